@@ -1,0 +1,2 @@
+#![no_std]
+//! See the workspace README.

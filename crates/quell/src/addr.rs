@@ -1,0 +1,146 @@
+//! Names for memory: virtual pages, physical frames, page sizes, extents and ranges.
+//!
+//! Everything is counted in base pages of 4096 bytes, whatever the size of the mapping; a type says
+//! whether a number is virtual ([`Page`]) or physical ([`Frame`]), and the two do not mix.
+//! None of these types owns anything: ownership of frames is the business of
+//! [`Batch`](crate::batch::Batch) and of the embedder's frame allocator.
+
+/// Bytes in a base page.
+pub const PAGE_BYTES: u64 = 4096;
+
+/// A virtual page number: a virtual address divided by 4096.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Page(pub u64);
+
+/// A physical frame number: a physical address divided by 4096.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Frame(pub u64);
+
+impl Page {
+    /// The page that holds the virtual address `address`.
+    #[inline]
+    pub const fn containing(address: u64) -> Self {
+        Page(address / PAGE_BYTES)
+    }
+    /// The address of the page's first byte.
+    #[inline]
+    pub const fn address(self) -> u64 {
+        self.0 * PAGE_BYTES
+    }
+    /// The page `pages` base pages further on.
+    #[inline]
+    pub const fn plus(self, pages: u64) -> Self {
+        Page(self.0 + pages)
+    }
+}
+
+impl Frame {
+    /// The frame that holds the physical address `address`.
+    #[inline]
+    pub const fn containing(address: u64) -> Self {
+        Frame(address / PAGE_BYTES)
+    }
+    /// The physical address of the frame's first byte.
+    #[inline]
+    pub const fn address(self) -> u64 {
+        self.0 * PAGE_BYTES
+    }
+    /// The frame `frames` base frames further on.
+    #[inline]
+    pub const fn plus(self, frames: u64) -> Self {
+        Frame(self.0 + frames)
+    }
+}
+
+/// The size of one mapping, as the x86-64 and 4 KB-granule AArch64 formats have them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum PageSize {
+    /// 4 KB: an entry of the lowest level.
+    #[default]
+    Base,
+    /// 2 MB: an entry one level up.
+    Large,
+    /// 1 GB: an entry two levels up.
+    Huge,
+}
+
+impl PageSize {
+    /// How many base pages one mapping of this size spans.
+    #[inline]
+    pub const fn pages(self) -> u64 {
+        match self {
+            PageSize::Base => 1,
+            PageSize::Large => 512,
+            PageSize::Huge => 512 * 512,
+        }
+    }
+    /// How many bytes one mapping of this size spans.
+    #[inline]
+    pub const fn bytes(self) -> u64 {
+        self.pages() * PAGE_BYTES
+    }
+}
+
+/// A run of virtual pages that are mapped (or were mapped) with entries of one size.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct PageRange {
+    /// The first base page.
+    pub start: Page,
+    /// How many base pages, a multiple of the stride.
+    pub pages: u64,
+    /// The size of the entries: one invalidation per stride covers the range.
+    pub stride: PageSize,
+}
+
+impl PageRange {
+    /// The range of `pages` base pages from `start`, mapped by base-page entries.
+    #[inline]
+    pub const fn base(start: Page, pages: u64) -> Self {
+        PageRange {
+            start,
+            pages,
+            stride: PageSize::Base,
+        }
+    }
+    /// The range of one mapping of size `stride` at `start`.
+    #[inline]
+    pub const fn one(start: Page, stride: PageSize) -> Self {
+        PageRange {
+            start,
+            pages: stride.pages(),
+            stride,
+        }
+    }
+    /// The first page after the range.
+    #[inline]
+    pub const fn end(self) -> Page {
+        Page(self.start.0 + self.pages)
+    }
+    /// How many invalidations, one per entry, cover the range.
+    #[inline]
+    pub const fn strides(self) -> u64 {
+        self.pages.div_ceil(self.stride.pages())
+    }
+    /// Whether `page` lies in the range.
+    #[inline]
+    pub const fn contains(self, page: Page) -> bool {
+        page.0 >= self.start.0 && page.0 < self.start.0 + self.pages
+    }
+}
+
+/// A physically contiguous run of frames.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Extent {
+    /// The first frame.
+    pub first: Frame,
+    /// How many base frames.
+    pub frames: u64,
+}
+
+impl Extent {
+    /// The extent's length in bytes.
+    #[inline]
+    pub const fn bytes(self) -> u64 {
+        self.frames * PAGE_BYTES
+    }
+}

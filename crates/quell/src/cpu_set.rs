@@ -1,0 +1,198 @@
+//! Sets of CPUs: plain ones, and ones that many CPUs change at once.
+//!
+//! Both hold up to [`MAX_CPUS`] CPUs as a bitmap. A [`CpuSet`] belongs to whoever holds it; an
+//! [`AtomicCpuSet`] is shared, its bits are set and cleared one CPU at a time, and a snapshot of it
+//! is not one moment in time: two bits may come from different moments. Every user of a snapshot
+//! in this crate needs only this: a bit that was set before the snapshot began, and not cleared
+//! before it ended, is in it.
+
+use crate::hardware::{CpuId, Word};
+use core::sync::atomic::Ordering;
+
+/// The largest number of CPUs that the engine handles.
+pub const MAX_CPUS: usize = 1024;
+
+const WORDS: usize = MAX_CPUS / 64;
+
+/// A set of CPUs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CpuSet {
+    bits: [u64; WORDS],
+}
+
+impl CpuSet {
+    /// The set without members.
+    pub const EMPTY: CpuSet = CpuSet { bits: [0; WORDS] };
+
+    /// The CPUs `0..count`.
+    ///
+    /// # Panics
+    /// If `count` exceeds [`MAX_CPUS`].
+    pub fn first(count: usize) -> Self {
+        assert!(
+            count <= MAX_CPUS,
+            "{count} CPUs, but at most {MAX_CPUS} are supported"
+        );
+        let mut set = Self::EMPTY;
+        for (index, word) in set.bits.iter_mut().enumerate() {
+            let below = count.saturating_sub(index * 64).min(64);
+            *word = if below == 64 {
+                u64::MAX
+            } else {
+                (1 << below) - 1
+            };
+        }
+        set
+    }
+
+    /// Whether the set has no members.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.bits.iter().all(|&word| word == 0)
+    }
+
+    /// How many members the set has.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.bits
+            .iter()
+            .map(|word| word.count_ones() as usize)
+            .sum()
+    }
+
+    /// Whether `cpu` is a member.
+    #[inline]
+    pub fn contains(&self, cpu: CpuId) -> bool {
+        self.bits[cpu.index() / 64] & (1 << (cpu.index() % 64)) != 0
+    }
+
+    /// Makes `cpu` a member.
+    #[inline]
+    pub fn insert(&mut self, cpu: CpuId) {
+        self.bits[cpu.index() / 64] |= 1 << (cpu.index() % 64);
+    }
+
+    /// Makes `cpu` no member.
+    #[inline]
+    pub fn remove(&mut self, cpu: CpuId) {
+        self.bits[cpu.index() / 64] &= !(1 << (cpu.index() % 64));
+    }
+
+    /// Adds the members of `other`.
+    #[inline]
+    pub fn union(&mut self, other: &CpuSet) {
+        for (mine, theirs) in self.bits.iter_mut().zip(&other.bits) {
+            *mine |= theirs;
+        }
+    }
+
+    /// The members in ascending order.
+    #[inline]
+    pub fn iter(&self) -> impl Iterator<Item = CpuId> + '_ {
+        self.bits.iter().enumerate().flat_map(|(index, &word)| {
+            let mut left = word;
+            core::iter::from_fn(move || {
+                if left == 0 {
+                    return None;
+                }
+                let bit = left.trailing_zeros();
+                left &= left - 1;
+                Some(CpuId((index * 64) as u16 + bit as u16))
+            })
+        })
+    }
+}
+
+impl FromIterator<CpuId> for CpuSet {
+    fn from_iter<I: IntoIterator<Item = CpuId>>(cpus: I) -> Self {
+        let mut set = CpuSet::EMPTY;
+        for cpu in cpus {
+            set.insert(cpu);
+        }
+        set
+    }
+}
+
+/// A set of CPUs that many CPUs change at once. Two cache lines of bits.
+#[repr(align(64))]
+pub struct AtomicCpuSet<W> {
+    bits: [W; WORDS],
+}
+
+impl<W: Word> Default for AtomicCpuSet<W> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<W: Word> AtomicCpuSet<W> {
+    /// The set without members.
+    pub fn new() -> Self {
+        AtomicCpuSet {
+            bits: core::array::from_fn(|_| W::new(0)),
+        }
+    }
+
+    /// Makes `cpu` a member; a full barrier under [`Ordering::SeqCst`].
+    #[inline]
+    pub fn insert(&self, cpu: CpuId, order: Ordering) {
+        self.bits[cpu.index() / 64].fetch_or(1 << (cpu.index() % 64), order);
+    }
+
+    /// Makes `cpu` no member.
+    #[inline]
+    pub fn remove(&self, cpu: CpuId, order: Ordering) {
+        self.bits[cpu.index() / 64].fetch_and(!(1 << (cpu.index() % 64)), order);
+    }
+
+    /// Whether `cpu` is a member right now.
+    #[inline]
+    pub fn contains(&self, cpu: CpuId, order: Ordering) -> bool {
+        self.bits[cpu.index() / 64].load(order) & (1 << (cpu.index() % 64)) != 0
+    }
+
+    /// The members among the CPUs `0..cpus`, word by word: not one moment in time.
+    #[inline]
+    pub fn snapshot(&self, cpus: usize, order: Ordering) -> CpuSet {
+        let mut set = CpuSet::EMPTY;
+        for (word, shared) in set.bits.iter_mut().zip(&self.bits).take(cpus.div_ceil(64)) {
+            *word = shared.load(order);
+        }
+        set
+    }
+
+    /// Replaces the members; word by word, so only for a set that nobody else changes meanwhile.
+    #[inline]
+    pub fn assign(&self, cpus: usize, members: &CpuSet, order: Ordering) {
+        for (word, shared) in members.bits.iter().zip(&self.bits).take(cpus.div_ceil(64)) {
+            shared.store(*word, order);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::AtomicU64;
+
+    #[test]
+    fn first_holds_exactly_the_first() {
+        for count in [0, 1, 63, 64, 65, 128, 1000, MAX_CPUS] {
+            let set = CpuSet::first(count);
+            assert_eq!(set.len(), count);
+            assert!(set.iter().map(CpuId::index).eq(0..count));
+        }
+    }
+
+    #[test]
+    fn atomic_set_follows_its_members() {
+        let shared = AtomicCpuSet::<AtomicU64>::new();
+        for cpu in [0, 63, 64, 1023] {
+            shared.insert(CpuId(cpu), Ordering::SeqCst);
+            assert!(shared.contains(CpuId(cpu), Ordering::SeqCst));
+        }
+        shared.remove(CpuId(63), Ordering::SeqCst);
+        let seen = shared.snapshot(MAX_CPUS, Ordering::SeqCst);
+        assert!(seen.iter().eq([CpuId(0), CpuId(64), CpuId(1023)]));
+    }
+}

@@ -1,0 +1,267 @@
+//! What a machine must provide: the one interface between the engine and everything below it.
+//!
+//! The engine never names a machine. A kernel, a hypervisor, the machine in software, a set of
+//! threads and a checker of memory orderings all sit behind [`Hardware`]; the engine is compiled
+//! for each of them, so nothing is dispatched at run time and whatever a machine leaves at its
+//! default costs nothing.
+//!
+//! Shared memory is part of the machine too: every word that two CPUs may touch is a
+//! [`Hardware::Word`]. A kernel takes [`core::sync::atomic::AtomicU64`]; the machine in software
+//! takes a word that charges for the transfer of cache lines and lets a scheduler step in.
+//!
+//! What the engine expects of the caller, everywhere: the calling thread does not migrate to
+//! another CPU while it is inside the engine. Interrupts may be on or off; the engine masks them
+//! where it must ([`Hardware::mask_interrupts`]) and a waiter serves its own queue, so waiting
+//! with interrupts off does not deadlock (C7).
+
+use crate::addr::{Extent, Frame, PageRange};
+use crate::clear::Strategy;
+use crate::cpu_set::CpuSet;
+use crate::mutant::Mutant;
+use core::sync::atomic::Ordering;
+
+/// A CPU, numbered from 0 without gaps.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct CpuId(pub u16);
+
+impl CpuId {
+    /// The CPU's number as an index.
+    #[inline]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A hardware tag of TLB entries: a PCID on x86, an ASID on Arm and RISC-V.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Tag(pub u16);
+
+impl Tag {
+    /// The tag of the kernel's own root, never given to an address space.
+    pub const KERNEL: Tag = Tag(0);
+}
+
+/// A 64-bit word of memory that CPUs share, with the operations of [`core::sync::atomic::AtomicU64`].
+///
+/// The orderings mean what they mean in the Rust memory model.
+pub trait Word: Send + Sync + Sized {
+    /// A word that holds `value`.
+    fn new(value: u64) -> Self;
+    /// Reads the word.
+    fn load(&self, order: Ordering) -> u64;
+    /// Writes the word.
+    fn store(&self, value: u64, order: Ordering);
+    /// Writes the word and returns what it held.
+    fn swap(&self, value: u64, order: Ordering) -> u64;
+    /// Writes `new` if the word holds `current`; returns what it held, as `Ok` if it was written.
+    fn compare_exchange(
+        &self,
+        current: u64,
+        new: u64,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u64, u64>;
+    /// Adds, wrapping around; returns what the word held.
+    fn fetch_add(&self, value: u64, order: Ordering) -> u64;
+    /// Sets bits; returns what the word held.
+    fn fetch_or(&self, value: u64, order: Ordering) -> u64;
+    /// Keeps bits; returns what the word held.
+    fn fetch_and(&self, value: u64, order: Ordering) -> u64;
+    /// Raises the word to at least `value`; returns what it held.
+    #[inline]
+    fn fetch_max(&self, value: u64, order: Ordering) -> u64 {
+        let mut held = self.load(Ordering::Relaxed);
+        while held < value {
+            match self.compare_exchange(held, value, order, Ordering::Relaxed) {
+                Ok(before) => return before,
+                Err(now) => held = now,
+            }
+        }
+        held
+    }
+}
+
+#[cfg(target_has_atomic = "64")]
+impl Word for core::sync::atomic::AtomicU64 {
+    #[inline]
+    fn new(value: u64) -> Self {
+        Self::new(value)
+    }
+    #[inline]
+    fn load(&self, order: Ordering) -> u64 {
+        self.load(order)
+    }
+    #[inline]
+    fn store(&self, value: u64, order: Ordering) {
+        self.store(value, order)
+    }
+    #[inline]
+    fn swap(&self, value: u64, order: Ordering) -> u64 {
+        self.swap(value, order)
+    }
+    #[inline]
+    fn compare_exchange(
+        &self,
+        current: u64,
+        new: u64,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u64, u64> {
+        self.compare_exchange(current, new, success, failure)
+    }
+    #[inline]
+    fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
+        self.fetch_add(value, order)
+    }
+    #[inline]
+    fn fetch_or(&self, value: u64, order: Ordering) -> u64 {
+        self.fetch_or(value, order)
+    }
+    #[inline]
+    fn fetch_and(&self, value: u64, order: Ordering) -> u64 {
+        self.fetch_and(value, order)
+    }
+    #[inline]
+    fn fetch_max(&self, value: u64, order: Ordering) -> u64 {
+        self.fetch_max(value, order)
+    }
+}
+
+/// How the machine tags TLB entries with the address space they belong to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tagging {
+    /// No tags: a root switch drops every entry that is not global.
+    None,
+    /// Each CPU gives tags their meaning (x86 PCID): tags `1..=count` may be used.
+    PerCpu {
+        /// The highest tag that may be used.
+        count: u16,
+    },
+    /// A tag means the same on every CPU (Arm ASID): tags `1..1 << bits` may be used.
+    Global {
+        /// The width of a tag, 8 or 16 on Arm.
+        bits: u8,
+    },
+}
+
+/// What an invalidation reaches besides leaf entries.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Scope {
+    /// Only leaf entries changed: the walker caches may keep upper levels.
+    #[default]
+    Leaf,
+    /// Page-table pages were unlinked too: the walker caches must drop what they know of them.
+    Tables,
+}
+
+/// What to invalidate with one [`Hardware::invalidate`] or [`Hardware::broadcast`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Invalidate {
+    /// The entries of a range under one tag. On machines without tags the tag is ignored.
+    Range {
+        /// The tag whose entries go.
+        tag: Tag,
+        /// The range, one invalidation per stride.
+        range: PageRange,
+        /// Leaf entries alone, or the walker caches on the path as well.
+        scope: Scope,
+    },
+    /// All entries under one tag, walker caches included.
+    Tag(Tag),
+    /// All entries under all tags, walker caches included; global kernel entries may stay.
+    All,
+}
+
+/// What the machine can do, read once by [`Engine::new`](crate::Engine::new).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Features {
+    /// How TLB entries are tagged.
+    pub tagging: Tagging,
+    /// Whether [`Hardware::broadcast`] reaches all CPUs without an interrupt.
+    pub broadcast: bool,
+    /// A range of more strides than this is invalidated as a whole tag.
+    ///
+    /// Linux uses 33 on x86 and 512 on arm64 (see `docs/`).
+    pub full_above: u64,
+}
+
+/// The machine under the engine.
+///
+/// # Guarantees the implementation gives
+///
+/// * [`Hardware::invalidate`] has taken effect on this CPU when it returns: no later access of this
+///   CPU, and no speculation that a later access uses, sees an entry it covers unless the entry was
+///   filled again from the tables after the call began. Stores to page tables that precede the
+///   call in program order are visible to the fills that follow it.
+/// * [`Hardware::fence`] orders everything before it, table stores included, before everything
+///   after it, *and* makes the table stores visible to the walkers of all CPUs (`mfence` on x86,
+///   `dsb ish` on Arm).
+/// * An interrupt sent by [`Hardware::interrupt`] sooner or later makes its target call
+///   [`Engine::on_interrupt`](crate::Engine::on_interrupt), once interrupts are on there; what was
+///   stored before the sending is visible to the handler.
+///
+/// # What it does not guarantee
+///
+/// Interrupts may be late, merged, duplicated or spurious. TLBs may fill speculatively at any time
+/// from any table reachable from a loaded root, and may forget anything at any time.
+pub trait Hardware: Sized + Send + Sync {
+    /// Memory shared between CPUs.
+    type Word: Word;
+
+    /// The CPU that executes the call.
+    fn this_cpu(&self) -> CpuId;
+
+    /// What the machine can do. Must not change after the engine was made.
+    fn features(&self) -> Features;
+
+    /// A full barrier; see the guarantees above.
+    fn fence(&self);
+
+    /// Invalidates translations of this CPU alone.
+    fn invalidate(&self, what: Invalidate);
+
+    /// Starts to invalidate translations on every CPU of a machine with [`Features::broadcast`].
+    ///
+    /// The invalidation is complete only after *the CPU that sent it* has called
+    /// [`Hardware::complete_broadcasts`]; the same call by another CPU completes nothing of it.
+    /// Table stores that precede the call in program order are visible to the fills that follow
+    /// the completion.
+    fn broadcast(&self, what: Invalidate);
+
+    /// Waits until every broadcast that this CPU has sent is complete on every CPU
+    /// (`dsb ish` on Arm, `tlbsync` on x86).
+    fn complete_broadcasts(&self);
+
+    /// Loads a root under a tag. With `keep`, entries under the tag survive; without it, all of
+    /// them are gone when the call returns. On machines without tags nothing survives.
+    fn load_root(&self, root: Frame, tag: Tag, keep: bool);
+
+    /// Leaves every user root: afterwards no user translation is used or filled on this CPU until
+    /// the next [`Hardware::load_root`] (the kernel's own root on x86, a reserved table on Arm).
+    fn unload_root(&self);
+
+    /// Interrupts each CPU of `targets`, which never holds the caller.
+    fn interrupt(&self, targets: &CpuSet);
+
+    /// Masks interrupts on this CPU; returns whether they were on.
+    fn mask_interrupts(&self) -> bool;
+
+    /// Undoes [`Hardware::mask_interrupts`]: turns interrupts on again if `were_on`.
+    fn restore_interrupts(&self, were_on: bool);
+
+    /// One turn of a waiting loop (`pause`, `yield`); must let other CPUs make progress.
+    fn relax(&self);
+
+    /// Zeroes the extent with `strategy`. All of it is zero, for every CPU, once the caller has
+    /// published it with a release store; the engine keeps the caps on `extent`'s length.
+    fn zero(&self, extent: Extent, strategy: Strategy);
+
+    /// Whether a known mistake is to be made at this point: see [`crate::mutant`].
+    ///
+    /// Real machines keep this default, and the mistakes are compiled away.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn mutant(&self, _mutant: Mutant) -> bool {
+        false
+    }
+}
