@@ -1,2 +1,43 @@
 #![no_std]
-//! See the workspace README.
+//! The instructions behind the engine, on x86-64 and AArch64.
+//!
+//! Each architecture has a module with the same three files: [`entry`](x86_64::entry) is the
+//! format of page-table entries, [`features`](x86_64::features) says what the processor can do,
+//! and `tlb` holds the instructions that invalidate, switch roots and wait. Formats, operand
+//! encodings and the decoding of feature registers are pure functions: they compile and are
+//! tested on every host. Functions that execute a privileged instruction exist only on their own
+//! architecture, and they are `unsafe` because they change what memory means.
+//!
+//! Nothing here decides *whether* to flush: that is the business of the engine.
+
+#[cfg(test)]
+extern crate std;
+
+pub mod aarch64;
+pub mod entry;
+pub mod x86_64;
+
+/// The architecture this crate was compiled for.
+#[cfg(target_arch = "aarch64")]
+pub use aarch64 as native;
+/// The architecture this crate was compiled for.
+#[cfg(target_arch = "x86_64")]
+pub use x86_64 as native;
+
+/// One turn of a waiting loop.
+///
+/// `pause` on x86-64 and `yield` on AArch64. [`core::hint::spin_loop`] is an `isb` on AArch64,
+/// which QEMU's round-robin scheduler does not take as an invitation to run another CPU, so a
+/// waiter would burn its whole time slice; `yield` hands over at once and costs hardware nothing.
+#[inline(always)]
+pub fn relax() {
+    #[cfg(target_arch = "x86_64")]
+    core::hint::spin_loop();
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: `yield` is a hint: it touches no memory, no register and no flag.
+    unsafe {
+        core::arch::asm!("yield", options(nomem, nostack, preserves_flags))
+    };
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    core::hint::spin_loop();
+}

@@ -1,0 +1,321 @@
+//! Invalidation and root switches on AArch64.
+//!
+//! Facts the callers rely on (Arm ARM, "TLB maintenance"):
+//!
+//! * A store to a table reaches the walkers only after a barrier: `dsb ishst` *before* the TLBI.
+//! * A TLBI with suffix IS is broadcast to the inner shareable domain; without it, it reaches this
+//!   processor alone. VMALLE1 without IS is therefore no flush of all CPUs.
+//! * A TLBI is complete on all processors only after a `dsb ish` of *the processor that issued
+//!   it*; a `dsb nsh` completes a local one. An `isb` then makes this processor's own
+//!   instruction stream see it.
+//! * VALE1 and RVALE1 drop leaf entries only; VAE1 and RVAE1 drop the walker's table entries on
+//!   the path as well. Both drop global entries of the address whatever the ASID.
+//!
+//! The operands are pure functions, tested on every host.
+
+use quell::{Frame, PageRange, PageSize, Scope, Tag};
+
+/// The value for TTBR0_EL1 that loads `root` under `tag`.
+#[inline]
+pub const fn ttbr0(root: Frame, tag: Tag) -> u64 {
+    root.address() | (tag.0 as u64) << 48
+}
+
+/// The operand of TLBI ASIDE1(IS).
+#[inline]
+pub const fn tag_operand(tag: Tag) -> u64 {
+    (tag.0 as u64) << 48
+}
+
+/// The hint that names the level of leaves of `size` with the 4 KB granule (FEAT_TTL).
+#[inline]
+const fn level_hint(size: PageSize) -> u64 {
+    match size {
+        PageSize::Base => 0b0111,
+        PageSize::Large => 0b0110,
+        PageSize::Huge => 0b0101,
+    }
+}
+
+/// One TLBI by address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Operation {
+    /// (V)AE1 or (V)ALE1 with this operand.
+    Page(u64),
+    /// R(V)AE1 or R(V)ALE1 with this operand.
+    Range(u64),
+}
+
+/// Which operands the processor understands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Operands {
+    /// Range operations exist.
+    pub range: bool,
+    /// The level hint exists; without the feature the bits must be zero.
+    pub level_hint: bool,
+}
+
+/// The operand of a range operation: `(num + 1) << (5 * scale + 1)` base pages from `page` on.
+///
+/// `num` is 0 to 31, `scale` 0 to 3.
+#[inline]
+const fn range_operand(tag: Tag, page: u64, scale: u64, num: u64, hint: u64) -> u64 {
+    const GRANULE_4K: u64 = 1 << 46;
+    (tag.0 as u64) << 48
+        | GRANULE_4K
+        | scale << 44
+        | num << 39
+        | (hint & 3) << 37
+        | (page & ((1 << 37) - 1))
+}
+
+/// The operations that together cover `range` under `tag`.
+///
+/// Without range operations that is one per stride. With them, the fewest whose sum is exactly
+/// the range: sizes are multiples of two base pages, so a single page may remain.
+///
+/// The level hint says "only leaves of this level", so it is given for [`Scope::Leaf`] only.
+pub fn operations(
+    tag: Tag,
+    range: PageRange,
+    scope: Scope,
+    with: Operands,
+) -> impl Iterator<Item = Operation> {
+    let hint = if with.level_hint && scope == Scope::Leaf {
+        level_hint(range.stride)
+    } else {
+        0
+    };
+    let stride = range.stride.pages();
+    let mut page = range.start.0;
+    let mut left = range.strides() * stride;
+    core::iter::from_fn(move || {
+        if left == 0 {
+            return None;
+        }
+        if with.range && left > stride {
+            for scale in (0..4u64).rev() {
+                let shift = 5 * scale + 1;
+                let num = (left >> shift).min(32);
+                if num > 0 {
+                    let operand = range_operand(tag, page, scale, num - 1, hint);
+                    page += num << shift;
+                    left -= num << shift;
+                    return Some(Operation::Range(operand));
+                }
+            }
+        }
+        let operand = tag_operand(tag) | hint << 44 | (page & ((1 << 44) - 1));
+        page += stride;
+        left = left.saturating_sub(stride);
+        Some(Operation::Page(operand))
+    })
+}
+
+#[cfg(target_arch = "aarch64")]
+mod instructions {
+    use super::*;
+    use core::arch::asm;
+
+    /// Orders table stores before the TLBIs that follow: `dsb ishst`.
+    #[inline]
+    pub fn publish_tables() {
+        // SAFETY: a barrier.
+        unsafe { asm!("dsb ishst", options(nostack, preserves_flags)) }
+    }
+
+    /// Waits until the TLBIs of this processor are complete on all processors: `dsb ish; isb`.
+    #[inline]
+    pub fn complete() {
+        // SAFETY: barriers.
+        unsafe { asm!("dsb ish", "isb", options(nostack, preserves_flags)) }
+    }
+
+    /// Waits until the local TLBIs of this processor are complete on it: `dsb nsh; isb`.
+    #[inline]
+    pub fn complete_local() {
+        // SAFETY: barriers.
+        unsafe { asm!("dsb nsh", "isb", options(nostack, preserves_flags)) }
+    }
+
+    /// A full barrier that also makes table stores visible to all walkers: `dsb ish`.
+    #[inline]
+    pub fn fence() {
+        // SAFETY: a barrier.
+        unsafe { asm!("dsb ish", options(nostack, preserves_flags)) }
+    }
+
+    /// Issues one operation; nothing is complete before the barrier that belongs to it.
+    ///
+    /// `broadcast` chooses the inner-shareable form.
+    ///
+    /// # Safety
+    /// Exception level 1; the processor has range operations if the operation is one.
+    #[inline]
+    pub unsafe fn tlbi(operation: Operation, scope: Scope, broadcast: bool) {
+        // SAFETY: TLBI at level 1 only forgets cached translations. The range forms are written
+        // as SYS because not every assembler knows their names: op1 0, CRn 8, CRm 2 (IS) or 6,
+        // op2 1 (RVAE1) or 5 (RVALE1).
+        unsafe {
+            match (operation, scope, broadcast) {
+                (Operation::Page(x), Scope::Leaf, true) => {
+                    asm!("tlbi vale1is, {}", in(reg) x, options(nostack, preserves_flags))
+                }
+                (Operation::Page(x), Scope::Tables, true) => {
+                    asm!("tlbi vae1is, {}", in(reg) x, options(nostack, preserves_flags))
+                }
+                (Operation::Page(x), Scope::Leaf, false) => {
+                    asm!("tlbi vale1, {}", in(reg) x, options(nostack, preserves_flags))
+                }
+                (Operation::Page(x), Scope::Tables, false) => {
+                    asm!("tlbi vae1, {}", in(reg) x, options(nostack, preserves_flags))
+                }
+                (Operation::Range(x), Scope::Leaf, true) => {
+                    asm!("sys #0, c8, c2, #5, {}", in(reg) x, options(nostack, preserves_flags))
+                }
+                (Operation::Range(x), Scope::Tables, true) => {
+                    asm!("sys #0, c8, c2, #1, {}", in(reg) x, options(nostack, preserves_flags))
+                }
+                (Operation::Range(x), Scope::Leaf, false) => {
+                    asm!("sys #0, c8, c6, #5, {}", in(reg) x, options(nostack, preserves_flags))
+                }
+                (Operation::Range(x), Scope::Tables, false) => {
+                    asm!("sys #0, c8, c6, #1, {}", in(reg) x, options(nostack, preserves_flags))
+                }
+            }
+        }
+    }
+
+    /// Issues the invalidation of all entries under `tag`; complete after its barrier.
+    ///
+    /// # Safety
+    /// Exception level 1.
+    #[inline]
+    pub unsafe fn tlbi_tag(tag: Tag, broadcast: bool) {
+        let x = tag_operand(tag);
+        // SAFETY: as for `tlbi`.
+        unsafe {
+            if broadcast {
+                asm!("tlbi aside1is, {}", in(reg) x, options(nostack, preserves_flags))
+            } else {
+                asm!("tlbi aside1, {}", in(reg) x, options(nostack, preserves_flags))
+            }
+        }
+    }
+
+    /// Issues the invalidation of everything at level 1; complete after its barrier.
+    ///
+    /// # Safety
+    /// Exception level 1.
+    #[inline]
+    pub unsafe fn tlbi_all(broadcast: bool) {
+        // SAFETY: as for `tlbi`.
+        unsafe {
+            if broadcast {
+                asm!("tlbi vmalle1is", options(nostack, preserves_flags))
+            } else {
+                asm!("tlbi vmalle1", options(nostack, preserves_flags))
+            }
+        }
+    }
+
+    /// Loads TTBR0_EL1 with a value made by [`ttbr0`] and synchronises the instruction stream.
+    ///
+    /// Nothing is invalidated: entries under the old and the new ASID stay.
+    ///
+    /// # Safety
+    /// Exception level 1; the kernel does not use the lower half of the address space.
+    #[inline]
+    pub unsafe fn load_ttbr0(value: u64) {
+        // SAFETY: the caller vouches that only user translations change.
+        unsafe {
+            asm!("msr ttbr0_el1, {}", "isb", in(reg) value, options(nostack, preserves_flags))
+        }
+    }
+}
+#[cfg(target_arch = "aarch64")]
+pub use instructions::*;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quell::Page;
+    use std::vec::Vec;
+
+    const ALL: Operands = Operands {
+        range: true,
+        level_hint: true,
+    };
+
+    /// The pages an operation covers, decoded from its operand by the manual's formula.
+    fn covered(operation: Operation, stride: u64) -> (u64, u64) {
+        match operation {
+            Operation::Page(x) => (x & ((1 << 44) - 1), stride),
+            Operation::Range(x) => {
+                let (scale, num) = (x >> 44 & 3, x >> 39 & 31);
+                (x & ((1 << 37) - 1), (num + 1) << (5 * scale + 1))
+            }
+        }
+    }
+
+    #[test]
+    fn every_range_is_covered_exactly_once() {
+        for stride in [PageSize::Base, PageSize::Large] {
+            for strides in (1..200).chain([511, 512, 513, 2047, 65_537, 2_097_151]) {
+                let pages = strides * stride.pages();
+                let range = PageRange {
+                    start: Page(0x4_0000),
+                    pages,
+                    stride,
+                };
+                let mut next = range.start.0;
+                let mut count = 0;
+                for one in operations(Tag(9), range, Scope::Leaf, ALL) {
+                    let (start, pages) = covered(one, stride.pages());
+                    assert_eq!(start, next, "{strides} strides");
+                    next += pages;
+                    count += 1;
+                }
+                assert_eq!(next, range.end().0, "{strides} strides");
+                // One operation per scale covers 2^21 pages, and a single page may remain.
+                assert!(
+                    count <= 5 + (pages >> 21),
+                    "{count} operations, {strides} strides"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn without_ranges_there_is_one_operation_per_stride() {
+        let range = PageRange {
+            start: Page(512),
+            pages: 512 * 4,
+            stride: PageSize::Large,
+        };
+        let all: Vec<_> = operations(Tag(1), range, Scope::Leaf, Operands::default()).collect();
+        let pages = [512, 1024, 1536, 2048].map(|page| Operation::Page(1 << 48 | page));
+        assert_eq!(all, pages);
+    }
+
+    #[test]
+    fn operands_match_the_manual() {
+        let one = PageRange::base(Page(0x12345), 1);
+        let mut all = operations(Tag(0xabcd), one, Scope::Leaf, ALL);
+        assert_eq!(all.next(), Some(Operation::Page(0xabcd_7000_0001_2345)));
+        // Table invalidations carry no hint: the level of a table entry is not that of the leaf.
+        let mut tables = operations(Tag(0xabcd), one, Scope::Tables, ALL);
+        assert_eq!(tables.next(), Some(Operation::Page(0xabcd_0000_0001_2345)));
+        // Four pages: scale 0, num 1; TG 01, TTL 11.
+        let four = PageRange::base(Page(0x100), 4);
+        let mut all = operations(Tag(1), four, Scope::Leaf, ALL);
+        let expected = 1u64 << 48 | 1 << 46 | 1 << 39 | 3 << 37 | 0x100;
+        assert_eq!(all.next(), Some(Operation::Range(expected)));
+        assert_eq!(all.next(), None);
+    }
+
+    #[test]
+    fn roots_carry_their_tag_in_the_upper_bits() {
+        assert_eq!(ttbr0(Frame(0x40000), Tag(0x1234)), 0x1234_0000_4000_0000);
+    }
+}

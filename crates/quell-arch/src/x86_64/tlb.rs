@@ -1,0 +1,298 @@
+//! Invalidation and root switches on x86-64.
+//!
+//! Facts the callers rely on (Intel SDM volume 3, "Caching Translation Information"; AMD64 APM
+//! volume 3, INVLPGB and TLBSYNC):
+//!
+//! * INVLPG drops the page's entries *under the current PCID*, global ones, and **all**
+//!   paging-structure-cache entries of the current PCID, whatever page they belong to.
+//! * INVPCID type 0 drops one page under a named PCID; types 1, 2, 3 drop a PCID, everything,
+//!   and everything but global entries.
+//! * A load of CR3 with CR4.PCIDE keeps the entries of the loaded PCID iff bit 63 is set; entries
+//!   of other PCIDs stay in either case. Without PCIDE it drops all but global entries.
+//! * INVLPGB starts an invalidation on all processors; it is complete only when *the processor
+//!   that issued it* has executed TLBSYNC.
+//!
+//! Every instruction here is a compiler barrier (no `nomem`): table stores before it stay before
+//! it. The processor orders them too: INVLPG, INVPCID and loads of CR3 are serializing, and
+//! INVLPGB is ordered after earlier stores. None of this reaches another processor except
+//! INVLPGB.
+
+use quell::{Frame, PageRange, PageSize, Scope, Tag};
+
+/// The highest tag: PCIDs have twelve bits.
+pub const MAX_TAG: u16 = 0xfff;
+
+/// The value for CR3 that loads `root` under `tag`; with `keep` the tag's entries survive.
+///
+/// `tag` must be 0 and `keep` false where CR4.PCIDE is off.
+#[inline]
+pub const fn cr3(root: Frame, tag: Tag, keep: bool) -> u64 {
+    debug_assert!(tag.0 <= MAX_TAG);
+    root.address() | tag.0 as u64 | (keep as u64) << 63
+}
+
+/// The registers of one INVLPGB.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Broadcast {
+    /// Page address and which fields are valid.
+    pub rax: u64,
+    /// How many pages *after the first*, and their size.
+    pub ecx: u32,
+    /// PCID in bits 16 to 27; the ASID of a guest in bits 0 to 15 (0 is the host).
+    pub edx: u32,
+}
+
+impl Broadcast {
+    const ADDRESS: u64 = 1 << 0;
+    const PCID: u64 = 1 << 1;
+    const ASID: u64 = 1 << 2;
+    const GLOBAL: u64 = 1 << 3;
+    const LEAF_ONLY: u64 = 1 << 4;
+    const LARGE_STRIDE: u32 = 1 << 31;
+
+    /// All entries of the host under all PCIDs, but not the global ones.
+    pub const ALL: Self = Broadcast {
+        rax: Self::ASID,
+        ecx: 0,
+        edx: 0,
+    };
+    /// All entries of the host, the global ones too.
+    pub const ALL_AND_GLOBAL: Self = Broadcast {
+        rax: Self::ASID | Self::GLOBAL,
+        ecx: 0,
+        edx: 0,
+    };
+
+    /// All entries under one PCID.
+    #[inline]
+    pub const fn tag(tag: Tag) -> Self {
+        Broadcast {
+            rax: Self::PCID | Self::ASID,
+            ecx: 0,
+            edx: (tag.0 as u32) << 16,
+        }
+    }
+
+    /// The instructions that together cover `range` under `tag`, for a processor that takes up
+    /// to `max_pages` at once ([`Features::invlpgb_pages`](super::features::Features)).
+    ///
+    /// 1 GB pages are walked in strides of 2 MB: an invalidation of any address inside a page
+    /// drops the whole translation, but the instruction has no larger stride.
+    pub fn range(
+        tag: Tag,
+        range: PageRange,
+        scope: Scope,
+        max_pages: u32,
+    ) -> impl Iterator<Item = Self> {
+        let (stride, large) = match range.stride {
+            PageSize::Base => (1, 0),
+            PageSize::Large | PageSize::Huge => (PageSize::Large.pages(), Self::LARGE_STRIDE),
+        };
+        let leaf_only = if scope == Scope::Leaf {
+            Self::LEAF_ONLY
+        } else {
+            0
+        };
+        let total = range.pages.div_ceil(stride);
+        let step = u64::from(max_pages.clamp(1, 1 << 16));
+        (0..total.div_ceil(step)).map(move |chunk| {
+            let done = chunk * step;
+            let strides = step.min(total - done);
+            Broadcast {
+                rax: range.start.plus(done * stride).address()
+                    | Self::ADDRESS
+                    | Self::PCID
+                    | Self::ASID
+                    | leaf_only,
+                ecx: (strides - 1) as u32 | large,
+                edx: u32::from(tag.0) << 16,
+            }
+        })
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod instructions {
+    use super::*;
+    use core::arch::asm;
+
+    /// Drops the translation of `address` under the current PCID, and the walker caches of the
+    /// current PCID, on this processor.
+    ///
+    /// # Safety
+    /// Privilege level 0.
+    #[inline]
+    pub unsafe fn invlpg(address: u64) {
+        // SAFETY: at level 0 the instruction only forgets cached translations.
+        unsafe { asm!("invlpg [{}]", in(reg) address, options(nostack, preserves_flags)) }
+    }
+
+    /// What an INVPCID drops on this processor.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    #[repr(u64)]
+    pub enum Invpcid {
+        /// One address under one PCID (and that PCID's walker caches), global entries excepted.
+        Address = 0,
+        /// One PCID, global entries excepted.
+        Tag = 1,
+        /// Everything, global entries included.
+        AllAndGlobal = 2,
+        /// Everything but global entries.
+        All = 3,
+    }
+
+    /// INVPCID on this processor.
+    ///
+    /// # Safety
+    /// Privilege level 0, and the processor has INVPCID. `tag` must be 0 for
+    /// [`Invpcid::Address`] and [`Invpcid::Tag`] where CR4.PCIDE is off.
+    #[inline]
+    pub unsafe fn invpcid(kind: Invpcid, tag: Tag, address: u64) {
+        let descriptor = [u64::from(tag.0), address];
+        // SAFETY: the descriptor is 16 readable bytes; the caller vouches for the rest.
+        unsafe {
+            asm!("invpcid {}, [{}]", in(reg) kind as u64, in(reg) &descriptor,
+                 options(nostack, preserves_flags, readonly))
+        }
+    }
+
+    /// Loads CR3 with a value made by [`cr3`].
+    ///
+    /// # Safety
+    /// Privilege level 0; the root maps everything the kernel goes on to use; bit 63 and a tag
+    /// other than 0 only where CR4.PCIDE is on.
+    #[inline]
+    pub unsafe fn load_cr3(value: u64) {
+        // SAFETY: the caller vouches for the root.
+        unsafe { asm!("mov cr3, {}", in(reg) value, options(nostack, preserves_flags)) }
+    }
+
+    /// Reads CR3.
+    ///
+    /// # Safety
+    /// Privilege level 0.
+    #[inline]
+    pub unsafe fn read_cr3() -> u64 {
+        let value;
+        // SAFETY: reading CR3 has no effect.
+        unsafe { asm!("mov {}, cr3", out(reg) value, options(nostack, preserves_flags, nomem)) }
+        value
+    }
+
+    /// Drops every translation of this processor under every PCID, global ones included, without
+    /// INVPCID: CR4.PGE is toggled.
+    ///
+    /// # Safety
+    /// Privilege level 0 with CR4.PGE on, and interrupts masked.
+    pub unsafe fn flush_all_by_cr4() {
+        const PGE: u64 = 1 << 7;
+        // SAFETY: CR4 is restored to what it was; changing PGE drops everything.
+        unsafe {
+            let cr4: u64;
+            asm!("mov {}, cr4", out(reg) cr4, options(nostack, preserves_flags));
+            asm!("mov cr4, {}", in(reg) cr4 & !PGE, options(nostack, preserves_flags));
+            asm!("mov cr4, {}", in(reg) cr4, options(nostack, preserves_flags));
+        }
+    }
+
+    /// Starts a broadcast invalidation; complete after [`tlbsync`] on this processor.
+    ///
+    /// # Safety
+    /// Privilege level 0, and the processor has INVLPGB.
+    #[inline]
+    pub unsafe fn invlpgb(request: Broadcast) {
+        // SAFETY: the instruction (0F 01 FE) reads only its three registers; it is a compiler
+        // barrier because it does not promise `nomem`.
+        unsafe {
+            asm!(".byte 0x0f, 0x01, 0xfe", in("rax") request.rax, in("ecx") request.ecx,
+                 in("edx") request.edx, options(nostack, preserves_flags))
+        }
+    }
+
+    /// Waits until every INVLPGB of this processor has taken effect on all processors.
+    ///
+    /// # Safety
+    /// Privilege level 0, and the processor has INVLPGB.
+    #[inline]
+    pub unsafe fn tlbsync() {
+        // SAFETY: the instruction (0F 01 FF) has no operands.
+        unsafe { asm!(".byte 0x0f, 0x01, 0xff", options(nostack, preserves_flags)) }
+    }
+
+    /// A full barrier: earlier stores are visible to the walkers of all processors.
+    #[inline]
+    pub fn fence() {
+        // SAFETY: MFENCE is available wherever SSE2 is, which x86-64 guarantees.
+        unsafe { asm!("mfence", options(nostack, preserves_flags)) }
+    }
+}
+#[cfg(target_arch = "x86_64")]
+pub use instructions::*;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quell::Page;
+    use std::vec::Vec;
+
+    #[test]
+    fn cr3_holds_root_tag_and_keep() {
+        assert_eq!(cr3(Frame(0x1234), Tag(5), false), 0x0123_4005);
+        assert_eq!(cr3(Frame(0x1234), Tag(0xfff), true), 0x8000_0000_0123_4fff);
+    }
+
+    #[test]
+    fn one_page_has_no_additional_pages() {
+        let range = PageRange::base(Page(0x10), 1);
+        let all: Vec<_> = Broadcast::range(Tag(3), range, Scope::Leaf, 8).collect();
+        assert_eq!(
+            all,
+            [Broadcast {
+                rax: 0x10017,
+                ecx: 0,
+                edx: 0x3_0000
+            }]
+        );
+        let tables: Vec<_> = Broadcast::range(Tag(3), range, Scope::Tables, 8).collect();
+        assert_eq!(tables[0].rax, 0x10007);
+    }
+
+    #[test]
+    fn ranges_are_covered_exactly_once() {
+        for max in [1, 7, 8, 1 << 16] {
+            for pages in [1, 7, 8, 9, 64, 1000] {
+                let mut next = 0x40;
+                for one in
+                    Broadcast::range(Tag(1), PageRange::base(Page(0x40), pages), Scope::Leaf, max)
+                {
+                    assert_eq!(one.rax >> 12, next);
+                    assert!(one.ecx < max);
+                    next += u64::from(one.ecx) + 1;
+                }
+                assert_eq!(next, 0x40 + pages);
+            }
+        }
+    }
+
+    #[test]
+    fn large_strides_count_large_pages() {
+        let range = PageRange {
+            start: Page(512),
+            pages: 512 * 3,
+            stride: PageSize::Large,
+        };
+        let all: Vec<_> = Broadcast::range(Tag(1), range, Scope::Leaf, 2).collect();
+        assert_eq!(all.len(), 2);
+        assert_eq!(all[0].ecx, 1 << 31 | 1);
+        assert_eq!(all[1].ecx, 1 << 31);
+        assert_eq!(all[1].rax >> 12, 512 * 3);
+        let huge = PageRange::one(Page(0), PageSize::Huge);
+        assert_eq!(
+            Broadcast::range(Tag(1), huge, Scope::Leaf, 512)
+                .next()
+                .unwrap()
+                .ecx,
+            1 << 31 | 511
+        );
+    }
+}
