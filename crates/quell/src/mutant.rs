@@ -33,4 +33,18 @@ macro_rules! mutants {
 mutants! {
     /// The initiator does not invalidate its own translations.
     SkipLocalFlush,
+    /// Clearing leaves out the last page of an extent (C8).
+    ZeroSkipsTail,
+    /// Clearing leaves out the faulting page and its neighbours (C8).
+    ZeroSkipsFaultingPage,
+    /// The faulting page is cleared first, so that it is cold when the program reads it (S1).
+    ZeroFaultingPageFirst,
+    /// A piece may be longer than the cap (S1).
+    ZeroIgnoresCap,
+    /// There is no preemption point between pieces (S1).
+    ZeroHoldsCpu,
+    /// The pool takes frames in without clearing them (C8).
+    PoolHandsOutDirty,
+    /// The pool is filled without regard to the budget of bandwidth.
+    PoolIgnoresBudget,
 }

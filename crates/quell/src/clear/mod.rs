@@ -1,17 +1,63 @@
-//! Zeroing of whole extents (S1).
+//! Zeroing of whole extents (S1), and frames known to be zero (C8).
+//!
+//! Memory must be zeroed before it gets a new owner, and most of the cost of a demand fault on a
+//! large page is that zeroing. Three decisions make it cheap, and each lives in one file:
+//!
+//! * **With which instructions** ([`plan`]). A processor that is told the whole length amortises
+//!   its start-up cost and may stop reading lines that it is going to overwrite; instructions that
+//!   go around the caches do so at any length. Which of them is fastest depends on the processor
+//!   and on the length, so a [`Plan`] holds one [`Strategy`] per class of length: by rule from
+//!   what is [`Available`] and the [`Caches`], or from a calibration of a few milliseconds.
+//! * **In which order and in how large pieces** ([`pieces`]). The pages that are read next are
+//!   cleared last and through the caches, all others around the caches; no piece is longer than the
+//!   time a processor may be held without a point of preemption.
+//! * **When** ([`pool`]). A [`Pool`] holds frames that were cleared in the background within a
+//!   budget of bandwidth, so that a fault finds them ready.
+//!
+//! # What is guaranteed
+//!
+//! Every byte of an extent given to [`clear_extent`] is zeroed exactly once, by one
+//! [`Hardware::zero`](crate::Hardware::zero) each, whatever the policy. A [`Zeroed`] value comes
+//! only from [`clear`] and [`Pool::take`], so an allocator that asks for one by type cannot be
+//! handed a frame that was not cleared.
+//!
+//! # What is not guaranteed
+//!
+//! That nobody writes the extent meanwhile: the caller must own it, with no translation left
+//! through which another CPU writes (C1). That the content is visible to other CPUs before the
+//! caller publishes the frame with a release store. That the plan is the best one: rules of
+//! thumb and measurements both can be wrong by a few percent.
+
+use core::fmt;
+
+pub mod pieces;
+pub mod plan;
+pub mod pool;
+
+pub use pieces::{ClearPolicy, Cleared, Piece, Pieces, clear_extent};
+pub use plan::{Caches, Chooser, Plan, Sample};
+pub use pool::{Budget, Clearable, Filled, Pool, Pooled, Stopped, Zeroed, clear};
 
 /// A way to zero memory, as the machine's instructions offer it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 #[non_exhaustive]
+#[repr(u8)]
 pub enum Strategy {
-    /// Ordinary stores, through the caches: what is cleared is hot afterwards.
+    /// Ordinary stores of general registers, through the caches: what is cleared is hot afterwards.
     #[default]
     Stores,
-    /// `rep stosb` / `rep stosq`: the processor sees the whole length.
+    /// `rep stosb`: the processor sees the whole length. Through the caches, except that some
+    /// processors (AMD Zen) stop allocating lines at about the size of the last-level cache.
     RepStos,
+    /// `rep stosq`: as [`Strategy::RepStos`], for processors without fast byte strings.
+    RepStosq,
     /// AMD `clzero`: whole lines, around the caches.
     Clzero,
-    /// Non-temporal stores of 128 bits.
+    /// Non-temporal stores of 64 bits from a general register (`movnti`): around the caches
+    /// without touching vector state.
+    NonTemporal64,
+    /// Non-temporal stores of 128 bits: `movntdq`, which needs vector state, on x86; `stnp` of two
+    /// general registers, which does not, on Arm.
     NonTemporal128,
     /// Non-temporal stores of 256 bits.
     NonTemporal256,
@@ -20,3 +66,118 @@ pub enum Strategy {
     /// Arm `dc zva`: whole blocks, allocated by the caches' own rules.
     DcZva,
 }
+
+impl Strategy {
+    /// Every strategy.
+    pub const ALL: &'static [Strategy] = &[
+        Strategy::Stores,
+        Strategy::RepStos,
+        Strategy::RepStosq,
+        Strategy::Clzero,
+        Strategy::NonTemporal64,
+        Strategy::NonTemporal128,
+        Strategy::NonTemporal256,
+        Strategy::NonTemporal512,
+        Strategy::DcZva,
+    ];
+
+    /// The name used in reports and files; it does not change between releases.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Strategy::Stores => "stores",
+            Strategy::RepStos => "rep-stosb",
+            Strategy::RepStosq => "rep-stosq",
+            Strategy::Clzero => "clzero",
+            Strategy::NonTemporal64 => "nt64",
+            Strategy::NonTemporal128 => "nt128",
+            Strategy::NonTemporal256 => "nt256",
+            Strategy::NonTemporal512 => "nt512",
+            Strategy::DcZva => "dc-zva",
+        }
+    }
+
+    /// Whether a short run cleared this way lies in the caches afterwards.
+    pub const fn keeps_hot(self) -> bool {
+        matches!(
+            self,
+            Strategy::Stores | Strategy::RepStos | Strategy::RepStosq | Strategy::DcZva
+        )
+    }
+
+    /// Whether the strategy overwrites vector registers, which a kernel may use only after it
+    /// saved them.
+    pub const fn uses_vectors(self) -> bool {
+        matches!(self, Strategy::NonTemporal256 | Strategy::NonTemporal512)
+            || matches!(self, Strategy::NonTemporal128) && cfg!(target_arch = "x86_64")
+    }
+}
+
+impl fmt::Display for Strategy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Whether what is cleared is read next.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Temperature {
+    /// The caller reads it next: clear it through the caches.
+    Hot,
+    /// Nobody reads it soon: clear it around the caches, which then keep what they hold.
+    Bypassing,
+}
+
+/// The strategies that may be used: a set.
+///
+/// What a processor offers is found by `quell_arch::zero::available`; what a kernel lets itself use
+/// may be less ([`Available::without_vectors`]). [`Strategy::Stores`] is always a member.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Available(u16);
+
+impl Available {
+    /// Ordinary stores alone.
+    pub const STORES: Available = Available(1 << Strategy::Stores as u16);
+
+    /// The set with `strategy` in it.
+    pub const fn with(self, strategy: Strategy) -> Self {
+        Available(self.0 | 1 << strategy as u16)
+    }
+
+    /// The set without `strategy`; [`Strategy::Stores`] stays.
+    pub const fn without(self, strategy: Strategy) -> Self {
+        Available(self.0 & !(1 << strategy as u16) | Self::STORES.0)
+    }
+
+    /// The strategies that leave vector registers alone, for kernels that do not save them.
+    pub fn without_vectors(self) -> Self {
+        Strategy::ALL
+            .iter()
+            .filter(|s| s.uses_vectors())
+            .fold(self, |set, &s| set.without(s))
+    }
+
+    /// Whether `strategy` may be used.
+    pub const fn has(self, strategy: Strategy) -> bool {
+        self.0 & 1 << strategy as u16 != 0
+    }
+
+    /// The members.
+    pub fn iter(self) -> impl Iterator<Item = Strategy> {
+        Strategy::ALL.iter().copied().filter(move |&s| self.has(s))
+    }
+}
+
+impl Default for Available {
+    fn default() -> Self {
+        Self::STORES
+    }
+}
+
+impl fmt::Debug for Available {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.iter()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;

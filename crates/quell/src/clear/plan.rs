@@ -1,0 +1,244 @@
+//! Which strategy for which length: a small table, made once per machine.
+//!
+//! The table has one class per power of two from 4 KB to 1 GB and two columns, one for each
+//! [`Temperature`]. Looking a length up costs a count of leading zeros and a load.
+//!
+//! Two ways lead to a table. [`Chooser::defaults`] is a rule over processor features and cache
+//! sizes that needs no measurement; [`Chooser::calibrated`] is a pure function from measurements,
+//! which the embedder takes however it can (`quell measure clear` shows how), to a table. Neither
+//! reads a clock or touches memory, so the same inputs give the same table on every machine.
+//!
+//! Measurements are noisy and several strategies often tie. A calibration therefore starts from
+//! the table before it and gives a class to a challenger only if it beats the incumbent by more
+//! than [`Chooser::MARGIN`]; repeating a calibration on the same machine does not make the table
+//! flip back and forth. Noise only ever slows a measurement down, so of several samples of one
+//! strategy the fastest counts.
+
+use super::{Available, Strategy, Temperature};
+
+/// The smallest length with a class of its own: 4 KB.
+const SMALLEST: u32 = 12;
+/// Classes, one per power of two: 4 KB up to 1 GB and longer.
+const CLASSES: usize = 19;
+
+/// The class of a length: the largest power of two that is not longer.
+const fn class(bytes: u64) -> usize {
+    let log = bytes.checked_ilog2();
+    match log {
+        Some(log) if log >= SMALLEST => {
+            let class = (log - SMALLEST) as usize;
+            if class < CLASSES { class } else { CLASSES - 1 }
+        }
+        _ => 0,
+    }
+}
+
+/// The strategy for each class of length and each temperature.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Plan {
+    hot: [Strategy; CLASSES],
+    bypassing: [Strategy; CLASSES],
+}
+
+impl Plan {
+    /// One strategy for everything, as a kernel without a choice has it. S1 itself is
+    /// `Plan::uniform(Strategy::RepStos)`.
+    pub const fn uniform(strategy: Strategy) -> Self {
+        Plan {
+            hot: [strategy; CLASSES],
+            bypassing: [strategy; CLASSES],
+        }
+    }
+
+    /// The strategy for a run of `bytes`. A run shorter than 4 KB counts as 4 KB.
+    #[inline]
+    pub const fn strategy(&self, temperature: Temperature, bytes: u64) -> Strategy {
+        match temperature {
+            Temperature::Hot => self.hot[class(bytes)],
+            Temperature::Bypassing => self.bypassing[class(bytes)],
+        }
+    }
+
+    /// The table as rows of (shortest length in bytes, strategy), shortest first.
+    pub fn rows(&self, temperature: Temperature) -> impl Iterator<Item = (u64, Strategy)> + '_ {
+        let column = match temperature {
+            Temperature::Hot => &self.hot,
+            Temperature::Bypassing => &self.bypassing,
+        };
+        (SMALLEST..).map(|log| 1 << log).zip(column.iter().copied())
+    }
+
+    fn column_mut(&mut self, temperature: Temperature) -> &mut [Strategy; CLASSES] {
+        match temperature {
+            Temperature::Hot => &mut self.hot,
+            Temperature::Bypassing => &mut self.bypassing,
+        }
+    }
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Plan::uniform(Strategy::Stores)
+    }
+}
+
+/// Sizes of the data caches in bytes as one CPU sees them; 0 where unknown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Caches {
+    /// The first-level data cache.
+    pub l1d: u64,
+    /// The private second-level cache.
+    pub l2: u64,
+    /// The last-level cache that the CPU shares with others.
+    pub last: u64,
+}
+
+/// How long one strategy took for one extent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sample {
+    /// What was used.
+    pub strategy: Strategy,
+    /// [`Temperature::Bypassing`]: the extent was not in the caches and was cleared.
+    /// [`Temperature::Hot`]: it was not in the caches, was cleared, *and was read once*.
+    pub temperature: Temperature,
+    /// The length of the extent in bytes.
+    pub bytes: u64,
+    /// The time for one such extent, in any unit that all samples of a calibration share.
+    /// Use one that is fine enough for the [`Chooser::MARGIN`]: cycles or picoseconds.
+    pub ticks: u64,
+}
+
+impl Sample {
+    /// Whether this sample shows more bytes per tick than `other`, by more than one part in
+    /// `margin` if that is given.
+    fn beats(&self, other: &Sample, margin: Option<u128>) -> bool {
+        // bytes / ticks > other.bytes / other.ticks, without division.
+        let mine = u128::from(self.bytes) * u128::from(other.ticks);
+        let theirs = u128::from(other.bytes) * u128::from(self.ticks);
+        match margin {
+            None => mine > theirs,
+            Some(parts) => mine - mine / (parts + 1) > theirs,
+        }
+    }
+}
+
+/// Chooses strategies for a machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Chooser {
+    /// What may be used.
+    pub available: Available,
+    /// The sizes of the caches.
+    pub caches: Caches,
+}
+
+impl Chooser {
+    /// A challenger takes a class over if it is faster by more than one part in so many: 3 %.
+    pub const MARGIN: u128 = 32;
+
+    /// Below this length going around the caches does not pay, if the size of the first-level
+    /// cache is not known: the drain at the end costs more than the fetches it saves. Measured on
+    /// Zen 4: 24 against 30 GB/s at 4 KB, 73 against 30 at 64 KB (`docs/`).
+    const BYPASS_FROM: u64 = 64 << 10;
+
+    /// The table by rule, without measurement.
+    ///
+    /// * What is read next is cleared by the string instruction where there is one, else by block
+    ///   zeroing (`dc zva`), else by stores; above the size of the last-level cache nothing stays
+    ///   hot, so there it is cleared as if nobody read it.
+    /// * What is not read next is cleared, from twice the first-level cache on, by the widest
+    ///   instruction that goes around the caches. Below, as above.
+    pub fn defaults(&self) -> Plan {
+        let first = |preferred: &[Strategy]| {
+            preferred
+                .iter()
+                .copied()
+                .find(|&s| self.available.has(s))
+                .unwrap_or_default()
+        };
+        let through = first(&[Strategy::RepStos, Strategy::RepStosq, Strategy::DcZva]);
+        let around = first(&[
+            Strategy::NonTemporal512,
+            Strategy::Clzero,
+            Strategy::NonTemporal256,
+            Strategy::DcZva,
+            Strategy::NonTemporal128,
+            Strategy::NonTemporal64,
+        ]);
+        let around = if around == Strategy::Stores {
+            through
+        } else {
+            around
+        };
+        let bypass_from = match self.caches.l1d {
+            0 => Self::BYPASS_FROM,
+            l1d => 1 << (2 * l1d).ilog2(),
+        };
+        let hot_below = match self.caches.last {
+            0 => u64::MAX,
+            last => last,
+        };
+        let mut plan = Plan::uniform(through);
+        for index in 0..CLASSES {
+            let bytes = 1 << (SMALLEST as usize + index);
+            if bytes >= hot_below {
+                plan.hot[index] = around;
+            }
+            if bytes >= bypass_from {
+                plan.bypassing[index] = around;
+            }
+        }
+        plan
+    }
+
+    /// The table from measurements, starting from the table `before`.
+    ///
+    /// In a class with samples the incumbent of `before` stays unless a challenger is faster by
+    /// more than [`Chooser::MARGIN`]; an incumbent without a sample, or no longer available,
+    /// yields to the fastest. A class without samples takes the choice of the nearest shorter
+    /// class that has some, and keeps that of `before` if there is none. Samples of strategies
+    /// that are not available, of zero ticks or bytes, and hot samples of strategies that leave
+    /// nothing in the caches are ignored.
+    ///
+    /// The order of the samples does not matter, except between strategies that tie exactly.
+    pub fn calibrated(&self, before: &Plan, samples: &[Sample]) -> Plan {
+        let mut plan = *before;
+        for temperature in [Temperature::Hot, Temperature::Bypassing] {
+            let usable = |s: &&Sample| {
+                s.temperature == temperature
+                    && s.bytes != 0
+                    && s.ticks != 0
+                    && self.available.has(s.strategy)
+                    && (temperature == Temperature::Bypassing || s.strategy.keeps_hot())
+            };
+            let faster = |best: Option<Sample>, s: &Sample| match best {
+                Some(b) if !s.beats(&b, None) => Some(b),
+                _ => Some(*s),
+            };
+            let mut nearest = None;
+            for (index, slot) in plan.column_mut(temperature).iter_mut().enumerate() {
+                let here = || {
+                    samples
+                        .iter()
+                        .filter(usable)
+                        .filter(|s| class(s.bytes) == index)
+                };
+                let best = here().fold(None, faster);
+                let incumbent = here().filter(|s| s.strategy == *slot).fold(None, faster);
+                match (best, incumbent, nearest) {
+                    (Some(best), Some(held), _) if !best.beats(&held, Some(Self::MARGIN)) => {}
+                    (Some(best), ..) => *slot = best.strategy,
+                    (None, _, Some(shorter)) => *slot = shorter,
+                    (None, _, None) => {
+                        if !self.available.has(*slot) {
+                            *slot = Strategy::Stores;
+                        }
+                    }
+                }
+                if best.is_some() {
+                    nearest = Some(*slot);
+                }
+            }
+        }
+        plan
+    }
+}

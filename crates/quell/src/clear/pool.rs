@@ -1,0 +1,308 @@
+//! Frames known to be zero, and the type that says so.
+//!
+//! [`Zeroed`] is a frame (or whatever owns one) that was cleared and has not been written since: it
+//! comes out of [`clear`] or of a [`Pool`], gives no mutable access, and is consumed by whoever
+//! maps it. A fault handler that takes `Zeroed<F>` cannot map a dirty frame (C8).
+//!
+//! A [`Pool`] is filled by an idle thread through [`Pool::fill`] and emptied by faults through
+//! [`Pool::take`], which costs one load when it is empty and a scan of the slots up to the first
+//! frame when it is not. Clearing in the background is not free: it takes memory bandwidth from programs
+//! that run, and a frame cleared long ago is cold when it is read. The [`Budget`] bounds the
+//! first; whoever reads the whole frame at once is better served by [`clear`].
+//!
+//! Nothing here allocates or locks. The slots are words that the embedder provides; each holds
+//! either nothing or one frame, moved in and out by a compare-and-exchange. A CPU that stops in
+//! the middle of any operation holds nobody up; at worst it keeps the one frame it was moving.
+
+use super::pieces::{ClearPolicy, Cleared, clear_extent};
+use crate::addr::{Extent, Frame};
+use crate::hardware::{Hardware, Word};
+use crate::mutant::Mutant;
+use core::marker::PhantomData;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+/// Something that owns physical memory which can be cleared.
+pub trait Clearable {
+    /// The memory. Must not change while the value exists.
+    fn extent(&self) -> Extent;
+}
+
+impl Clearable for Extent {
+    fn extent(&self) -> Extent {
+        *self
+    }
+}
+
+/// A [`Clearable`] that fits into one word of a [`Pool`].
+pub trait Pooled: Clearable + Sized {
+    /// Gives the value up for a number below [`u64::MAX`]; ownership goes with it.
+    fn into_raw(self) -> u64;
+    /// The value that was given up for `raw`. Called once for each call of [`Pooled::into_raw`].
+    fn from_raw(raw: u64) -> Self;
+}
+
+/// Memory that contains only zeros, owned by an `F`.
+///
+/// The promise is about what happened before this value was made; that nobody writes the memory
+/// while the value exists is up to the owner of the translations, as for any free frame.
+#[must_use = "dropping it drops the frame's owner"]
+#[derive(PartialEq, Eq, Debug)]
+pub struct Zeroed<F>(F);
+
+impl<F> Zeroed<F> {
+    /// The owner. The proof ends here: the memory may be mapped and written.
+    pub fn into_inner(self) -> F {
+        self.0
+    }
+    /// The owner, to look at.
+    pub fn get(&self) -> &F {
+        &self.0
+    }
+}
+
+/// Clears what `frame` owns, as [`clear_extent`] does, and says so by type.
+pub fn clear<H: Hardware, F: Clearable>(
+    hw: &H,
+    frame: F,
+    fault: Option<Frame>,
+    policy: &ClearPolicy,
+    preempt: impl FnMut(),
+) -> (Zeroed<F>, Cleared) {
+    let done = clear_extent(hw, frame.extent(), fault, policy, preempt);
+    (Zeroed(frame), done)
+}
+
+/// A budget of memory bandwidth: so many bytes per tick, with bursts up to a limit.
+///
+/// A token bucket in one word. The word holds the point of the budget's whole history, counted in
+/// bytes, up to which it is spent; the bucket is full when that lies `burst` bytes or more in the
+/// past. The caller supplies the time, in ticks that it chooses (microseconds are a good choice:
+/// the rate is then in megabytes per second). Clocks of CPUs that disagree a little make the
+/// budget wrong by as much and nothing worse. Arithmetic wraps, so a bucket that is used at least
+/// once in 2^63 bytes' worth of ticks never stalls.
+#[derive(Debug)]
+pub struct Budget<W> {
+    spent: W,
+    bytes_per_tick: u64,
+    burst: u64,
+}
+
+impl<W: Word> Budget<W> {
+    /// A budget of `bytes_per_tick`, full at time `now` with `burst` bytes.
+    /// Nothing is ever granted from a budget without a burst.
+    pub fn new(bytes_per_tick: u64, burst: u64, now: u64) -> Self {
+        let burst = burst.min(i64::MAX as u64);
+        let earned = now.wrapping_mul(bytes_per_tick);
+        Budget {
+            spent: W::new(earned.wrapping_sub(burst)),
+            bytes_per_tick,
+            burst,
+        }
+    }
+
+    /// Takes `bytes` out if the bucket holds as many; a request larger than the burst is granted
+    /// when the bucket is full, and paid for by the time after. Returns whether it was granted.
+    pub fn try_spend(&self, bytes: u64, now: u64) -> bool {
+        if bytes == 0 {
+            return true;
+        }
+        let earned = now.wrapping_mul(self.bytes_per_tick);
+        // Relaxed: the word orders nothing but itself.
+        let mut held = self.spent.load(Relaxed);
+        loop {
+            let unspent = (earned.wrapping_sub(held) as i64).clamp(0, self.burst as i64) as u64;
+            if unspent == 0 || unspent < bytes.min(self.burst) {
+                return false;
+            }
+            // What was earned beyond the burst is lost.
+            let base = earned.wrapping_sub(unspent);
+            let next = base.wrapping_add(bytes);
+            match self.spent.compare_exchange(held, next, Relaxed, Relaxed) {
+                Ok(_) => return true,
+                Err(current) => held = current,
+            }
+        }
+    }
+
+    /// Puts back what was taken and not used.
+    fn refund(&self, bytes: u64) {
+        self.spent.fetch_add(bytes.wrapping_neg(), Relaxed);
+    }
+}
+
+/// What [`Pool::fill`] did, and why it stopped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Filled {
+    /// Frames cleared and put into the pool.
+    pub frames: u64,
+    /// Why it stopped.
+    pub stopped: Stopped,
+}
+
+/// Why [`Pool::fill`] stopped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stopped {
+    /// No slot is free.
+    Full,
+    /// The budget of bandwidth is spent for now.
+    Budget,
+    /// The source has no more frames to give.
+    Source,
+}
+
+/// A pool of frames known to be zero, all of one length.
+///
+/// All operations may be called from any CPU at any time, from interrupt handlers too.
+pub struct Pool<'a, W, F> {
+    slots: &'a [W],
+    /// Slots that are filled or reserved, so never less than the frames in the slots. A slot is
+    /// reserved before a frame is put in, and a slot is emptied before the count goes down.
+    reserved: W,
+    frame_bytes: u64,
+    owner: PhantomData<fn(F) -> F>,
+}
+
+/// A slot with no frame in it.
+const EMPTY: u64 = 0;
+
+impl<'a, W: Word, F: Pooled> Pool<'a, W, F> {
+    /// An empty pool of frames of `frame_bytes` each over `slots`, which it empties (without giving
+    /// up what they may have held). A pool holds as many frames as it has slots. A few dozen are
+    /// enough: what matters is the rate at which it is filled.
+    pub fn new(slots: &'a [W], frame_bytes: u64) -> Self {
+        for slot in slots {
+            slot.store(EMPTY, Relaxed);
+        }
+        Pool {
+            slots,
+            reserved: W::new(0),
+            frame_bytes,
+            owner: PhantomData,
+        }
+    }
+
+    /// How many frames the pool holds, counting those that are being cleared for it. By the time
+    /// the caller looks at it, it may have changed.
+    pub fn len(&self) -> u64 {
+        self.reserved.load(Relaxed)
+    }
+
+    /// Whether the pool held no frame a moment ago.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many frames the pool can hold.
+    pub fn capacity(&self) -> u64 {
+        self.slots.len() as u64
+    }
+
+    /// Puts a zeroed frame in.
+    ///
+    /// # Errors
+    ///
+    /// Gives the frame back if the pool is full.
+    pub fn put(&self, frame: Zeroed<F>) -> Result<(), Zeroed<F>> {
+        if !self.reserve() {
+            return Err(frame);
+        }
+        self.insert(frame);
+        Ok(())
+    }
+
+    /// Takes a zeroed frame out, if there is one. May miss a frame that is put in meanwhile.
+    pub fn take(&self) -> Option<Zeroed<F>> {
+        if self.is_empty() {
+            return None;
+        }
+        for slot in self.slots {
+            let held = slot.load(Relaxed);
+            // Acquire: whoever owns the frame from here on sees the zeros. That the same frame
+            // may have been taken and put back since the load does no harm: it is here and zero.
+            if held != EMPTY && slot.compare_exchange(held, EMPTY, Acquire, Relaxed).is_ok() {
+                self.cancel();
+                return Some(Zeroed(F::from_raw(held - 1)));
+            }
+        }
+        None
+    }
+
+    /// Clears frames from `source` in the background and puts them in, until the pool is full, the
+    /// budget is spent at time `now`, or the source has none left.
+    ///
+    /// `source` is asked only when there is a slot and a budget for a frame, so none is lost. The
+    /// frames are cleared around the caches, with `preempt` called between pieces and between
+    /// frames.
+    pub fn fill<H: Hardware<Word = W>>(
+        &self,
+        hw: &H,
+        policy: &ClearPolicy,
+        budget: &Budget<W>,
+        now: u64,
+        mut source: impl FnMut() -> Option<F>,
+        mut preempt: impl FnMut(),
+    ) -> Filled {
+        let mut frames = 0;
+        let stopped = loop {
+            if !self.reserve() {
+                break Stopped::Full;
+            }
+            let granted = budget.try_spend(self.frame_bytes, now);
+            if !granted && !hw.mutant(Mutant::PoolIgnoresBudget) {
+                self.cancel();
+                break Stopped::Budget;
+            }
+            let Some(frame) = source() else {
+                self.cancel();
+                budget.refund(self.frame_bytes);
+                break Stopped::Source;
+            };
+            debug_assert_eq!(frame.extent().bytes(), self.frame_bytes);
+            if frames > 0 {
+                preempt();
+            }
+            self.insert(if hw.mutant(Mutant::PoolHandsOutDirty) {
+                Zeroed(frame)
+            } else {
+                clear(hw, frame, None, policy, &mut preempt).0
+            });
+            frames += 1;
+        };
+        Filled { frames, stopped }
+    }
+
+    /// Reserves a slot; false if there is none.
+    fn reserve(&self) -> bool {
+        // Relaxed: the count publishes nothing; the slots do.
+        if self.reserved.fetch_add(1, Relaxed) < self.capacity() {
+            return true;
+        }
+        self.cancel();
+        false
+    }
+
+    /// Gives a reservation back.
+    fn cancel(&self) {
+        self.reserved.fetch_add(u64::MAX, Relaxed);
+    }
+
+    /// Puts a frame in for which a slot is reserved.
+    fn insert(&self, frame: Zeroed<F>) {
+        let raw = frame.into_inner().into_raw();
+        debug_assert_ne!(raw, u64::MAX, "Pooled::into_raw must stay below u64::MAX");
+        // There are never more reservations than slots, so one slot is free; a round finds none
+        // only if other CPUs put frames in ahead of it.
+        loop {
+            for slot in self.slots {
+                // Release: the zeros are written before the frame can be seen here.
+                if slot.load(Relaxed) == EMPTY
+                    && slot
+                        .compare_exchange(EMPTY, raw + 1, Release, Relaxed)
+                        .is_ok()
+                {
+                    return;
+                }
+            }
+        }
+    }
+}
