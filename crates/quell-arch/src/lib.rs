@@ -16,6 +16,7 @@ extern crate std;
 pub mod aarch64;
 pub mod entry;
 pub mod x86_64;
+pub mod zero;
 
 /// The architecture this crate was compiled for.
 #[cfg(target_arch = "aarch64")]
