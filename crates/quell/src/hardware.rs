@@ -47,6 +47,8 @@ impl Tag {
 pub trait Word: Send + Sync + Sized {
     /// A word that holds `value`.
     fn new(value: u64) -> Self;
+    /// A fence of the memory model, as [`core::sync::atomic::fence`].
+    fn fence(order: Ordering);
     /// Reads the word.
     fn load(&self, order: Ordering) -> u64;
     /// Writes the word.
@@ -86,6 +88,10 @@ impl Word for core::sync::atomic::AtomicU64 {
     #[inline]
     fn new(value: u64) -> Self {
         Self::new(value)
+    }
+    #[inline]
+    fn fence(order: Ordering) {
+        core::sync::atomic::fence(order);
     }
     #[inline]
     fn load(&self, order: Ordering) -> u64 {

@@ -31,8 +31,86 @@ macro_rules! mutants {
 }
 
 mutants! {
+    // Shootdown.
     /// The initiator does not invalidate its own translations.
     SkipLocalFlush,
+    /// The flush takes no generation, so CPUs that load the space later see nothing to catch up with.
+    SkipGenerationBump,
+    /// No request is posted to the targets.
+    SkipPost,
+    /// Requests are posted but no interrupt is sent.
+    SkipInterrupt,
+    /// The initiator does not wait for its targets.
+    SkipWait,
+    /// The handler acknowledges without flushing.
+    HandlerSkipsFlush,
+    /// The handler says "flushed" before it has flushed.
+    AckBeforeFlush,
+    /// A receipt is taken for enough although page-table pages were freed.
+    EarlyAckForTables,
+    /// Page-table pages were freed, the flush leaves the walker caches alone (family d).
+    TablesFlushedAsLeaf,
+    /// Lazy CPUs are left out although page-table pages were freed (bug 10).
+    LazySkippedForTables,
+    /// A second request overwrites the pending one instead of merging with it (bug 33).
+    MergeOverwrites,
+    /// The handler trusts a request that an initiator is still writing.
+    TakeIgnoresLock,
+    /// A target that missed a request flushes only what the next one says.
+    GapNotEscalated,
+    /// A waiter with interrupts off does not serve its own inbox (C7).
+    WaiterServesNobody,
+    /// NMI handlers may touch user memory between receipt and flush.
+    NmiGuardAlwaysAllows,
+    /// The acknowledgement is stored relaxed.
+    RelaxedDone,
+    // CPUs that come and go.
+    /// A CPU decides that it is current before it can be seen to run the space (bug 8).
+    SwitchPublishesLate,
+    /// A space is loaded with its entries kept although it was flushed meanwhile.
+    SwitchIgnoresGeneration,
+    /// A space is loaded with its entries kept although it owes a flush.
+    SwitchIgnoresDebt,
+    /// A lazy CPU goes on with its space without looking what it missed.
+    LazyResumesUnchecked,
+    /// A lazy CPU declares itself running with a relaxed store (bug 34).
+    RelaxedLeaveLazy,
+    /// A CPU goes offline with its translations.
+    OfflineSkipsFlush,
+    /// A CPU goes offline without answering what is in its inbox (C7).
+    OfflineForgetsInbox,
+    /// A dying space's root is freed under CPUs that hold it lazily (bug 25).
+    RetireSkipsEviction,
+    // Tags.
+    /// A tag is taken over from another space without a flush (C5).
+    TagTakenUnflushed,
+    /// A tag rollover does not make CPUs flush.
+    RolloverSkipsFlush,
+    /// A tag rollover deals out tags that CPUs are running on.
+    RolloverForgetsReserved,
+    // Broadcast invalidation.
+    /// The broadcast is sent before the table stores are visible to all walkers (bug 16).
+    BroadcastSkipsFence,
+    /// The batch ends without the completion barrier.
+    SkipBarrier,
+    /// A second actor waits for its own barrier instead of sending the invalidation again (bug 5).
+    SettleOnlyWaits,
+    // Batches and second actors.
+    /// A batch gives its frames out unflushed (bug 30).
+    FinishSkipsFlush,
+    /// A batch does not tell second actors that it owes a flush (bug 3).
+    DebtNotRecorded,
+    /// A second actor ignores that a flush is owed (bugs 3, 6, 19).
+    SettleSkipped,
+    // Lazy unmap.
+    /// A frame gets a new owner although its flush is owed (L4).
+    ClaimSkipsDebt,
+    /// An entry or a slot is filled again although a flush is owed (L1, L2, L3).
+    RefillSkipsDebt,
+    /// A frame is taken back although somebody has claimed it.
+    RescueUnchecked,
+    /// The flush clock is read after the flush instead of before it.
+    ClockReadAfterFlush,
     /// Clearing leaves out the last page of an extent (C8).
     ZeroSkipsTail,
     /// Clearing leaves out the faulting page and its neighbours (C8).

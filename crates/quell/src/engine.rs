@@ -1,0 +1,391 @@
+//! The engine: everything tied together, and the context switch.
+//!
+//! # The switch
+//!
+//! Loading a space races with flushes of it. The order is: enter the space's set of CPUs, declare
+//! this CPU running, *then* read the generation and the debt, load the root, and only then leave
+//! the old space's set. An initiator does the opposite: table, generation (or debt), set. All are
+//! sequentially consistent, so either the initiator finds this CPU, or this CPU finds the change
+//! and flushes as it loads. The window in which a CPU has decided that no flush is needed but is
+//! not yet known to run the space, which cost Linux a CVE in 2025, does not exist.
+//!
+//! Between the two spaces this CPU belongs to both. A request for the old one is then ignored by
+//! the comparison of ids, since it is handled only after the switch; a request for the new one is
+//! compared by generation.
+//!
+//! # Lazy CPUs
+//!
+//! A CPU that goes idle or runs a kernel thread keeps the root it has, uses nothing of its user
+//! half and is not interrupted, except when page-table pages are freed, since its walker may still
+//! roam there. Interrupted, it leaves the root for good. Coming back it compares as if it had been
+//! away.
+
+use crate::CpuSet;
+use crate::addr::Frame;
+use crate::hardware::{CpuId, Features, Hardware, Scope, Tag, Tagging, Word};
+use crate::lazy::{Epoch, Ledger};
+use crate::mutant::Mutant;
+use crate::per_cpu::{LAZY, LEFT, NOTHING, PerCpu, RUNNING, SWITCHING};
+use crate::policy::{Policy, TagPolicy};
+use crate::request::Request;
+use crate::shootdown::Message;
+use crate::space::{AddressSpace, Debt, SpaceId};
+use crate::stats::{Counter, Stats};
+use crate::tags::{GlobalTags, slot_tag};
+use core::sync::atomic::Ordering::{self, Relaxed, Release, SeqCst};
+
+/// The engine of one machine. It borrows all its memory and allocates nothing.
+///
+/// Every method may be called on any CPU at any time unless it says otherwise; the caller does not
+/// migrate during the call.
+pub struct Engine<'m, H: Hardware> {
+    pub(crate) hw: &'m H,
+    pub(crate) features: Features,
+    pub(crate) policy: Policy,
+    pub(crate) cpus: &'m [PerCpu<'m, H>],
+    pub(crate) ledger: Ledger<'m, H>,
+    pub(crate) tags: GlobalTags<H::Word>,
+    pub(crate) highest_tag: u16,
+    slots: usize,
+    next_space: H::Word,
+}
+
+impl<'m, H: Hardware> Engine<'m, H> {
+    /// An engine for the CPUs `0..cpus.len()` of the machine.
+    ///
+    /// `epochs` is the memory of the flush clock (S3): as many batches can be owed at once as there
+    /// are epochs; 64 is plenty, none switches S3 off.
+    ///
+    /// # Panics
+    /// If there is no CPU, more than [`MAX_CPUS`](crate::cpu_set::MAX_CPUS), or if the machine's
+    /// features contradict each other: broadcasts by tag need tags that mean the same everywhere,
+    /// and there must be more of those than CPUs.
+    pub fn new(
+        hw: &'m H,
+        cpus: &'m [PerCpu<'m, H>],
+        epochs: &'m [Epoch<H>],
+        policy: Policy,
+    ) -> Self {
+        let features = hw.features();
+        assert!(
+            (1..=crate::cpu_set::MAX_CPUS).contains(&cpus.len()),
+            "an engine needs 1 to {} CPUs, not {}",
+            crate::cpu_set::MAX_CPUS,
+            cpus.len()
+        );
+        let highest_tag = match features.tagging {
+            Tagging::Global { bits } => ((1u32 << bits.min(16)) - 1) as u16,
+            _ => 0,
+        };
+        match features.tagging {
+            Tagging::PerCpu { .. } => {
+                assert!(
+                    !features.broadcast,
+                    "broadcasts by tag need system-wide tags"
+                );
+            }
+            Tagging::Global { .. } => {
+                assert!(
+                    features.broadcast,
+                    "system-wide tags are flushed by broadcast"
+                );
+                assert!(
+                    usize::from(highest_tag) > cpus.len(),
+                    "{highest_tag} tags are too few for {} CPUs",
+                    cpus.len()
+                );
+            }
+            Tagging::None => {}
+        }
+        let given = cpus[0].slots().len();
+        let slots = match (features.tagging, policy.tags) {
+            (Tagging::PerCpu { count }, TagPolicy::Slots(wanted)) => {
+                given.min(count.into()).min(wanted.into()).max(1)
+            }
+            (Tagging::PerCpu { count }, TagPolicy::All) => given.min(count.into()).max(1),
+            _ => 1,
+        };
+        Engine {
+            hw,
+            features,
+            policy,
+            cpus,
+            ledger: Ledger::new(epochs),
+            tags: GlobalTags::new(),
+            highest_tag,
+            slots,
+            next_space: H::Word::new(1),
+        }
+    }
+
+    /// The machine.
+    pub fn hw(&self) -> &'m H {
+        self.hw
+    }
+
+    /// Which mechanisms are on.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// The counters of all CPUs together.
+    pub fn stats(&self) -> Stats {
+        let mut sum = Stats::default();
+        for cpu in self.cpus {
+            sum.add(&cpu.stats.read());
+        }
+        sum
+    }
+
+    /// The counters of one CPU.
+    pub fn cpu_stats(&self, cpu: CpuId) -> Stats {
+        self.cpus[cpu.index()].stats.read()
+    }
+
+    #[inline]
+    pub(crate) fn count(&self, me: CpuId, counter: Counter, amount: u64) {
+        if amount != 0 {
+            self.cpus[me.index()].stats.add(counter, amount);
+        }
+    }
+
+    /// `order`, or `Relaxed` where the mutant weakens it.
+    #[inline]
+    pub(crate) fn weakened(&self, mutant: Mutant, order: Ordering) -> Ordering {
+        if self.hw.mutant(mutant) {
+            Relaxed
+        } else {
+            order
+        }
+    }
+
+    /// A new address space with the given root table, loaded nowhere.
+    pub fn new_space(&self, root: Frame) -> AddressSpace<H> {
+        AddressSpace::new(SpaceId(self.next_space.fetch_add(1, Relaxed)), root)
+    }
+
+    pub(crate) fn loaded_tag(&self, me: CpuId) -> Tag {
+        Tag(self.cpus[me.index()].private.tag.load(Relaxed) as u16)
+    }
+
+    /// Whether tags keep entries across switches.
+    fn tags_on(&self) -> bool {
+        self.policy.tags != TagPolicy::Off && self.features.tagging != Tagging::None
+    }
+
+    /// Context switch to a user thread of `to`. `from` is the space that this CPU had loaded last,
+    /// lazily or not and even if it was evicted from it; `None` only if there was none or if it
+    /// has been retired. It may be `to` itself.
+    ///
+    /// When it returns, user accesses go through the current tables of `to` (C5), and every flush
+    /// of `to` that was complete when the call began has taken effect here.
+    pub fn switch_to(&self, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) {
+        let were_on = self.hw.mask_interrupts();
+        let me = self.hw.this_cpu();
+        let cpu = &self.cpus[me.index()];
+        if cpu.private.space.load(Relaxed) == to.id().0 {
+            self.resume(me, to);
+            self.hw.restore_interrupts(were_on);
+            return;
+        }
+        self.count(me, Counter::Switches, 1);
+        cpu.private.space.store(SWITCHING, Relaxed);
+        // Whoever finds us in the set must not find the old tag's newer flush time.
+        cpu.published.flushed_at.store(0, Relaxed);
+        if !self.hw.mutant(Mutant::SwitchPublishesLate) {
+            to.loaded.insert(me, SeqCst);
+            cpu.published.state.store(RUNNING, SeqCst);
+        }
+        let flushed_at = if self.features.broadcast {
+            self.load_global(me, to)
+        } else {
+            self.load_per_cpu(me, to)
+        };
+        if self.hw.mutant(Mutant::SwitchPublishesLate) {
+            to.loaded.insert(me, SeqCst);
+            cpu.published.state.store(RUNNING, SeqCst);
+        }
+        cpu.private.space.store(to.id().0, Relaxed);
+        cpu.published.flushed_at.store(flushed_at, Release);
+        if let Some(from) = from.filter(|from| from.id() != to.id()) {
+            from.loaded.remove(me, Release);
+        }
+        self.hw.restore_interrupts(were_on);
+    }
+
+    /// Loads the root under a per-CPU tag; returns when the tag was last flushed whole.
+    fn load_per_cpu(&self, me: CpuId, to: &AddressSpace<H>) -> u64 {
+        let cpu = &self.cpus[me.index()];
+        let generation = to.generation.load(SeqCst);
+        let debt = Debt(to.debt.load(SeqCst));
+        let (index, held) = self.choose_slot(me, to);
+        let slot = &cpu.slots()[index];
+        let current = slot.generation.load(Relaxed) >= generation
+            || self.hw.mutant(Mutant::SwitchIgnoresGeneration);
+        let paid = slot.flushed_at.load(Relaxed) >= debt.stamp()
+            || self.hw.mutant(Mutant::SwitchIgnoresDebt);
+        let keep = self.tags_on() && held && current && paid;
+        if held {
+            let counter = match (current, paid) {
+                (false, _) => Counter::SwitchBehind,
+                (_, false) => Counter::PaidBySwitch,
+                _ => Counter::SwitchKept,
+            };
+            self.count(me, counter, u64::from(self.tags_on()));
+        } else {
+            self.count(me, Counter::SwitchTagTaken, u64::from(self.tags_on()));
+        }
+        if !keep {
+            slot.space.store(to.id().0, Relaxed);
+            // The flush comes with the load; the clock is read before it.
+            slot.flushed_at.store(self.ledger.now(), Relaxed);
+            slot.generation.store(generation, Relaxed);
+        }
+        let tag = if self.features.tagging == Tagging::None {
+            Tag::KERNEL
+        } else {
+            slot_tag(index)
+        };
+        cpu.private.slot.store(index as u64, Relaxed);
+        cpu.private.tag.store(tag.0.into(), Relaxed);
+        let keep = keep || (!held && self.tags_on() && self.hw.mutant(Mutant::TagTakenUnflushed));
+        self.hw.load_root(to.root(), tag, keep);
+        slot.flushed_at.load(Relaxed)
+    }
+
+    /// The slot that holds the space, or the one to take over for it.
+    fn choose_slot(&self, me: CpuId, to: &AddressSpace<H>) -> (usize, bool) {
+        let cpu = &self.cpus[me.index()];
+        let id = to.id().0;
+        let holds = |index: usize| cpu.slots()[index].space.load(Relaxed) == id;
+        if self.slots > crate::per_cpu::INLINE_SLOTS {
+            // Thousands of slots are not searched: each id has its place.
+            let index = (id % self.slots as u64) as usize;
+            return (index, holds(index));
+        }
+        if let Some(index) = (0..self.slots).find(|&index| holds(index)) {
+            return (index, true);
+        }
+        let victim = cpu.private.victim.load(Relaxed) as usize;
+        cpu.private
+            .victim
+            .store(((victim + 1) % self.slots) as u64, Relaxed);
+        (victim, false)
+    }
+
+    /// Loads the root under a system-wide tag. Broadcasts reach every CPU under every tag, so there
+    /// is no generation to catch up with.
+    fn load_global(&self, me: CpuId, to: &AddressSpace<H>) -> u64 {
+        let now = self.ledger.now();
+        let tag = if self.features.tagging == Tagging::None {
+            Tag::KERNEL
+        } else {
+            self.acquire_global_tag(me, to)
+        };
+        self.cpus[me.index()]
+            .private
+            .tag
+            .store(tag.0.into(), Relaxed);
+        self.count(me, Counter::SwitchKept, u64::from(self.tags_on()));
+        self.hw.load_root(to.root(), tag, self.tags_on());
+        now
+    }
+
+    /// The CPU stops running user code: it goes idle or runs a kernel thread. The root stays
+    /// loaded, lazily.
+    pub fn enter_lazy(&self) {
+        let cpu = &self.cpus[self.hw.this_cpu().index()];
+        if cpu.published.state.load(Relaxed) == RUNNING {
+            cpu.published.state.store(LAZY, Release);
+        }
+    }
+
+    /// The root that was loaded lazily is to be used again. Interrupts are masked.
+    fn resume(&self, me: CpuId, space: &AddressSpace<H>) {
+        let cpu = &self.cpus[me.index()];
+        if cpu.published.state.load(Relaxed) == RUNNING {
+            return;
+        }
+        cpu.published
+            .state
+            .store(RUNNING, self.weakened(Mutant::RelaxedLeaveLazy, SeqCst));
+        if self.features.broadcast || self.hw.mutant(Mutant::LazyResumesUnchecked) {
+            return;
+        }
+        // Initiators count the generation up and then look at our state; we do the opposite.
+        let slot = &cpu.slots()[cpu.private.slot.load(Relaxed) as usize];
+        let generation = space.generation.load(SeqCst);
+        let debt = Debt(space.debt.load(SeqCst));
+        let behind = slot.generation.load(Relaxed) < generation;
+        if behind || slot.flushed_at.load(Relaxed) < debt.stamp() {
+            self.count(
+                me,
+                if behind {
+                    Counter::SwitchBehind
+                } else {
+                    Counter::PaidBySwitch
+                },
+                1,
+            );
+            self.flush_tag(me, slot);
+            slot.generation.store(generation, Relaxed);
+        }
+    }
+
+    /// No user thread of `space` will ever run again: makes every CPU leave its root. Afterwards
+    /// nothing walks its tables, and they, the root included, may be freed (C6).
+    ///
+    /// # Panics
+    /// If the space is running on the calling CPU.
+    pub fn retire(&self, space: &AddressSpace<H>) {
+        let me = self.hw.this_cpu();
+        if self.hw.mutant(Mutant::RetireSkipsEviction) {
+            return;
+        }
+        space.generation.fetch_add(1, SeqCst);
+        if self.cpus[me.index()].private.space.load(Relaxed) == space.id().0 {
+            assert!(
+                self.cpus[me.index()].published.state.load(Relaxed) != RUNNING,
+                "a space cannot be retired by a CPU that runs it"
+            );
+            let were_on = self.hw.mask_interrupts();
+            self.leave_root(me);
+            self.hw.restore_interrupts(were_on);
+        }
+        let message = Message::for_retired(space.id(), space.generation.load(Relaxed));
+        loop {
+            let loaded = space.loaded.snapshot(self.cpus.len(), SeqCst);
+            let holds_on = |cpu: &CpuId| {
+                *cpu != me && self.cpus[cpu.index()].published.state.load(SeqCst) != LEFT
+            };
+            let left: CpuSet = loaded.iter().filter(holds_on).collect();
+            if left.is_empty() {
+                break;
+            }
+            // Lazy ones leave when they are asked; one in the middle of a switch leaves by itself.
+            let (mut targets, mut interrupts) = (CpuSet::EMPTY, CpuSet::EMPTY);
+            self.post_to(me, &left, &message, &mut targets, &mut interrupts);
+            self.send(me, &interrupts);
+            self.wait(me, &targets, Scope::Tables);
+            self.hw.relax();
+        }
+        if self.features.broadcast
+            && let Some(tag) = {
+                self.fence_before_tag();
+                self.broadcast_tag(space)
+            }
+            && self.broadcast_request(me, tag, Request::Full(Scope::Tables))
+        {
+            self.complete(me);
+        }
+    }
+
+    /// Whether this CPU has no user root loaded.
+    pub fn is_detached(&self) -> bool {
+        self.cpus[self.hw.this_cpu().index()]
+            .private
+            .space
+            .load(Relaxed)
+            == NOTHING
+    }
+}

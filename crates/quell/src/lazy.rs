@@ -1,0 +1,408 @@
+//! Lazy unmap (S3): flushes owed until reuse.
+//!
+//! # The rule
+//!
+//! A frame may be unmapped without a flush if every mapping of it was read-only and clean: its
+//! content cannot change through a stale entry, and as long as nothing else changes, a stale read
+//! returns the right bytes. What must not happen before the debt is paid, *and nothing else is
+//! needed*:
+//!
+//! 1. the frame gets a new owner ([`Engine::claim`]);
+//! 2. the emptied entry is written again ([`Engine::settle_residue`]), except with the same frame,
+//!    read-only ([`Residue::rescue`]);
+//! 3. the emptied page-cache slot is filled again (the same call), so that nobody can change the
+//!    bytes of the file page behind the stale entry's back;
+//! 4. a call by which the program took the mapping or a right to it away returns
+//!    ([`Engine::settle`] or the residue of each marker that it met).
+//!
+//! All four are one check, on the frame's [`Residue`]: one load, zero when nothing is owed. The
+//! four programs for which Linux refused this mechanism each break one of them.
+//!
+//! # The flush clock
+//!
+//! A debt is a *stamp*: a tick of the flush clock, taken after the entries were cleared. Each CPU
+//! publishes what the clock showed before it last flushed its loaded tag whole. If that is the
+//! stamp or later, the CPU cannot hold what the debt is about, whoever asked for that flush and
+//! why; so debts are paid by anybody's flush, and a claim interrupts only CPUs that are behind.
+//! CPUs that keep entries under a tag that is not loaded are not asked at all: the space's debt
+//! word makes them flush as they load it again. Only CPUs that had the space loaded when the debt
+//! was taken could hold anything; the *epoch* of the stamp remembers them.
+//!
+//! # What is shared
+//!
+//! Taking a debt ticks the clock and writes one epoch; nothing is locked. An epoch is used again
+//! only after it was paid: who finds the ledger full pays for all at once, and a debt for which
+//! there is still no room is refused and flushed as without S3. A payer that finds an epoch still being written takes it for "every CPU".
+//!
+//! # What this does not guarantee
+//!
+//! A claim may have to wait for CPUs that others made it depend on: the one who needs a frame pays
+//! for somebody's unmap. [`Engine::pay_all`], called in the background, keeps that rare.
+
+use crate::cpu_set::AtomicCpuSet;
+use crate::hardware::{CpuId, Hardware, Invalidate, Scope, Word};
+use crate::mutant::Mutant;
+use crate::per_cpu::{LAZY, LEFT};
+use crate::shootdown::Message;
+use crate::stats::Counter;
+use crate::{AddressSpace, CpuSet, Engine, Purpose};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+
+/// A tick of the flush clock at which a flush began to be owed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Stamp(pub(crate) u64);
+
+/// The memory of one tick: which CPUs had an indebted space loaded.
+#[repr(align(64))]
+pub struct Epoch<H: Hardware> {
+    /// The stamp that this memory belongs to; 0 while it is being written.
+    stamp: H::Word,
+    cpus: AtomicCpuSet<H::Word>,
+}
+
+impl<H: Hardware> Default for Epoch<H> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<H: Hardware> Epoch<H> {
+    /// An epoch that belongs to no stamp.
+    pub fn new() -> Self {
+        Epoch {
+            stamp: H::Word::new(0),
+            cpus: AtomicCpuSet::new(),
+        }
+    }
+}
+
+#[repr(align(64))]
+struct Line<W>(W);
+
+/// The flush clock and what it owes.
+pub(crate) struct Ledger<'m, H: Hardware> {
+    /// Ticks once for each debt. Written by those who owe, read by those who flush.
+    clock: Line<H::Word>,
+    /// Every debt up to this stamp is paid.
+    paid: Line<H::Word>,
+    epochs: &'m [Epoch<H>],
+}
+
+impl<'m, H: Hardware> Ledger<'m, H> {
+    pub(crate) fn new(epochs: &'m [Epoch<H>]) -> Self {
+        Ledger {
+            clock: Line(H::Word::new(0)),
+            paid: Line(H::Word::new(0)),
+            epochs,
+        }
+    }
+
+    /// What the clock shows. Acquire: the flush that follows sees the tables as they were when the
+    /// clock ticked last.
+    #[inline]
+    pub(crate) fn now(&self) -> u64 {
+        self.clock.0.load(Acquire)
+    }
+
+    #[inline]
+    fn is_paid(&self, stamp: u64) -> bool {
+        stamp <= self.paid.0.load(Acquire)
+    }
+
+    /// Whether the next stamp would need an epoch that is still owed.
+    fn is_full(&self) -> bool {
+        (self.now() + 1)
+            .checked_sub(self.epochs.len() as u64)
+            .is_some_and(|older| !self.is_paid(older))
+    }
+
+    /// Remembers the CPUs that a debt is about.
+    pub(crate) fn record(&self, stamp: u64, count: usize, cpus: &CpuSet) {
+        let epoch = &self.epochs[stamp as usize % self.epochs.len()];
+        epoch.stamp.store(0, Relaxed);
+        H::Word::fence(Release);
+        epoch.cpus.assign(count, cpus, Relaxed);
+        epoch.stamp.store(stamp, Release);
+    }
+
+    /// The CPUs that the debt of `stamp` is about; all if that is not known.
+    fn recorded(&self, stamp: u64, count: usize) -> CpuSet {
+        let epoch = &self.epochs[stamp as usize % self.epochs.len()];
+        if epoch.stamp.load(Acquire) == stamp {
+            let cpus = epoch.cpus.snapshot(count, Relaxed);
+            H::Word::fence(Acquire);
+            if epoch.stamp.load(Relaxed) == stamp {
+                return cpus;
+            }
+        }
+        CpuSet::first(count)
+    }
+}
+
+/// Why a debt is paid.
+#[derive(Clone, Copy)]
+enum Reason {
+    Claim,
+    Refill,
+    Background,
+}
+
+const NONE: u64 = 0;
+const PENDING: u64 = 1;
+const OWED_SHIFT: u32 = 1;
+
+/// What a frame owes: one word in the embedder's frame table.
+///
+/// It is *clear* for a frame that owes nothing, *pending* from before its entries are cleared until
+/// the stamp is known, and then *owed* until the frame is claimed or rescued.
+pub struct Residue<H: Hardware> {
+    word: H::Word,
+}
+
+impl<H: Hardware> Default for Residue<H> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<H: Hardware> Residue<H> {
+    /// Of a frame that owes nothing.
+    pub fn new() -> Self {
+        Residue {
+            word: H::Word::new(NONE),
+        }
+    }
+
+    /// Whether the frame owes nothing: one load.
+    #[inline]
+    pub fn is_clear(&self) -> bool {
+        self.word.load(Acquire) == NONE
+    }
+
+    /// The frame's entries are about to be cleared without a flush. Called under the lock of the
+    /// page-cache slot, before the first entry is cleared.
+    pub fn begin(&self) {
+        self.word.store(PENDING, Release);
+    }
+
+    /// The frame's flush is owed as of `stamp`. Called under the same lock.
+    pub fn owe(&self, stamp: Stamp) {
+        self.word.store(stamp.0 << OWED_SHIFT, Release);
+    }
+
+    /// The frame was flushed after all, or its entries were not cleared.
+    pub fn settle_flushed(&self) {
+        self.word.store(NONE, Release);
+    }
+
+    /// Takes the frame back for the page that it belonged to, to be mapped as it was: read-only, at
+    /// the same places. No flush is needed and no content is lost. `false` if somebody has
+    /// claimed it first; then its debt was paid.
+    ///
+    /// Called under the lock of the page-cache slot.
+    #[must_use]
+    pub fn rescue(&self, engine: &Engine<'_, H>) -> bool {
+        let held = self.word.load(Acquire);
+        let won = held > PENDING
+            && self
+                .word
+                .compare_exchange(held, NONE, SeqCst, Relaxed)
+                .is_ok();
+        let won = won || engine.hw.mutant(Mutant::RescueUnchecked);
+        engine.count(engine.hw.this_cpu(), Counter::Rescued, u64::from(won));
+        won
+    }
+}
+
+/// Proof that a frame's debt was paid and that the holder, nobody else, may give it a new owner.
+#[must_use = "a claimed frame belongs to the claimer now and is lost if it is not used or freed"]
+#[derive(Debug)]
+pub struct Claimed(());
+
+impl<H: Hardware> Engine<'_, H> {
+    /// Claims a frame for a new owner, paying its debt if nobody has (rule 1).
+    /// `None` if the frame was rescued, or was never owed.
+    ///
+    /// May wait for other CPUs; the caller holds no lock that their interrupt handlers need.
+    pub fn claim(&self, residue: &Residue<H>) -> Option<Claimed> {
+        let me = self.hw.this_cpu();
+        loop {
+            let held = residue.word.load(Acquire);
+            if held <= PENDING {
+                return None;
+            }
+            let stamp = held >> OWED_SHIFT;
+            // Paid before it is taken: as long as the word says "owed", a refill pays or rescues.
+            if self.ledger.is_paid(stamp) {
+                self.count(me, Counter::ClaimsFree, 1);
+            } else if !self.hw.mutant(Mutant::ClaimSkipsDebt) {
+                self.pay(me, stamp, Reason::Claim);
+            }
+            if residue
+                .word
+                .compare_exchange(held, NONE, SeqCst, Relaxed)
+                .is_ok()
+            {
+                return Some(Claimed(()));
+            }
+        }
+    }
+
+    /// Whether a claim of this frame would have to interrupt nobody: one load when nothing is owed.
+    pub fn is_paid(&self, residue: &Residue<H>) -> bool {
+        let held = residue.word.load(Acquire);
+        held != PENDING && self.ledger.is_paid(held >> OWED_SHIFT)
+    }
+
+    /// Before an entry of `space` whose marker names the frame is rewritten, or a page-cache slot
+    /// that held the frame is filled again (rules 2 and 3). One load when nothing is owed.
+    #[inline]
+    pub fn settle_residue(&self, residue: &Residue<H>, space: &AddressSpace<H>) {
+        match residue.word.load(Acquire) {
+            NONE => {}
+            // The batch has no stamp yet: its debt still stands in the space.
+            PENDING => self.settle(space),
+            owed if self.ledger.is_paid(owed >> OWED_SHIFT) => {}
+            owed => {
+                if !self.hw.mutant(Mutant::RefillSkipsDebt) {
+                    self.pay(self.hw.this_cpu(), owed >> OWED_SHIFT, Reason::Refill);
+                }
+            }
+        }
+    }
+
+    /// Before a second actor relies on a cleared entry of `space` (rule 4, and the same for batches
+    /// of reclaim and migration): after it, no CPU uses a translation of the space that was
+    /// cleared before the call. One load when nothing is owed.
+    #[inline]
+    pub fn settle(&self, space: &AddressSpace<H>) {
+        if space.debt.load(SeqCst) != 0 && !self.hw.mutant(Mutant::SettleSkipped) {
+            self.settle_owed(space);
+        }
+    }
+
+    #[cold]
+    fn settle_owed(&self, space: &AddressSpace<H>) {
+        let debt = crate::space::Debt(space.debt.load(SeqCst));
+        if debt.deferred() == 0 && self.ledger.is_paid(debt.stamp()) {
+            return;
+        }
+        self.count(self.hw.this_cpu(), Counter::PaidBySettle, 1);
+        // On a machine with broadcasts, waiting for our own barrier would complete nothing that the
+        // other CPU has sent: the flush is sent again from here.
+        if self.features.broadcast && self.hw.mutant(Mutant::SettleOnlyWaits) {
+            self.hw.complete_broadcasts();
+        } else {
+            self.flush_whole(space);
+        }
+        // CPUs that had the space loaded have flushed it; the others will, by its generation.
+        space.update_debt(|now| {
+            if now.stamp() == debt.stamp() {
+                now.without_stamp()
+            } else {
+                now
+            }
+        });
+    }
+
+    /// The next stamp of the flush clock, paying old debts if the ledger is full of them; `None` if
+    /// there is no ledger, or if others filled it again at the same moment.
+    pub(crate) fn take_stamp(&self, me: CpuId) -> Option<u64> {
+        let ledger = &self.ledger;
+        if ledger.epochs.is_empty() {
+            return None;
+        }
+        if ledger.is_full() {
+            self.pay(me, ledger.now(), Reason::Background);
+        }
+        let stamp = ledger.clock.0.fetch_add(1, SeqCst) + 1;
+        match stamp.checked_sub(ledger.epochs.len() as u64) {
+            Some(older) if !ledger.is_paid(older) => None,
+            _ => Some(stamp),
+        }
+    }
+
+    /// Whether any flush is owed until reuse.
+    pub fn owes_anything(&self) -> bool {
+        !self.ledger.is_paid(self.ledger.now())
+    }
+
+    /// Pays every debt there is: for a thread that does so in the background, before memory runs
+    /// short, so that allocations need not.
+    pub fn pay_all(&self) {
+        let now = self.ledger.now();
+        if !self.ledger.is_paid(now) {
+            self.pay(self.hw.this_cpu(), now, Reason::Background);
+        }
+    }
+
+    /// Flushes a space whole, on every CPU that has it loaded.
+    fn flush_whole(&self, space: &AddressSpace<H>) {
+        let mut batch = self.batch::<_, ()>(Purpose::Call);
+        batch.changed_all(space, Scope::Leaf);
+        for () in batch.finish() {}
+    }
+
+    /// Pays every debt up to now; `through` is the one that matters.
+    #[cold]
+    fn pay(&self, me: CpuId, through: u64, reason: Reason) {
+        let upto = self.ledger.clock.0.load(SeqCst);
+        let paid = self.ledger.paid.0.load(Acquire);
+        if paid >= through {
+            return;
+        }
+        self.count(
+            me,
+            match reason {
+                Reason::Claim => Counter::PaidByClaim,
+                Reason::Refill => Counter::PaidByRefill,
+                Reason::Background => Counter::PaidByBackground,
+            },
+            1,
+        );
+        if self.features.broadcast {
+            self.fence_before_tag();
+            self.count(me, Counter::Broadcasts, 1);
+            self.hw.broadcast(Invalidate::All);
+            self.complete(me);
+        } else {
+            let behind = self.cpus_behind(me, paid + 1, upto);
+            let (mut targets, mut interrupts) = (CpuSet::EMPTY, CpuSet::EMPTY);
+            self.post_to(
+                me,
+                &behind,
+                &Message::EVERYTHING,
+                &mut targets,
+                &mut interrupts,
+            );
+            self.send(me, &interrupts);
+            if behind.contains(me) {
+                let were_on = self.hw.mask_interrupts();
+                self.obey(me, &Message::EVERYTHING);
+                self.hw.restore_interrupts(were_on);
+            }
+            self.wait(me, &targets, Scope::Leaf);
+        }
+        self.ledger.paid.0.fetch_max(upto, SeqCst);
+    }
+
+    /// The CPUs that may hold what the stamps `from..=upto` are about and have not flushed since.
+    fn cpus_behind(&self, me: CpuId, from: u64, upto: u64) -> CpuSet {
+        let mut behind = CpuSet::EMPTY;
+        for stamp in from..=upto {
+            for cpu in self.ledger.recorded(stamp, self.cpus.len()).iter() {
+                let published = &self.cpus[cpu.index()].published;
+                // Lazy CPUs use nothing now and look at the space's debt before they do.
+                if matches!(published.state.load(SeqCst), LAZY | LEFT) {
+                    continue;
+                }
+                if published.flushed_at.load(Acquire) >= stamp {
+                    self.count(me, Counter::PaidByOthers, 1);
+                } else {
+                    behind.insert(cpu);
+                }
+            }
+        }
+        behind
+    }
+}

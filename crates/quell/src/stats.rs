@@ -1,0 +1,183 @@
+//! Why and how often: what the engine did, counted per CPU.
+//!
+//! Statistics are no part of the protocol: each counter is written by its own CPU alone, with plain
+//! loads and stores, and read by anybody at any time, so a sum is not one moment in time. They
+//! bypass [`Hardware::Word`](crate::Hardware::Word): the machine in software neither charges for
+//! them nor reorders them.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counters {
+    ($($(#[doc = $doc:literal])+ $name:ident = $label:literal,)*) => {
+        /// What is counted.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[repr(usize)]
+        pub enum Counter { $($(#[doc = $doc])+ $name,)* }
+
+        impl Counter {
+            /// Every counter.
+            pub const ALL: &'static [Counter] = &[$(Counter::$name,)*];
+            /// The counter's name in reports.
+            pub const fn label(self) -> &'static str {
+                match self { $(Counter::$name => $label,)* }
+            }
+            /// What is counted, in a sentence.
+            pub const fn meaning(self) -> &'static str {
+                match self { $(Counter::$name => concat!($($doc,)+),)* }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Flushes that a change of an entry asked for.
+    Requested = "requested",
+    /// Shootdowns that interrupted at least one CPU.
+    Shootdowns = "shootdowns",
+    /// Interrupts sent.
+    Sent = "sent",
+    /// Requests posted to a CPU for which an interrupt was already under way.
+    Merged = "merged",
+    /// Targets left out because they keep the space lazily.
+    SkippedLazy = "skipped_lazy",
+    /// Targets left out because they have left the space.
+    SkippedLeft = "skipped_left",
+    /// Targets left out because they are offline.
+    SkippedOffline = "skipped_offline",
+    /// Flushes that no other CPU had to hear of.
+    SkippedNoTarget = "skipped_no_target",
+    /// Requests taken for a space that the CPU no longer runs.
+    IgnoredOtherSpace = "ignored_other_space",
+    /// Requests taken that an earlier flush had already covered.
+    IgnoredGeneration = "ignored_generation",
+    /// Lazy CPUs that left their space because of a request.
+    Evicted = "evicted",
+    /// Ranges flushed page by page.
+    FlushedRanges = "flushed_ranges",
+    /// Flushes of a whole tag.
+    FlushedFull = "flushed_full",
+    /// Ranges that became a whole tag because they were too long or too many.
+    EscalatedLength = "escalated_length",
+    /// Requests that became a whole tag because two initiators met at a target.
+    EscalatedContention = "escalated_contention",
+    /// Requests that became a whole tag because the target had missed one.
+    EscalatedGap = "escalated_gap",
+    /// Batches flushed early because they touched too many spaces or held too many frames.
+    EscalatedBatch = "escalated_batch",
+    /// Waits for a target's acknowledgement.
+    Waited = "waited",
+    /// Of these, waits that were content with the receipt.
+    WaitedReceipt = "waited_receipt",
+    /// Own requests served while waiting.
+    ServedWaiting = "served_waiting",
+    /// Broadcast invalidations sent.
+    Broadcasts = "broadcasts",
+    /// Waits for the completion of broadcasts.
+    Barriers = "barriers",
+    /// Context switches.
+    Switches = "switches",
+    /// Switches that kept the space's entries.
+    SwitchKept = "switch_kept",
+    /// Switches that had to flush because the space changed meanwhile.
+    SwitchBehind = "switch_behind",
+    /// Switches that took a tag over from another space.
+    SwitchTagTaken = "switch_tag_taken",
+    /// System-wide tag rollovers.
+    Rollovers = "rollovers",
+    /// Batches whose flush is owed until reuse.
+    DebtsTaken = "debts_taken",
+    /// Batches that could not owe because the ledger was full.
+    DebtsRefused = "debts_refused",
+    /// Frames claimed whose debt had been paid by other flushes.
+    ClaimsFree = "claims_free",
+    /// Payments made for a claim.
+    PaidByClaim = "paid_by_claim",
+    /// Payments made because an entry or a slot was about to be filled again.
+    PaidByRefill = "paid_by_refill",
+    /// Payments made by a second actor that met a cleared entry.
+    PaidBySettle = "paid_by_settle",
+    /// Payments made by a switch to an indebted space.
+    PaidBySwitch = "paid_by_switch",
+    /// Payments made in the background.
+    PaidByBackground = "paid_by_background",
+    /// CPUs that a payment found flushed already.
+    PaidByOthers = "paid_by_others",
+    /// Frames taken back by the page they belonged to.
+    Rescued = "rescued",
+}
+
+const COUNTERS: usize = Counter::ALL.len();
+
+/// One CPU's counters, or a sum of them, at some moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stats {
+    counts: [u64; COUNTERS],
+}
+
+impl Default for Stats {
+    fn default() -> Self {
+        Stats {
+            counts: [0; COUNTERS],
+        }
+    }
+}
+
+impl Stats {
+    /// The value of one counter.
+    pub fn get(&self, counter: Counter) -> u64 {
+        self.counts[counter as usize]
+    }
+    /// All counters with their values.
+    pub fn iter(&self) -> impl Iterator<Item = (Counter, u64)> + '_ {
+        Counter::ALL
+            .iter()
+            .map(|&counter| (counter, self.get(counter)))
+    }
+    /// Adds another CPU's counters.
+    pub fn add(&mut self, other: &Stats) {
+        for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
+            *mine += theirs;
+        }
+    }
+    /// What was counted since `earlier`.
+    pub fn since(&self, earlier: &Stats) -> Stats {
+        let mut delta = *self;
+        for (now, then) in delta.counts.iter_mut().zip(&earlier.counts) {
+            *now = now.wrapping_sub(*then);
+        }
+        delta
+    }
+}
+
+/// The counters that one CPU writes.
+#[repr(align(64))]
+pub(crate) struct CpuStats {
+    counts: [AtomicU64; COUNTERS],
+}
+
+impl CpuStats {
+    pub(crate) fn new() -> Self {
+        CpuStats {
+            counts: [const { AtomicU64::new(0) }; COUNTERS],
+        }
+    }
+
+    /// Counts `amount`. Only the owning CPU calls this; an interrupt between load and store may
+    /// lose a count, which is accepted for a counter that costs two plain moves.
+    #[inline]
+    pub(crate) fn add(&self, counter: Counter, amount: u64) {
+        let count = &self.counts[counter as usize];
+        count.store(
+            count.load(Ordering::Relaxed).wrapping_add(amount),
+            Ordering::Relaxed,
+        );
+    }
+
+    pub(crate) fn read(&self) -> Stats {
+        let mut stats = Stats::default();
+        for (value, count) in stats.counts.iter_mut().zip(&self.counts) {
+            *value = count.load(Ordering::Relaxed);
+        }
+        stats
+    }
+}
