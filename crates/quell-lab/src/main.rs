@@ -1,2 +1,27 @@
 //! The command `quell`.
-fn main() {}
+
+mod measure;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Keeps translation caches coherent: experiments, exploration, boots and measurements.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Measure this machine: zeroing, and what shootdowns cost the running kernel
+    Measure(measure::MeasureArgs),
+}
+
+fn main() -> anyhow::Result<ExitCode> {
+    match Cli::parse().command {
+        Command::Measure(args) => args.run(),
+    }
+}

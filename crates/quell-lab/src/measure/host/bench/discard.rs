@@ -1,0 +1,106 @@
+//! Touch a page and discard it (S4): the smallest thing that needs a shootdown.
+//!
+//! `1page` touches one page and gives it back with one `madvise(MADV_DONTNEED)`; with threads spinning on other CPUs each
+//! of those CPUs has to be told. The difference to running alone, divided by the interrupts that arrived, is the price of a
+//! shootdown. `32ranges` gives 32 separate pages back: by 32 calls, by one `process_madvise` over 32 ranges, and by one
+//! `madvise` that spans all 32 and the holes between them. The last does more than asked where the holes are in use.
+//!
+//! Not shown: lock contention (only one thread changes the address space), and the price on the interrupted CPU.
+
+use super::super::lab::{Halt, Lab, Plan, Spinners};
+use super::super::sys::{Mapping, OwnProcess, page_size};
+
+const RANGES: usize = 32;
+const ONE_PAGE_OPS: u64 = 400;
+const RANGE_OPS: u64 = 25;
+
+/// The key of the row with `spinning` threads.
+pub fn one_page_key(spinning: usize) -> String {
+    format!("1page/spin{spinning}")
+}
+
+pub fn run(lab: &mut Lab) -> Result<(), Halt> {
+    let others = lab.cpus[1..].to_vec();
+    // 0, 1, 2, 4, 8 .. and all other CPUs.
+    let mut counts: Vec<usize> = (0..12)
+        .map(|i| (1 << i) >> 1)
+        .filter(|&n| n < others.len())
+        .collect();
+    counts.push(others.len());
+    counts.dedup();
+    lab.split(counts.len() + 6);
+    let page = page_size();
+    let one = Mapping::anonymous(page)?;
+    for &spinning in &counts {
+        let spinners = Spinners::start(&others[..spinning])?;
+        let plan =
+            Plan::single(one_page_key(spinning), "page touched and discarded").against(&spinners);
+        lab.row(
+            plan,
+            || Ok(()),
+            || {
+                for i in 0..ONE_PAGE_OPS {
+                    one.touch(page, i);
+                    one.advise(0, page, libc::MADV_DONTNEED)?;
+                }
+                Ok(ONE_PAGE_OPS)
+            },
+        )?;
+    }
+    if others.is_empty() {
+        lab.warn("one CPU only: nothing is ever shot down, and the price of a shootdown cannot be measured");
+    }
+    let map = Mapping::anonymous(2 * RANGES * page)?;
+    let offsets: Vec<usize> = (0..RANGES).map(|i| 2 * i * page).collect();
+    let ranges: Vec<_> = offsets
+        .iter()
+        .map(|&offset| map.range(offset, page))
+        .collect();
+    let span = (2 * RANGES - 1) * page;
+    let op = "32 pages touched and discarded";
+    let process =
+        OwnProcess::open().and_then(|p| p.advise(&ranges, libc::MADV_DONTNEED).map(|()| p));
+    for spinning in [0, 1] {
+        if spinning > others.len() {
+            continue;
+        }
+        let spinners = Spinners::start(&others[..spinning])?;
+        let measure = |lab: &mut Lab, plan: Plan, discard: &dyn Fn() -> std::io::Result<()>| {
+            lab.row(
+                plan.against(&spinners),
+                || Ok(()),
+                || {
+                    for i in 0..RANGE_OPS {
+                        map.touch(2 * page, i);
+                        discard()?;
+                    }
+                    Ok(RANGE_OPS)
+                },
+            )
+        };
+        let single = format!("32ranges/madvise/spin{spinning}");
+        measure(lab, Plan::single(&single, op), &|| {
+            offsets
+                .iter()
+                .try_for_each(|&offset| map.advise(offset, page, libc::MADV_DONTNEED))
+        })?;
+        let key = format!("32ranges/process_madvise/spin{spinning}");
+        match &process {
+            Ok(process) => {
+                measure(lab, Plan::batched(key, &single, op), &|| {
+                    process.advise(&ranges, libc::MADV_DONTNEED)
+                })?;
+            }
+            Err(error) => lab.refuse_row(
+                key,
+                format!("this kernel does not take MADV_DONTNEED in process_madvise ({error})"),
+                Some("Linux 6.13 or later takes it, 6.16 or later flushes once for all ranges"),
+            ),
+        }
+        let key = format!("32ranges/spanning_madvise/spin{spinning}");
+        measure(lab, Plan::batched(key, &single, op), &|| {
+            map.advise(0, span, libc::MADV_DONTNEED)
+        })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,181 @@
+//! Demand faults by page size (S1): most of the time is zeroing the page.
+//!
+//! Each sample maps fresh memory and touches every page once. Beside it, where the kernel has it, one
+//! `MADV_POPULATE_WRITE` over the same memory: one call, no exception for each page. Whether huge pages were really used
+//! is checked with the kernel's own counters: a fall-back to small pages would look like a slow huge page.
+//!
+//! Not shown: memory on another node, and the preemption model (a kernel built for cooperative preemption clears in
+//! smaller pieces).
+
+use std::cell::RefCell;
+use std::io;
+
+use super::super::guards::HugePool;
+use super::super::lab::{Halt, Lab, Plan, refuse};
+use super::super::parse;
+use super::super::sys::{self, Mapping, page_size};
+
+/// Bytes mapped for each sample with small and with transparent huge pages.
+const BYTES: usize = 128 << 20;
+const HUGE: usize = 2 << 20;
+const GIGA_SHIFT: u32 = 30;
+
+pub fn run(lab: &mut Lab) -> Result<(), Halt> {
+    let available =
+        parse::meminfo(&std::fs::read_to_string("/proc/meminfo")?, "MemAvailable").unwrap_or(0);
+    if available < 4 * BYTES as u64 {
+        return Err(refuse(
+            format!("only {} MiB of memory are available", available >> 20),
+            Some("at least 512 MiB"),
+        ));
+    }
+    lab.split(6);
+    let page = page_size();
+    pages(lab, "4k", "fault of a base page", page, || {
+        let map = Mapping::anonymous(BYTES)?;
+        map.advise(0, BYTES, libc::MADV_NOHUGEPAGE)
+            .or_else(without_thp)?;
+        Ok(map)
+    })?;
+    transparent(lab)?;
+    // One page in use, and as much again so that nothing else is pushed out.
+    if available < 2 << GIGA_SHIFT {
+        lab.refuse_row("1g", "less than 2 GiB of memory are available", None);
+        return Ok(());
+    }
+    match HugePool::with_one_free(GIGA_SHIFT) {
+        Ok(_pool) => pages(lab, "1g", "fault of a 1 GiB page", 1 << GIGA_SHIFT, || {
+            Mapping::hugetlb(1 << GIGA_SHIFT, GIGA_SHIFT)
+        }),
+        Err(error) => {
+            let remedy = match error.kind() {
+                io::ErrorKind::OutOfMemory => "reserve one at boot (hugepagesz=1G hugepages=1)",
+                io::ErrorKind::NotFound => "a CPU and kernel with 1 GiB pages",
+                _ => "run as root, or reserve one at boot (hugepagesz=1G hugepages=1)",
+            };
+            lab.refuse_row(
+                "1g",
+                format!("no 1 GiB page to be had: {error}"),
+                Some(remedy),
+            );
+            Ok(())
+        }
+    }
+}
+
+/// A kernel without transparent huge pages answers EINVAL, and then there is nothing to switch off.
+fn without_thp(error: io::Error) -> io::Result<()> {
+    if error.raw_os_error() == Some(libc::EINVAL) {
+        Ok(())
+    } else {
+        Err(error)
+    }
+}
+
+fn transparent(lab: &mut Lab) -> Result<(), Halt> {
+    let mode =
+        std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
+    if !matches!(parse::chosen(&mode), Some("always" | "madvise")) {
+        let remedy = "as root: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled";
+        lab.refuse_row(
+            "2m",
+            "transparent huge pages are switched off or not built",
+            Some(remedy),
+        );
+        return Ok(());
+    }
+    let size = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size")
+        .unwrap_or_default();
+    if size.trim().parse() != Ok(HUGE) {
+        lab.refuse_row(
+            "2m",
+            format!(
+                "huge pages of this machine are of {} bytes, not 2 MiB",
+                size.trim()
+            ),
+            None,
+        );
+        return Ok(());
+    }
+    let rows = lab.rows.len();
+    pages(lab, "2m", "fault of a transparent 2 MiB page", HUGE, || {
+        let map = Mapping::anonymous(BYTES + HUGE)?;
+        map.advise(0, map.len(), libc::MADV_HUGEPAGE)?;
+        Ok(map)
+    })?;
+    for row in &mut lab.rows[rows..] {
+        let huge = row.vmstat.get("thp_fault_alloc").copied().unwrap_or(0);
+        if huge < row.ops * 9 / 10 {
+            row.warnings.push(format!("only {huge} of {} faults got a huge page: memory is fragmented, and this is not a figure for 2 MiB pages", row.ops));
+        }
+    }
+    Ok(())
+}
+
+/// Two rows: touch each page, and one populating call.
+fn pages(
+    lab: &mut Lab,
+    name: &str,
+    op: &'static str,
+    size: usize,
+    fresh: impl Fn() -> io::Result<Mapping>,
+) -> Result<(), Halt> {
+    let current: RefCell<Option<Mapping>> = RefCell::new(None);
+    let prepare = || {
+        // Unmapped first: there may be memory for one at a time only.
+        current.take();
+        current.replace(Some(fresh()?));
+        Ok(())
+    };
+    // A transparent huge page needs an aligned place; the first aligned one is up to a page in.
+    let with = |action: &dyn Fn(&Mapping, usize, usize) -> io::Result<()>| {
+        let borrowed = current.borrow();
+        let map = borrowed
+            .as_ref()
+            .ok_or_else(|| io::Error::other("nothing is mapped"))?;
+        let start = (map.range(0, 0).iov_base as usize).wrapping_neg() % size;
+        let count = (map.len() - start) / size;
+        action(map, start, count * size)?;
+        Ok(count as u64)
+    };
+    let plan = Plan {
+        bytes_per_op: Some(size as u64),
+        ..Plan::single(format!("{name}/touch"), op)
+    };
+    lab.row(plan, prepare, || {
+        with(&|map, start, len| {
+            for offset in (start..start + len).step_by(size) {
+                map.word(offset)
+                    .store(1, std::sync::atomic::Ordering::Relaxed);
+            }
+            Ok(())
+        })
+    })?;
+    let populate = |map: &Mapping, start, len| map.advise(start, len, libc::MADV_POPULATE_WRITE);
+    prepare()?;
+    if let Err(error) = with(&populate) {
+        lab.refuse_row(
+            format!("{name}/populate_write"),
+            format!("MADV_POPULATE_WRITE: {error}"),
+            Some("Linux 5.14 or later"),
+        );
+        return Ok(());
+    }
+    let plan = Plan::batched(
+        format!("{name}/populate_write"),
+        format!("{name}/touch"),
+        op,
+    );
+    lab.row(
+        Plan {
+            bytes_per_op: Some(size as u64),
+            ..plan
+        },
+        prepare,
+        || with(&populate),
+    )?;
+    if !sys::is_root() {
+        lab.warn("not privileged: hardware counters and flush events may be missing here");
+    }
+    Ok(())
+}

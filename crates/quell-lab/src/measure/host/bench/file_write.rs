@@ -1,0 +1,100 @@
+//! Random writes through a shared file mapping (S4), as `sysbench fileio` does in its mmap mode.
+//!
+//! 100 blocks of 16 KiB are written at random places, then the file is synced. Writing a page back write-protects it in
+//! every mapping, and that is a shootdown for each page where another CPU has the address space loaded. Forms: `msync` of
+//! each block, one `msync` over the whole file, one `fdatasync`. The kernel flushes page by page in all three; what one
+//! call saves is the wait for the device after each block.
+//!
+//! Not shown: the device's own speed is most of the time on anything but persistent memory.
+
+use std::sync::atomic::Ordering;
+
+use super::super::guards::unlinked_file;
+use super::super::lab::{Halt, Lab, Plan, Spinners, refuse};
+use super::super::sys::{self, Mapping, page_size};
+
+const FILE_BYTES: usize = 64 << 20;
+const BLOCK: usize = 16 << 10;
+const BLOCKS: u64 = 100;
+/// File systems that keep their files in memory and never write back.
+const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
+
+pub fn run(lab: &mut Lab) -> Result<(), Halt> {
+    if IN_MEMORY.contains(&sys::file_system(&lab.dir)?) {
+        let why = format!(
+            "{} is kept in memory: nothing is ever written back there, so no page is write-protected",
+            lab.dir.display()
+        );
+        return Err(refuse(why, Some("name a directory on a disk with --dir")));
+    }
+    lab.split(6);
+    let file = unlinked_file(&lab.dir, FILE_BYTES as u64)?;
+    let map = Mapping::file(&file, FILE_BYTES, true)?;
+    let page = page_size();
+    let mut random = 0x2545_f491_4f6c_dd1du64;
+    let mut write_blocks = |written: &mut Vec<usize>| {
+        written.clear();
+        for _ in 0..BLOCKS {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            let block = (random >> 33) as usize % (FILE_BYTES / BLOCK) * BLOCK;
+            for offset in (block..block + BLOCK).step_by(page.min(BLOCK)) {
+                map.word(offset).store(random, Ordering::Relaxed);
+            }
+            written.push(block);
+        }
+    };
+    let mut written = Vec::new();
+    let op = "16 KiB block written and synced";
+    for spinning in 0..lab.cpus.len().min(2) {
+        let spinners = Spinners::start(&lab.cpus[1..=spinning])?;
+        let single = format!("msync_each_block/spin{spinning}");
+        let plan = Plan {
+            bytes_per_op: Some(BLOCK as u64),
+            ..Plan::single(&single, op).against(&spinners)
+        };
+        lab.row(
+            plan,
+            || Ok(()),
+            || {
+                write_blocks(&mut written);
+                // msync wants whole pages; a block may be smaller than a page.
+                written
+                    .iter()
+                    .try_for_each(|&block| map.sync(block / page * page, BLOCK.max(page)))?;
+                Ok(BLOCKS)
+            },
+        )?;
+        let plan =
+            Plan::batched(format!("msync_all/spin{spinning}"), &single, op).against(&spinners);
+        lab.row(
+            Plan {
+                bytes_per_op: Some(BLOCK as u64),
+                ..plan
+            },
+            || Ok(()),
+            || {
+                write_blocks(&mut written);
+                map.sync(0, FILE_BYTES)?;
+                Ok(BLOCKS)
+            },
+        )?;
+        let plan =
+            Plan::batched(format!("fdatasync/spin{spinning}"), &single, op).against(&spinners);
+        lab.row(
+            Plan {
+                bytes_per_op: Some(BLOCK as u64),
+                ..plan
+            },
+            || Ok(()),
+            || {
+                write_blocks(&mut written);
+                file.sync_data()?;
+                Ok(BLOCKS)
+            },
+        )?;
+    }
+    lab.warn("most of the time is the device: compare interrupts and shares, not times, with other machines");
+    Ok(())
+}

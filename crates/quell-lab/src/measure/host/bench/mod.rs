@@ -1,0 +1,80 @@
+//! The benchmarks. Each module opens with what it does and what it does not show.
+
+mod discard;
+mod fault;
+mod file_write;
+mod migrate;
+mod page_out;
+mod ping_pong;
+mod stream;
+
+pub use discard::one_page_key;
+
+use super::lab::{Halt, Lab};
+
+/// One benchmark.
+pub struct Benchmark {
+    /// What `--only` takes.
+    pub name: &'static str,
+    /// Which of the systems `S0`..`S4` it exercises.
+    pub seed: &'static str,
+    /// What it does, in a line.
+    pub title: &'static str,
+    /// Its part of the total time, against the others.
+    pub weight: u32,
+    /// Runs it; rows and refusals of single rows are left in the lab.
+    pub run: fn(&mut Lab) -> Result<(), Halt>,
+}
+
+/// All of them, in the order they run: the price of a shootdown comes from the first.
+pub const ALL: [Benchmark; 7] = [
+    Benchmark {
+        name: "discard",
+        seed: "S4",
+        title: "touch pages and give them back with MADV_DONTNEED, with 0..n threads spinning on other CPUs",
+        weight: 6,
+        run: discard::run,
+    },
+    Benchmark {
+        name: "filewrite",
+        seed: "S4",
+        title: "random 16 KiB writes through a shared file mapping, synced after every 100",
+        weight: 4,
+        run: file_write::run,
+    },
+    Benchmark {
+        name: "pageout",
+        seed: "S0",
+        title: "page out 1 MiB with MADV_PAGEOUT and read it back, on a zram swap device made for it",
+        weight: 6,
+        run: page_out::run,
+    },
+    Benchmark {
+        name: "migrate",
+        seed: "S0",
+        title: "move 1 MiB between two NUMA nodes",
+        weight: 2,
+        run: migrate::run,
+    },
+    Benchmark {
+        name: "pingpong",
+        seed: "S2",
+        title: "two processes on one CPU wake each other through eventfds, touching 0 or 512 pages each turn",
+        weight: 3,
+        run: ping_pong::run,
+    },
+    Benchmark {
+        name: "fault",
+        seed: "S1",
+        title: "demand faults by page size: 4 KiB, transparent 2 MiB, hugetlb 1 GiB",
+        weight: 4,
+        run: fault::run,
+    },
+    Benchmark {
+        name: "stream",
+        seed: "S3",
+        title: "readers stream over a mapped file twice as large as the memory cgroup they are in",
+        weight: 4,
+        run: stream::run,
+    },
+];

@@ -1,0 +1,169 @@
+//! Page out and read back (S0), the seed's `swap_bench` taken apart.
+//!
+//! 256 private anonymous pages are written and given to `MADV_PAGEOUT` on a zram device made for the purpose: by one call
+//! for each page, by one call over all, by one `process_madvise` over all. `swap_in` reads them back by touching, or with
+//! one `MADV_POPULATE_READ`. `round` is the seed's own loop. The same is done with clean pages of a mapped file, which
+//! need no swap and which current x86 kernels can flush in batches, while each dirty page is flushed on its own before it
+//! is written out.
+//!
+//! Refused where it would mislead: without working swap `MADV_PAGEOUT` returns success and pages nothing out, and on swap
+//! backed by a file pages stay in the swap cache and are never read back. Both are checked by looking at residency.
+//!
+//! Not shown: most of the time is compression. Shares are honest, absolute times depend on the compressor.
+
+use std::io;
+
+use super::super::guards::{ZramSwap, unlinked_file};
+use super::super::lab::{Halt, Lab, Plan, Spinners};
+use super::super::sys::{self, Mapping, OwnProcess, page_size};
+
+const PAGES: usize = 256;
+const ZRAM_BYTES: u64 = 64 << 20;
+/// More pages than this still there after a page-out means that it does not work here.
+const MAY_STAY: usize = PAGES / 10;
+
+pub fn run(lab: &mut Lab) -> Result<(), Halt> {
+    lab.split(13);
+    anonymous(lab)?;
+    clean_file(lab)
+}
+
+fn out_each(map: &Mapping) -> io::Result<u64> {
+    for i in 0..PAGES {
+        map.advise(i * page_size(), page_size(), libc::MADV_PAGEOUT)?;
+    }
+    Ok(PAGES as u64)
+}
+
+fn out_all(map: &Mapping) -> io::Result<u64> {
+    map.advise(0, map.len(), libc::MADV_PAGEOUT)?;
+    Ok(PAGES as u64)
+}
+
+fn anonymous(lab: &mut Lab) -> Result<(), Halt> {
+    let swap = match ZramSwap::create(ZRAM_BYTES) {
+        Ok(swap) => swap,
+        Err(error) => {
+            let remedy = if sys::is_root() {
+                "a kernel with zram (or its module loaded) and a container that may write /sys and call swapon"
+            } else {
+                "run as root: a zram device has to be made and swapped to"
+            };
+            let why = format!(
+                "no zram swap device can be made ({error}), and without one MADV_PAGEOUT pages nothing out"
+            );
+            lab.refuse_row("anonymous", why, Some(remedy));
+            return Ok(());
+        }
+    };
+    if let Some(algorithm) = swap.algorithm() {
+        lab.warn(format!(
+            "anonymous rows include compression with {algorithm}, usually most of the time"
+        ));
+    }
+    let page = page_size();
+    // Dropped before the swap device, so that swapoff has nothing to read back.
+    let map = Mapping::anonymous(PAGES * page)?;
+    // Huge pages would be paged out whole or split.
+    let _ = map.advise(0, map.len(), libc::MADV_NOHUGEPAGE);
+    map.touch(page, 1);
+    out_all(&map)?;
+    let stay = map.resident()?;
+    if stay > MAY_STAY {
+        lab.refuse_row(
+            "anonymous",
+            format!(
+                "{stay} of {PAGES} pages stay resident after MADV_PAGEOUT: times would mean nothing"
+            ),
+            None,
+        );
+        return Ok(());
+    }
+    let process = OwnProcess::open()?;
+    let ranges: Vec<_> = (0..PAGES).map(|i| map.range(i * page, page)).collect();
+    // A new value each round, never zero: zero pages are not written to the device at all.
+    let mut value = 1u64;
+    let mut fill = || {
+        value += 2;
+        map.touch(page, value << 32 | 1);
+        Ok(())
+    };
+    for spinning in 0..lab.cpus.len().min(2) {
+        let spinners = Spinners::start(&lab.cpus[1..=spinning])?;
+        let op = "dirty page written out";
+        let single = format!("out/madvise_each/spin{spinning}");
+        lab.row(
+            Plan::single(&single, op).against(&spinners),
+            &mut fill,
+            || out_each(&map),
+        )?;
+        let plan = Plan::batched(format!("out/madvise_all/spin{spinning}"), &single, op);
+        lab.row(plan.against(&spinners), &mut fill, || out_all(&map))?;
+        let plan = Plan::batched(format!("out/process_madvise/spin{spinning}"), &single, op);
+        lab.row(plan.against(&spinners), &mut fill, || {
+            process
+                .advise(&ranges, libc::MADV_PAGEOUT)
+                .map(|()| PAGES as u64)
+        })?;
+    }
+    let mut leave = || fill().and_then(|()| out_all(&map)).map(drop);
+    let op = "page read back";
+    lab.row(Plan::single("in/touch", op), &mut leave, || {
+        map.read(page);
+        Ok(PAGES as u64)
+    })?;
+    match map.advise(0, map.len(), libc::MADV_POPULATE_READ) {
+        Ok(()) => lab.row(
+            Plan::batched("in/populate_read", "in/touch", op),
+            &mut leave,
+            || {
+                map.advise(0, map.len(), libc::MADV_POPULATE_READ)?;
+                Ok(PAGES as u64)
+            },
+        )?,
+        Err(error) => lab.refuse_row(
+            "in/populate_read",
+            format!("MADV_POPULATE_READ: {error}"),
+            Some("Linux 5.14 or later"),
+        ),
+    }
+    lab.row(
+        Plan::single("round/touch_and_out", "page written and paged out"),
+        || Ok(()),
+        || {
+            fill()?;
+            out_all(&map)
+        },
+    )
+}
+
+fn clean_file(lab: &mut Lab) -> Result<(), Halt> {
+    let page = page_size();
+    let file = unlinked_file(&lab.dir, (PAGES * page) as u64)?;
+    let map = Mapping::file(&file, PAGES * page, false)?;
+    let read = || {
+        map.read(page);
+        Ok(())
+    };
+    read()?;
+    out_all(&map)?;
+    let stay = map.resident()?;
+    if stay > MAY_STAY {
+        let why = format!("{stay} of {PAGES} pages of the file stay resident after MADV_PAGEOUT");
+        lab.refuse_row(
+            "clean",
+            why,
+            Some("a file system that is not kept in memory (--dir)"),
+        );
+        return Ok(());
+    }
+    let spinning = lab.cpus.len().min(2) - 1;
+    let spinners = Spinners::start(&lab.cpus[1..=spinning])?;
+    let op = "clean file page dropped";
+    let single = format!("clean/madvise_each/spin{spinning}");
+    lab.row(Plan::single(&single, op).against(&spinners), read, || {
+        out_each(&map)
+    })?;
+    let plan = Plan::batched(format!("clean/madvise_all/spin{spinning}"), &single, op);
+    lab.row(plan.against(&spinners), read, || out_all(&map))
+}

@@ -1,0 +1,179 @@
+//! Counters of the running kernel before and after something: `/proc/interrupts`, `/proc/vmstat`, `/proc/stat`.
+//!
+//! All three count for the whole machine. What other programs did meanwhile is in them too, which is why a row also says
+//! how much CPU time went to others.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::{Duration, Instant};
+
+use super::parse::{self, CpuTicks, Interrupts};
+use super::sys;
+
+/// The row of `/proc/interrupts` that counts received shootdowns on x86.
+pub const TLB: &str = "TLB";
+
+/// One reading.
+pub struct Reading {
+    interrupts: Interrupts,
+    vmstat: BTreeMap<String, u64>,
+}
+
+impl Reading {
+    /// Reads both files.
+    pub fn now() -> io::Result<Self> {
+        let keep = |name: &str| matches!(name, TLB | "CAL" | "RES") || name.starts_with("IPI");
+        Ok(Self {
+            interrupts: Interrupts::parse(&std::fs::read_to_string("/proc/interrupts")?, keep),
+            vmstat: parse::vmstat(&std::fs::read_to_string("/proc/vmstat")?),
+        })
+    }
+}
+
+/// Increases summed over the timed parts of a row.
+#[derive(Debug, Default)]
+pub struct Totals {
+    /// By row of `/proc/interrupts`, one count for each CPU.
+    pub interrupts: BTreeMap<String, Vec<u64>>,
+    /// By name in `/proc/vmstat`; only events that moved.
+    pub vmstat: BTreeMap<String, u64>,
+}
+
+impl Totals {
+    /// Adds what happened between two readings and returns the TLB interrupts among it, if the kernel counts them.
+    pub fn add(&mut self, before: &Reading, after: &Reading) -> Option<u64> {
+        let mut shootdowns = None;
+        for (name, counts) in &after.interrupts.rows {
+            let Some(earlier) = before.interrupts.rows.get(name) else {
+                continue;
+            };
+            let sums = self
+                .interrupts
+                .entry(name.clone())
+                .or_insert_with(|| vec![0; counts.len()]);
+            let mut all = 0;
+            for ((sum, now), then) in sums.iter_mut().zip(counts).zip(earlier) {
+                let more = now.saturating_sub(*then);
+                *sum += more;
+                all += more;
+            }
+            if name == TLB {
+                shootdowns = Some(all);
+            }
+        }
+        for (name, now) in &after.vmstat {
+            let more = now.saturating_sub(before.vmstat.get(name).copied().unwrap_or(*now));
+            if more > 0 && tells_something(name) {
+                *self.vmstat.entry(name.clone()).or_default() += more;
+            }
+        }
+        shootdowns
+    }
+}
+
+/// Whether a counter of `/proc/vmstat` is an event that explains one of the benchmarks (most of the file is levels).
+fn tells_something(name: &str) -> bool {
+    const STARTS: [&str; 11] = [
+        "pswp",
+        "swpin",
+        "swpout",
+        "pgfault",
+        "pgmajfault",
+        "pgsteal_",
+        "pgscan_",
+        "workingset_refault",
+        "pgmigrate",
+        "thp_fault",
+        "nr_tlb",
+    ];
+    STARTS.iter().any(|start| name.starts_with(start))
+}
+
+/// Who else used the CPUs during a row.
+pub struct Company {
+    started: Instant,
+    ticks: Option<CpuTicks>,
+    own: Duration,
+}
+
+impl Company {
+    /// Starts watching; `children` gives the CPU time of this process's children so far.
+    pub fn start(children: Duration) -> io::Result<Self> {
+        Ok(Self {
+            started: Instant::now(),
+            ticks: ticks()?,
+            own: sys::own_cpu_time()? + children,
+        })
+    }
+
+    /// CPUs used by other programs and CPUs stolen since the start. Ticks are coarse (usually 10 ms), so a span below
+    /// 0.2 s says nothing and gives `None`.
+    pub fn end(&self, children: Duration) -> io::Result<Option<(f64, f64)>> {
+        let wall = self.started.elapsed().as_secs_f64();
+        let own = (sys::own_cpu_time()? + children)
+            .saturating_sub(self.own)
+            .as_secs_f64();
+        let (Some(then), Some(now)) = (self.ticks, ticks()?) else {
+            return Ok(None);
+        };
+        if wall < 0.2 {
+            return Ok(None);
+        }
+        let busy = now.busy.saturating_sub(then.busy) as f64 / TICKS_PER_SECOND;
+        let steal = now.steal.saturating_sub(then.steal) as f64 / TICKS_PER_SECOND;
+        Ok(Some((((busy - own) / wall).max(0.0), steal / wall)))
+    }
+}
+
+/// `USER_HZ`, which is 100 on every architecture that this runs on.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+fn ticks() -> io::Result<Option<CpuTicks>> {
+    Ok(parse::cpu_ticks(&std::fs::read_to_string("/proc/stat")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reading(tlb: [u64; 2], faults: u64) -> Reading {
+        let rows = BTreeMap::from([(TLB.to_owned(), tlb.to_vec())]);
+        let vmstat = BTreeMap::from([
+            ("pgfault".to_owned(), faults),
+            ("nr_free_pages".to_owned(), faults),
+        ]);
+        Reading {
+            interrupts: Interrupts {
+                cpus: vec![0, 1],
+                rows,
+            },
+            vmstat,
+        }
+    }
+
+    #[test]
+    fn increases_add_up_and_levels_are_left_out() {
+        let mut totals = Totals::default();
+        assert_eq!(
+            totals.add(&reading([5, 7], 10), &reading([6, 9], 15)),
+            Some(3)
+        );
+        assert_eq!(
+            totals.add(&reading([9, 9], 20), &reading([9, 10], 20)),
+            Some(1)
+        );
+        assert_eq!(totals.interrupts[TLB], [1, 3]);
+        assert_eq!(totals.vmstat, BTreeMap::from([("pgfault".to_owned(), 5)]));
+    }
+
+    #[test]
+    fn own_faults_show_up() {
+        let before = Reading::now().unwrap();
+        let page = sys::page_size();
+        sys::Mapping::anonymous(64 * page).unwrap().touch(page, 1);
+        let mut totals = Totals::default();
+        totals.add(&before, &Reading::now().unwrap());
+        // The kernel folds per-CPU counters into the file as it is read.
+        assert!(totals.vmstat["pgfault"] >= 64, "{totals:?}");
+    }
+}

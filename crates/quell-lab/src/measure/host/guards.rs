@@ -1,0 +1,399 @@
+//! What the measurement sets up on the host, each undone by a destructor.
+//!
+//! Destructors run on success, on an error, on a panic and after `SIGINT`, `SIGTERM` or `SIGHUP` (which only ask the
+//! benchmarks to stop). They do not run after `SIGKILL` or a crash of the machine; forked children, spinning threads,
+//! unlinked files and counters go away even then, a zram device, a cgroup and a raised hugetlb pool do not.
+//!
+//! A destructor that fails cannot return an error, so it leaves a line for [`not_restored`].
+
+use std::ffi::CString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use super::parse::{self, MemoryCgroup};
+use super::sys;
+
+static NOT_RESTORED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Takes the list of what could not be put back so far.
+pub fn not_restored() -> Vec<String> {
+    NOT_RESTORED
+        .lock()
+        .map(|mut list| std::mem::take(&mut *list))
+        .unwrap_or_default()
+}
+
+fn restored(what: &str, result: io::Result<()>) {
+    if let (Err(error), Ok(mut list)) = (result, NOT_RESTORED.lock()) {
+        list.push(format!("{what}: {error}"));
+    }
+}
+
+fn named(what: impl Into<String>) -> impl FnOnce(io::Error) -> io::Error {
+    let what = what.into();
+    move |error| io::Error::new(error.kind(), format!("{what}: {error}"))
+}
+
+fn write(path: &Path, value: &str) -> io::Result<()> {
+    let file = OpenOptions::new().write(true).open(path);
+    file.and_then(|mut f| f.write_all(value.as_bytes()))
+        .map_err(named(format!("writing {value:?} to {}", path.display())))
+}
+
+/// Tries again for a second while a resource is still busy.
+fn insist(mut action: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+    for _ in 0..100 {
+        match action() {
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EAGAIN)) => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            other => return other,
+        }
+    }
+    action()
+}
+
+/// A zram device of its own, used for swap before every other area. Devices that exist are not touched.
+pub struct ZramSwap {
+    number: u32,
+    device: CString,
+    swapping: bool,
+}
+
+const ZRAM_CONTROL: &str = "/sys/class/zram-control";
+
+impl ZramSwap {
+    /// Adds a device of `bytes`, formats it and starts swapping to it.
+    pub fn create(bytes: u64) -> io::Result<Self> {
+        let hot_add = Path::new(ZRAM_CONTROL).join("hot_add");
+        let number = fs::read_to_string(&hot_add).map_err(named(format!(
+            "adding a zram device ({})",
+            hot_add.display()
+        )))?;
+        let number = number
+            .trim()
+            .parse()
+            .map_err(|_| io::Error::other(format!("hot_add answered {number:?}")))?;
+        let path = format!("/dev/zram{number}");
+        // From here on the destructor removes the device whatever happens.
+        let mut zram = Self {
+            number,
+            device: CString::new(path.as_str())?,
+            swapping: false,
+        };
+        write(&zram.sysfs("disksize"), &bytes.to_string())?;
+        let is_block = |p: &str| fs::metadata(p).is_ok_and(|m| m.file_type().is_block_device());
+        for _ in 0..100 {
+            if is_block(&path) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        if !is_block(&path) {
+            return Err(io::Error::new(
+                io::ErrorKind::NotFound,
+                format!("{path} does not appear; is devtmpfs mounted?"),
+            ));
+        }
+        let device = OpenOptions::new()
+            .write(true)
+            .open(&path)
+            .map_err(named(format!("opening {path}")))?;
+        device.write_all_at(&swap_header(bytes, sys::page_size()), 0)?;
+        device.sync_all()?;
+        drop(device);
+        sys::swap_on(&zram.device).map_err(named(format!("swapon {path}")))?;
+        zram.swapping = true;
+        Ok(zram)
+    }
+
+    fn sysfs(&self, file: &str) -> PathBuf {
+        PathBuf::from(format!("/sys/block/zram{}/{file}", self.number))
+    }
+
+    /// The compressor in use.
+    pub fn algorithm(&self) -> Option<String> {
+        parse::chosen(&fs::read_to_string(self.sysfs("comp_algorithm")).ok()?).map(str::to_owned)
+    }
+}
+
+impl Drop for ZramSwap {
+    fn drop(&mut self) {
+        if self.swapping {
+            restored("swapoff of the zram device", sys::swap_off(&self.device));
+        }
+        restored(
+            "reset of the zram device",
+            insist(|| write(&self.sysfs("reset"), "1")),
+        );
+        let remove = || {
+            write(
+                &Path::new(ZRAM_CONTROL).join("hot_remove"),
+                &self.number.to_string(),
+            )
+        };
+        restored("removal of the zram device", insist(remove));
+    }
+}
+
+/// The first page of a swap area of version 1: the part of the format that the kernel reads.
+fn swap_header(bytes: u64, page: usize) -> Vec<u8> {
+    let mut header = vec![0; page];
+    let last_page = (bytes / page as u64 - 1) as u32;
+    header[1024..1028].copy_from_slice(&1u32.to_ne_bytes());
+    header[1028..1032].copy_from_slice(&last_page.to_ne_bytes());
+    header[page - 10..].copy_from_slice(b"SWAPSPACE2");
+    header
+}
+
+/// A memory cgroup with a limit, below or beside the one that this process is in.
+pub struct LimitedCgroup {
+    dir: PathBuf,
+    /// A `cgroup.subtree_control` that was extended for it.
+    extended: Option<PathBuf>,
+}
+
+impl LimitedCgroup {
+    /// Makes the group and sets its limit, in bytes.
+    pub fn create(limit: u64) -> io::Result<Self> {
+        let unsupported = |why: &str| io::Error::new(io::ErrorKind::Unsupported, why.to_owned());
+        let mounts = fs::read_to_string("/proc/self/mounts")?;
+        let own = parse::memory_cgroup(&fs::read_to_string("/proc/self/cgroup")?)
+            .ok_or_else(|| unsupported("no cgroup hierarchy with the memory controller"))?;
+        let name = format!("quell-{}", std::process::id());
+        match own {
+            MemoryCgroup::V1(path) => {
+                let mount = parse::mount_points(&mounts, "cgroup", "memory")
+                    .into_iter()
+                    .next();
+                let mount = mount
+                    .ok_or_else(|| unsupported("the version 1 memory hierarchy is not mounted"))?;
+                // A container may see its own group as the root of the mount.
+                let parent = existing(&mount, &path);
+                let group = Self::make(parent.join(name), None)?;
+                write(&group.dir.join("memory.limit_in_bytes"), &limit.to_string())?;
+                Ok(group)
+            }
+            MemoryCgroup::V2(path) => {
+                let mount = parse::mount_points(&mounts, "cgroup2", "")
+                    .into_iter()
+                    .next();
+                let mount =
+                    mount.ok_or_else(|| unsupported("the version 2 hierarchy is not mounted"))?;
+                let own = existing(&mount, &path);
+                // A group with processes may not pass controllers on, unless it is the root: go beside, not below.
+                let parent = if own == Path::new(&mount) {
+                    own.clone()
+                } else {
+                    own.parent().unwrap_or(&own).to_owned()
+                };
+                let has = |file: &str| {
+                    fs::read_to_string(parent.join(file))
+                        .is_ok_and(|t| t.split_whitespace().any(|c| c == "memory"))
+                };
+                if !has("cgroup.controllers") {
+                    return Err(unsupported(
+                        "the version 2 hierarchy has no memory controller here",
+                    ));
+                }
+                let control = parent.join("cgroup.subtree_control");
+                let extended = if has("cgroup.subtree_control") {
+                    None
+                } else {
+                    write(&control, "+memory")?;
+                    Some(control)
+                };
+                let group = Self::make(parent.join(name), extended)?;
+                write(&group.dir.join("memory.max"), &limit.to_string())?;
+                Ok(group)
+            }
+        }
+    }
+
+    fn make(dir: PathBuf, extended: Option<PathBuf>) -> io::Result<Self> {
+        if let Err(error) = fs::create_dir(&dir) {
+            if let Some(control) = extended {
+                restored("cgroup.subtree_control", write(&control, "-memory"));
+            }
+            return Err(named(format!("creating {}", dir.display()))(error));
+        }
+        Ok(Self { dir, extended })
+    }
+
+    /// Moves a process into the group.
+    pub fn admit(&self, pid: i32) -> io::Result<()> {
+        write(&self.dir.join("cgroup.procs"), &pid.to_string())
+    }
+}
+
+fn existing(mount: &str, path: &str) -> PathBuf {
+    let inside = Path::new(mount).join(path.trim_start_matches('/'));
+    if inside.is_dir() {
+        inside
+    } else {
+        PathBuf::from(mount)
+    }
+}
+
+impl Drop for LimitedCgroup {
+    fn drop(&mut self) {
+        restored(
+            &format!("removal of {}", self.dir.display()),
+            insist(|| fs::remove_dir(&self.dir)),
+        );
+        if let Some(control) = &self.extended {
+            restored("cgroup.subtree_control", write(control, "-memory"));
+        }
+    }
+}
+
+/// One more page in the hugetlb pool of a size.
+pub struct HugePool {
+    knob: PathBuf,
+    before: u64,
+}
+
+impl HugePool {
+    /// Makes sure that a free page of `1 << shift` bytes is in the pool; raises the pool if none is.
+    /// Returns `None` if one was free already.
+    pub fn with_one_free(shift: u32) -> io::Result<Option<Self>> {
+        let dir = PathBuf::from(format!(
+            "/sys/kernel/mm/hugepages/hugepages-{}kB",
+            (1u64 << shift) >> 10
+        ));
+        let read = |file: &str| -> io::Result<u64> {
+            let path = dir.join(file);
+            let text = fs::read_to_string(&path).map_err(named(path.display().to_string()))?;
+            text.trim()
+                .parse()
+                .map_err(|_| io::Error::other(format!("{} is no number", path.display())))
+        };
+        if read("free_hugepages")?.saturating_sub(read("resv_hugepages")?) > 0 {
+            return Ok(None);
+        }
+        let pool = Self {
+            knob: dir.join("nr_hugepages"),
+            before: read("nr_hugepages")?,
+        };
+        write(&pool.knob, &(pool.before + 1).to_string())?;
+        if read("nr_hugepages")? > pool.before {
+            Ok(Some(pool))
+        } else {
+            Err(io::Error::new(
+                io::ErrorKind::OutOfMemory,
+                "memory has no contiguous extent of that size left",
+            ))
+        }
+    }
+}
+
+impl Drop for HugePool {
+    fn drop(&mut self) {
+        restored(
+            &self.knob.display().to_string(),
+            write(&self.knob, &self.before.to_string()),
+        );
+    }
+}
+
+/// A file of `bytes` in `dir`, written to the device, that no path leads to: it is gone when closed.
+pub fn unlinked_file(dir: &Path, bytes: u64) -> io::Result<File> {
+    let path = dir.join(format!(".quell-{}", std::process::id()));
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(&path)
+        .map_err(named(format!(
+            "creating a temporary file in {}",
+            dir.display()
+        )))?;
+    fs::remove_file(&path)?;
+    // Distinct, incompressible-looking content: some file systems and devices drop zeros.
+    let mut word = 0x9e37_79b9_7f4a_7c15u64;
+    let mut block = vec![0u8; 1 << 20];
+    let mut left = bytes;
+    while left > 0 {
+        for bytes in block.chunks_exact_mut(8) {
+            word = word
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            bytes.copy_from_slice(&word.to_ne_bytes());
+        }
+        let now = left.min(block.len() as u64);
+        file.write_all(&block[..now as usize])?;
+        left -= now;
+    }
+    file.sync_all()?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_swap_header_is_the_one_the_kernel_reads() {
+        let header = swap_header(64 << 20, 4096);
+        assert_eq!(header.len(), 4096);
+        assert_eq!(&header[4086..], b"SWAPSPACE2");
+        assert_eq!(
+            u32::from_ne_bytes(header[1028..1032].try_into().unwrap()),
+            (64 << 20) / 4096 - 1
+        );
+    }
+
+    #[test]
+    fn a_temporary_file_has_no_path_and_its_full_size() {
+        let dir = std::env::temp_dir();
+        let file = unlinked_file(&dir, 3 << 20).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), 3 << 20);
+        assert!(!dir.join(format!(".quell-{}", std::process::id())).exists());
+    }
+
+    /// Needs root and zram; says so where it cannot run.
+    #[test]
+    fn a_zram_device_goes_away_also_by_panic() {
+        let list = || {
+            let mut names: Vec<_> = fs::read_dir("/sys/block")
+                .unwrap()
+                .map(|e| e.unwrap().file_name())
+                .collect();
+            names.sort();
+            (names, fs::read_to_string("/proc/swaps").unwrap())
+        };
+        let before = list();
+        let result = std::panic::catch_unwind(|| match ZramSwap::create(16 << 20) {
+            Ok(_zram) => {
+                assert_ne!(
+                    list(),
+                    before,
+                    "the device and the swap area are there meanwhile"
+                );
+                panic!("as intended");
+            }
+            Err(error) => eprintln!("skipped: {error}"),
+        });
+        if result.is_err() {
+            assert_eq!(list(), before);
+        }
+    }
+
+    /// Needs root and a memory controller; says so where it cannot run.
+    #[test]
+    fn a_cgroup_goes_away() {
+        match LimitedCgroup::create(64 << 20) {
+            Ok(group) => {
+                let dir = group.dir.clone();
+                assert!(dir.is_dir());
+                drop(group);
+                assert!(!dir.exists());
+            }
+            Err(error) => eprintln!("skipped: {error}"),
+        }
+    }
+}

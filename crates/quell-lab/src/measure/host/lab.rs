@@ -1,0 +1,419 @@
+//! How a row is measured: timed samples first, with only `/proc` read between them; then a short pass with the flush
+//! tracepoint counting, which is not timed because counting slows what it counts.
+//!
+//! The measuring thread is pinned to one CPU, spinning threads to others, one each. Counters are read around the timed
+//! part of each sample only, so that preparation (mapping, reading back what was paged out) is not charged to it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use indicatif::ProgressBar;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use super::counters::{Company, Reading, TLB, Totals};
+use super::events::{FlushTracepoint, HardwareCount};
+use super::report::{Form, Refusal, Row, Sample, Spread};
+use super::sys::{self, Child};
+
+/// Why a benchmark ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum Halt {
+    /// It cannot run here.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// A signal asked to stop.
+    #[error("interrupted")]
+    Interrupted,
+    /// A system call failed that should not have.
+    #[error(transparent)]
+    Failed(#[from] io::Error),
+}
+
+/// A refusal of a whole benchmark.
+pub fn refuse(reason: impl Into<String>, remedy: Option<&str>) -> Halt {
+    Halt::Refused(Refusal {
+        row: None,
+        reason: reason.into(),
+        remedy: remedy.map(str::to_owned),
+    })
+}
+
+/// Set by `SIGINT`, `SIGTERM` or `SIGHUP`; looked at between samples.
+#[derive(Clone)]
+pub struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    /// Takes over the three signals for the rest of the process.
+    pub fn on_signals() -> io::Result<Self> {
+        let flag = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            signal_hook::flag::register(signal, Arc::clone(&flag))?;
+        }
+        Ok(Self(flag))
+    }
+
+    /// Whether a signal arrived.
+    pub fn asked(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// An error if a signal arrived.
+    pub fn check(&self) -> Result<(), Halt> {
+        if self.asked() {
+            Err(Halt::Interrupted)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// Threads of this process that run on other CPUs and touch nothing, so that those CPUs have the address space loaded.
+pub struct Spinners {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Spinners {
+    /// Starts one thread on each of `cpus` and waits until all run.
+    pub fn start(cpus: &[usize]) -> io::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut spinners = Self {
+            stop: Arc::clone(&stop),
+            threads: Vec::new(),
+        };
+        for &cpu in cpus {
+            let stop = Arc::clone(&stop);
+            let running = Arc::new(AtomicBool::new(false));
+            let ready = Arc::clone(&running);
+            spinners.threads.push(
+                std::thread::Builder::new()
+                    .name(format!("spin-{cpu}"))
+                    .spawn(move || {
+                        // If the CPU went away, the thread spins elsewhere and the interrupts tell.
+                        let _ = sys::pin(&[cpu]);
+                        ready.store(true, Ordering::Release);
+                        while !stop.load(Ordering::Relaxed) {
+                            std::hint::spin_loop();
+                        }
+                    })?,
+            );
+            while !running.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+        }
+        Ok(spinners)
+    }
+
+    fn cpu_times(&self) -> Vec<Duration> {
+        self.threads
+            .iter()
+            .filter_map(|t| sys::thread_cpu_time(t).ok())
+            .collect()
+    }
+}
+
+impl Drop for Spinners {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What a row is.
+pub struct Plan<'a> {
+    /// Stable name.
+    pub key: String,
+    /// Usual form, or the batched form of another row.
+    pub instead_of: Option<String>,
+    /// Whether this is a batched form, also where it has no single counterpart.
+    pub form: Form,
+    /// What one operation is.
+    pub op: &'static str,
+    /// Threads that do operations at once.
+    pub threads: usize,
+    /// Other CPUs that may have to be interrupted.
+    pub targets: usize,
+    /// Threads that spin meanwhile.
+    pub spinners: Option<&'a Spinners>,
+    /// Children that take part, whose CPU time is ours.
+    pub children: &'a [Child],
+    /// Bytes of one operation.
+    pub bytes_per_op: Option<u64>,
+}
+
+impl Plan<'_> {
+    /// The usual form: one call for each `op`, alone.
+    pub fn single(key: impl Into<String>, op: &'static str) -> Self {
+        let key = key.into();
+        Self {
+            key,
+            instead_of: None,
+            form: Form::Single,
+            op,
+            threads: 1,
+            targets: 0,
+            spinners: None,
+            children: &[],
+            bytes_per_op: None,
+        }
+    }
+
+    /// The batched form of the row `single`.
+    pub fn batched(key: impl Into<String>, single: impl Into<String>, op: &'static str) -> Self {
+        Self {
+            instead_of: Some(single.into()),
+            form: Form::Batched,
+            ..Self::single(key, op)
+        }
+    }
+}
+
+impl<'a> Plan<'a> {
+    /// With these threads spinning in the address space.
+    pub fn against(self, spinners: &'a Spinners) -> Self {
+        Self {
+            targets: spinners.threads.len(),
+            spinners: Some(spinners),
+            ..self
+        }
+    }
+}
+
+/// Where rows are measured, and what a benchmark has found so far.
+pub struct Lab {
+    /// Asked to end.
+    pub stop: Stop,
+    /// CPUs to use; the measuring thread is pinned to the first.
+    pub cpus: Vec<usize>,
+    /// Directory for temporary files.
+    pub dir: PathBuf,
+    /// Progress over the whole run, in tenths of a second of the budget.
+    pub progress: ProgressBar,
+    /// The flush tracepoint, if it can be counted.
+    pub flushes: Option<FlushTracepoint>,
+    /// Hardware counters of the measuring thread.
+    pub hardware: HardwareCount,
+    /// Time for the benchmark that runs now.
+    pub budget: Duration,
+    /// Time for each of its rows.
+    pub slice: Duration,
+    /// Rows so far.
+    pub rows: Vec<Row>,
+    /// Parts that were refused so far.
+    pub refused: Vec<Refusal>,
+    /// Warnings about the benchmark as a whole.
+    pub warnings: Vec<String>,
+}
+
+/// Share of a row's time for timed samples; the rest is for the pass that counts flush events.
+const TIMED: f64 = 0.85;
+/// A spinning thread that had its CPU less than this is called disturbed.
+pub const SPINNER_QUIET: f64 = 0.9;
+/// More CPUs than this used by others, or stolen, are called noise.
+const NOISE: f64 = 0.1;
+
+impl Lab {
+    /// Divides the benchmark's time among `rows` rows.
+    pub fn split(&mut self, rows: usize) {
+        self.slice = self.budget / rows.max(1) as u32;
+    }
+
+    /// Notes that one row cannot run.
+    pub fn refuse_row(
+        &mut self,
+        row: impl Into<String>,
+        reason: impl Into<String>,
+        remedy: Option<&str>,
+    ) {
+        self.refused.push(Refusal {
+            row: Some(row.into()),
+            reason: reason.into(),
+            remedy: remedy.map(str::to_owned),
+        });
+    }
+
+    /// Adds a warning once.
+    pub fn warn(&mut self, text: impl Into<String>) {
+        let text = text.into();
+        if !self.warnings.contains(&text) {
+            self.warnings.push(text);
+        }
+    }
+
+    /// Measures a row: `op` is timed and says how many operations it did; `prepare` runs before each and is not.
+    pub fn row(
+        &mut self,
+        plan: Plan,
+        mut prepare: impl FnMut() -> io::Result<()>,
+        mut op: impl FnMut() -> io::Result<u64>,
+    ) -> Result<(), Halt> {
+        self.progress.set_message(plan.key.clone());
+        let children = || {
+            plan.children
+                .iter()
+                .filter_map(|c| c.cpu_time().ok())
+                .sum::<Duration>()
+        };
+        // Warm up: first-touch faults of code and page tables, the page cache, the spinners' address space.
+        prepare()?;
+        op()?;
+        let begin = Instant::now();
+        let company = Company::start(children())?;
+        let spun_before = plan.spinners.map(Spinners::cpu_times);
+        let hardware_before = self.hardware.read()?;
+        let (mut totals, mut samples, mut ops) = (Totals::default(), Vec::new(), 0);
+        let mut measured_in_op = Duration::ZERO;
+        while samples.len() < 3 || begin.elapsed() < self.slice.mul_f64(TIMED) {
+            self.stop.check()?;
+            if begin.elapsed() > self.slice * 3 && !samples.is_empty() {
+                break;
+            }
+            prepare()?;
+            let before = Reading::now()?;
+            let start = Instant::now();
+            let done = op()?;
+            let took = start.elapsed();
+            let interrupts = totals.add(&before, &Reading::now()?);
+            if done == 0 {
+                self.stop.check()?;
+                return Err(io::Error::other(format!("{}: no progress", plan.key)).into());
+            }
+            measured_in_op += took;
+            ops += done;
+            let each = |total: f64| total / done as f64;
+            samples.push(Sample {
+                ns: each(took.as_nanos() as f64 * plan.threads as f64),
+                interrupts: interrupts.map(|n| each(n as f64)),
+            });
+        }
+        let hardware_after = self.hardware.read()?;
+        let wall = begin.elapsed();
+        let spinner_share = plan.spinners.and_then(|spinners| {
+            let shares = spinners
+                .cpu_times()
+                .into_iter()
+                .zip(spun_before.into_iter().flatten());
+            shares
+                .map(|(now, then)| (now - then).as_secs_f64() / wall.as_secs_f64())
+                .min_by(f64::total_cmp)
+        });
+        let company = company.end(children())?;
+        let flush_events_per_op = self.count_flushes(&mut prepare, &mut op)?;
+        let per_op = |n: u64| n as f64 / ops as f64;
+        // Hardware counters ran during preparation too; scale by the part of the time that was timed.
+        let timed_part = measured_in_op.as_secs_f64() / wall.as_secs_f64();
+        let hardware_per_op = hardware_after.into_iter().zip(hardware_before);
+        let hardware_per_op: BTreeMap<_, _> = hardware_per_op
+            .map(|((name, now), (_, then))| {
+                (
+                    name,
+                    now.zip(then)
+                        .map(|(now, then)| per_op(now - then) * timed_part),
+                )
+            })
+            .collect();
+        let Some(ns) = Spread::of(samples.iter().map(|s| s.ns)) else {
+            return Err(Halt::Interrupted);
+        };
+        let mut row = Row {
+            key: plan.key,
+            form: plan.form,
+            instead_of: plan.instead_of,
+            targets: plan.targets,
+            op: plan.op,
+            ns,
+            ops,
+            bytes_per_op: plan.bytes_per_op,
+            tlb_interrupts_per_op: totals.interrupts.get(TLB).map(|c| per_op(c.iter().sum())),
+            interrupts: totals.interrupts,
+            vmstat: totals.vmstat,
+            flush_events_per_op,
+            hardware_per_op,
+            shootdown_share: None,
+            spinner_share,
+            foreign_cpus: company.map(|c| c.0),
+            stolen_cpus: company.map(|c| c.1),
+            warnings: Vec::new(),
+            samples,
+        };
+        row.warnings = disturbances(&row);
+        self.rows.push(row);
+        self.progress
+            .inc((begin.elapsed().as_millis() / 100) as u64);
+        Ok(())
+    }
+
+    fn count_flushes(
+        &self,
+        prepare: &mut impl FnMut() -> io::Result<()>,
+        op: &mut impl FnMut() -> io::Result<u64>,
+    ) -> Result<Option<super::report::FlushEvents>, Halt> {
+        let Some(tracepoint) = &self.flushes else {
+            return Ok(None);
+        };
+        let begin = Instant::now();
+        let mut count = tracepoint.count()?;
+        let (mut sum, mut ops) = (super::report::FlushEvents::default(), 0);
+        while ops == 0 || begin.elapsed() < self.slice.mul_f64(1.0 - TIMED) {
+            self.stop.check()?;
+            prepare()?;
+            let before = count.read()?;
+            ops += op()?;
+            let more = count.read()?.zip(before, |now, then| now - then);
+            sum = sum.zip(more, |a, b| a + b);
+        }
+        Ok(Some(sum.zip(sum, |n, _| n / ops as f64)))
+    }
+}
+
+/// What around a row would mislead its reader.
+fn disturbances(row: &Row) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if let Some(share) = row.spinner_share.filter(|&s| s < SPINNER_QUIET) {
+        warnings.push(format!(
+            "a spinning thread had its CPU only {:.0} % of the time: while other programs ran there, no interrupt was needed and discards look cheaper",
+            share * 100.0
+        ));
+    }
+    if let Some(cpus) = row.foreign_cpus.filter(|&c| c > NOISE) {
+        warnings.push(format!("other programs used {cpus:.2} CPUs meanwhile: times are too long and counters include theirs"));
+    }
+    if let Some(cpus) = row.stolen_cpus.filter(|&c| c > NOISE) {
+        warnings.push(format!("the hypervisor took {cpus:.2} CPUs away meanwhile"));
+    }
+    warnings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spinners_run_and_stop() {
+        let cpus = sys::allowed_cpus().unwrap();
+        let spinners = Spinners::start(&cpus[cpus.len() - 1..]).unwrap();
+        let before = spinners.cpu_times();
+        while spinners.cpu_times() == before {
+            std::thread::yield_now();
+        }
+        let stop = Arc::clone(&spinners.stop);
+        drop(spinners);
+        assert!(stop.load(Ordering::Relaxed));
+        assert_eq!(Arc::strong_count(&stop), 1, "every thread has ended");
+    }
+
+    #[test]
+    fn a_signal_is_noticed_and_survived() {
+        let stop = Stop::on_signals().unwrap();
+        assert!(stop.check().is_ok());
+        signal_hook::low_level::raise(SIGHUP).unwrap();
+        assert!(matches!(stop.check(), Err(Halt::Interrupted)));
+    }
+}

@@ -1,0 +1,270 @@
+//! `quell measure host`: what translation coherence costs the kernel that is running.
+//!
+//! Seven small benchmarks ([`bench`]), each the micro-benchmark behind one of the published systems, each beside the batched
+//! form that a program can use today. Rows are timed ([`lab`]), the kernel's own counters are read around them
+//! ([`counters`], [`events`]), whatever has to be set up is undone by destructors ([`guards`]), and the price of one
+//! shootdown is the difference that one spinning thread makes ([`analysis`]).
+//!
+//! What a result would have to be mistrusted for is checked and said: a busy second CPU hides interrupts, page-out without
+//! swap pages nothing out, a request to flush is not an interrupt, a kept TLB is not a flush. `docs/measuring.md` has the
+//! whole list.
+//!
+//! It does not measure other programs, and it does not attribute: counters are of the whole machine.
+
+mod analysis;
+mod bench;
+mod counters;
+mod events;
+mod guards;
+mod lab;
+mod parse;
+mod print;
+mod report;
+mod sys;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use bench::ALL;
+use events::{FlushTracepoint, HardwareCount};
+use lab::{Halt, Lab, Stop};
+use report::{Benchmark, Capability, Host, Refusal, Report};
+
+/// Everything that was asked for was refused; nothing was measured.
+const EXIT_NOTHING_MEASURED: u8 = 3;
+/// Something that was set up could not be put back.
+const EXIT_NOT_RESTORED: u8 = 4;
+/// A signal ended the run (128 + SIGINT, as shells count).
+const EXIT_INTERRUPTED: u8 = 130;
+
+/// Measure what TLB shootdowns and page clearing cost on the running kernel.
+///
+/// Runs without privileges as far as that goes and says what root or a knob would add. Whatever it sets up (a zram swap
+/// device, a memory cgroup, a hugetlb page, temporary files) is put back at the end, on an error and on Ctrl-C.
+///
+/// Exit codes: 0 measured (parts may have been refused, with the reason), 1 failed, 2 bad arguments, 3 nothing could be
+/// measured, 4 something could not be put back, 130 interrupted.
+#[derive(Debug, Args)]
+pub struct HostArgs {
+    /// Print one JSON object instead of tables (keys: docs/measuring.md)
+    #[arg(long)]
+    json: bool,
+    /// Time for all benchmarks together; set-up (files, devices) comes on top
+    #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    seconds: u64,
+    /// Run only these benchmarks, separated by commas
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = known_name)]
+    only: Vec<String>,
+    /// List the benchmarks and end
+    #[arg(long)]
+    list: bool,
+    /// Directory on a disk for temporary files of up to 128 MiB [default: the system's]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+fn known_name(name: &str) -> Result<String, String> {
+    let names: Vec<_> = ALL.iter().map(|b| b.name).collect();
+    if names.contains(&name) {
+        Ok(name.to_owned())
+    } else {
+        Err(format!(
+            "there is no such benchmark; there are: {}",
+            names.join(", ")
+        ))
+    }
+}
+
+impl HostArgs {
+    /// Runs what was asked for and prints it.
+    ///
+    /// # Errors
+    /// If the machine cannot be looked at at all, or a system call fails that should not.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        if self.list {
+            for bench in &ALL {
+                println!("{:10} {}  {}", bench.name, bench.seed, bench.title);
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
+        let report = self.measure()?;
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(&report)?);
+        } else {
+            print::report(&report);
+        }
+        Ok(if !report.not_restored.is_empty() {
+            EXIT_NOT_RESTORED.into()
+        } else if report.interrupted {
+            EXIT_INTERRUPTED.into()
+        } else if report.benchmarks.iter().all(|b| b.rows.is_empty()) {
+            EXIT_NOTHING_MEASURED.into()
+        } else {
+            ExitCode::SUCCESS
+        })
+    }
+
+    fn measure(&self) -> anyhow::Result<Report> {
+        let dir = self.dir.clone().unwrap_or_else(std::env::temp_dir);
+        ensure!(
+            dir.is_dir(),
+            "{} is not a directory; name one with --dir",
+            dir.display()
+        );
+        let cpus = sys::allowed_cpus().context("asking which CPUs this process may use")?;
+        let host = host(&cpus);
+        let flushes = FlushTracepoint::find();
+        let hardware = HardwareCount::open();
+        let capabilities = capabilities(&flushes, &hardware, &cpus);
+        let chosen: Vec<_> = ALL
+            .iter()
+            .filter(|b| self.only.is_empty() || self.only.iter().any(|n| n == b.name))
+            .collect();
+        let weights: u32 = chosen.iter().map(|b| b.weight).sum();
+        let style = ProgressStyle::with_template("{elapsed:>4} [{bar:30}] {prefix}: {msg}")
+            .context("progress style")?;
+        let mut lab = Lab {
+            stop: Stop::on_signals().context("taking over the signals")?,
+            cpus,
+            dir,
+            progress: ProgressBar::new(self.seconds * 10).with_style(style),
+            flushes: flushes.ok(),
+            hardware,
+            budget: Duration::ZERO,
+            slice: Duration::ZERO,
+            rows: Vec::new(),
+            refused: Vec::new(),
+            warnings: Vec::new(),
+        };
+        sys::pin(&lab.cpus[..1]).context("pinning the measuring thread")?;
+        let mut benchmarks = Vec::new();
+        let mut interrupted = false;
+        for bench in chosen {
+            lab.budget = Duration::from_secs(self.seconds) * bench.weight / weights;
+            lab.progress.set_prefix(bench.name);
+            lab.progress.set_message("setting up");
+            let begin = Instant::now();
+            let result = (bench.run)(&mut lab);
+            let mut refused = std::mem::take(&mut lab.refused);
+            match result {
+                Ok(()) => {}
+                Err(Halt::Refused(refusal)) => refused.push(refusal),
+                Err(Halt::Interrupted) => interrupted = true,
+                // The others can still run; what failed is named in its place.
+                Err(Halt::Failed(error)) => refused.push(Refusal {
+                    row: None,
+                    reason: format!("failed: {error}"),
+                    remedy: None,
+                }),
+            }
+            benchmarks.push(Benchmark {
+                name: bench.name,
+                seed: bench.seed,
+                title: bench.title,
+                rows: std::mem::take(&mut lab.rows),
+                refused,
+                warnings: std::mem::take(&mut lab.warnings),
+                seconds: begin.elapsed().as_secs_f64(),
+            });
+            if interrupted || lab.stop.asked() {
+                interrupted = true;
+                break;
+            }
+        }
+        lab.progress.finish_and_clear();
+        let shootdown = benchmarks
+            .iter()
+            .find(|b| b.name == "discard")
+            .and_then(|discard| {
+                let row = |spinning| {
+                    discard
+                        .rows
+                        .iter()
+                        .find(|r| r.key == bench::one_page_key(spinning))
+                };
+                Some(analysis::price(row(0)?, row(1)))
+            });
+        if let Some(ns) = shootdown.as_ref().and_then(|s| s.ns) {
+            analysis::fill_shares(&mut benchmarks, ns);
+        }
+        Ok(Report {
+            schema: 1,
+            host,
+            capabilities,
+            benchmarks,
+            shootdown,
+            interrupted,
+            not_restored: guards::not_restored(),
+        })
+    }
+}
+
+fn host(cpus: &[usize]) -> Host {
+    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let field = |name: &str| {
+        let line = cpuinfo.lines().find(|l| l.starts_with(name))?;
+        line.split_once(':')
+            .map(|(_, value)| value.trim().to_owned())
+    };
+    let flags = field("flags");
+    let has = |flag: &str| {
+        flags
+            .as_ref()
+            .is_some_and(|f| f.split(' ').any(|f| f == flag))
+    };
+    Host {
+        kernel: std::fs::read_to_string("/proc/sys/kernel/osrelease")
+            .unwrap_or_default()
+            .trim()
+            .to_owned(),
+        arch: std::env::consts::ARCH,
+        cpu_model: field("model name"),
+        guest: flags.as_ref().map(|_| has("hypervisor")),
+        cpus: cpus.to_vec(),
+        page_bytes: sys::page_size(),
+        flags: ["pcid", "invpcid", "invlpgb"]
+            .into_iter()
+            .filter(|f| has(f))
+            .map(str::to_owned)
+            .collect(),
+        root: sys::is_root(),
+    }
+}
+
+fn capabilities(
+    flushes: &Result<FlushTracepoint, String>,
+    hardware: &HardwareCount,
+    cpus: &[usize],
+) -> Vec<Capability> {
+    let root = sys::is_root();
+    vec![
+        Capability {
+            name: "privileges",
+            available: root,
+            detail: if root { "root" } else { "not root: no zram swap, no memory cgroup, no 1 GiB page unless one is free, no flush events" }.into(),
+        },
+        Capability {
+            name: "second CPU",
+            available: cpus.len() > 1,
+            detail: if cpus.len() > 1 { format!("{} CPUs may be used", cpus.len()) } else { "one CPU may be used: no shootdown can happen (taskset, cpuset?)".into() },
+        },
+        Capability {
+            name: "flush events",
+            available: flushes.is_ok(),
+            detail: match flushes {
+                Ok(_) => "tlb:tlb_flush is counted by reason, in an extra pass that is not timed".into(),
+                Err(why) => why.clone(),
+            },
+        },
+        Capability {
+            name: "hardware counters",
+            available: hardware.any(),
+            detail: if hardware.any() { "cycles, instructions and TLB misses as far as the CPU has them" } else { "not supported here (usual in virtual machines), or kernel.perf_event_paranoid is above 2" }.into(),
+        },
+    ]
+}

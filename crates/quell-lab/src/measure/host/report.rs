@@ -1,0 +1,256 @@
+//! What a measurement found, in the shape that `--json` prints.
+//!
+//! Keys are stable: new ones may be added under the same `schema`, none is renamed or changes its unit. A value that
+//! could not be had is `null`, never zero. Everything that a machine file for the model needs is in
+//! [`Report::shootdown`], which is made from the discard benchmark's two rows alone.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+/// One run of `quell measure host`.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// Version of this layout.
+    pub schema: u32,
+    /// The machine that was measured.
+    pub host: Host,
+    /// What the run could and could not use, and what would add it.
+    pub capabilities: Vec<Capability>,
+    /// In the order they ran.
+    pub benchmarks: Vec<Benchmark>,
+    /// The price of one shootdown; `null` if the discard benchmark did not run.
+    pub shootdown: Option<Shootdown>,
+    /// Whether a signal ended the run early.
+    pub interrupted: bool,
+    /// What could not be put back, empty if all was.
+    pub not_restored: Vec<String>,
+}
+
+/// The machine.
+#[derive(Debug, Serialize)]
+pub struct Host {
+    /// Kernel release.
+    pub kernel: String,
+    /// Architecture as the compiler names it.
+    pub arch: &'static str,
+    /// Model name of the CPU as the kernel gives it.
+    pub cpu_model: Option<String>,
+    /// Whether the CPU says that it runs under a hypervisor (`null` where it cannot say).
+    pub guest: Option<bool>,
+    /// CPUs that this process may use.
+    pub cpus: Vec<usize>,
+    /// Bytes of a base page.
+    pub page_bytes: usize,
+    /// CPU features that decide how the kernel flushes: `pcid`, `invpcid`, `invlpgb`.
+    pub flags: Vec<String>,
+    /// Whether the run was privileged.
+    pub root: bool,
+}
+
+/// One thing that the measurement uses if it may.
+#[derive(Debug, Serialize)]
+pub struct Capability {
+    /// Stable name.
+    pub name: &'static str,
+    /// Whether it could be used.
+    pub available: bool,
+    /// What was found, or why not and what would help.
+    pub detail: String,
+}
+
+/// One benchmark.
+#[derive(Debug, Serialize)]
+pub struct Benchmark {
+    /// The name that `--only` takes.
+    pub name: &'static str,
+    /// Which of the five systems it exercises (`S0`..`S4`).
+    pub seed: &'static str,
+    /// What it does, in a line.
+    pub title: &'static str,
+    /// Measured rows.
+    pub rows: Vec<Row>,
+    /// Parts (or all of it, with `row` null) that were refused.
+    pub refused: Vec<Refusal>,
+    /// What would mislead a reader of this benchmark as a whole.
+    pub warnings: Vec<String>,
+    /// Wall-clock seconds including set-up.
+    pub seconds: f64,
+}
+
+/// A part that did not run.
+#[derive(Debug, Clone, Serialize, thiserror::Error)]
+#[error("{reason}")]
+pub struct Refusal {
+    /// The row, or `null` for the whole benchmark.
+    pub row: Option<String>,
+    /// Why.
+    pub reason: String,
+    /// What would make it possible, if anything.
+    pub remedy: Option<String>,
+}
+
+/// Whether a row is the usual form or what a program could use today instead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Form {
+    /// One call, or one step, for each page or range.
+    Single,
+    /// The same work in one call, or in a form that needs fewer invalidations.
+    Batched,
+}
+
+/// One line of a benchmark.
+#[derive(Debug, Serialize)]
+pub struct Row {
+    /// Stable name within the benchmark.
+    pub key: String,
+    /// Usual or batched.
+    pub form: Form,
+    /// The key of the row that this one does the same work as, if it is the batched form.
+    pub instead_of: Option<String>,
+    /// Other CPUs that may hold the translations (spinning threads or other readers).
+    pub targets: usize,
+    /// What one operation is.
+    pub op: &'static str,
+    /// Nanoseconds of one thread for one operation, over the samples.
+    pub ns: Spread,
+    /// Operations timed.
+    pub ops: u64,
+    /// Bytes that one operation handles, where a rate means something.
+    pub bytes_per_op: Option<u64>,
+    /// TLB shootdown interrupts received on all CPUs for one operation; `null` where the kernel has no such row.
+    pub tlb_interrupts_per_op: Option<f64>,
+    /// Received interrupts by row of `/proc/interrupts`, one count for each CPU, over the timed parts.
+    pub interrupts: BTreeMap<String, Vec<u64>>,
+    /// Increase of the counters of `/proc/vmstat` that moved, over the timed parts.
+    pub vmstat: BTreeMap<String, u64>,
+    /// Events of `tlb:tlb_flush` for one operation, from an extra pass that is not timed; `null` if not readable.
+    pub flush_events_per_op: Option<FlushEvents>,
+    /// Hardware events of the measuring thread for one operation; `null` where not supported.
+    pub hardware_per_op: BTreeMap<&'static str, Option<f64>>,
+    /// Estimated part of the time that is waiting for shootdowns: interrupts / targets x price / time.
+    pub shootdown_share: Option<f64>,
+    /// Fraction of the time that the least lucky spinning thread had its CPU.
+    pub spinner_share: Option<f64>,
+    /// CPU time that other programs used, in CPUs (1.0 is one CPU all the time).
+    pub foreign_cpus: Option<f64>,
+    /// CPU time stolen by the hypervisor, in CPUs.
+    pub stolen_cpus: Option<f64>,
+    /// What would mislead a reader of this row.
+    pub warnings: Vec<String>,
+    /// The samples behind `ns` with their interrupts, for whatever is computed across rows.
+    #[serde(skip)]
+    pub samples: Vec<Sample>,
+}
+
+/// One timed sample.
+#[derive(Debug, Clone, Copy)]
+pub struct Sample {
+    /// Nanoseconds of one thread for one operation.
+    pub ns: f64,
+    /// TLB interrupts for one operation.
+    pub interrupts: Option<f64>,
+}
+
+/// Median and spread.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Spread {
+    /// Number of samples.
+    pub samples: usize,
+    /// Smallest.
+    pub min: f64,
+    /// Lower quartile.
+    pub q1: f64,
+    /// Median.
+    pub median: f64,
+    /// Upper quartile.
+    pub q3: f64,
+    /// Largest.
+    pub max: f64,
+}
+
+impl Spread {
+    /// The spread of `values`, with quartiles by linear interpolation between neighbours; `None` if there are none.
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let mut sorted: Vec<f64> = values.into_iter().collect();
+        sorted.sort_by(f64::total_cmp);
+        let last = sorted.len().checked_sub(1)?;
+        let at = |fraction: f64| {
+            let place = fraction * last as f64;
+            let (low, high) = (
+                sorted[place.floor() as usize],
+                sorted[place.ceil() as usize],
+            );
+            low + (high - low) * place.fract()
+        };
+        let (min, q1, median, q3, max) = (at(0.0), at(0.25), at(0.5), at(0.75), at(1.0));
+        Some(Self {
+            samples: sorted.len(),
+            min,
+            q1,
+            median,
+            q3,
+            max,
+        })
+    }
+}
+
+/// Events of the `tlb:tlb_flush` tracepoint by reason, none of which is an interrupt count.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct FlushEvents {
+    /// A context switch that flushed.
+    pub switch_flushed: f64,
+    /// A context switch that kept its entries (`pages:0`): **not** a flush.
+    pub switch_kept: f64,
+    /// A CPU flushed because another asked it to.
+    pub remote_received: f64,
+    /// The initiating CPU flushed its own TLB for a change of one mapping.
+    pub local: f64,
+    /// The same for a whole address space.
+    pub local_mm: f64,
+    /// Requests to flush other CPUs, counted before idle and uninterested CPUs are left out: **not** interrupts sent.
+    pub remote_requested: f64,
+    /// A request that reached a CPU which had left the address space.
+    pub wrong_cpu: f64,
+    /// Of all flushes above that happened, those that dropped the whole address space instead of a range.
+    pub full: f64,
+}
+
+/// The price of one shootdown on this host: ((with one spinning thread) - (alone)) / interrupts.
+#[derive(Debug, Serialize)]
+pub struct Shootdown {
+    /// Nanoseconds of one touch and discard of a page, alone.
+    pub alone_ns: f64,
+    /// The same with one thread spinning in the address space on another CPU.
+    pub one_target_ns: Option<f64>,
+    /// Interrupts for one discard in the samples used.
+    pub interrupts_per_op: Option<f64>,
+    /// The price of one shootdown with one target, in nanoseconds.
+    pub ns: Option<f64>,
+    /// Samples in which at least 0.95 interrupts arrived for each discard, out of all; only those are used if there
+    /// are five or more.
+    pub quiet_samples: usize,
+    /// All samples with one spinning thread.
+    pub all_samples: usize,
+    /// Whether the price can be relied on, and if not, why not.
+    pub reliable: bool,
+    /// Why the price is missing or not reliable.
+    pub note: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quartiles_interpolate() {
+        let spread = Spread::of([4.0, 1.0, 3.0, 2.0]).unwrap();
+        assert_eq!(
+            (spread.min, spread.q1, spread.median, spread.q3, spread.max),
+            (1.0, 1.75, 2.5, 3.25, 4.0)
+        );
+        assert_eq!(Spread::of([7.0]).unwrap().q3, 7.0);
+        assert_eq!(Spread::of([]), None);
+    }
+}
