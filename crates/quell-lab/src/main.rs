@@ -1,4 +1,5 @@
 //! The command `quell`.
+<<<<<<< HEAD
 
 mod measure;
 
@@ -24,4 +25,17 @@ fn main() -> anyhow::Result<ExitCode> {
     match Cli::parse().command {
         Command::Measure(args) => args.run(),
     }
+=======
+use clap::Parser;
+mod measure;
+#[derive(Parser)]
+#[command(name = "quell")]
+enum Cli {
+    /// Measure this machine
+    Measure(measure::MeasureArgs),
+}
+fn main() -> anyhow::Result<std::process::ExitCode> {
+    let Cli::Measure(args) = Cli::parse();
+    measure::run(args)
+>>>>>>> 2659080 (Measure zeroing: every strategy and length beside memset, page by page and the peak)
 }

@@ -83,6 +83,9 @@ impl Default for Plan {
 }
 
 /// Sizes of the data caches in bytes as one CPU sees them; 0 where unknown.
+///
+/// The rule of [`Chooser::defaults`] looks at the last level alone; a calibration needs all of them
+/// to tell which lengths are worth measuring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Caches {
     /// The first-level data cache.
@@ -135,18 +138,19 @@ impl Chooser {
     /// A challenger takes a class over if it is faster by more than one part in so many: 3 %.
     pub const MARGIN: u128 = 32;
 
-    /// Below this length going around the caches does not pay, if the size of the first-level
-    /// cache is not known: the drain at the end costs more than the fetches it saves. Measured on
-    /// Zen 4: 24 against 30 GB/s at 4 KB, 73 against 30 at 64 KB (`docs/`).
-    const BYPASS_FROM: u64 = 64 << 10;
+    /// By rule, shorter runs are not cleared around the caches: the drain at the end costs more
+    /// than the fetches it saves. Zen 4 clears 4 KB at 24 GB/s around them and at 30 through them,
+    /// and 64 KB at 73 and 30 (`docs/zeroing.md`); the drain that this implies is paid back
+    /// between 4 and 8 KB. Sapphire Rapids gains from 4 KB on.
+    const BYPASS_FROM: u64 = 16 << 10;
 
     /// The table by rule, without measurement.
     ///
     /// * What is read next is cleared by the string instruction where there is one, else by block
     ///   zeroing (`dc zva`), else by stores; above the size of the last-level cache nothing stays
     ///   hot, so there it is cleared as if nobody read it.
-    /// * What is not read next is cleared, from twice the first-level cache on, by the widest
-    ///   instruction that goes around the caches. Below, as above.
+    /// * What is not read next is cleared, from 16 KB on, by the widest instruction that goes around
+    ///   the caches. Below, as what is read next.
     pub fn defaults(&self) -> Plan {
         let first = |preferred: &[Strategy]| {
             preferred
@@ -169,10 +173,6 @@ impl Chooser {
         } else {
             around
         };
-        let bypass_from = match self.caches.l1d {
-            0 => Self::BYPASS_FROM,
-            l1d => 1 << (2 * l1d).ilog2(),
-        };
         let hot_below = match self.caches.last {
             0 => u64::MAX,
             last => last,
@@ -183,7 +183,7 @@ impl Chooser {
             if bytes >= hot_below {
                 plan.hot[index] = around;
             }
-            if bytes >= bypass_from {
+            if bytes >= Self::BYPASS_FROM {
                 plan.bypassing[index] = around;
             }
         }
@@ -194,8 +194,8 @@ impl Chooser {
     ///
     /// In a class with samples the incumbent of `before` stays unless a challenger is faster by
     /// more than [`Chooser::MARGIN`]; an incumbent without a sample, or no longer available,
-    /// yields to the fastest. A class without samples takes the choice of the nearest shorter
-    /// class that has some, and keeps that of `before` if there is none. Samples of strategies
+    /// yields to the fastest. A class without samples follows the nearest shorter class that has
+    /// some, if `before` treated the two alike; otherwise it stays. Samples of strategies
     /// that are not available, of zero ticks or bytes, and hot samples of strategies that leave
     /// nothing in the caches are ignored.
     ///
@@ -214,6 +214,7 @@ impl Chooser {
                 Some(b) if !s.beats(&b, None) => Some(b),
                 _ => Some(*s),
             };
+            // The nearest shorter class with samples: its strategy before and now.
             let mut nearest = None;
             for (index, slot) in plan.column_mut(temperature).iter_mut().enumerate() {
                 let here = || {
@@ -222,20 +223,18 @@ impl Chooser {
                         .filter(usable)
                         .filter(|s| class(s.bytes) == index)
                 };
+                let was = *slot;
                 let best = here().fold(None, faster);
                 let incumbent = here().filter(|s| s.strategy == *slot).fold(None, faster);
                 match (best, incumbent, nearest) {
                     (Some(best), Some(held), _) if !best.beats(&held, Some(Self::MARGIN)) => {}
                     (Some(best), ..) => *slot = best.strategy,
-                    (None, _, Some(shorter)) => *slot = shorter,
-                    (None, _, None) => {
-                        if !self.available.has(*slot) {
-                            *slot = Strategy::Stores;
-                        }
-                    }
+                    (None, _, Some((alike, now))) if alike == was => *slot = now,
+                    (None, ..) if !self.available.has(was) => *slot = Strategy::Stores,
+                    (None, ..) => {}
                 }
                 if best.is_some() {
-                    nearest = Some(*slot);
+                    nearest = Some((was, *slot));
                 }
             }
         }

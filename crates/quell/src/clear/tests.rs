@@ -335,10 +335,21 @@ fn calibration_needs_a_margin_and_ignores_what_cannot_be_used() {
         pick(&[held, slow, sample(Strategy::Clzero, 65536, 980)], 65536),
         Strategy::RepStos
     );
-    // A class without samples follows the nearest shorter one; a class before all keeps its own.
+    // A class without samples follows the nearest shorter one that was treated alike; a class
+    // before all keeps its own.
     let won = [held, sample(Strategy::Clzero, 65536, 500)];
     assert_eq!(pick(&won, 1 << 30), Strategy::Clzero);
     assert_eq!(pick(&won, 4096), Strategy::RepStos);
+    let apart = chooser.defaults();
+    let fast = [sample(Strategy::Stores, 4096, 1)];
+    let after = chooser.calibrated(&apart, &fast);
+    let at = |bytes| after.strategy(Temperature::Bypassing, bytes);
+    assert_eq!(at(8 << 10), Strategy::Stores, "treated like 4 KB before");
+    assert_eq!(
+        at(16 << 10),
+        Strategy::Clzero,
+        "not treated like 4 KB before"
+    );
     // Not available, nonsense, or leaving nothing hot.
     assert_eq!(
         pick(&[held, sample(Strategy::NonTemporal512, 65536, 1)], 65536),

@@ -1,0 +1,140 @@
+//! Clear, then read what the fault asked for.
+//!
+//! Clearing around the caches is worth little if the program then misses on the page it faulted
+//! for. Each sample clears an extent with a fault at a place of its own and then reads the faulting
+//! page and its neighbours, in three ways: with plain stores through the caches; as the engine's
+//! planner does, the neighbourhood last and hot; and around the caches throughout, which shows what
+//! the planner's order is worth.
+
+use super::Progress;
+use super::bench::{Region, median};
+use quell::addr::{Extent, Frame, PAGE_BYTES};
+use quell::clear::{ClearPolicy, Plan, Strategy};
+use serde::Serialize;
+use std::time::{Duration, Instant};
+
+/// Lengths of extents that fault in.
+const SIZES: &[u64] = &[4 << 10, 64 << 10, 2 << 20];
+
+/// The medians of one way at one length, in nanoseconds.
+#[derive(Serialize, Clone, Debug)]
+pub struct ClearThenRead {
+    /// The length of the extent.
+    pub bytes: u64,
+    /// `stores`, `planned` or `bypassing`.
+    pub way: &'static str,
+    /// Clearing the extent.
+    pub clear_ns: f64,
+    /// Reading the faulting page and its neighbours.
+    pub read_ns: f64,
+    /// Both.
+    pub total_ns: f64,
+}
+
+/// Reads every line of a run and returns a sum that depends on it.
+///
+/// # Safety
+///
+/// The run is valid for reads and a multiple of eight bytes from an aligned address.
+#[inline(never)]
+pub unsafe fn sum(start: *const u8, bytes: u64) -> u64 {
+    let words = start.cast::<u64>();
+    // SAFETY: within the run.
+    (0..bytes as usize / 8).fold(0, |sum, i| sum | unsafe { words.add(i).read() })
+}
+
+/// Measures all ways and lengths, interleaved, for about `time`.
+pub fn measure(
+    region: &mut Region,
+    plan: &Plan,
+    time: Duration,
+    progress: &Progress,
+) -> Vec<ClearThenRead> {
+    let planned = ClearPolicy::preemptible(*plan);
+    let stores = ClearPolicy::preemptible(Plan::uniform(Strategy::Stores));
+    // In the order of the table: the reference first.
+    let ways = [
+        ("stores", &stores, false),
+        ("planned", &planned, true),
+        ("bypassing", &planned, false),
+    ];
+    let mut samples = vec![(Vec::new(), Vec::new(), Vec::new()); SIZES.len() * ways.len()];
+    let deadline = Instant::now() + time;
+    let mut round = 0usize;
+    while round < 3 || Instant::now() < deadline {
+        for (s, &bytes) in SIZES.iter().enumerate() {
+            for turn in 0..ways.len() {
+                let w = (turn + round) % ways.len();
+                let (_, policy, tell) = ways[w];
+                let extents = ((4 << 20) / bytes).clamp(4, 64);
+                let (mut clear, mut read) = (Duration::ZERO, Duration::ZERO);
+                for i in 0..extents {
+                    let start = region.span(bytes);
+                    let frames = bytes / PAGE_BYTES;
+                    // Any place will do, as long as it differs and is the same for all ways.
+                    let fault = (i * 7919 + round as u64 * 104_729) % frames;
+                    let (cleared, was_read) = one(start, frames, fault, policy, tell);
+                    clear += cleared;
+                    read += was_read;
+                }
+                let per = |d: Duration| d.as_nanos() as f64 / extents as f64;
+                let into = &mut samples[s * ways.len() + w];
+                into.0.push(per(clear));
+                into.1.push(per(read));
+                into.2.push(per(clear + read));
+            }
+        }
+        round += 1;
+        progress.tick();
+    }
+    let cells = SIZES
+        .iter()
+        .flat_map(|&b| ways.iter().map(move |w| (b, w.0)));
+    cells
+        .zip(&mut samples)
+        .map(|((bytes, way), (clear, read, total))| ClearThenRead {
+            bytes,
+            way,
+            clear_ns: median(clear),
+            read_ns: median(read),
+            total_ns: median(total),
+        })
+        .collect()
+}
+
+/// One extent: the time to clear it and the time to read the neighbourhood.
+fn one(
+    start: *mut u8,
+    frames: u64,
+    fault: u64,
+    policy: &ClearPolicy,
+    tell: bool,
+) -> (Duration, Duration) {
+    let extent = Extent {
+        first: Frame(0),
+        frames,
+    };
+    let (from, to) = (
+        fault.saturating_sub(policy.neighbours),
+        (fault + policy.neighbours + 1).min(frames),
+    );
+    let begun = Instant::now();
+    for piece in policy.pieces(extent, tell.then_some(Frame(fault))) {
+        // SAFETY: a piece lies within the extent, which starts at `start` and is as long as the
+        // span; plans hold only available strategies.
+        unsafe {
+            let at = start.add(piece.extent.first.address() as usize);
+            quell_arch::zero::zero(at, piece.extent.bytes() as usize, piece.strategy);
+        }
+    }
+    let cleared = Instant::now();
+    // SAFETY: the neighbourhood lies within the extent.
+    let read = unsafe {
+        sum(
+            start.add((from * PAGE_BYTES) as usize),
+            (to - from) * PAGE_BYTES,
+        )
+    };
+    std::hint::black_box(read);
+    (cleared - begun, cleared.elapsed())
+}
