@@ -1,5 +1,4 @@
 //! The command `quell`.
-<<<<<<< HEAD
 
 mod measure;
 
@@ -23,19 +22,6 @@ enum Command {
 
 fn main() -> anyhow::Result<ExitCode> {
     match Cli::parse().command {
-        Command::Measure(args) => args.run(),
+        Command::Measure(args) => measure::run(args),
     }
-=======
-use clap::Parser;
-mod measure;
-#[derive(Parser)]
-#[command(name = "quell")]
-enum Cli {
-    /// Measure this machine
-    Measure(measure::MeasureArgs),
-}
-fn main() -> anyhow::Result<std::process::ExitCode> {
-    let Cli::Measure(args) = Cli::parse();
-    measure::run(args)
->>>>>>> 2659080 (Measure zeroing: every strategy and length beside memset, page by page and the peak)
 }

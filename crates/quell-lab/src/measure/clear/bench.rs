@@ -264,7 +264,7 @@ impl Bench {
                  (run it on fewer CPUs with taskset)",
                 free >> 20,
                 cpus.len(),
-                cpus.len() as u64 * 4 * SPAN >> 20
+                (cpus.len() as u64 * 4 * SPAN) >> 20
             );
         }
         let regions = std::thread::scope(|scope| {
