@@ -148,6 +148,7 @@ mod tests {
             title: "",
             rows: vec![wide],
             refused: Vec::new(),
+            failed: None,
             warnings: Vec::new(),
             seconds: 0.0,
         }];

@@ -216,6 +216,8 @@ pub struct Lab {
 const TIMED: f64 = 0.85;
 /// A spinning thread that had its CPU less than this is called disturbed.
 pub const SPINNER_QUIET: f64 = 0.9;
+/// Fewer samples than this are pointed out.
+const FEW_SAMPLES: usize = 5;
 /// More CPUs than this used by others, or stolen, are called noise.
 const NOISE: f64 = 0.1;
 
@@ -376,6 +378,12 @@ impl Lab {
 /// What around a row would mislead its reader.
 fn disturbances(row: &Row) -> Vec<String> {
     let mut warnings = Vec::new();
+    if row.ns.samples < FEW_SAMPLES {
+        warnings.push(format!(
+            "{} samples only: the spread says little; give it more --seconds",
+            row.ns.samples
+        ));
+    }
     if let Some(share) = row.spinner_share.filter(|&s| s < SPINNER_QUIET) {
         warnings.push(format!(
             "a spinning thread had its CPU only {:.0} % of the time: while other programs ran there, no interrupt was needed and discards look cheaper",

@@ -33,7 +33,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use bench::ALL;
 use events::{FlushTracepoint, HardwareCount};
 use lab::{Halt, Lab, Stop};
-use report::{Benchmark, Capability, Host, Refusal, Report};
+use report::{Benchmark, Capability, Host, Report};
 
 /// Everything that was asked for was refused; nothing was measured.
 const EXIT_NOTHING_MEASURED: u8 = 3;
@@ -55,7 +55,7 @@ pub struct HostArgs {
     #[arg(long)]
     json: bool,
     /// Time for all benchmarks together; set-up (files, devices) comes on top
-    #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    #[arg(long, value_name = "N", default_value_t = 35, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
     /// Run only these benchmarks, separated by commas
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = known_name)]
@@ -102,6 +102,8 @@ impl HostArgs {
             EXIT_NOT_RESTORED.into()
         } else if report.interrupted {
             EXIT_INTERRUPTED.into()
+        } else if report.benchmarks.iter().any(|b| b.failed.is_some()) {
+            ExitCode::FAILURE
         } else if report.benchmarks.iter().all(|b| b.rows.is_empty()) {
             EXIT_NOTHING_MEASURED.into()
         } else {
@@ -151,16 +153,13 @@ impl HostArgs {
             let begin = Instant::now();
             let result = (bench.run)(&mut lab);
             let mut refused = std::mem::take(&mut lab.refused);
+            let mut failed = None;
             match result {
                 Ok(()) => {}
                 Err(Halt::Refused(refusal)) => refused.push(refusal),
                 Err(Halt::Interrupted) => interrupted = true,
-                // The others can still run; what failed is named in its place.
-                Err(Halt::Failed(error)) => refused.push(Refusal {
-                    row: None,
-                    reason: format!("failed: {error}"),
-                    remedy: None,
-                }),
+                // The others can still run.
+                Err(Halt::Failed(error)) => failed = Some(error.to_string()),
             }
             benchmarks.push(Benchmark {
                 name: bench.name,
@@ -168,6 +167,7 @@ impl HostArgs {
                 title: bench.title,
                 rows: std::mem::take(&mut lab.rows),
                 refused,
+                failed,
                 warnings: std::mem::take(&mut lab.warnings),
                 seconds: begin.elapsed().as_secs_f64(),
             });

@@ -1,7 +1,6 @@
 //! The report for people.
 
-use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
-use comfy_table::{CellAlignment, ContentArrangement, Table};
+use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 
 use super::report::{Benchmark, FlushEvents, Report, Row};
 
@@ -49,10 +48,14 @@ fn flushes(events: FlushEvents) -> String {
     }
 }
 
+/// A line under the header and nothing else.
+const STYLE: TableStyle =
+    TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
+
 fn table(benchmark: &Benchmark) -> Table {
     let mut table = Table::new();
     table
-        .load_style(UTF8_HORIZONTAL_ONLY)
+        .load_style(STYLE)
         .set_content_arrangement(ContentArrangement::Disabled);
     let rate = benchmark.rows.iter().any(|r| r.bytes_per_op.is_some());
     let mut header = vec![
@@ -150,6 +153,19 @@ pub fn report(report: &Report) {
             println!("for each {}, {:.1} s:", ops.join(" / "), benchmark.seconds);
             println!("{}", table(benchmark));
         }
+        for row in &benchmark.rows {
+            let counted = row
+                .hardware_per_op
+                .iter()
+                .filter_map(|(name, n)| Some(format!("{name} {}", digits((*n)?))));
+            let counted: Vec<_> = counted.collect();
+            if !counted.is_empty() {
+                println!("  {}: {}", row.key, counted.join(", "));
+            }
+        }
+        if let Some(failure) = &benchmark.failed {
+            println!("  FAILED: {failure}");
+        }
         for refusal in &benchmark.refused {
             let row = refusal
                 .row
@@ -181,6 +197,11 @@ pub fn report(report: &Report) {
 
 fn price(report: &Report) {
     let Some(found) = &report.shootdown else {
+        if report.benchmarks.iter().any(|b| !b.rows.is_empty()) {
+            println!(
+                "\nthe price of a shootdown, and with it the column \"shootdowns\", needs the benchmark discard"
+            );
+        }
         return;
     };
     print!("\none shootdown on this host: ");

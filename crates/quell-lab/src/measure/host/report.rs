@@ -72,6 +72,8 @@ pub struct Benchmark {
     pub rows: Vec<Row>,
     /// Parts (or all of it, with `row` null) that were refused.
     pub refused: Vec<Refusal>,
+    /// The error that ended it early, if one did that should not.
+    pub failed: Option<String>,
     /// What would mislead a reader of this benchmark as a whole.
     pub warnings: Vec<String>,
     /// Wall-clock seconds including set-up.

@@ -124,8 +124,9 @@ impl Mapping {
     pub fn range(&self, offset: usize, len: usize) -> libc::iovec {
         assert!(offset + len <= self.len);
         // SAFETY: in bounds.
+        let base = unsafe { self.base.as_ptr().add(offset) };
         libc::iovec {
-            iov_base: unsafe { self.base.as_ptr().add(offset).cast() },
+            iov_base: base.cast(),
             iov_len: len,
         }
     }
@@ -148,11 +149,10 @@ impl Mapping {
     /// How many base pages `mincore` calls resident. A page in the swap cache counts as resident.
     pub fn resident(&self) -> io::Result<usize> {
         let mut flags = vec![0u8; self.len.div_ceil(page_size())];
+        let base = self.base.as_ptr().cast();
         // SAFETY: the range is the mapping, and the vector has one byte for each of its pages.
-        check(
-            unsafe { libc::mincore(self.base.as_ptr().cast(), self.len, flags.as_mut_ptr()) }
-                .into(),
-        )?;
+        let result = unsafe { libc::mincore(base, self.len, flags.as_mut_ptr()) };
+        check(result.into())?;
         Ok(flags.iter().filter(|&&f| f & 1 == 1).count())
     }
 

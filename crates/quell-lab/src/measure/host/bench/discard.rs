@@ -51,6 +51,8 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
         lab.warn("one CPU only: nothing is ever shot down, and the price of a shootdown cannot be measured");
     }
     let map = Mapping::anonymous(2 * RANGES * page)?;
+    // Ranges of a huge page would have to split it first. A kernel without huge pages refuses, and needs no advice.
+    let _ = map.advise(0, map.len(), libc::MADV_NOHUGEPAGE);
     let offsets: Vec<usize> = (0..RANGES).map(|i| 2 * i * page).collect();
     let ranges: Vec<_> = offsets
         .iter()

@@ -25,6 +25,12 @@ const MAY_STAY: usize = PAGES / 10;
 pub fn run(lab: &mut Lab) -> Result<(), Halt> {
     lab.split(13);
     anonymous(lab)?;
+    for row in lab.rows.iter_mut().filter(|r| !r.key.starts_with("in/")) {
+        let out = row.vmstat.get("pswpout").copied().unwrap_or(0);
+        if out < row.ops * 9 / 10 {
+            row.warnings.push(format!("only {out} of {} pages were written to swap: the rest stayed, and the time is too short", row.ops));
+        }
+    }
     clean_file(lab)
 }
 
@@ -140,6 +146,8 @@ fn anonymous(lab: &mut Lab) -> Result<(), Halt> {
 fn clean_file(lab: &mut Lab) -> Result<(), Halt> {
     let page = page_size();
     let file = unlinked_file(&lab.dir, (PAGES * page) as u64)?;
+    // What was just written lies in the cache in large folios that page-out leaves alone at first.
+    sys::drop_cache(&file)?;
     let map = Mapping::file(&file, PAGES * page, false)?;
     let read = || {
         map.read(page);

@@ -1,0 +1,269 @@
+//! `quell measure host` as a person runs it: what it prints, how it ends, and that the host is as it was.
+//!
+//! Nothing here asserts a time. Where the machine does not let a benchmark set up what it needs (no root, no zram), the
+//! refusal itself is what is tested.
+#![cfg(target_os = "linux")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// The state of the host is compared, so runs must not overlap.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+fn quell(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_quell"));
+    command.args(["measure", "host"]).args(args);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}"))
+}
+
+/// The cgroups that the process with this number made.
+fn groups_of(pid: u32) -> BTreeSet<PathBuf> {
+    let mut found = BTreeSet::new();
+    let group = format!("quell-{pid}");
+    let mut todo = vec![PathBuf::from("/sys/fs/cgroup")];
+    while let Some(dir) = todo.pop() {
+        for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
+            if entry.file_name() == group.as_str() {
+                found.insert(entry.path());
+            } else if entry.file_type().is_ok_and(|t| t.is_dir()) {
+                todo.push(entry.path());
+            }
+        }
+    }
+    found
+}
+
+fn zram_devices() -> BTreeSet<String> {
+    let names = fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    let names = names.filter_map(|e| e.file_name().into_string().ok());
+    names.filter(|n| n.starts_with("zram")).collect()
+}
+
+fn huge_pools() -> BTreeSet<String> {
+    let dirs = fs::read_dir("/sys/kernel/mm/hugepages")
+        .into_iter()
+        .flatten()
+        .flatten();
+    dirs.map(|d| {
+        format!(
+            "{:?} {:?}",
+            d.path(),
+            fs::read_to_string(d.path().join("nr_hugepages"))
+        )
+    })
+    .collect()
+}
+
+/// Waits for something that happens soon; false if the child ended, or ten seconds passed, before it did.
+fn eventually(child: &mut Child, mut condition: impl FnMut() -> bool) -> bool {
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(10) {
+        if condition() {
+            return true;
+        }
+        if child.try_wait().is_ok_and(|status| status.is_some()) {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    false
+}
+
+/// Sends a signal, which fails only if the child has ended already.
+fn interrupt(child: &Child, signal: &str) {
+    Command::new("kill")
+        .args([signal, &child.id().to_string()])
+        .stderr(Stdio::null())
+        .status()
+        .unwrap();
+}
+
+#[test]
+fn the_list_names_every_benchmark() {
+    let output = quell(&["--list"]).output().unwrap();
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stdout).unwrap();
+    for name in [
+        "discard",
+        "filewrite",
+        "pageout",
+        "migrate",
+        "pingpong",
+        "fault",
+        "stream",
+    ] {
+        assert!(text.lines().any(|l| l.starts_with(name)), "{text}");
+    }
+}
+
+#[test]
+fn an_unknown_benchmark_is_a_usage_error_that_names_the_others() {
+    let output = quell(&["--only", "discard,disgard"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        text.contains("disgard") && text.contains("pingpong"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_missing_directory_is_named() {
+    let output = quell(&["--dir", "no/such/place"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        String::from_utf8(output.stderr)
+            .unwrap()
+            .contains("no/such/place")
+    );
+}
+
+#[test]
+fn one_call_flushes_once_where_many_flush_each() {
+    let _lock = ONE_AT_A_TIME.lock();
+    let output = quell(&["--only", "discard", "--seconds", "3", "--json"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let report = json(&output);
+    assert_eq!(report["schema"], 1);
+    let rows = report["benchmarks"][0]["rows"].as_array().unwrap();
+    let find = |key: &str| rows.iter().find(|r| r["key"] == key);
+    assert!(
+        find("1page/spin0").unwrap()["ns"]["median"]
+            .as_f64()
+            .unwrap()
+            > 0.0
+    );
+    let events = |key: &str| {
+        let events = &find(key)?["flush_events_per_op"];
+        Some(events["local"].as_f64()? + events["local_mm"].as_f64()?)
+    };
+    let (single, batched) = ("32ranges/madvise/spin0", "32ranges/spanning_madvise/spin0");
+    if let (Some(many), Some(one)) = (events(single), events(batched)) {
+        assert!(many >= 32.0, "each call flushes: {many}");
+        assert!(
+            one < many / 4.0,
+            "one call flushes once: {one} against {many}"
+        );
+    }
+    let price = &report["shootdown"];
+    if find("1page/spin1").is_none() {
+        assert!(
+            price["ns"].is_null() && price["note"].is_string(),
+            "{price}"
+        );
+    }
+}
+
+#[test]
+fn migration_on_one_node_is_refused_and_nothing_was_measured() {
+    let nodes = fs::read_to_string("/sys/devices/system/node/has_memory").unwrap_or_default();
+    if nodes.trim().contains([',', '-']) {
+        return;
+    }
+    let output = quell(&["--only", "migrate", "--seconds", "1", "--json"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    let refusal = &json(&output)["benchmarks"][0]["refused"][0];
+    assert!(
+        refusal["reason"]
+            .as_str()
+            .unwrap()
+            .contains("one NUMA node")
+    );
+}
+
+#[test]
+fn page_out_leaves_no_device_after_an_interrupt() {
+    let _lock = ONE_AT_A_TIME.lock();
+    let (devices, swaps) = (zram_devices(), fs::read_to_string("/proc/swaps").unwrap());
+    for signal in ["-INT", "-TERM"] {
+        let mut child = quell(&["--only", "pageout", "--seconds", "60", "--json"])
+            .spawn()
+            .unwrap();
+        let swapping = eventually(&mut child, || {
+            fs::read_to_string("/proc/swaps").is_ok_and(|now| now != swaps)
+        });
+        interrupt(&child, signal);
+        let output = child.wait_with_output().unwrap();
+        let report = json(&output);
+        if swapping {
+            assert_eq!(output.status.code(), Some(130), "{report}");
+            assert_eq!(report["interrupted"], true);
+        } else {
+            assert!(
+                report["benchmarks"][0]["refused"][0]["reason"].is_string(),
+                "{report}"
+            );
+        }
+        assert_eq!(report["not_restored"], Value::Array(Vec::new()));
+        assert_eq!(zram_devices(), devices);
+        assert_eq!(fs::read_to_string("/proc/swaps").unwrap(), swaps);
+    }
+}
+
+#[test]
+fn streaming_leaves_no_group_and_no_reader_after_an_interrupt() {
+    let _lock = ONE_AT_A_TIME.lock();
+    let mut child = quell(&["--only", "stream", "--seconds", "60", "--json"])
+        .spawn()
+        .unwrap();
+    let pid = child.id();
+    let mut group = None;
+    let mut readers = String::new();
+    // A reader is in the group once it was let in.
+    let limited = eventually(&mut child, || {
+        group = groups_of(pid).into_iter().next();
+        let procs = group
+            .as_ref()
+            .and_then(|g| fs::read_to_string(g.join("cgroup.procs")).ok());
+        readers = procs.unwrap_or_default();
+        !readers.trim().is_empty()
+    });
+    interrupt(&child, "-INT");
+    let output = child.wait_with_output().unwrap();
+    let report = json(&output);
+    if limited {
+        assert_eq!(output.status.code(), Some(130), "{report}");
+    } else {
+        assert!(
+            report["benchmarks"][0]["refused"][0]["reason"].is_string(),
+            "{report}"
+        );
+    }
+    assert_eq!(report["not_restored"], Value::Array(Vec::new()));
+    assert_eq!(groups_of(pid), BTreeSet::new());
+    for reader in readers.split_whitespace() {
+        assert!(
+            !Path::new("/proc").join(reader).exists(),
+            "reader {reader} still runs"
+        );
+    }
+}
+
+#[test]
+fn faults_leave_the_huge_page_pools_as_they_were() {
+    let _lock = ONE_AT_A_TIME.lock();
+    let pools = huge_pools();
+    let output = quell(&["--only", "fault", "--seconds", "1", "--json"])
+        .output()
+        .unwrap();
+    assert_eq!(json(&output)["not_restored"], Value::Array(Vec::new()));
+    assert_eq!(huge_pools(), pools);
+}
