@@ -1,0 +1,14 @@
+//! Chooses the linker scripts.
+
+fn main() {
+    let arch = std::env::var("CARGO_CFG_TARGET_ARCH").unwrap();
+    let root = std::env::var("CARGO_MANIFEST_DIR").unwrap();
+    for (bin, script) in [("quell-kernel", arch.as_str()), ("quell-user", "user")] {
+        let script = format!("{root}/link/{script}.ld");
+        println!("cargo:rerun-if-changed={script}");
+        println!("cargo:rustc-link-arg-bin={bin}=-T{script}");
+    }
+    // The code is position independent (it lives above 2 GB), the images are not.
+    println!("cargo:rustc-link-arg-bins=-no-pie");
+    println!("cargo:rustc-link-arg-bins=-zmax-page-size=4096");
+}

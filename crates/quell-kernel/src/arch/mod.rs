@@ -1,0 +1,12 @@
+//! What depends on the architecture. Every architecture has the same files with the same
+//! functions, so that the rest of the kernel never asks which one it is.
+
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
+#[cfg(target_arch = "x86_64")]
+mod x86_64;
+
+#[cfg(target_arch = "aarch64")]
+pub use aarch64::*;
+#[cfg(target_arch = "x86_64")]
+pub use x86_64::*;

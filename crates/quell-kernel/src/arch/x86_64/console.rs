@@ -1,0 +1,59 @@
+//! The serial line (a 16550 at the first PC port) and the power switch.
+
+use core::fmt;
+use core::sync::atomic::{AtomicU16, Ordering};
+use uart_16550::{Config, Uart16550, backend::PioBackend};
+use x86_64::instructions::port::Port;
+
+const PORT: u16 = 0x3f8;
+
+/// The serial line.
+pub struct Serial(Uart16550<PioBackend>);
+
+impl Serial {
+    /// Initialises the serial line.
+    ///
+    /// # Safety
+    /// Nothing else uses its ports.
+    pub unsafe fn new() -> Self {
+        let mut serial = Self::steal();
+        // A port that does not answer stays silent; there is nobody to tell.
+        let _ = serial.0.init(Config::default());
+        serial
+    }
+
+    /// The serial line regardless of who has it, for last words.
+    pub fn steal() -> Self {
+        // SAFETY: port accesses can garble the output of the other user, no more.
+        Serial(unsafe { Uart16550::new_port(PORT) }.expect("a valid port"))
+    }
+}
+
+impl fmt::Write for Serial {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.send_bytes_exact(text.as_bytes());
+        Ok(())
+    }
+}
+
+static POWER_PORT: AtomicU16 = AtomicU16::new(0x604);
+
+/// Sets the port of the ACPI power switch.
+pub fn set_power_port(port: u16) {
+    POWER_PORT.store(port, Ordering::Relaxed);
+}
+
+/// Switches the machine off. QEMU ends with status 0 for code 0, and for others, if it has the
+/// device `isa-debug-exit` at port 0xf4, with `2 * code + 1`.
+pub fn power_off(code: u8) -> ! {
+    // SAFETY: QEMU's debug exit and the ACPI power switch (sleep state 5 is type 0 there).
+    unsafe {
+        if code != 0 {
+            Port::new(0xf4).write(u32::from(code));
+        }
+        Port::new(POWER_PORT.load(Ordering::Relaxed)).write(0x2000u16);
+    }
+    loop {
+        x86_64::instructions::hlt();
+    }
+}

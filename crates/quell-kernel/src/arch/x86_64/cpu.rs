@@ -1,0 +1,206 @@
+//! Registers of one CPU: its number, interrupt flag, clock, and the switch between stacks.
+//!
+//! GS holds the address of a [`Local`] in kernel mode *and* in user mode: the one user program
+//! cannot change it (CR4.FSGSBASE is off, and it is built without segment loads), and what it
+//! points to is not mapped for user mode. So no entry needs SWAPGS.
+
+use alloc::boxed::Box;
+use core::arch::{asm, naked_asm};
+use core::sync::atomic::{AtomicU64, Ordering};
+use x86_64::registers::model_specific::Msr;
+use x86_64::structures::gdt::{Descriptor, GlobalDescriptorTable};
+use x86_64::structures::tss::TaskStateSegment;
+use x86_64::VirtAddr;
+
+/// What the hardware needs for each CPU. Assembly reads the first word.
+#[repr(C)]
+pub struct Local {
+    index: u64,
+    /// The task state: which stacks interrupts use.
+    pub tss: TaskStateSegment,
+    gdt: GlobalDescriptorTable,
+}
+
+/// Selector of kernel code; kernel data is the next, user data and user code follow.
+pub const KERNEL_CODE: u16 = 0x08;
+/// Selector of user data.
+pub const USER_DATA: u16 = 0x18 | 3;
+/// Selector of user code.
+pub const USER_CODE: u16 = 0x20 | 3;
+const TASK: u16 = 0x28;
+
+/// Index of the non-maskable interrupt's stack in the task state, counted from 0.
+pub const NMI_STACK: u16 = 0;
+/// Index of the double fault's stack.
+pub const DOUBLE_FAULT_STACK: u16 = 1;
+
+const GS_BASE: Msr = Msr::new(0xc000_0101);
+
+/// Makes [`index`] answer 0 on the first CPU until [`init`], for reports of an early panic.
+pub fn init_early() {
+    static ZERO: AtomicU64 = AtomicU64::new(0);
+    let mut gs = GS_BASE;
+    // SAFETY: the base of a segment that only `index` uses, of a word that is never freed.
+    unsafe { gs.write(&raw const ZERO as u64) };
+}
+
+/// Gives the CPU its number, segments and stacks.
+pub fn init(index: usize) {
+    let local = Box::leak(Box::new(Local {
+        index: index as u64,
+        tss: TaskStateSegment::new(),
+        gdt: GlobalDescriptorTable::new(),
+    }));
+    for which in [NMI_STACK, DOUBLE_FAULT_STACK] {
+        let stack = alloc::vec![0u128; 1024].leak();
+        local.tss.interrupt_stack_table[usize::from(which)] =
+            VirtAddr::from_ptr(stack.as_ptr_range().end);
+    }
+    let task = &raw const local.tss;
+    local.gdt.append(Descriptor::kernel_code_segment());
+    local.gdt.append(Descriptor::kernel_data_segment());
+    local.gdt.append(Descriptor::user_data_segment());
+    local.gdt.append(Descriptor::user_code_segment());
+    // SAFETY: the task state is never freed. Its privilege stack is changed while it is loaded,
+    // which the hardware reads only on entry from user mode, when nobody changes it.
+    local.gdt.append(unsafe { Descriptor::tss_segment_unchecked(task) });
+    let (gdt, base) = (&raw const local.gdt, &raw mut *local as u64);
+    // SAFETY: the table is never freed; its selectors are those of the constants above.
+    unsafe {
+        (*gdt).load_unsafe();
+        use x86_64::instructions::{segmentation::*, tables::load_tss};
+        use x86_64::structures::gdt::SegmentSelector;
+        CS::set_reg(SegmentSelector(KERNEL_CODE));
+        SS::set_reg(SegmentSelector(KERNEL_CODE + 8));
+        load_tss(SegmentSelector(TASK));
+        let mut gs = GS_BASE;
+        gs.write(base);
+    }
+}
+
+/// The number of the CPU that executes this.
+#[inline(always)]
+pub fn index() -> usize {
+    let index: u64;
+    // SAFETY: GS points to this CPU's `Local` from `init` on; the first CPU has a 0 there before.
+    unsafe { asm!("mov {}, gs:[0]", out(reg) index, options(nostack, preserves_flags, readonly)) };
+    index as usize
+}
+
+/// This CPU's `Local`.
+pub fn local() -> *mut Local {
+    // SAFETY: reading a register.
+    unsafe { GS_BASE.read() as *mut Local }
+}
+
+/// Masks interrupts; returns whether they were on.
+#[inline]
+pub fn mask_interrupts() -> bool {
+    let were_on = x86_64::instructions::interrupts::are_enabled();
+    if were_on {
+        x86_64::instructions::interrupts::disable();
+    }
+    were_on
+}
+
+/// Turns interrupts on if `were_on`.
+#[inline]
+pub fn restore_interrupts(were_on: bool) {
+    if were_on {
+        x86_64::instructions::interrupts::enable();
+    }
+}
+
+/// Halts until an interrupt was served. Called with interrupts masked, returns with them masked.
+pub fn halt() {
+    x86_64::instructions::interrupts::enable_and_hlt();
+    x86_64::instructions::interrupts::disable();
+}
+
+/// Measured by [`calibrate`]; until then a guess.
+static TICKS_PER_MS: AtomicU64 = AtomicU64::new(1_000_000);
+
+/// The time-stamp counter.
+#[inline]
+pub fn ticks() -> u64 {
+    // SAFETY: reading a counter.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// Ticks of [`ticks`] in a millisecond.
+pub fn ticks_per_ms() -> u64 {
+    TICKS_PER_MS.load(Ordering::Relaxed)
+}
+
+/// Nanoseconds since an arbitrary moment.
+pub fn nanoseconds() -> u64 {
+    (u128::from(ticks()) * 1_000_000 / u128::from(ticks_per_ms())) as u64
+}
+
+/// Measures the time-stamp counter against the power-management timer.
+pub fn calibrate(timer_port: u16) {
+    const HZ: u64 = 3_579_545;
+    const MILLISECONDS: u64 = 2;
+    if timer_port == 0 {
+        return;
+    }
+    let mut port = x86_64::instructions::port::PortReadOnly::<u32>::new(timer_port);
+    // SAFETY: the port of the timer, which reading does not change.
+    let mut timer = || u64::from(unsafe { port.read() } & 0xff_ffff);
+    let (start, begin) = (timer(), ticks());
+    while (timer().wrapping_sub(start) & 0xff_ffff) < HZ * MILLISECONDS / 1000 {
+        quell_arch::relax();
+    }
+    TICKS_PER_MS.store(((ticks() - begin) / MILLISECONDS).max(1), Ordering::Relaxed);
+}
+
+/// Waits until the condition holds, but no longer than a time; returns whether it holds.
+pub fn wait_for(nanoseconds: u64, condition: impl Fn() -> bool) -> bool {
+    let end = self::nanoseconds() + nanoseconds;
+    while !condition() {
+        if self::nanoseconds() > end {
+            return condition();
+        }
+        quell_arch::relax();
+    }
+    true
+}
+
+/// What the processor has of what the kernel could use.
+pub fn features() -> [(&'static str, bool); 10] {
+    super::paging::features().list()
+}
+
+/// A first frame on an empty stack, so that [`switch`] to it calls `entry`.
+pub fn first_frame(top: u64, entry: extern "C" fn() -> !) -> u64 {
+    // Six registers and the return address. `entry` starts as if called, 8 off the alignment.
+    let frame = (top - 8 - 7 * 8) as *mut [u64; 7];
+    // SAFETY: the caller's stack ends at `top` and is unused.
+    unsafe { frame.write([0, 0, 0, 0, 0, 0, entry as usize as u64]) };
+    frame as u64
+}
+
+/// Saves the callee-saved registers and the stack pointer at `save`, goes on at the stack `to`.
+///
+/// # Safety
+/// `to` was saved by this function or made by [`first_frame`], and interrupts are masked.
+#[unsafe(naked)]
+pub unsafe extern "C" fn switch(save: *mut u64, to: u64) {
+    naked_asm!(
+        "push rbp",
+        "push rbx",
+        "push r12",
+        "push r13",
+        "push r14",
+        "push r15",
+        "mov [rdi], rsp",
+        "mov rsp, rsi",
+        "pop r15",
+        "pop r14",
+        "pop r13",
+        "pop r12",
+        "pop rbx",
+        "pop rbp",
+        "ret",
+    )
+}

@@ -1,0 +1,169 @@
+//! The local APIC: interrupts between CPUs, non-maskable ones, the timer.
+
+use crate::trap::Interrupt;
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use x2apic::lapic::{LocalApic, LocalApicBuilder, TimerMode};
+use x86_64::instructions::port::Port;
+
+/// Vector of the timer.
+const TIMER: u8 = 0xe0;
+/// Vector of a wake-up.
+const WAKE: u8 = 0xe1;
+/// Vector of a shootdown; higher vectors are served first.
+const SHOOTDOWN: u8 = 0xf0;
+const ERROR: u8 = 0xfe;
+const SPURIOUS: u8 = 0xff;
+
+/// A CPU's own local APIC, used by that CPU alone with interrupts masked.
+struct PerCpu(UnsafeCell<Option<LocalApic>>);
+// SAFETY: each CPU uses its own element, with interrupts masked (`apic`).
+unsafe impl Sync for PerCpu {}
+
+static APICS: [PerCpu; crate::cpu::MAX] = [const { PerCpu(UnsafeCell::new(None)) }; crate::cpu::MAX];
+
+/// Runs `f` with this CPU's local APIC, interrupts masked.
+fn apic<R>(f: impl FnOnce(&mut LocalApic) -> R) -> R {
+    let were_on = super::cpu::mask_interrupts();
+    // SAFETY: the element of this CPU, and nothing can interrupt `f` but a non-maskable interrupt,
+    // which does not come here.
+    let result = f(unsafe { (*APICS[super::cpu::index()].0.get()).as_mut() }.expect("initialised"));
+    super::cpu::restore_interrupts(were_on);
+    result
+}
+
+/// The destination field for a CPU's APIC id, which [`LocalApic`] takes as the mode has it.
+fn destination(id: u32) -> u32 {
+    if super::paging::features().x2apic { id } else { id << 24 }
+}
+
+/// Sets this CPU's local APIC up.
+pub fn init_cpu() {
+    // SAFETY: masks all inputs of the two legacy interrupt controllers.
+    unsafe {
+        Port::new(0x21).write(0xffu8);
+        Port::new(0xa1).write(0xffu8);
+    }
+    // SAFETY: reads the base register; the direct map covers the registers, uncached.
+    let base = crate::memory::pointer::<u8>(unsafe { x2apic::lapic::xapic_base() }) as u64;
+    let mut apic = LocalApicBuilder::new()
+        .timer_vector(TIMER.into())
+        .error_vector(ERROR.into())
+        .spurious_vector(SPURIOUS.into())
+        .timer_mode(TimerMode::OneShot)
+        .set_xapic_base(base)
+        .build()
+        .expect("all fields are set");
+    // SAFETY: the vectors have handlers.
+    let id = unsafe {
+        apic.enable();
+        apic.disable_timer();
+        apic.id()
+    };
+    let id = if super::paging::features().x2apic { id } else { id >> 24 };
+    crate::cpu::this().hardware_id.store(id.into(), Relaxed);
+    // SAFETY: this CPU's element, before its first use.
+    unsafe { *APICS[super::cpu::index()].0.get() = Some(apic) };
+    // SAFETY: routes the local interrupt pin 1 as a non-maskable interrupt, which is how the
+    // emulator's monitor injects one.
+    unsafe {
+        const NMI: u32 = 4 << 8;
+        if super::paging::features().x2apic {
+            x86_64::registers::model_specific::Msr::new(0x836).write(NMI.into());
+        } else {
+            ((base + 0x360) as *mut u32).write_volatile(NMI);
+        }
+    }
+}
+
+fn send(to: usize, vector: u8) {
+    let id = crate::cpu::cpu(to).hardware_id.load(Relaxed) as u32;
+    // In x2APIC mode the sending store is not ordered after earlier stores by itself.
+    quell_arch::x86_64::tlb::fence();
+    // SAFETY: the vector has a handler on every CPU.
+    apic(|apic| unsafe { apic.send_ipi(vector, destination(id)) });
+}
+
+/// Interrupts a CPU to serve the engine's requests.
+pub fn shoot(to: usize) {
+    send(to, SHOOTDOWN);
+}
+
+/// Interrupts a CPU so that it leaves a halt.
+pub fn wake(to: usize) {
+    send(to, WAKE);
+}
+
+/// Whether the architecture has interrupts that masking does not hold back.
+pub const HAS_NMI: bool = true;
+
+/// Sends a non-maskable interrupt to another CPU.
+pub fn nmi(to: usize) {
+    let id = crate::cpu::cpu(to).hardware_id.load(Relaxed) as u32;
+    // SAFETY: the handler touches nothing that it could interrupt the use of.
+    apic(|apic| unsafe { apic.send_nmi(destination(id)) });
+}
+
+/// Makes the other CPUs note where they are, interrupts masked or not, and gives them a moment.
+pub fn interrogate_others() {
+    let me = super::cpu::index();
+    for other in (0..crate::cpu::count()).filter(|&other| other != me) {
+        nmi(other);
+    }
+    super::cpu::wait_for(10_000_000, || false);
+}
+
+/// Starts the CPU with this APIC id at a page below 1 MB in real mode.
+pub fn start(id: u32, page: u64) {
+    // SAFETY: the trampoline is at that page.
+    apic(|apic| unsafe { apic.send_init_ipi(destination(id)) });
+    super::cpu::wait_for(10_000_000, || false);
+    for _ in 0..2 {
+        // SAFETY: as above; a CPU that already runs ignores the second one.
+        apic(|apic| unsafe { apic.send_sipi((page >> 12) as u8, destination(id)) });
+        super::cpu::wait_for(200_000, || false);
+    }
+}
+
+/// Ticks of the APIC timer in a millisecond, measured by the first CPU that asks.
+fn timer_ticks_per_ms() -> u32 {
+    static MEASURED: AtomicU64 = AtomicU64::new(0);
+    let known = MEASURED.load(Relaxed);
+    if known != 0 {
+        return known as u32;
+    }
+    // SAFETY: the timer is masked while it counts.
+    apic(|apic| unsafe {
+        apic.disable_timer();
+        apic.set_timer_initial(u32::MAX);
+        super::cpu::wait_for(1_000_000, || false);
+        let ticks = (u32::MAX - apic.timer_current()).max(1);
+        MEASURED.store(ticks.into(), Relaxed);
+        ticks
+    })
+}
+
+/// Asks for one timer interrupt on this CPU after about a time.
+pub fn set_timer(nanoseconds: u64) {
+    let ticks = u64::from(timer_ticks_per_ms()) * nanoseconds / 1_000_000;
+    // SAFETY: the timer's vector has a handler.
+    apic(|apic| unsafe {
+        apic.set_timer_initial(ticks.clamp(1, u32::MAX.into()) as u32);
+        apic.enable_timer();
+    });
+}
+
+/// Acknowledges an interrupt and says what it asks for; `None` if it is spurious.
+pub fn acknowledge(vector: u64) -> Option<Interrupt> {
+    let interrupt = match vector as u8 {
+        TIMER => Interrupt::Timer,
+        WAKE => Interrupt::Wake,
+        SHOOTDOWN => Interrupt::Shootdown,
+        // A spurious interrupt must not be acknowledged.
+        SPURIOUS => return None,
+        _ => panic!("unexpected interrupt {vector:#x}"),
+    };
+    // SAFETY: interrupts are masked, and one is in service.
+    apic(|apic| unsafe { apic.end_of_interrupt() });
+    Some(interrupt)
+}

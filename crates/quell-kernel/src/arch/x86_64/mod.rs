@@ -1,0 +1,17 @@
+//! x86-64: PVH boot, local APIC, IDT, four-level page tables, PCIDs where there are any.
+
+mod acpi;
+pub mod boot;
+pub mod console;
+pub mod cpu;
+pub mod interrupts;
+pub mod paging;
+pub mod traps;
+pub mod user;
+
+/// The architecture's name.
+pub const NAME: &str = "x86_64";
+
+/// Where physical address 0 is mapped; the kernel's image lies in this map too.
+pub const DIRECT_MAP: u64 = 0xffff_8000_0000_0000;
+

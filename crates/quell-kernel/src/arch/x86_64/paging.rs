@@ -1,0 +1,172 @@
+//! The kernel's own page tables, and the engine's operations on translations.
+
+use crate::memory;
+use core::sync::atomic::{AtomicU64, Ordering};
+use quell::{Features, Frame, Invalidate, Tag, Tagging};
+use quell_arch::entry::{Access, Leaf};
+use quell_arch::x86_64::{entry, features::Features as Processor, tlb};
+use x86_64::registers::control::{Cr4, Cr4Flags};
+
+/// Physical memory set aside at the start of the free range for the direct map: a root, a table of
+/// pointers, and a directory for each GB up to 64 where there are no 1 GB pages.
+pub const TABLES_BYTES: u64 = 66 * 4096;
+const MAX_GB: u64 = 64;
+
+static ROOT: AtomicU64 = AtomicU64::new(0);
+static PROCESSOR: spin::Once<Processor> = spin::Once::new();
+
+/// What the processor can do.
+pub fn features() -> Processor {
+    *PROCESSOR.call_once(Processor::detect)
+}
+
+/// The kernel's own root: no user translations.
+pub fn kernel_root() -> Frame {
+    Frame::containing(ROOT.load(Ordering::Relaxed))
+}
+
+/// Builds the direct map of everything up to `end` (at least 4 GB, for the devices) in the memory
+/// at `tables`, which the boot tables map, and loads it. Every entry of the root's upper half that
+/// will ever be used is made now, because roots of address spaces copy them.
+pub fn map_all_memory(end: u64, tables: u64) {
+    let tables = tables.next_multiple_of(4096);
+    let gigabytes = end.div_ceil(1 << 30).max(4);
+    assert!(gigabytes <= MAX_GB, "more than {MAX_GB} GB of physical addresses");
+    let table = |index: u64| memory::pointer::<[u64; 512]>(tables + index * 4096);
+    // SAFETY: the tables' memory is free, in the first GB, and large enough.
+    unsafe { core::ptr::write_bytes(table(0).cast::<u8>(), 0, TABLES_BYTES as usize) };
+    let huge = features().huge_pages;
+    let map = |frame, size, uncached| {
+        let access = Access { writable: true, executable: true, global: true, accessed: true, dirty: true, user: false };
+        let raw = entry::leaf(Leaf { frame, size, access });
+        if uncached { raw | entry::UNCACHED | entry::WRITE_THROUGH } else { raw }
+    };
+    for gb in 0..gigabytes {
+        // The last GB below 4 GB holds the devices; the machines this runs on have no memory there.
+        let uncached = gb == 3;
+        let raw = if huge {
+            map(Frame(gb << 18), quell::PageSize::Huge, uncached)
+        } else {
+            for large in 0..512 {
+                let frame = Frame((gb << 18) + (large << 9));
+                // SAFETY: a table of the memory zeroed above.
+                unsafe { (*table(2 + gb))[large as usize] = map(frame, quell::PageSize::Large, uncached) };
+            }
+            entry::table(Frame::containing(tables + (2 + gb) * 4096))
+        };
+        // SAFETY: as above.
+        unsafe { (*table(1))[gb as usize] = raw };
+    }
+    // SAFETY: as above; the new root maps what the boot root maps of the upper half, and more.
+    unsafe {
+        (*table(0))[256] = entry::table(Frame::containing(tables + 4096));
+        ROOT.store(tables, Ordering::Relaxed);
+        tlb::load_cr3(tables);
+    }
+}
+
+/// Fills the kernel's half of a new root.
+pub fn prepare_root(root: Frame) {
+    let from = memory::pointer::<[u64; 512]>(kernel_root().address());
+    let to = memory::pointer::<[u64; 512]>(root.address());
+    // SAFETY: the caller owns the new root; the kernel's no longer changes.
+    unsafe { (&mut (*to))[256..].copy_from_slice(&(&(*from))[256..]) };
+}
+
+/// Turns on what the kernel uses on this CPU, and loads the kernel's root.
+pub fn init_cpu() {
+    // SAFETY: the kernel's root maps all the kernel uses; PCIDE is turned on with tag 0 loaded.
+    unsafe {
+        tlb::load_cr3(kernel_root().address());
+        let mut flags = Cr4Flags::PAGE_GLOBAL;
+        if features().pcid {
+            flags |= Cr4Flags::PCID;
+        }
+        Cr4::update(|cr4| *cr4 |= flags);
+    }
+}
+
+/// What the engine may use.
+pub fn engine_features() -> Features {
+    let processor = features();
+    Features {
+        // INVPCID is needed to reach a tag that is not loaded.
+        tagging: if processor.pcid && processor.invpcid {
+            Tagging::PerCpu { count: tlb::MAX_TAG }
+        } else {
+            Tagging::None
+        },
+        broadcast: false,
+        full_above: 33,
+    }
+}
+
+/// The tag that is loaded on this CPU.
+fn loaded_tag() -> u64 {
+    // SAFETY: reading a register.
+    unsafe { tlb::read_cr3() & 0xfff }
+}
+
+/// Invalidates on this CPU.
+pub fn invalidate(what: Invalidate) {
+    let pcid = engine_features().tagging != Tagging::None;
+    // SAFETY: at level 0; INVPCID is used only where `engine_features` found it.
+    unsafe {
+        match what {
+            Invalidate::Range { tag, range, .. } => {
+                let step = range.stride.bytes();
+                let pages = (0..range.strides()).map(|i| range.start.address() + i * step);
+                if pcid && u64::from(tag.0) != loaded_tag() {
+                    pages.for_each(|page| tlb::invpcid(tlb::Invpcid::Address, tag, page));
+                } else {
+                    pages.for_each(|page| tlb::invlpg(page));
+                }
+            }
+            Invalidate::Tag(tag) if pcid => tlb::invpcid(tlb::Invpcid::Tag, tag, 0),
+            Invalidate::All if pcid => tlb::invpcid(tlb::Invpcid::All, Tag::KERNEL, 0),
+            Invalidate::Tag(_) | Invalidate::All => tlb::load_cr3(tlb::read_cr3()),
+        }
+    }
+}
+
+/// Starts broadcast invalidations; returns how many instructions that took.
+pub fn broadcast(what: Invalidate) -> u64 {
+    let mut count = 0;
+    let mut send = |request| {
+        count += 1;
+        // SAFETY: the engine broadcasts only where `engine_features` allows it.
+        unsafe { tlb::invlpgb(request) }
+    };
+    match what {
+        Invalidate::Range { tag, range, scope } => {
+            tlb::Broadcast::range(tag, range, scope, features().invlpgb_pages).for_each(send);
+        }
+        Invalidate::Tag(tag) => send(tlb::Broadcast::tag(tag)),
+        Invalidate::All => send(tlb::Broadcast::ALL),
+    }
+    count
+}
+
+/// Waits for this CPU's broadcasts.
+pub fn complete_broadcasts() {
+    if features().invlpgb {
+        // SAFETY: the processor has the instruction.
+        unsafe { tlb::tlbsync() }
+    }
+}
+
+/// Loads the root of an address space.
+pub fn load_root(root: Frame, tag: Tag, keep: bool) {
+    let tagged = engine_features().tagging != Tagging::None;
+    let value = if tagged { tlb::cr3(root, tag, keep) } else { tlb::cr3(root, Tag::KERNEL, false) };
+    // SAFETY: `prepare_root` gave the root the kernel's half.
+    unsafe { tlb::load_cr3(value) }
+}
+
+/// Loads the kernel's own root.
+pub fn unload_root() {
+    load_root(kernel_root(), Tag::KERNEL, engine_features().tagging != Tagging::None);
+}
+
+/// Makes instructions that were written as data visible to fetches; x86-64 does so by itself.
+pub fn publish_instructions() {}

@@ -1,0 +1,115 @@
+//! User mode, as a function call: [`Context::run`] enters it and returns when it is left.
+
+use super::cpu::{USER_CODE, USER_DATA};
+use super::traps::{FIRST_INTERRUPT, Frame, PAGE_FAULT, SYSTEM_CALL};
+use super::{cpu as registers, interrupts, traps};
+use crate::trap::{self, Fault, Interrupt};
+use crate::cpu::{self, Doing};
+
+unsafe extern "C" {
+    unsafe fn user_enter(context: *mut Context);
+}
+
+/// The registers of user mode on one thread.
+///
+/// The processor aligns the stack pointer that it takes from the task state to 16 bytes, so the end
+/// of the frame must be aligned so.
+#[repr(C, align(16))]
+pub struct Context {
+    frame: Frame,
+    /// The kernel's stack pointer while user mode runs; written by `user_enter`.
+    kernel_stack: u64,
+    _aligned: u64,
+}
+const _: () = assert!(size_of::<Frame>().is_multiple_of(16));
+
+/// Why user mode was left.
+#[derive(Clone, Copy, Debug)]
+pub enum Exit {
+    /// A system call: number and six operands.
+    Call([u64; 7]),
+    /// A page fault.
+    Fault(Fault),
+    /// An interrupt, which has been handled.
+    Interrupt(Interrupt),
+}
+
+impl Context {
+    /// A context that begins at `entry` with a stack and two arguments.
+    pub fn new(entry: u64, stack: u64, arguments: [u64; 3]) -> Self {
+        let frame = Frame {
+            rip: entry,
+            cs: USER_CODE.into(),
+            // Interrupts on, and the bit that is always 1.
+            rflags: 0x202,
+            // As after a call.
+            rsp: stack - 8,
+            ss: USER_DATA.into(),
+            rdi: arguments[0],
+            rsi: arguments[1],
+            rdx: arguments[2],
+            ..Frame::default()
+        };
+        Context { frame, kernel_stack: 0, _aligned: 0 }
+    }
+
+    /// Runs user mode until it is left. Interrupts are on afterwards.
+    ///
+    /// # Panics
+    /// On an exception that is no page fault: the user program is broken.
+    pub fn run(&mut self) -> Exit {
+        let this = cpu::this();
+        loop {
+            registers::mask_interrupts();
+            let top = (&raw mut self.kernel_stack) as u64;
+            // SAFETY: interrupts are masked, so nothing uses the task state until user mode runs.
+            unsafe {
+                (*registers::local()).tss.privilege_stack_table[0] = x86_64::VirtAddr::new(top);
+            }
+            this.set_doing(Doing::User);
+            // SAFETY: the frame holds user selectors; the entries save it where it was.
+            unsafe { user_enter(self) };
+            this.set_doing(Doing::Kernel);
+            match self.frame.vector {
+                SYSTEM_CALL => {
+                    registers::restore_interrupts(true);
+                    this.counters.syscalls.add(1);
+                    let f = &self.frame;
+                    return Exit::Call([f.rax, f.rdi, f.rsi, f.rdx, f.r10, f.r8, f.r9]);
+                }
+                PAGE_FAULT => {
+                    // Read before another fault can come.
+                    let fault = traps::fault(self.frame.error);
+                    registers::restore_interrupts(true);
+                    return Exit::Fault(fault);
+                }
+                vector @ FIRST_INTERRUPT.. => {
+                    if let Some(interrupt) = interrupts::acknowledge(vector) {
+                        trap::interrupt(interrupt, self.frame.rip);
+                        registers::restore_interrupts(true);
+                        return Exit::Interrupt(interrupt);
+                    }
+                }
+                vector => panic!("exception {vector} in user mode: {:#x?}", self.frame),
+            }
+        }
+    }
+
+    /// Sets what a system call returns: a value and an error number, 0 for success.
+    pub fn answer(&mut self, value: u64, error: u64) {
+        self.frame.rax = value;
+        self.frame.rdx = error;
+    }
+
+    /// Skips the access that faulted and hands `error` to it in the register that the program's
+    /// accesses reserve for that (`rcx`). Such an access is an instruction of three bytes.
+    pub fn refuse_access(&mut self, error: u64) {
+        self.frame.rip += 3;
+        self.frame.rcx = error;
+    }
+
+    /// Where user mode is, for reports.
+    pub fn pc(&self) -> u64 {
+        self.frame.rip
+    }
+}

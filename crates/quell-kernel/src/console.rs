@@ -1,0 +1,35 @@
+//! Lines on the serial line, one at a time.
+
+use crate::arch::console::Serial;
+use crate::sync::Lock;
+use core::fmt::{Arguments, Write};
+
+static SERIAL: Lock<Option<Serial>> = Lock::new(None);
+
+/// Hands the serial line over; what is written before is lost.
+pub fn init(serial: Serial) {
+    *SERIAL.lock() = Some(serial);
+}
+
+/// Writes one line; lines of different CPUs do not mix.
+pub fn line(text: Arguments<'_>) {
+    if let Some(serial) = SERIAL.lock().as_mut() {
+        // The serial line cannot fail.
+        let _ = serial.write_fmt(format_args!("{text}\r\n"));
+    }
+}
+
+/// Writes one line from a place where the lock may be held by what was interrupted: a panic, a
+/// non-maskable interrupt. Waits a little, then writes regardless.
+pub fn urgent_line(text: Arguments<'_>) {
+    for _ in 0..100_000 {
+        if let Some(mut serial) = SERIAL.try_lock() {
+            if let Some(serial) = serial.as_mut() {
+                let _ = serial.write_fmt(format_args!("{text}\r\n"));
+            }
+            return;
+        }
+        quell_arch::relax();
+    }
+    let _ = Serial::steal().write_fmt(format_args!("\r\n{text}\r\n"));
+}

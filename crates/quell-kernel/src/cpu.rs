@@ -1,0 +1,221 @@
+//! What the kernel keeps for each CPU.
+//!
+//! A [`Cpu`] is written by its own CPU (and by its non-maskable interrupts) and read by others only
+//! for reports, so its counters are updated with a plain load and store, not with a locked
+//! instruction.
+
+use crate::report::{self, Event};
+use core::fmt;
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use serde::Serialize;
+
+/// The most CPUs the kernel starts.
+pub const MAX: usize = 64;
+
+macro_rules! counters {
+    ($($(#[$doc:meta])+ $name:ident,)*) => {
+        /// What one CPU has done, as numbers.
+        #[derive(Clone, Copy, Default, Serialize, Debug)]
+        pub struct Counters { $($(#[$doc])+ pub $name: u64,)* }
+
+        /// The counters of a running CPU.
+        #[derive(Default)]
+        pub struct LiveCounters { $($(#[$doc])+ pub $name: Counter,)* }
+
+        impl LiveCounters {
+            const fn new() -> Self { LiveCounters { $($name: Counter::new(),)* } }
+            /// The values now; not one moment's for a CPU that runs.
+            pub fn read(&self) -> Counters { Counters { $($name: self.$name.get(),)* } }
+        }
+
+        impl Counters {
+            /// The difference to an earlier reading.
+            #[allow(dead_code)]
+            pub fn since(&self, earlier: &Counters) -> Counters {
+                Counters { $($name: self.$name.wrapping_sub(earlier.$name),)* }
+            }
+            /// Adds another CPU's.
+            #[allow(dead_code)]
+            pub fn add(&mut self, other: &Counters) { $(self.$name += other.$name;)* }
+        }
+
+        /// As the inside of a JSON object.
+        impl fmt::Display for Counters {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let mut first = true;
+                $(
+                    if !core::mem::replace(&mut first, false) { f.write_str(",")?; }
+                    write!(f, concat!("\"", stringify!($name), "\":{}"), self.$name)?;
+                )*
+                Ok(())
+            }
+        }
+    };
+}
+
+counters! {
+    /// Shootdown interrupts sent, one per target.
+    shootdowns_sent,
+    /// Shootdown interrupts taken.
+    shootdowns_taken,
+    /// Entries (or strides) invalidated one by one on this CPU alone.
+    local_pages,
+    /// Whole tags invalidated on this CPU alone.
+    local_tags,
+    /// Everything invalidated on this CPU alone.
+    local_all,
+    /// Broadcast invalidations sent, one per instruction.
+    broadcasts,
+    /// Waits for the completion of broadcasts.
+    completions,
+    /// Roots loaded with the entries of their tag kept.
+    loads_kept,
+    /// Roots loaded with the entries of their tag dropped.
+    loads_flushed,
+    /// User roots left for the kernel's own.
+    unloads,
+    /// Page faults taken from user mode.
+    user_faults,
+    /// Page faults taken by the kernel's accesses to user memory.
+    kernel_faults,
+    /// System calls.
+    syscalls,
+    /// Other interrupts: wake-ups and timer ticks.
+    interrupts,
+    /// Non-maskable interrupts.
+    nmis,
+    /// Switches between threads.
+    switches,
+    /// Times the CPU halted because it had nothing to do.
+    halts,
+}
+
+/// A counter that one CPU writes.
+#[derive(Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    const fn new() -> Self {
+        Counter(AtomicU64::new(0))
+    }
+    /// Adds `n`. Only the CPU that owns the counter may call this.
+    #[inline]
+    pub fn add(&self, n: u64) {
+        self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
+    }
+    /// The value.
+    #[inline]
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// What a CPU is doing, for reports.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Doing {
+    /// Not started.
+    Off,
+    /// Kernel code.
+    Kernel,
+    /// User mode.
+    User,
+    /// Waiting for another CPU.
+    Waiting,
+    /// Halted.
+    Halted,
+}
+
+impl Doing {
+    const ALL: [(Doing, &'static str); 5] = [
+        (Doing::Off, "off"),
+        (Doing::Kernel, "kernel"),
+        (Doing::User, "user"),
+        (Doing::Waiting, "waiting"),
+        (Doing::Halted, "halted"),
+    ];
+}
+
+/// One CPU. The architecture finds it through a register ([`crate::arch::cpu::index`]).
+#[repr(C, align(128))]
+pub struct Cpu {
+    /// The counters.
+    pub counters: LiveCounters,
+    /// The hardware's name of the CPU: the local APIC's id, or the affinity fields of MPIDR.
+    pub hardware_id: AtomicU64,
+    /// The address and tag of the loaded user root, 0 for none: `root address | tag`.
+    pub loaded: AtomicU64,
+    /// Where the last interrupt came from.
+    pub last_pc: AtomicU64,
+    /// When the CPU began to wait, in nanoseconds; 0 if it does not.
+    pub waiting_since: AtomicU64,
+    /// Turns of the waiting loop since then.
+    pub waiting_turns: AtomicU32,
+    doing: AtomicU8,
+}
+
+impl Cpu {
+    const fn new() -> Self {
+        Cpu {
+            counters: LiveCounters::new(),
+            hardware_id: AtomicU64::new(0),
+            loaded: AtomicU64::new(0),
+            last_pc: AtomicU64::new(0),
+            waiting_since: AtomicU64::new(0),
+            waiting_turns: AtomicU32::new(0),
+            doing: AtomicU8::new(Doing::Off as u8),
+        }
+    }
+
+    /// Notes what the CPU does now; returns what it did before.
+    #[inline]
+    pub fn set_doing(&self, doing: Doing) -> Doing {
+        let before = self.doing();
+        self.doing.store(doing as u8, Relaxed);
+        before
+    }
+
+    /// What the CPU does.
+    pub fn doing(&self) -> Doing {
+        Doing::ALL[self.doing.load(Relaxed) as usize].0
+    }
+
+    /// What the CPU does, in a word.
+    pub fn doing_name(&self) -> &'static str {
+        Doing::ALL[self.doing.load(Relaxed) as usize].1
+    }
+}
+
+static CPUS: [Cpu; MAX] = [const { Cpu::new() }; MAX];
+static STARTED: AtomicU32 = AtomicU32::new(0);
+
+/// The CPU with this number.
+#[inline]
+pub fn cpu(index: usize) -> &'static Cpu {
+    &CPUS[index]
+}
+
+/// The CPU that executes this.
+#[inline]
+pub fn this() -> &'static Cpu {
+    cpu(crate::arch::cpu::index())
+}
+
+/// How many CPUs run; they are numbered from 0 without gaps.
+#[inline]
+pub fn count() -> usize {
+    STARTED.load(core::sync::atomic::Ordering::Acquire) as usize
+}
+
+/// Says that CPU `index`, the next one, runs.
+pub fn set_started(index: usize) {
+    cpu(index).set_doing(Doing::Kernel);
+    STARTED.store(index as u32 + 1, core::sync::atomic::Ordering::Release);
+}
+
+/// Reports what each CPU has done.
+pub fn report_counters() {
+    for index in 0..count() {
+        report::event(&Event::Counters { cpu: index, counters: cpu(index).counters.read() });
+    }
+}

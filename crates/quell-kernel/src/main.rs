@@ -1,0 +1,114 @@
+#![no_std]
+#![no_main]
+//! A small multi-core kernel that runs the quell engine on a real MMU.
+//!
+//! It exists to test translation coherence, so it has what that needs and nothing else: up to 64
+//! CPUs, threads that stay on their CPU, user mode with address spaces of its own, interrupts
+//! between CPUs, non-maskable interrupts, idle CPUs that halt, and a watchdog that turns a lost
+//! interrupt into a report. There is no file system, no device but a serial line, and one program
+//! in user mode ([`arch::user`]) that performs the memory accesses it is asked for.
+//!
+//! What depends on the architecture is under [`arch`], in files of the same names and the same
+//! functions for each: `boot`, `console`, `cpu`, `interrupts`, `paging`, `traps`, `user`.
+//!
+//! The kernel talks to the program that started it by lines `quell: {json}` on the serial line;
+//! see [`report`].
+
+extern crate alloc;
+
+mod arch;
+mod console;
+mod cpu;
+#[allow(dead_code)] // The kernel uses one part, the program another.
+mod layout;
+mod machine;
+mod memory;
+mod program;
+mod report;
+mod sched;
+mod selftest;
+mod sync;
+mod tables;
+mod trap;
+mod watchdog;
+
+use alloc::vec::Vec;
+use report::Event;
+
+/// The options of one boot, from the command line: words `name=value`.
+#[derive(Debug, Default)]
+pub struct Options {
+    /// What to run: `selftest`.
+    pub run: &'static str,
+    /// How long a CPU may wait for another before the watchdog reports it, in milliseconds.
+    pub watchdog_ms: Option<u64>,
+}
+
+impl Options {
+    fn parse(line: &'static str) -> Result<Self, &'static str> {
+        let mut options = Options { run: "selftest", ..Options::default() };
+        for word in line.split_ascii_whitespace() {
+            match word.split_once('=') {
+                Some(("run", what)) => options.run = what,
+                Some(("watchdog_ms", text)) => options.watchdog_ms = Some(text.parse().map_err(|_| word)?),
+                _ => return Err(word),
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// The first Rust code of the first CPU: everything but the other CPUs is set up.
+fn main(boot: arch::boot::Info) -> ! {
+    let options = match Options::parse(boot.command_line) {
+        Ok(options) => options,
+        Err(word) => {
+            report::event(&Event::Failed { what: "command line", why: word });
+            report::exit(2);
+        }
+    };
+    if let Some(limit) = options.watchdog_ms {
+        watchdog::set_limit_ms(limit);
+    }
+    let features = arch::cpu::features();
+    report::event(&Event::Boot {
+        arch: arch::NAME,
+        memory_mb: memory::total() >> 20,
+        present: features.iter().filter(|(_, there)| *there).map(|(name, _)| *name).collect::<Vec<_>>(),
+        absent: features.iter().filter(|(_, there)| !*there).map(|(name, _)| *name).collect::<Vec<_>>(),
+    });
+    let Some(module) = boot.module.clone() else {
+        report::event(&Event::Failed { what: "user program", why: "the boot loader passed none" });
+        report::exit(2);
+    };
+    if let Err(why) = program::load(module) {
+        report::event(&Event::Failed { what: "user program", why });
+        report::exit(2);
+    }
+    let cpus = arch::boot::start_others(&boot);
+    report::event(&Event::Cpus { started: cpus });
+
+    let passed = match options.run {
+        "selftest" => selftest::run(),
+        other => {
+            report::event(&Event::Failed { what: "run", why: other });
+            false
+        }
+    };
+    cpu::report_counters();
+    report::exit(if passed { 0 } else { 1 });
+}
+
+/// What a CPU other than the first runs for ever: its threads, and halted when there are none.
+fn idle() -> ! {
+    sched::wait_until(|| false);
+    unreachable!("the condition never holds")
+}
+
+#[panic_handler]
+fn panic(info: &core::panic::PanicInfo) -> ! {
+    let at = arch::cpu::index();
+    report::panic(at, info);
+    watchdog::dump_cpus();
+    report::exit(3);
+}

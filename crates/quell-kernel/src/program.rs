@@ -1,0 +1,215 @@
+//! The user program: loading it, and running it on a CPU.
+
+use crate::arch::user::{Context, Exit};
+use crate::layout::{self, Control};
+use crate::trap::{self, Fault};
+use crate::{arch, cpu, memory, sched, tables};
+use alloc::string::String;
+use core::ops::Range;
+use core::sync::atomic::Ordering;
+use elf::{ElfBytes, abi, endian::LittleEndian};
+use quell::addr::PAGE_BYTES;
+use quell::{Frame, PageSize};
+use quell_arch::entry::{Access, Leaf};
+
+static ENTRY: spin::Once<u64> = spin::Once::new();
+static CONTROL: spin::Once<Frame> = spin::Once::new();
+
+/// Maps a page of the program for user mode in every address space.
+fn map(page: u64, frame: Frame, writable: bool, executable: bool) {
+    let access =
+        Access { writable, executable, user: true, global: true, accessed: true, dirty: writable };
+    tables::map(arch::paging::kernel_root(), page, Leaf { frame, size: PageSize::Base, access });
+}
+
+/// Loads the program from its file and maps it, its stacks and the control page. Once, at boot,
+/// before any root is prepared.
+///
+/// # Errors
+/// What is wrong with the file.
+pub fn load(file: Range<u64>) -> Result<(), &'static str> {
+    // SAFETY: the boot loader put the file there and nothing reuses its memory.
+    let bytes = unsafe {
+        core::slice::from_raw_parts(
+            memory::pointer::<u8>(file.start),
+            (file.end - file.start) as usize,
+        )
+    };
+    let image = ElfBytes::<LittleEndian>::minimal_parse(bytes).map_err(|_| "not an ELF file")?;
+    let segments = image.segments().ok_or("no segments")?;
+    for segment in segments.iter().filter(|segment| segment.p_type == abi::PT_LOAD) {
+        let data = image.segment_data(&segment).map_err(|_| "truncated")?;
+        let first = segment.p_vaddr & !(PAGE_BYTES - 1);
+        for page in (first..segment.p_vaddr + segment.p_memsz).step_by(PAGE_BYTES as usize) {
+            let frame = memory::take_frame();
+            // What of the file lies in this page.
+            let from = page.max(segment.p_vaddr) - segment.p_vaddr;
+            let to = (page + PAGE_BYTES - segment.p_vaddr).min(segment.p_filesz);
+            if from < to {
+                let part = &data[from as usize..to as usize];
+                let at = frame.address() + page.max(segment.p_vaddr) - page;
+                // SAFETY: the frame is ours, and the part ends inside it.
+                unsafe {
+                    core::ptr::copy_nonoverlapping(part.as_ptr(), memory::pointer(at), part.len());
+                }
+            }
+            let flag = |flag| segment.p_flags & flag != 0;
+            map(page, frame, flag(abi::PF_W), flag(abi::PF_X));
+        }
+    }
+    for slot in 0..layout::SLOTS as u64 {
+        let end = layout::STACKS + (slot + 1) * layout::STACK_STRIDE;
+        for page in (end - layout::STACK_BYTES..end).step_by(PAGE_BYTES as usize) {
+            map(page, memory::take_frame(), true, false);
+        }
+    }
+    let pages = (size_of::<Control>() as u64).div_ceil(PAGE_BYTES);
+    let control = memory::take_extent(pages * PAGE_BYTES).ok_or("no memory")?.first;
+    // SAFETY: the frames are ours.
+    unsafe { memory::pointer::<Control>(control.address()).write_bytes(0, 1) };
+    for page in 0..pages {
+        map(layout::CONTROL + page * PAGE_BYTES, control.plus(page), true, false);
+    }
+    CONTROL.call_once(|| control);
+    ENTRY.call_once(|| image.ehdr.e_entry);
+    arch::paging::publish_instructions();
+    let shared = self::control();
+    shared.ticks_per_ms.store(arch::cpu::ticks_per_ms(), Ordering::Relaxed);
+    shared.ticks_at_start.store(arch::cpu::ticks(), Ordering::Relaxed);
+    Ok(())
+}
+
+/// The memory shared with the program.
+///
+/// # Panics
+/// If no program was loaded.
+pub fn control() -> &'static Control {
+    let frame = CONTROL.get().expect("the program is loaded");
+    // SAFETY: zeroed when it was taken, never freed, and all of it atomics.
+    unsafe { &*memory::pointer(frame.address()) }
+}
+
+/// The program, ready to start with the stack of `slot`, which no other thread may use, and a
+/// number that the program knows it by.
+pub fn start(what: u64, slot: usize) -> Context {
+    let stack = layout::STACKS + (slot as u64 + 1) * layout::STACK_STRIDE;
+    let entry = *ENTRY.get().expect("the program is loaded");
+    Context::new(entry, stack, [what, slot as u64, cpu::count() as u64])
+}
+
+/// A thread of the program that does single accesses in user mode, as the kernel says.
+pub struct Puppet {
+    context: Context,
+    slot: usize,
+}
+
+impl Puppet {
+    /// A puppet with the stack and the command of `slot`, which no other thread may use.
+    pub fn new(slot: usize) -> Self {
+        let mut puppet = Puppet { context: start(layout::entry::PUPPET, slot), slot };
+        // Its first call asks for a command and brings no result.
+        let _ = puppet.until_next();
+        puppet
+    }
+
+    fn until_next(&mut self) -> Result<u64, Fault> {
+        let mut refused = None;
+        loop {
+            match self.context.run() {
+                Exit::Call([layout::NEXT, value, error, ..]) => {
+                    return match (error, refused) {
+                        (0, _) => Ok(value),
+                        (_, Some(fault)) => Err(fault),
+                        _ => panic!("a puppet met an error without a fault"),
+                    };
+                }
+                Exit::Call(words) => panic!("a puppet called {words:x?}"),
+                Exit::Fault(fault) => {
+                    if !trap::fault(&fault) {
+                        refused = Some(fault);
+                        self.context.refuse_access(1);
+                    }
+                }
+                Exit::Interrupt(_) => {
+                    if sched::others_ready() {
+                        sched::yield_now();
+                    }
+                }
+            }
+        }
+    }
+
+    fn command(&mut self, what: u64, address: u64, value: u64) -> Result<u64, Fault> {
+        let command = &control().commands[self.slot];
+        command.what.store(what, Ordering::Relaxed);
+        command.address.store(address, Ordering::Relaxed);
+        command.value.store(value, Ordering::Release);
+        self.until_next()
+    }
+
+    /// Loads a word in user mode.
+    ///
+    /// # Errors
+    /// The fault, if the handler refused it.
+    pub fn load(&mut self, address: u64) -> Result<u64, Fault> {
+        self.command(layout::command::LOAD, address, 0)
+    }
+
+    /// Stores a word in user mode.
+    ///
+    /// # Errors
+    /// The fault, if the handler refused it.
+    pub fn store(&mut self, address: u64, value: u64) -> Result<(), Fault> {
+        self.command(layout::command::STORE, address, value).map(|_| ())
+    }
+
+    /// Stays in user mode until control word `index` holds `value`.
+    pub fn spin(&mut self, index: usize, value: u64) {
+        let _ = self.command(layout::command::SPIN, index as u64, value);
+    }
+}
+
+/// Runs the program until it ends, on this thread. `exit` handles what only the caller knows:
+/// page faults and the manager's system calls; it returns false to end the program.
+///
+/// # Errors
+/// The program's own words if it panicked.
+pub fn run(
+    context: &mut Context,
+    mut exit: impl FnMut(&mut Context, Exit) -> bool,
+) -> Result<(), String> {
+    loop {
+        let left = context.run();
+        match left {
+            Exit::Call([layout::EXIT, ..]) => return Ok(()),
+            Exit::Call([layout::WRITE, address, bytes, ..]) => {
+                crate::console::line(format_args!("user: {}", text(address, bytes)));
+                context.answer(0, 0);
+            }
+            Exit::Call([layout::PANIC, address, bytes, ..]) => return Err(text(address, bytes)),
+            Exit::Interrupt(_) => {
+                if sched::others_ready() {
+                    sched::yield_now();
+                }
+            }
+            other => {
+                if !exit(context, other) {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+/// Text in the program's own memory.
+fn text(address: u64, bytes: u64) -> String {
+    let mine = layout::PROGRAM..layout::CONTROL;
+    let end = address.saturating_add(bytes.min(4096));
+    if !mine.contains(&address) || end >= mine.end {
+        return String::from("(text outside the program)");
+    }
+    // SAFETY: a program that passes memory it does not have faults here, which ends the run with a
+    // report; what it has is mapped for ever.
+    let bytes = unsafe { core::slice::from_raw_parts(address as *const u8, (end - address) as usize) };
+    String::from_utf8_lossy(bytes).into_owned()
+}

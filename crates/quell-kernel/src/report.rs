@@ -1,0 +1,92 @@
+//! What the kernel tells the program that started it.
+//!
+//! Each event is one line on the serial line, `quell: ` and a JSON object whose `event` names its
+//! kind. Other lines are for people. The last event is `exit` with the code; a run without one has
+//! crashed or was killed.
+
+use crate::cpu::Counters;
+use alloc::string::String;
+use alloc::vec::Vec;
+use serde::Serialize;
+
+/// One line of the protocol.
+#[derive(Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event<'a> {
+    /// The first CPU is up.
+    Boot {
+        /// The architecture.
+        arch: &'a str,
+        /// Memory in megabytes.
+        memory_mb: u64,
+        /// Features of the processor that the kernel uses.
+        present: Vec<&'static str>,
+        /// Features that it would use and that are not there.
+        absent: Vec<&'static str>,
+    },
+    /// All CPUs are up.
+    Cpus {
+        /// How many.
+        started: usize,
+    },
+    /// One test has run.
+    Test {
+        /// Its name.
+        name: &'a str,
+        /// Whether it passed.
+        passed: bool,
+        /// What was seen, for people.
+        detail: String,
+    },
+    /// What one CPU has done since it started.
+    Counters {
+        /// The CPU.
+        cpu: usize,
+        /// The counts.
+        #[serde(flatten)]
+        counters: Counters,
+    },
+    /// Something the run needed was refused.
+    Failed {
+        /// What.
+        what: &'a str,
+        /// The reason.
+        why: &'a str,
+    },
+}
+
+/// Writes an event.
+pub fn event(event: &Event<'_>) {
+    match serde_json::to_string(event) {
+        Ok(json) => crate::console::line(format_args!("quell: {json}")),
+        Err(error) => crate::console::line(format_args!("event lost: {error}")),
+    }
+}
+
+/// Reports the state of a CPU without allocating or waiting long: for panics, the watchdog and
+/// non-maskable interrupts.
+pub fn state(cpu: usize, doing: &str, pc: u64, counters: &Counters) {
+    crate::console::urgent_line(format_args!(
+        "quell: {{\"event\":\"state\",\"cpu\":{cpu},\"doing\":\"{doing}\",\"pc\":\"{pc:#x}\",{counters}}}"
+    ));
+}
+
+/// Reports that a CPU waited too long; allocates nothing.
+pub fn watchdog(cpu: usize, waited_ms: u64) {
+    crate::console::urgent_line(format_args!(
+        "quell: {{\"event\":\"watchdog\",\"cpu\":{cpu},\"waited_ms\":{waited_ms}}}"
+    ));
+}
+
+/// Reports a panic; allocates nothing.
+pub fn panic(cpu: usize, info: &core::panic::PanicInfo<'_>) {
+    crate::console::urgent_line(format_args!("panic on cpu {cpu}: {info}"));
+}
+
+/// Ends the run: the `exit` event, then the machine is switched off.
+///
+/// Codes: 0 all passed, 1 a test failed, 2 bad options, 3 a panic, 4 the watchdog.
+pub fn exit(code: u8) -> ! {
+    crate::console::urgent_line(format_args!("quell: {{\"event\":\"exit\",\"code\":{code}}}"));
+    crate::arch::console::power_off(code)
+}

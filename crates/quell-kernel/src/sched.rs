@@ -1,0 +1,260 @@
+//! Threads that stay on their CPU.
+//!
+//! Each CPU has its own list of threads, in which the one that runs is not. A thread gives the CPU
+//! up by [`yield_now`] or [`wait_until`]; user mode is also left when a timer tick comes and others
+//! are ready. Kernel code is never preempted, so what it does per CPU needs no guard but against
+//! interrupts.
+//!
+//! There is no idle thread: a thread that waits, with nothing else to run, halts the CPU where it
+//! is. The thread that a CPU started with waits for ever.
+
+use crate::machine::Kernel;
+use crate::sync::Lock;
+use crate::{arch, cpu, watchdog};
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use quell::{Frame, Hardware, Tag};
+
+/// Bytes of a kernel stack.
+pub const STACK: usize = 64 << 10;
+
+/// What a thread runs.
+type Body = Box<dyn FnOnce() + Send>;
+
+/// A thread.
+pub struct Thread {
+    cpu: usize,
+    /// The stack pointer while the thread does not run.
+    saved: UnsafeCell<u64>,
+    body: UnsafeCell<Option<Body>>,
+    _stack: Option<Box<[u128]>>,
+    waiting: AtomicBool,
+    done: AtomicBool,
+    /// The user address space the thread runs in, as root address and tag; 0 is none.
+    space: AtomicU64,
+}
+
+// SAFETY: `saved` and `body` are touched only by the thread's own CPU, while it switches (with
+// interrupts masked) or when the thread starts; everything else is atomic.
+unsafe impl Sync for Thread {}
+// SAFETY: as above; the body is `Send`.
+unsafe impl Send for Thread {}
+
+/// The threads of one CPU.
+struct Queue {
+    current: Arc<Thread>,
+    others: VecDeque<Arc<Thread>>,
+    /// The thread that has just given up its stack, kept until the switch away is over.
+    finished: Option<Arc<Thread>>,
+}
+
+static QUEUES: [Lock<Option<Queue>>; cpu::MAX] = [const { Lock::new(None) }; cpu::MAX];
+
+/// Makes what runs on this CPU now its first thread.
+pub fn init_cpu() {
+    let thread = Arc::new(Thread {
+        cpu: arch::cpu::index(),
+        saved: UnsafeCell::new(0),
+        body: UnsafeCell::new(None),
+        _stack: None,
+        waiting: AtomicBool::new(false),
+        done: AtomicBool::new(false),
+        space: AtomicU64::new(0),
+    });
+    *QUEUES[arch::cpu::index()].lock() =
+        Some(Queue { current: thread, others: VecDeque::new(), finished: None });
+}
+
+/// Loads an address space that the current thread goes on in, also after switches: its entries are
+/// dropped at every load. For tests of the kernel itself; a manager loads its roots through the
+/// engine.
+pub fn enter_space(root: Frame, tag: Tag) {
+    let were_on = arch::cpu::mask_interrupts();
+    current().space.store(root.address() | u64::from(tag.0), Ordering::Relaxed);
+    Kernel.load_root(root, tag, false);
+    arch::cpu::restore_interrupts(were_on);
+}
+
+/// Undoes [`enter_space`].
+pub fn leave_space() {
+    let were_on = arch::cpu::mask_interrupts();
+    current().space.store(0, Ordering::Relaxed);
+    Kernel.unload_root();
+    arch::cpu::restore_interrupts(were_on);
+}
+
+/// Loads what [`enter_space`] noted.
+fn load_space(space: u64) {
+    if space == 0 {
+        Kernel.unload_root();
+    } else {
+        Kernel.load_root(Frame::containing(space), Tag((space & 0xfff) as u16), false);
+    }
+}
+
+/// Starts a thread on a CPU.
+pub fn spawn(on: usize, body: impl FnOnce() + Send + 'static) -> Arc<Thread> {
+    let mut stack = alloc::vec![0u128; STACK / 16].into_boxed_slice();
+    // SAFETY: one past the end of the stack.
+    let top = unsafe { stack.as_mut_ptr().add(stack.len()) } as u64;
+    let thread = Arc::new(Thread {
+        cpu: on,
+        saved: UnsafeCell::new(arch::cpu::first_frame(top, start)),
+        body: UnsafeCell::new(Some(Box::new(body))),
+        _stack: Some(stack),
+        waiting: AtomicBool::new(false),
+        done: AtomicBool::new(false),
+        space: AtomicU64::new(0),
+    });
+    QUEUES[on].lock().as_mut().expect("the CPU runs").others.push_back(thread.clone());
+    kick(on);
+    thread
+}
+
+/// The first code of a thread, on its own stack, with interrupts masked.
+extern "C" fn start() -> ! {
+    after_switch();
+    arch::cpu::restore_interrupts(true);
+    let thread = current();
+    // SAFETY: only the thread itself takes its body, here.
+    let body = unsafe { (*thread.body.get()).take() }.expect("started once");
+    body();
+    thread.done.store(true, Ordering::Release);
+    // Whoever joins may be on any CPU; it looks again when it is interrupted.
+    for index in 0..cpu::count() {
+        kick(index);
+    }
+    drop(thread);
+    arch::cpu::mask_interrupts();
+    switch(true);
+    unreachable!("a finished thread is not run again")
+}
+
+/// The thread that runs on this CPU.
+pub fn current() -> Arc<Thread> {
+    QUEUES[arch::cpu::index()].lock().as_ref().expect("threads are set up").current.clone()
+}
+
+/// Interrupts a CPU if it is halted, so that it looks at its threads again.
+pub fn kick(index: usize) {
+    for thread in QUEUES[index].lock().iter_mut().flat_map(|q| q.others.iter().chain([&q.current])) {
+        thread.waiting.store(false, Ordering::Release);
+    }
+    if index != arch::cpu::index() {
+        arch::interrupts::wake(index);
+    }
+}
+
+/// Waits until the thread is done.
+pub fn join(thread: &Thread) {
+    wait_until(|| thread.done.load(Ordering::Acquire));
+}
+
+/// Lets another ready thread of this CPU run, if there is one.
+pub fn yield_now() {
+    let were_on = arch::cpu::mask_interrupts();
+    switch(false);
+    arch::cpu::restore_interrupts(were_on);
+}
+
+/// Whether another thread of this CPU is ready.
+pub fn others_ready() -> bool {
+    QUEUES[arch::cpu::index()]
+        .lock()
+        .as_ref()
+        .is_some_and(|q| q.others.iter().any(|t| !t.waiting.load(Ordering::Relaxed)))
+}
+
+/// Waits until the condition holds, letting other threads run, or halted.
+///
+/// Whoever makes the condition true must [`kick`] this CPU afterwards.
+pub fn wait_until(condition: impl Fn() -> bool) {
+    let thread = current();
+    loop {
+        let were_on = arch::cpu::mask_interrupts();
+        // Set before the condition is read: a kick after the change clears it.
+        thread.waiting.swap(true, Ordering::AcqRel);
+        if condition() {
+            thread.waiting.store(false, Ordering::Relaxed);
+            arch::cpu::restore_interrupts(were_on);
+            return;
+        }
+        if !switch(false) && thread.waiting.load(Ordering::Acquire) {
+            let this = cpu::this();
+            this.counters.halts.add(1);
+            let before = this.set_doing(cpu::Doing::Halted);
+            // Turns interrupts on and halts in one step: an interrupt that comes now ends it.
+            arch::cpu::halt();
+            this.set_doing(before);
+        }
+        watchdog::progress();
+        arch::cpu::restore_interrupts(were_on);
+    }
+}
+
+/// Waits until the condition holds, letting other threads run but never halting: for conditions
+/// that nobody kicks this CPU for.
+pub fn wait_spinning(condition: impl Fn() -> bool) {
+    while !condition() {
+        yield_now();
+        watchdog::relax();
+    }
+    watchdog::progress();
+}
+
+/// Switches to the next ready thread; false if there is none. Interrupts must be masked.
+fn switch(finish: bool) -> bool {
+    let (from, to, space) = {
+        let mut guard = QUEUES[arch::cpu::index()].lock();
+        let queue = guard.as_mut().expect("threads are set up");
+        let ready = queue.others.iter().position(|t| !t.waiting.load(Ordering::Relaxed));
+        // A thread that ends with no other ready goes to whichever is there: it waits in turn.
+        let next = match ready {
+            Some(next) => next,
+            None if finish => 0,
+            None => return false,
+        };
+        let next = queue.others.remove(next).expect("position is in the queue");
+        let from = core::mem::replace(&mut queue.current, next);
+        let saved = from.saved.get();
+        let target = &queue.current;
+        // SAFETY: the next thread does not run, so its stack pointer is saved.
+        let to = unsafe { *target.saved.get() };
+        let space = target.space.load(Ordering::Relaxed);
+        let changed = space != from.space.load(Ordering::Relaxed);
+        if finish {
+            queue.finished = Some(from);
+        } else {
+            queue.others.push_back(from);
+        }
+        (saved, to, changed.then_some(space))
+    };
+    cpu::this().counters.switches.add(1);
+    watchdog::progress();
+    if let Some(space) = space {
+        load_space(space);
+    }
+    // SAFETY: `to` was saved by this function or made by `first_frame`; the thread behind `from` is
+    // kept alive by the queue.
+    unsafe { arch::cpu::switch(from, to) };
+    after_switch();
+    true
+}
+
+/// What the thread switched to does first: the one that ended may now lose its stack.
+fn after_switch() {
+    let finished =
+        QUEUES[arch::cpu::index()].lock().as_mut().and_then(|queue| queue.finished.take());
+    drop(finished);
+}
+
+impl Thread {
+    /// The CPU the thread runs on.
+    #[allow(dead_code)]
+    pub fn cpu(&self) -> usize {
+        self.cpu
+    }
+}

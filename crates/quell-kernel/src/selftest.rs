@@ -1,0 +1,393 @@
+//! Tests of the kernel itself, before anything is built on it: do CPUs interrupt each other, does
+//! user mode fault as it should, do stale translations show, and do they go when they are flushed?
+//!
+//! The last is the ground the conformance suite stands on: on an emulator that kept no stale
+//! translation, or whose flushes reached too far, every test of coherence would pass for nothing.
+
+use crate::machine::{self, Kernel};
+use crate::program::Puppet;
+use crate::report::{self, Event};
+use crate::sync::Lock;
+use crate::{arch, cpu, memory, sched, tables, watchdog};
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use quell::{CpuId, CpuSet, Frame, Hardware, Invalidate, Page, PageRange, PageSize, Scope, Tag};
+use quell_arch::entry::{Access, Leaf};
+
+/// Where the tests map their page.
+const ADDRESS: u64 = 0x10_0000_0000;
+
+type Outcome = Result<String, String>;
+
+/// Runs all tests; whether all passed.
+pub fn run() -> bool {
+    let tests: [(&str, fn() -> Outcome); 9] = [
+        ("interrupts_reach_every_cpu", interrupts),
+        ("idle_cpus_halt_and_wake", idle),
+        ("timer_interrupts_user_mode", timer),
+        ("nmi_reaches_masked_cpu", nmi),
+        ("faults_name_address_and_cause", faults),
+        ("kernel_accessors_recover", accessors),
+        ("threads_keep_their_spaces", threads),
+        ("stale_translations_show", stale_shows),
+        ("flushes_end_staleness", flush_works),
+    ];
+    let mut passed = true;
+    for (name, test) in tests {
+        let outcome = test();
+        passed &= outcome.is_ok();
+        let (passed, detail) = match outcome {
+            Ok(detail) => (true, detail),
+            Err(detail) => (false, detail),
+        };
+        report::event(&Event::Test { name, passed, detail });
+    }
+    passed
+}
+
+/// Runs `body` on a thread of every CPU and waits for all; returns what they returned, by CPU.
+pub fn on_every_cpu<T: Send + 'static>(
+    body: impl Fn(usize) -> T + Send + Sync + 'static,
+) -> Vec<T> {
+    let body = Arc::new(body);
+    let results: Arc<Vec<Lock<Option<T>>>> =
+        Arc::new((0..cpu::count()).map(|_| Lock::new(None)).collect());
+    let threads: Vec<_> = (0..cpu::count())
+        .map(|index| {
+            let (body, results) = (body.clone(), results.clone());
+            sched::spawn(index, move || {
+                let result = body(index);
+                *results[index].lock() = Some(result);
+            })
+        })
+        .collect();
+    threads.iter().for_each(|thread| sched::join(thread));
+    results.iter().map(|result| result.lock().take().expect("the thread is done")).collect()
+}
+
+/// A place where all CPUs wait for each other.
+pub struct Barrier {
+    arrived: AtomicUsize,
+}
+
+impl Barrier {
+    /// A barrier for all CPUs.
+    pub const fn new() -> Self {
+        Barrier { arrived: AtomicUsize::new(0) }
+    }
+    /// Waits until every CPU has called this as often as this one.
+    pub fn wait(&self) {
+        let round = self.arrived.fetch_add(1, SeqCst) / cpu::count();
+        while self.arrived.load(SeqCst) < (round + 1) * cpu::count() {
+            watchdog::relax();
+        }
+        watchdog::progress();
+    }
+}
+
+/// An address space with one page mapped, read-only or writable.
+fn space(frame: Frame, writable: bool) -> Frame {
+    let root = memory::take_frame();
+    arch::paging::prepare_root(root);
+    tables::map(root, ADDRESS, leaf(frame, writable));
+    root
+}
+
+fn leaf(frame: Frame, writable: bool) -> Leaf {
+    let access = Access {
+        writable,
+        user: true,
+        executable: false,
+        global: false,
+        accessed: true,
+        dirty: writable,
+    };
+    Leaf { frame, size: PageSize::Base, access }
+}
+
+/// A frame whose first word is `value`.
+fn marked(value: u64) -> Frame {
+    let frame = memory::take_frame();
+    set_mark(frame, value);
+    frame
+}
+
+fn set_mark(frame: Frame, value: u64) {
+    tables::words(frame)[0].store(value, SeqCst);
+}
+
+fn check(condition: bool, what: impl FnOnce() -> String) -> Result<(), String> {
+    if condition { Ok(()) } else { Err(what()) }
+}
+
+static TAKEN: [AtomicU64; cpu::MAX] = [const { AtomicU64::new(0) }; cpu::MAX];
+
+fn note_taken() {
+    TAKEN[arch::cpu::index()].fetch_add(1, SeqCst);
+}
+
+fn interrupts() -> Outcome {
+    machine::set_on_shootdown(note_taken);
+    let count = cpu::count();
+    // One after the other, so that no two interrupts to one CPU merge.
+    for from in 0..count {
+        let sender = sched::spawn(from, move || {
+            for to in (0..count).filter(|&to| to != from) {
+                let before = TAKEN[to].load(SeqCst);
+                let mut targets = CpuSet::EMPTY;
+                targets.insert(CpuId(to as u16));
+                Kernel.interrupt(&targets);
+                while TAKEN[to].load(SeqCst) == before {
+                    Kernel.relax();
+                }
+            }
+        });
+        sched::join(&sender);
+    }
+    let taken: Vec<u64> = (0..count).map(|index| TAKEN[index].load(SeqCst)).collect();
+    check(taken.iter().all(|&taken| taken == count as u64 - 1), || format!("taken: {taken:?}"))?;
+    Ok(format!("{} interrupts from each of {count} CPUs to each other", count * (count - 1)))
+}
+
+fn idle() -> Outcome {
+    if cpu::count() == 1 {
+        return Ok(String::from("one CPU: nothing to see"));
+    }
+    // This thread keeps its CPU busy until the others have halted.
+    let halted = arch::cpu::wait_for(2_000_000_000, || {
+        (1..cpu::count()).all(|index| cpu::cpu(index).doing() == cpu::Doing::Halted)
+    });
+    check(halted, || String::from("a CPU without threads did not halt"))?;
+    let woken = on_every_cpu(|index| index);
+    check(woken.len() == cpu::count(), || format!("woken: {woken:?}"))?;
+    Ok(format!("{} CPUs", cpu::count() - 1))
+}
+
+/// A puppet stays in user mode until a word changes, and only a timer interrupt, by letting the
+/// other thread run, can change it.
+fn timer() -> Outcome {
+    const WORD: usize = 63;
+    let word = &crate::program::control().words[WORD];
+    word.store(0, SeqCst);
+    let space = space(marked(1), true);
+    let spinner = sched::spawn(cpu::count() - 1, move || {
+        sched::enter_space(space, Tag(1));
+        let mut puppet = Puppet::new(0);
+        arch::interrupts::set_timer(1_000_000);
+        puppet.spin(WORD, 1);
+        sched::leave_space();
+    });
+    let changer = sched::spawn(cpu::count() - 1, move || {
+        crate::program::control().words[WORD].store(1, SeqCst);
+    });
+    sched::join(&changer);
+    sched::join(&spinner);
+    Ok(format!("cpu {}", cpu::count() - 1))
+}
+
+fn nmi() -> Outcome {
+    let Some(target) = (1..cpu::count()).next_back() else {
+        return Ok(String::from("one CPU: nobody to send it"));
+    };
+    if !arch::interrupts::HAS_NMI {
+        return Ok(String::from("none on this architecture: skipped"));
+    }
+    static MASKED: AtomicU64 = AtomicU64::new(0);
+    MASKED.store(0, SeqCst);
+    let before = cpu::cpu(target).counters.nmis.get();
+    let thread = sched::spawn(target, || {
+        let were_on = arch::cpu::mask_interrupts();
+        MASKED.store(1, SeqCst);
+        while MASKED.load(SeqCst) == 1 {
+            watchdog::relax();
+        }
+        arch::cpu::restore_interrupts(were_on);
+    });
+    sched::wait_spinning(|| MASKED.load(SeqCst) == 1);
+    arch::interrupts::nmi(target);
+    let taken = arch::cpu::wait_for(2_000_000_000, || {
+        cpu::cpu(target).counters.nmis.get() > before
+    });
+    MASKED.store(2, SeqCst);
+    sched::join(&thread);
+    check(taken, || format!("cpu {target} took none"))?;
+    Ok(format!("cpu {target}"))
+}
+
+fn faults() -> Outcome {
+    let read_only = space(marked(7), false);
+    let results = on_every_cpu(move |index| {
+        sched::enter_space(read_only, Tag(1));
+        let mut puppet = Puppet::new(index);
+        let loaded = puppet.load(ADDRESS);
+        let stored = puppet.store(ADDRESS + 8, 9);
+        let missing = puppet.load(ADDRESS + 0x5008);
+        let kernel = puppet.load(arch::DIRECT_MAP + 0x20_0000);
+        sched::leave_space();
+        (loaded, stored, missing, kernel)
+    });
+    for (index, (loaded, stored, missing, kernel)) in results.into_iter().enumerate() {
+        check(loaded == Ok(7), || format!("cpu {index} loaded {loaded:x?}"))?;
+        let fault = stored.err().ok_or("a store to a read-only page went through")?;
+        let good = fault.address == ADDRESS + 8 && fault.write && fault.user && fault.present;
+        check(good && !fault.fetch, || format!("cpu {index}, read-only: {fault:x?}"))?;
+        let fault = missing.err().ok_or("a load from nowhere went through")?;
+        let good = fault.address == ADDRESS + 0x5008 && !fault.write && fault.user;
+        check(good && !fault.present, || format!("cpu {index}, nothing mapped: {fault:x?}"))?;
+        check(kernel.is_err(), || format!("cpu {index} read kernel memory in user mode"))?;
+    }
+    Ok(format!("3 faults on each of {} CPUs", cpu::count()))
+}
+
+fn accessors() -> Outcome {
+    let root = space(marked(7), true);
+    let (load, store, missing) = {
+        sched::enter_space(root, Tag(1));
+        let load = arch::traps::load_user(ADDRESS);
+        let store = arch::traps::store_user(ADDRESS, 8);
+        let missing = arch::traps::load_user(ADDRESS + 0x5000);
+        sched::leave_space();
+        (load, store, missing)
+    };
+    check(load == Some(7) && store, || format!("loaded {load:?}, stored {store}"))?;
+    check(missing.is_none(), || format!("loaded {missing:?} from nowhere"))?;
+    Ok(String::new())
+}
+
+/// Two threads on each CPU, each with an address space of its own in which the same address holds
+/// another value; they take turns after every access.
+fn threads() -> Outcome {
+    const PER_CPU: usize = 2;
+    const TURNS: usize = 50;
+    let mut handles = Vec::new();
+    static WRONG: AtomicU64 = AtomicU64::new(0);
+    WRONG.store(0, SeqCst);
+    for index in 0..cpu::count() {
+        for which in 0..PER_CPU {
+            let slot = index * PER_CPU + which;
+            let root = space(marked(slot as u64), true);
+            handles.push(sched::spawn(index, move || {
+                sched::enter_space(root, Tag(1 + slot as u16));
+                let mut puppet = Puppet::new(slot);
+                for turn in 0..TURNS {
+                    let expected = (turn * crate::layout::SLOTS + slot) as u64;
+                    if puppet.load(ADDRESS) != Ok(expected) {
+                        WRONG.fetch_add(1, SeqCst);
+                    }
+                    let next = ((turn + 1) * crate::layout::SLOTS + slot) as u64;
+                    if puppet.store(ADDRESS, next).is_err() {
+                        WRONG.fetch_add(1, SeqCst);
+                    }
+                    sched::yield_now();
+                }
+                sched::leave_space();
+            }));
+        }
+    }
+    handles.iter().for_each(|thread| sched::join(thread));
+    let wrong = WRONG.load(SeqCst);
+    check(wrong == 0, || format!("{wrong} accesses met another thread's memory"))?;
+    Ok(format!("{} threads of {TURNS} turns", handles.len()))
+}
+
+/// How the page is invalidated after it was mapped elsewhere.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Flush {
+    Nowhere,
+    OnInitiator,
+    EverywhereByInterrupt,
+    EverywhereByBroadcast,
+}
+
+static FLUSHED: AtomicU64 = AtomicU64::new(0);
+
+fn page() -> Invalidate {
+    let range = PageRange::base(Page::containing(ADDRESS), 1);
+    Invalidate::Range { tag: Tag(1), range, scope: Scope::Leaf }
+}
+
+fn flush_page() {
+    Kernel.invalidate(page());
+    FLUSHED.fetch_add(1, SeqCst);
+}
+
+/// Every CPU reads a page, CPU 0 maps another frame there and flushes, every CPU reads again.
+/// Returns, by CPU, whether the second read saw the new frame.
+fn remap(flush: Flush) -> Result<Vec<bool>, String> {
+    const OLD: u64 = 0xaaaa;
+    const NEW: u64 = 0xbbbb;
+    machine::set_on_shootdown(flush_page);
+    let new = marked(NEW);
+    let root = space(marked(OLD), true);
+    let barrier = Barrier::new();
+    let reads = on_every_cpu(move |index| {
+        sched::enter_space(root, Tag(1));
+        let mut puppet = Puppet::new(index);
+        let before = puppet.load(ADDRESS);
+        barrier.wait();
+        if index == 0 {
+            tables::word(root, ADDRESS, 0)
+                .store(quell_arch::native::entry::leaf(leaf(new, true)), SeqCst);
+            Kernel.fence();
+            match flush {
+                Flush::Nowhere => {}
+                Flush::OnInitiator => Kernel.invalidate(page()),
+                Flush::EverywhereByInterrupt => {
+                    Kernel.invalidate(page());
+                    FLUSHED.store(0, SeqCst);
+                    let mut others = CpuSet::first(cpu::count());
+                    others.remove(CpuId(0));
+                    Kernel.interrupt(&others);
+                    while FLUSHED.load(SeqCst) < cpu::count() as u64 - 1 {
+                        Kernel.relax();
+                    }
+                }
+                Flush::EverywhereByBroadcast => {
+                    Kernel.broadcast(page());
+                    Kernel.complete_broadcasts();
+                }
+            }
+        }
+        barrier.wait();
+        let after = puppet.load(ADDRESS);
+        barrier.wait();
+        sched::leave_space();
+        (before, after)
+    });
+    reads
+        .into_iter()
+        .enumerate()
+        .map(|(index, reads)| match reads {
+            (Ok(OLD), Ok(OLD)) => Ok(false),
+            (Ok(OLD), Ok(NEW)) => Ok(true),
+            other => Err(format!("cpu {index} read {other:x?}")),
+        })
+        .collect()
+}
+
+fn stale_shows() -> Outcome {
+    let fresh = remap(Flush::Nowhere)?;
+    check(fresh.iter().all(|fresh| !fresh), || {
+        format!("this machine hides stale translations; fresh without a flush: {fresh:?}")
+    })?;
+    let fresh = remap(Flush::OnInitiator)?;
+    check(fresh[0], || String::from("the flush on the initiator did not reach it"))?;
+    check(fresh[1..].iter().all(|fresh| !fresh), || {
+        format!("this machine hides missing shootdowns; fresh: {fresh:?}")
+    })?;
+    Ok(format!("on {} CPUs", cpu::count()))
+}
+
+fn flush_works() -> Outcome {
+    let fresh = remap(Flush::EverywhereByInterrupt)?;
+    check(fresh.iter().all(|&fresh| fresh), || format!("by interrupt, fresh: {fresh:?}"))?;
+    if !Kernel.features().broadcast {
+        return Ok(String::from("by interrupt"));
+    }
+    let fresh = remap(Flush::EverywhereByBroadcast)?;
+    check(fresh.iter().all(|&fresh| fresh), || format!("by broadcast, fresh: {fresh:?}"))?;
+    Ok(String::from("by interrupt and by broadcast"))
+}

@@ -1,0 +1,72 @@
+//! A spin lock that waits the way this kernel waits, with interrupts masked while it is held.
+
+use core::ops::{Deref, DerefMut};
+use spin::mutex::{SpinMutex, SpinMutexGuard};
+
+/// Waits with [`quell_arch::relax`], which lets an emulator run the CPU that holds the lock.
+struct Relax;
+
+impl spin::RelaxStrategy for Relax {
+    #[inline]
+    fn relax() {
+        crate::watchdog::relax();
+    }
+}
+
+/// A value behind a spin lock. Interrupts are masked while it is held, so a handler may take it
+/// too; a non-maskable interrupt may not.
+pub struct Lock<T> {
+    inner: SpinMutex<T, Relax>,
+}
+
+/// The right to use the value; unlocks and restores interrupts when dropped.
+pub struct Guard<'a, T> {
+    inner: Option<SpinMutexGuard<'a, T>>,
+    were_on: bool,
+}
+
+impl<T> Lock<T> {
+    /// A lock around `value`.
+    pub const fn new(value: T) -> Self {
+        Lock { inner: SpinMutex::new(value) }
+    }
+
+    /// Waits for the lock.
+    pub fn lock(&self) -> Guard<'_, T> {
+        let were_on = crate::arch::cpu::mask_interrupts();
+        Guard { inner: Some(self.inner.lock()), were_on }
+    }
+
+    /// Takes the lock if it is free.
+    pub fn try_lock(&self) -> Option<Guard<'_, T>> {
+        let were_on = crate::arch::cpu::mask_interrupts();
+        match self.inner.try_lock() {
+            Some(guard) => Some(Guard { inner: Some(guard), were_on }),
+            None => {
+                crate::arch::cpu::restore_interrupts(were_on);
+                None
+            }
+        }
+    }
+}
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        self.inner.as_ref().expect("held until dropped")
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.inner.as_mut().expect("held until dropped")
+    }
+}
+
+impl<T> Drop for Guard<'_, T> {
+    fn drop(&mut self) {
+        // The lock is given up before an interrupt may come.
+        drop(self.inner.take());
+        crate::arch::cpu::restore_interrupts(self.were_on);
+    }
+}

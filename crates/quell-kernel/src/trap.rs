@@ -1,0 +1,69 @@
+//! Faults and interrupts, after the architecture has taken them apart.
+
+use crate::{cpu, machine, watchdog};
+use core::sync::atomic::Ordering::Relaxed;
+
+/// A page fault, the same on every architecture.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fault {
+    /// The address.
+    pub address: u64,
+    /// A store (or an atomic operation that stores).
+    pub write: bool,
+    /// From user mode.
+    pub user: bool,
+    /// There was a translation, and it did not allow the access.
+    pub present: bool,
+    /// An instruction fetch.
+    pub fetch: bool,
+}
+
+/// Tries to make a fault's access possible; false if it is an error.
+pub type FaultHandler = fn(&Fault) -> bool;
+
+static HANDLER: spin::Once<FaultHandler> = spin::Once::new();
+
+/// Sets what handles faults on user addresses, from user mode and from the kernel's accessors.
+#[allow(dead_code)]
+pub fn on_fault(handler: FaultHandler) {
+    HANDLER.call_once(|| handler);
+}
+
+/// Handles a fault on a user address.
+pub fn fault(fault: &Fault) -> bool {
+    let counters = &cpu::this().counters;
+    if fault.user { &counters.user_faults } else { &counters.kernel_faults }.add(1);
+    watchdog::progress();
+    HANDLER.get().is_some_and(|handler| handler(fault))
+}
+
+/// What an interrupt asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Interrupt {
+    /// Serve the engine's requests.
+    Shootdown,
+    /// Look at the threads again.
+    Wake,
+    /// A timer tick.
+    Timer,
+}
+
+/// Handles an interrupt that came from `pc`, with interrupts masked, after it was acknowledged.
+pub fn interrupt(interrupt: Interrupt, pc: u64) {
+    let this = cpu::this();
+    this.last_pc.store(pc, Relaxed);
+    match interrupt {
+        Interrupt::Shootdown => {
+            this.counters.shootdowns_taken.add(1);
+            machine::on_shootdown();
+        }
+        Interrupt::Wake | Interrupt::Timer => this.counters.interrupts.add(1),
+    }
+}
+
+/// Handles a non-maskable interrupt: takes no lock.
+pub fn nmi(pc: u64) {
+    let this = cpu::this();
+    this.last_pc.store(pc, Relaxed);
+    this.counters.nmis.add(1);
+}

@@ -1,0 +1,89 @@
+#![no_std]
+#![no_main]
+//! The program that runs in user mode.
+//!
+//! Each thread starts it with three words: what to do ([`layout::entry`]), the number of its CPU (or
+//! of its slot, for a puppet) and how many CPUs there are.
+
+#[allow(dead_code)] // The kernel uses one part, the program another.
+#[path = "../layout.rs"]
+mod layout;
+
+#[cfg_attr(target_arch = "x86_64", path = "x86_64.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "aarch64.rs")]
+mod arch;
+
+use core::sync::atomic::Ordering::{Acquire, SeqCst};
+use layout::{Control, command};
+
+/// The memory shared with the kernel.
+fn control() -> &'static Control {
+    // SAFETY: the kernel maps it there, zeroed, before the program starts; it holds only atomics.
+    unsafe { &*(layout::CONTROL as *const Control) }
+}
+
+/// The first Rust code, called by the entry on the CPU's own stack.
+#[unsafe(no_mangle)]
+extern "C" fn user_main(what: u64, cpu: u64, _cpus: u64) -> ! {
+    match what {
+        layout::entry::PUPPET => puppet(cpu as usize),
+        _ => panic!("no program {what}"),
+    }
+    exit()
+}
+
+fn exit() -> ! {
+    arch::system_call([layout::EXIT, 0, 0, 0, 0, 0, 0]);
+    unreachable!("the kernel ended this program")
+}
+
+/// Does what the kernel says, one access after the other.
+fn puppet(slot: usize) {
+    let (mut value, mut error) = (0, 0);
+    loop {
+        arch::system_call([layout::NEXT, value, error, 0, 0, 0, 0]);
+        let command = &control().commands[slot];
+        let (address, operand) = (command.address.load(Acquire), command.value.load(Acquire));
+        (value, error) = match command.what.load(Acquire) {
+            command::LOAD => arch::load(address),
+            command::STORE => (0, arch::store(address, operand)),
+            command::SPIN => {
+                while control().words[address as usize].load(SeqCst) != operand {
+                    quell_arch::relax();
+                }
+                (0, 0)
+            }
+            _ => return,
+        };
+    }
+}
+
+#[panic_handler]
+fn panic(info: &core::panic::PanicInfo) -> ! {
+    use core::fmt::Write;
+    /// Text cut at its length.
+    struct Text([u8; 256], usize);
+    impl Write for Text {
+        fn write_str(&mut self, text: &str) -> core::fmt::Result {
+            let bytes = text.as_bytes();
+            let room = bytes.len().min(self.0.len() - self.1);
+            self.0[self.1..self.1 + room].copy_from_slice(&bytes[..room]);
+            self.1 += room;
+            Ok(())
+        }
+    }
+    let mut text = Text([0; 256], 0);
+    let _ = write!(text, "{info}");
+    arch::system_call([
+        layout::PANIC,
+        text.0.as_ptr() as u64,
+        text.1 as u64,
+        0,
+        0,
+        0,
+        0,
+    ]);
+    loop {
+        quell_arch::relax();
+    }
+}
