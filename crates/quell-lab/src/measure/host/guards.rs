@@ -275,11 +275,9 @@ impl HugePool {
         if read("free_hugepages")?.saturating_sub(read("resv_hugepages")?) > 0 {
             return Ok(None);
         }
-        let pool = Self {
-            knob: dir.join("nr_hugepages"),
-            before: read("nr_hugepages")?,
-        };
-        write(&pool.knob, &(pool.before + 1).to_string())?;
+        let (knob, before) = (dir.join("nr_hugepages"), read("nr_hugepages")?);
+        write(&knob, &(before + 1).to_string())?;
+        let pool = Self { knob, before };
         if read("nr_hugepages")? > pool.before {
             Ok(Some(pool))
         } else {

@@ -121,11 +121,11 @@ fn against(benchmark: &Benchmark, row: &Row) -> String {
 pub fn report(report: &Report) {
     let host = &report.host;
     println!(
-        "Linux {} {}, {}, {} CPUs, {} KiB pages{}{}",
+        "Linux {} {}, {}, CPUs {:?}, {} KiB pages{}{}",
         host.kernel,
         host.arch,
         host.cpu_model.as_deref().unwrap_or("unnamed CPU"),
-        host.cpus.len(),
+        host.cpus,
         host.page_bytes >> 10,
         if host.guest == Some(true) {
             ", in a virtual machine"

@@ -11,7 +11,8 @@ use super::super::lab::{Halt, Lab, Plan, Spinners};
 use super::super::sys::{Mapping, OwnProcess, page_size};
 
 const RANGES: usize = 32;
-const ONE_PAGE_OPS: u64 = 400;
+/// Few, so that a sample is shorter than the time another program usually holds a CPU for: quiet ones remain quiet.
+const ONE_PAGE_OPS: u64 = 100;
 const RANGE_OPS: u64 = 25;
 
 /// The key of the row with `spinning` threads.

@@ -23,7 +23,7 @@ const ZRAM_BYTES: u64 = 64 << 20;
 const MAY_STAY: usize = PAGES / 10;
 
 pub fn run(lab: &mut Lab) -> Result<(), Halt> {
-    lab.split(13);
+    lab.split(12);
     anonymous(lab)?;
     for row in lab.rows.iter_mut().filter(|r| !r.key.starts_with("in/")) {
         let out = row.vmstat.get("pswpout").copied().unwrap_or(0);
@@ -133,14 +133,19 @@ fn anonymous(lab: &mut Lab) -> Result<(), Halt> {
             Some("Linux 5.14 or later"),
         ),
     }
-    lab.row(
-        Plan::single("round/touch_and_out", "page written and paged out"),
-        || Ok(()),
-        || {
-            fill()?;
-            out_all(&map)
-        },
-    )
+    for spinning in 0..lab.cpus.len().min(2) {
+        let spinners = Spinners::start(&lab.cpus[1..=spinning])?;
+        let plan = Plan::single(
+            format!("round/spin{spinning}"),
+            "page written and paged out",
+        );
+        lab.row(
+            plan.against(&spinners),
+            || Ok(()),
+            || fill().and_then(|()| out_all(&map)),
+        )?;
+    }
+    Ok(())
 }
 
 fn clean_file(lab: &mut Lab) -> Result<(), Halt> {
