@@ -30,9 +30,11 @@
 //!
 //! # What is shared
 //!
-//! Taking a debt ticks the clock and writes one epoch; nothing is locked. An epoch is used again
-//! only after it was paid: who finds the ledger full pays for all at once, and a debt for which
-//! there is still no room is refused and flushed as without S3. A payer that finds an epoch still being written takes it for "every CPU".
+//! Taking a debt ticks the clock, writes the debt into its spaces and then publishes one epoch;
+//! nothing is locked. An epoch is used again only after it was paid: who finds the ledger full pays
+//! for all at once, and a debt for which there is still no room is refused and flushed as without
+//! S3. A payer calls nothing paid that is not published: the spaces do not know that debt yet, so
+//! a lazy CPU that the payer leaves out could come back without flushing.
 //!
 //! # What this does not guarantee
 //!
@@ -109,14 +111,17 @@ impl<'m, H: Hardware> Ledger<'m, H> {
         stamp <= self.paid.0.load(Acquire)
     }
 
-    /// Whether the next stamp would need an epoch that is still owed.
-    fn is_full(&self) -> bool {
-        (self.now() + 1)
+    /// Whether `stamp` would need an epoch that is still owed.
+    fn is_full_for(&self, stamp: u64) -> bool {
+        stamp
             .checked_sub(self.epochs.len() as u64)
             .is_some_and(|older| !self.is_paid(older))
     }
 
-    /// Remembers the CPUs that a debt is about.
+    /// Publishes a debt: remembers the CPUs that it is about. The spaces know of it already.
+    ///
+    /// Nobody else writes the epoch: its last stamp was paid, so it was published before, and the
+    /// next one is given out only after this one was paid.
     pub(crate) fn record(&self, stamp: u64, count: usize, cpus: &CpuSet) {
         let epoch = &self.epochs[stamp as usize % self.epochs.len()];
         epoch.stamp.store(0, Relaxed);
@@ -125,17 +130,16 @@ impl<'m, H: Hardware> Ledger<'m, H> {
         epoch.stamp.store(stamp, Release);
     }
 
-    /// The CPUs that the debt of `stamp` is about; all if that is not known.
-    fn recorded(&self, stamp: u64, count: usize) -> CpuSet {
+    /// The CPUs that the debt of `stamp` is about; `None` if it is not published, or no longer.
+    fn recorded(&self, stamp: u64, count: usize) -> Option<CpuSet> {
         let epoch = &self.epochs[stamp as usize % self.epochs.len()];
-        if epoch.stamp.load(Acquire) == stamp {
-            let cpus = epoch.cpus.snapshot(count, Relaxed);
-            H::Word::fence(Acquire);
-            if epoch.stamp.load(Relaxed) == stamp {
-                return cpus;
-            }
+        // Acquire: the debt that the spaces were told of before is seen by whoever sees the epoch.
+        if epoch.stamp.load(Acquire) != stamp {
+            return None;
         }
-        CpuSet::first(count)
+        let cpus = epoch.cpus.snapshot(count, Relaxed);
+        H::Word::fence(Acquire);
+        (epoch.stamp.load(Relaxed) == stamp).then_some(cpus)
     }
 }
 
@@ -306,20 +310,29 @@ impl<H: Hardware> Engine<'_, H> {
     }
 
     /// The next stamp of the flush clock, paying old debts if the ledger is full of them; `None` if
-    /// there is no ledger, or if others filled it again at the same moment.
+    /// there is no ledger, or if it stays full: others filled it again, or one of them has not
+    /// published its debt yet.
     pub(crate) fn take_stamp(&self, me: CpuId) -> Option<u64> {
         let ledger = &self.ledger;
         if ledger.epochs.is_empty() {
             return None;
         }
-        if ledger.is_full() {
-            self.pay(me, ledger.now(), Reason::Background);
+        let mut now = ledger.now();
+        if ledger.is_full_for(now + 1) {
+            self.pay(me, now, Reason::Background);
         }
-        let stamp = ledger.clock.0.fetch_add(1, SeqCst) + 1;
-        match stamp.checked_sub(ledger.epochs.len() as u64) {
-            Some(older) if !ledger.is_paid(older) => None,
-            _ => Some(stamp),
+        // A stamp that is given out is published: none is taken before there is room for it.
+        while !ledger.is_full_for(now + 1) {
+            match ledger
+                .clock
+                .0
+                .compare_exchange(now, now + 1, SeqCst, Relaxed)
+            {
+                Ok(_) => return Some(now + 1),
+                Err(later) => now = later,
+            }
         }
+        None
     }
 
     /// Whether any flush is owed until reuse.
@@ -343,10 +356,10 @@ impl<H: Hardware> Engine<'_, H> {
         for () in batch.finish() {}
     }
 
-    /// Pays every debt up to now; `through` is the one that matters.
+    /// Pays the debt `through`, and with it every one that is published before or after it.
     #[cold]
     fn pay(&self, me: CpuId, through: u64, reason: Reason) {
-        let upto = self.ledger.clock.0.load(SeqCst);
+        let now = self.ledger.clock.0.load(SeqCst);
         let paid = self.ledger.paid.0.load(Acquire);
         if paid >= through {
             return;
@@ -360,13 +373,22 @@ impl<H: Hardware> Engine<'_, H> {
             },
             1,
         );
+        let mut behind = CpuSet::EMPTY;
+        let mut upto = paid;
+        while upto < now && self.add_behind(me, upto + 1, &mut behind) {
+            upto += 1;
+        }
+        if upto < through {
+            // Somebody has not published an earlier one. This one is paid all the same, though
+            // nobody else will know.
+            self.add_behind(me, through, &mut behind);
+        }
         if self.features.broadcast {
             self.fence_before_tag();
             self.count(me, Counter::Broadcasts, 1);
             self.hw.broadcast(Invalidate::All);
             self.complete(me);
         } else {
-            let behind = self.cpus_behind(me, paid + 1, upto);
             let (mut targets, mut interrupts) = (CpuSet::EMPTY, CpuSet::EMPTY);
             self.post_to(
                 me,
@@ -386,23 +408,24 @@ impl<H: Hardware> Engine<'_, H> {
         self.ledger.paid.0.fetch_max(upto, SeqCst);
     }
 
-    /// The CPUs that may hold what the stamps `from..=upto` are about and have not flushed since.
-    fn cpus_behind(&self, me: CpuId, from: u64, upto: u64) -> CpuSet {
-        let mut behind = CpuSet::EMPTY;
-        for stamp in from..=upto {
-            for cpu in self.ledger.recorded(stamp, self.cpus.len()).iter() {
-                let published = &self.cpus[cpu.index()].published;
-                // Lazy CPUs use nothing now and look at the space's debt before they do.
-                if matches!(published.state.load(SeqCst), LAZY | LEFT) {
-                    continue;
-                }
-                if published.flushed_at.load(Acquire) >= stamp {
-                    self.count(me, Counter::PaidByOthers, 1);
-                } else {
-                    behind.insert(cpu);
-                }
+    /// Adds the CPUs that may hold what `stamp` is about and have not flushed since; `false` if the
+    /// debt is not published yet.
+    fn add_behind(&self, me: CpuId, stamp: u64, behind: &mut CpuSet) -> bool {
+        let Some(cpus) = self.ledger.recorded(stamp, self.cpus.len()) else {
+            return self.ledger.is_paid(stamp);
+        };
+        for cpu in cpus.iter() {
+            let published = &self.cpus[cpu.index()].published;
+            // Lazy CPUs use nothing now and look at the space's debt before they do.
+            if matches!(published.state.load(SeqCst), LAZY | LEFT) {
+                continue;
+            }
+            if published.flushed_at.load(Acquire) >= stamp {
+                self.count(me, Counter::PaidByOthers, 1);
+            } else {
+                behind.insert(cpu);
             }
         }
-        behind
+        true
     }
 }

@@ -399,7 +399,12 @@ impl<H: Hardware> Engine<'_, H> {
                     // write from here on sees LOCKED, or a later count, in its second look.
                     H::Word::fence(Release);
                     self.write_inbox(me, &cpu.inbox, message, idle);
-                    break state.fetch_add(ONE_POST - LOCKED, SeqCst);
+                    let before = state.fetch_add(ONE_POST - LOCKED, SeqCst);
+                    if before & CLOSED != 0 {
+                        // It went offline meanwhile, and answers nobody until it is back.
+                        return Post::Offline;
+                    }
+                    break before;
                 }
                 Err(now) => seen = now,
             }
@@ -624,6 +629,10 @@ impl<H: Hardware> Engine<'_, H> {
         self.hw.invalidate(Invalidate::All);
         cpu.published.flushed_at.store(self.ledger.now(), Release);
         cpu.inbox.state.fetch_and(!CLOSED, SeqCst);
+        // A request that was being written when this CPU went offline was counted after its last
+        // answer; unanswered, it would make every later initiator believe in an interrupt that
+        // nobody sent.
+        self.on_interrupt();
     }
 
     /// Takes this CPU out of the protocol: it leaves its space, flushes everything, answers what is
