@@ -1,0 +1,161 @@
+//! How a kernel embeds the engine, with two threads for CPUs and a map for each TLB.
+//!
+//! `cargo run -p quell --example embed` unmaps a page under another CPU's feet, gives the frame a new
+//! owner as soon as it comes out of the batch, and shows that the other CPU never touched it again.
+
+use quell::clear::Strategy;
+use quell::{
+    CpuId, CpuSet, Engine, Epoch, Extent, Features, Frame, Hardware, Invalidate, Page, PageRange,
+    PerCpu, Policy, Purpose, Tag, Tagging,
+};
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+thread_local! { static THIS_CPU: Cell<u16> = const { Cell::new(0) }; }
+
+/// One CPU: what its TLB holds, and whether somebody interrupted it.
+#[derive(Default)]
+struct Cpu {
+    tlb: Mutex<HashMap<Page, Frame>>,
+    interrupted: AtomicBool,
+}
+
+/// A machine of two CPUs without tags and without broadcast invalidation.
+#[derive(Default)]
+struct Machine {
+    cpus: [Cpu; 2],
+}
+
+impl Machine {
+    fn me(&self) -> &Cpu {
+        &self.cpus[self.this_cpu().index()]
+    }
+}
+
+impl Hardware for Machine {
+    type Word = AtomicU64;
+
+    fn this_cpu(&self) -> CpuId {
+        CpuId(THIS_CPU.get())
+    }
+    fn features(&self) -> Features {
+        Features {
+            tagging: Tagging::None,
+            broadcast: false,
+            full_above: 33,
+        }
+    }
+    fn fence(&self) {
+        std::sync::atomic::fence(Ordering::SeqCst);
+    }
+    fn invalidate(&self, what: Invalidate) {
+        let mut tlb = self.me().tlb.lock().unwrap();
+        match what {
+            Invalidate::Range { range, .. } => tlb.retain(|&page, _| !range.contains(page)),
+            Invalidate::Tag(_) | Invalidate::All => tlb.clear(),
+        }
+    }
+    fn broadcast(&self, _what: Invalidate) {
+        unreachable!("the machine said that it has no broadcast");
+    }
+    fn complete_broadcasts(&self) {
+        unreachable!("the machine said that it has no broadcast");
+    }
+    fn load_root(&self, _root: Frame, _tag: Tag, _keep: bool) {
+        self.invalidate(Invalidate::All);
+    }
+    fn unload_root(&self) {
+        self.invalidate(Invalidate::All);
+    }
+    fn interrupt(&self, targets: &CpuSet) {
+        for cpu in targets.iter() {
+            self.cpus[cpu.index()]
+                .interrupted
+                .store(true, Ordering::Release);
+        }
+    }
+    fn mask_interrupts(&self) -> bool {
+        true // this machine takes interrupts only where it polls
+    }
+    fn restore_interrupts(&self, _were_on: bool) {}
+    fn relax(&self) {
+        std::thread::yield_now();
+    }
+    fn zero(&self, _extent: Extent, _strategy: Strategy) {
+        unreachable!("this example hands out no memory");
+    }
+}
+
+fn main() {
+    let machine = Machine::default();
+    let cpus = [PerCpu::new(), PerCpu::new()];
+    let epochs: Vec<Epoch<Machine>> = (0..64).map(|_| Epoch::new()).collect();
+    let engine = Engine::new(&machine, &cpus, &epochs, Policy::ALL);
+
+    // One address space; its page table is a single entry: page 5 -> frame 42.
+    let space = engine.new_space(Frame(1));
+    let entry = AtomicU64::new(42);
+    let page = Page(5);
+    let owner = AtomicU64::new(1); // whose data frame 42 holds
+    let accesses = AtomicU64::new(0);
+    let done = AtomicBool::new(false);
+
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            THIS_CPU.set(1);
+            engine.cpu_online();
+            engine.switch_to(None, &space);
+            while !done.load(Ordering::Acquire) {
+                // An access: through the TLB, or by a walk that fills it.
+                let mut tlb = machine.me().tlb.lock().unwrap();
+                let walk = Frame(entry.load(Ordering::Acquire));
+                let present = walk != Frame(0);
+                let hit = tlb.get(&page).copied();
+                if hit.is_none() && present {
+                    tlb.insert(page, walk);
+                }
+                drop(tlb);
+                if hit.is_some() || present {
+                    assert_eq!(
+                        owner.load(Ordering::Acquire),
+                        1,
+                        "used somebody else's frame"
+                    );
+                    accesses.fetch_add(1, Ordering::Release);
+                }
+                if machine.me().interrupted.swap(false, Ordering::AcqRel) {
+                    engine.on_interrupt();
+                }
+            }
+            engine.cpu_offline(Some(&space));
+        });
+
+        THIS_CPU.set(0);
+        engine.cpu_online();
+        engine.switch_to(None, &space);
+        while accesses.load(Ordering::Acquire) == 0 {
+            std::thread::yield_now();
+        }
+
+        // The unmap: clear the entry, hand the frame to the batch, get it back flushed.
+        let mut batch = engine.batch(Purpose::Call);
+        entry.store(0, Ordering::Release);
+        batch.unmapped(&space, PageRange::base(page, 1), Frame(42));
+        for frame in batch.finish() {
+            owner.store(2, Ordering::Release);
+            println!(
+                "{frame:?} has a new owner after {} accesses",
+                accesses.load(Ordering::Acquire)
+            );
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        done.store(true, Ordering::Release);
+        engine.cpu_offline(Some(&space));
+    });
+
+    for (counter, value) in engine.stats().iter().filter(|&(_, value)| value > 0) {
+        println!("{:>20} {value}", counter.label());
+    }
+}
