@@ -121,7 +121,7 @@ fn measure(args: &ClearArgs) -> Result<Report> {
     let started = Instant::now();
     let budget = Duration::from_secs_f64(args.seconds);
     let share = |percent: u32| budget * percent / 100;
-    let progress = Progress::new(budget, args.json);
+    let progress = Progress::new(budget);
     let mut available = quell_arch::zero::available();
     if args.no_vectors {
         available = available.without_vectors();
@@ -260,16 +260,19 @@ pub struct Progress {
 }
 
 impl Progress {
-    fn new(budget: Duration, quiet: bool) -> Self {
-        let bar = if quiet {
-            ProgressBar::hidden()
-        } else {
-            ProgressBar::new(budget.as_millis() as u64)
-        };
+    fn new(budget: Duration) -> Self {
+        let bar = ProgressBar::new(budget.as_millis() as u64);
         let style = ProgressStyle::with_template("{wide_bar} {elapsed_precise}  {msg}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         Progress {
             bar,
+            started: Instant::now(),
+        }
+    }
+    #[cfg(test)]
+    fn hidden() -> Self {
+        Progress {
+            bar: ProgressBar::hidden(),
             started: Instant::now(),
         }
     }
@@ -326,4 +329,23 @@ fn cpu_name() -> String {
             || std::env::consts::ARCH.into(),
             |(_, name)| name.trim().into(),
         )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_and_seconds_are_read_or_refused() {
+        assert_eq!(parse_bytes("64K"), Ok(64 << 10));
+        assert_eq!(parse_bytes("1g"), Ok(1 << 30));
+        assert_eq!(parse_bytes("65536"), Ok(65536));
+        for bad in ["", "K", "4K", "1KM", "-1", "1.5G", "99999999999G", "1T"] {
+            assert!(parse_bytes(bad).is_err(), "{bad}");
+        }
+        assert_eq!(parse_seconds("2.5"), Ok(2.5));
+        for bad in ["0", "nan", "inf", "x", "1e9"] {
+            assert!(parse_seconds(bad).is_err(), "{bad}");
+        }
+    }
 }

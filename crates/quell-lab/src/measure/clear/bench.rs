@@ -480,3 +480,72 @@ pub fn huge_bytes(start: *const u8, bytes: u64) -> u64 {
     }
     total.min(bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians() {
+        assert_eq!(median(&mut []), 0.0);
+        assert_eq!(median(&mut [3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&mut [4.0, 1.0, 2.0, 3.0]), 2.5);
+    }
+
+    #[test]
+    fn contenders_write_all_they_are_given() {
+        let mut region = Region::new(4 * HUGE).unwrap();
+        for contender in quell_arch::zero::available()
+            .iter()
+            .map(Contender::Clear)
+            .chain([Contender::Memset, Contender::PageByPage])
+            .chain(FILLS.iter().copied())
+        {
+            let start = region.span(4 * HUGE);
+            // SAFETY: the region's own memory, initialised by `Region::new`.
+            let bytes = unsafe {
+                libc::memset(start.cast(), 0xa5, (4 * HUGE) as usize);
+                contender.write(start, 2 * HUGE);
+                std::slice::from_raw_parts(start, (4 * HUGE) as usize)
+            };
+            let value = if FILLS.contains(&contender) { 0x5a } else { 0 };
+            let (written, rest) = bytes.split_at((2 * HUGE) as usize);
+            assert!(written.iter().all(|&b| b == value), "{contender:?}");
+            assert!(rest.iter().all(|&b| b == 0xa5), "{contender:?}");
+        }
+    }
+
+    #[test]
+    fn spans_are_aligned_disjoint_and_wrap_around() {
+        let mut region = Region::new(4 * HUGE).unwrap();
+        let base = region.start.addr();
+        let mut at = |bytes| (region.span(bytes).addr() - base) as u64;
+        assert_eq!(at(1), 0);
+        assert_eq!(at(HUGE + 1), HUGE);
+        assert_eq!(at(HUGE), 3 * HUGE);
+        assert_eq!(at(HUGE), 0);
+        assert_eq!(at(4 * HUGE), 0);
+    }
+
+    #[test]
+    fn every_cell_gets_a_sample_even_without_time() {
+        let cpus = allowed_cpus().unwrap();
+        let mut bench = Bench::new(&cpus[..1], 1 << 20, 0).unwrap();
+        let contenders = [Contender::Clear(Strategy::Stores), Contender::Memset];
+        let cells = bench
+            .run(
+                1,
+                &[4 << 10, 1 << 20],
+                &contenders,
+                Duration::ZERO,
+                &Progress::hidden(),
+            )
+            .unwrap();
+        assert_eq!(cells.len(), 2 * contenders.len() + FILLS.len());
+        assert!(
+            cells
+                .iter()
+                .all(|c| c.samples.len() == 1 && c.median() > 0.0)
+        );
+    }
+}

@@ -355,3 +355,111 @@ impl fmt::Display for Report {
         writeln!(f, "{:.0} s", self.seconds)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quell::clear::Strategy;
+
+    fn row(bytes: u64, strategy: &'static str, gbps: f64) -> Row {
+        Row {
+            bytes,
+            strategy,
+            gbps,
+            samples: 3,
+        }
+    }
+
+    /// A machine whose figures were made up so that every ratio is known.
+    fn made_up() -> Report {
+        let sizes = [4 << 10, 64 << 10, 2 << 20];
+        let each = |name, gbps: [f64; 3]| -> Vec<Row> {
+            let figures = sizes.iter().zip(gbps);
+            figures
+                .map(|(&bytes, gbps)| row(bytes, name, gbps))
+                .collect()
+        };
+        let read = |way, total_ns| ClearThenRead {
+            bytes: 2 << 20,
+            way,
+            clear_ns: total_ns - 1.0,
+            read_ns: 1.0,
+            total_ns,
+        };
+        let rows = [
+            each("rep-stosq", [10.0, 12.0, 12.0]),
+            each("nt512", [8.0, 30.0, 38.0]),
+        ];
+        let plan = Plan::uniform(Strategy::NonTemporal512);
+        Report {
+            peak_write_gbps: 40.0,
+            chosen: rows[1]
+                .iter()
+                .map(|r| Chosen {
+                    bytes: r.bytes,
+                    strategy: r.strategy,
+                    gbps: r.gbps,
+                })
+                .collect(),
+            rows: rows.concat(),
+            page_by_page_gbps: 10.0,
+            page_by_page: each("page-by-page", [10.0, 10.0, 10.0]),
+            memset: each("memset", [10.0, 10.0, 10.0]),
+            all_cores: None,
+            clear_then_read: vec![read("stores", 100.0), read("planned", 120.0)],
+            demand_fault: vec![DemandFault {
+                page_bytes: 1 << 30,
+                way: "populate",
+                gbps: None,
+                note: Some("none & <none>".into()),
+            }],
+            verdicts: Vec::new(),
+            cpu: "made up".into(),
+            caches: [0, 1 << 20, 32 << 20],
+            huge_page_share: 1.0,
+            plan: PlanTable::new(&plan, &Plan::default()),
+            calibration_ms: 1.0,
+            seconds: 2.0,
+        }
+    }
+
+    #[test]
+    fn verdicts_are_the_worst_ratios_in_their_range() {
+        let found: Vec<_> = made_up()
+            .judge()
+            .iter()
+            .map(|v| (v.ratio, v.at_bytes, v.pass))
+            .collect();
+        assert_eq!(
+            found,
+            [
+                (3.0, 64 << 10, true),
+                (0.8, 4 << 10, false),
+                (0.95, 2 << 20, true),
+                (1.2, 2 << 20, false),
+            ]
+        );
+    }
+
+    #[test]
+    fn json_has_the_published_shape() {
+        let json = serde_json::to_value(made_up()).unwrap();
+        assert!(json["peak_write_gbps"].is_f64() && json["page_by_page_gbps"].is_f64());
+        for (list, at) in [("rows", 0), ("chosen", 0)] {
+            let row = &json[list][at];
+            assert!(row["bytes"].is_u64() && row["gbps"].is_f64() && row["strategy"].is_string());
+        }
+    }
+
+    #[test]
+    fn tables_and_pages_show_choices_verdicts_and_refusals() {
+        let mut report = made_up();
+        report.verdicts = report.judge();
+        let text = report.to_string();
+        assert!(text.contains("*38.0") && text.contains("MISS") && text.contains("pass"));
+        assert!(text.contains("refused: none & <none>"));
+        let svg = super::super::plot::svg(&report).unwrap();
+        let html = report.html(&svg);
+        assert!(html.contains("none &amp; &lt;none>") && html.contains("</svg>"));
+    }
+}
