@@ -212,6 +212,8 @@ pub struct Lab {
     pub warnings: Vec<String>,
 }
 
+/// `statfs` magic of file systems that keep their files in memory: tmpfs and ramfs.
+const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
 /// Share of a row's time for timed samples; the rest is for the pass that counts flush events.
 const TIMED: f64 = 0.85;
 /// A spinning thread that had its CPU less than this is called disturbed.
@@ -225,6 +227,15 @@ impl Lab {
     /// Divides the benchmark's time among `rows` rows.
     pub fn split(&mut self, rows: usize) {
         self.slice = self.budget / rows.max(1) as u32;
+    }
+
+    /// Refuses if temporary files would live in memory, where files neither go to a device nor come from one.
+    pub fn require_disk(&self, consequence: &str) -> Result<(), Halt> {
+        if IN_MEMORY.contains(&sys::file_system(&self.dir)?) {
+            let why = format!("{} is kept in memory: {consequence}", self.dir.display());
+            return Err(refuse(why, Some("name a directory on a disk with --dir")));
+        }
+        Ok(())
     }
 
     /// Notes that one row cannot run.

@@ -10,23 +10,14 @@
 use std::sync::atomic::Ordering;
 
 use super::super::guards::unlinked_file;
-use super::super::lab::{Halt, Lab, Plan, Spinners, refuse};
-use super::super::sys::{self, Mapping, page_size};
+use super::super::lab::{Halt, Lab, Plan, Spinners};
+use super::super::sys::{Mapping, page_size};
 
 const FILE_BYTES: usize = 64 << 20;
 const BLOCK: usize = 16 << 10;
 const BLOCKS: u64 = 100;
-/// File systems that keep their files in memory and never write back.
-const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
-
 pub fn run(lab: &mut Lab) -> Result<(), Halt> {
-    if IN_MEMORY.contains(&sys::file_system(&lab.dir)?) {
-        let why = format!(
-            "{} is kept in memory: nothing is ever written back there, so no page is write-protected",
-            lab.dir.display()
-        );
-        return Err(refuse(why, Some("name a directory on a disk with --dir")));
-    }
+    lab.require_disk("nothing is ever written back there, so no page is write-protected")?;
     lab.split(6);
     let file = unlinked_file(&lab.dir, FILE_BYTES as u64)?;
     let map = Mapping::file(&file, FILE_BYTES, true)?;

@@ -149,6 +149,12 @@ fn anonymous(lab: &mut Lab) -> Result<(), Halt> {
 }
 
 fn clean_file(lab: &mut Lab) -> Result<(), Halt> {
+    if let Err(Halt::Refused(refusal)) =
+        lab.require_disk("a clean page cannot be dropped and read again")
+    {
+        lab.refuse_row("clean", refusal.reason, refusal.remedy.as_deref());
+        return Ok(());
+    }
     let page = page_size();
     let file = unlinked_file(&lab.dir, (PAGES * page) as u64)?;
     // What was just written lies in the cache in large folios that page-out leaves alone at first.

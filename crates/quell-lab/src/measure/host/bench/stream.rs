@@ -30,6 +30,7 @@ enum How {
 }
 
 pub fn run(lab: &mut Lab) -> Result<(), Halt> {
+    lab.require_disk("its pages are never dropped and read again")?;
     lab.split(3);
     let group = LimitedCgroup::create(LIMIT).map_err(|error| {
         let remedy = if sys::is_root() {
