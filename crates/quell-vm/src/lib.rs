@@ -5,4 +5,4 @@ pub mod machine;
 pub mod user;
 
 pub use machine::{Entry, Event, Level, Machine, MemoryMap, Node, Work};
-pub use user::{Access, Backing, Call, Error, Fault, FileId, ProcessId, Protection, User};
+pub use user::{Access, Backing, Call, Error, Fault, FileId, Mark, ProcessId, Protection, User};

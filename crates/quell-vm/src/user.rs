@@ -477,6 +477,15 @@ impl Call {
     }
 }
 
+/// What a program says about where its measurement begins and ends.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Mark {
+    /// What follows is measured.
+    Begin,
+    /// What follows is not measured any more.
+    End,
+}
+
 /// A program's view of the machine, on one CPU.
 ///
 /// Each CPU of a workload has its own `User`. An access to an address that is not mapped, or that
@@ -535,6 +544,9 @@ pub trait User {
     fn compute(&self, nanoseconds: u64);
     /// Nanoseconds since the run began.
     fn now(&self) -> u64;
+
+    /// Tells whoever counts events where the measurement begins and ends. Takes no time.
+    fn mark(&self, _mark: Mark) {}
 
     /// Reads one of the 64 control words that the CPUs of a workload share. They are not part of
     /// the memory under measurement; all operations on them are sequentially consistent.

@@ -1,0 +1,82 @@
+//! One CPU drops a page and touches it again, in a loop; all others spin in the same process.
+//!
+//! The smallest program that needs a shootdown each time round: the page that comes back is a new
+//! one, so every CPU that runs the process must forget the old translation before the call returns.
+
+use crate::parameter::parameters;
+use crate::team::{Failure, Team};
+use crate::{Memory, Program, Window};
+use quell::{Mechanism, PageSize};
+use quell_vm::{Backing, Call, Protection, User};
+
+parameters! {
+    /// `MADV_DONTNEED` and touch, other threads spinning.
+    pub struct Dontneed {
+        /// How many times the first CPU drops the pages and touches them again.
+        iterations: Count = 2_000, 1 => 1_000_000_000;
+        /// How many pages it drops with one call.
+        pages: Count = 1, 1 => 65_536;
+        /// How long the other CPUs compute between two looks at whether all is over.
+        spin: Time = 10_000, 100 => 1_000_000;
+    }
+}
+
+/// Iterations before the measured ones, which fill the caches of the machine.
+const WARM_UP: u64 = 16;
+
+impl Program for Dontneed {
+    const NAME: &'static str = "dontneed";
+    const TITLE: &'static str =
+        "one CPU drops and touches a page (MADV_DONTNEED) while the others spin in its process";
+    const MECHANISM: Mechanism = Mechanism::RemoteFlush;
+    const METRIC: &'static str = "ns per iteration";
+
+    fn cpus(&self) -> usize {
+        2
+    }
+
+    fn memory(&self, cpus: u64) -> Memory {
+        Memory::roomy(self.pages << 12, cpus)
+    }
+
+    fn body<U: User>(&self, team: &Team<'_, U>, _seed: u64) -> Result<(), Failure> {
+        if !team.leads() {
+            team.begin()?;
+            while !team.stopped() {
+                team.user.compute(self.spin);
+            }
+            return Ok(());
+        }
+        let bytes = self.pages << 12;
+        let address = team.call(
+            "mapping the pages",
+            Call::Map {
+                address: None,
+                bytes,
+                protection: Protection::READ_WRITE,
+                backing: Backing::Anonymous {
+                    page: PageSize::Base,
+                },
+            },
+        )?;
+        let rounds = |count: u64| {
+            for round in 0..count {
+                for page in 0..self.pages {
+                    team.write("touching a page", address + (page << 12), round)?;
+                }
+                team.call("dropping the pages", Call::Discard { address, bytes })?;
+            }
+            Ok(())
+        };
+        rounds(WARM_UP)?;
+        team.begin()?;
+        rounds(self.iterations)?;
+        team.done(self.iterations);
+        team.close();
+        Ok(())
+    }
+
+    fn value(&self, window: Window) -> f64 {
+        window.nanoseconds / window.done
+    }
+}

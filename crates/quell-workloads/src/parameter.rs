@@ -1,0 +1,252 @@
+//! What a workload can be told, as a table: names, units, defaults, ranges and meanings.
+//!
+//! Each workload declares its parameters once, with [`parameters!`](crate::parameter), and gets a
+//! plain structure for its own code and a table for everybody who parses or explains them. All
+//! values are unsigned words, so that they fit into the registers of a kernel.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+
+/// What a parameter counts, which decides how it is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unit {
+    /// A number of things: `2000`.
+    Count,
+    /// Bytes, with an optional `K`, `M` or `G` (powers of 1024): `64M`.
+    Bytes,
+    /// Time, with an optional `ns`, `us`, `ms` or `s`; nanoseconds without: `20ms`.
+    Time,
+    /// `yes` or `no`.
+    Switch,
+    /// A page size: `4K`, `2M` or `1G`.
+    PageSize,
+}
+
+/// The spellings of byte counts, largest first.
+const BYTES: [(&str, u64); 3] = [("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10)];
+/// The spellings of times; `s` last, because the others end with it too.
+const TIMES: [(&str, u64); 4] = [
+    ("ms", 1_000_000),
+    ("us", 1_000),
+    ("ns", 1),
+    ("s", 1_000_000_000),
+];
+
+impl Unit {
+    /// Reads a value; `None` if it is not written as the unit's description says.
+    pub fn parse(self, text: &str) -> Option<u64> {
+        let scaled = |units: &[(&str, u64)]| {
+            let (digits, factor) = units
+                .iter()
+                .find_map(|&(unit, factor)| Some((text.strip_suffix(unit)?.trim_end(), factor)))
+                .unwrap_or((text, 1));
+            digits.parse::<u64>().ok()?.checked_mul(factor)
+        };
+        match self {
+            Unit::Count => text.parse().ok(),
+            Unit::Bytes => scaled(&BYTES),
+            Unit::Time => scaled(&TIMES),
+            Unit::Switch => match text {
+                "yes" => Some(1),
+                "no" => Some(0),
+                _ => None,
+            },
+            Unit::PageSize => {
+                scaled(&BYTES).filter(|bytes| [1 << 12, 1 << 21, 1 << 30].contains(bytes))
+            }
+        }
+    }
+
+    /// Writes a value as [`Unit::parse`] reads it.
+    pub fn show(self, value: u64) -> String {
+        let scaled = |units: &[(&str, u64)]| {
+            units
+                .iter()
+                .filter(|&&(_, factor)| value != 0 && value.is_multiple_of(factor))
+                .max_by_key(|&&(_, factor)| factor)
+                .map_or_else(
+                    || value.to_string(),
+                    |(unit, factor)| format!("{}{unit}", value / factor),
+                )
+        };
+        match self {
+            Unit::Count => value.to_string(),
+            Unit::Bytes | Unit::PageSize => scaled(&BYTES),
+            Unit::Time => scaled(&TIMES),
+            Unit::Switch => if value == 0 { "no" } else { "yes" }.to_string(),
+        }
+    }
+
+    /// How a value is written, for messages.
+    pub const fn spelling(self) -> &'static str {
+        match self {
+            Unit::Count => "a whole number",
+            Unit::Bytes => "a number of bytes like 4096, 64K, 16M or 1G",
+            Unit::Time => "a time like 500ns, 20us, 15ms or 1s",
+            Unit::Switch => "yes or no",
+            Unit::PageSize => "4K, 2M or 1G",
+        }
+    }
+}
+
+/// One parameter of a workload.
+#[derive(Clone, Copy, Debug)]
+pub struct Parameter {
+    /// The name that users type.
+    pub name: &'static str,
+    /// What it counts.
+    pub unit: Unit,
+    /// Its value unless told otherwise.
+    pub default: u64,
+    /// Its least value.
+    pub least: u64,
+    /// Its largest value.
+    pub most: u64,
+    /// What it means, in a sentence.
+    pub meaning: &'static str,
+}
+
+/// Why a parameter was refused.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum BadParameter {
+    /// Not written as `name=value`.
+    #[error("`{0}` is not of the form name=value")]
+    NotAPair(String),
+    /// The workload has no parameter of that name.
+    #[error("{workload} has no parameter `{name}`; it has {known}")]
+    Unknown {
+        /// The workload.
+        workload: &'static str,
+        /// What was written.
+        name: String,
+        /// The names there are.
+        known: String,
+    },
+    /// The value cannot be read.
+    #[error("{name}: expected {expected}, found `{found}`")]
+    Unreadable {
+        /// The parameter.
+        name: &'static str,
+        /// How a value is written.
+        expected: &'static str,
+        /// What was written.
+        found: String,
+    },
+    /// The value is out of range.
+    #[error("{name}: {found} is out of range, expected {least} to {most}")]
+    OutOfRange {
+        /// The parameter.
+        name: &'static str,
+        /// What was written.
+        found: String,
+        /// The least value.
+        least: String,
+        /// The largest value.
+        most: String,
+    },
+}
+
+impl Parameter {
+    /// Reads a value and checks its range.
+    pub(crate) fn read(&self, text: &str) -> Result<u64, BadParameter> {
+        let value = self
+            .unit
+            .parse(text)
+            .ok_or_else(|| BadParameter::Unreadable {
+                name: self.name,
+                expected: self.unit.spelling(),
+                found: text.to_string(),
+            })?;
+        if (self.least..=self.most).contains(&value) {
+            return Ok(value);
+        }
+        Err(BadParameter::OutOfRange {
+            name: self.name,
+            found: self.unit.show(value),
+            least: self.unit.show(self.least),
+            most: self.unit.show(self.most),
+        })
+    }
+}
+
+/// Declares the parameters of a workload: a structure of words with the documented defaults, and
+/// the table of them.
+macro_rules! parameters {
+    (
+        $(#[$about:meta])*
+        pub struct $name:ident {
+            $(#[doc = $doc:literal] $field:ident: $unit:ident = $default:expr, $least:expr => $most:expr;)*
+        }
+    ) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub struct $name { $(#[doc = $doc] pub $field: u64,)* }
+
+        impl Default for $name {
+            fn default() -> Self {
+                $name { $($field: $default,)* }
+            }
+        }
+
+        impl $crate::parameter::Table for $name {
+            const PARAMETERS: &'static [$crate::parameter::Parameter] = &[
+                $($crate::parameter::Parameter {
+                    name: stringify!($field),
+                    unit: $crate::parameter::Unit::$unit,
+                    default: $default,
+                    least: $least,
+                    most: $most,
+                    meaning: $doc,
+                },)*
+            ];
+
+            fn word(&mut self, name: &str) -> Option<&mut u64> {
+                match name {
+                    $(stringify!($field) => Some(&mut self.$field),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+pub(crate) use parameters;
+
+/// A structure made by [`parameters!`].
+pub trait Table {
+    /// Its fields, in order.
+    const PARAMETERS: &'static [Parameter];
+    /// The field of that name.
+    fn word(&mut self, name: &str) -> Option<&mut u64>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_read_as_they_are_written() {
+        for (unit, text, value) in [
+            (Unit::Count, "17", 17),
+            (Unit::Bytes, "70M", 70 << 20),
+            (Unit::Bytes, "4097", 4097),
+            (Unit::Time, "15ms", 15_000_000),
+            (Unit::Time, "2s", 2_000_000_000),
+            (Unit::Time, "1500ns", 1500),
+            (Unit::Switch, "no", 0),
+            (Unit::PageSize, "2M", 2 << 20),
+        ] {
+            assert_eq!(unit.parse(text), Some(value), "{text}");
+            assert_eq!(unit.show(value), text);
+        }
+        for (unit, text) in [
+            (Unit::Count, "-1"),
+            (Unit::Bytes, "99999999999G"),
+            (Unit::Bytes, "M"),
+            (Unit::Time, "1h"),
+            (Unit::Switch, "true"),
+            (Unit::PageSize, "8K"),
+        ] {
+            assert_eq!(unit.parse(text), None, "{text}");
+        }
+    }
+}

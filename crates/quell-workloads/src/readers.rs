@@ -1,0 +1,167 @@
+//! Several processes, each with many threads, stream read-only files that do not fit into memory.
+//!
+//! What several instances of a language model's inference do: each process maps its own file of
+//! weights and goes through all of it for every token, its threads sharing each stretch of the
+//! file. Ordinary memory holds a part, slow memory another, the rest must be read again, so pages
+//! are demoted and dropped all the time although nobody ever writes one.
+//!
+//! Between two pages of its file a thread computes and uses some pages of its own (stack,
+//! activations): what a flush of everything takes away from it.
+
+use crate::parameter::parameters;
+use crate::team::{Failure, Team, word};
+use crate::{Memory, Program, Window};
+use quell::{Mechanism, PageSize};
+use quell_vm::{Backing, Call, FileId, ProcessId, Protection, User};
+
+parameters! {
+    /// Processes streaming files larger than memory.
+    pub struct Readers {
+        /// How many processes.
+        processes: Count = 3, 1 => 16;
+        /// How many threads each has, one a CPU.
+        threads: Count = 15, 1 => 256;
+        /// The size of each process's file; the published ones had 70 GB.
+        size: Bytes = 14 << 20, 1 << 20 => 1 << 32;
+        /// Ordinary memory; the published machine had 42 GB.
+        fast: Bytes = 42 << 18, 1 << 20 => 1 << 34;
+        /// Slow memory; the published machine had 98 GB.
+        slow: Bytes = 98 << 18, 1 << 20 => 1 << 34;
+        /// How many times each file is read after it was read once.
+        passes: Count = 2, 1 => 1_000;
+        /// The stretch of a file that one thread reads before it goes on behind the others' stretches.
+        stretch: Bytes = 64 << 10, 4096 => 1 << 24;
+        /// How long a thread computes on each page.
+        compute: Time = 20_000, 0 => 1_000_000_000;
+        /// How many pages of its own a thread uses with each page of the file.
+        own: Count = 8, 0 => 64;
+    }
+}
+
+/// Where the first process has its file; every process has it at the same place.
+const ADDRESS: usize = word::FREE;
+/// The first process; the others follow.
+const PROCESSES: usize = word::FREE + 1;
+/// The first process's file; the others follow.
+const FILES: usize = PROCESSES + 16;
+/// How many processes are ready.
+const READY: usize = FILES + 16;
+
+impl Program for Readers {
+    const NAME: &'static str = "readers";
+    const TITLE: &'static str =
+        "processes of many threads stream files larger than memory, with demotion (llama.cpp)";
+    const MECHANISM: Mechanism = Mechanism::LazyUnmap;
+    const METRIC: &'static str = "ms per pass";
+
+    fn cpus(&self) -> usize {
+        (self.processes * self.threads) as usize
+    }
+
+    fn check(&self, cpus: usize) -> Result<(), &'static str> {
+        if cpus as u64 == self.processes * self.threads {
+            Ok(())
+        } else {
+            Err("as many CPUs as threads (processes times threads)")
+        }
+    }
+
+    fn memory(&self, _cpus: u64) -> Memory {
+        Memory {
+            node: self.fast,
+            slow: Some(self.slow),
+            nodes: 1,
+            demotion: true,
+        }
+    }
+
+    fn body<U: User>(&self, team: &Team<'_, U>, _seed: u64) -> Result<(), Failure> {
+        let user = team.user;
+        let group = user.cpu() as u64 / self.threads;
+        let thread = user.cpu() as u64 % self.threads;
+        if team.leads() {
+            for index in 0..self.processes as usize {
+                let process = team.call("spawning a process", Call::Spawn)?;
+                user.set_shared(PROCESSES + index, process);
+                let file = team.call("creating a file", Call::Create { bytes: self.size })?;
+                user.set_shared(FILES + index, file);
+            }
+        }
+        team.barrier()?;
+        let process = user.shared(PROCESSES + group as usize) as ProcessId;
+        team.call("entering a process", Call::Enter { process })?;
+        if thread == 0 {
+            let mapped = team.call(
+                "mapping a file",
+                Call::Map {
+                    address: None,
+                    bytes: self.size,
+                    protection: Protection::READ,
+                    backing: Backing::Shared {
+                        file: user.shared(FILES + group as usize) as FileId,
+                        offset: 0,
+                    },
+                },
+            )?;
+            // Equal in every process: all of them are made alike.
+            user.set_shared(ADDRESS, mapped);
+            user.add_shared(READY, 1);
+        }
+        team.barrier()?;
+        let file = user.shared(ADDRESS);
+        let own = if self.own == 0 {
+            0
+        } else {
+            team.call(
+                "mapping memory",
+                Call::Map {
+                    address: None,
+                    bytes: self.own << 12,
+                    protection: Protection::READ_WRITE,
+                    backing: Backing::Anonymous {
+                        page: PageSize::Base,
+                    },
+                },
+            )?
+        };
+        self.pass(team, file, own, thread)?;
+        team.begin()?;
+        for _ in 0..self.passes {
+            self.pass(team, file, own, thread)?;
+            if team.stopped() {
+                return Err(Failure::Elsewhere);
+            }
+        }
+        team.end()
+    }
+
+    fn value(&self, window: Window) -> f64 {
+        window.nanoseconds / 1e6 / self.passes as f64
+    }
+}
+
+impl Readers {
+    /// Reads this thread's stretches of the file once.
+    fn pass<U: User>(
+        &self,
+        team: &Team<'_, U>,
+        file: u64,
+        own: u64,
+        thread: u64,
+    ) -> Result<(), Failure> {
+        let stretch = self.stretch.next_multiple_of(4096);
+        let mut from = thread * stretch;
+        while from < self.size {
+            for page in (from..(from + stretch).min(self.size)).step_by(4096) {
+                team.user.read_span(file + page, 4096);
+                for index in 0..self.own {
+                    team.write("writing own memory", own + (index << 12), page)?;
+                }
+                team.user.compute(self.compute);
+            }
+            from += self.threads * stretch;
+        }
+        team.done(1);
+        Ok(())
+    }
+}

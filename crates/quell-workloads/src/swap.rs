@@ -1,0 +1,77 @@
+//! Touches memory page by page and pages it out, over and over: `swap_bench`.
+//!
+//! Every page that goes is unmapped, flushed, compressed and freed; every touch brings one back.
+
+use crate::parameter::parameters;
+use crate::team::{Failure, Team};
+use crate::{Memory, Program, Window};
+use quell::{Mechanism, PageSize};
+use quell_vm::{Backing, Call, Protection, User};
+
+parameters! {
+    /// Touch, then `MADV_PAGEOUT`.
+    pub struct Swap {
+        /// How many times the memory is paged out; the published runs did it 10 000 times.
+        rounds: Count = 20, 1 => 1_000_000;
+        /// How much memory.
+        size: Bytes = 1 << 20, 4096 => 1 << 30;
+        /// How long the other CPUs, if there are any, compute between two looks at whether all is over.
+        spin: Time = 10_000, 100 => 1_000_000;
+    }
+}
+
+/// How many rounds the published figure is the time of.
+const PUBLISHED_ROUNDS: f64 = 10_000.0;
+
+impl Program for Swap {
+    const NAME: &'static str = "swap";
+    const TITLE: &'static str =
+        "touches 1 MB page by page and pages it out to compressed swap (MADV_PAGEOUT)";
+    const MECHANISM: Mechanism = Mechanism::Batch;
+    const METRIC: &'static str = "s for 10 000 rounds";
+
+    fn memory(&self, cpus: u64) -> Memory {
+        Memory::roomy(3 * self.size, cpus)
+    }
+
+    fn body<U: User>(&self, team: &Team<'_, U>, _seed: u64) -> Result<(), Failure> {
+        if !team.leads() {
+            team.begin()?;
+            while !team.stopped() {
+                team.user.compute(self.spin);
+            }
+            return Ok(());
+        }
+        let bytes = self.size;
+        let address = team.call(
+            "mapping memory",
+            Call::Map {
+                address: None,
+                bytes,
+                protection: Protection::READ_WRITE,
+                backing: Backing::Anonymous {
+                    page: PageSize::Base,
+                },
+            },
+        )?;
+        let round = |value: u64| {
+            for page in (0..bytes).step_by(4096) {
+                // Different in each page and round, as a program's memory is.
+                team.write("touching memory", address + page, value << 20 | page)?;
+            }
+            team.call("paging out", Call::PageOut { address, bytes })
+        };
+        round(0)?;
+        team.begin()?;
+        for value in 1..=self.rounds {
+            round(value)?;
+        }
+        team.done(self.rounds);
+        team.close();
+        Ok(())
+    }
+
+    fn value(&self, window: Window) -> f64 {
+        window.nanoseconds / 1e9 * PUBLISHED_ROUNDS / window.done
+    }
+}

@@ -1,0 +1,193 @@
+//! How the CPUs of a workload work together: barriers, a measured window, failure.
+//!
+//! Everything goes through the control words of [`User::shared`], so it works alike on the machine
+//! in software and in the user mode of a kernel, and touches nothing that is measured.
+//!
+//! A CPU that fails says so in a word; the others leave their barriers and loops and end too.
+
+use core::cell::Cell;
+use quell_vm::{Call, Error, Fault, Mark, User};
+
+/// How many control words there are.
+pub const WORDS: usize = 64;
+
+/// What each control word is for.
+pub(crate) mod word {
+    /// How many CPUs have come to a barrier, over the whole run.
+    pub const ARRIVALS: usize = 0;
+    /// Not zero: the measurement is over, or a CPU failed.
+    pub const STOP: usize = 1;
+    /// Not zero: a CPU failed.
+    pub const FAILED: usize = 2;
+    /// When the measured window began, in nanoseconds.
+    pub const BEGIN: usize = 3;
+    /// When it ended.
+    pub const END: usize = 4;
+    /// What was done in it; the unit is the workload's.
+    pub const DONE: usize = 5;
+    /// The first of the words that a workload uses as it likes.
+    pub const FREE: usize = 8;
+}
+
+/// Why a workload could not go on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Failure {
+    /// A system call was refused.
+    #[error("{what}: {error}")]
+    Call {
+        /// What the workload was doing.
+        what: &'static str,
+        /// Why the call was refused.
+        error: Error,
+    },
+    /// An access could not be completed.
+    #[error("{what}, address {address:#x}: {fault}")]
+    Access {
+        /// What the workload was doing.
+        what: &'static str,
+        /// Where.
+        address: u64,
+        /// Why not.
+        fault: Fault,
+    },
+    /// Another CPU failed, and says why itself.
+    #[error("another CPU failed")]
+    Elsewhere,
+}
+
+/// One CPU's part in the team.
+pub(crate) struct Team<'u, U> {
+    pub user: &'u U,
+    crossed: Cell<u64>,
+}
+
+impl<'u, U: User> Team<'u, U> {
+    pub fn new(user: &'u U) -> Self {
+        Team {
+            user,
+            crossed: Cell::new(0),
+        }
+    }
+
+    /// Whether this CPU does what only one does.
+    pub fn leads(&self) -> bool {
+        self.user.cpu() == 0
+    }
+
+    /// Waits until every CPU has come here.
+    pub fn barrier(&self) -> Result<(), Failure> {
+        let all = self.user.cpus() as u64;
+        let target = (self.crossed.get() + 1) * all;
+        self.crossed.set(self.crossed.get() + 1);
+        self.user.add_shared(word::ARRIVALS, 1);
+        let mut pause = 100;
+        while self.user.shared(word::ARRIVALS) < target {
+            if self.failed() {
+                return Err(Failure::Elsewhere);
+            }
+            self.user.compute(pause);
+            pause = (2 * pause).min(10_000);
+        }
+        Ok(())
+    }
+
+    /// A barrier of the first CPU's and its team, after which the measured window is open.
+    pub fn begin(&self) -> Result<(), Failure> {
+        self.barrier()?;
+        if self.leads() {
+            self.user.mark(Mark::Begin);
+            self.user.set_shared(word::BEGIN, self.user.now());
+        }
+        self.barrier()
+    }
+
+    /// The measured window ends once every CPU has come here.
+    pub fn end(&self) -> Result<(), Failure> {
+        self.barrier()?;
+        if self.leads() {
+            self.close();
+        }
+        Ok(())
+    }
+
+    /// The measured window ends now. Called by the first CPU alone.
+    pub fn close(&self) {
+        self.user.set_shared(word::END, self.user.now());
+        self.user.mark(Mark::End);
+        self.user.set_shared(word::STOP, 1);
+    }
+
+    /// Says that this CPU cannot go on.
+    pub fn fail(&self) {
+        self.user.set_shared(word::FAILED, 1);
+        self.user.set_shared(word::STOP, 1);
+    }
+
+    fn failed(&self) -> bool {
+        self.user.shared(word::FAILED) != 0
+    }
+
+    /// Whether the measurement is over.
+    pub fn stopped(&self) -> bool {
+        self.user.shared(word::STOP) != 0
+    }
+
+    /// Adds to what was done.
+    pub fn done(&self, amount: u64) {
+        self.user.add_shared(word::DONE, amount);
+    }
+
+    /// A system call that must succeed.
+    pub fn call(&self, what: &'static str, call: Call) -> Result<u64, Failure> {
+        self.user
+            .call(call)
+            .map_err(|error| Failure::Call { what, error })
+    }
+
+    /// A load.
+    #[inline]
+    pub fn read(&self, what: &'static str, address: u64) -> Result<u64, Failure> {
+        self.user
+            .try_read(address)
+            .map_err(|fault| Failure::Access {
+                what,
+                address,
+                fault,
+            })
+    }
+
+    /// A store.
+    #[inline]
+    pub fn write(&self, what: &'static str, address: u64, value: u64) -> Result<(), Failure> {
+        self.user
+            .try_write(address, value)
+            .map_err(|fault| Failure::Access {
+                what,
+                address,
+                fault,
+            })
+    }
+}
+
+/// A small generator of random numbers (xorshift64*, Vigna 2016), one per CPU.
+pub(crate) struct Random(u64);
+
+impl Random {
+    /// A generator for one CPU of a run.
+    pub fn new(seed: u64, cpu: usize) -> Self {
+        // SplitMix64's increment and finalizer, so that neighbouring seeds do not begin alike.
+        let mut z = seed.wrapping_add((cpu as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        Random((z ^ (z >> 31)) | 1)
+    }
+
+    /// A number below `bound`, which is not zero.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        let word = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d);
+        ((u128::from(word) * u128::from(bound)) >> 64) as u64
+    }
+}

@@ -1,0 +1,287 @@
+//! The workloads against a stand-in that grants every call: threads for CPUs, no translation.
+//!
+//! What is tested here is the programs themselves: that all CPUs come to an end, that the figure
+//! is computed, that one CPU's failure ends the others.
+
+extern crate std;
+
+use super::*;
+use quell_vm::{Backing, Call, Error, Fault, Mark};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+struct Machine {
+    start: Instant,
+    words: [AtomicU64; WORDS],
+    next: AtomicU64,
+    calls: Mutex<Vec<Call>>,
+    accesses: AtomicU64,
+    marks: AtomicU64,
+    refuse: fn(&Call) -> bool,
+}
+
+struct Cpu {
+    machine: Arc<Machine>,
+    cpu: usize,
+    cpus: usize,
+}
+
+impl User for Cpu {
+    fn cpu(&self) -> usize {
+        self.cpu
+    }
+    fn cpus(&self) -> usize {
+        self.cpus
+    }
+    fn try_read(&self, _address: u64) -> Result<u64, Fault> {
+        self.machine.accesses.fetch_add(1, SeqCst);
+        Ok(0)
+    }
+    fn try_write(&self, _address: u64, _value: u64) -> Result<(), Fault> {
+        self.machine.accesses.fetch_add(1, SeqCst);
+        Ok(())
+    }
+    fn call(&self, call: Call) -> Result<u64, Error> {
+        if (self.machine.refuse)(&call) {
+            return Err(Error::OutOfMemory);
+        }
+        self.machine.calls.lock().unwrap().push(call);
+        Ok(match call {
+            Call::Map { address, bytes, .. } => {
+                address.unwrap_or_else(|| self.machine.next.fetch_add(bytes, SeqCst))
+            }
+            Call::Spawn | Call::Create { .. } => self.machine.next.fetch_add(4096, SeqCst),
+            Call::Migrate { bytes, .. } => bytes >> 12,
+            _ => 0,
+        })
+    }
+    fn compute(&self, _nanoseconds: u64) {
+        std::thread::yield_now();
+    }
+    fn now(&self) -> u64 {
+        self.machine.start.elapsed().as_nanos() as u64
+    }
+    fn mark(&self, mark: Mark) {
+        let before = self.machine.marks.fetch_add(1, SeqCst);
+        assert_eq!(before == 0, mark == Mark::Begin);
+    }
+    fn shared(&self, index: usize) -> u64 {
+        self.machine.words[index].load(SeqCst)
+    }
+    fn set_shared(&self, index: usize, value: u64) {
+        self.machine.words[index].store(value, SeqCst);
+    }
+    fn add_shared(&self, index: usize, value: u64) -> u64 {
+        self.machine.words[index].fetch_add(value, SeqCst)
+    }
+}
+
+struct Run {
+    results: Vec<Result<(), Failure>>,
+    measure: Measure,
+    calls: Vec<Call>,
+    accesses: u64,
+    marks: u64,
+}
+
+fn run(workload: Workload, cpus: usize, refuse: fn(&Call) -> bool) -> Run {
+    let machine = Arc::new(Machine {
+        start: Instant::now(),
+        words: [const { AtomicU64::new(0) }; WORDS],
+        next: AtomicU64::new(0x10_0000),
+        calls: Mutex::new(Vec::new()),
+        accesses: AtomicU64::new(0),
+        marks: AtomicU64::new(0),
+        refuse,
+    });
+    let threads: Vec<_> = (0..cpus)
+        .map(|cpu| {
+            let machine = machine.clone();
+            std::thread::spawn(move || workload.run(&Cpu { machine, cpu, cpus }, 1))
+        })
+        .collect();
+    let results = threads
+        .into_iter()
+        .map(|thread| thread.join().unwrap())
+        .collect();
+    let words = core::array::from_fn(|index| machine.words[index].load(SeqCst));
+    let calls = machine.calls.lock().unwrap().clone();
+    Run {
+        results,
+        measure: workload.measure(&words),
+        calls,
+        accesses: machine.accesses.load(SeqCst),
+        marks: machine.marks.load(SeqCst),
+    }
+}
+
+fn small(name: &str, pairs: &[&str]) -> Workload {
+    let mut workload = Workload::from_name(name).unwrap();
+    for pair in pairs {
+        workload.set(pair).unwrap();
+    }
+    workload
+}
+
+/// Each workload, small enough for this stand-in, and CPUs for it.
+fn all_small() -> Vec<(Workload, usize)> {
+    alloc::vec![
+        (small("dontneed", &["iterations=20"]), 3),
+        (small("fileio", &["duration=5ms", "files=2", "size=64K"]), 3),
+        (small("swap", &["rounds=2", "size=64K"]), 1),
+        (
+            small("migrate", &["rounds=2", "size=64K", "readers=yes"]),
+            2
+        ),
+        (small("demand", &["size=8M"]), 2),
+        (
+            small("pingpong", &["switches=10", "pages=4", "processes=3"]),
+            1
+        ),
+        (
+            small(
+                "readers",
+                &["processes=2", "threads=2", "size=1M", "passes=1"]
+            ),
+            4
+        ),
+    ]
+}
+
+#[test]
+fn every_workload_is_covered_here_and_ends_with_a_figure() {
+    let small = all_small();
+    assert_eq!(small.len(), Workload::all().len());
+    for (workload, cpus) in small {
+        workload.check(cpus).unwrap();
+        let run = run(workload, cpus, |_| false);
+        let name = workload.name();
+        assert!(
+            run.results.iter().all(Result::is_ok),
+            "{name}: {:?}",
+            run.results
+        );
+        assert!(
+            run.measure.value.is_finite() && run.measure.value > 0.0,
+            "{name}"
+        );
+        assert!(run.accesses > 0 || name == "swap", "{name} touched nothing");
+        assert_eq!(run.marks, 2, "{name}: one window");
+        assert!(!run.calls.is_empty(), "{name}");
+    }
+}
+
+#[test]
+fn a_refused_call_ends_every_cpu_and_leaves_no_figure() {
+    for (workload, cpus) in all_small() {
+        let refused = run(workload, cpus, |call| matches!(call, Call::Map { .. }));
+        let name = workload.name();
+        assert!(
+            refused.results.iter().any(|result| matches!(
+                result,
+                Err(Failure::Call {
+                    error: Error::OutOfMemory,
+                    ..
+                })
+            )),
+            "{name}: {:?}",
+            refused.results
+        );
+        assert!(refused.measure.value.is_nan(), "{name}");
+    }
+}
+
+#[test]
+fn dontneed_drops_as_often_as_told() {
+    let count = |pairs: &[&str]| {
+        let run = run(small("dontneed", pairs), 1, |_| false);
+        run.calls
+            .iter()
+            .filter(|call| matches!(call, Call::Discard { .. }))
+            .count()
+    };
+    assert_eq!(count(&["iterations=30"]) - count(&["iterations=10"]), 20);
+}
+
+#[test]
+fn fileio_syncs_every_file_in_turn() {
+    let run = run(
+        small(
+            "fileio",
+            &["duration=5ms", "files=3", "size=64K", "sync_every=1"],
+        ),
+        1,
+        |_| false,
+    );
+    let synced: Vec<_> = run
+        .calls
+        .iter()
+        .filter_map(|call| match call {
+            Call::Sync { file } => Some(*file),
+            _ => None,
+        })
+        .collect();
+    assert!(synced.len() >= 3);
+    assert!(synced[0] != synced[1] && synced[1] != synced[2]);
+}
+
+#[test]
+fn readers_map_one_file_in_each_process_read_only() {
+    let (workload, cpus) = all_small().pop().unwrap();
+    let run = run(workload, cpus, |_| false);
+    let files: Vec<_> = run
+        .calls
+        .iter()
+        .filter_map(|call| match call {
+            Call::Map {
+                protection,
+                backing: Backing::Shared { file, .. },
+                ..
+            } => {
+                assert!(!protection.write);
+                Some(*file)
+            }
+            _ => None,
+        })
+        .collect();
+    assert_eq!(files.len(), 2);
+    assert_ne!(files[0], files[1]);
+}
+
+#[test]
+fn every_default_is_in_range_and_can_be_written_and_read() {
+    for mut workload in Workload::all() {
+        let before = workload;
+        for parameter in workload.parameters() {
+            assert!((parameter.least..=parameter.most).contains(&parameter.default));
+            let shown = parameter.unit.show(parameter.default);
+            workload
+                .set(&alloc::format!("{}={shown}", parameter.name))
+                .unwrap();
+            assert!(!parameter.meaning.is_empty());
+        }
+        assert_eq!(workload, before);
+        workload.check(workload.cpus()).unwrap();
+    }
+}
+
+#[test]
+fn wrong_parameters_are_refused_by_name() {
+    let mut workload = Workload::from_name("dontneed").unwrap();
+    let before = workload;
+    for (pair, expected) in [
+        ("iterations", "`iterations` is not of the form name=value"),
+        (
+            "rounds=1",
+            "dontneed has no parameter `rounds`; it has iterations, pages, spin",
+        ),
+        ("pages=many", "pages: expected a whole number, found `many`"),
+        ("pages=0", "pages: 0 is out of range, expected 1 to 65536"),
+        ("spin=1s", "spin: 1s is out of range, expected 100ns to 1ms"),
+    ] {
+        assert_eq!(workload.set(pair).unwrap_err().to_string(), expected);
+    }
+    assert_eq!(workload, before);
+    assert!(Workload::from_name("nothing").is_none());
+}
