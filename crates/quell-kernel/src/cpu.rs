@@ -216,6 +216,9 @@ pub fn set_started(index: usize) {
 /// Reports what each CPU has done.
 pub fn report_counters() {
     for index in 0..count() {
-        report::event(&Event::Counters { cpu: index, counters: cpu(index).counters.read() });
+        report::event(&Event::Counters {
+            cpu: index,
+            counters: cpu(index).counters.read(),
+        });
     }
 }

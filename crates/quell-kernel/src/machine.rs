@@ -58,7 +58,10 @@ impl Hardware for Kernel {
 
     fn broadcast(&self, what: Invalidate) {
         watchdog::progress();
-        cpu::this().counters.broadcasts.add(arch::paging::broadcast(what));
+        cpu::this()
+            .counters
+            .broadcasts
+            .add(arch::paging::broadcast(what));
     }
 
     fn complete_broadcasts(&self) {
@@ -68,8 +71,14 @@ impl Hardware for Kernel {
 
     fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
         let this = cpu::this();
-        if keep { &this.counters.loads_kept } else { &this.counters.loads_flushed }.add(1);
-        this.loaded.store(root.address() | u64::from(tag.0), Ordering::Relaxed);
+        if keep {
+            &this.counters.loads_kept
+        } else {
+            &this.counters.loads_flushed
+        }
+        .add(1);
+        this.loaded
+            .store(root.address() | u64::from(tag.0), Ordering::Relaxed);
         arch::paging::load_root(root, tag, keep);
     }
 

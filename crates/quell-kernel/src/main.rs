@@ -46,11 +46,16 @@ pub struct Options {
 
 impl Options {
     fn parse(line: &'static str) -> Result<Self, &'static str> {
-        let mut options = Options { run: "selftest", ..Options::default() };
+        let mut options = Options {
+            run: "selftest",
+            ..Options::default()
+        };
         for word in line.split_ascii_whitespace() {
             match word.split_once('=') {
                 Some(("run", what)) => options.run = what,
-                Some(("watchdog_ms", text)) => options.watchdog_ms = Some(text.parse().map_err(|_| word)?),
+                Some(("watchdog_ms", text)) => {
+                    options.watchdog_ms = Some(text.parse().map_err(|_| word)?)
+                }
                 _ => return Err(word),
             }
         }
@@ -63,7 +68,10 @@ fn main(boot: arch::boot::Info) -> ! {
     let options = match Options::parse(boot.command_line) {
         Ok(options) => options,
         Err(word) => {
-            report::event(&Event::Failed { what: "command line", why: word });
+            report::event(&Event::Failed {
+                what: "command line",
+                why: word,
+            });
             report::exit(2);
         }
     };
@@ -74,15 +82,29 @@ fn main(boot: arch::boot::Info) -> ! {
     report::event(&Event::Boot {
         arch: arch::NAME,
         memory_mb: memory::total() >> 20,
-        present: features.iter().filter(|(_, there)| *there).map(|(name, _)| *name).collect::<Vec<_>>(),
-        absent: features.iter().filter(|(_, there)| !*there).map(|(name, _)| *name).collect::<Vec<_>>(),
+        present: features
+            .iter()
+            .filter(|(_, there)| *there)
+            .map(|(name, _)| *name)
+            .collect::<Vec<_>>(),
+        absent: features
+            .iter()
+            .filter(|(_, there)| !*there)
+            .map(|(name, _)| *name)
+            .collect::<Vec<_>>(),
     });
     let Some(module) = boot.module.clone() else {
-        report::event(&Event::Failed { what: "user program", why: "the boot loader passed none" });
+        report::event(&Event::Failed {
+            what: "user program",
+            why: "the boot loader passed none",
+        });
         report::exit(2);
     };
     if let Err(why) = program::load(module) {
-        report::event(&Event::Failed { what: "user program", why });
+        report::event(&Event::Failed {
+            what: "user program",
+            why,
+        });
         report::exit(2);
     }
     let cpus = arch::boot::start_others(&boot);
@@ -91,7 +113,10 @@ fn main(boot: arch::boot::Info) -> ! {
     let passed = match options.run {
         "selftest" => selftest::run(),
         other => {
-            report::event(&Event::Failed { what: "run", why: other });
+            report::event(&Event::Failed {
+                what: "run",
+                why: other,
+            });
             false
         }
     };

@@ -21,7 +21,10 @@ static HEAP: KernelHeap = KernelHeap(Lock::new(Heap::new()));
 // nothing else uses, with the size and alignment asked for.
 unsafe impl GlobalAlloc for KernelHeap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        self.0.lock().alloc(layout).map_or(core::ptr::null_mut(), NonNull::as_ptr)
+        self.0
+            .lock()
+            .alloc(layout)
+            .map_or(core::ptr::null_mut(), NonNull::as_ptr)
     }
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         if let Some(pointer) = NonNull::new(pointer) {
@@ -60,7 +63,11 @@ pub unsafe fn init(range: Range<u64>) {
     TOTAL.store(end - start, core::sync::atomic::Ordering::Relaxed);
     let heap = (((end - start) / 4).min(HEAP_MAX)) & !4095;
     // SAFETY: the caller gives the range away, and the first part of it goes to the heap.
-    unsafe { HEAP.0.lock().init(pointer::<u8>(start) as usize, heap as usize) };
+    unsafe {
+        HEAP.0
+            .lock()
+            .init(pointer::<u8>(start) as usize, heap as usize)
+    };
     *FREE.lock() = start + heap..end;
 }
 
@@ -94,12 +101,16 @@ pub fn take_extent(bytes: u64) -> Option<Extent> {
         return None;
     }
     free.start = end;
-    Some(Extent { first: Frame::containing(start), frames: (end - start) / 4096 })
+    Some(Extent {
+        first: Frame::containing(start),
+        frames: (end - start) / 4096,
+    })
 }
 
 /// How many bytes [`take_extent`] could still give.
 #[allow(dead_code)]
 pub fn left() -> u64 {
     let free = FREE.lock();
-    free.end.saturating_sub(free.start.next_multiple_of(2 << 20))
+    free.end
+        .saturating_sub(free.start.next_multiple_of(2 << 20))
 }

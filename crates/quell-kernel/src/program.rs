@@ -17,9 +17,23 @@ static CONTROL: spin::Once<Frame> = spin::Once::new();
 
 /// Maps a page of the program for user mode in every address space.
 fn map(page: u64, frame: Frame, writable: bool, executable: bool) {
-    let access =
-        Access { writable, executable, user: true, global: true, accessed: true, dirty: writable };
-    tables::map(arch::paging::kernel_root(), page, Leaf { frame, size: PageSize::Base, access });
+    let access = Access {
+        writable,
+        executable,
+        user: true,
+        global: true,
+        accessed: true,
+        dirty: writable,
+    };
+    tables::map(
+        arch::paging::kernel_root(),
+        page,
+        Leaf {
+            frame,
+            size: PageSize::Base,
+            access,
+        },
+    );
 }
 
 /// Loads the program from its file and maps it, its stacks and the control page. Once, at boot,
@@ -37,7 +51,10 @@ pub fn load(file: Range<u64>) -> Result<(), &'static str> {
     };
     let image = ElfBytes::<LittleEndian>::minimal_parse(bytes).map_err(|_| "not an ELF file")?;
     let segments = image.segments().ok_or("no segments")?;
-    for segment in segments.iter().filter(|segment| segment.p_type == abi::PT_LOAD) {
+    for segment in segments
+        .iter()
+        .filter(|segment| segment.p_type == abi::PT_LOAD)
+    {
         let data = image.segment_data(&segment).map_err(|_| "truncated")?;
         let first = segment.p_vaddr & !(PAGE_BYTES - 1);
         for page in (first..segment.p_vaddr + segment.p_memsz).step_by(PAGE_BYTES as usize) {
@@ -53,6 +70,7 @@ pub fn load(file: Range<u64>) -> Result<(), &'static str> {
                     core::ptr::copy_nonoverlapping(part.as_ptr(), memory::pointer(at), part.len());
                 }
             }
+            arch::paging::publish_instructions(memory::pointer(frame.address()), 4096);
             let flag = |flag| segment.p_flags & flag != 0;
             map(page, frame, flag(abi::PF_W), flag(abi::PF_X));
         }
@@ -64,18 +82,28 @@ pub fn load(file: Range<u64>) -> Result<(), &'static str> {
         }
     }
     let pages = (size_of::<Control>() as u64).div_ceil(PAGE_BYTES);
-    let control = memory::take_extent(pages * PAGE_BYTES).ok_or("no memory")?.first;
+    let control = memory::take_extent(pages * PAGE_BYTES)
+        .ok_or("no memory")?
+        .first;
     // SAFETY: the frames are ours.
     unsafe { memory::pointer::<Control>(control.address()).write_bytes(0, 1) };
     for page in 0..pages {
-        map(layout::CONTROL + page * PAGE_BYTES, control.plus(page), true, false);
+        map(
+            layout::CONTROL + page * PAGE_BYTES,
+            control.plus(page),
+            true,
+            false,
+        );
     }
     CONTROL.call_once(|| control);
     ENTRY.call_once(|| image.ehdr.e_entry);
-    arch::paging::publish_instructions();
     let shared = self::control();
-    shared.ticks_per_ms.store(arch::cpu::ticks_per_ms(), Ordering::Relaxed);
-    shared.ticks_at_start.store(arch::cpu::ticks(), Ordering::Relaxed);
+    shared
+        .ticks_per_ms
+        .store(arch::cpu::ticks_per_ms(), Ordering::Relaxed);
+    shared
+        .ticks_at_start
+        .store(arch::cpu::ticks(), Ordering::Relaxed);
     Ok(())
 }
 
@@ -106,7 +134,10 @@ pub struct Puppet {
 impl Puppet {
     /// A puppet with the stack and the command of `slot`, which no other thread may use.
     pub fn new(slot: usize) -> Self {
-        let mut puppet = Puppet { context: start(layout::entry::PUPPET, slot), slot };
+        let mut puppet = Puppet {
+            context: start(layout::entry::PUPPET, slot),
+            slot,
+        };
         // Its first call asks for a command and brings no result.
         let _ = puppet.until_next();
         puppet
@@ -160,7 +191,8 @@ impl Puppet {
     /// # Errors
     /// The fault, if the handler refused it.
     pub fn store(&mut self, address: u64, value: u64) -> Result<(), Fault> {
-        self.command(layout::command::STORE, address, value).map(|_| ())
+        self.command(layout::command::STORE, address, value)
+            .map(|_| ())
     }
 
     /// Stays in user mode until control word `index` holds `value`.
@@ -210,6 +242,7 @@ fn text(address: u64, bytes: u64) -> String {
     }
     // SAFETY: a program that passes memory it does not have faults here, which ends the run with a
     // report; what it has is mapped for ever.
-    let bytes = unsafe { core::slice::from_raw_parts(address as *const u8, (end - address) as usize) };
+    let bytes =
+        unsafe { core::slice::from_raw_parts(address as *const u8, (end - address) as usize) };
     String::from_utf8_lossy(bytes).into_owned()
 }

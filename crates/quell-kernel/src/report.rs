@@ -87,6 +87,8 @@ pub fn panic(cpu: usize, info: &core::panic::PanicInfo<'_>) {
 ///
 /// Codes: 0 all passed, 1 a test failed, 2 bad options, 3 a panic, 4 the watchdog.
 pub fn exit(code: u8) -> ! {
-    crate::console::urgent_line(format_args!("quell: {{\"event\":\"exit\",\"code\":{code}}}"));
+    crate::console::urgent_line(format_args!(
+        "quell: {{\"event\":\"exit\",\"code\":{code}}}"
+    ));
     crate::arch::console::power_off(code)
 }

@@ -64,8 +64,11 @@ pub fn init_cpu() {
         done: AtomicBool::new(false),
         space: AtomicU64::new(0),
     });
-    *QUEUES[arch::cpu::index()].lock() =
-        Some(Queue { current: thread, others: VecDeque::new(), finished: None });
+    *QUEUES[arch::cpu::index()].lock() = Some(Queue {
+        current: thread,
+        others: VecDeque::new(),
+        finished: None,
+    });
 }
 
 /// Loads an address space that the current thread goes on in, also after switches: its entries are
@@ -73,7 +76,9 @@ pub fn init_cpu() {
 /// engine.
 pub fn enter_space(root: Frame, tag: Tag) {
     let were_on = arch::cpu::mask_interrupts();
-    current().space.store(root.address() | u64::from(tag.0), Ordering::Relaxed);
+    current()
+        .space
+        .store(root.address() | u64::from(tag.0), Ordering::Relaxed);
     Kernel.load_root(root, tag, false);
     arch::cpu::restore_interrupts(were_on);
 }
@@ -109,7 +114,12 @@ pub fn spawn(on: usize, body: impl FnOnce() + Send + 'static) -> Arc<Thread> {
         done: AtomicBool::new(false),
         space: AtomicU64::new(0),
     });
-    QUEUES[on].lock().as_mut().expect("the CPU runs").others.push_back(thread.clone());
+    QUEUES[on]
+        .lock()
+        .as_mut()
+        .expect("the CPU runs")
+        .others
+        .push_back(thread.clone());
     kick(on);
     thread
 }
@@ -135,12 +145,21 @@ extern "C" fn start() -> ! {
 
 /// The thread that runs on this CPU.
 pub fn current() -> Arc<Thread> {
-    QUEUES[arch::cpu::index()].lock().as_ref().expect("threads are set up").current.clone()
+    QUEUES[arch::cpu::index()]
+        .lock()
+        .as_ref()
+        .expect("threads are set up")
+        .current
+        .clone()
 }
 
 /// Interrupts a CPU if it is halted, so that it looks at its threads again.
 pub fn kick(index: usize) {
-    for thread in QUEUES[index].lock().iter_mut().flat_map(|q| q.others.iter().chain([&q.current])) {
+    for thread in QUEUES[index]
+        .lock()
+        .iter_mut()
+        .flat_map(|q| q.others.iter().chain([&q.current]))
+    {
         thread.waiting.store(false, Ordering::Release);
     }
     if index != arch::cpu::index() {
@@ -210,7 +229,10 @@ fn switch(finish: bool) -> bool {
     let (from, to, space) = {
         let mut guard = QUEUES[arch::cpu::index()].lock();
         let queue = guard.as_mut().expect("threads are set up");
-        let ready = queue.others.iter().position(|t| !t.waiting.load(Ordering::Relaxed));
+        let ready = queue
+            .others
+            .iter()
+            .position(|t| !t.waiting.load(Ordering::Relaxed));
         // A thread that ends with no other ready goes to whichever is there: it waits in turn.
         let next = match ready {
             Some(next) => next,
@@ -246,8 +268,10 @@ fn switch(finish: bool) -> bool {
 
 /// What the thread switched to does first: the one that ended may now lose its stack.
 fn after_switch() {
-    let finished =
-        QUEUES[arch::cpu::index()].lock().as_mut().and_then(|queue| queue.finished.take());
+    let finished = QUEUES[arch::cpu::index()]
+        .lock()
+        .as_mut()
+        .and_then(|queue| queue.finished.take());
     drop(finished);
 }
 

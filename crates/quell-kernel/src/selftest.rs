@@ -43,7 +43,11 @@ pub fn run() -> bool {
             Ok(detail) => (true, detail),
             Err(detail) => (false, detail),
         };
-        report::event(&Event::Test { name, passed, detail });
+        report::event(&Event::Test {
+            name,
+            passed,
+            detail,
+        });
     }
     passed
 }
@@ -65,7 +69,10 @@ pub fn on_every_cpu<T: Send + 'static>(
         })
         .collect();
     threads.iter().for_each(|thread| sched::join(thread));
-    results.iter().map(|result| result.lock().take().expect("the thread is done")).collect()
+    results
+        .iter()
+        .map(|result| result.lock().take().expect("the thread is done"))
+        .collect()
 }
 
 /// A place where all CPUs wait for each other.
@@ -76,7 +83,9 @@ pub struct Barrier {
 impl Barrier {
     /// A barrier for all CPUs.
     pub const fn new() -> Self {
-        Barrier { arrived: AtomicUsize::new(0) }
+        Barrier {
+            arrived: AtomicUsize::new(0),
+        }
     }
     /// Waits until every CPU has called this as often as this one.
     pub fn wait(&self) {
@@ -105,7 +114,11 @@ fn leaf(frame: Frame, writable: bool) -> Leaf {
         accessed: true,
         dirty: writable,
     };
-    Leaf { frame, size: PageSize::Base, access }
+    Leaf {
+        frame,
+        size: PageSize::Base,
+        access,
+    }
 }
 
 /// A frame whose first word is `value`.
@@ -148,8 +161,13 @@ fn interrupts() -> Outcome {
         sched::join(&sender);
     }
     let taken: Vec<u64> = (0..count).map(|index| TAKEN[index].load(SeqCst)).collect();
-    check(taken.iter().all(|&taken| taken == count as u64 - 1), || format!("taken: {taken:?}"))?;
-    Ok(format!("{} interrupts from each of {count} CPUs to each other", count * (count - 1)))
+    check(taken.iter().all(|&taken| taken == count as u64 - 1), || {
+        format!("taken: {taken:?}")
+    })?;
+    Ok(format!(
+        "{} interrupts from each of {count} CPUs to each other",
+        count * (count - 1)
+    ))
 }
 
 fn idle() -> Outcome {
@@ -160,7 +178,9 @@ fn idle() -> Outcome {
     let halted = arch::cpu::wait_for(2_000_000_000, || {
         (1..cpu::count()).all(|index| cpu::cpu(index).doing() == cpu::Doing::Halted)
     });
-    check(halted, || String::from("a CPU without threads did not halt"))?;
+    check(halted, || {
+        String::from("a CPU without threads did not halt")
+    })?;
     let woken = on_every_cpu(|index| index);
     check(woken.len() == cpu::count(), || format!("woken: {woken:?}"))?;
     Ok(format!("{} CPUs", cpu::count() - 1))
@@ -230,14 +250,24 @@ fn faults() -> Outcome {
         (loaded, stored, missing, kernel)
     });
     for (index, (loaded, stored, missing, kernel)) in results.into_iter().enumerate() {
-        check(loaded == Ok(7), || format!("cpu {index} loaded {loaded:x?}"))?;
-        let fault = stored.err().ok_or("a store to a read-only page went through")?;
+        check(loaded == Ok(7), || {
+            format!("cpu {index} loaded {loaded:x?}")
+        })?;
+        let fault = stored
+            .err()
+            .ok_or("a store to a read-only page went through")?;
         let good = fault.address == ADDRESS + 8 && fault.write && fault.user && fault.present;
-        check(good && !fault.fetch, || format!("cpu {index}, read-only: {fault:x?}"))?;
+        check(good && !fault.fetch, || {
+            format!("cpu {index}, read-only: {fault:x?}")
+        })?;
         let fault = missing.err().ok_or("a load from nowhere went through")?;
         let good = fault.address == ADDRESS + 0x5008 && !fault.write && fault.user;
-        check(good && !fault.present, || format!("cpu {index}, nothing mapped: {fault:x?}"))?;
-        check(kernel.is_err(), || format!("cpu {index} read kernel memory in user mode"))?;
+        check(good && !fault.present, || {
+            format!("cpu {index}, nothing mapped: {fault:x?}")
+        })?;
+        check(kernel.is_err(), || {
+            format!("cpu {index} read kernel memory in user mode")
+        })?;
     }
     Ok(format!("3 faults on each of {} CPUs", cpu::count()))
 }
@@ -252,8 +282,12 @@ fn accessors() -> Outcome {
         sched::leave_space();
         (load, store, missing)
     };
-    check(load == Some(7) && store, || format!("loaded {load:?}, stored {store}"))?;
-    check(missing.is_none(), || format!("loaded {missing:?} from nowhere"))?;
+    check(load == Some(7) && store, || {
+        format!("loaded {load:?}, stored {store}")
+    })?;
+    check(missing.is_none(), || {
+        format!("loaded {missing:?} from nowhere")
+    })?;
     Ok(String::new())
 }
 
@@ -289,7 +323,9 @@ fn threads() -> Outcome {
     }
     handles.iter().for_each(|thread| sched::join(thread));
     let wrong = WRONG.load(SeqCst);
-    check(wrong == 0, || format!("{wrong} accesses met another thread's memory"))?;
+    check(wrong == 0, || {
+        format!("{wrong} accesses met another thread's memory")
+    })?;
     Ok(format!("{} threads of {TURNS} turns", handles.len()))
 }
 
@@ -306,7 +342,11 @@ static FLUSHED: AtomicU64 = AtomicU64::new(0);
 
 fn page() -> Invalidate {
     let range = PageRange::base(Page::containing(ADDRESS), 1);
-    Invalidate::Range { tag: Tag(1), range, scope: Scope::Leaf }
+    Invalidate::Range {
+        tag: Tag(1),
+        range,
+        scope: Scope::Leaf,
+    }
 }
 
 fn flush_page() {
@@ -374,7 +414,9 @@ fn stale_shows() -> Outcome {
         format!("this machine hides stale translations; fresh without a flush: {fresh:?}")
     })?;
     let fresh = remap(Flush::OnInitiator)?;
-    check(fresh[0], || String::from("the flush on the initiator did not reach it"))?;
+    check(fresh[0], || {
+        String::from("the flush on the initiator did not reach it")
+    })?;
     check(fresh[1..].iter().all(|fresh| !fresh), || {
         format!("this machine hides missing shootdowns; fresh: {fresh:?}")
     })?;
@@ -383,11 +425,15 @@ fn stale_shows() -> Outcome {
 
 fn flush_works() -> Outcome {
     let fresh = remap(Flush::EverywhereByInterrupt)?;
-    check(fresh.iter().all(|&fresh| fresh), || format!("by interrupt, fresh: {fresh:?}"))?;
+    check(fresh.iter().all(|&fresh| fresh), || {
+        format!("by interrupt, fresh: {fresh:?}")
+    })?;
     if !Kernel.features().broadcast {
         return Ok(String::from("by interrupt"));
     }
     let fresh = remap(Flush::EverywhereByBroadcast)?;
-    check(fresh.iter().all(|&fresh| fresh), || format!("by broadcast, fresh: {fresh:?}"))?;
+    check(fresh.iter().all(|&fresh| fresh), || {
+        format!("by broadcast, fresh: {fresh:?}")
+    })?;
     Ok(String::from("by interrupt and by broadcast"))
 }

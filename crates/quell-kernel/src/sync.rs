@@ -28,20 +28,28 @@ pub struct Guard<'a, T> {
 impl<T> Lock<T> {
     /// A lock around `value`.
     pub const fn new(value: T) -> Self {
-        Lock { inner: SpinMutex::new(value) }
+        Lock {
+            inner: SpinMutex::new(value),
+        }
     }
 
     /// Waits for the lock.
     pub fn lock(&self) -> Guard<'_, T> {
         let were_on = crate::arch::cpu::mask_interrupts();
-        Guard { inner: Some(self.inner.lock()), were_on }
+        Guard {
+            inner: Some(self.inner.lock()),
+            were_on,
+        }
     }
 
     /// Takes the lock if it is free.
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
         let were_on = crate::arch::cpu::mask_interrupts();
         match self.inner.try_lock() {
-            Some(guard) => Some(Guard { inner: Some(guard), were_on }),
+            Some(guard) => Some(Guard {
+                inner: Some(guard),
+                were_on,
+            }),
             None => {
                 crate::arch::cpu::restore_interrupts(were_on);
                 None

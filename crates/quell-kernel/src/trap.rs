@@ -32,7 +32,12 @@ pub fn on_fault(handler: FaultHandler) {
 /// Handles a fault on a user address.
 pub fn fault(fault: &Fault) -> bool {
     let counters = &cpu::this().counters;
-    if fault.user { &counters.user_faults } else { &counters.kernel_faults }.add(1);
+    if fault.user {
+        &counters.user_faults
+    } else {
+        &counters.kernel_faults
+    }
+    .add(1);
     watchdog::progress();
     HANDLER.get().is_some_and(|handler| handler(fault))
 }

@@ -75,7 +75,10 @@ extern "C" fn boot_first(info: u64) -> ! {
     console::init(unsafe { super::console::Serial::new() });
     // SAFETY: the loader put the start info there, in the first GB, which is mapped.
     let start = unsafe { &*memory::pointer::<StartInfo>(info) };
-    assert!(start.magic == MAGIC && start.version >= 1, "not started by PVH with a memory map");
+    assert!(
+        start.magic == MAGIC && start.version >= 1,
+        "not started by PVH with a memory map"
+    );
     // SAFETY: the start info holds the address and the length of the memory map.
     let ranges = unsafe {
         core::slice::from_raw_parts(
@@ -98,7 +101,10 @@ extern "C" fn boot_first(info: u64) -> ! {
     // Nothing may need the heap before here. The boot tables map 1 GB; the rest comes below.
     let free = free_range(ranges, info, module.as_ref());
     let usable = ranges.iter().filter(|range| range.kind == USABLE);
-    let end = usable.map(|range| range.start + range.bytes).max().unwrap_or(0);
+    let end = usable
+        .map(|range| range.start + range.bytes)
+        .max()
+        .unwrap_or(0);
     paging::map_all_memory(end, free.start);
     let free = free.start + paging::TABLES_BYTES..free.end;
     // SAFETY: usable memory, mapped now, without the image, the module and the tables.
@@ -107,7 +113,11 @@ extern "C" fn boot_first(info: u64) -> ! {
     let acpi = unsafe { acpi::Tables::read(start.rsdp) };
     init_cpu(0);
     registers::calibrate(acpi.timer_port);
-    crate::main(Info { command_line, module, acpi })
+    crate::main(Info {
+        command_line,
+        module,
+        acpi,
+    })
 }
 
 /// The largest usable range without the kernel's image and what the loader passed, of those that
@@ -116,7 +126,10 @@ fn free_range(ranges: &[MemoryRange], info: u64, module: Option<&Range<u64>>) ->
     // SAFETY: only the address of the linker's symbol is taken.
     let image_end = memory::physical(&raw const kernel_end);
     let mut best = 0..0;
-    for range in ranges.iter().filter(|r| r.kind == USABLE && r.start < 1 << 30) {
+    for range in ranges
+        .iter()
+        .filter(|r| r.kind == USABLE && r.start < 1 << 30)
+    {
         let start = range.start.max(image_end);
         let mut end = range.start + range.bytes;
         // The loader puts what it passes at the ends of memory.

@@ -7,10 +7,10 @@
 use alloc::boxed::Box;
 use core::arch::{asm, naked_asm};
 use core::sync::atomic::{AtomicU64, Ordering};
+use x86_64::VirtAddr;
 use x86_64::registers::model_specific::Msr;
 use x86_64::structures::gdt::{Descriptor, GlobalDescriptorTable};
 use x86_64::structures::tss::TaskStateSegment;
-use x86_64::VirtAddr;
 
 /// What the hardware needs for each CPU. Assembly reads the first word.
 #[repr(C)]
@@ -63,7 +63,9 @@ pub fn init(index: usize) {
     local.gdt.append(Descriptor::user_code_segment());
     // SAFETY: the task state is never freed. Its privilege stack is changed while it is loaded,
     // which the hardware reads only on entry from user mode, when nobody changes it.
-    local.gdt.append(unsafe { Descriptor::tss_segment_unchecked(task) });
+    local
+        .gdt
+        .append(unsafe { Descriptor::tss_segment_unchecked(task) });
     let (gdt, base) = (&raw const local.gdt, &raw mut *local as u64);
     // SAFETY: the table is never freed; its selectors are those of the constants above.
     unsafe {

@@ -20,7 +20,8 @@ struct PerCpu(UnsafeCell<Option<LocalApic>>);
 // SAFETY: each CPU uses its own element, with interrupts masked (`apic`).
 unsafe impl Sync for PerCpu {}
 
-static APICS: [PerCpu; crate::cpu::MAX] = [const { PerCpu(UnsafeCell::new(None)) }; crate::cpu::MAX];
+static APICS: [PerCpu; crate::cpu::MAX] =
+    [const { PerCpu(UnsafeCell::new(None)) }; crate::cpu::MAX];
 
 /// Runs `f` with this CPU's local APIC, interrupts masked.
 fn apic<R>(f: impl FnOnce(&mut LocalApic) -> R) -> R {
@@ -34,7 +35,11 @@ fn apic<R>(f: impl FnOnce(&mut LocalApic) -> R) -> R {
 
 /// The destination field for a CPU's APIC id, which [`LocalApic`] takes as the mode has it.
 fn destination(id: u32) -> u32 {
-    if super::paging::features().x2apic { id } else { id << 24 }
+    if super::paging::features().x2apic {
+        id
+    } else {
+        id << 24
+    }
 }
 
 /// Sets this CPU's local APIC up.
@@ -60,7 +65,11 @@ pub fn init_cpu() {
         apic.disable_timer();
         apic.id()
     };
-    let id = if super::paging::features().x2apic { id } else { id >> 24 };
+    let id = if super::paging::features().x2apic {
+        id
+    } else {
+        id >> 24
+    };
     crate::cpu::this().hardware_id.store(id.into(), Relaxed);
     // SAFETY: this CPU's element, before its first use.
     unsafe { *APICS[super::cpu::index()].0.get() = Some(apic) };

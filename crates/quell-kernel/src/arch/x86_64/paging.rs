@@ -31,15 +31,33 @@ pub fn kernel_root() -> Frame {
 pub fn map_all_memory(end: u64, tables: u64) {
     let tables = tables.next_multiple_of(4096);
     let gigabytes = end.div_ceil(1 << 30).max(4);
-    assert!(gigabytes <= MAX_GB, "more than {MAX_GB} GB of physical addresses");
+    assert!(
+        gigabytes <= MAX_GB,
+        "more than {MAX_GB} GB of physical addresses"
+    );
     let table = |index: u64| memory::pointer::<[u64; 512]>(tables + index * 4096);
     // SAFETY: the tables' memory is free, in the first GB, and large enough.
     unsafe { core::ptr::write_bytes(table(0).cast::<u8>(), 0, TABLES_BYTES as usize) };
     let huge = features().huge_pages;
     let map = |frame, size, uncached| {
-        let access = Access { writable: true, executable: true, global: true, accessed: true, dirty: true, user: false };
-        let raw = entry::leaf(Leaf { frame, size, access });
-        if uncached { raw | entry::UNCACHED | entry::WRITE_THROUGH } else { raw }
+        let access = Access {
+            writable: true,
+            executable: true,
+            global: true,
+            accessed: true,
+            dirty: true,
+            user: false,
+        };
+        let raw = entry::leaf(Leaf {
+            frame,
+            size,
+            access,
+        });
+        if uncached {
+            raw | entry::UNCACHED | entry::WRITE_THROUGH
+        } else {
+            raw
+        }
     };
     for gb in 0..gigabytes {
         // The last GB below 4 GB holds the devices; the machines this runs on have no memory there.
@@ -50,7 +68,9 @@ pub fn map_all_memory(end: u64, tables: u64) {
             for large in 0..512 {
                 let frame = Frame((gb << 18) + (large << 9));
                 // SAFETY: a table of the memory zeroed above.
-                unsafe { (*table(2 + gb))[large as usize] = map(frame, quell::PageSize::Large, uncached) };
+                unsafe {
+                    (*table(2 + gb))[large as usize] = map(frame, quell::PageSize::Large, uncached)
+                };
             }
             entry::table(Frame::containing(tables + (2 + gb) * 4096))
         };
@@ -92,7 +112,9 @@ pub fn engine_features() -> Features {
     Features {
         // INVPCID is needed to reach a tag that is not loaded.
         tagging: if processor.pcid && processor.invpcid {
-            Tagging::PerCpu { count: tlb::MAX_TAG }
+            Tagging::PerCpu {
+                count: tlb::MAX_TAG,
+            }
         } else {
             Tagging::None
         },
@@ -158,15 +180,23 @@ pub fn complete_broadcasts() {
 /// Loads the root of an address space.
 pub fn load_root(root: Frame, tag: Tag, keep: bool) {
     let tagged = engine_features().tagging != Tagging::None;
-    let value = if tagged { tlb::cr3(root, tag, keep) } else { tlb::cr3(root, Tag::KERNEL, false) };
+    let value = if tagged {
+        tlb::cr3(root, tag, keep)
+    } else {
+        tlb::cr3(root, Tag::KERNEL, false)
+    };
     // SAFETY: `prepare_root` gave the root the kernel's half.
     unsafe { tlb::load_cr3(value) }
 }
 
 /// Loads the kernel's own root.
 pub fn unload_root() {
-    load_root(kernel_root(), Tag::KERNEL, engine_features().tagging != Tagging::None);
+    load_root(
+        kernel_root(),
+        Tag::KERNEL,
+        engine_features().tagging != Tagging::None,
+    );
 }
 
 /// Makes instructions that were written as data visible to fetches; x86-64 does so by itself.
-pub fn publish_instructions() {}
+pub fn publish_instructions(_start: *const u8, _bytes: usize) {}

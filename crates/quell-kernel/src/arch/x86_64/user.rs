@@ -3,8 +3,8 @@
 use super::cpu::{USER_CODE, USER_DATA};
 use super::traps::{FIRST_INTERRUPT, Frame, PAGE_FAULT, SYSTEM_CALL};
 use super::{cpu as registers, interrupts, traps};
-use crate::trap::{self, Fault, Interrupt};
 use crate::cpu::{self, Doing};
+use crate::trap::{self, Fault, Interrupt};
 
 unsafe extern "C" {
     unsafe fn user_enter(context: *mut Context);
@@ -35,7 +35,7 @@ pub enum Exit {
 }
 
 impl Context {
-    /// A context that begins at `entry` with a stack and two arguments.
+    /// A context that begins at `entry` with a stack and three arguments.
     pub fn new(entry: u64, stack: u64, arguments: [u64; 3]) -> Self {
         let frame = Frame {
             rip: entry,
@@ -50,7 +50,11 @@ impl Context {
             rdx: arguments[2],
             ..Frame::default()
         };
-        Context { frame, kernel_stack: 0, _aligned: 0 }
+        Context {
+            frame,
+            kernel_stack: 0,
+            _aligned: 0,
+        }
     }
 
     /// Runs user mode until it is left. Interrupts are on afterwards.
@@ -106,10 +110,5 @@ impl Context {
     pub fn refuse_access(&mut self, error: u64) {
         self.frame.rip += 3;
         self.frame.rcx = error;
-    }
-
-    /// Where user mode is, for reports.
-    pub fn pc(&self) -> u64 {
-        self.frame.rip
     }
 }

@@ -1,0 +1,118 @@
+//! Registers of one CPU: its number, interrupt mask, clock, and the switch between stacks.
+
+use super::paging;
+use aarch64_cpu::registers::{
+    CNTFRQ_EL0, CNTKCTL_EL1, CNTVCT_EL0, DAIF, Readable, TPIDR_EL1, Writeable,
+};
+use core::arch::{asm, naked_asm};
+
+/// Gives the CPU its number, and lets user mode read the clock.
+pub fn init(index: usize) {
+    TPIDR_EL1.set(index as u64);
+    CNTKCTL_EL1.write(CNTKCTL_EL1::EL0VCTEN::SET);
+}
+
+/// The number of the CPU that executes this.
+#[inline(always)]
+pub fn index() -> usize {
+    TPIDR_EL1.get() as usize
+}
+
+/// Masks interrupts; returns whether they were on.
+#[inline]
+pub fn mask_interrupts() -> bool {
+    let were_on = !DAIF.is_set(DAIF::I);
+    // SAFETY: masks interrupts; a compiler barrier, so that what is guarded stays inside.
+    unsafe { asm!("msr daifset, #2", options(nostack, preserves_flags)) };
+    were_on
+}
+
+/// Turns interrupts on if `were_on`.
+#[inline]
+pub fn restore_interrupts(were_on: bool) {
+    if were_on {
+        // SAFETY: the caller says that interrupts may come.
+        unsafe { asm!("msr daifclr, #2", options(nostack, preserves_flags)) };
+    }
+}
+
+/// Halts until an interrupt was served. Called with interrupts masked, returns with them masked.
+pub fn halt() {
+    // A pending interrupt ends the wait though it is masked; it is served after that.
+    aarch64_cpu::asm::wfi();
+    restore_interrupts(true);
+    aarch64_cpu::asm::barrier::isb(aarch64_cpu::asm::barrier::SY);
+    mask_interrupts();
+}
+
+/// The virtual counter.
+#[inline]
+pub fn ticks() -> u64 {
+    CNTVCT_EL0.get()
+}
+
+/// Ticks of [`ticks`] in a millisecond.
+pub fn ticks_per_ms() -> u64 {
+    (CNTFRQ_EL0.get() / 1000).max(1)
+}
+
+/// Nanoseconds since an arbitrary moment.
+pub fn nanoseconds() -> u64 {
+    (u128::from(ticks()) * 1_000_000 / u128::from(ticks_per_ms())) as u64
+}
+
+/// Waits until the condition holds, but no longer than a time; returns whether it holds.
+pub fn wait_for(nanoseconds: u64, condition: impl Fn() -> bool) -> bool {
+    let end = self::nanoseconds() + nanoseconds;
+    while !condition() {
+        if self::nanoseconds() > end {
+            return condition();
+        }
+        quell_arch::relax();
+    }
+    true
+}
+
+/// What the processor has of what the kernel could use.
+pub fn features() -> [(&'static str, bool); 6] {
+    paging::features().list()
+}
+
+/// A first frame on an empty stack, so that [`switch`] to it calls `entry`.
+pub fn first_frame(top: u64, entry: extern "C" fn() -> !) -> u64 {
+    // Twelve registers, the last of which is the link register.
+    let frame = (top - 12 * 8) as *mut [u64; 12];
+    let mut words = [0; 12];
+    words[11] = entry as usize as u64;
+    // SAFETY: the caller's stack ends at `top` and is unused.
+    unsafe { frame.write(words) };
+    frame as u64
+}
+
+/// Saves the callee-saved registers and the stack pointer at `save`, goes on at the stack `to`.
+///
+/// # Safety
+/// `to` was saved by this function or made by [`first_frame`], and interrupts are masked.
+#[unsafe(naked)]
+pub unsafe extern "C" fn switch(save: *mut u64, to: u64) {
+    naked_asm!(
+        "sub sp, sp, #96",
+        "stp x19, x20, [sp, #0]",
+        "stp x21, x22, [sp, #16]",
+        "stp x23, x24, [sp, #32]",
+        "stp x25, x26, [sp, #48]",
+        "stp x27, x28, [sp, #64]",
+        "stp x29, x30, [sp, #80]",
+        "mov x9, sp",
+        "str x9, [x0]",
+        "mov sp, x1",
+        "ldp x19, x20, [sp, #0]",
+        "ldp x21, x22, [sp, #16]",
+        "ldp x23, x24, [sp, #32]",
+        "ldp x25, x26, [sp, #48]",
+        "ldp x27, x28, [sp, #64]",
+        "ldp x29, x30, [sp, #80]",
+        "add sp, sp, #96",
+        "ret",
+    )
+}

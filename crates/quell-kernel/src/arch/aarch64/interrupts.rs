@@ -1,0 +1,125 @@
+//! The GICv3: interrupts between CPUs (software-generated, group 1) and the virtual timer.
+
+use crate::memory;
+use crate::sync::Lock;
+use crate::trap::Interrupt;
+use aarch64_cpu::registers::{CNTV_CTL_EL0, CNTV_TVAL_EL0, MPIDR_EL1, Readable, Writeable};
+use arm_gic::gicv3::registers::{Gicd, GicrSgi};
+use arm_gic::gicv3::{GicCpuInterface, GicV3, SgiTarget, SgiTargetGroup};
+use arm_gic::{IntId, InterruptGroup, UniqueMmioPointer};
+use core::ptr::NonNull;
+use core::sync::atomic::Ordering::Relaxed;
+
+/// Where QEMU's machine `virt` has the distributor and the first redistributor.
+const DISTRIBUTOR: u64 = 0x0800_0000;
+const REDISTRIBUTORS: u64 = 0x080a_0000;
+
+const SHOOTDOWN: IntId = IntId::sgi(1);
+const WAKE: IntId = IntId::sgi(2);
+/// The virtual timer's private interrupt.
+const TIMER: IntId = IntId::ppi(11);
+
+/// Priorities: lower numbers come first.
+const PRIORITY_SHOOTDOWN: u8 = 0x40;
+const PRIORITY_OTHER: u8 = 0x80;
+
+/// The controller's shared registers, one CPU at a time.
+static SETUP: Lock<()> = Lock::new(());
+
+/// Whether the architecture has interrupts that masking does not hold back: this kernel does not
+/// use priorities as a mask, so it has none here.
+pub const HAS_NMI: bool = false;
+
+/// Sets the controller up for this CPU, and as a whole on the first.
+pub fn init_cpu(index: usize) {
+    let _setup = SETUP.lock();
+    let distributor = NonNull::new(memory::pointer::<Gicd>(DISTRIBUTOR)).expect("mapped");
+    let redistributors = NonNull::new(memory::pointer::<GicrSgi>(REDISTRIBUTORS)).expect("mapped");
+    // SAFETY: the direct map covers the registers as device memory, and the lock makes this the
+    // only driver that uses them.
+    let mut gic = unsafe {
+        GicV3::new(
+            UniqueMmioPointer::new(distributor),
+            redistributors,
+            index + 1,
+        )
+    }
+    .expect("a GICv3");
+    if index == 0 {
+        gic.setup(0);
+    } else {
+        gic.init_cpu(index);
+        gic.redistributor(index)
+            .expect("in range")
+            .configure_default_settings();
+        GicCpuInterface::enable_group1(true);
+    }
+    for (interrupt, priority) in [
+        (SHOOTDOWN, PRIORITY_SHOOTDOWN),
+        (WAKE, PRIORITY_OTHER),
+        (TIMER, PRIORITY_OTHER),
+    ] {
+        gic.set_interrupt_priority(interrupt, Some(index), priority)
+            .expect("a private interrupt");
+        gic.enable_interrupt(interrupt, Some(index), true)
+            .expect("a private interrupt");
+    }
+    GicCpuInterface::set_priority_mask(0xff);
+    crate::cpu::cpu(index)
+        .hardware_id
+        .store(MPIDR_EL1.get() & 0xff_00ff_ffff, Relaxed);
+}
+
+fn send(to: usize, interrupt: IntId) {
+    let id = crate::cpu::cpu(to).hardware_id.load(Relaxed);
+    // Earlier stores are visible to the target before the interrupt is.
+    quell_arch::aarch64::tlb::fence();
+    let target = SgiTarget::List {
+        affinity3: (id >> 32) as u8,
+        affinity2: (id >> 16) as u8,
+        affinity1: (id >> 8) as u8,
+        target_list: 1 << (id & 0xf),
+    };
+    GicCpuInterface::send_sgi(interrupt, target, SgiTargetGroup::CurrentGroup1)
+        .expect("a software-generated interrupt");
+}
+
+/// Interrupts a CPU to serve the engine's requests.
+pub fn shoot(to: usize) {
+    send(to, SHOOTDOWN);
+}
+
+/// Interrupts a CPU so that it leaves a halt.
+pub fn wake(to: usize) {
+    send(to, WAKE);
+}
+
+/// Would send a non-maskable interrupt to another CPU; there is none ([`HAS_NMI`]).
+pub fn nmi(_to: usize) {}
+
+/// Would make the other CPUs note where they are; without non-maskable interrupts what they last
+/// noted has to do.
+pub fn interrogate_others() {}
+
+/// Asks for one timer interrupt on this CPU after about a time.
+pub fn set_timer(nanoseconds: u64) {
+    CNTV_TVAL_EL0.set(super::cpu::ticks_per_ms() * nanoseconds / 1_000_000);
+    CNTV_CTL_EL0.write(CNTV_CTL_EL0::ENABLE::SET);
+}
+
+/// Acknowledges the pending interrupt and says what it asks for; `None` if it is spurious.
+pub fn acknowledge() -> Option<Interrupt> {
+    let id = GicCpuInterface::get_and_acknowledge_interrupt(InterruptGroup::Group1)?;
+    let interrupt = match id {
+        SHOOTDOWN => Interrupt::Shootdown,
+        WAKE => Interrupt::Wake,
+        TIMER => {
+            // The timer's line stays up until it is off.
+            CNTV_CTL_EL0.write(CNTV_CTL_EL0::ENABLE::CLEAR);
+            Interrupt::Timer
+        }
+        other => panic!("unexpected interrupt {other:?}"),
+    };
+    GicCpuInterface::end_interrupt(id, InterruptGroup::Group1);
+    Some(interrupt)
+}

@@ -1,0 +1,15 @@
+//! AArch64: Linux boot image, GICv3, exception vectors at level 1, user roots in TTBR0 with ASIDs.
+
+pub mod boot;
+pub mod console;
+pub mod cpu;
+pub mod interrupts;
+pub mod paging;
+pub mod traps;
+pub mod user;
+
+/// The architecture's name.
+pub const NAME: &str = "aarch64";
+
+/// Where physical address 0 is mapped; the kernel's image lies in this map too.
+pub const DIRECT_MAP: u64 = 0xffff_0000_0000_0000;

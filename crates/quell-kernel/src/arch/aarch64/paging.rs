@@ -1,0 +1,179 @@
+//! The kernel's own page tables, and the engine's operations on translations.
+//!
+//! The upper half belongs to the kernel (TTBR1), the lower to user mode (TTBR0). An address space
+//! is a root for TTBR0 alone, so a new root needs nothing of the kernel's.
+
+use crate::{cpu, memory, tables};
+use aarch64_cpu::registers::{ReadWriteable, TCR_EL1};
+use core::arch::asm;
+use quell::{Features, Frame, Invalidate, PageSize, Tag, Tagging};
+use quell_arch::aarch64::{entry, features::Features as Processor, tlb};
+use quell_arch::entry::{Access, Leaf};
+
+static PROCESSOR: spin::Once<Processor> = spin::Once::new();
+/// The root that TTBR0 holds when no address space is loaded: an empty table.
+static EMPTY: spin::Once<Frame> = spin::Once::new();
+
+/// What the processor can do.
+pub fn features() -> Processor {
+    // SAFETY: the kernel runs at level 1.
+    *PROCESSOR.call_once(|| unsafe { Processor::detect() })
+}
+
+/// The kernel's own root.
+pub fn kernel_root() -> Frame {
+    let root: u64;
+    // SAFETY: reading a register.
+    unsafe { asm!("mrs {}, ttbr1_el1", out(reg) root, options(nomem, nostack, preserves_flags)) };
+    Frame::containing(root & entry::ADDRESS)
+}
+
+/// Extends the direct map, which covers the first GB of memory, up to `end`.
+pub fn map_all_memory(end: u64) {
+    for gb in 2..end.div_ceil(1 << 30) {
+        let access = Access {
+            writable: true,
+            executable: false,
+            global: true,
+            accessed: true,
+            dirty: true,
+            user: false,
+        };
+        let leaf = Leaf {
+            frame: Frame(gb << 18),
+            size: PageSize::Huge,
+            access,
+        };
+        tables::map(kernel_root(), super::DIRECT_MAP + (gb << 30), leaf);
+    }
+}
+
+/// Fills the kernel's half of a new root: on this architecture there is none.
+pub fn prepare_root(_root: Frame) {}
+
+/// Turns on what the kernel uses on this CPU, and leaves the boot tables' lower half.
+pub fn init_cpu() {
+    let empty = *EMPTY.call_once(memory::take_frame);
+    // SAFETY: the kernel runs in the upper half; the lower is used by nobody from here on.
+    unsafe {
+        tlb::load_ttbr0(tlb::ttbr0(empty, Tag::KERNEL));
+        if features().asid_bits == 16 {
+            TCR_EL1.modify(TCR_EL1::AS::ASID16Bits);
+        }
+        if features().hardware_access {
+            TCR_EL1.modify(TCR_EL1::HA::Enable);
+        }
+        if features().hardware_dirty {
+            TCR_EL1.modify(TCR_EL1::HD::Enable);
+        }
+        asm!("isb", options(nostack, preserves_flags));
+        tlb::tlbi_all(false);
+    }
+    tlb::complete_local();
+}
+
+/// What the engine may use.
+pub fn engine_features() -> Features {
+    Features {
+        tagging: Tagging::Global {
+            bits: features().asid_bits,
+        },
+        broadcast: true,
+        full_above: 512,
+    }
+}
+
+/// Issues what `what` takes, and returns how many instructions that was. Nothing is complete.
+fn issue(what: Invalidate, broadcast: bool) -> u64 {
+    tlb::publish_tables();
+    // SAFETY: at level 1; range operations only where the processor has them.
+    unsafe {
+        match what {
+            Invalidate::Range { tag, range, scope } => {
+                let with = tlb::Operands {
+                    range: features().range,
+                    level_hint: features().level_hint,
+                };
+                let mut count = 0;
+                for operation in tlb::operations(tag, range, scope, with) {
+                    tlb::tlbi(operation, scope, broadcast);
+                    count += 1;
+                }
+                count
+            }
+            Invalidate::Tag(tag) => {
+                tlb::tlbi_tag(tag, broadcast);
+                1
+            }
+            Invalidate::All => {
+                tlb::tlbi_all(broadcast);
+                1
+            }
+        }
+    }
+}
+
+/// Invalidates on this CPU.
+pub fn invalidate(what: Invalidate) {
+    issue(what, false);
+    tlb::complete_local();
+}
+
+/// Starts broadcast invalidations; returns how many instructions that took.
+pub fn broadcast(what: Invalidate) -> u64 {
+    issue(what, true)
+}
+
+/// Waits for this CPU's broadcasts.
+pub fn complete_broadcasts() {
+    tlb::complete();
+}
+
+/// Loads the root of an address space.
+pub fn load_root(root: Frame, tag: Tag, keep: bool) {
+    if !keep {
+        // What was loaded under this tag may be in use, but user mode is not running.
+        issue(Invalidate::Tag(tag), false);
+        tlb::complete_local();
+    }
+    tlb::publish_tables();
+    // SAFETY: the kernel runs in the upper half.
+    unsafe { tlb::load_ttbr0(tlb::ttbr0(root, tag)) };
+    if !keep {
+        // Nor may anything stay that was filled from the old root in between.
+        issue(Invalidate::Tag(tag), false);
+        tlb::complete_local();
+    }
+}
+
+/// Loads the empty table.
+pub fn unload_root() {
+    let empty = *EMPTY.get().expect("made when the first CPU started");
+    // SAFETY: the kernel runs in the upper half.
+    unsafe { tlb::load_ttbr0(tlb::ttbr0(empty, Tag::KERNEL)) };
+    debug_assert!(
+        cpu::this()
+            .loaded
+            .load(core::sync::atomic::Ordering::Relaxed)
+            == 0
+    );
+}
+
+/// Makes instructions that were written as data visible to fetches of all CPUs.
+pub fn publish_instructions(start: *const u8, bytes: usize) {
+    // The smallest line any AArch64 processor has.
+    for line in (start as usize..start as usize + bytes).step_by(16) {
+        // SAFETY: cleans the line of mapped memory to where instruction fetches see it.
+        unsafe { asm!("dc cvau, {}", in(reg) line, options(nostack, preserves_flags)) };
+    }
+    // SAFETY: drops instructions fetched before.
+    unsafe {
+        asm!(
+            "dsb ish",
+            "ic ialluis",
+            "dsb ish",
+            "isb",
+            options(nostack, preserves_flags)
+        )
+    };
+}

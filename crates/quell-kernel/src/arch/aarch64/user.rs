@@ -1,0 +1,103 @@
+//! User mode, as a function call: [`Context::run`] enters it and returns when it is left.
+
+use super::traps::{EXCEPTION, Frame, INTERRUPT, SYSTEM_CALL};
+use super::{cpu as registers, interrupts, traps};
+use crate::cpu::{self, Doing};
+use crate::trap::{self, Fault, Interrupt};
+
+unsafe extern "C" {
+    unsafe fn user_enter(context: *mut Context);
+}
+
+/// The registers of user mode on one thread. While user mode runs, the kernel's stack pointer is
+/// the address of this.
+#[repr(C, align(16))]
+pub struct Context {
+    frame: Frame,
+    /// The kernel's real stack pointer; written by `user_enter`.
+    kernel_stack: u64,
+    /// Which kind of exception left user mode; written by the vectors.
+    kind: u64,
+}
+const _: () = assert!(size_of::<Frame>() == 36 * 8);
+
+/// Why user mode was left.
+#[derive(Clone, Copy, Debug)]
+pub enum Exit {
+    /// A system call: number and six operands.
+    Call([u64; 7]),
+    /// A page fault.
+    Fault(Fault),
+    /// An interrupt, which has been handled.
+    Interrupt(Interrupt),
+}
+
+impl Context {
+    /// A context that begins at `entry` with a stack and three arguments.
+    pub fn new(entry: u64, stack: u64, arguments: [u64; 3]) -> Self {
+        // Status 0: user mode, everything unmasked.
+        let mut frame = Frame {
+            pc: entry,
+            sp: stack,
+            ..Frame::default()
+        };
+        frame.x[..3].copy_from_slice(&arguments);
+        Context {
+            frame,
+            kernel_stack: 0,
+            kind: 0,
+        }
+    }
+
+    /// Runs user mode until it is left. Interrupts are on afterwards.
+    ///
+    /// # Panics
+    /// On an exception that is no page fault: the user program is broken.
+    pub fn run(&mut self) -> Exit {
+        let this = cpu::this();
+        loop {
+            registers::mask_interrupts();
+            this.set_doing(Doing::User);
+            // SAFETY: interrupts are masked until user mode runs; the vectors save the frame where
+            // it was and return here.
+            unsafe { user_enter(self) };
+            this.set_doing(Doing::Kernel);
+            match self.kind {
+                INTERRUPT => {
+                    if let Some(interrupt) = interrupts::acknowledge() {
+                        trap::interrupt(interrupt, self.frame.pc);
+                        registers::restore_interrupts(true);
+                        return Exit::Interrupt(interrupt);
+                    }
+                }
+                EXCEPTION if traps::class(self.frame.syndrome) == SYSTEM_CALL => {
+                    registers::restore_interrupts(true);
+                    this.counters.syscalls.add(1);
+                    let [a, b, c, d, e, f, g, ..] = self.frame.x;
+                    return Exit::Call([a, b, c, d, e, f, g]);
+                }
+                EXCEPTION => {
+                    if let Some(fault) = traps::fault(&self.frame) {
+                        registers::restore_interrupts(true);
+                        return Exit::Fault(fault);
+                    }
+                    panic!("exception in user mode: {:#x?}", self.frame);
+                }
+                _ => panic!("unexpected exception in user mode: {:#x?}", self.frame),
+            }
+        }
+    }
+
+    /// Sets what a system call returns: a value and an error number, 0 for success.
+    pub fn answer(&mut self, value: u64, error: u64) {
+        self.frame.x[0] = value;
+        self.frame.x[1] = error;
+    }
+
+    /// Skips the access that faulted and hands `error` to it in the register that the program's
+    /// accesses reserve for that (`x3`).
+    pub fn refuse_access(&mut self, error: u64) {
+        self.frame.pc += 4;
+        self.frame.x[3] = error;
+    }
+}

@@ -1,0 +1,59 @@
+//! Entry, system calls and accesses on AArch64.
+
+use core::arch::{asm, naked_asm};
+
+/// The entry: three words in registers, an aligned stack.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+#[unsafe(link_section = ".text.start")]
+extern "C" fn user_start() -> ! {
+    naked_asm!("mov x29, xzr", "b {main}", main = sym crate::user_main)
+}
+
+/// A system call: number and six operands; returns value and error number.
+#[inline]
+pub fn system_call(words: [u64; 7]) -> (u64, u64) {
+    let (value, error);
+    // SAFETY: the kernel preserves every register but the two results; what a call does to memory
+    // is the business of the caller.
+    unsafe {
+        asm!("svc #0", inlateout("x0") words[0] => value, inlateout("x1") words[1] => error,
+             in("x2") words[2], in("x3") words[3], in("x4") words[4], in("x5") words[5],
+             in("x6") words[6], options(nostack));
+    }
+    (value, error)
+}
+
+/// Loads a word; the error number is 0 unless the kernel refused the access.
+#[inline]
+pub fn load(address: u64) -> (u64, u64) {
+    let (value, error);
+    // SAFETY: an access that is not allowed is skipped by the kernel, which then sets x3.
+    unsafe {
+        asm!("mov x3, xzr", "ldr x1, [x0]", in("x0") address, out("x1") value, out("x3") error,
+             options(nostack, readonly));
+    }
+    (value, error)
+}
+
+/// Stores a word; returns the error number, 0 unless the kernel refused the access.
+#[inline]
+pub fn store(address: u64, value: u64) -> u64 {
+    let error;
+    // SAFETY: as for `load`. The program owns no Rust object at the address.
+    unsafe {
+        asm!("mov x3, xzr", "str x1, [x0]", in("x0") address, in("x1") value, out("x3") error,
+             options(nostack));
+    }
+    error
+}
+
+/// The clock that user mode can read.
+#[inline]
+#[allow(dead_code)]
+pub fn ticks() -> u64 {
+    let ticks;
+    // SAFETY: reading a counter.
+    unsafe { asm!("mrs {}, cntvct_el0", out(reg) ticks, options(nomem, nostack, preserves_flags)) };
+    ticks
+}
