@@ -74,10 +74,7 @@ impl Features {
     /// The features of the processor this runs on.
     #[cfg(target_arch = "x86_64")]
     pub fn detect() -> Self {
-        Self::decode(|leaf, subleaf| {
-            let r = core::arch::x86_64::__cpuid_count(leaf, subleaf);
-            [r.eax, r.ebx, r.ecx, r.edx]
-        })
+        Self::decode(cpuid)
     }
 
     /// Each feature's name and whether it is there.
@@ -95,6 +92,16 @@ impl Features {
             ("x2apic", self.x2apic),
         ]
     }
+}
+
+/// CPUID as `[eax, ebx, ecx, edx]`.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn cpuid(leaf: u32, subleaf: u32) -> [u32; 4] {
+    // SAFETY: every x86-64 processor has the instruction, in every mode, and it only reads. (Newer
+    // compilers know that, and take the block for superfluous.)
+    #[allow(unused_unsafe)]
+    let r = unsafe { core::arch::x86_64::__cpuid_count(leaf, subleaf) };
+    [r.eax, r.ebx, r.ecx, r.edx]
 }
 
 #[cfg(test)]

@@ -5,9 +5,8 @@
 //! only where [`available`] says so, which the compiler cannot know.
 
 use super::{in_blocks, portable};
-use crate::x86_64::features::Features;
+use crate::x86_64::features::{Features, cpuid};
 use core::arch::asm;
-use core::arch::x86_64::__cpuid_count;
 use quell::clear::{Available, Caches, Strategy};
 
 /// Bytes that one turn of a non-temporal loop writes, and that `clzero` zeroes: a cache line on
@@ -35,12 +34,6 @@ pub fn available() -> Available {
 /// See [`super::caches`].
 pub fn caches() -> Caches {
     decode_caches(cpuid)
-}
-
-/// CPUID as `[eax, ebx, ecx, edx]`.
-fn cpuid(leaf: u32, subleaf: u32) -> [u32; 4] {
-    let r = __cpuid_count(leaf, subleaf);
-    [r.eax, r.ebx, r.ecx, r.edx]
 }
 
 /// Reads XCR0: which parts of the vector state the operating system saves. Only where CPUID has
