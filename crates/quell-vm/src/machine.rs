@@ -277,17 +277,10 @@ pub enum Event {
         /// The frame.
         frame: Frame,
     },
-    /// The content of the frames is being captured (swapped, migrated, cleaned, copied): until
-    /// [`Event::Released`], or for good if the frames are freed, no store through a translation
-    /// may reach them.
+    /// The content of the frames is captured now (swapped, written to a device, migrated, copied):
+    /// from here on no store may reach them through a translation that is older than this moment.
+    /// Stores through entries that become writable later are fine.
     Captured {
-        /// The first frame.
-        frame: Frame,
-        /// How many base frames.
-        frames: u64,
-    },
-    /// The capture is over: the frames may be stored to again through new writable entries.
-    Released {
         /// The first frame.
         frame: Frame,
         /// How many base frames.
@@ -355,6 +348,12 @@ pub trait Machine: Hardware {
     /// with `accessed` set and takes a fault for the first store.
     fn hardware_dirty(&self) -> bool;
 
+    /// Whether a TLB may keep an entry that has refused an access, so that this CPU must forget it
+    /// after the entry gained rights (Arm, RISC-V). x86 drops it with the fault.
+    fn keeps_refused(&self) -> bool {
+        false
+    }
+
     /// Reads bytes of a frame through the kernel's own mapping. `offset + into.len()` is at most
     /// 4096.
     fn read_frame(&self, frame: Frame, offset: usize, into: &mut [u8]);
@@ -375,6 +374,11 @@ pub trait Machine: Hardware {
             self.relax();
         }
     }
+
+    /// A point where the kernel lets itself be preempted, while a long extent is zeroed. The thread
+    /// goes on on the same CPU.
+    #[inline(always)]
+    fn preempt(&self) {}
 
     /// Accounts for work. Real machines do nothing: there the work itself takes its time.
     #[inline(always)]

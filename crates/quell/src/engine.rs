@@ -21,8 +21,8 @@
 //! away.
 
 use crate::CpuSet;
-use crate::addr::Frame;
-use crate::hardware::{CpuId, Features, Hardware, Scope, Tag, Tagging, Word};
+use crate::addr::{Frame, PageRange};
+use crate::hardware::{CpuId, Features, Hardware, Invalidate, Scope, Tag, Tagging, Word};
 use crate::lazy::{Epoch, Ledger};
 use crate::mutant::Mutant;
 use crate::per_cpu::{LAZY, LEFT, NOTHING, PerCpu, RUNNING, SWITCHING};
@@ -330,6 +330,19 @@ impl<'m, H: Hardware> Engine<'m, H> {
             self.flush_tag(me, slot);
             slot.generation.store(generation, Relaxed);
         }
+    }
+
+    /// Makes this CPU, if it runs `space`, forget the translations of a range that has gained rights:
+    /// after a fault, on machines whose TLBs may keep an entry that refused an access. Others find
+    /// out by faults of their own. Not for changes that need a flush.
+    pub fn refresh(&self, space: &AddressSpace<H>, range: PageRange) {
+        let were_on = self.hw.mask_interrupts();
+        let me = self.hw.this_cpu();
+        if self.cpus[me.index()].private.space.load(Relaxed) == space.id().0 {
+            let (tag, scope) = (self.loaded_tag(me), Scope::Leaf);
+            self.hw.invalidate(Invalidate::Range { tag, range, scope });
+        }
+        self.hw.restore_interrupts(were_on);
     }
 
     /// No user thread of `space` will ever run again: makes every CPU leave its root. Afterwards

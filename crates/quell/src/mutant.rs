@@ -125,4 +125,59 @@ mutants! {
     PoolHandsOutDirty,
     /// The pool is filled without regard to the budget of bandwidth.
     PoolIgnoresBudget,
+    // The memory manager.
+    /// A frame that was unmapped is released before the flush (bug 30).
+    VmFreesBeforeFlush,
+    /// An entry leaves the reverse map before the flush (bugs 1, 7).
+    VmUnlinksBeforeFlush,
+    /// A table page is freed before the flush (bugs 10, 11).
+    VmFreesTableBeforeFlush,
+    /// A table page is freed behind a flush of leaf entries alone (family d).
+    VmTableFlushLeafOnly,
+    /// Memory is handed out as zeroed without zeroing it (C8).
+    VmSkipsZeroing,
+    /// A page that was written is still taken for zeros when it is freed (C8).
+    VmKeepsZeroFlag,
+    /// A marker is overwritten or dropped without the flush that is owed behind it (L1).
+    VmIgnoresMarker,
+    /// A page-cache slot that was emptied lazily is filled with another frame (L2, L3).
+    VmRefillsOwedSlot,
+    /// An entry that was emptied lazily is written again with another frame, the debt unpaid (L1).
+    VmRewritesOwedEntry,
+    /// A dirty page is taken away lazily (L3).
+    VmOwesDirtyPages,
+    /// An unmap finds entries cleared by somebody else and does not settle (bugs 6, 19).
+    VmUnmapsUnsettled,
+    /// A discard finds entries cleared by somebody else and does not settle (bug 6).
+    VmDiscardsUnsettled,
+    /// A protect finds entries cleared by somebody else and does not settle (bug 3).
+    VmProtectsUnsettled,
+    /// A remap finds entries cleared by somebody else and does not settle (family a).
+    VmRemapsUnsettled,
+    /// A page-out returns although somebody else's flush for its range is outstanding (bug 4).
+    VmPagesOutUnsettled,
+    /// Truncation finds a mapping cleared by somebody else and frees the page without settling (bug 1).
+    VmTruncatesUnsettled,
+    /// Writeback finds a mapping cleared by somebody else and cleans the page without settling (bug 22).
+    VmCleansUnsettled,
+    /// Reclaim finds a mapping cleared by somebody else and takes the page without settling (family a).
+    VmReclaimsUnsettled,
+    /// Migration finds a mapping cleared by somebody else and copies the page without settling (family a).
+    VmMigratesUnsettled,
+    /// A fault copies a page whose write protection may not have been flushed (bug 21).
+    VmCopiesUnsettled,
+    /// A fault takes a page back from reclaim whose entries may not have been flushed (family a).
+    VmSwapsInUnsettled,
+    /// A fork returns before its write protection was flushed (bug 21).
+    VmForkReturnsUnflushed,
+    /// A copied page is mapped before the old one was flushed (C4).
+    VmMapsCopyBeforeFlush,
+    /// Writeback captures a page before its write protection was flushed (bug 22).
+    VmCleansBeforeFlush,
+    /// Reclaim writes pages out before their entries were flushed (C2).
+    VmWritesOutBeforeFlush,
+    /// Migration copies pages before their entries were flushed (C2).
+    VmMigratesBeforeFlush,
+    /// Collapse copies pages before their entries were flushed (C2).
+    VmCollapseCopiesBeforeFlush,
 }

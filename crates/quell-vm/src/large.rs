@@ -1,0 +1,314 @@
+//! Large pages: splitting one mapping into 512, and collapsing 512 into one.
+//!
+//! Both replace a translation by another one for the same address, so both clear, flush and only
+//! then write (break before make), with the table locked meanwhile: a fault waits.
+
+use crate::area::Source;
+use crate::entry::View;
+use crate::frame::{Mapping, Owner};
+use crate::frames::Content;
+use crate::gather::Gather;
+use crate::machine::{Entry, Event, Level, Machine, TABLE_WORDS, USER_END};
+use crate::process::Process;
+use crate::table::Migrating;
+use crate::user::Error;
+use crate::vm::Vm;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use quell::mutant::Mutant;
+use quell::{Frame, Page, Purpose};
+
+/// Base pages in a large page.
+const LARGE: u64 = TABLE_WORDS as u64;
+
+impl<'m, M: Machine> Vm<'m, M> {
+    /// Splits the pages that the edges of `start..end` cut.
+    pub(crate) fn split_edges(
+        &self,
+        process: &Arc<Process<M>>,
+        start: Page,
+        end: Page,
+    ) -> Result<(), Error> {
+        self.split_at(process, start)?;
+        self.split_at(process, end)
+    }
+
+    /// Makes sure that no page spans `edge` without beginning there.
+    fn split_at(&self, process: &Arc<Process<M>>, edge: Page) -> Result<(), Error> {
+        while edge.0 % LARGE != 0 || edge.0 % (LARGE * LARGE) != 0 {
+            if edge >= USER_END {
+                break;
+            }
+            let (view, inside) = {
+                let guard = self.governing(process, edge);
+                (guard.view(edge), guard.range(edge).start != edge)
+            };
+            match view {
+                View::Page(_) if inside => self.split(process, edge)?,
+                View::Moving(_) if inside => self.machine().relax(),
+                _ => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Splits all large pages in `start..end` down to base pages.
+    pub(crate) fn split_range(
+        &self,
+        process: &Arc<Process<M>>,
+        start: Page,
+        end: Page,
+    ) -> Result<(), Error> {
+        loop {
+            let mut found = None;
+            self.each_entry(process, start, end, Migrating::Wait, |guard, page, _| {
+                if guard.level > Level::LEAF && found.is_none() {
+                    found = Some(page);
+                }
+            });
+            match found {
+                Some(page) => self.split(process, page)?,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Splits the large page around `page`, if there is one, into 512 of the next smaller size.
+    /// The caller holds the areas.
+    pub(crate) fn split(&self, process: &Arc<Process<M>>, page: Page) -> Result<(), Error> {
+        let machine = self.machine();
+        let mut spare: Option<(Frame, Level)> = None;
+        let result = loop {
+            let guard = self.governing(process, page);
+            let View::Page(entry) = guard.view(page) else {
+                break Ok(());
+            };
+            if guard.level == Level::LEAF {
+                break Ok(());
+            }
+            let below = Level(guard.level.0 - 1);
+            let (references, mapped, order) = {
+                let state = self.frames.info(entry.frame).state(machine);
+                (state.references, state.mapped(), state.order)
+            };
+            if references > 1 {
+                let (seen, range) = (guard.view(page), guard.range(page));
+                drop(guard);
+                if mapped > 1 {
+                    // Shared with another process: a copy of our own can be split.
+                    self.unshare(process, range.start, seen, order)?;
+                } else {
+                    // Held for a moment by reclaim, migration or a copy.
+                    machine.relax();
+                }
+                continue;
+            }
+            match spare.take() {
+                Some((table, level)) if level == below => {
+                    let range = guard.range(page);
+                    let mut gather = Gather::new(self, Purpose::Call);
+                    let old = guard.suspend(page, View::Empty, |range| {
+                        gather.changed(process, range);
+                    });
+                    gather.flush();
+                    if let View::Page(entry) = old {
+                        self.break_block(process, range.start, entry, table, below);
+                    }
+                    guard.link(page, table);
+                    break Ok(());
+                }
+                other => {
+                    drop(guard);
+                    if let Some((table, _)) = other {
+                        self.discard_table(table);
+                    }
+                    match self.new_table(below) {
+                        Some(table) => spare = Some((table, below)),
+                        None => break Err(Error::OutOfMemory),
+                    }
+                }
+            }
+        };
+        if let Some((table, _)) = spare {
+            self.discard_table(table);
+        }
+        result
+    }
+
+    /// Makes 512 blocks of one, each mapped in `table` as the whole was by `entry`.
+    fn break_block(
+        &self,
+        process: &Arc<Process<M>>,
+        start: Page,
+        entry: Entry,
+        table: Frame,
+        level: Level,
+    ) {
+        let machine = self.machine();
+        let span = level.pages();
+        let order = 9 * level.0;
+        for (index, word) in machine.table(table).iter().enumerate() {
+            let offset = index as u64 * span;
+            let frame = entry.frame.plus(offset);
+            let mut state = self.frames.info(frame).state(machine);
+            state.owner = Owner::Anonymous;
+            state.order = order;
+            state.references = 1;
+            state.zeros = false;
+            state.forget_mappings();
+            state.map(Mapping {
+                process: process.clone(),
+                page: start.plus(offset),
+            });
+            drop(state);
+            let raw = View::Page(Entry { frame, ..entry }).word(machine, level);
+            quell::Word::store(word, raw, core::sync::atomic::Ordering::Release);
+        }
+        let used = &self.frames.info(table).used;
+        used.store(TABLE_WORDS as u32, core::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// Replaces a large page that other processes map too by a copy of this process's own.
+    fn unshare(
+        &self,
+        process: &Arc<Process<M>>,
+        page: Page,
+        seen: View,
+        order: u8,
+    ) -> Result<(), Error> {
+        let View::Page(seen) = seen else {
+            return Ok(());
+        };
+        let machine = self.machine();
+        let copy = self
+            .allocate(order, Content::Any)
+            .ok_or(Error::OutOfMemory)?;
+        let guard = self.governing(process, page);
+        let View::Page(now) = guard.view(page) else {
+            drop(guard);
+            self.put(copy);
+            return Ok(());
+        };
+        if now.frame != seen.frame {
+            drop(guard);
+            self.put(copy);
+            return Ok(());
+        }
+        self.hold(now.frame);
+        let mut gather = Gather::new(self, Purpose::Call);
+        guard.take(page, View::Empty, &mut gather);
+        gather.flush();
+        machine.note(Event::Captured {
+            frame: now.frame,
+            frames: 1 << order,
+        });
+        machine.copy_frames(now.frame, copy, 1 << order);
+        let mut state = self.frames.info(copy).state(machine);
+        state.owner = Owner::Anonymous;
+        state.zeros = false;
+        drop(state);
+        // Writable only by a fault, which finds the copy to be this process's alone.
+        guard.map(
+            page,
+            Entry {
+                frame: copy,
+                writable: false,
+                ..now
+            },
+        );
+        drop(guard);
+        self.put(now.frame);
+        Ok(())
+    }
+
+    /// Collapses the 2 MB around `address` into one page. Returns whether it was done: the range
+    /// must lie in one anonymous area and be mapped by base pages of this process alone.
+    pub(crate) fn collapse(&self, process: &Arc<Process<M>>, address: u64) -> Result<u64, Error> {
+        let machine = self.machine();
+        let start = Page(Page::containing(address).0 & !(LARGE - 1));
+        if start >= USER_END {
+            return Err(Error::BadRange);
+        }
+        let areas = process.areas.write(machine);
+        let area = *areas.find(start).ok_or(Error::NotMapped)?;
+        if !matches!(area.source, Source::Zeros(_)) || area.end < start.plus(LARGE) {
+            return Ok(0);
+        }
+        let large = self.allocate(9, Content::Any).ok_or(Error::OutOfMemory)?;
+        let parent = self.descend(process, start, Level::LARGE);
+        let done = parent.level == Level::LARGE
+            && matches!(parent.view(start), View::Table(_))
+            && self.collapse_into(process, start, &parent, large);
+        drop(parent);
+        if !done {
+            self.put(large);
+        }
+        Ok(done.into())
+    }
+
+    /// Moves the contents of 512 pages into the block `large` and maps it in their place, if all of
+    /// them are eligible.
+    fn collapse_into<'v>(
+        &'v self,
+        process: &Arc<Process<M>>,
+        start: Page,
+        parent: &crate::table::TableGuard<'_, 'v, 'm, M>,
+        large: Frame,
+    ) -> bool {
+        let machine = self.machine();
+        let child = self.descend(process, start, Level::LEAF);
+        let mut pages: Vec<Frame> = Vec::with_capacity(TABLE_WORDS);
+        for at in 0..LARGE {
+            let View::Page(entry) = child.view(start.plus(at)) else {
+                return false;
+            };
+            let state = self.frames.info(entry.frame).state(machine);
+            if state.owner != Owner::Anonymous || state.references != 1 {
+                return false;
+            }
+            pages.push(entry.frame);
+        }
+        let View::Page(first) = child.view(start) else {
+            return false;
+        };
+        let mut gather = Gather::new(self, Purpose::Call);
+        for (at, &frame) in pages.iter().enumerate() {
+            // The content is still needed after the flush has released the mapping.
+            self.hold(frame);
+            child.take(start.plus(at as u64), View::Empty, &mut gather);
+        }
+        parent.unlink(start, child, &mut gather);
+        if machine.mutant(Mutant::VmCollapseCopiesBeforeFlush) {
+            self.copy_pages(&pages, large);
+            gather.flush();
+        } else {
+            gather.flush();
+            self.copy_pages(&pages, large);
+        }
+        for &frame in &pages {
+            self.put(frame);
+        }
+        let mut state = self.frames.info(large).state(machine);
+        state.owner = Owner::Anonymous;
+        state.zeros = false;
+        drop(state);
+        // Rights to store come back with the first store, for this block alone.
+        parent.map(
+            start,
+            Entry {
+                frame: large,
+                writable: false,
+                dirty: false,
+                ..first
+            },
+        );
+        true
+    }
+
+    fn copy_pages(&self, pages: &[Frame], to: Frame) {
+        for (at, &frame) in pages.iter().enumerate() {
+            self.machine().note(Event::Captured { frame, frames: 1 });
+            self.machine().copy_frames(frame, to.plus(at as u64), 1);
+        }
+    }
+}

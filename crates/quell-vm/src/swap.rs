@@ -1,0 +1,201 @@
+//! Compressed swap: anonymous pages as LZ4 blocks in memory, as zram keeps them.
+//!
+//! A slot is counted by the entries that name it. It is made with the frame still in it, so that a
+//! fault that comes before the page was compressed takes the frame back; the content is captured
+//! only after the flush of the entries (C2).
+
+use crate::arena::Arena;
+use crate::lock::Lock;
+use crate::machine::{Event, Machine, Work};
+use crate::vm::Vm;
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, Ordering};
+use quell::Frame;
+use quell::addr::PAGE_BYTES;
+
+const PAGE: usize = PAGE_BYTES as usize;
+
+/// What a slot holds.
+#[derive(Default)]
+enum Content {
+    #[default]
+    Nothing,
+    /// The page itself, not yet compressed.
+    Frame(Frame),
+    Zeros,
+    Compressed(Box<[u8]>),
+}
+
+struct Slot {
+    entries: u32,
+    content: Content,
+}
+
+/// All slots.
+pub(crate) struct Swap<M: Machine> {
+    slots: Arena<Lock<M::Word, Slot>, 16>,
+    free: Lock<M::Word, Vec<u32>>,
+    made: AtomicU32,
+    limit: u32,
+}
+
+/// What [`Vm::swap_read`] found.
+pub(crate) enum SwapPage {
+    /// The frame itself, with a reference for the caller.
+    Frame(Frame),
+    /// A copy was written to a frame of the caller's.
+    Copy(Frame),
+}
+
+impl<M: Machine> Swap<M> {
+    pub(crate) fn new(limit: u32) -> Self {
+        Swap {
+            slots: Arena::new(),
+            free: Lock::new(Vec::new()),
+            made: AtomicU32::new(0),
+            limit,
+        }
+    }
+
+    fn slot(&self, slot: u32) -> &Lock<M::Word, Slot> {
+        match self.slots.get(slot as usize) {
+            Some(found) => found,
+            None => panic!("an entry names swap slot {slot}, which was never made"),
+        }
+    }
+}
+
+impl<M: Machine> Vm<'_, M> {
+    /// A slot with this frame in it and no entries yet; `None` if swap is full.
+    pub(crate) fn swap_new(&self, frame: Frame) -> Option<u32> {
+        let machine = self.machine();
+        let reused = self.swap.free.lock(machine).pop();
+        let index = match reused {
+            Some(index) => index,
+            None => {
+                let made = |made: u32| (made < self.swap.limit).then_some(made + 1);
+                self.swap
+                    .made
+                    .fetch_update(Ordering::Relaxed, Ordering::Relaxed, made)
+                    .ok()?
+            }
+        };
+        let empty = || {
+            Lock::new(Slot {
+                entries: 0,
+                content: Content::Nothing,
+            })
+        };
+        let slot = self.swap.slots.get_or_make(index as usize, empty)?;
+        *slot.lock(machine) = Slot {
+            entries: 0,
+            content: Content::Frame(frame),
+        };
+        Some(index)
+    }
+
+    /// One more entry names the slot.
+    pub(crate) fn swap_hold(&self, slot: u32) {
+        self.swap.slot(slot).lock(self.machine()).entries += 1;
+    }
+
+    /// An entry names the slot no more; the last one frees it, unless it is still being written.
+    pub(crate) fn swap_put(&self, slot: u32) {
+        let machine = self.machine();
+        let mut held = self.swap.slot(slot).lock(machine);
+        held.entries -= 1;
+        if held.entries == 0 && !matches!(held.content, Content::Frame(_)) {
+            held.content = Content::Nothing;
+            drop(held);
+            self.swap.free.lock(machine).push(slot);
+        }
+    }
+
+    /// The page in the slot, as a frame with a reference for the caller. The caller's entry keeps
+    /// the slot alive, or else the caller finds it gone under the table's lock. `None` if memory is
+    /// short or the slot was freed.
+    pub(crate) fn swap_read(&self, slot: u32) -> Option<SwapPage> {
+        let machine = self.machine();
+        {
+            let held = self.swap.slot(slot).lock(machine);
+            if let Content::Frame(frame) = held.content {
+                self.hold(frame);
+                return Some(SwapPage::Frame(frame));
+            }
+        }
+        let to = self.allocate(0, crate::frames::Content::Any)?;
+        let mut page = vec![0; PAGE];
+        {
+            let held = self.swap.slot(slot).lock(machine);
+            match &held.content {
+                Content::Compressed(data) => {
+                    machine.charge(Work::Decompress {
+                        bytes: data.len() as u64,
+                    });
+                    let length = lz4_flex::block::decompress_into(data, &mut page);
+                    assert!(matches!(length, Ok(PAGE)), "swap slot {slot} is corrupt");
+                }
+                Content::Zeros => {}
+                Content::Frame(_) | Content::Nothing => {
+                    drop(held);
+                    self.put(to);
+                    return None;
+                }
+            }
+        }
+        machine.write_frame(to, 0, &page);
+        self.frames.info(to).state(machine).zeros = false;
+        Some(SwapPage::Copy(to))
+    }
+
+    /// Captures the frame's content into its slot; its entries have been flushed.
+    pub(crate) fn swap_write(&self, slot: u32, frame: Frame) {
+        let machine = self.machine();
+        machine.note(Event::Captured { frame, frames: 1 });
+        let mut page = vec![0; PAGE];
+        machine.read_frame(frame, 0, &mut page);
+        let content = if page.iter().all(|&byte| byte == 0) {
+            Content::Zeros
+        } else {
+            let data = lz4_flex::block::compress(&page);
+            machine.charge(Work::Compress {
+                bytes: data.len() as u64,
+            });
+            Content::Compressed(data.into_boxed_slice())
+        };
+        let mut held = self.swap.slot(slot).lock(machine);
+        let unused = held.entries == 0;
+        held.content = if unused { Content::Nothing } else { content };
+        drop(held);
+        if unused {
+            self.swap.free.lock(machine).push(slot);
+        }
+    }
+
+    /// The first bytes at `offset` of the page in the slot, for the oracle.
+    ///
+    /// # Safety
+    /// As for [`Vm::peek`].
+    pub(crate) unsafe fn swap_peek(&self, slot: u32, offset: usize, into: &mut [u8]) -> Option<()> {
+        // SAFETY: passed on to the caller.
+        let held = unsafe { self.swap.slot(slot).peek() };
+        match &held.content {
+            Content::Frame(frame) => self.machine().read_frame(*frame, offset, into),
+            Content::Zeros => into.fill(0),
+            Content::Compressed(data) => {
+                let page = lz4_flex::block::decompress(data, PAGE).ok()?;
+                into.copy_from_slice(&page[offset..offset + into.len()]);
+            }
+            Content::Nothing => return None,
+        }
+        Some(())
+    }
+
+    /// How many slots are in use.
+    pub(crate) fn swap_used(&self) -> u64 {
+        let free = self.swap.free.lock(self.machine()).len();
+        u64::from(self.swap.made.load(Ordering::Relaxed)) - free as u64
+    }
+}
