@@ -1,0 +1,467 @@
+//! The machine's state, and what every operation of it does and costs.
+//!
+//! A [`Core`] is plain data: methods never suspend. An operation whose place in the order of time
+//! matters is done only when [`Core::may_share`] says so; `context` asks, and lets other CPUs run
+//! when the answer is no.
+
+use crate::clock::{Limits, Scheduler};
+use crate::costs::Costs;
+use crate::cpu::{Activity, Cpu};
+use crate::file::Time;
+use crate::lines::{Lines, Use};
+use crate::memory::{Memory, Tables};
+use crate::oracle::Oracle;
+use crate::trace::{Mark, Trace};
+use quell::{CpuSet, Invalidate, Scope, Tag};
+use quell_vm::{MemoryMap, Work};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// The kind of operation that a CPU is about to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Point {
+    /// Others can see it.
+    Shared,
+    /// Nobody can.
+    Local,
+}
+
+/// What a CPU does at a point.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// The operation.
+    Go,
+    /// Nothing, until it is its turn.
+    Suspend,
+    /// Takes an interrupt first.
+    Interrupt,
+    /// Takes a non-maskable interrupt first.
+    Nmi,
+}
+
+/// The state of a machine.
+pub(crate) struct Core {
+    pub costs: Costs,
+    pub cpus: Vec<Cpu>,
+    /// The CPU that runs.
+    pub current: usize,
+    pub memory: Memory,
+    pub tables: Arc<Tables>,
+    pub map: MemoryMap,
+    pub oracle: Oracle,
+    pub trace: Trace,
+    lines: Lines,
+    scheduler: Box<dyn Scheduler>,
+    limits: Limits,
+    /// Up to when the CPU that runs may do shared and private operations without looking: its
+    /// limits, and the next interrupt.
+    shared_until: Time,
+    local_until: Time,
+    /// When each node's memory has served what it was asked for.
+    pub node_busy: Vec<Time>,
+    /// When the interconnect has carried the last broadcast.
+    broadcast_busy: Time,
+    broadcasts: u64,
+}
+
+impl Core {
+    pub fn new(
+        costs: Costs,
+        cpus: Vec<Cpu>,
+        map: MemoryMap,
+        tables: Arc<Tables>,
+        memory: Memory,
+        scheduler: Box<dyn Scheduler>,
+        trace: Trace,
+    ) -> Self {
+        Core {
+            lines: Lines::new(&costs, cpus.len()),
+            oracle: Oracle::new(),
+            current: 0,
+            node_busy: vec![0; map.nodes().len()],
+            costs,
+            cpus,
+            memory,
+            tables,
+            map,
+            trace,
+            scheduler,
+            limits: Limits {
+                shared: 0,
+                local: 0,
+            },
+            shared_until: 0,
+            local_until: 0,
+            broadcast_busy: 0,
+            broadcasts: 0,
+        }
+    }
+
+    #[inline]
+    pub fn cpu(&mut self) -> &mut Cpu {
+        &mut self.cpus[self.current]
+    }
+
+    // ---- scheduling ------------------------------------------------------------------------
+
+    /// Lets the scheduler choose who goes on.
+    pub fn choose(&mut self) -> Option<usize> {
+        let (chosen, limits) = self.scheduler.choose(&mut self.cpus)?;
+        self.current = chosen;
+        self.limits = limits;
+        let disturb = self.costs.broadcast_disturb;
+        let broadcasts = self.broadcasts;
+        let cpu = self.cpu();
+        cpu.activity = Activity::Running;
+        if cpu.disturbed_by < broadcasts {
+            let cost = (broadcasts - cpu.disturbed_by) * disturb;
+            cpu.disturbed_by = broadcasts;
+            cpu.now += cost;
+            cpu.counts.disturbed += cost;
+        }
+        self.refresh();
+        Some(chosen)
+    }
+
+    /// Computes again up to when the CPU may go on; after anything that its limits depend on.
+    #[inline]
+    fn refresh(&mut self) {
+        let due = self.cpus[self.current].due();
+        self.shared_until = self.limits.shared.min(due);
+        self.local_until = self.limits.local.min(due);
+    }
+
+    #[inline]
+    pub fn may_share(&self) -> bool {
+        self.cpus[self.current].now < self.shared_until
+    }
+
+    #[inline]
+    pub fn may_run(&self) -> bool {
+        self.cpus[self.current].now < self.local_until
+    }
+
+    pub fn step(&mut self, point: Point) -> Step {
+        if std::thread::panicking() {
+            return Step::Go;
+        }
+        self.scheduler.step(&mut self.cpus, self.current, point)
+    }
+
+    pub fn finish(&mut self) {
+        self.cpu().activity = Activity::Done;
+        self.scheduler.finished(self.current);
+    }
+
+    /// One step of waiting until the clock is at `goal`, taking interrupts.
+    pub fn wait_step(&mut self, goal: Time, activity: Activity) -> Step {
+        let local_until = self.limits.local;
+        let cpu = &mut self.cpus[self.current];
+        let due = cpu.due();
+        if due <= cpu.now {
+            return self.step(Point::Local);
+        }
+        if cpu.now >= goal {
+            return Step::Go;
+        }
+        let stop = goal.min(due);
+        if activity == Activity::Computing && stop <= local_until {
+            cpu.now = stop;
+            return if stop == due {
+                self.step(Point::Local)
+            } else {
+                Step::Go
+            };
+        }
+        cpu.activity = activity;
+        self.scheduler.wait(&mut self.cpus, self.current, goal);
+        Step::Suspend
+    }
+
+    // ---- time ------------------------------------------------------------------------------
+
+    #[inline]
+    pub fn spend(&mut self, time: Time) {
+        self.cpus[self.current].now += time;
+    }
+
+    pub fn charge(&mut self, work: Work) -> Time {
+        self.costs.work(work)
+    }
+
+    // ---- shared words ----------------------------------------------------------------------
+
+    /// Accounts for an operation on a word if it is this CPU's turn; says whether it was.
+    #[inline]
+    pub fn word(&mut self, address: usize, kind: Use, order: Ordering) -> bool {
+        let cpu = &mut self.cpus[self.current];
+        if cpu.now >= self.shared_until {
+            return false;
+        }
+        let access = self
+            .lines
+            .access(&self.costs, self.current, address, kind, cpu.now);
+        cpu.counts.words += 1;
+        cpu.counts.transfers += u64::from(access.transferred);
+        match kind {
+            // A store goes to the store buffer; who needs it done waits for it.
+            Use::Store => {
+                cpu.stores_done = cpu.stores_done.max(access.ready);
+                cpu.now += self.costs.l1_line;
+                if order == Ordering::SeqCst {
+                    cpu.now = cpu.now.max(cpu.stores_done) + self.costs.atomic;
+                }
+            }
+            Use::Load => cpu.now = access.ready,
+            Use::Modify => {
+                let ready = match (self.costs.arm, order) {
+                    (true, Ordering::Relaxed | Ordering::Acquire) => access.ready,
+                    _ => access.ready.max(cpu.stores_done),
+                };
+                cpu.now = ready + self.costs.atomic;
+            }
+        }
+        true
+    }
+
+    pub fn forget_word(&mut self, address: usize) {
+        self.lines.forget(address);
+    }
+
+    /// The walker's access to an entry: as a load, or as a locked operation.
+    pub fn walker_access(&mut self, address: usize, kind: Use) {
+        let cpu = &mut self.cpus[self.current];
+        let access = self
+            .lines
+            .access(&self.costs, self.current, address, kind, cpu.now);
+        cpu.counts.walk_reads += u64::from(kind == Use::Load);
+        cpu.counts.transfers += u64::from(access.transferred);
+        let nested = self.costs.nested_walk;
+        cpu.now += ((access.ready - cpu.now) as f64 * nested) as Time;
+        if kind == Use::Modify {
+            cpu.now += self.costs.atomic;
+        }
+    }
+
+    pub fn fence(&mut self) {
+        let fence = self.costs.fence;
+        let cpu = self.cpu();
+        cpu.counts.fences += 1;
+        cpu.now = cpu.now.max(cpu.stores_done) + fence;
+    }
+
+    // ---- interrupts ------------------------------------------------------------------------
+
+    /// Turns interrupts off or on; returns whether they were on.
+    pub fn set_masked(&mut self, masked: bool) -> bool {
+        let mask = self.costs.mask;
+        let cpu = self.cpu();
+        cpu.now += mask;
+        let were_on = !cpu.masked;
+        cpu.masked = masked;
+        self.refresh();
+        were_on
+    }
+
+    pub fn interrupt(&mut self, targets: &CpuSet) {
+        let from = self.current;
+        let start = self.cpus[from].now;
+        // What was stored before is visible to the handler.
+        self.cpus[from].now = start.max(self.cpus[from].stores_done);
+        let mut cluster = usize::MAX;
+        let mut sent = 0;
+        for target in targets.iter() {
+            let target = target.index();
+            if target == from || target >= self.cpus.len() {
+                self.oracle
+                    .misuse(from, start, format!("interrupt sent to CPU {target}"));
+                continue;
+            }
+            if target / self.costs.interrupt_cluster != cluster {
+                cluster = target / self.costs.interrupt_cluster;
+                self.cpus[from].now += self.costs.interrupt_send;
+            }
+            let far = self.costs.topology.socket(from) != self.costs.topology.socket(target);
+            let remote = if far { self.costs.interrupt_remote } else { 0 };
+            let at = self.cpus[from].now + self.costs.interrupt_delivery + remote;
+            let arrivals = &mut self.cpus[target].arrivals;
+            let place = arrivals.partition_point(|&earlier| earlier <= at);
+            arrivals.insert(place, at);
+            self.limits = self.scheduler.arrival(&mut self.cpus, target, at);
+            self.trace.mark(target, at, Mark::Arrives(from));
+            sent += 1;
+        }
+        self.cpus[from].counts.interrupts_sent += sent;
+        let now = self.cpus[from].now;
+        self.trace.span(from, start, now, Mark::Send(sent));
+        self.refresh();
+    }
+
+    /// Sends a non-maskable interrupt.
+    pub fn send_nmi(&mut self, target: usize) {
+        let at = self.cpus[self.current].now + self.costs.interrupt_delivery;
+        self.cpus[target].nmi.get_or_insert(at);
+        if target != self.current {
+            self.limits = self.scheduler.arrival(&mut self.cpus, target, at);
+        }
+        self.refresh();
+    }
+
+    pub fn begin_interrupt(&mut self) {
+        let entry = self.costs.interrupt_entry;
+        let cpu = self.cpu();
+        cpu.handler_since = cpu.now;
+        let now = cpu.now;
+        let taken = cpu.arrivals.partition_point(|&at| at <= now);
+        cpu.arrivals.drain(..taken);
+        cpu.masked = true;
+        cpu.now += entry;
+        cpu.counts.interrupts_taken += 1;
+        self.refresh();
+    }
+
+    pub fn end_interrupt(&mut self) {
+        let exit = self.costs.interrupt_exit;
+        let cpu = self.cpu();
+        cpu.masked = false;
+        cpu.now += exit;
+        let (since, now) = (cpu.handler_since, cpu.now);
+        cpu.counts.handling += now - since;
+        self.trace.span(self.current, since, now, Mark::Handler);
+        self.refresh();
+    }
+
+    pub fn begin_nmi(&mut self) {
+        let entry = self.costs.interrupt_entry;
+        let cpu = self.cpu();
+        cpu.nmi = None;
+        cpu.now += entry;
+        cpu.counts.nmis += 1;
+        self.refresh();
+    }
+
+    pub fn end_nmi(&mut self) {
+        let exit = self.costs.interrupt_exit;
+        self.spend(exit);
+        self.refresh();
+    }
+
+    // ---- invalidation ----------------------------------------------------------------------
+
+    /// Drops what `what` covers from the caches of a CPU.
+    fn apply(&mut self, cpu: usize, what: Invalidate) {
+        let arm = self.costs.arm;
+        let tlb = &mut self.cpus[cpu].tlb;
+        match what {
+            Invalidate::Range { tag, range, scope } => {
+                tlb.drop_range(tag, range, scope);
+                // x86: INVLPG drops all the walker caches hold under the tag.
+                if !arm {
+                    tlb.drop_walker(tag);
+                }
+            }
+            Invalidate::Tag(tag) => tlb.drop_tag(tag),
+            Invalidate::All => tlb.drop_all(),
+        }
+    }
+
+    pub fn invalidate(&mut self, what: Invalidate) {
+        let start = self.cpu().now;
+        let (cost, mark) = match what {
+            Invalidate::Range { range, scope, .. } => {
+                let pages = range.strides();
+                self.cpu().counts.invalidated_pages += pages;
+                let tables = scope == Scope::Tables;
+                (
+                    pages * self.costs.invalidate_page,
+                    Mark::Pages(pages, tables),
+                )
+            }
+            Invalidate::Tag(tag) => {
+                self.cpu().counts.invalidated_tags += 1;
+                (self.costs.invalidate_tag, Mark::Tag(tag.0))
+            }
+            Invalidate::All => {
+                self.cpu().counts.invalidated_all += 1;
+                (self.costs.invalidate_all, Mark::All)
+            }
+        };
+        self.apply(self.current, what);
+        // A serialising instruction: stores before it are done.
+        let cpu = self.cpu();
+        cpu.now = cpu.now.max(cpu.stores_done) + cost;
+        let now = cpu.now;
+        self.trace.span(self.current, start, now, mark);
+    }
+
+    pub fn broadcast(&mut self, what: Invalidate) {
+        let operations = match what {
+            Invalidate::Range { range, .. } => range.strides(),
+            _ => 1,
+        };
+        let others = self.cpus.len() as u64 - 1;
+        self.broadcasts += operations;
+        let from = self.current;
+        let cpu = &mut self.cpus[from];
+        // The CPU's own broadcasts do not disturb it.
+        cpu.disturbed_by += operations;
+        cpu.counts.broadcasts += operations;
+        cpu.broadcasts.push(what);
+        let start = cpu.now;
+        cpu.now += operations * self.costs.broadcast_issue;
+        let occupied = operations * self.costs.broadcast_occupancy * others;
+        self.broadcast_busy = self.broadcast_busy.max(start) + occupied;
+        let done = self.broadcast_busy.max(cpu.now) + self.costs.broadcast_latency;
+        cpu.broadcasts_done = cpu.broadcasts_done.max(done);
+        let now = cpu.now;
+        self.trace
+            .span(from, start, now, Mark::Broadcast(operations));
+    }
+
+    pub fn complete_broadcasts(&mut self) {
+        let fence = self.costs.fence;
+        let from = self.current;
+        let sent = std::mem::take(&mut self.cpus[from].broadcasts);
+        for &what in &sent {
+            for cpu in 0..self.cpus.len() {
+                self.apply(cpu, what);
+            }
+        }
+        let cpu = self.cpu();
+        let start = cpu.now;
+        cpu.counts.broadcast_waits += 1;
+        cpu.now = cpu.now.max(cpu.stores_done).max(cpu.broadcasts_done) + fence;
+        let now = cpu.now;
+        cpu.counts.waiting_for_broadcasts += now - start;
+        self.trace
+            .span(from, start, now, Mark::Completion(sent.len() as u64));
+    }
+
+    pub fn load_root(&mut self, root: Option<quell::Frame>, tag: Tag, keep: bool) {
+        let tagged = !matches!(self.costs.tagging, quell::Tagging::None);
+        let keep = keep && tagged;
+        let space = root.map(|root| self.oracle.space_of(root));
+        let cost = if keep || root.is_none() && tagged {
+            self.costs.root_keep
+        } else {
+            self.costs.root_flush
+        };
+        let start = self.cpu().now;
+        let cpu = self.cpu();
+        cpu.counts.root_loads += 1;
+        cpu.root = root;
+        cpu.tag = tag;
+        cpu.space = space.unwrap_or(0);
+        if !tagged {
+            cpu.tlb.drop_all();
+            cpu.counts.invalidated_all += 1;
+        } else if !keep && root.is_some() {
+            cpu.tlb.drop_tag(tag);
+            cpu.counts.invalidated_tags += 1;
+        }
+        cpu.now = cpu.now.max(cpu.stores_done) + cost;
+        let now = cpu.now;
+        self.trace
+            .span(self.current, start, now, Mark::Root(tag.0, keep));
+    }
+}

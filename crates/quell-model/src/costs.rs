@@ -1,0 +1,280 @@
+//! The machine file's figures in the form in which the machine uses them.
+
+use crate::file::{MachineFile, Parameter as P, Time};
+use crate::tlb::Replacement;
+use quell::{Features, Tagging};
+use quell_vm::Work;
+
+/// The geometry of the translation caches: entries and ways.
+#[derive(Clone, Copy, Debug)]
+pub struct TlbGeometry {
+    pub first: [(usize, usize); 3],
+    pub second: (usize, usize),
+    pub second_huge: (usize, usize),
+    pub walker: [usize; 3],
+    pub replacement: Replacement,
+}
+
+/// How CPUs are grouped.
+#[derive(Clone, Copy, Debug)]
+pub struct Topology {
+    pub per_core: usize,
+    pub per_socket: usize,
+}
+
+impl Topology {
+    #[inline]
+    pub fn core(&self, cpu: usize) -> usize {
+        cpu / self.per_core
+    }
+    #[inline]
+    pub fn socket(&self, cpu: usize) -> usize {
+        cpu / self.per_socket
+    }
+}
+
+/// Everything that an operation may cost, in picoseconds; rates are picoseconds a byte.
+#[derive(Clone, Debug)]
+pub struct Costs {
+    pub arm: bool,
+    pub hardware_dirty: bool,
+    pub topology: Topology,
+    pub tlb: TlbGeometry,
+    pub tagging: Tagging,
+    pub full_above: u64,
+
+    pub pause: Time,
+    pub fence: Time,
+    pub atomic: Time,
+    pub mask: Time,
+
+    pub l2_hit: Time,
+    pub walk: Time,
+    pub nested_walk: f64,
+
+    pub invalidate_page: Time,
+    pub invalidate_tag: Time,
+    pub invalidate_all: Time,
+    pub root_keep: Time,
+    pub root_flush: Time,
+
+    pub broadcast: bool,
+    pub broadcast_issue: Time,
+    pub broadcast_latency: Time,
+    pub broadcast_occupancy: Time,
+    pub broadcast_disturb: Time,
+
+    pub interrupt_send: Time,
+    pub interrupt_cluster: usize,
+    pub interrupt_delivery: Time,
+    pub interrupt_remote: Time,
+    pub interrupt_entry: Time,
+    pub interrupt_exit: Time,
+    pub idle_wake: Time,
+
+    pub l1_line: Time,
+    pub l2_line: Time,
+    pub llc_line: Time,
+    pub memory_line: Time,
+    pub l1_lines: usize,
+    pub l2_lines: usize,
+    pub llc_lines: usize,
+    pub transfer_core: Time,
+    pub transfer_socket: Time,
+    pub transfer_remote: Time,
+
+    pub stream: f64,
+    pub slow_stream: f64,
+    pub node_stream: f64,
+    pub slow_node_stream: f64,
+    pub copy: f64,
+    pub remote_latency: Time,
+    pub slow_latency: Time,
+
+    pub zero_start: Time,
+    pub zero_jump: Time,
+    pub string: f64,
+    pub stores: f64,
+    pub bypass: f64,
+    pub bypass_drain: Time,
+    pub elide_from: u64,
+    pub elide_gain: f64,
+
+    pub user_access: Time,
+    kernel: Kernel,
+}
+
+#[derive(Clone, Debug)]
+struct Kernel {
+    system_call: Time,
+    fault: Time,
+    area: Time,
+    allocate: Time,
+    refill: Time,
+    free: Time,
+    spill: Time,
+    reverse_map: Time,
+    list: Time,
+    compress: Time,
+    compress_byte: f64,
+    decompress: Time,
+    decompress_byte: f64,
+    cache_lookup: Time,
+    device_read: Time,
+    device_write: Time,
+    device_byte: f64,
+    schedule: Time,
+}
+
+impl Costs {
+    /// The costs of a machine.
+    pub fn new(file: &MachineFile) -> Self {
+        let time = |parameter| file.time(parameter);
+        let per_byte = |parameter| 1e3 / file.amount(parameter);
+        let lines = |parameter| (file.count(parameter) / 64).max(1);
+        let guest = |native, extra| file.time(native) + file.time(extra);
+        let pair = |entries, ways| (file.count(entries), file.count(ways));
+        Costs {
+            arm: file.choice(P::Architecture) == "aarch64",
+            hardware_dirty: file.choice(P::HardwareDirty) == "yes",
+            topology: Topology {
+                per_core: file.count(P::CpusPerCore),
+                per_socket: file.count(P::CpusPerSocket),
+            },
+            tlb: TlbGeometry {
+                first: [
+                    pair(P::L1Base, P::L1BaseWays),
+                    pair(P::L1Large, P::L1LargeWays),
+                    pair(P::L1Huge, P::L1HugeWays),
+                ],
+                second: pair(P::L2, P::L2Ways),
+                second_huge: pair(P::L2Huge, P::L2HugeWays),
+                walker: [P::WalkerLeaf, P::WalkerLarge, P::WalkerHuge].map(|p| file.count(p)),
+                replacement: match file.choice(P::Replacement) {
+                    "lru" => Replacement::Lru,
+                    _ => Replacement::PseudoLru,
+                },
+            },
+            tagging: match file.choice(P::Tags) {
+                "pcid" => Tagging::PerCpu { count: 4095 },
+                "asid8" => Tagging::Global { bits: 8 },
+                "asid16" => Tagging::Global { bits: 16 },
+                _ => Tagging::None,
+            },
+            full_above: file.count(P::FullAbove) as u64,
+            pause: time(P::Pause),
+            fence: time(P::Fence),
+            atomic: time(P::Atomic),
+            mask: time(P::Mask),
+            l2_hit: time(P::L2Hit),
+            walk: time(P::Walk),
+            nested_walk: file.amount(P::NestedWalk),
+            invalidate_page: time(P::InvalidatePage),
+            invalidate_tag: time(P::InvalidateTag),
+            invalidate_all: time(P::InvalidateAll),
+            root_keep: time(P::RootKeep),
+            root_flush: time(P::RootFlush),
+            broadcast: file.choice(P::Broadcast) == "yes",
+            broadcast_issue: time(P::BroadcastIssue),
+            broadcast_latency: time(P::BroadcastLatency),
+            broadcast_occupancy: time(P::BroadcastOccupancy),
+            broadcast_disturb: time(P::BroadcastDisturb),
+            interrupt_send: guest(P::InterruptSend, P::GuestSend),
+            interrupt_cluster: file.count(P::InterruptCluster),
+            interrupt_delivery: guest(P::InterruptDelivery, P::GuestDelivery),
+            interrupt_remote: time(P::InterruptRemote),
+            interrupt_entry: time(P::InterruptEntry),
+            interrupt_exit: time(P::InterruptExit),
+            idle_wake: guest(P::IdleWake, P::GuestWake),
+            l1_line: time(P::L1Hit),
+            l2_line: time(P::CacheL2Hit),
+            llc_line: time(P::LlcHit),
+            memory_line: time(P::MemoryLatency),
+            l1_lines: lines(P::L1Size),
+            l2_lines: lines(P::CacheL2Size),
+            llc_lines: lines(P::LlcSize),
+            transfer_core: time(P::TransferCore),
+            transfer_socket: time(P::TransferSocket),
+            transfer_remote: time(P::TransferRemote),
+            stream: per_byte(P::StreamRate),
+            slow_stream: per_byte(P::SlowRate),
+            node_stream: per_byte(P::NodeRate),
+            slow_node_stream: per_byte(P::SlowNodeRate),
+            copy: per_byte(P::CopyRate),
+            remote_latency: time(P::RemoteLatency),
+            slow_latency: time(P::SlowLatency),
+            zero_start: time(P::ZeroStart),
+            zero_jump: time(P::ZeroJump),
+            string: per_byte(P::StringRate),
+            stores: per_byte(P::StoreRate),
+            bypass: per_byte(P::BypassRate),
+            bypass_drain: time(P::BypassDrain),
+            elide_from: file.count(P::ElideFrom) as u64,
+            elide_gain: file.amount(P::ElideGain),
+            user_access: time(P::UserAccess),
+            kernel: Kernel {
+                system_call: time(P::SystemCall),
+                fault: time(P::Fault),
+                area: time(P::Area),
+                allocate: time(P::Allocate),
+                refill: time(P::Refill),
+                free: time(P::Free),
+                spill: time(P::Spill),
+                reverse_map: time(P::ReverseMap),
+                list: time(P::List),
+                compress: time(P::Compress),
+                compress_byte: file.amount(P::CompressByte),
+                decompress: time(P::Decompress),
+                decompress_byte: file.amount(P::DecompressByte),
+                cache_lookup: time(P::CacheLookup),
+                device_read: time(P::DeviceRead),
+                device_write: time(P::DeviceWrite),
+                device_byte: per_byte(P::DeviceRate),
+                schedule: time(P::Schedule),
+            },
+        }
+    }
+
+    /// What the engine is told about the machine.
+    pub fn features(&self) -> Features {
+        Features {
+            tagging: self.tagging,
+            broadcast: self.broadcast,
+            full_above: self.full_above,
+        }
+    }
+
+    /// The shortest way in which one CPU can affect another: how far a CPU may run ahead.
+    pub fn shortest_influence(&self) -> Time {
+        let interrupt = self.interrupt_send + self.interrupt_delivery;
+        if self.broadcast {
+            interrupt.min(self.broadcast_issue + self.broadcast_latency)
+        } else {
+            interrupt
+        }
+    }
+
+    /// What a piece of the manager's work costs.
+    pub fn work(&self, work: Work) -> Time {
+        let kernel = &self.kernel;
+        let bytes = |fixed: Time, each: f64, bytes: u64| fixed + (each * bytes as f64) as Time;
+        let also = |fixed: Time, more: bool, extra: Time| if more { fixed + extra } else { fixed };
+        match work {
+            Work::SystemCall => kernel.system_call,
+            Work::Fault => kernel.fault,
+            Work::Area => kernel.area,
+            Work::Allocate { refill, .. } => also(kernel.allocate, refill, kernel.refill),
+            Work::Free { spill, .. } => also(kernel.free, spill, kernel.spill),
+            Work::ReverseMap => kernel.reverse_map,
+            Work::List => kernel.list,
+            Work::Compress { bytes: out } => bytes(kernel.compress, kernel.compress_byte, out),
+            Work::Decompress { bytes: len } => {
+                bytes(kernel.decompress, kernel.decompress_byte, len)
+            }
+            Work::CacheLookup => kernel.cache_lookup,
+            Work::ReadDevice { bytes: len } => bytes(kernel.device_read, kernel.device_byte, len),
+            Work::WriteDevice { bytes: len } => bytes(kernel.device_write, kernel.device_byte, len),
+            Work::Schedule => kernel.schedule,
+        }
+    }
+}

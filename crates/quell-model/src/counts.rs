@@ -1,0 +1,81 @@
+//! What the machine counted on each CPU.
+
+use std::ops::AddAssign;
+
+macro_rules! counts {
+    ($($(#[doc = $doc:literal])+ $name:ident,)*) => {
+        /// Counts of one CPU, or of all of them together.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+        pub struct Counts { $($(#[doc = $doc])+ pub $name: u64,)* }
+
+        impl Counts {
+            /// Every count with its name and what it means, in a fixed order.
+            pub fn rows(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
+                [$((stringify!($name), concat!($($doc),+), self.$name),)*].into_iter()
+            }
+        }
+
+        impl AddAssign for Counts {
+            fn add_assign(&mut self, other: Counts) {
+                $(self.$name += other.$name;)*
+            }
+        }
+    };
+}
+
+counts! {
+    /// Loads and stores of programs.
+    accesses,
+    /// Accesses that missed the first-level TLB.
+    tlb_first_misses,
+    /// Accesses that missed both levels.
+    tlb_misses,
+    /// Walks of the page tables: misses, and stores through clean or read-only entries.
+    walks,
+    /// Page-table entries that walks read.
+    walk_reads,
+    /// Accessed or dirty bits that walks set.
+    walk_updates,
+    /// Page faults.
+    faults,
+    /// System calls.
+    calls,
+    /// Interrupts sent, one for each target.
+    interrupts_sent,
+    /// Interrupts taken; several may have been sent meanwhile.
+    interrupts_taken,
+    /// Non-maskable interrupts taken.
+    nmis,
+    /// Pages invalidated here, one by one.
+    invalidated_pages,
+    /// Tags invalidated here as a whole, root loads that flush included.
+    invalidated_tags,
+    /// Invalidations of everything here.
+    invalidated_all,
+    /// Invalidations broadcast by this CPU.
+    broadcasts,
+    /// Waits for the completion of broadcasts.
+    broadcast_waits,
+    /// Full barriers.
+    fences,
+    /// Root loads.
+    root_loads,
+    /// Operations on shared words.
+    words,
+    /// Cache lines taken from other cores.
+    transfers,
+    /// Turns of waiting loops.
+    relaxes,
+    /// Bytes zeroed.
+    zeroed,
+    /// Bytes copied from frame to frame.
+    copied,
+    /// Picoseconds that this CPU was halted.
+    halted,
+    /// Picoseconds in interrupt handlers, entry and exit included.
+    handling,
+    /// Picoseconds that this CPU waited for its broadcasts to complete.
+    waiting_for_broadcasts,
+    /// Picoseconds that other CPUs' broadcasts took from this one.
+    disturbed,
+}

@@ -1,0 +1,166 @@
+//! One CPU as a coroutine: a body that can stop in the middle of any call and go on later.
+//!
+//! Stacks come from a pool of the thread, because making one costs a thousand times what switching
+//! to one does. All `unsafe` of the crate's control flow is in this file.
+
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, CoroutineResult, Yielder};
+use std::cell::{Cell, RefCell};
+use std::marker::PhantomData;
+use std::ptr;
+
+/// Bytes of a CPU's stack. The host gives memory only for what is touched.
+const STACK_BYTES: usize = 256 << 10;
+
+/// How many stacks a thread keeps.
+const POOL: usize = 1100;
+
+thread_local! {
+    static STACKS: RefCell<Vec<DefaultStack>> = const { RefCell::new(Vec::new()) };
+    /// The yielder of the fiber that runs; null outside of fibers.
+    static RUNNING: Cell<*const Yielder<(), ()>> = const { Cell::new(ptr::null()) };
+}
+
+/// What became of a fiber that was resumed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// It called [`suspend`].
+    Suspended,
+    /// Its body returned.
+    Done,
+}
+
+/// A body with a stack of its own, which may borrow for `'a`.
+pub struct Fiber<'a> {
+    /// `None` only while it is dropped.
+    inner: Option<Coroutine<(), (), ()>>,
+    /// The yielder while the fiber is suspended, for [`RUNNING`] when it goes on.
+    yielder: *const Yielder<(), ()>,
+    borrows: PhantomData<&'a mut ()>,
+}
+
+impl<'a> Fiber<'a> {
+    /// A fiber that will run `body` when it is resumed first.
+    ///
+    /// # Errors
+    /// If the host has no memory for a stack.
+    pub fn new(body: impl FnOnce() + 'a) -> std::io::Result<Self> {
+        let stack = STACKS.with_borrow_mut(Vec::pop);
+        let stack = stack.map_or_else(|| DefaultStack::new(STACK_BYTES), Ok)?;
+        let run = move |yielder: &Yielder<(), ()>, ()| {
+            RUNNING.set(yielder);
+            body();
+        };
+        // SAFETY: `body` borrows data that lives for `'a`. The fiber is bounded by `'a` and, when
+        // it is dropped, is marked as completed and never runs again; if it is leaked instead,
+        // nobody can resume it, because `resume` needs the fiber.
+        let inner = unsafe { Coroutine::with_stack_unchecked(stack, run) };
+        Ok(Fiber {
+            inner: Some(inner),
+            yielder: ptr::null(),
+            borrows: PhantomData,
+        })
+    }
+
+    /// Runs the body until it suspends itself or returns.
+    ///
+    /// # Panics
+    /// If it has returned before, or is called from inside a fiber.
+    pub fn resume(&mut self) -> State {
+        assert!(RUNNING.get().is_null(), "a fiber resumes another");
+        let Some(inner) = &mut self.inner else {
+            return State::Done;
+        };
+        RUNNING.set(self.yielder);
+        let result = inner.resume(());
+        self.yielder = RUNNING.replace(ptr::null());
+        match result {
+            CoroutineResult::Yield(()) => State::Suspended,
+            CoroutineResult::Return(()) => State::Done,
+        }
+    }
+}
+
+impl Drop for Fiber<'_> {
+    fn drop(&mut self) {
+        let Some(mut inner) = self.inner.take() else {
+            return;
+        };
+        if inner.started() && !inner.done() {
+            // SAFETY: the body is abandoned in the middle: its values are leaked, not dropped,
+            // which is safe for any value, and nothing outside of the stack points into it that
+            // relies on a destructor: bodies run the engine and the manager, whose shared state
+            // lies in memory that their embedder owns, and this crate's own code keeps no borrow
+            // across a suspension.
+            unsafe { inner.force_reset() };
+        }
+        if inner.done() {
+            let stack = inner.into_stack();
+            STACKS.with_borrow_mut(|stacks| {
+                if stacks.len() < POOL {
+                    stacks.push(stack);
+                }
+            });
+        }
+    }
+}
+
+/// Stops the fiber that runs until it is resumed.
+///
+/// # Panics
+/// If no fiber runs.
+#[inline]
+pub fn suspend() {
+    let yielder = RUNNING.get();
+    assert!(!yielder.is_null(), "only a CPU of a run can be suspended");
+    // SAFETY: `RUNNING` is not null only while the fiber it belongs to runs, and a yielder lives
+    // on the stack of its fiber from before `RUNNING` is set until the body returns.
+    unsafe { (*yielder).suspend(()) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fibers_interleave_and_borrow() {
+        let log = RefCell::new(Vec::new());
+        let mut fibers: Vec<_> = (0..3)
+            .map(|fiber| {
+                let log = &log;
+                Fiber::new(move || {
+                    for step in 0..2 {
+                        log.borrow_mut().push((fiber, step));
+                        suspend();
+                    }
+                })
+                .expect("a stack")
+            })
+            .collect();
+        for _ in 0..2 {
+            for fiber in &mut fibers {
+                assert_eq!(fiber.resume(), State::Suspended);
+            }
+        }
+        for fiber in &mut fibers {
+            assert_eq!(fiber.resume(), State::Done);
+        }
+        drop(fibers);
+        let expected = [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (2, 1)];
+        assert_eq!(log.into_inner(), expected);
+    }
+
+    #[test]
+    fn abandoned_fibers_give_their_stacks_back() {
+        let count = || STACKS.with_borrow(Vec::len);
+        let mut fiber = Fiber::new(|| {
+            suspend();
+            unreachable!("nobody resumes it")
+        })
+        .expect("a stack");
+        let before = count();
+        fiber.resume();
+        drop(fiber);
+        assert_eq!(count(), before + 1);
+    }
+}

@@ -1,0 +1,149 @@
+//! Machine files: every figure of a machine with its unit and its source.
+//!
+//! A file is TOML. Each parameter is written
+//!
+//! ```toml
+//! [interrupt]
+//! send = { value = 200, unit = "cycles", source = "where the number comes from" }
+//! exit = { value = 40, unit = "ns", assumed = true, source = "why this guess" }
+//! ```
+//!
+//! so that no number stands there without saying where it comes from: `source` names a
+//! publication, a measurement or a derivation; `assumed = true` marks a guess, which the
+//! sensitivity report of the lab then moves by half. A file of one's own may start from a built-in
+//! one with `based_on = "milan"` and name only what differs.
+//!
+//! Reading never panics. A wrong file is refused with the file, the line, the key and what was
+//! expected there; all mistakes are reported at once.
+
+mod builtin;
+mod parameter;
+mod parse;
+
+pub use builtin::{BUILT_IN, built_in};
+pub use parameter::{Description, PARAMETERS, Parameter, Unit};
+pub use parse::{FileError, Mistake};
+
+/// Picoseconds: the unit of virtual time.
+pub type Time = u64;
+
+/// One value of a machine file.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Value {
+    /// The value in the canonical unit (see [`Unit::spellings`]); times in picoseconds. For a
+    /// [`Unit::Choice`], the index of the word.
+    pub amount: f64,
+    /// The number as the file writes it.
+    pub written: String,
+    /// The unit as the file writes it; empty for choices.
+    pub unit: String,
+    /// Where the value comes from.
+    pub source: String,
+    /// Whether the value is a guess.
+    pub assumed: bool,
+}
+
+/// A machine: a complete set of parameters.
+#[derive(Clone, PartialEq, Debug)]
+pub struct MachineFile {
+    name: String,
+    title: String,
+    values: Vec<Value>,
+}
+
+impl MachineFile {
+    /// Reads a machine file. `path` is used in messages alone.
+    ///
+    /// # Errors
+    /// If the text is not TOML, or a key is unknown, missing, of the wrong type or unit, or out of
+    /// range: all mistakes, with lines.
+    pub fn parse(path: &str, text: &str) -> Result<Self, FileError> {
+        parse::parse(path, text)
+    }
+
+    /// The machine's short name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The machine in words.
+    pub fn title(&self) -> &str {
+        &self.title
+    }
+
+    /// What the file says about a parameter.
+    pub fn value(&self, parameter: Parameter) -> &Value {
+        &self.values[parameter as usize]
+    }
+
+    /// The amount of a parameter in its canonical unit.
+    #[inline]
+    pub fn amount(&self, parameter: Parameter) -> f64 {
+        self.values[parameter as usize].amount
+    }
+
+    /// A time in picoseconds.
+    #[inline]
+    pub fn time(&self, parameter: Parameter) -> Time {
+        debug_assert_eq!(parameter.description().unit, Unit::Time);
+        self.amount(parameter).round() as Time
+    }
+
+    /// A count or a number of bytes.
+    #[inline]
+    pub fn count(&self, parameter: Parameter) -> usize {
+        self.amount(parameter) as usize
+    }
+
+    /// The word of a choice.
+    pub fn choice(&self, parameter: Parameter) -> &'static str {
+        match parameter.description().unit {
+            Unit::Choice(words) => words[self.amount(parameter) as usize],
+            _ => "",
+        }
+    }
+
+    /// The parameters that are guesses, for sensitivity reports.
+    pub fn assumed(&self) -> impl Iterator<Item = Parameter> + '_ {
+        Parameter::ALL
+            .iter()
+            .copied()
+            .filter(|&parameter| self.value(parameter).assumed)
+    }
+
+    /// The same machine with one amount multiplied by `factor`, kept within its range; choices stay.
+    pub fn scaled(&self, parameter: Parameter, factor: f64) -> Self {
+        let mut scaled = self.clone();
+        let description = parameter.description();
+        if !matches!(description.unit, Unit::Choice(_)) {
+            let (least, most) = parse::bounds(description);
+            let value = &mut scaled.values[parameter as usize];
+            value.amount = (value.amount * factor).clamp(least, most);
+            value.source = format!("{} ({} times {factor})", value.source, value.written);
+        }
+        scaled
+    }
+
+    /// The same machine with one amount, in the canonical unit, set.
+    ///
+    /// # Errors
+    /// If the amount is outside the parameter's range; the message says what the range is.
+    pub fn with(&self, parameter: Parameter, amount: f64) -> Result<Self, Mistake> {
+        let description = parameter.description();
+        let (least, most) = parse::bounds(description);
+        if !(least..=most).contains(&amount) {
+            return Err(Mistake {
+                line: 0,
+                key: parameter.name(),
+                message: format!("{amount} is outside {least} to {most}"),
+            });
+        }
+        let mut changed = self.clone();
+        let value = &mut changed.values[parameter as usize];
+        value.amount = amount;
+        value.written = amount.to_string();
+        value.unit = String::new();
+        value.source = "set by the caller".into();
+        Ok(changed)
+    }
+}

@@ -1,0 +1,335 @@
+//! The parameters of a machine: what each is called, means, is measured in and may be.
+//!
+//! One table, [`PARAMETERS`], is the only place that knows a parameter. The parser checks files
+//! against it, `quell list` prints it, and the machine reads values by [`Parameter`], so a name
+//! cannot be misspelt anywhere without an error.
+
+/// What a parameter is measured in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unit {
+    /// A time; files may say `cycles` (of the core clock), `ns` or `us`.
+    Time,
+    /// A frequency: `GHz` or `MHz`.
+    Frequency,
+    /// An amount of memory: `B`, `KB`, `MB`, `GB` (powers of 1024).
+    Bytes,
+    /// A transfer rate: `GB/s` (10^9 bytes a second).
+    Rate,
+    /// A number of things, written with the unit `entries`, `ways`, `CPUs` or `1`.
+    Count,
+    /// A factor without dimension, unit `1`.
+    Factor,
+    /// One of the words listed; written as a string without unit.
+    Choice(&'static [&'static str]),
+}
+
+impl Unit {
+    /// The units that a file may write, with the factor to the canonical one.
+    ///
+    /// Canonical are picoseconds, gigahertz, bytes, bytes per nanosecond and the number itself. The
+    /// factor of `cycles` depends on the core clock and is applied by the reader.
+    pub fn spellings(self) -> &'static [(&'static str, f64)] {
+        match self {
+            Unit::Time => &[("cycles", 0.0), ("ns", 1e3), ("us", 1e6)],
+            Unit::Frequency => &[("GHz", 1.0), ("MHz", 1e-3)],
+            Unit::Bytes => &[
+                ("B", 1.0),
+                ("KB", 1024.0),
+                ("MB", 1024.0 * 1024.0),
+                ("GB", 1024.0 * 1024.0 * 1024.0),
+            ],
+            Unit::Rate => &[("GB/s", 1.0)],
+            Unit::Count => &[("1", 1.0), ("entries", 1.0), ("ways", 1.0), ("CPUs", 1.0)],
+            Unit::Factor => &[("1", 1.0)],
+            Unit::Choice(_) => &[],
+        }
+    }
+}
+
+/// What the table says about one parameter.
+#[derive(Clone, Copy, Debug)]
+pub struct Description {
+    /// Its section in a file.
+    pub section: &'static str,
+    /// Its key in the section.
+    pub key: &'static str,
+    /// What it is measured in.
+    pub unit: Unit,
+    /// The least value, in the first unit of [`Unit::spellings`] that is not `cycles`.
+    pub least: f64,
+    /// The largest value, in the same unit.
+    pub most: f64,
+    /// What it means.
+    pub meaning: &'static str,
+}
+
+macro_rules! parameters {
+    ($($section:ident { $($(#[doc = $doc:literal])+ $name:ident $key:ident: $unit:expr, $least:literal ..= $most:literal;)* })*) => {
+        /// A parameter of a machine.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        #[repr(u16)]
+        pub enum Parameter { $($($(#[doc = $doc])+ $name,)*)* }
+
+        impl Parameter {
+            /// Every parameter, in the order of the table.
+            pub const ALL: &'static [Parameter] = &[$($(Parameter::$name,)*)*];
+        }
+
+        /// What each parameter means, indexed by [`Parameter`].
+        pub static PARAMETERS: &[Description] = &[$($(Description {
+            section: stringify!($section),
+            key: stringify!($key),
+            unit: $unit,
+            least: $least as f64,
+            most: $most as f64,
+            meaning: concat!($($doc),+),
+        },)*)*];
+    };
+}
+
+impl Parameter {
+    /// What the table says about it.
+    #[inline]
+    pub fn description(self) -> &'static Description {
+        &PARAMETERS[self as usize]
+    }
+
+    /// `section.key`, the name that users type.
+    pub fn name(self) -> String {
+        let Description { section, key, .. } = self.description();
+        format!("{section}.{key}")
+    }
+
+    /// The parameter of a `section.key` name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        let (section, key) = name.split_once('.')?;
+        Self::find(section, key)
+    }
+
+    /// The parameter of a section and a key.
+    pub fn find(section: &str, key: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|parameter| {
+            let description = parameter.description();
+            description.section == section && description.key == key
+        })
+    }
+}
+
+parameters! {
+    cpu {
+        /// The format of page tables and the way remote translations are invalidated.
+        Architecture architecture: Unit::Choice(&["x86-64", "aarch64"]), 0..=0;
+        /// Clock of the core; times given in cycles are multiples of its period.
+        Frequency frequency: Unit::Frequency, 0.1..=10;
+        /// How many CPUs a run has that does not ask for another number.
+        Cpus cpus: Unit::Count, 1..=1024;
+        /// CPUs that share a socket, its last-level cache and its memory node.
+        CpusPerSocket cpus_per_socket: Unit::Count, 1..=1024;
+        /// CPUs that share a core and its private caches (hardware threads).
+        CpusPerCore cpus_per_core: Unit::Count, 1..=8;
+        /// One turn of a waiting loop (`pause`, `yield`).
+        Pause pause: Unit::Time, 0.1..=1000;
+        /// A full barrier when no store is outstanding.
+        Fence fence: Unit::Time, 0.1..=10000;
+        /// What a locked operation costs beyond the access to its line.
+        Atomic atomic: Unit::Time, 0..=1000;
+        /// Masking or unmasking interrupts.
+        Mask mask: Unit::Time, 0..=1000;
+    }
+    tlb {
+        /// First-level data TLB: entries for 4 KB pages.
+        L1Base l1_base: Unit::Count, 1..=1024;
+        /// First-level data TLB: ways of the entries for 4 KB pages; as many as entries means fully associative.
+        L1BaseWays l1_base_ways: Unit::Count, 1..=1024;
+        /// First-level data TLB: entries for 2 MB pages; 0 if the 4 KB entries hold every size.
+        L1Large l1_large: Unit::Count, 0..=1024;
+        /// First-level data TLB: ways of the entries for 2 MB pages.
+        L1LargeWays l1_large_ways: Unit::Count, 0..=1024;
+        /// First-level data TLB: entries for 1 GB pages; 0 if the 4 KB entries hold every size.
+        L1Huge l1_huge: Unit::Count, 0..=1024;
+        /// First-level data TLB: ways of the entries for 1 GB pages.
+        L1HugeWays l1_huge_ways: Unit::Count, 0..=1024;
+        /// Second-level TLB: entries for 4 KB and 2 MB pages.
+        L2 l2: Unit::Count, 1..=65536;
+        /// Second-level TLB: ways.
+        L2Ways l2_ways: Unit::Count, 1..=1024;
+        /// Second-level TLB: entries for 1 GB pages; 0 if it holds none.
+        L2Huge l2_huge: Unit::Count, 0..=1024;
+        /// Second-level TLB: ways of the entries for 1 GB pages.
+        L2HugeWays l2_huge_ways: Unit::Count, 0..=1024;
+        /// Which entry of a set makes room.
+        Replacement replacement: Unit::Choice(&["lru", "pseudo-lru"]), 0..=0;
+        /// What an access pays that misses the first level and hits the second.
+        L2Hit l2_hit: Unit::Time, 0.1..=1000;
+        /// Walker cache: entries that name leaf tables (2 MB of reach each).
+        WalkerLeaf walker_leaf: Unit::Count, 0..=1024;
+        /// Walker cache: entries that name tables of 2 MB entries (1 GB of reach each).
+        WalkerLarge walker_large: Unit::Count, 0..=1024;
+        /// Walker cache: entries that name tables of 1 GB entries (512 GB of reach each).
+        WalkerHuge walker_huge: Unit::Count, 0..=1024;
+        /// What a walk costs beyond the tables it reads.
+        Walk walk: Unit::Time, 0..=1000;
+        /// How many times longer a walk takes under nested paging.
+        NestedWalk nested_walk: Unit::Factor, 1..=30;
+        /// Whether walkers set accessed and dirty bits themselves.
+        HardwareDirty hardware_dirty: Unit::Choice(&["no", "yes"]), 0..=0;
+        /// How entries are tagged: not at all, per CPU (x86), or system-wide with 8 or 16 bits (Arm).
+        Tags tags: Unit::Choice(&["none", "pcid", "asid8", "asid16"]), 0..=0;
+    }
+    invalidate {
+        /// Invalidating one page on this CPU.
+        InvalidatePage page: Unit::Time, 0.1..=100000;
+        /// Invalidating one tag on this CPU.
+        InvalidateTag tag: Unit::Time, 0.1..=100000;
+        /// Invalidating everything on this CPU.
+        InvalidateAll all: Unit::Time, 0.1..=100000;
+        /// Loading a root and keeping the entries under its tag.
+        RootKeep root_keep: Unit::Time, 0.1..=100000;
+        /// Loading a root and dropping the entries under its tag.
+        RootFlush root_flush: Unit::Time, 0.1..=100000;
+        /// A range of more pages is invalidated as a whole.
+        FullAbove full_above: Unit::Count, 1..=1000000;
+    }
+    broadcast {
+        /// Whether invalidations reach other CPUs without an interrupt.
+        Broadcast hardware: Unit::Choice(&["no", "yes"]), 0..=0;
+        /// Issuing one broadcast invalidation, without waiting.
+        BroadcastIssue issue: Unit::Time, 0..=100000;
+        /// From issue to completion everywhere, when nothing else is under way.
+        BroadcastLatency latency: Unit::Time, 0..=100000;
+        /// How long one broadcast invalidation occupies the interconnect, per CPU that must answer.
+        BroadcastOccupancy occupancy: Unit::Time, 0..=100000;
+        /// What one broadcast invalidation costs every other CPU.
+        BroadcastDisturb disturb: Unit::Time, 0..=100000;
+    }
+    interrupt {
+        /// Sending to the first target, or the first target of a cluster.
+        InterruptSend send: Unit::Time, 0.1..=100000;
+        /// CPUs that one send can address at once.
+        InterruptCluster cluster: Unit::Count, 1..=1024;
+        /// From the end of sending until the target notices, same socket.
+        InterruptDelivery delivery: Unit::Time, 1..=100000;
+        /// What is added when sender and target are on different sockets.
+        InterruptRemote remote: Unit::Time, 0..=100000;
+        /// Entering the handler.
+        InterruptEntry entry: Unit::Time, 0.1..=100000;
+        /// Leaving the handler, end-of-interrupt included.
+        InterruptExit exit: Unit::Time, 0.1..=100000;
+        /// What a halted CPU needs to wake before it can enter the handler.
+        IdleWake idle_wake: Unit::Time, 0..=1000000;
+    }
+    cache {
+        /// A line that this CPU holds in its first-level cache.
+        L1Hit l1_hit: Unit::Time, 0.1..=1000;
+        /// A line that this core holds in its second-level cache.
+        CacheL2Hit l2_hit: Unit::Time, 0.1..=1000;
+        /// A line in the last-level cache of the socket.
+        LlcHit llc_hit: Unit::Time, 0.1..=10000;
+        /// Size of the first-level data cache.
+        L1Size l1_size: Unit::Bytes, 1024..=16777216;
+        /// Size of the second-level cache of a core.
+        CacheL2Size l2_size: Unit::Bytes, 1024..=268435456;
+        /// Size of the last-level cache that a core can use.
+        LlcSize llc_size: Unit::Bytes, 1024..=4294967296.0;
+        /// Taking a line that another CPU of the same core changed.
+        TransferCore transfer_core: Unit::Time, 0.1..=100000;
+        /// Taking a line that another core of the socket changed, or taking it away from readers there.
+        TransferSocket transfer_socket: Unit::Time, 0.1..=100000;
+        /// Taking a line that a core of another socket changed, or taking it away from readers there.
+        TransferRemote transfer_remote: Unit::Time, 0.1..=100000;
+    }
+    memory {
+        /// Memory nodes of ordinary memory; sockets share them in turn.
+        Nodes nodes: Unit::Count, 1..=7;
+        /// Size of each node of ordinary memory.
+        NodeSize node_size: Unit::Bytes, 1048576..=17592186044416.0;
+        /// Nodes of slow memory (CXL).
+        SlowNodes slow_nodes: Unit::Count, 0..=4;
+        /// Size of each slow node.
+        SlowSize slow_size: Unit::Bytes, 1048576..=17592186044416.0;
+        /// Reading a line from the local node.
+        MemoryLatency latency: Unit::Time, 1..=100000;
+        /// Reading a line from a node of another socket.
+        RemoteLatency remote_latency: Unit::Time, 1..=100000;
+        /// Reading a line from a slow node.
+        SlowLatency slow_latency: Unit::Time, 1..=100000;
+        /// What one core reads from local memory when it streams.
+        StreamRate stream_rate: Unit::Rate, 0.01..=10000;
+        /// What one core reads from a slow node when it streams.
+        SlowRate slow_rate: Unit::Rate, 0.01..=10000;
+        /// What all CPUs of a socket together get from a node of ordinary memory.
+        NodeRate node_rate: Unit::Rate, 0.01..=10000;
+        /// What all CPUs together get from a slow node.
+        SlowNodeRate slow_node_rate: Unit::Rate, 0.01..=10000;
+        /// What one core copies from node to node (bytes copied, not moved twice).
+        CopyRate copy_rate: Unit::Rate, 0.01..=10000;
+    }
+    zero {
+        /// Starting a string instruction or a clearing loop: what a call costs before it is at full speed.
+        ZeroStart start: Unit::Time, 0..=1000000;
+        /// What is added when a clear does not continue where the one before ended.
+        ZeroJump jump: Unit::Time, 0..=1000000;
+        /// Zeroing through the caches with string instructions (`rep stos`, `dc zva`), start not counted.
+        StringRate string_rate: Unit::Rate, 0.01..=10000;
+        /// Zeroing through the caches with ordinary stores.
+        StoreRate store_rate: Unit::Rate, 0.01..=10000;
+        /// Zeroing around the caches (non-temporal stores, `clzero`).
+        BypassRate bypass_rate: Unit::Rate, 0.01..=10000;
+        /// Draining what went around the caches, once per call.
+        BypassDrain bypass_drain: Unit::Time, 0..=1000000;
+        /// Length from which string instructions no longer allocate cache lines; 0 if they always do.
+        ElideFrom elide_from: Unit::Bytes, 0..=17592186044416.0;
+        /// How many times faster string instructions are from that length on.
+        ElideGain elide_gain: Unit::Factor, 1..=100;
+    }
+    virtualization {
+        /// What sending an interrupt costs more in a guest.
+        GuestSend send: Unit::Time, 0..=1000000;
+        /// What the delivery of an interrupt takes longer in a guest.
+        GuestDelivery delivery: Unit::Time, 0..=1000000;
+        /// What waking a halted CPU takes longer in a guest.
+        GuestWake wake: Unit::Time, 0..=10000000;
+    }
+    user {
+        /// A load or store that hits the first-level TLB, with the program's own instructions around it.
+        UserAccess access: Unit::Time, 0.1..=10000;
+    }
+    kernel {
+        /// Entering and leaving the kernel by a system call.
+        SystemCall system_call: Unit::Time, 0..=1000000;
+        /// Entering and leaving the kernel by a page fault, generic handling included.
+        Fault fault: Unit::Time, 0..=1000000;
+        /// Looking up, inserting or removing an area.
+        Area area: Unit::Time, 0..=1000000;
+        /// Allocating from the per-CPU cache of frames.
+        Allocate allocate: Unit::Time, 0..=1000000;
+        /// What is added when the node's allocator must be asked.
+        Refill refill: Unit::Time, 0..=1000000;
+        /// Freeing to the per-CPU cache of frames.
+        Free free: Unit::Time, 0..=1000000;
+        /// What is added when frames go to the node's allocator.
+        Spill spill: Unit::Time, 0..=1000000;
+        /// Finding one mapping of a frame through the reverse map.
+        ReverseMap reverse_map: Unit::Time, 0..=1000000;
+        /// Taking a frame off the lists of reclaim, or putting it on them.
+        List list: Unit::Time, 0..=1000000;
+        /// Compressing a page, whatever it contains.
+        Compress compress: Unit::Time, 0..=10000000;
+        /// What compressing adds for each byte of the result.
+        CompressByte compress_byte: Unit::Time, 0..=10000;
+        /// Decompressing a page, whatever it contains.
+        Decompress decompress: Unit::Time, 0..=10000000;
+        /// What decompressing adds for each byte of its input.
+        DecompressByte decompress_byte: Unit::Time, 0..=10000;
+        /// Looking a page up in the page cache.
+        CacheLookup cache_lookup: Unit::Time, 0..=1000000;
+        /// Starting a read from a device.
+        DeviceRead device_read: Unit::Time, 0..=100000000;
+        /// Starting a write to a device.
+        DeviceWrite device_write: Unit::Time, 0..=100000000;
+        /// Transfer rate of a device.
+        DeviceRate device_rate: Unit::Rate, 0.001..=1000;
+        /// Choosing another process and switching to it, without loading its root.
+        Schedule schedule: Unit::Time, 0..=1000000;
+    }
+}

@@ -1,0 +1,490 @@
+//! From text to [`MachineFile`], or to a list of mistakes with lines.
+
+use super::parameter::{Description, PARAMETERS, Parameter, Unit};
+use super::{MachineFile, Value, built_in};
+use std::fmt;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// One mistake in a machine file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Mistake {
+    /// The line, from 1; 0 if the mistake is that something is missing.
+    pub line: usize,
+    /// The key, `section.key`; empty if the mistake is not at a key.
+    pub key: String,
+    /// What is wrong and what was expected.
+    pub message: String,
+}
+
+/// Why a machine file was refused.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FileError {
+    /// The file.
+    pub path: String,
+    /// Every mistake found, in the order of lines; never empty.
+    pub mistakes: Vec<Mistake>,
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, mistake) in self.mistakes.iter().enumerate() {
+            if index > 0 {
+                writeln!(f)?;
+            }
+            write!(f, "{}", self.path)?;
+            if mistake.line > 0 {
+                write!(f, ":{}", mistake.line)?;
+            }
+            if !mistake.key.is_empty() {
+                write!(f, ": {}", mistake.key)?;
+            }
+            write!(f, ": {}", mistake.message)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.key, self.message)
+    }
+}
+
+impl std::error::Error for FileError {}
+impl std::error::Error for Mistake {}
+
+/// The range of a parameter in its canonical unit.
+pub(super) fn bounds(description: &Description) -> (f64, f64) {
+    match description.unit {
+        // Ranges of times are written in nanoseconds.
+        Unit::Time => (description.least * 1e3, description.most * 1e3),
+        Unit::Choice(words) => (0.0, (words.len() - 1) as f64),
+        _ => (description.least, description.most),
+    }
+}
+
+struct Reader<'t> {
+    text: &'t str,
+    mistakes: Vec<Mistake>,
+}
+
+impl Reader<'_> {
+    fn line(&self, offset: usize) -> usize {
+        let before = self.text.as_bytes().iter().take(offset);
+        1 + before.filter(|&&byte| byte == b'\n').count()
+    }
+
+    fn refuse(&mut self, offset: usize, key: &str, message: impl Into<String>) {
+        let line = self.line(offset);
+        self.mistakes.push(Mistake {
+            line,
+            key: key.into(),
+            message: message.into(),
+        });
+    }
+
+    fn string(&mut self, key: &str, value: &Spanned<DeValue<'_>>) -> Option<String> {
+        match value.get_ref().as_str() {
+            Some(text) => Some(text.to_owned()),
+            None => {
+                let found = value.get_ref().type_str();
+                self.refuse(
+                    value.span().start,
+                    key,
+                    format!("expected a string, found {found}"),
+                );
+                None
+            }
+        }
+    }
+
+    /// Reads one `{ value, unit, source, assumed }`.
+    fn value(
+        &mut self,
+        parameter: Parameter,
+        cycle: Option<f64>,
+        at: &Spanned<DeValue<'_>>,
+    ) -> Option<Value> {
+        let name = parameter.name();
+        let description = parameter.description();
+        let here = at.span().start;
+        let Some(table) = at.get_ref().as_table() else {
+            let found = at.get_ref().type_str();
+            self.refuse(
+                here,
+                &name,
+                format!(
+                    "expected {{ value = …, unit = …, source = … }}, found {found}; this is: {}",
+                    description.meaning.trim()
+                ),
+            );
+            return None;
+        };
+        for (key, inner) in table {
+            if !matches!(
+                key.get_ref().as_ref(),
+                "value" | "unit" | "source" | "assumed"
+            ) {
+                let message = format!(
+                    "unknown key `{}`; expected value, unit, source and assumed",
+                    key.get_ref()
+                );
+                self.refuse(key.span().start.min(inner.span().start), &name, message);
+                return None;
+            }
+        }
+        let assumed = match table.get("assumed") {
+            None => false,
+            Some(inner) => match inner.get_ref().as_bool() {
+                Some(assumed) => assumed,
+                None => {
+                    self.refuse(inner.span().start, &name, "`assumed` must be true or false");
+                    return None;
+                }
+            },
+        };
+        let source = match table.get("source") {
+            Some(inner) => self.string(&name, inner)?,
+            None => String::new(),
+        };
+        if source.trim().is_empty() && !assumed {
+            self.refuse(
+                here,
+                &name,
+                "a value needs a `source`; a guess is marked `assumed = true`",
+            );
+            return None;
+        }
+        let Some(inner) = table.get("value") else {
+            self.refuse(here, &name, "`value` is missing");
+            return None;
+        };
+        let at = inner.span().start;
+        let (amount, written, unit) = match description.unit {
+            Unit::Choice(words) => {
+                let word = self.string(&name, inner)?;
+                let Some(index) = words.iter().position(|&known| known == word) else {
+                    self.refuse(
+                        at,
+                        &name,
+                        format!("`{word}` is not one of {}", words.join(", ")),
+                    );
+                    return None;
+                };
+                (index as f64, word, String::new())
+            }
+            unit => {
+                let Some(number) = number(inner.get_ref()) else {
+                    let found = inner.get_ref().type_str();
+                    self.refuse(at, &name, format!("expected a number, found {found}"));
+                    return None;
+                };
+                let spellings = unit.spellings();
+                let known = || {
+                    let names: Vec<_> = spellings.iter().map(|(name, _)| *name).collect();
+                    names.join(", ")
+                };
+                let written = match table.get("unit") {
+                    Some(inner) => self.string(&name, inner)?,
+                    None => {
+                        self.refuse(at, &name, format!("`unit` is missing: one of {}", known()));
+                        return None;
+                    }
+                };
+                let Some(&(_, factor)) = spellings.iter().find(|(name, _)| *name == written) else {
+                    self.refuse(
+                        at,
+                        &name,
+                        format!("unit `{written}` is not one of {}", known()),
+                    );
+                    return None;
+                };
+                // A wrong frequency has been reported; the other values are still checked.
+                let factor = match (written.as_str(), cycle) {
+                    ("cycles", cycle) => cycle.unwrap_or(1000.0),
+                    _ => factor,
+                };
+                (number * factor, number.to_string(), written)
+            }
+        };
+        let (least, most) = bounds(description);
+        if !(least..=most).contains(&amount) {
+            let (low, high) = (description.least, description.most);
+            let in_unit = match description.unit {
+                Unit::Time => " ns",
+                Unit::Frequency => " GHz",
+                Unit::Bytes => " B",
+                Unit::Rate => " GB/s",
+                _ => "",
+            };
+            self.refuse(
+                at,
+                &name,
+                format!("{written} {unit} is out of range: expected {low} to {high}{in_unit}"),
+            );
+            return None;
+        }
+        if description.unit == Unit::Count && amount.fract() != 0.0 {
+            self.refuse(
+                at,
+                &name,
+                format!("expected a whole number, found {written}"),
+            );
+            return None;
+        }
+        Some(Value {
+            amount,
+            written,
+            unit,
+            source,
+            assumed,
+        })
+    }
+}
+
+/// The number of an integer or float, if it is one and finite.
+fn number(value: &DeValue<'_>) -> Option<f64> {
+    let number = if let Some(integer) = value.as_integer() {
+        i64::from_str_radix(integer.as_str(), integer.radix()).ok()? as f64
+    } else {
+        value.as_float()?.as_str().parse().ok()?
+    };
+    f64::is_finite(number).then_some(number)
+}
+
+/// A known name close to a misspelt one.
+fn nearest<'n>(wrong: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+    names
+        .map(|name| (distance(wrong, name), name))
+        .filter(|&(distance, name)| distance <= 1 + name.len() / 4)
+        .min()
+        .map(|(_, name)| name)
+}
+
+/// The edit distance of two words.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, &y) in b.iter().enumerate() {
+            let insert = row[j].min(row[j + 1]) + 1;
+            let replace = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = insert.min(replace);
+        }
+    }
+    row[b.len()]
+}
+
+pub(super) fn parse(path: &str, text: &str) -> Result<MachineFile, FileError> {
+    let mut reader = Reader {
+        text,
+        mistakes: Vec::new(),
+    };
+    let file = read(&mut reader);
+    match file {
+        Some(file) if reader.mistakes.is_empty() => Ok(file),
+        _ => {
+            let mut mistakes = reader.mistakes;
+            mistakes.sort_by_key(|mistake| (mistake.line == 0, mistake.line));
+            Err(FileError {
+                path: path.into(),
+                mistakes,
+            })
+        }
+    }
+}
+
+fn read(reader: &mut Reader<'_>) -> Option<MachineFile> {
+    let text = reader.text;
+    let table = match DeTable::parse(text) {
+        Ok(table) => table,
+        Err(error) => {
+            let at = error.span().map_or(0, |span| span.start);
+            reader.refuse(at, "", format!("not TOML: {}", error.message()));
+            return None;
+        }
+    };
+    let table = table.get_ref();
+    let (mut name, mut title, mut base) = (None, None, None);
+    for (key, value) in table {
+        let word = key.get_ref().as_ref();
+        match word {
+            "name" => name = reader.string(word, value),
+            "title" => title = reader.string(word, value),
+            "based_on" => {
+                let wanted = reader.string(word, value)?;
+                base = built_in(&wanted);
+                if base.is_none() {
+                    let known: Vec<_> = super::BUILT_IN.iter().map(|(name, _)| *name).collect();
+                    reader.refuse(
+                        value.span().start,
+                        word,
+                        format!(
+                            "no built-in machine `{wanted}`; there are {}",
+                            known.join(", ")
+                        ),
+                    );
+                }
+            }
+            _ if PARAMETERS.iter().any(|known| known.section == word) => {}
+            _ => {
+                let names = PARAMETERS
+                    .iter()
+                    .map(|known| known.section)
+                    .chain(["name", "title", "based_on"]);
+                let hint = nearest(word, names)
+                    .map_or(String::new(), |near| format!("; did you mean `{near}`?"));
+                reader.refuse(
+                    key.span().start,
+                    word,
+                    format!("unknown key or section{hint}"),
+                );
+            }
+        }
+    }
+    // The clock first: other values are multiples of its period.
+    let find = |parameter: Parameter| {
+        let description = parameter.description();
+        table
+            .get(description.section)
+            .and_then(|section| section.get_ref().as_table())
+            .and_then(|section| section.get(description.key))
+    };
+    let clock = match find(Parameter::Frequency) {
+        Some(at) => reader.value(Parameter::Frequency, None, at),
+        None => base
+            .as_ref()
+            .map(|base| base.value(Parameter::Frequency).clone()),
+    };
+    let cycle = clock.map(|clock| 1000.0 / clock.amount);
+    if find(Parameter::Frequency).is_some() && cycle.is_none() {
+        // Reported just now; the loop below would say it again.
+        reader.mistakes.truncate(reader.mistakes.len() - 1);
+    }
+    check_keys(reader, table);
+    let mut values = Vec::with_capacity(PARAMETERS.len());
+    for &parameter in Parameter::ALL {
+        let value = match find(parameter) {
+            Some(at) => reader.value(parameter, cycle, at),
+            None => match &base {
+                Some(base) => Some(inherited(base, parameter, cycle)),
+                None => {
+                    let meaning = parameter.description().meaning.trim();
+                    reader.mistakes.push(Mistake {
+                        line: 0,
+                        key: parameter.name(),
+                        message: format!("missing: {meaning}"),
+                    });
+                    None
+                }
+            },
+        };
+        values.extend(value);
+    }
+    if name.is_none() {
+        reader.mistakes.push(Mistake {
+            line: 0,
+            key: "name".into(),
+            message: "missing: the machine's short name".into(),
+        });
+    }
+    let complete = values.len() == PARAMETERS.len();
+    let file = MachineFile {
+        title: title.or_else(|| name.clone()).unwrap_or_default(),
+        name: name?,
+        values,
+    };
+    if complete {
+        check_together(reader, &file);
+    }
+    complete.then_some(file)
+}
+
+/// A value of the machine that a file is based on; cycles follow the file's own clock.
+fn inherited(base: &MachineFile, parameter: Parameter, cycle: Option<f64>) -> Value {
+    let mut value = base.value(parameter).clone();
+    if let ("cycles", Some(cycle), Ok(number)) =
+        (value.unit.as_str(), cycle, value.written.parse::<f64>())
+    {
+        value.amount = number * cycle;
+    }
+    value
+}
+
+/// Refuses sections that are no tables and keys that no parameter has.
+fn check_keys(reader: &mut Reader<'_>, table: &DeTable<'_>) {
+    for (section, content) in table {
+        let section = section.get_ref().as_ref();
+        let known = || PARAMETERS.iter().filter(|known| known.section == section);
+        if known().next().is_none() {
+            continue;
+        }
+        let Some(keys) = content.get_ref().as_table() else {
+            reader.refuse(content.span().start, section, "expected a section");
+            continue;
+        };
+        for (key, _) in keys {
+            let word = key.get_ref().as_ref();
+            if Parameter::find(section, word).is_none() {
+                let hint = nearest(word, known().map(|known| known.key))
+                    .map_or(String::new(), |near| format!("; did you mean `{near}`?"));
+                let name = format!("{section}.{word}");
+                reader.refuse(key.span().start, &name, format!("unknown parameter{hint}"));
+            }
+        }
+    }
+}
+
+/// What no single value can show: geometries that do not divide, tags of the wrong architecture.
+fn check_together(reader: &mut Reader<'_>, file: &MachineFile) {
+    use Parameter as P;
+    let mut wrong = |parameter: P, message: String| {
+        reader.mistakes.push(Mistake {
+            line: 0,
+            key: parameter.name(),
+            message,
+        });
+    };
+    for (entries, ways) in [
+        (P::L1Base, P::L1BaseWays),
+        (P::L1Large, P::L1LargeWays),
+        (P::L1Huge, P::L1HugeWays),
+        (P::L2, P::L2Ways),
+        (P::L2Huge, P::L2HugeWays),
+    ] {
+        let (count, way) = (file.count(entries), file.count(ways));
+        if count > 0 && (way == 0 || count % way != 0) {
+            wrong(
+                ways,
+                format!("{count} entries do not divide into {way} ways"),
+            );
+        }
+    }
+    let arm = file.choice(P::Architecture) == "aarch64";
+    let tags = file.choice(P::Tags);
+    if tags != "none" && arm != tags.starts_with("asid") {
+        wrong(
+            P::Tags,
+            format!(
+                "`{tags}` does not exist on {}",
+                file.choice(P::Architecture)
+            ),
+        );
+    }
+    if file.amount(P::InterruptDelivery) < 1.0 {
+        wrong(P::InterruptDelivery, "must not be zero".into());
+    }
+    if file.count(P::CpusPerSocket) % file.count(P::CpusPerCore) != 0 {
+        wrong(
+            P::CpusPerSocket,
+            "is not a multiple of cpu.cpus_per_core".into(),
+        );
+    }
+    if file.count(P::Nodes) + file.count(P::SlowNodes) > 8 {
+        wrong(P::SlowNodes, "more than 8 memory nodes in all".into());
+    }
+}

@@ -1,0 +1,36 @@
+//! What the machine needs of the kernel that runs on it.
+
+use quell_vm::{Access, Call, Error, Fault};
+
+/// The kernel on the machine: who serves interrupts, faults and calls.
+///
+/// `quell_vm`'s manager is one; tests bring smaller ones. Every method but [`Kernel::peek`] runs on
+/// the CPU concerned and may take any time.
+pub trait Kernel {
+    /// The shootdown interrupt came. Interrupts are off.
+    fn interrupt(&self);
+
+    /// A non-maskable interrupt came.
+    fn nmi(&self) {}
+
+    /// A program's access could not be translated.
+    ///
+    /// # Errors
+    /// If it never will be.
+    fn fault(&self, address: u64, access: Access) -> Result<(), Fault>;
+
+    /// A program's system call.
+    ///
+    /// # Errors
+    /// As the call describes.
+    fn call(&self, call: Call) -> Result<u64, Error>;
+
+    /// What the program on this CPU ought to read at an address: the oracle's truth for C4.
+    ///
+    /// `None` if nothing is mapped there or the content is not known to the kernel. Must not change
+    /// anything; called between any two steps of other CPUs.
+    fn peek(&self, address: u64) -> Option<u64>;
+
+    /// This CPU comes up, before its program begins.
+    fn online(&self) {}
+}

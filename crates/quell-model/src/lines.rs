@@ -1,0 +1,288 @@
+//! Cache lines that CPUs share: who holds each, and what the next access to it costs.
+//!
+//! Coherence as in every invalidation-based protocol: a line is changed by one core alone or read
+//! by several. What an access costs follows from who holds the line: nothing but a hit if this
+//! core does, a transfer by distance if another core changed it, a transfer by the farthest
+//! distance if others must give it up, the shared cache or memory if nobody has it. Transfers of
+//! one line queue behind each other, so a word that a thousand CPUs add to is as slow here as it
+//! is in life.
+//!
+//! How much a core can hold is followed too, by direct-mapped sets of line numbers of the sizes of
+//! its two private caches and of its socket's: page tables larger than a cache are read from the
+//! next one.
+//!
+//! Lines are named by the host address of the word divided by 64, which decides nothing but
+//! identity: numbers are given in the order of first use, so that costs do not depend on where the
+//! host's allocator puts things. When a word goes, its line is forgotten.
+//!
+//! Not modelled: associativity, prefetch, bandwidth of the interconnect, which home agent answers.
+
+use crate::costs::{Costs, Topology};
+use crate::file::Time;
+use rustc_hash::FxHashMap;
+
+/// What is done to a line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Use {
+    /// It is read.
+    Load,
+    /// It is written.
+    Store,
+    /// It is read and written in one step.
+    Modify,
+}
+
+const NOBODY: u16 = u16::MAX;
+
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    /// The core that may write without asking.
+    owner: u16,
+    /// The CPU that wrote last, to tell hardware threads of a core apart.
+    writer: u16,
+    /// Until when an earlier transfer occupies the line.
+    busy: Time,
+}
+
+/// Which numbered lines a cache holds: direct-mapped, so that one comparison decides.
+#[derive(Clone, Debug)]
+struct Filter {
+    held: Vec<u32>,
+    lines: usize,
+}
+
+impl Filter {
+    fn new(lines: usize) -> Self {
+        Filter {
+            held: Vec::new(),
+            lines,
+        }
+    }
+
+    /// Whether the line was there; it is afterwards.
+    #[inline]
+    fn take(&mut self, line: u32) -> bool {
+        if self.held.is_empty() {
+            self.held = vec![0; self.lines];
+        }
+        let slot = &mut self.held[line as usize % self.lines];
+        let hit = *slot == line + 1;
+        *slot = line + 1;
+        hit
+    }
+}
+
+/// What an access to a line came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LineAccess {
+    /// When the line is there: not before `now`.
+    pub ready: Time,
+    /// Whether it came from another core.
+    pub transferred: bool,
+}
+
+/// All shared lines of a machine.
+#[derive(Debug)]
+pub struct Lines {
+    numbers: FxHashMap<usize, u32>,
+    lines: Vec<Line>,
+    /// `words` words of bits for each line: the cores that may read it.
+    holders: Vec<u64>,
+    words: usize,
+    free: Vec<u32>,
+    topology: Topology,
+    first: Vec<Filter>,
+    second: Vec<Filter>,
+    last: Vec<Filter>,
+}
+
+impl Lines {
+    /// No lines yet, on a machine of `cpus` CPUs.
+    pub fn new(costs: &Costs, cpus: usize) -> Self {
+        let cores = cpus.div_ceil(costs.topology.per_core);
+        let sockets = cpus.div_ceil(costs.topology.per_socket);
+        Lines {
+            numbers: FxHashMap::default(),
+            lines: Vec::new(),
+            holders: Vec::new(),
+            words: cores.div_ceil(64),
+            free: Vec::new(),
+            topology: costs.topology,
+            first: vec![Filter::new(costs.l1_lines); cores],
+            second: vec![Filter::new(costs.l2_lines); cores],
+            last: vec![Filter::new(costs.llc_lines); sockets],
+        }
+    }
+
+    fn number(&mut self, address: usize) -> u32 {
+        let key = address >> 6;
+        if let Some(&number) = self.numbers.get(&key) {
+            return number;
+        }
+        let fresh = Line {
+            owner: NOBODY,
+            writer: NOBODY,
+            busy: 0,
+        };
+        let number = match self.free.pop() {
+            Some(number) => {
+                self.lines[number as usize] = fresh;
+                self.holders_mut(number).fill(0);
+                number
+            }
+            None => {
+                self.lines.push(fresh);
+                self.holders.resize(self.lines.len() * self.words, 0);
+                self.lines.len() as u32 - 1
+            }
+        };
+        self.numbers.insert(key, number);
+        number
+    }
+
+    /// Forgets the line of a word that goes.
+    pub fn forget(&mut self, address: usize) {
+        if let Some(number) = self.numbers.remove(&(address >> 6)) {
+            self.free.push(number);
+        }
+    }
+
+    #[inline]
+    fn holders_mut(&mut self, number: u32) -> &mut [u64] {
+        let first = number as usize * self.words;
+        &mut self.holders[first..first + self.words]
+    }
+
+    /// Accounts for one access of `cpu` at time `now` to the word at the host address.
+    #[inline]
+    pub fn access(
+        &mut self,
+        costs: &Costs,
+        cpu: usize,
+        address: usize,
+        kind: Use,
+        now: Time,
+    ) -> LineAccess {
+        let number = self.number(address);
+        let core = self.topology.core(cpu);
+        let line = self.lines[number as usize];
+        let mine = line.owner == core as u16
+            || kind == Use::Load && {
+                let first = number as usize * self.words;
+                self.holders[first + core / 64] & 1 << (core % 64) != 0
+            };
+        let held = self.fetch(costs, cpu, core, number);
+        if mine {
+            let line = &mut self.lines[number as usize];
+            let sibling = kind == Use::Load && line.owner == core as u16;
+            let sibling = sibling && line.writer != cpu as u16 && line.writer != NOBODY;
+            if kind != Use::Load {
+                line.writer = cpu as u16;
+            }
+            let cost = if sibling { costs.transfer_core } else { held };
+            return LineAccess {
+                ready: now + cost,
+                transferred: false,
+            };
+        }
+        self.take(costs, cpu, core, number, kind, now, held)
+    }
+
+    /// What the line would cost if only capacity counted; it is in the caches afterwards.
+    #[inline]
+    fn fetch(&mut self, costs: &Costs, cpu: usize, core: usize, number: u32) -> Time {
+        if self.first[core].take(number) {
+            return costs.l1_line;
+        }
+        if self.second[core].take(number) {
+            return costs.l2_line;
+        }
+        if self.last[self.topology.socket(cpu)].take(number) {
+            costs.llc_line
+        } else {
+            costs.memory_line
+        }
+    }
+
+    /// Takes a line that this core may not use as it is.
+    #[allow(clippy::too_many_arguments)]
+    fn take(
+        &mut self,
+        costs: &Costs,
+        cpu: usize,
+        core: usize,
+        number: u32,
+        kind: Use,
+        now: Time,
+        held: Time,
+    ) -> LineAccess {
+        let line = self.lines[number as usize];
+        let here = self.topology.socket(cpu);
+        let cores_per_socket = self.topology.per_socket / self.topology.per_core;
+        let distance = |other: usize| {
+            if other / cores_per_socket == here {
+                costs.transfer_socket
+            } else {
+                costs.transfer_remote
+            }
+        };
+        // Who must answer: the owner, or on a write every reader but this core.
+        let mut cost = 0;
+        if line.owner != NOBODY {
+            cost = distance(line.owner as usize);
+        } else if kind != Use::Load {
+            let holders = self.holders_mut(number);
+            for (index, &bits) in holders.iter().enumerate() {
+                let mut bits = bits;
+                if index == core / 64 {
+                    bits &= !(1 << (core % 64));
+                }
+                if bits != 0 {
+                    let (low, high) = (bits.trailing_zeros(), 63 - bits.leading_zeros());
+                    for bit in [low, high] {
+                        cost = cost.max(distance(index * 64 + bit as usize));
+                    }
+                }
+            }
+        }
+        let transferred = cost != 0;
+        let owner = line.owner;
+        let holders = self.holders_mut(number);
+        match kind {
+            Use::Load => {
+                if owner != NOBODY {
+                    holders[owner as usize / 64] |= 1 << (owner % 64);
+                }
+                holders[core / 64] |= 1 << (core % 64);
+            }
+            Use::Store | Use::Modify => {
+                holders.fill(0);
+                holders[core / 64] |= 1 << (core % 64);
+            }
+        }
+        let line = &mut self.lines[number as usize];
+        line.owner = if kind == Use::Load {
+            NOBODY
+        } else {
+            core as u16
+        };
+        if kind != Use::Load {
+            line.writer = cpu as u16;
+        }
+        if transferred {
+            let ready = now.max(line.busy) + cost;
+            line.busy = ready;
+            LineAccess { ready, transferred }
+        } else {
+            // Clean and elsewhere, or nowhere: the shared cache or memory answers, to all at once.
+            let cost = held.max(costs.llc_line);
+            LineAccess {
+                ready: now.max(line.busy) + cost,
+                transferred,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

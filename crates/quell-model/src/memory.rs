@@ -1,0 +1,327 @@
+//! Physical memory: what frames contain and what the oracle remembers about each.
+//!
+//! Contents are kept only where they are not zero, so gigabytes of zeroed memory cost the host
+//! nothing; the history of frames is kept for 512 frames at once as long as all of them share it.
+//! The words of page-table pages live apart in [`Tables`], because the manager and the walkers
+//! share them as words and the manager's references outlive any operation.
+
+use crate::file::Time;
+use crate::word::ModelWord;
+use quell::{Extent, Frame};
+use quell_vm::machine::TABLE_WORDS;
+use std::array;
+use std::sync::OnceLock;
+
+/// Frames that share one entry of the directory.
+const CHUNK: usize = 512;
+
+/// A page of words.
+#[repr(align(4096))]
+pub struct TablePage(pub [ModelWord; TABLE_WORDS]);
+
+type TableChunk = Box<[OnceLock<Box<TablePage>>; CHUNK]>;
+
+/// The page-table pages of a machine, made when they are first asked for.
+pub struct Tables {
+    first: u64,
+    chunks: Vec<OnceLock<TableChunk>>,
+}
+
+impl Tables {
+    /// No tables yet, in the memory `all`.
+    pub fn new(all: Extent) -> Self {
+        let chunks = (all.frames as usize).div_ceil(CHUNK);
+        Tables {
+            first: all.first.0,
+            chunks: (0..chunks).map(|_| OnceLock::new()).collect(),
+        }
+    }
+
+    fn place(&self, frame: Frame) -> Option<(usize, usize)> {
+        let number = frame.0.checked_sub(self.first)? as usize;
+        (number / CHUNK < self.chunks.len()).then_some((number / CHUNK, number % CHUNK))
+    }
+
+    /// The words of a frame as a page-table page.
+    ///
+    /// # Panics
+    /// If the frame is outside the machine's memory.
+    #[inline]
+    pub fn page(&self, frame: Frame) -> &[ModelWord; TABLE_WORDS] {
+        let Some((chunk, at)) = self.place(frame) else {
+            panic!("frame {:#x} is outside the machine's memory", frame.0)
+        };
+        let chunk =
+            self.chunks[chunk].get_or_init(|| Box::new(array::from_fn(|_| OnceLock::new())));
+        let page = chunk[at].get_or_init(|| {
+            Box::new(TablePage(array::from_fn(|_| {
+                <ModelWord as quell::Word>::new(0)
+            })))
+        });
+        &page.0
+    }
+
+    /// The words of a frame, if it ever was a page-table page.
+    #[inline]
+    pub fn existing(&self, frame: Frame) -> Option<&[ModelWord; TABLE_WORDS]> {
+        let (chunk, at) = self.place(frame)?;
+        Some(&self.chunks[chunk].get()?[at].get()?.0)
+    }
+}
+
+/// What the oracle knows about a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct History {
+    /// The last event after which an older translation must be looked at twice: a new owner, a
+    /// capture, or the loss of an owner.
+    pub changed: u64,
+    /// When it got its owner.
+    pub allocated: u64,
+    /// When its content was captured last.
+    pub captured: u64,
+    /// When it lost its owner.
+    pub freed: u64,
+    /// What it is now.
+    pub state: State,
+    /// Whether it is a page-table page now.
+    pub table: bool,
+    /// Whether a capture is under way.
+    pub capturing: bool,
+    /// The CPU that changed its ownership last, and when.
+    pub by: u16,
+    /// See `by`.
+    pub at: Time,
+}
+
+/// Who owns a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum State {
+    /// Nobody ever did.
+    #[default]
+    Untouched,
+    /// Somebody does.
+    Owned,
+    /// Nobody does now.
+    Free,
+}
+
+type Page = [u8; 4096];
+
+#[derive(Default)]
+struct Chunk {
+    /// The history of every frame, as long as it is the same for all.
+    uniform: History,
+    each: Option<Box<[History; CHUNK]>>,
+    pages: Option<Box<[Option<Box<Page>>; CHUNK]>>,
+}
+
+/// The contents and the history of all frames.
+pub struct Memory {
+    first: u64,
+    chunks: Vec<Chunk>,
+    /// Pages of contents that are free for use again.
+    pool: Vec<Box<Page>>,
+}
+
+/// How many free pages of contents are kept.
+const POOL: usize = 4096;
+
+impl Memory {
+    /// Memory in which everything is zero and nothing has an owner.
+    pub fn new(all: Extent) -> Self {
+        let chunks = (all.frames as usize).div_ceil(CHUNK);
+        Memory {
+            first: all.first.0,
+            chunks: (0..chunks).map(|_| Chunk::default()).collect(),
+            pool: Vec::new(),
+        }
+    }
+
+    #[inline]
+    fn place(&self, frame: Frame) -> (usize, usize) {
+        let number = frame.0.wrapping_sub(self.first) as usize;
+        (number / CHUNK, number % CHUNK)
+    }
+
+    /// Whether the machine has such a frame.
+    pub fn contains(&self, frame: Frame) -> bool {
+        self.place(frame).0 < self.chunks.len()
+    }
+
+    /// The history of a frame.
+    #[inline]
+    pub fn history(&self, frame: Frame) -> &History {
+        let (chunk, at) = self.place(frame);
+        let chunk = &self.chunks[chunk];
+        match &chunk.each {
+            None => &chunk.uniform,
+            Some(each) => &each[at],
+        }
+    }
+
+    /// Changes the history of frames.
+    pub fn update(&mut self, frame: Frame, frames: u64, change: impl Fn(&mut History)) {
+        let mut left = frames as usize;
+        let (mut index, mut at) = self.place(frame);
+        while left > 0 {
+            let here = left.min(CHUNK - at);
+            let chunk = &mut self.chunks[index];
+            match &mut chunk.each {
+                None if here == CHUNK => change(&mut chunk.uniform),
+                None => {
+                    let mut each = Box::new([chunk.uniform; CHUNK]);
+                    each[at..at + here].iter_mut().for_each(&change);
+                    chunk.each = Some(each);
+                }
+                Some(each) => each[at..at + here].iter_mut().for_each(&change),
+            }
+            left -= here;
+            index += 1;
+            at = 0;
+        }
+    }
+
+    /// Sets the history of frames to the same value.
+    pub fn set(&mut self, frame: Frame, frames: u64, history: History) {
+        let mut left = frames as usize;
+        let (mut index, mut at) = self.place(frame);
+        while left > 0 {
+            let here = left.min(CHUNK - at);
+            let chunk = &mut self.chunks[index];
+            if here == CHUNK {
+                chunk.each = None;
+                chunk.uniform = history;
+            } else {
+                let uniform = chunk.uniform;
+                let each = chunk.each.get_or_insert_with(|| Box::new([uniform; CHUNK]));
+                each[at..at + here].fill(history);
+            }
+            left -= here;
+            index += 1;
+            at = 0;
+        }
+    }
+
+    #[inline]
+    fn page(&self, frame: Frame) -> Option<&Page> {
+        let (chunk, at) = self.place(frame);
+        self.chunks[chunk].pages.as_ref()?[at].as_deref()
+    }
+
+    fn page_mut(&mut self, frame: Frame) -> &mut Page {
+        let (chunk, at) = self.place(frame);
+        let pages = self.chunks[chunk]
+            .pages
+            .get_or_insert_with(|| Box::new(array::from_fn(|_| None)));
+        pages[at].get_or_insert_with(|| match self.pool.pop() {
+            Some(mut page) => {
+                page.fill(0);
+                page
+            }
+            None => Box::new([0; 4096]),
+        })
+    }
+
+    /// The eight bytes at an offset.
+    #[inline]
+    pub fn load(&self, frame: Frame, offset: usize) -> u64 {
+        match self.page(frame) {
+            None => 0,
+            Some(page) => {
+                let mut bytes = [0; 8];
+                bytes.copy_from_slice(&page[offset..offset + 8]);
+                u64::from_le_bytes(bytes)
+            }
+        }
+    }
+
+    /// Writes eight bytes at an offset.
+    #[inline]
+    pub fn store(&mut self, frame: Frame, offset: usize, value: u64) {
+        if value != 0 || self.page(frame).is_some() {
+            self.page_mut(frame)[offset..offset + 8].copy_from_slice(&value.to_le_bytes());
+        }
+    }
+
+    /// Reads bytes of a frame.
+    pub fn read(&self, frame: Frame, offset: usize, into: &mut [u8]) {
+        match self.page(frame) {
+            None => into.fill(0),
+            Some(page) => into.copy_from_slice(&page[offset..offset + into.len()]),
+        }
+    }
+
+    /// Writes bytes of a frame.
+    pub fn write(&mut self, frame: Frame, offset: usize, from: &[u8]) {
+        if self.page(frame).is_some() || from.iter().any(|&byte| byte != 0) {
+            self.page_mut(frame)[offset..offset + from.len()].copy_from_slice(from);
+        }
+    }
+
+    /// Makes frames zero.
+    pub fn zero(&mut self, frame: Frame, frames: u64) {
+        for_chunks(self.place(frame), frames, |index, at, here| {
+            let Some(pages) = &mut self.chunks[index].pages else {
+                return;
+            };
+            for page in &mut pages[at..at + here] {
+                if let Some(page) = page.take()
+                    && self.pool.len() < POOL
+                {
+                    self.pool.push(page);
+                }
+            }
+            if here == CHUNK {
+                self.chunks[index].pages = None;
+            }
+        });
+    }
+
+    /// Copies frames.
+    pub fn copy(&mut self, from: Frame, to: Frame, frames: u64) {
+        for offset in 0..frames {
+            match self.page(from.plus(offset)).copied() {
+                None => self.zero(to.plus(offset), 1),
+                Some(page) => *self.page_mut(to.plus(offset)) = page,
+            }
+        }
+    }
+
+    /// The first of the frames that is not all zero, if there is one.
+    pub fn first_nonzero(&self, frame: Frame, frames: u64) -> Option<Frame> {
+        let mut found = None;
+        for_chunks(self.place(frame), frames, |index, at, here| {
+            if found.is_some() {
+                return;
+            }
+            if let Some(pages) = &self.chunks[index].pages {
+                found = (at..at + here)
+                    .find(|&at| {
+                        let page = pages[at].as_deref();
+                        page.is_some_and(|page| page.iter().any(|&byte| byte != 0))
+                    })
+                    .map(|at| Frame(self.first + (index * CHUNK + at) as u64));
+            }
+        });
+        found
+    }
+}
+
+/// Calls `visit` with chunk, first frame in it and number of frames, for each chunk of a run.
+fn for_chunks(
+    (mut index, mut at): (usize, usize),
+    frames: u64,
+    mut visit: impl FnMut(usize, usize, usize),
+) {
+    let mut left = frames as usize;
+    while left > 0 {
+        let here = left.min(CHUNK - at);
+        visit(index, at, here);
+        left -= here;
+        index += 1;
+        at = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests;

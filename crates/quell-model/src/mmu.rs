@@ -1,0 +1,283 @@
+//! An access of a program: through the TLBs, or by a walk, to the bytes of a frame.
+//!
+//! A hit in a TLB is private: nobody else sees it. A walk reads words that other CPUs write, so it
+//! takes its place in the order of time. As on real processors, a right that a cached translation
+//! lacks is looked for in the tables before the access faults, and a store through a clean entry
+//! walks again to set the dirty bit in the table by a locked operation.
+
+use crate::context;
+use crate::core::{Core, Point};
+use crate::file::Time;
+use crate::format;
+use crate::lines::Use;
+use crate::oracle::{Kind, Verdict, Violation};
+use crate::tlb::{Place, Rights, Translation};
+use quell::{Frame, Page, PageSize};
+use quell_vm::{Access, Level};
+
+/// What came of an attempt.
+pub(crate) enum Attempt {
+    /// It was done; what a load returned.
+    Done(u64),
+    /// The CPU must first attend to something.
+    Attend(Point),
+    /// The tables do not allow it.
+    Fault,
+    /// It was done, and is wrong if the program ought to read something else.
+    Compare(u64, Box<Violation>),
+}
+
+impl Core {
+    /// Tries a load (`store` is `None`) or a store of eight bytes.
+    #[inline]
+    pub fn user_access(&mut self, address: u64, store: Option<u64>) -> Attempt {
+        if !self.may_run() {
+            return Attempt::Attend(Point::Local);
+        }
+        let page = Page::containing(address);
+        let cpu = &mut self.cpus[self.current];
+        let tag = cpu.tag;
+        let place = match cpu.tlb.lookup_first(page, tag) {
+            Some(place) => place,
+            None => match cpu.tlb.lookup_second(page, tag) {
+                Some(place) => {
+                    cpu.counts.tlb_first_misses += 1;
+                    cpu.now += self.costs.l2_hit;
+                    place
+                }
+                None => match self.walk(page, address, store.is_some()) {
+                    Ok(place) => {
+                        let counts = &mut self.cpu().counts;
+                        counts.tlb_first_misses += 1;
+                        counts.tlb_misses += 1;
+                        place
+                    }
+                    Err(attempt) => return attempt,
+                },
+            },
+        };
+        let entry = self.cpus[self.current].tlb.at(place);
+        let enough = entry.rights.user && (store.is_none() || entry.rights.write && entry.dirty);
+        if enough {
+            self.finish_access(place, address, store)
+        } else {
+            match self.walk(page, address, store.is_some()) {
+                Ok(place) => self.finish_access(place, address, store),
+                Err(attempt) => attempt,
+            }
+        }
+    }
+
+    /// Does an access through a translation that allows it, under the oracle's eyes.
+    #[inline]
+    fn finish_access(&mut self, place: Place, address: u64, store: Option<u64>) -> Attempt {
+        let access = self.costs.user_access;
+        let cpu = &mut self.cpus[self.current];
+        cpu.counts.accesses += 1;
+        cpu.now += access;
+        let entry = self.cpus[self.current].tlb.at(place);
+        let page = Page::containing(address);
+        let frame = entry.frame.plus(page.0 & (entry.size.pages() - 1));
+        let offset = (address & 4095) as usize & !7;
+        let mut compare = None;
+        if !self.unquestionable(entry, frame) {
+            let mut entry = *entry;
+            let kind = match store {
+                None => Kind::Load,
+                Some(_) => Kind::Store,
+            };
+            if let Verdict::Compare(violation) = self.judge(&mut entry, frame, address, kind) {
+                compare = Some(violation);
+            }
+            *self.cpu().tlb.at_mut(place) = entry;
+        }
+        match store {
+            None => {
+                let value = self.memory.load(frame, offset);
+                match compare {
+                    None => Attempt::Done(value),
+                    Some(violation) => Attempt::Compare(value, violation),
+                }
+            }
+            Some(value) => {
+                self.memory.store(frame, offset, value);
+                Attempt::Done(value)
+            }
+        }
+    }
+
+    /// Accesses the lines of a page that follow the one at `address`, which was just accessed, as a
+    /// streaming loop does: at the memory's rate, with one translation. `false` if that is gone.
+    pub fn stream_page(&mut self, address: u64, bytes: u64, store: Option<u64>) -> bool {
+        let page = Page::containing(address);
+        let cpu = &mut self.cpus[self.current];
+        let tag = cpu.tag;
+        let Some(place) = cpu.tlb.lookup_first(page, tag) else {
+            return false;
+        };
+        let entry = cpu.tlb.at(place);
+        let frame = entry.frame.plus(page.0 & (entry.size.pages() - 1));
+        cpu.counts.accesses += (bytes - 1) / 64;
+        if let Some(value) = store {
+            for line in (address..address + bytes).step_by(64).skip(1) {
+                self.memory.store(frame, (line & 4095) as usize & !7, value);
+            }
+        }
+        let time = stream(self, frame, bytes);
+        self.spend(time);
+        true
+    }
+
+    /// Walks the tables and fills the translation, if they allow the access.
+    fn walk(&mut self, page: Page, address: u64, write: bool) -> Result<Place, Attempt> {
+        if !self.may_share() {
+            return Err(Attempt::Attend(Point::Shared));
+        }
+        let tag = self.cpu().tag;
+        let Some(root) = self.cpu().root else {
+            return Err(Attempt::Fault);
+        };
+        self.cpu().counts.walks += 1;
+        let walk = (self.costs.walk as f64 * self.costs.nested_walk) as Time;
+        self.spend(walk);
+        let (mut level, mut table, mut cached) = match self.cpu().tlb.walk_start(page, tag) {
+            Some((level, entry)) => (level, entry.table, Some(entry.filled)),
+            None => (Level::ROOT.0, root, None),
+        };
+        loop {
+            self.judge_table(table, cached.take(), address);
+            let index = Level(level).index(page);
+            let tables = self.tables.clone();
+            let word = &tables.page(table)[index];
+            self.walker_access(word.address(), Use::Load);
+            let raw = word.peek();
+            let entry = format::decode(self.costs.arm, raw, level);
+            if !entry.present {
+                return Err(Attempt::Fault);
+            }
+            if entry.table {
+                if level == 0 || !self.memory.contains(entry.frame) {
+                    return Err(Attempt::Fault);
+                }
+                table = entry.frame;
+                level -= 1;
+                let filled = self.oracle.events;
+                self.cpu().tlb.walk_seen(page, tag, level, table, filled);
+                continue;
+            }
+            if !entry.user || write && !entry.writable {
+                // The translation that was not enough goes, as on a real processor that faults.
+                self.cpu().tlb.drop_page(page, tag);
+                return Err(Attempt::Fault);
+            }
+            let software = !self.costs.hardware_dirty;
+            if software && (!entry.accessed || write && !entry.dirty) {
+                self.cpu().tlb.drop_page(page, tag);
+                return Err(Attempt::Fault);
+            }
+            let used = format::used(self.costs.arm, raw, write);
+            if used != raw {
+                self.walker_access(word.address(), Use::Modify);
+                word.poke(used);
+                self.cpu().counts.walk_updates += 1;
+            }
+            let size = match level {
+                0 => PageSize::Base,
+                1 => PageSize::Large,
+                _ => PageSize::Huge,
+            };
+            let filled = self.oracle.events;
+            let cpu = self.cpu();
+            let translation = Translation {
+                frame: entry.frame,
+                raw: used,
+                table,
+                index: index as u16,
+                size,
+                rights: Rights {
+                    write: entry.writable,
+                    user: entry.user,
+                    execute: entry.executable,
+                },
+                dirty: entry.dirty || write,
+                space: cpu.space,
+                filled,
+                checked: filled,
+            };
+            return Ok(cpu.tlb.fill(page, tag, translation));
+        }
+    }
+}
+
+/// One access of a program on the CPU that runs; `Err` is a fault to be served.
+#[inline]
+pub(crate) fn access(address: u64, store: Option<u64>) -> Result<u64, Access> {
+    loop {
+        match context::with(|core| core.user_access(address, store)) {
+            Attempt::Done(value) => return Ok(value),
+            Attempt::Attend(point) => context::attend(point),
+            Attempt::Fault => {
+                return Err(match store {
+                    None => Access::Read,
+                    Some(_) => Access::Write,
+                });
+            }
+            Attempt::Compare(value, violation) => {
+                compare(address, value, *violation);
+                return Ok(value);
+            }
+        }
+    }
+}
+
+/// Reports a load that returned other bytes than the program ought to read.
+#[cold]
+fn compare(address: u64, value: u64, mut violation: Violation) {
+    let truth = context::quietly(|kernel| kernel.peek(address)).flatten();
+    if let Some(truth) = truth
+        && truth != value
+    {
+        violation.what = format!("{}: {value:#x} instead of {truth:#x}", violation.what);
+        context::with(|core| core.report_access(violation));
+    }
+}
+
+/// The time that streaming over `bytes` bytes of a frame's node takes one core, and books the
+/// node's bandwidth.
+pub(crate) fn stream(core: &mut Core, frame: Frame, bytes: u64) -> Time {
+    let cpu = core.current;
+    let now = core.cpus[cpu].now;
+    let Some(node) = core.map.node_of(frame) else {
+        return 0;
+    };
+    let slow = core.map.nodes()[node].slow;
+    let costs = &core.costs;
+    let (mine, shared) = if slow {
+        (costs.slow_stream, costs.slow_node_stream)
+    } else {
+        let far = core.home_node(cpu) != node;
+        let factor = if far {
+            costs.remote_latency as f64 / costs.memory_line as f64
+        } else {
+            1.0
+        };
+        (costs.stream * factor, costs.node_stream)
+    };
+    book(core, node, now, bytes, mine, shared)
+}
+
+/// Books `bytes` of a node's bandwidth: `mine` and `shared` are picoseconds a byte, for this core
+/// and for the node. Returns how long it takes.
+pub(crate) fn book(
+    core: &mut Core,
+    node: usize,
+    now: Time,
+    bytes: u64,
+    mine: f64,
+    shared: f64,
+) -> Time {
+    let busy = core.node_busy[node].max(now) + (bytes as f64 * shared) as Time;
+    core.node_busy[node] = busy;
+    let alone = now + (bytes as f64 * mine) as Time;
+    alone.max(busy) - now
+}

@@ -1,0 +1,197 @@
+//! What happened on each CPU and when: for timelines.
+//!
+//! Off unless a run asks for it. [`Trace::write_chrome`] writes the format that Perfetto and
+//! `chrome://tracing` open: one row per CPU, one slice per operation, times in microseconds of
+//! virtual time.
+
+use crate::file::Time;
+use std::io::{self, Write};
+
+/// What a CPU did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Mark {
+    /// Sent interrupts to so many CPUs.
+    Send(u64),
+    /// An interrupt of that CPU arrived here.
+    Arrives(usize),
+    /// Was in the handler of an interrupt.
+    Handler,
+    /// Invalidated so many pages; whether table pages were concerned.
+    Pages(u64, bool),
+    /// Invalidated a tag.
+    Tag(u16),
+    /// Invalidated everything.
+    All,
+    /// Broadcast so many invalidations.
+    Broadcast(u64),
+    /// Waited for so many broadcasts to complete.
+    Completion(u64),
+    /// Loaded a root under a tag; whether entries were kept.
+    Root(u16, bool),
+    /// Was in a system call of that name.
+    Call(&'static str),
+    /// Was in a page fault at an address.
+    Fault(u64),
+    /// Was halted.
+    Halted,
+    /// Zeroed so many bytes.
+    Zero(u64),
+    /// Copied so many bytes.
+    Copy(u64),
+    /// Broke the contract.
+    Violation,
+}
+
+impl Mark {
+    fn name(self) -> String {
+        match self {
+            Mark::Send(targets) => format!("send interrupt to {targets}"),
+            Mark::Arrives(from) => format!("interrupt from CPU {from} arrives"),
+            Mark::Handler => "interrupt handler".into(),
+            Mark::Pages(pages, false) => format!("invalidate {pages} pages"),
+            Mark::Pages(pages, true) => format!("invalidate {pages} pages and tables"),
+            Mark::Tag(tag) => format!("invalidate tag {tag}"),
+            Mark::All => "invalidate all".into(),
+            Mark::Broadcast(operations) => format!("broadcast {operations} invalidations"),
+            Mark::Completion(operations) => format!("wait for {operations} broadcasts"),
+            Mark::Root(tag, true) => format!("load root, keep tag {tag}"),
+            Mark::Root(tag, false) => format!("load root, flush tag {tag}"),
+            Mark::Call(call) => call.into(),
+            Mark::Fault(address) => format!("fault at {address:#x}"),
+            Mark::Halted => "halted".into(),
+            Mark::Zero(bytes) => format!("zero {bytes} bytes"),
+            Mark::Copy(bytes) => format!("copy {bytes} bytes"),
+            Mark::Violation => "VIOLATION".into(),
+        }
+    }
+}
+
+/// One thing that a CPU did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TraceEvent {
+    /// The CPU.
+    pub cpu: usize,
+    /// When it began.
+    pub start: Time,
+    /// When it ended; the same for what takes no time.
+    pub end: Time,
+    /// What it was.
+    pub mark: Mark,
+}
+
+/// The events of a run, in the order in which they were recorded.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Trace {
+    limit: usize,
+    events: Vec<TraceEvent>,
+    /// How many events there was no room for.
+    dropped: u64,
+}
+
+impl Trace {
+    /// A trace that keeps the first `limit` events; 0 keeps none and costs nothing.
+    pub fn new(limit: usize) -> Self {
+        Trace {
+            limit,
+            ..Trace::default()
+        }
+    }
+
+    /// Whether anything is recorded.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.limit > 0
+    }
+
+    /// The events.
+    pub fn events(&self) -> &[TraceEvent] {
+        &self.events
+    }
+
+    /// How many events the limit left out.
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    #[inline]
+    pub(crate) fn span(&mut self, cpu: usize, start: Time, end: Time, mark: Mark) {
+        if self.limit > 0 {
+            self.push(TraceEvent {
+                cpu,
+                start,
+                end,
+                mark,
+            });
+        }
+    }
+
+    #[inline]
+    pub(crate) fn mark(&mut self, cpu: usize, at: Time, mark: Mark) {
+        self.span(cpu, at, at, mark);
+    }
+
+    #[cold]
+    fn push(&mut self, event: TraceEvent) {
+        if self.events.len() < self.limit {
+            self.events.push(event);
+        } else {
+            self.dropped += 1;
+        }
+    }
+
+    /// Writes the trace as Chrome's JSON trace format. `process` names the whole.
+    ///
+    /// # Errors
+    /// Those of the writer.
+    pub fn write_chrome(&self, process: &str, mut to: impl Write) -> io::Result<()> {
+        write!(to, "{{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
+        let name = json_string(process);
+        write!(
+            to,
+            "{{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{{\"name\":{name}}}}}"
+        )?;
+        let cpus = self.events.iter().map(|event| event.cpu + 1).max();
+        for cpu in 0..cpus.unwrap_or(0) {
+            write!(
+                to,
+                ",\n{{\"ph\":\"M\",\"pid\":1,\"tid\":{cpu},\"name\":\"thread_name\",\
+                 \"args\":{{\"name\":\"CPU {cpu}\"}}}}"
+            )?;
+        }
+        for event in &self.events {
+            let name = json_string(&event.mark.name());
+            let (cpu, start) = (event.cpu, event.start as f64 / 1e6);
+            if event.end > event.start {
+                let length = (event.end - event.start) as f64 / 1e6;
+                write!(
+                    to,
+                    ",\n{{\"ph\":\"X\",\"pid\":1,\"tid\":{cpu},\"ts\":{start:.6},\
+                     \"dur\":{length:.6},\"name\":{name}}}"
+                )?;
+            } else {
+                write!(
+                    to,
+                    ",\n{{\"ph\":\"i\",\"s\":\"t\",\"pid\":1,\"tid\":{cpu},\"ts\":{start:.6},\
+                     \"name\":{name}}}"
+                )?;
+            }
+        }
+        writeln!(to, "\n]}}")
+    }
+}
+
+/// A JSON string literal.
+fn json_string(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => quoted.extend(['\\', character]),
+            '\0'..='\x1f' => quoted.push_str(&format!("\\u{:04x}", character as u32)),
+            _ => quoted.push(character),
+        }
+    }
+    quoted.push('"');
+    quoted
+}

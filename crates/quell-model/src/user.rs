@@ -1,0 +1,192 @@
+//! Programs on the machine: loads and stores through the MMU, calls into the kernel.
+
+use crate::context;
+use crate::cpu::Activity;
+use crate::kernel::Kernel;
+use crate::machine;
+use crate::mmu;
+use crate::trace::Mark;
+use crate::word::ModelWord;
+use quell::Word;
+use quell_vm::{Access, Call, Error, Fault, User};
+use std::sync::atomic::Ordering::SeqCst;
+
+/// How many control words the CPUs of a workload share.
+pub(crate) const SHARED_WORDS: usize = 64;
+
+/// A control word on a cache line of its own.
+#[repr(align(64))]
+pub(crate) struct Control(ModelWord);
+
+impl Control {
+    /// The words of a run, all zero.
+    pub(crate) fn all() -> Vec<Control> {
+        (0..SHARED_WORDS)
+            .map(|_| Control(ModelWord::new(0)))
+            .collect()
+    }
+}
+
+/// A program's view of one CPU.
+pub struct ModelUser<'k> {
+    cpu: usize,
+    cpus: usize,
+    kernel: &'k dyn Kernel,
+    control: &'k [Control],
+}
+
+impl<'k> ModelUser<'k> {
+    pub(crate) fn new(
+        cpu: usize,
+        cpus: usize,
+        kernel: &'k dyn Kernel,
+        control: &'k [Control],
+    ) -> Self {
+        ModelUser {
+            cpu,
+            cpus,
+            kernel,
+            control,
+        }
+    }
+
+    #[inline]
+    fn access(&self, address: u64, store: Option<u64>) -> Result<u64, Fault> {
+        loop {
+            match mmu::access(address, store) {
+                Ok(value) => return Ok(value),
+                Err(access) => self.fault(address, access)?,
+            }
+        }
+    }
+
+    #[cold]
+    fn fault(&self, address: u64, access: Access) -> Result<(), Fault> {
+        let start = context::with(|core| {
+            core.cpu().counts.faults += 1;
+            core.cpu().now
+        });
+        let served = self.kernel.fault(address, access);
+        context::with(|core| {
+            let now = core.cpu().now;
+            core.trace
+                .span(core.current, start, now, Mark::Fault(address));
+        });
+        served
+    }
+
+    /// Accesses every line of a span: translation once a page, the memory's rate for the rest.
+    fn span(&self, address: u64, bytes: u64, store: Option<u64>) {
+        let end = address + bytes;
+        let mut at = address;
+        while at < end {
+            let page_end = (at / 4096 + 1) * 4096;
+            let here = page_end.min(end) - at;
+            loop {
+                match store {
+                    None => {
+                        self.read(at);
+                    }
+                    Some(value) => self.write(at, value),
+                }
+                // The translation may go while the CPU waits for its turn at the memory.
+                if context::shared(|core| core.stream_page(at, here, store)) {
+                    break;
+                }
+            }
+            at += here;
+        }
+    }
+}
+
+/// What a trace calls a system call.
+fn name(call: Call) -> &'static str {
+    match call {
+        Call::Map { .. } => "map",
+        Call::Unmap { .. } => "unmap",
+        Call::Protect { .. } => "protect",
+        Call::Discard { .. } => "discard",
+        Call::PageOut { .. } => "page out",
+        Call::Remap { .. } => "remap",
+        Call::Collapse { .. } => "collapse",
+        Call::Spawn => "spawn",
+        Call::Fork => "fork",
+        Call::Enter { .. } => "enter",
+        Call::Exit { .. } => "exit",
+        Call::Create { .. } => "create",
+        Call::Write { .. } => "write",
+        Call::Read { .. } => "read",
+        Call::Truncate { .. } => "truncate",
+        Call::Sync { .. } => "sync",
+        Call::Migrate { .. } => "migrate",
+        Call::Demote { .. } => "demote",
+        Call::Reclaim { .. } => "reclaim",
+        Call::Idle { .. } => "idle",
+        Call::Nothing => "nothing",
+    }
+}
+
+impl User for ModelUser<'_> {
+    fn cpu(&self) -> usize {
+        self.cpu
+    }
+
+    fn cpus(&self) -> usize {
+        self.cpus
+    }
+
+    #[inline]
+    fn try_read(&self, address: u64) -> Result<u64, Fault> {
+        self.access(address, None)
+    }
+
+    #[inline]
+    fn try_write(&self, address: u64, value: u64) -> Result<(), Fault> {
+        self.access(address, Some(value)).map(|_| ())
+    }
+
+    fn read_span(&self, address: u64, bytes: u64) {
+        self.span(address, bytes, None);
+    }
+
+    fn write_span(&self, address: u64, bytes: u64, value: u64) {
+        self.span(address, bytes, Some(value));
+    }
+
+    fn call(&self, call: Call) -> Result<u64, Error> {
+        let start = context::shared(|core| {
+            let began = core.oracle.event();
+            core.cpu().counts.calls += 1;
+            core.cpu().call = Some((call, began));
+            core.cpu().now
+        });
+        let result = self.kernel.call(call);
+        context::shared(|core| {
+            core.cpu().call = None;
+            let now = core.cpu().now;
+            core.trace
+                .span(core.current, start, now, Mark::Call(name(call)));
+        });
+        result
+    }
+
+    fn compute(&self, nanoseconds: u64) {
+        machine::pass(nanoseconds.saturating_mul(1000), Activity::Computing);
+    }
+
+    fn now(&self) -> u64 {
+        context::with(|core| core.cpu().now / 1000)
+    }
+
+    fn shared(&self, index: usize) -> u64 {
+        self.control[index].0.load(SeqCst)
+    }
+
+    fn set_shared(&self, index: usize, value: u64) {
+        self.control[index].0.store(value, SeqCst);
+    }
+
+    fn add_shared(&self, index: usize, value: u64) -> u64 {
+        self.control[index].0.fetch_add(value, SeqCst)
+    }
+}
