@@ -61,8 +61,12 @@ pub fn price(alone: &Row, one_target: Option<&Row>) -> Shootdown {
             price.ns = Some(((one_target_ns - alone_ns) / interrupts).max(0.0));
             price.reliable = enough && alone.foreign_cpus.is_none_or(|c| c < 0.5);
             if !price.reliable {
-                price.note =
-                    Some("other programs were busy meanwhile; run again on a quiet machine".into());
+                let why = if price.all_samples < QUIET_SAMPLES {
+                    "too few samples; give it more --seconds"
+                } else {
+                    "other programs were busy meanwhile; run again on a quiet machine"
+                };
+                price.note = Some(why.into());
             }
         }
     }

@@ -19,15 +19,17 @@ use super::parse;
 use super::report::FlushEvents;
 use super::sys;
 
+/// A reason that kernels before 6.14 do not have.
+const WRONG_CPU: &str = "remote wrong cpu";
+
 /// Filters in the order of the fields of [`FlushEvents`]: the reason's name, and what else must hold.
-const KINDS: [(&str, &str); 7] = [
+const KINDS: [(&str, &str); 6] = [
     ("flush on task switch", " && pages != 0"),
     ("flush on task switch", " && pages == 0"),
     ("remote shootdown", ""),
     ("local shootdown", ""),
-    ("local MM shootdown", ""),
-    ("remote IPI send", ""),
-    ("remote wrong CPU", ""),
+    ("local mm shootdown", ""),
+    ("remote ipi send", ""),
 ];
 
 /// Knows how to count `tlb:tlb_flush` on this kernel.
@@ -66,8 +68,11 @@ impl FlushTracepoint {
         filters.push(format!(
             "pages == {} && reason != {}",
             u64::MAX,
-            reasons["remote IPI send"]
+            reasons["remote ipi send"]
         ));
+        if let Some(value) = reasons.get(WRONG_CPU) {
+            filters.push(format!("reason == {value}"));
+        }
         let filters = filters
             .into_iter()
             .filter_map(|f| CString::new(f).ok())
@@ -114,7 +119,7 @@ pub struct FlushCount(Vec<Vec<Counter>>);
 impl FlushCount {
     /// Counts so far, on all CPUs.
     pub fn read(&mut self) -> io::Result<FlushEvents> {
-        let mut sums = [0.0; KINDS.len() + 1];
+        let mut sums = [0.0; KINDS.len() + 2];
         for (sum, counters) in sums.iter_mut().zip(&mut self.0) {
             for counter in counters {
                 *sum += counter.read()? as f64;
@@ -127,8 +132,8 @@ impl FlushCount {
             local,
             local_mm,
             remote_requested,
-            wrong_cpu,
             full,
+            wrong_cpu,
         ] = sums;
         Ok(FlushEvents {
             switch_flushed,
@@ -137,7 +142,7 @@ impl FlushCount {
             local,
             local_mm,
             remote_requested,
-            wrong_cpu,
+            wrong_cpu: (self.0.len() == sums.len()).then_some(wrong_cpu),
             full,
         })
     }
@@ -153,7 +158,7 @@ impl FlushEvents {
             local: f(self.local, other.local),
             local_mm: f(self.local_mm, other.local_mm),
             remote_requested: f(self.remote_requested, other.remote_requested),
-            wrong_cpu: f(self.wrong_cpu, other.wrong_cpu),
+            wrong_cpu: self.wrong_cpu.zip(other.wrong_cpu).map(|(a, b)| f(a, b)),
             full: f(self.full, other.full),
         }
     }

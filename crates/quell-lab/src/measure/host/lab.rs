@@ -373,16 +373,16 @@ impl Lab {
         };
         let begin = Instant::now();
         let mut count = tracepoint.count()?;
-        let (mut sum, mut ops) = (super::report::FlushEvents::default(), 0);
+        let (mut sum, mut ops): (Option<super::report::FlushEvents>, u64) = (None, 0);
         while ops == 0 || begin.elapsed() < self.slice.mul_f64(1.0 - TIMED) {
             self.stop.check()?;
             prepare()?;
             let before = count.read()?;
             ops += op()?;
             let more = count.read()?.zip(before, |now, then| now - then);
-            sum = sum.zip(more, |a, b| a + b);
+            sum = Some(sum.map_or(more, |sum| sum.zip(more, |a, b| a + b)));
         }
-        Ok(Some(sum.zip(sum, |n, _| n / ops as f64)))
+        Ok(sum.map(|sum| sum.zip(sum, |n, _| n / ops as f64)))
     }
 }
 

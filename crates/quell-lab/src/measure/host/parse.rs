@@ -79,7 +79,7 @@ pub fn cpu_ticks(text: &str) -> Option<CpuTicks> {
 }
 
 /// The numbers behind the names of a tracepoint's symbolic field, from its `format` file: the pairs of the last
-/// `__print_symbolic` in `print fmt`.
+/// `__print_symbolic` in `print fmt`. Names are in lower case, because kernels have changed their spelling.
 pub fn symbolic_values(format: &str) -> BTreeMap<String, i64> {
     let mut values = BTreeMap::new();
     let Some((_, list)) = format.rsplit_once("__print_symbolic(") else {
@@ -93,7 +93,7 @@ pub fn symbolic_values(format: &str) -> BTreeMap<String, i64> {
             continue;
         };
         if let Ok(number) = number.trim().parse() {
-            values.insert(name.trim().trim_matches('"').to_owned(), number);
+            values.insert(name.trim().trim_matches('"').to_lowercase(), number);
         }
     }
     values
@@ -234,7 +234,7 @@ mod tests {
     fn reasons_of_the_tracepoint() {
         let reasons = symbolic_values(FORMAT);
         assert_eq!(reasons.len(), 6);
-        assert_eq!(reasons["remote IPI send"], 4);
+        assert_eq!(reasons["remote ipi send"], 4);
         assert_eq!(reasons["flush on task switch"], 0);
         assert!(symbolic_values("print fmt: \"%d\", REC->reason").is_empty());
     }

@@ -213,8 +213,8 @@ pub struct FlushEvents {
     pub local_mm: f64,
     /// Requests to flush other CPUs, counted before idle and uninterested CPUs are left out: **not** interrupts sent.
     pub remote_requested: f64,
-    /// A request that reached a CPU which had left the address space.
-    pub wrong_cpu: f64,
+    /// A request that reached a CPU which had left the address space; `None` on kernels that do not tell.
+    pub wrong_cpu: Option<f64>,
     /// Of all flushes above that happened, those that dropped the whole address space instead of a range.
     pub full: f64,
 }
