@@ -99,11 +99,6 @@ impl<M: Machine> FrameState<M> {
         }
     }
 
-    /// How many base frames the block has.
-    pub(crate) fn frames(&self) -> u64 {
-        1 << self.order
-    }
-
     pub(crate) fn mappings(&self) -> impl Iterator<Item = &Mapping<M>> {
         self.first.iter().chain(&self.more)
     }

@@ -14,6 +14,7 @@
 //! | `frame`, `frames` | the frame table and the reverse map; allocating and freeing |
 //! | `entry`, `table` | words of page tables; the one place where they change |
 //! | `gather` | the engine's batches, and what is released after their flush |
+//! | `books` | how much memory is what, and whether it adds up |
 //! | `area`, `process` | what is mapped where |
 //! | `fault` | demand faults and copy-on-write |
 //! | `call`, `fork`, `large` | map, unmap, protect, discard, remap; fork; split and collapse |
@@ -45,6 +46,7 @@ extern crate alloc;
 
 mod area;
 mod arena;
+mod books;
 mod call;
 mod entry;
 mod fault;
@@ -64,6 +66,7 @@ mod table;
 pub mod user;
 mod vm;
 
+pub use books::Totals;
 pub use machine::{Entry, Event, Level, Machine, MemoryMap, Node, Work};
 pub use user::{Access, Backing, Call, Error, Fault, FileId, Mark, ProcessId, Protection, User};
 pub use vm::{Vm, VmConfig};

@@ -8,7 +8,7 @@ use crate::frame::{FrameTable, Mapping};
 use crate::frames::{CpuCache, NodeState};
 use crate::lock::Lock;
 use crate::machine::{Level, Machine, MemoryMap, USER_END, Work};
-use crate::process::{Process, SpaceRef};
+use crate::process::Process;
 use crate::swap::Swap;
 use crate::user::{Call, Error, ProcessId};
 use alloc::boxed::Box;
@@ -358,19 +358,13 @@ impl<'m, M: Machine> Vm<'m, M> {
         Some(u64::from_le_bytes(bytes))
     }
 
-    /// Moves `process` into a batch.
-    pub(crate) fn space(process: &Arc<Process<M>>) -> SpaceRef<M> {
-        SpaceRef(process.clone())
-    }
-
-    pub(crate) fn each_process(&self, mut visit: impl FnMut(&Arc<Process<M>>)) {
-        let all: Vec<_> = self
-            .processes
+    /// All processes that have not ended.
+    pub(crate) fn living(&self) -> Vec<Arc<Process<M>>> {
+        self.processes
             .lock(self.machine())
             .values()
             .cloned()
-            .collect();
-        all.iter().for_each(&mut visit);
+            .collect()
     }
 }
 

@@ -1,0 +1,478 @@
+//! A machine for the tests: memory as atomic words, one translation cache per CPU that keeps
+//! whatever it has seen until it is told to forget.
+//!
+//! CPUs are threads, or one thread plays all of them: then whoever waits serves the interrupts of
+//! the CPUs that are not running.
+#![allow(dead_code)]
+
+use quell::clear::Strategy;
+use quell::mutant::Mutant;
+use quell::{
+    CpuId, CpuSet, Engine, Epoch, Extent, Features, Frame, Hardware, Invalidate, Page, PerCpu,
+    Policy, Tag, Tagging,
+};
+use quell_vm::{
+    Access, Call, Entry, Error, Event, Fault, Level, Machine, MemoryMap, ProcessId, Vm, VmConfig,
+};
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use std::sync::{Mutex, OnceLock};
+
+thread_local! {
+    static CPU: Cell<u16> = const { Cell::new(0) };
+}
+
+/// The calling thread is this CPU from now on.
+pub fn be(cpu: usize) {
+    CPU.set(cpu as u16);
+}
+
+#[derive(Clone, Copy)]
+struct Cached {
+    entry: Entry,
+    level: Level,
+}
+
+#[derive(Default)]
+struct Cpu {
+    root: Option<(Frame, Tag)>,
+    tlb: HashMap<(Tag, Page), Cached>,
+}
+
+/// Options of a [`TestMachine`].
+#[derive(Clone)]
+pub struct Options {
+    pub cpus: usize,
+    pub map: MemoryMap,
+    pub policy: Policy,
+    pub tagging: Tagging,
+    pub broadcast: bool,
+    pub hardware_dirty: bool,
+    pub mutant: Option<Mutant>,
+    /// One thread plays all CPUs.
+    pub alone: bool,
+    pub config: fn(&mut VmConfig),
+}
+
+impl Options {
+    pub fn new(frames: u64) -> Self {
+        Options {
+            cpus: 2,
+            map: MemoryMap::flat(Frame(0x1000), frames),
+            policy: Policy::ALL,
+            tagging: Tagging::PerCpu { count: 6 },
+            broadcast: false,
+            hardware_dirty: true,
+            mutant: None,
+            alone: true,
+            config: |_| (),
+        }
+    }
+}
+
+pub struct TestMachine {
+    options: Options,
+    first: u64,
+    words: Vec<[AtomicU64; 512]>,
+    cpus: Vec<Mutex<Cpu>>,
+    pending: Vec<AtomicBool>,
+    masked: Vec<AtomicBool>,
+    handler: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    clock: AtomicU64,
+    pub interrupts: AtomicU64,
+    pub rescued: AtomicU64,
+}
+
+impl TestMachine {
+    fn new(options: Options) -> Self {
+        let nodes = options.map.nodes();
+        let first = nodes.iter().map(|node| node.extent.first.0).min().unwrap();
+        let last = nodes
+            .iter()
+            .map(|node| node.extent.first.0 + node.extent.frames)
+            .max()
+            .unwrap();
+        let cpus = options.cpus;
+        TestMachine {
+            first,
+            // Whatever was in memory before: nothing may rely on zeros.
+            words: (first..last)
+                .map(|_| [const { AtomicU64::new(POISON) }; 512])
+                .collect(),
+            cpus: (0..cpus).map(|_| Mutex::default()).collect(),
+            pending: (0..cpus).map(|_| AtomicBool::new(false)).collect(),
+            masked: (0..cpus).map(|_| AtomicBool::new(false)).collect(),
+            handler: OnceLock::new(),
+            clock: AtomicU64::new(0),
+            interrupts: AtomicU64::new(0),
+            rescued: AtomicU64::new(0),
+            options,
+        }
+    }
+
+    fn page(&self, frame: Frame) -> &[AtomicU64; 512] {
+        &self.words[(frame.0 - self.first) as usize]
+    }
+
+    fn me(&self) -> usize {
+        CPU.get() as usize
+    }
+
+    /// Takes the interrupts of this CPU, and when alone those of all others.
+    fn poll(&self) {
+        let me = self.me();
+        for cpu in 0..self.cpus.len() {
+            if (cpu == me || self.options.alone)
+                && !self.masked[cpu].load(SeqCst)
+                && self.pending[cpu].swap(false, SeqCst)
+            {
+                be(cpu);
+                self.handler.get().unwrap()();
+                be(me);
+            }
+        }
+    }
+
+    fn forget(&self, cpu: usize, what: Invalidate) {
+        let mut cpu = self.cpus[cpu].lock().unwrap();
+        match what {
+            Invalidate::Range { tag, range, .. } => cpu.tlb.retain(|&(of, page), cached| {
+                let end = page.0 + cached.level.pages();
+                of != tag || end <= range.start.0 || page.0 >= range.end().0
+            }),
+            Invalidate::Tag(tag) => cpu.tlb.retain(|&(of, _), _| of != tag),
+            Invalidate::All => cpu.tlb.clear(),
+        }
+    }
+
+    /// One access of a program: through the cache, or else through the tables.
+    fn access(&self, address: u64, store: Option<u64>) -> Option<u64> {
+        self.poll();
+        let mut cpu = self.cpus[self.me()].lock().unwrap();
+        let (root, tag) = cpu.root.expect("a program runs in some space");
+        let page = Page::containing(address);
+        let hit = (0..3).find_map(|level| {
+            let level = Level(level);
+            let base = Page(page.0 & !(level.pages() - 1));
+            cpu.tlb
+                .get(&(tag, base))
+                .copied()
+                .filter(|cached| cached.level == level)
+        });
+        let usable = hit.filter(|cached| {
+            cached.entry.user && (store.is_none() || cached.entry.writable && cached.entry.dirty)
+        });
+        let cached = match usable {
+            Some(cached) => cached,
+            None => {
+                let base = |cached: &Cached| Page(page.0 & !(cached.level.pages() - 1));
+                if let Some(old) = hit {
+                    cpu.tlb.remove(&(tag, base(&old)));
+                }
+                let cached = self.walk(root, page, store.is_some())?;
+                cpu.tlb.insert((tag, base(&cached)), cached);
+                cached
+            }
+        };
+        let frame = cached.entry.frame.plus(page.0 & (cached.level.pages() - 1));
+        let word = &self.page(frame)[(address % 4096 / 8) as usize];
+        Some(match store {
+            Some(value) => word.swap(value, SeqCst),
+            None => word.load(SeqCst),
+        })
+    }
+
+    fn walk(&self, root: Frame, page: Page, store: bool) -> Option<Cached> {
+        let (mut table, mut level) = (root, Level::ROOT);
+        loop {
+            let word = &self.page(table)[level.index(page)];
+            let held = word.load(SeqCst);
+            let entry = self.decode(held, level);
+            if !entry.present {
+                return None;
+            }
+            if entry.table {
+                (table, level) = (entry.frame, Level(level.0 - 1));
+                continue;
+            }
+            if !entry.user
+                || store && !entry.writable
+                || !entry.accessed && !self.options.hardware_dirty
+            {
+                return None;
+            }
+            if store && !entry.dirty && !self.options.hardware_dirty {
+                return None;
+            }
+            let new = Entry {
+                accessed: true,
+                dirty: entry.dirty || store,
+                ..entry
+            };
+            let raw = self.encode(new, level);
+            if raw == held || word.compare_exchange(held, raw, SeqCst, SeqCst).is_ok() {
+                return Some(Cached { entry: new, level });
+            }
+        }
+    }
+}
+
+const POISON: u64 = 0x5a5a_5a5a_5a5a_5a5b;
+
+impl Hardware for TestMachine {
+    type Word = AtomicU64;
+    fn this_cpu(&self) -> CpuId {
+        CpuId(CPU.get())
+    }
+    fn features(&self) -> Features {
+        Features {
+            tagging: self.options.tagging,
+            broadcast: self.options.broadcast,
+            full_above: 33,
+        }
+    }
+    fn fence(&self) {
+        std::sync::atomic::fence(SeqCst);
+    }
+    fn invalidate(&self, what: Invalidate) {
+        self.forget(self.me(), what);
+    }
+    fn broadcast(&self, what: Invalidate) {
+        for cpu in 0..self.cpus.len() {
+            self.forget(cpu, what);
+        }
+    }
+    fn complete_broadcasts(&self) {}
+    fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
+        let mut cpu = self.cpus[self.me()].lock().unwrap();
+        if !keep || self.options.tagging == Tagging::None {
+            cpu.tlb
+                .retain(|&(of, _), _| of != tag && self.options.tagging != Tagging::None);
+        }
+        cpu.root = Some((root, tag));
+    }
+    fn unload_root(&self) {
+        self.cpus[self.me()].lock().unwrap().root = None;
+    }
+    fn interrupt(&self, targets: &CpuSet) {
+        for cpu in targets.iter() {
+            self.interrupts.fetch_add(1, SeqCst);
+            self.pending[cpu.index()].store(true, SeqCst);
+        }
+    }
+    fn mask_interrupts(&self) -> bool {
+        !self.masked[self.me()].swap(true, SeqCst)
+    }
+    fn restore_interrupts(&self, were_on: bool) {
+        self.masked[self.me()].store(!were_on, SeqCst);
+    }
+    fn relax(&self) {
+        self.poll();
+        std::thread::yield_now();
+    }
+    fn zero(&self, extent: Extent, _: Strategy) {
+        for frame in 0..extent.frames {
+            self.page(extent.first.plus(frame))
+                .iter()
+                .for_each(|word| word.store(0, Relaxed));
+        }
+    }
+    fn mutant(&self, mutant: Mutant) -> bool {
+        self.options.mutant == Some(mutant)
+    }
+}
+
+const FLAGS: [fn(&mut Entry) -> &mut bool; 8] = [
+    |entry| &mut entry.present,
+    |entry| &mut entry.table,
+    |entry| &mut entry.writable,
+    |entry| &mut entry.user,
+    |entry| &mut entry.executable,
+    |entry| &mut entry.accessed,
+    |entry| &mut entry.dirty,
+    |entry| &mut entry.global,
+];
+
+impl Machine for TestMachine {
+    fn memory(&self) -> MemoryMap {
+        self.options.map
+    }
+    fn cpu_count(&self) -> usize {
+        self.cpus.len()
+    }
+    fn table(&self, frame: Frame) -> &[AtomicU64; 512] {
+        self.page(frame)
+    }
+    fn encode(&self, mut entry: Entry, _: Level) -> u64 {
+        let mut raw = entry.frame.0 << 12;
+        for (bit, flag) in FLAGS.iter().enumerate() {
+            raw |= u64::from(*flag(&mut entry)) << bit;
+        }
+        raw
+    }
+    fn decode(&self, word: u64, _: Level) -> Entry {
+        let mut entry = Entry {
+            frame: Frame(word >> 12),
+            ..Entry::default()
+        };
+        for (bit, flag) in FLAGS.iter().enumerate() {
+            *flag(&mut entry) = word >> bit & 1 != 0;
+        }
+        entry
+    }
+    fn hardware_dirty(&self) -> bool {
+        self.options.hardware_dirty
+    }
+    fn read_frame(&self, frame: Frame, offset: usize, into: &mut [u8]) {
+        let page = self.page(frame);
+        for (at, byte) in into.iter_mut().enumerate() {
+            let at = offset + at;
+            *byte = page[at / 8].load(Relaxed).to_le_bytes()[at % 8];
+        }
+    }
+    fn write_frame(&self, frame: Frame, offset: usize, from: &[u8]) {
+        let page = self.page(frame);
+        for (at, &byte) in from.iter().enumerate() {
+            let at = offset + at;
+            let mut word = page[at / 8].load(Relaxed).to_le_bytes();
+            word[at % 8] = byte;
+            page[at / 8].store(u64::from_le_bytes(word), Relaxed);
+        }
+    }
+    fn copy_frames(&self, from: Frame, to: Frame, frames: u64) {
+        for frame in 0..frames {
+            let (from, to) = (self.page(from.plus(frame)), self.page(to.plus(frame)));
+            for (from, to) in from.iter().zip(to) {
+                to.store(from.load(Relaxed), Relaxed);
+            }
+        }
+    }
+    fn now(&self) -> u64 {
+        self.clock.fetch_add(1, Relaxed)
+    }
+    fn note(&self, event: Event) {
+        match event {
+            Event::FrameRescued { .. } => {
+                self.rescued.fetch_add(1, Relaxed);
+            }
+            // What the last owner left behind must not matter to the next.
+            Event::FrameAllocated { frame, frames } => {
+                for at in 0..frames {
+                    let page = self.page(frame.plus(at));
+                    if page.iter().any(|word| word.load(Relaxed) != 0) {
+                        page.iter().for_each(|word| word.store(POISON, Relaxed));
+                    }
+                }
+            }
+            // C8.
+            Event::FrameZeroed { frame, frames } => {
+                for at in 0..frames {
+                    let page = self.page(frame.plus(at));
+                    assert!(
+                        page.iter().all(|word| word.load(Relaxed) == 0),
+                        "C8: frame {:#x} is handed out as zeroed",
+                        frame.0 + at
+                    );
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+pub type TestVm = Vm<'static, TestMachine>;
+
+/// A machine with a manager; they live until the test ends.
+pub fn machine(options: Options) -> (&'static TestMachine, &'static TestVm) {
+    let machine: &'static TestMachine = Box::leak(Box::new(TestMachine::new(options.clone())));
+    let cpus = Vec::leak((0..options.cpus).map(|_| PerCpu::new()).collect());
+    let epochs = Vec::leak((0..64).map(|_| Epoch::new()).collect());
+    let engine = Engine::new(machine, cpus, epochs, options.policy);
+    let mut config = VmConfig::for_memory(&options.map, options.cpus);
+    (options.config)(&mut config);
+    let vm: &'static TestVm = Box::leak(Box::new(Vm::new(engine, config)));
+    machine
+        .handler
+        .set(Box::new(|| vm.engine().on_interrupt()))
+        .ok()
+        .unwrap();
+    if options.alone {
+        for cpu in (0..options.cpus).rev() {
+            be(cpu);
+            vm.engine().cpu_online();
+        }
+    }
+    (machine, vm)
+}
+
+/// A program on the calling CPU.
+#[derive(Clone, Copy)]
+pub struct Program {
+    pub machine: &'static TestMachine,
+    pub vm: &'static TestVm,
+}
+
+impl Program {
+    /// A new machine, and a program in a new process on CPU 0.
+    pub fn start(options: Options) -> Program {
+        let (machine, vm) = machine(options);
+        let process = vm.spawn().unwrap();
+        vm.enter(process).unwrap();
+        Program { machine, vm }
+    }
+
+    pub fn try_access(&self, address: u64, store: Option<u64>) -> Result<u64, Fault> {
+        loop {
+            if let Some(value) = self.machine.access(address, store) {
+                return Ok(value);
+            }
+            let access = if store.is_some() {
+                Access::Write
+            } else {
+                Access::Read
+            };
+            self.vm.fault(address, access)?;
+        }
+    }
+
+    pub fn read(&self, address: u64) -> u64 {
+        self.try_access(address, None)
+            .unwrap_or_else(|fault| panic!("load {address:#x}: {fault}"))
+    }
+
+    pub fn write(&self, address: u64, value: u64) {
+        if let Err(fault) = self.try_access(address, Some(value)) {
+            panic!("store {address:#x}: {fault}");
+        }
+    }
+
+    pub fn call(&self, call: Call) -> Result<u64, Error> {
+        self.vm.call(call)
+    }
+
+    /// What the manager says the program would read.
+    pub fn peek(&self, address: u64) -> Option<u64> {
+        // SAFETY: only tests with one thread peek.
+        unsafe { self.vm.peek(self.vm.current().unwrap(), address) }
+    }
+
+    /// Ends all processes and checks that every frame came back.
+    pub fn finish(&self, processes: &[ProcessId]) {
+        self.vm.check().unwrap();
+        for cpu in 0..self.machine.cpus.len() {
+            be(cpu);
+            self.vm.leave();
+        }
+        for &process in processes {
+            self.vm.call(Call::Exit { process }).unwrap();
+        }
+        let totals = self.vm.check().unwrap();
+        assert_eq!(
+            (totals.tables, totals.anonymous, totals.swapped),
+            (0, 0, 0),
+            "leaked: {totals:?}"
+        );
+        be(0);
+    }
+}
