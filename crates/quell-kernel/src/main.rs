@@ -38,7 +38,7 @@ use report::Event;
 /// The options of one boot, from the command line: words `name=value`.
 #[derive(Debug, Default)]
 pub struct Options {
-    /// What to run: `selftest`.
+    /// What to run: `selftest`, or `lost_interrupt`, which must not pass.
     pub run: &'static str,
     /// How long a CPU may wait for another before the watchdog reports it, in milliseconds.
     pub watchdog_ms: Option<u64>,
@@ -112,6 +112,7 @@ fn main(boot: arch::boot::Info) -> ! {
 
     let passed = match options.run {
         "selftest" => selftest::run(),
+        "lost_interrupt" => selftest::lose_interrupt(),
         other => {
             report::event(&Event::Failed {
                 what: "run",

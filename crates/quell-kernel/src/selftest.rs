@@ -17,6 +17,30 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use quell::{CpuId, CpuSet, Frame, Hardware, Invalidate, Page, PageRange, PageSize, Scope, Tag};
 use quell_arch::entry::{Access, Leaf};
 
+/// Waits for a CPU that has interrupts masked for ever: the watchdog must end the run.
+pub fn lose_interrupt() -> bool {
+    static SERVED: AtomicU64 = AtomicU64::new(0);
+    let target = cpu::count() - 1;
+    sched::spawn(target, || {
+        arch::cpu::mask_interrupts();
+        loop {
+            quell_arch::relax();
+        }
+    });
+    machine::set_on_shootdown(|| {
+        SERVED.fetch_add(1, SeqCst);
+    });
+    // The thread must have masked interrupts before the one that is to be lost.
+    arch::cpu::wait_for(50_000_000, || false);
+    let mut targets = CpuSet::EMPTY;
+    targets.insert(CpuId(target as u16));
+    Kernel.interrupt(&targets);
+    while SERVED.load(SeqCst) == 0 {
+        Kernel.relax();
+    }
+    false
+}
+
 /// Where the tests map their page.
 const ADDRESS: u64 = 0x10_0000_0000;
 

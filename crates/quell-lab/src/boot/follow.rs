@@ -1,0 +1,259 @@
+//! Running the emulator and following what the kernel says.
+//!
+//! Lines that begin with `quell: ` are events in JSON; the last is `exit` with the kernel's code. A
+//! run passed only if that event came and its code is 0: an emulator that ends by itself, a crash
+//! or a hang never passes. When the time is up the emulator's monitor is asked where every CPU is
+//! before the machine is ended.
+
+use super::qemu::Command;
+use anyhow::Context;
+use serde_json::Value;
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// What the kernel's lines begin with.
+const PREFIX: &str = "quell: ";
+
+/// Lines kept for a report of a failure.
+const KEPT: usize = 30;
+
+/// One line of the serial console.
+pub enum Line<'a> {
+    /// An event.
+    Event(&'a Value),
+    /// Anything else.
+    Text(&'a str),
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The kernel's events, in order.
+    pub events: Vec<Value>,
+    /// The code of the `exit` event; `None` if it did not come.
+    pub code: Option<u64>,
+    /// Why the run has no good end.
+    pub failure: Option<String>,
+    /// The last lines that were no events, after a failure.
+    pub last_lines: Vec<String>,
+    /// How long it took.
+    pub seconds: f64,
+}
+
+impl Outcome {
+    /// Whether the kernel said that all went well.
+    pub fn passed(&self) -> bool {
+        self.code == Some(0)
+    }
+}
+
+/// Ends the emulator whatever happens.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Runs the emulator until the kernel is done or the time is up, handing each line to `line`.
+///
+/// # Errors
+/// If the emulator cannot be started.
+pub fn run(
+    command: Command,
+    limit: Duration,
+    mut line: impl FnMut(Line<'_>),
+) -> anyhow::Result<Outcome> {
+    let begin = Instant::now();
+    let monitor = monitor::Socket::new();
+    let child = std::process::Command::new(&command.program)
+        .args(&command.arguments)
+        .args(monitor.arguments())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("starting {}", command.program.display()))?;
+    let mut child = Running(child);
+    let (sender, lines) = mpsc::channel();
+    let stdout = child.0.stdout.take().context("the emulator's output")?;
+    let stderr = child.0.stderr.take().context("the emulator's messages")?;
+    for source in [
+        Box::new(stdout) as Box<dyn std::io::Read + Send>,
+        Box::new(stderr),
+    ] {
+        let sender = sender.clone();
+        std::thread::spawn(move || {
+            for bytes in BufReader::new(source).split(b'\n').map_while(Result::ok) {
+                let text = String::from_utf8_lossy(&bytes).trim_end().to_string();
+                if sender.send(text).is_err() {
+                    break;
+                }
+            }
+        });
+    }
+    drop(sender);
+
+    let mut outcome = Outcome {
+        events: Vec::new(),
+        code: None,
+        failure: None,
+        last_lines: Vec::new(),
+        seconds: 0.0,
+    };
+    let mut kept = VecDeque::new();
+    loop {
+        let left = limit.saturating_sub(begin.elapsed());
+        match lines.recv_timeout(left) {
+            Ok(text) => {
+                // Firmware output without a line end may precede the first event.
+                let event = text
+                    .find(PREFIX)
+                    .and_then(|at| serde_json::from_str::<Value>(&text[at + PREFIX.len()..]).ok());
+                match event {
+                    Some(event) => {
+                        line(Line::Event(&event));
+                        if event["event"] == "exit" {
+                            outcome.code = event["code"].as_u64();
+                        }
+                        outcome.events.push(event);
+                    }
+                    None => {
+                        line(Line::Text(&text));
+                        if kept.len() == KEPT {
+                            kept.pop_front();
+                        }
+                        kept.push_back(text);
+                    }
+                }
+            }
+            Err(mpsc::RecvTimeoutError::Disconnected) => break,
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                outcome.failure = Some(format!("no end after {} s; stopped", limit.as_secs()));
+                kept.extend(monitor.where_cpus_are());
+                break;
+            }
+        }
+    }
+    drop(child);
+    outcome.seconds = begin.elapsed().as_secs_f64();
+    if outcome.failure.is_none() {
+        outcome.failure = match outcome.code {
+            Some(0) => None,
+            Some(code) => Some(format!(
+                "the kernel ended with code {code} ({})",
+                meaning(code)
+            )),
+            None => Some("the emulator ended before the kernel said so".into()),
+        };
+    }
+    if outcome.failure.is_some() {
+        outcome.last_lines = kept.into_iter().collect();
+    }
+    Ok(outcome)
+}
+
+/// What the kernel means by a code.
+fn meaning(code: u64) -> &'static str {
+    match code {
+        1 => "a test failed",
+        2 => "its options were wrong",
+        3 => "it panicked",
+        4 => "a CPU waited for another without end",
+        _ => "unknown",
+    }
+}
+
+/// The emulator's monitor, by its machine protocol over a socket.
+#[cfg(unix)]
+mod monitor {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+    use std::path::PathBuf;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    /// The socket's place; the file goes when this is dropped.
+    pub struct Socket(PathBuf);
+
+    impl Socket {
+        pub fn new() -> Self {
+            static NEXT: AtomicU32 = AtomicU32::new(0);
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let name = format!("quell-boot-{}-{number}.sock", std::process::id());
+            Socket(std::env::temp_dir().join(name))
+        }
+
+        pub fn arguments(&self) -> Vec<String> {
+            vec![
+                "-qmp".into(),
+                format!("unix:{},server=on,wait=off", self.0.display()),
+            ]
+        }
+
+        /// One line for each CPU with its program counter; nothing if the monitor does not answer.
+        pub fn where_cpus_are(&self) -> Vec<String> {
+            let Some(answer) = self.registers() else {
+                return vec!["the emulator's monitor does not answer".into()];
+            };
+            let mut cpu = 0;
+            let mut lines = Vec::new();
+            for line in answer.lines() {
+                let word = |name: &str| {
+                    line.split_whitespace()
+                        .find_map(|word| Some(word.strip_prefix(name)?.to_string()))
+                };
+                if let Some(number) = line.strip_prefix("CPU#") {
+                    cpu = number.trim().parse().unwrap_or(cpu);
+                } else if let Some(pc) = word("RIP=").or_else(|| word("PC=")) {
+                    let halted = if line.contains("HLT=1") {
+                        ", halted"
+                    } else {
+                        ""
+                    };
+                    lines.push(format!("cpu {cpu} is at {pc}{halted}"));
+                }
+            }
+            lines
+        }
+
+        fn registers(&self) -> Option<String> {
+            let mut stream = UnixStream::connect(&self.0).ok()?;
+            stream.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
+            let ask = r#"{"execute":"human-monitor-command","arguments":{"command-line":"info registers -a"}}"#;
+            write!(stream, "{{\"execute\":\"qmp_capabilities\"}}\n{ask}\n").ok()?;
+            BufReader::new(stream)
+                .lines()
+                .map_while(Result::ok)
+                .filter_map(|line| serde_json::from_str::<Value>(&line).ok())
+                .find_map(|answer| Some(answer["return"].as_str()?.to_string()))
+        }
+    }
+
+    impl Drop for Socket {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+}
+
+/// No monitor: the emulator is only ended.
+#[cfg(not(unix))]
+mod monitor {
+    pub struct Socket;
+    impl Socket {
+        pub fn new() -> Self {
+            Socket
+        }
+        pub fn arguments(&self) -> Vec<String> {
+            Vec::new()
+        }
+        pub fn where_cpus_are(&self) -> Vec<String> {
+            Vec::new()
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! `quell boot`: the engine on a real MMU.
+//!
+//! Builds the bare-metal kernel with whatever toolchain is there ([`toolchain`]), starts it in QEMU
+//! ([`qemu`]) and follows its events ([`follow`]). Other commands that need the kernel (comparisons,
+//! tests) use the same three steps through [`prepare`] and [`follow::run`].
+
+pub mod follow;
+pub mod qemu;
+pub mod toolchain;
+
+use anyhow::{Context, bail};
+use clap::{Args, ValueEnum};
+use qemu::{Accelerator, Machine};
+use serde_json::Value;
+use std::fmt;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// An architecture that the kernel boots on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Arch {
+    /// x86-64 on QEMU's `q35`.
+    X86_64,
+    /// AArch64 on QEMU's `virt`.
+    Aarch64,
+}
+
+impl Arch {
+    /// Both.
+    pub const ALL: [Arch; 2] = [Arch::X86_64, Arch::Aarch64];
+
+    /// Its name, as in targets and in QEMU's.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Arch::X86_64 => "x86_64",
+            Arch::Aarch64 => "aarch64",
+        }
+    }
+}
+
+impl fmt::Display for Arch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Which architectures to boot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+#[value(rename_all = "snake_case")]
+enum Which {
+    #[value(name = "x86_64")]
+    X86_64,
+    Aarch64,
+    All,
+}
+
+impl Which {
+    fn archs(self) -> &'static [Arch] {
+        match self {
+            Which::X86_64 => &[Arch::X86_64],
+            Which::Aarch64 => &[Arch::Aarch64],
+            Which::All => &Arch::ALL,
+        }
+    }
+}
+
+/// Boots the kernel in an emulator.
+#[derive(Debug, Args)]
+pub struct BootArgs {
+    /// What the kernel runs: selftest
+    #[arg(default_value = "selftest")]
+    run: String,
+    /// Which architecture
+    #[arg(long, value_enum, default_value = "all")]
+    arch: Which,
+    /// How many CPUs (1 to 64)
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
+    cpus: u16,
+    /// Memory in megabytes
+    #[arg(long, default_value_t = 512, value_name = "MB", value_parser = clap::value_parser!(u32).range(128..=2048))]
+    memory: u32,
+    /// Count instructions: the run is reproduced byte for byte, and takes several times as long
+    #[arg(long)]
+    icount: bool,
+    /// Who executes the guest: the emulator, the host's processor, or that where it works
+    #[arg(long, value_enum, default_value = "tcg")]
+    accel: Accelerator,
+    /// Run the emulated CPUs on threads of their own: other interleavings, slower waits
+    #[arg(long, conflicts_with = "icount")]
+    threads: bool,
+    /// Words for the kernel's command line, such as watchdog_ms=5000
+    #[arg(long = "option", value_name = "NAME=VALUE")]
+    options: Vec<String>,
+    /// Seconds after which the machine is examined and ended
+    #[arg(long, default_value_t = 300, value_name = "SECONDS")]
+    timeout: u64,
+    /// Use these built files instead of building: a directory with quell-kernel and quell-user
+    #[arg(long, value_name = "DIR")]
+    kernel: Option<PathBuf>,
+    /// Build, print QEMU's command line, and do not run it
+    #[arg(long)]
+    print_command: bool,
+    /// Only say whether everything needed is installed
+    #[arg(long)]
+    check: bool,
+    /// Print the kernel's events as lines of JSON
+    #[arg(long)]
+    json: bool,
+    /// Show every line of the serial console
+    #[arg(long, short)]
+    verbose: bool,
+}
+
+/// What can be started: the kernel's image and the user program.
+#[derive(Clone, Debug)]
+pub struct Images {
+    /// What QEMU loads as the kernel.
+    pub kernel: PathBuf,
+    /// What it loads as the initial RAM disk.
+    pub program: PathBuf,
+}
+
+/// Builds the kernel for an architecture, or takes it from a directory.
+///
+/// # Errors
+/// If no toolchain can build it, the build fails, or the directory lacks a file.
+pub fn prepare(arch: Arch, built: Option<&std::path::Path>) -> anyhow::Result<Images> {
+    let directory = match built {
+        Some(directory) => directory.to_path_buf(),
+        None => toolchain::build(arch)?,
+    };
+    let (kernel, program) = (directory.join("quell-kernel"), directory.join("quell-user"));
+    for file in [&kernel, &program] {
+        if !file.is_file() {
+            bail!(
+                "{} is missing; leave --kernel out to build it",
+                file.display()
+            );
+        }
+    }
+    let kernel = match arch {
+        Arch::X86_64 => kernel,
+        // QEMU passes the device tree only to flat images.
+        Arch::Aarch64 => qemu::flat_image(&kernel)?,
+    };
+    Ok(Images { kernel, program })
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// If something needed is missing or broken. A run that fails is no error but exit code 1.
+pub fn run(args: BootArgs) -> anyhow::Result<ExitCode> {
+    if args.check {
+        for &arch in args.arch.archs() {
+            let emulator = qemu::find(arch)?;
+            let toolchain = toolchain::find(arch)?;
+            println!("{arch}: {} and {toolchain}", emulator.display());
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut passed = true;
+    for &arch in args.arch.archs() {
+        let machine = Machine {
+            arch,
+            cpus: args.cpus,
+            memory_mb: args.memory,
+            icount: args.icount,
+            threads: args.threads,
+            accelerator: args.accel,
+        };
+        // Before the build, which takes longer.
+        let emulator = qemu::find(arch)?;
+        let images = prepare(arch, args.kernel.as_deref())?;
+        let mut words = vec![format!("run={}", args.run)];
+        words.extend(args.options.iter().cloned());
+        let command = machine.command(&emulator, &images, &words)?;
+        if args.print_command {
+            println!("{}", command.shown());
+            continue;
+        }
+        passed &= boot(&args, arch, command).with_context(|| format!("booting {arch}"))?;
+    }
+    Ok(if passed {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn boot(args: &BootArgs, arch: Arch, command: qemu::Command) -> anyhow::Result<bool> {
+    if !args.json {
+        println!("{arch}, {} CPUs", args.cpus);
+    }
+    let outcome = follow::run(
+        command,
+        Duration::from_secs(args.timeout),
+        |line| match line {
+            follow::Line::Event(event) if args.json => {
+                let mut event = event.clone();
+                if let Value::Object(fields) = &mut event {
+                    fields.insert("arch".into(), arch.name().into());
+                }
+                println!("{event}");
+            }
+            follow::Line::Event(event) => show(event),
+            follow::Line::Text(text) if args.verbose => eprintln!("  | {text}"),
+            follow::Line::Text(_) => {}
+        },
+    )?;
+    if let Some(why) = &outcome.failure {
+        eprintln!("{arch}: {why}");
+        for line in &outcome.last_lines {
+            eprintln!("  | {line}");
+        }
+    }
+    let passed = outcome.passed();
+    if !args.json {
+        println!(
+            "  {} in {:.1} s",
+            if passed { "passed" } else { "FAILED" },
+            outcome.seconds
+        );
+    }
+    Ok(passed)
+}
+
+/// Writes an event for people.
+fn show(event: &Value) {
+    let text = |name: &str| event[name].as_str().unwrap_or_default();
+    let list = |name: &str| -> String {
+        let items = event[name].as_array().into_iter().flatten();
+        let names: Vec<_> = items.filter_map(Value::as_str).collect();
+        if names.is_empty() {
+            "nothing".into()
+        } else {
+            names.join(" ")
+        }
+    };
+    match text("event") {
+        "boot" => {
+            println!("  processor has {}", list("present"));
+            println!("  and lacks {}", list("absent"));
+        }
+        "test" => {
+            let passed = event["passed"].as_bool().unwrap_or(false);
+            let mark = if passed { "ok  " } else { "FAIL" };
+            let (name, detail) = (text("name"), text("detail"));
+            let dash = if detail.is_empty() { "" } else { " - " };
+            println!("  {mark} {name}{dash}{detail}");
+        }
+        "failed" => println!("  FAIL {}: {}", text("what"), text("why")),
+        "watchdog" => println!(
+            "  FAIL cpu {} waited {} ms for another",
+            event["cpu"], event["waited_ms"]
+        ),
+        "counters" | "state" => {
+            let fields = event.as_object().into_iter().flatten();
+            let shown: Vec<_> = fields
+                .filter(|(name, value)| {
+                    !matches!(name.as_str(), "event" | "cpu") && value.as_u64() != Some(0)
+                })
+                .map(|(name, value)| match value.as_str() {
+                    Some(text) => format!("{name} {text}"),
+                    None => format!("{name} {value}"),
+                })
+                .collect();
+            println!("  cpu {}: {}", event["cpu"], shown.join(", "));
+        }
+        _ => {}
+    }
+}

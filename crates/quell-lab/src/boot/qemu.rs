@@ -1,0 +1,261 @@
+//! The emulator: finding it, its command line, the images it takes.
+
+use super::toolchain::{SETUP, which};
+use super::{Arch, Images};
+use anyhow::{Context, bail};
+use clap::ValueEnum;
+use elf::{ElfBytes, abi, endian::LittleEndian};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// Who executes the guest's instructions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Accelerator {
+    /// QEMU's own translation: works everywhere, and keeps stale translations.
+    Tcg,
+    /// The host's processor: real TLBs.
+    Kvm,
+    /// KVM where it works, else TCG.
+    Auto,
+}
+
+/// A machine to boot.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// Its architecture.
+    pub arch: Arch,
+    /// How many CPUs.
+    pub cpus: u16,
+    /// Memory in megabytes.
+    pub memory_mb: u32,
+    /// One nanosecond of its clock per instruction, all CPUs in turn: reproducible.
+    pub icount: bool,
+    /// Each emulated CPU on a thread of its own.
+    pub threads: bool,
+    /// Who executes.
+    pub accelerator: Accelerator,
+}
+
+/// A command line for the emulator.
+#[derive(Clone, Debug)]
+pub struct Command {
+    /// The emulator.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
+}
+
+impl Command {
+    /// The command as a shell would take it.
+    pub fn shown(&self) -> String {
+        let words = std::iter::once(self.program.as_os_str())
+            .chain(self.arguments.iter().map(OsString::as_os_str));
+        let quoted: Vec<_> = words
+            .map(|word| {
+                let word = word.to_string_lossy();
+                let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:+".contains(c);
+                if !word.is_empty() && word.chars().all(plain) {
+                    word.into_owned()
+                } else {
+                    format!("'{}'", word.replace('\'', r"'\''"))
+                }
+            })
+            .collect();
+        quoted.join(" ")
+    }
+}
+
+/// The emulator for an architecture.
+///
+/// # Errors
+/// If it is not installed.
+pub fn find(arch: Arch) -> anyhow::Result<PathBuf> {
+    let name = format!("qemu-system-{arch}");
+    which(&name).with_context(|| format!("{name} is not installed; run {SETUP} to install it"))
+}
+
+/// Whether this process can use KVM for the architecture.
+fn kvm_works(arch: Arch) -> Result<(), String> {
+    if std::env::consts::ARCH != arch.name() {
+        return Err(format!(
+            "this host is {}, not {arch}",
+            std::env::consts::ARCH
+        ));
+    }
+    std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/kvm")
+        .map(|_| ())
+        .map_err(|error| format!("/dev/kvm: {error}"))
+}
+
+impl Machine {
+    /// The emulator's command line.
+    ///
+    /// # Errors
+    /// If KVM is asked for and does not work, or does not go with counting instructions.
+    pub fn command(
+        &self,
+        emulator: &Path,
+        images: &Images,
+        words: &[String],
+    ) -> anyhow::Result<Command> {
+        let kvm = match self.accelerator {
+            Accelerator::Tcg => false,
+            Accelerator::Auto => !self.icount && kvm_works(self.arch).is_ok(),
+            Accelerator::Kvm => {
+                if self.icount {
+                    bail!("--icount counts emulated instructions: use --accel tcg");
+                }
+                if let Err(why) = kvm_works(self.arch) {
+                    bail!("KVM does not work here ({why}): use --accel tcg");
+                }
+                true
+            }
+        };
+        let mut arguments: Vec<OsString> = Vec::new();
+        let mut add = |words: &[&str]| arguments.extend(words.iter().map(OsString::from));
+        match self.arch {
+            Arch::X86_64 => add(&[
+                "-machine",
+                "q35",
+                "-device",
+                "isa-debug-exit,iobase=0xf4,iosize=4",
+            ]),
+            Arch::Aarch64 => add(&["-machine", "virt,gic-version=3"]),
+        }
+        add(&["-cpu", if kvm { "host" } else { "max" }]);
+        if kvm {
+            add(&["-accel", "kvm"]);
+        } else if self.threads {
+            add(&["-accel", "tcg,thread=multi"]);
+        } else {
+            add(&["-accel", "tcg,thread=single"]);
+        }
+        if self.icount {
+            add(&[
+                "-icount",
+                "shift=0,sleep=off",
+                "-rtc",
+                "base=2026-01-01,clock=vm",
+            ]);
+        }
+        add(&[
+            "-smp",
+            &self.cpus.to_string(),
+            "-m",
+            &self.memory_mb.to_string(),
+        ]);
+        add(&[
+            "-nodefaults",
+            "-display",
+            "none",
+            "-no-reboot",
+            "-serial",
+            "stdio",
+        ]);
+        add(&["-append", &words.join(" ")]);
+        arguments.extend(["-kernel".into(), images.kernel.clone().into()]);
+        arguments.extend(["-initrd".into(), images.program.clone().into()]);
+        Ok(Command {
+            program: emulator.to_path_buf(),
+            arguments,
+        })
+    }
+}
+
+/// Writes the memory image of a kernel's ELF file beside it and returns its path.
+///
+/// Memory that the file leaves to be zeroed is in the image as zeros.
+///
+/// # Errors
+/// If the file cannot be read, is no ELF file with segments, or the image cannot be written.
+pub fn flat_image(kernel: &Path) -> anyhow::Result<PathBuf> {
+    let bytes = std::fs::read(kernel).with_context(|| format!("reading {}", kernel.display()))?;
+    let wrong = || format!("{} is not a kernel", kernel.display());
+    let file = ElfBytes::<LittleEndian>::minimal_parse(&bytes).with_context(wrong)?;
+    let loaded: Vec<_> = file
+        .segments()
+        .with_context(wrong)?
+        .iter()
+        .filter(|segment| segment.p_type == abi::PT_LOAD && segment.p_memsz > 0)
+        .collect();
+    let start = loaded
+        .iter()
+        .map(|segment| segment.p_vaddr)
+        .min()
+        .with_context(wrong)?;
+    let end = loaded
+        .iter()
+        .map(|s| s.p_vaddr + s.p_memsz)
+        .max()
+        .with_context(wrong)?;
+    let mut image = vec![0; usize::try_from(end - start).with_context(wrong)?];
+    for segment in &loaded {
+        let data = file.segment_data(segment).with_context(wrong)?;
+        let at = (segment.p_vaddr - start) as usize;
+        image[at..at + data.len()].copy_from_slice(data);
+    }
+    let flat = kernel.with_extension("img");
+    std::fs::write(&flat, image).with_context(|| format!("writing {}", flat.display()))?;
+    Ok(flat)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(arch: Arch) -> Machine {
+        Machine {
+            arch,
+            cpus: 3,
+            memory_mb: 300,
+            icount: false,
+            threads: false,
+            accelerator: Accelerator::Tcg,
+        }
+    }
+
+    fn shown(machine: &Machine) -> String {
+        let images = Images {
+            kernel: "a kernel".into(),
+            program: "program".into(),
+        };
+        let words = ["run=selftest".to_string(), "x=1".to_string()];
+        machine
+            .command(Path::new("qemu"), &images, &words)
+            .unwrap()
+            .shown()
+    }
+
+    #[test]
+    fn the_command_survives_a_shell() {
+        let command = shown(&machine(Arch::X86_64));
+        assert!(command.starts_with("qemu -machine q35 "), "{command}");
+        assert!(
+            command.contains(" -append 'run=selftest x=1' "),
+            "{command}"
+        );
+        assert!(command.contains(" -kernel 'a kernel' "), "{command}");
+        assert!(command.contains(" -smp 3 -m 300 "), "{command}");
+    }
+
+    #[test]
+    fn counting_instructions_excludes_kvm() {
+        let counted = Machine {
+            icount: true,
+            ..machine(Arch::Aarch64)
+        };
+        assert!(shown(&counted).contains("-icount shift=0,sleep=off"));
+        let both = Machine {
+            accelerator: Accelerator::Kvm,
+            ..counted
+        };
+        let images = Images {
+            kernel: "k".into(),
+            program: "p".into(),
+        };
+        assert!(both.command(Path::new("qemu"), &images, &[]).is_err());
+    }
+}

@@ -1,0 +1,152 @@
+//! Boots the kernel on both architectures.
+//!
+//! Where the emulator or a toolchain for bare metal is missing, a test says `SKIPPED` and why, and
+//! passes, unless `QUELL_REQUIRE_BOOT` is set: then it fails.
+
+use std::process::{Command, Output};
+
+fn quell(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_quell"))
+        .args(arguments)
+        .output()
+        .expect("quell starts")
+}
+
+/// Whether the architecture can be booted here; says so loudly if not.
+fn can_boot(arch: &str) -> bool {
+    let check = quell(&["boot", "--arch", arch, "--check"]);
+    if check.status.success() {
+        return true;
+    }
+    let why = String::from_utf8_lossy(&check.stderr).into_owned();
+    assert!(
+        std::env::var_os("QUELL_REQUIRE_BOOT").is_none(),
+        "{arch} must boot here: {why}"
+    );
+    eprintln!("SKIPPED: booting {arch}: {why}");
+    false
+}
+
+/// Boots with these arguments and returns the events of a run that must pass.
+fn boot(arch: &str, arguments: &[&str]) -> Vec<serde_json::Value> {
+    let mut all = vec!["boot", "--arch", arch, "--json"];
+    all.extend(arguments);
+    let output = quell(&all);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{all:?} failed\n{text}\n{errors}");
+    text.lines()
+        .map(|line| serde_json::from_str(line).expect("an event"))
+        .collect()
+}
+
+fn self_test(arch: &str) {
+    if !can_boot(arch) {
+        return;
+    }
+    for cpus in ["1", "4", "20"] {
+        let events = boot(arch, &["selftest", "--cpus", cpus]);
+        let of = |kind: &str| {
+            events
+                .iter()
+                .filter(|e| e["event"] == kind)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(of("cpus")[0]["started"].to_string(), cpus, "{arch}");
+        let tests = of("test");
+        assert!(tests.len() >= 9, "{arch} ran only {} tests", tests.len());
+        assert!(
+            tests.iter().all(|test| test["passed"] == true),
+            "{arch}: {tests:?}"
+        );
+        // The counters are those of this run: somebody interrupted somebody, if there was anybody.
+        let taken: u64 = of("counters")
+            .iter()
+            .map(|c| c["shootdowns_taken"].as_u64().unwrap())
+            .sum();
+        assert_eq!(
+            taken > 0,
+            cpus != "1",
+            "{arch} on {cpus} CPUs took {taken} shootdowns"
+        );
+    }
+}
+
+#[test]
+fn the_kernel_passes_its_self_test_on_x86_64() {
+    self_test("x86_64");
+}
+
+#[test]
+fn the_kernel_passes_its_self_test_on_aarch64() {
+    self_test("aarch64");
+}
+
+/// A shootdown interrupt that nobody serves must end in a report, not in a hang.
+#[test]
+fn a_lost_interrupt_becomes_a_report() {
+    for arch in ["x86_64", "aarch64"] {
+        if !can_boot(arch) {
+            continue;
+        }
+        let output = quell(&[
+            "boot",
+            "lost_interrupt",
+            "--arch",
+            arch,
+            "--json",
+            "--option",
+            "watchdog_ms=300",
+        ]);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(!output.status.success(), "{arch} passed\n{text}");
+        let events: Vec<serde_json::Value> = text
+            .lines()
+            .map(|line| serde_json::from_str(line).expect("an event"))
+            .collect();
+        let of = |kind: &str| events.iter().filter(|e| e["event"] == kind).count();
+        assert_eq!(of("watchdog"), 1, "{arch}\n{text}");
+        assert_eq!(of("state"), 4, "{arch}: the state of each CPU\n{text}");
+        assert!(
+            events
+                .iter()
+                .any(|e| e["event"] == "exit" && e["code"] == 4),
+            "{arch}\n{text}"
+        );
+    }
+}
+
+#[test]
+fn a_command_can_be_had_without_running_it() {
+    if !can_boot("aarch64") {
+        return;
+    }
+    let output = quell(&[
+        "boot",
+        "--arch",
+        "aarch64",
+        "--print-command",
+        "--cpus",
+        "7",
+    ]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.success() && text.contains("qemu-system-aarch64"),
+        "{text}"
+    );
+    assert!(text.contains("-smp 7"), "{text}");
+}
+
+#[test]
+fn wrong_arguments_name_the_culprit() {
+    let output = quell(&["boot", "--cpus", "65"]);
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        errors.contains("65") && errors.contains("1..=64"),
+        "{errors}"
+    );
+    let output = quell(&["boot", "--kernel", "nowhere", "--arch", "x86_64"]);
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && !errors.is_empty(), "{errors}");
+}
