@@ -30,12 +30,10 @@ macro_rules! counters {
 
         impl Counters {
             /// The difference to an earlier reading.
-            #[allow(dead_code)]
             pub fn since(&self, earlier: &Counters) -> Counters {
                 Counters { $($name: self.$name.wrapping_sub(earlier.$name),)* }
             }
             /// Adds another CPU's.
-            #[allow(dead_code)]
             pub fn add(&mut self, other: &Counters) { $(self.$name += other.$name;)* }
         }
 
@@ -211,6 +209,15 @@ pub fn count() -> usize {
 pub fn set_started(index: usize) {
     cpu(index).set_doing(Doing::Kernel);
     STARTED.store(index as u32 + 1, core::sync::atomic::Ordering::Release);
+}
+
+/// What all CPUs together have done.
+pub fn sum() -> Counters {
+    let mut sum = Counters::default();
+    for index in 0..count() {
+        sum.add(&cpu(index).counters.read());
+    }
+    sum
 }
 
 /// Reports what each CPU has done.

@@ -4,7 +4,7 @@
 //! So it goes on when its CPU enters another address space, and nothing of it lies in the memory
 //! whose translations are under test.
 
-use core::sync::atomic::AtomicU64;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Where the program's file is linked.
 pub const PROGRAM: u64 = 0xffff_c000_0000_0000;
@@ -28,10 +28,17 @@ pub const PANIC: u64 = 1002;
 /// The puppet asks for its next command, giving the result of the last: `NEXT, value, error`.
 pub const NEXT: u64 = 1003;
 
+/// The measurement begins (0) or ends (1): `MARK, which`.
+pub const MARK: u64 = 1004;
+/// A workload has failed on this CPU: `FAILED, address, bytes` of the reason.
+pub const FAILED: u64 = 1005;
+
 /// What the program that a CPU runs in user mode is to do.
 pub mod entry {
     /// Commands from the kernel, one by one.
     pub const PUPPET: u64 = 0;
+    /// The workload that [`Control::workload`](super::Control) names.
+    pub const WORKLOAD: u64 = 1;
 }
 
 /// What a puppet does next.
@@ -57,6 +64,37 @@ pub struct Command {
     pub value: AtomicU64,
 }
 
+/// Words of [`Control::workload`].
+pub const TEXT_WORDS: usize = 64;
+
+impl Control {
+    /// Sets the workload's text, cut at its room.
+    pub fn set_workload(&self, text: &str) {
+        let bytes = &text.as_bytes()[..text.len().min(TEXT_WORDS * 8)];
+        for (word, part) in self.workload.iter().zip(bytes.chunks(8)) {
+            let mut padded = [0; 8];
+            padded[..part.len()].copy_from_slice(part);
+            word.store(u64::from_le_bytes(padded), Ordering::Relaxed);
+        }
+        self.workload_bytes
+            .store(bytes.len() as u64, Ordering::Release);
+    }
+
+    /// The workload's text.
+    pub fn workload<'a>(&self, room: &'a mut [u8; TEXT_WORDS * 8]) -> &'a str {
+        let bytes = (self.workload_bytes.load(Ordering::Acquire) as usize).min(room.len());
+        for (word, part) in self.workload.iter().zip(room.chunks_mut(8)) {
+            part.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
+        }
+        core::str::from_utf8(&room[..bytes]).unwrap_or_default()
+    }
+}
+
+/// Nanoseconds that a number of clock ticks take.
+pub fn nanoseconds(ticks: u64, ticks_per_ms: u64) -> u64 {
+    (u128::from(ticks) * 1_000_000 / u128::from(ticks_per_ms.max(1))) as u64
+}
+
 /// Memory that the program and the kernel share. Fits a few pages.
 #[repr(C, align(4096))]
 pub struct Control {
@@ -68,4 +106,10 @@ pub struct Control {
     pub ticks_per_ms: AtomicU64,
     /// The clock's value when the run began.
     pub ticks_at_start: AtomicU64,
+    /// What is random in a workload.
+    pub seed: AtomicU64,
+    /// The workload and its parameters, `name parameter=value ...`, as bytes in words.
+    pub workload: [AtomicU64; TEXT_WORDS],
+    /// How many bytes that is.
+    pub workload_bytes: AtomicU64,
 }

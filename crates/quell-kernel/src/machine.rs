@@ -1,9 +1,13 @@
 //! The machine under the engine: this kernel's CPUs, through [`quell::Hardware`].
 
-use crate::{arch, cpu, watchdog};
+use crate::{arch, cpu, memory, tables, watchdog};
 use core::sync::atomic::{AtomicU64, Ordering};
 use quell::clear::Strategy;
 use quell::{CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, Tag};
+use quell_arch::entry::{Access, Leaf};
+use quell_arch::native;
+use quell_vm::machine::TABLE_WORDS;
+use quell_vm::{Entry, Level, Machine, MemoryMap};
 
 /// The machine the kernel runs on. It has no state of its own: what a CPU keeps is in
 /// [`cpu::Cpu`], the rest in the hardware.
@@ -112,9 +116,142 @@ impl Hardware for Kernel {
         watchdog::relax();
     }
 
-    fn zero(&self, extent: Extent, _strategy: Strategy) {
-        let start = crate::memory::pointer::<u8>(extent.first.address());
-        // SAFETY: the caller owns the extent, and the direct map covers it.
-        unsafe { core::ptr::write_bytes(start, 0, extent.bytes() as usize) };
+    fn zero(&self, extent: Extent, strategy: Strategy) {
+        let start = memory::pointer::<u8>(extent.first.address());
+        // A user program's vector registers are not saved in this kernel.
+        let strategy = if strategy.uses_vectors() {
+            Strategy::Stores
+        } else {
+            strategy
+        };
+        // SAFETY: the caller owns the extent, and the direct map covers it; strategies without
+        // vector registers come from what the engine's embedder found available.
+        unsafe { quell_arch::zero::zero(start, extent.bytes() as usize, strategy) };
+    }
+}
+
+/// The nodes of memory that the manager owns, set once before it is made.
+static MEMORY: spin::Once<MemoryMap> = spin::Once::new();
+
+/// Gives the manager its memory.
+pub fn set_memory(map: MemoryMap) {
+    MEMORY.call_once(|| map);
+}
+
+impl Machine for Kernel {
+    fn memory(&self) -> MemoryMap {
+        *MEMORY.get().expect("set before the manager is made")
+    }
+
+    fn cpu_count(&self) -> usize {
+        cpu::count()
+    }
+
+    fn home_node(&self, cpu: CpuId) -> usize {
+        // The emulated machines have one node; nodes made of its memory are dealt out to CPUs.
+        let map = self.memory();
+        let fast = map.nodes().iter().filter(|node| !node.slow).count();
+        cpu.index() % fast.max(1)
+    }
+
+    #[inline]
+    fn table(&self, frame: Frame) -> &[AtomicU64; TABLE_WORDS] {
+        tables::words(frame)
+    }
+
+    fn prepare_root(&self, root: Frame) {
+        arch::paging::prepare_root(root);
+    }
+
+    fn encode(&self, entry: Entry, level: Level) -> u64 {
+        let Some(size) = level.size().filter(|_| !entry.table) else {
+            return native::entry::table(entry.frame);
+        };
+        native::entry::leaf(Leaf {
+            frame: entry.frame,
+            size,
+            access: Access {
+                writable: entry.writable,
+                user: entry.user,
+                executable: entry.executable,
+                global: entry.global,
+                accessed: entry.accessed,
+                dirty: entry.dirty,
+            },
+        })
+    }
+
+    fn decode(&self, word: u64, level: Level) -> Entry {
+        match native::entry::decode(word, level.0) {
+            quell_arch::entry::Entry::Absent(_) => Entry::default(),
+            quell_arch::entry::Entry::Table(frame) => Entry {
+                present: true,
+                table: true,
+                frame,
+                ..Entry::default()
+            },
+            quell_arch::entry::Entry::Leaf(leaf) => Entry {
+                present: true,
+                table: false,
+                frame: leaf.frame,
+                writable: leaf.access.writable,
+                user: leaf.access.user,
+                executable: leaf.access.executable,
+                accessed: leaf.access.accessed,
+                dirty: leaf.access.dirty,
+                global: leaf.access.global,
+            },
+        }
+    }
+
+    fn hardware_dirty(&self) -> bool {
+        arch::paging::hardware_dirty()
+    }
+
+    fn keeps_refused(&self) -> bool {
+        arch::paging::KEEPS_REFUSED
+    }
+
+    fn read_frame(&self, frame: Frame, offset: usize, into: &mut [u8]) {
+        assert!(offset + into.len() <= 4096);
+        let from = memory::pointer::<u8>(frame.address()).wrapping_add(offset);
+        // SAFETY: inside a frame, which the direct map covers. A program may store to it meanwhile
+        // only where the manager does not care which of the two values it reads.
+        unsafe { core::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
+    }
+
+    fn write_frame(&self, frame: Frame, offset: usize, from: &[u8]) {
+        assert!(offset + from.len() <= 4096);
+        let to = memory::pointer::<u8>(frame.address()).wrapping_add(offset);
+        // SAFETY: inside a frame of the manager's, which the direct map covers.
+        unsafe { core::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
+    }
+
+    fn copy_frames(&self, from: Frame, to: Frame, frames: u64) {
+        let (from, to) = (
+            memory::pointer::<u8>(from.address()),
+            memory::pointer(to.address()),
+        );
+        // SAFETY: both are the manager's, distinct, and the direct map covers them.
+        unsafe { core::ptr::copy_nonoverlapping(from, to, (frames * 4096) as usize) };
+    }
+
+    fn now(&self) -> u64 {
+        crate::program::now()
+    }
+
+    fn halt(&self, until: u64) {
+        let were_on = arch::cpu::mask_interrupts();
+        let now = self.now();
+        if now < until {
+            arch::interrupts::set_timer(until - now);
+            let this = cpu::this();
+            this.counters.halts.add(1);
+            let before = this.set_doing(cpu::Doing::Halted);
+            arch::cpu::halt();
+            this.set_doing(before);
+        }
+        watchdog::progress();
+        arch::cpu::restore_interrupts(were_on);
     }
 }

@@ -31,6 +31,7 @@ mod sync;
 mod tables;
 mod trap;
 mod watchdog;
+mod workload;
 
 use alloc::vec::Vec;
 use report::Event;
@@ -38,8 +39,14 @@ use report::Event;
 /// The options of one boot, from the command line: words `name=value`.
 #[derive(Debug, Default)]
 pub struct Options {
-    /// What to run: `selftest`, or `lost_interrupt`, which must not pass.
+    /// What to run: `selftest`, a workload's name, or `lost_interrupt`, which must not pass.
     pub run: &'static str,
+    /// The workload's parameters, `name:value,name:value`.
+    pub parameters: &'static str,
+    /// What the engine may do: `all`, `baseline`, or mechanisms joined by `+`.
+    pub policy: &'static str,
+    /// What is random in the run.
+    pub seed: u64,
     /// How long a CPU may wait for another before the watchdog reports it, in milliseconds.
     pub watchdog_ms: Option<u64>,
 }
@@ -48,11 +55,16 @@ impl Options {
     fn parse(line: &'static str) -> Result<Self, &'static str> {
         let mut options = Options {
             run: "selftest",
+            policy: "all",
+            seed: 1,
             ..Options::default()
         };
         for word in line.split_ascii_whitespace() {
             match word.split_once('=') {
                 Some(("run", what)) => options.run = what,
+                Some(("parameters", text)) => options.parameters = text,
+                Some(("policy", name)) => options.policy = name,
+                Some(("seed", text)) => options.seed = text.parse().map_err(|_| word)?,
                 Some(("watchdog_ms", text)) => {
                     options.watchdog_ms = Some(text.parse().map_err(|_| word)?)
                 }
@@ -113,13 +125,7 @@ fn main(boot: arch::boot::Info) -> ! {
     let passed = match options.run {
         "selftest" => selftest::run(),
         "lost_interrupt" => selftest::lose_interrupt(),
-        other => {
-            report::event(&Event::Failed {
-                what: "run",
-                why: other,
-            });
-            false
-        }
+        _ => workload::run(&options),
     };
     cpu::report_counters();
     report::exit(if passed { 0 } else { 1 });

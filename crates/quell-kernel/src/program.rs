@@ -117,6 +117,13 @@ pub fn control() -> &'static Control {
     unsafe { &*memory::pointer(frame.address()) }
 }
 
+/// Nanoseconds since the program was loaded, as the program itself counts them.
+pub fn now() -> u64 {
+    let shared = control();
+    let ticks = arch::cpu::ticks().wrapping_sub(shared.ticks_at_start.load(Ordering::Relaxed));
+    layout::nanoseconds(ticks, shared.ticks_per_ms.load(Ordering::Relaxed))
+}
+
 /// The program, ready to start with the stack of `slot`, which no other thread may use, and a
 /// number that the program knows it by.
 pub fn start(what: u64, slot: usize) -> Context {
@@ -234,7 +241,7 @@ pub fn run(
 }
 
 /// Text in the program's own memory.
-fn text(address: u64, bytes: u64) -> String {
+pub fn text(address: u64, bytes: u64) -> String {
     let mine = layout::PROGRAM..layout::CONTROL;
     let end = address.saturating_add(bytes.min(4096));
     if !mine.contains(&address) || end >= mine.end {

@@ -38,6 +38,27 @@ pub enum Event<'a> {
         /// What was seen, for people.
         detail: String,
     },
+    /// A workload has run.
+    Workload {
+        /// Its name.
+        name: &'a str,
+        /// The policy of the engine.
+        policy: &'a str,
+        /// On how many CPUs.
+        cpus: usize,
+        /// What its figure says.
+        metric: &'a str,
+        /// The figure, in this machine's time; null if the run did not get that far.
+        value: f64,
+        /// How long the measured part took, in nanoseconds: with instructions counted, how many
+        /// instructions all CPUs executed in it.
+        window_ns: u64,
+        /// What was done in it, in the workload's unit.
+        done: u64,
+        /// What all CPUs did in it.
+        #[serde(flatten)]
+        counters: Counters,
+    },
     /// What one CPU has done since it started.
     Counters {
         /// The CPU.

@@ -13,6 +13,12 @@ mod layout;
 #[cfg_attr(target_arch = "aarch64", path = "aarch64.rs")]
 mod arch;
 
+mod heap;
+mod run;
+
+extern crate alloc;
+
+use alloc::string::ToString;
 use core::sync::atomic::Ordering::{Acquire, SeqCst};
 use layout::{Control, command};
 
@@ -24,9 +30,10 @@ fn control() -> &'static Control {
 
 /// The first Rust code, called by the entry on the CPU's own stack.
 #[unsafe(no_mangle)]
-extern "C" fn user_main(what: u64, cpu: u64, _cpus: u64) -> ! {
+extern "C" fn user_main(what: u64, cpu: u64, cpus: u64) -> ! {
     match what {
         layout::entry::PUPPET => puppet(cpu as usize),
+        layout::entry::WORKLOAD => workload(cpu as usize, cpus as usize),
         _ => panic!("no program {what}"),
     }
     exit()
@@ -35,6 +42,25 @@ extern "C" fn user_main(what: u64, cpu: u64, _cpus: u64) -> ! {
 fn exit() -> ! {
     arch::system_call([layout::EXIT, 0, 0, 0, 0, 0, 0]);
     unreachable!("the kernel ended this program")
+}
+
+/// Runs this CPU's part of the workload that the kernel chose.
+fn workload(cpu: usize, cpus: usize) {
+    let mut room = [0; layout::TEXT_WORDS * 8];
+    let text = control().workload(&mut room);
+    let outcome = run::parse(text)
+        .and_then(|workload| run::one(&workload, cpu, cpus).map_err(|failure| failure.to_string()));
+    if let Err(why) = outcome {
+        arch::system_call([
+            layout::FAILED,
+            why.as_ptr() as u64,
+            why.len() as u64,
+            0,
+            0,
+            0,
+            0,
+        ]);
+    }
 }
 
 /// Does what the kernel says, one access after the other.

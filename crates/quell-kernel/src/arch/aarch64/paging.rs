@@ -177,3 +177,11 @@ pub fn publish_instructions(start: *const u8, bytes: usize) {
         )
     };
 }
+
+/// Whether the walker sets accessed and dirty.
+pub fn hardware_dirty() -> bool {
+    features().hardware_dirty
+}
+
+/// Whether a TLB may keep an entry that refused an access.
+pub const KEEPS_REFUSED: bool = true;

@@ -121,3 +121,7 @@ boot_pointers: .skip 4096
 boot_directory: .skip 4096
 boot_stack: .skip 65536
 boot_stack_end:
+
+# What follows in the same module is 64-bit code again.
+.section .text
+.code64

@@ -200,3 +200,11 @@ pub fn unload_root() {
 
 /// Makes instructions that were written as data visible to fetches; x86-64 does so by itself.
 pub fn publish_instructions(_start: *const u8, _bytes: usize) {}
+
+/// Whether the walker sets accessed and dirty: on x86-64 always.
+pub fn hardware_dirty() -> bool {
+    true
+}
+
+/// Whether a TLB may keep an entry that refused an access: a fault drops it on x86-64.
+pub const KEEPS_REFUSED: bool = false;

@@ -1,0 +1,41 @@
+//! Memory for the little that is allocated before a workload runs: nothing is ever given back.
+
+use core::alloc::{GlobalAlloc, Layout};
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// Bytes of the heap, shared by all CPUs.
+const BYTES: usize = 1 << 20;
+
+struct Heap {
+    memory: UnsafeCell<[u8; BYTES]>,
+    used: AtomicUsize,
+}
+
+// SAFETY: every byte is handed out once.
+unsafe impl Sync for Heap {}
+
+#[global_allocator]
+static HEAP: Heap = Heap {
+    memory: UnsafeCell::new([0; BYTES]),
+    used: AtomicUsize::new(0),
+};
+
+// SAFETY: blocks are disjoint because `used` only grows, and inside the memory.
+unsafe impl GlobalAlloc for Heap {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let base = self.memory.get() as usize;
+        let mut block = core::ptr::null_mut();
+        let _ = self
+            .used
+            .fetch_update(Relaxed, Relaxed, |used| {
+                let start = (base + used).next_multiple_of(layout.align());
+                let end = start + layout.size() - base;
+                block = start as *mut u8;
+                (end <= BYTES).then_some(end)
+            })
+            .inspect_err(|_| block = core::ptr::null_mut());
+        block
+    }
+    unsafe fn dealloc(&self, _block: *mut u8, _layout: Layout) {}
+}

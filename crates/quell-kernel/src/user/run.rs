@@ -1,0 +1,113 @@
+//! Workloads, run in user mode: their view of the machine is made of real accesses, real system
+//! calls and the clock that user mode can read.
+
+use crate::{arch, control, layout};
+use alloc::format;
+use alloc::string::{String, ToString};
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use quell_vm::{Call, Error, Fault, Mark, User};
+use quell_workloads::{Failure, Workload};
+
+/// One CPU of a workload.
+struct Program {
+    cpu: usize,
+    cpus: usize,
+}
+
+/// The error numbers of refused accesses, 0 being none.
+fn fault(number: u64) -> Fault {
+    match number {
+        1 => Fault::NotMapped,
+        2 => Fault::Forbidden,
+        3 => Fault::BeyondEnd,
+        _ => Fault::OutOfMemory,
+    }
+}
+
+impl User for Program {
+    fn cpu(&self) -> usize {
+        self.cpu
+    }
+
+    fn cpus(&self) -> usize {
+        self.cpus
+    }
+
+    fn try_read(&self, address: u64) -> Result<u64, Fault> {
+        match arch::load(address) {
+            (value, 0) => Ok(value),
+            (_, number) => Err(fault(number)),
+        }
+    }
+
+    fn try_write(&self, address: u64, value: u64) -> Result<(), Fault> {
+        match arch::store(address, value) {
+            0 => Ok(()),
+            number => Err(fault(number)),
+        }
+    }
+
+    fn call(&self, call: Call) -> Result<u64, Error> {
+        match arch::system_call(call.to_words()) {
+            (value, 0) => Ok(value),
+            (_, number) => Err(Error::from_word(number)),
+        }
+    }
+
+    fn compute(&self, nanoseconds: u64) {
+        let end = self.now() + nanoseconds;
+        while self.now() < end {
+            quell_arch::relax();
+        }
+    }
+
+    fn now(&self) -> u64 {
+        let control = control();
+        let ticks = arch::ticks().wrapping_sub(control.ticks_at_start.load(Relaxed));
+        layout::nanoseconds(ticks, control.ticks_per_ms.load(Relaxed))
+    }
+
+    fn mark(&self, mark: Mark) {
+        let which = match mark {
+            Mark::Begin => 0,
+            Mark::End => 1,
+        };
+        arch::system_call([layout::MARK, which, 0, 0, 0, 0, 0]);
+    }
+
+    fn shared(&self, index: usize) -> u64 {
+        // Whoever reads a word waits for another CPU, most often.
+        quell_arch::relax();
+        control().words[index].load(SeqCst)
+    }
+
+    fn set_shared(&self, index: usize, value: u64) {
+        control().words[index].store(value, SeqCst);
+    }
+
+    fn add_shared(&self, index: usize, value: u64) -> u64 {
+        control().words[index].fetch_add(value, SeqCst)
+    }
+}
+
+/// The workload of a text `name parameter=value ...`.
+///
+/// # Errors
+/// What is wrong with the text.
+pub fn parse(text: &str) -> Result<Workload, String> {
+    let mut words = text.split_ascii_whitespace();
+    let name = words.next().unwrap_or_default();
+    let mut workload = Workload::from_name(name).ok_or_else(|| format!("no workload {name}"))?;
+    for pair in words {
+        workload.set(pair).map_err(|error| error.to_string())?;
+    }
+    Ok(workload)
+}
+
+/// Runs one CPU's part.
+///
+/// # Errors
+/// What could not be done.
+pub fn one(workload: &Workload, cpu: usize, cpus: usize) -> Result<(), Failure> {
+    workload.run(&Program { cpu, cpus }, control().seed.load(Relaxed))
+}
