@@ -155,7 +155,8 @@ impl<H: Hardware> Engine<'_, H> {
         self.lock_tags();
         let running = &self.cpus[me.index()].running;
         running.active.store(0, Ordering::SeqCst);
-        running.reserved.store(0, Ordering::Relaxed);
+        // What is set aside stays so until the next rollover: its owner may have been given it
+        // for this tag generation, and it must not be dealt a second time.
         running.flush_pending.store(1, Ordering::Relaxed);
         self.tags.lock.store(0, Ordering::Release);
     }

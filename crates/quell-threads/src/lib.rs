@@ -1,0 +1,31 @@
+//! A machine of threads: the engine on real memory ordering.
+//!
+//! The machine in software runs one CPU at a time and decides itself what a load may see. Here it is
+//! the other way round: each CPU is an operating-system thread, pinned to a core, the engine's words
+//! are the processor's own atomics, and what a load sees is what the silicon does. In exchange
+//! nothing can be replayed: a seed fixes what each CPU tries, not how the CPUs interleave.
+//!
+//! | part | what it is |
+//! | --- | --- |
+//! | [`machine`] | [`Threads`]: threads as CPUs, mailboxes as interrupts, `Hardware` for the engine |
+//! | [`tlb`] | a TLB per CPU, which other CPUs can invalidate where the machine broadcasts |
+//! | [`world`] | page tables, frames, a page cache, and the oracle that checks each access |
+//! | [`stress`] | programs that do everything at random, and a verdict |
+//!
+//! It serves two ends: the stress test (`cargo test -p quell-threads`; minutes with
+//! `QUELL_STRESS_SECONDS`), and measuring what the engine itself costs, since here nothing but the
+//! engine takes time.
+//!
+//! # What it does not show
+//!
+//! Interrupts are taken at access points and in waiting loops, not between any two instructions.
+//! Tables have one level, so walker caches (C6) are not modelled. A processor with strong ordering
+//! passes code that a weaker one would break; for that there are the models under loom in the
+//! engine's own tests.
+
+pub mod machine;
+pub mod stress;
+pub mod tlb;
+pub mod world;
+
+pub use machine::Threads;

@@ -1,0 +1,388 @@
+//! Threads as CPUs.
+//!
+//! An interrupt is a flag in the target's mailbox, looked at where a thread accesses memory
+//! ([`Threads::interrupt_pending`]) and in the engine's own waiting loops. Masking is a flag that only its
+//! own CPU touches. A CPU's user root and tag are words that it alone writes.
+//!
+//! On a machine with broadcasts ([`Features::broadcast`]) other CPUs empty lines of this one's TLB
+//! while it may be in the middle of an access. So each access is bracketed by a counter that is odd
+//! inside, and completing a broadcast waits until every CPU has left the access in which it was; a
+//! walk that overlapped an invalidation is not kept. Without broadcasts none of this is paid for.
+
+use crate::tlb::{Cached, Tlb};
+use quell::clear::Strategy;
+use quell::mutant::Mutant;
+use quell::{CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, Tag};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::time::{Duration, Instant};
+
+/// Pages of each address space.
+pub const PAGES: usize = 24;
+
+/// A page table: one level of entry words, written under the embedder's lock, walked by all.
+pub type Table = [AtomicU64; PAGES];
+
+/// The bit of an entry word without which it is not cached.
+pub const PRESENT: u64 = 1;
+
+const NO_ROOT: u64 = u64::MAX;
+
+#[repr(align(128))]
+struct Cpu {
+    mailbox: AtomicBool,
+    masked: AtomicBool,
+    root: AtomicU64,
+    tag: AtomicU64,
+    /// Odd while the CPU is inside an access.
+    access: AtomicU64,
+    /// Counts broadcasts that reached this CPU.
+    broadcasts: AtomicU64,
+    dice: AtomicU64,
+    tlb: Tlb,
+}
+
+thread_local! {
+    static THIS_CPU: Cell<u16> = const { Cell::new(0) };
+    static WAITING: Cell<(u32, Option<Instant>)> = const { Cell::new((0, None)) };
+}
+
+/// The machine. With `STRESS`, TLBs fill speculatively and a known mistake may be switched on;
+/// without, both are compiled away and the engine's own cost remains.
+pub struct Threads<const STRESS: bool> {
+    features: Features,
+    cpus: Box<[Cpu]>,
+    tables: Box<[Table]>,
+    mutant: Option<Mutant>,
+    patience: Duration,
+    crowded: bool,
+    hung: AtomicBool,
+}
+
+impl<const STRESS: bool> Threads<STRESS> {
+    /// A machine of `cpus` CPUs with `tables` page tables. Root `Frame(n)` is table `n`.
+    ///
+    /// # Panics
+    /// If there is no CPU.
+    pub fn new(cpus: usize, tables: usize, features: Features) -> Self {
+        assert!(cpus > 0, "a machine needs a CPU");
+        let cpu = |index: usize| Cpu {
+            mailbox: AtomicBool::new(false),
+            masked: AtomicBool::new(false),
+            root: AtomicU64::new(NO_ROOT),
+            tag: AtomicU64::new(0),
+            access: AtomicU64::new(0),
+            broadcasts: AtomicU64::new(0),
+            dice: AtomicU64::new(index as u64 * 2 + 1),
+            tlb: Tlb::default(),
+        };
+        Threads {
+            features,
+            cpus: (0..cpus).map(cpu).collect(),
+            tables: (0..tables)
+                .map(|_| std::array::from_fn(|_| AtomicU64::new(0)))
+                .collect(),
+            mutant: None,
+            patience: Duration::from_secs(60),
+            crowded: cores().len() < cpus,
+            hung: AtomicBool::new(false),
+        }
+    }
+
+    /// The same machine, making a known mistake. Without `STRESS` it has no effect.
+    #[must_use]
+    pub fn with_mutant(mut self, mutant: Option<Mutant>) -> Self {
+        self.mutant = mutant;
+        self
+    }
+
+    /// The same machine; once a CPU has waited for longer than `patience`, the machine [is
+    /// hung](Threads::is_hung).
+    #[must_use]
+    pub fn with_patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// Page table `index`.
+    pub fn table(&self, index: usize) -> &Table {
+        &self.tables[index]
+    }
+
+    /// How many CPUs there are.
+    pub fn cpus(&self) -> usize {
+        self.cpus.len()
+    }
+
+    /// Runs `body` on every CPU at once, each on a thread of its own, pinned to one of the cores
+    /// that this process may use. Returns what each returned, or its panic.
+    pub fn run<R: Send>(&self, body: impl Fn(CpuId) -> R + Sync) -> Vec<std::thread::Result<R>> {
+        let cores = cores();
+        let body = &body;
+        std::thread::scope(|scope| {
+            let start = |index: usize| {
+                let core = cores.get(index % cores.len().max(1)).copied();
+                scope.spawn(move || {
+                    if let Some(core) = core {
+                        pin(core);
+                    }
+                    THIS_CPU.set(index as u16);
+                    body(CpuId(index as u16))
+                })
+            };
+            let threads: Vec<_> = (0..self.cpus.len()).map(start).collect();
+            threads.into_iter().map(|thread| thread.join()).collect()
+        })
+    }
+
+    #[inline]
+    fn me(&self) -> &Cpu {
+        &self.cpus[usize::from(THIS_CPU.get())]
+    }
+
+    /// This CPU is not waiting for anybody: its patience starts afresh.
+    #[inline]
+    pub fn progress(&self) {
+        WAITING.set((0, None));
+    }
+
+    /// Whether a CPU has waited for longer than the machine's patience (C7).
+    ///
+    /// From then on the machine makes no mistake any more and interrupts everybody all the time, so
+    /// that a program can end.
+    pub fn is_hung(&self) -> bool {
+        self.hung.load(Ordering::Relaxed)
+    }
+
+    /// Takes the interrupt that is pending for this CPU, if there is one and they are on: the caller
+    /// then calls the engine's handler. The threads' access points call this.
+    #[inline]
+    pub fn interrupt_pending(&self) -> bool {
+        let me = self.me();
+        if STRESS && self.is_hung() {
+            return !me.masked.load(Ordering::Relaxed);
+        }
+        me.mailbox.load(Ordering::Relaxed)
+            && !me.masked.load(Ordering::Relaxed)
+            && me.mailbox.swap(false, Ordering::Acquire)
+    }
+
+    /// Makes one user access: translates `page` as this CPU's TLB or a walk of the loaded table has
+    /// it, and calls `access` with the translation while that is in use. `None` if the entry is
+    /// not present or no root is loaded.
+    pub fn access<R>(&self, page: u16, access: impl FnOnce(Cached) -> R) -> Option<R> {
+        let me = self.me();
+        let inside = self.features.broadcast;
+        if inside {
+            me.access.fetch_add(1, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
+        }
+        let cached = self.translate(me, page);
+        if STRESS && inside && self.roll().is_multiple_of(64) {
+            // An access takes its time between translation and memory.
+            std::thread::yield_now();
+        }
+        let result = cached.map(access);
+        if inside {
+            me.access.fetch_add(1, Ordering::SeqCst);
+        }
+        result
+    }
+
+    fn translate(&self, me: &Cpu, page: u16) -> Option<Cached> {
+        let root = me.root.load(Ordering::Relaxed);
+        if root == NO_ROOT {
+            return None;
+        }
+        let tag = Tag(me.tag.load(Ordering::Relaxed) as u16);
+        if let Some(cached) = me.tlb.find(tag, page) {
+            return Some(cached);
+        }
+        let broadcasts = me.broadcasts.load(Ordering::SeqCst);
+        // A walker follows a pointer that it has just read: acquire stands for that dependency.
+        let entry = self.tables[root as usize][usize::from(page)].load(Ordering::Acquire);
+        if entry & PRESENT == 0 {
+            return None;
+        }
+        let cached = Cached {
+            entry,
+            root: root as u16,
+        };
+        me.tlb.fill(tag, page, cached);
+        if self.features.broadcast {
+            // Either the sender's scan finds the line, or we find that there was a broadcast.
+            fence(Ordering::SeqCst);
+            if me.broadcasts.load(Ordering::SeqCst) != broadcasts {
+                me.tlb.forget(tag, page);
+            }
+        }
+        Some(cached)
+    }
+
+    fn roll(&self) -> u64 {
+        let dice = &self.me().dice;
+        let next = dice
+            .load(Ordering::Relaxed)
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        dice.store(next, Ordering::Relaxed);
+        next >> 33
+    }
+
+    /// Lets the TLB fill from the loaded table as it likes: for the stress test.
+    fn speculate(&self) {
+        if STRESS {
+            self.access(self.roll() as u16 % PAGES as u16, |_| ());
+        }
+    }
+
+    fn look_at_clock(&self) {
+        let (turns, since) = WAITING.get();
+        let since = since.unwrap_or_else(Instant::now);
+        WAITING.set((turns, Some(since)));
+        let waited = since.elapsed();
+        if waited > self.patience {
+            self.hung.store(true, Ordering::Relaxed);
+        }
+        if waited > self.patience * 4 {
+            eprintln!(
+                "CPU {} waits for ever, and nothing helps",
+                self.this_cpu().0
+            );
+            std::process::exit(101);
+        }
+    }
+}
+
+impl<const STRESS: bool> Hardware for Threads<STRESS> {
+    type Word = AtomicU64;
+
+    #[inline]
+    fn this_cpu(&self) -> CpuId {
+        CpuId(THIS_CPU.get())
+    }
+
+    fn features(&self) -> Features {
+        self.features
+    }
+
+    #[inline]
+    fn fence(&self) {
+        fence(Ordering::SeqCst);
+    }
+
+    #[inline]
+    fn invalidate(&self, what: Invalidate) {
+        self.speculate();
+        self.me().tlb.invalidate(what);
+    }
+
+    fn broadcast(&self, what: Invalidate) {
+        for cpu in &self.cpus {
+            cpu.broadcasts.fetch_add(1, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
+            cpu.tlb.invalidate(what);
+        }
+    }
+
+    fn complete_broadcasts(&self) {
+        let me = self.this_cpu().index();
+        for (_, cpu) in self
+            .cpus
+            .iter()
+            .enumerate()
+            .filter(|&(index, _)| index != me)
+        {
+            let inside = cpu.access.load(Ordering::SeqCst);
+            while inside % 2 == 1 && cpu.access.load(Ordering::SeqCst) == inside {
+                self.relax();
+            }
+        }
+    }
+
+    #[inline]
+    fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
+        let me = self.me();
+        self.speculate();
+        if !keep || self.features.tagging == quell::Tagging::None {
+            me.tlb.invalidate(Invalidate::Tag(tag));
+        }
+        me.tag.store(tag.0.into(), Ordering::Relaxed);
+        me.root.store(root.0, Ordering::Relaxed);
+        self.speculate();
+    }
+
+    fn unload_root(&self) {
+        self.me().root.store(NO_ROOT, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn interrupt(&self, targets: &CpuSet) {
+        for cpu in targets.iter() {
+            self.cpus[cpu.index()]
+                .mailbox
+                .store(true, Ordering::Release);
+        }
+    }
+
+    #[inline]
+    fn mask_interrupts(&self) -> bool {
+        let masked = &self.me().masked;
+        let were_on = !masked.load(Ordering::Relaxed);
+        masked.store(true, Ordering::Relaxed);
+        were_on
+    }
+
+    #[inline]
+    fn restore_interrupts(&self, were_on: bool) {
+        self.me().masked.store(!were_on, Ordering::Relaxed);
+    }
+
+    fn relax(&self) {
+        std::hint::spin_loop();
+        let (turns, since) = WAITING.get();
+        WAITING.set((turns.wrapping_add(1), since));
+        if turns % 64 == 63 {
+            self.speculate();
+            if self.crowded {
+                std::thread::yield_now();
+            }
+        }
+        if turns % 4096 == 4095 {
+            self.look_at_clock();
+        }
+    }
+
+    /// This machine's frames hold no bytes; the oracle's words stand for them.
+    fn zero(&self, _extent: Extent, _strategy: Strategy) {}
+
+    #[inline(always)]
+    fn mutant(&self, mutant: Mutant) -> bool {
+        STRESS && self.mutant == Some(mutant) && !self.is_hung()
+    }
+}
+
+/// The cores that this process may run on; empty where they cannot be chosen.
+#[cfg(target_os = "linux")]
+fn cores() -> Vec<usize> {
+    let set = rustix::thread::sched_getaffinity(None).unwrap_or_default();
+    (0..rustix::thread::CpuSet::MAX_CPU)
+        .filter(|&core| set.is_set(core))
+        .collect()
+}
+
+/// Pins the calling thread. A refusal is ignored: it changes speed, not meaning.
+#[cfg(target_os = "linux")]
+fn pin(core: usize) {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(core);
+    let _ = rustix::thread::sched_setaffinity(None, &set);
+}
+
+#[cfg(not(target_os = "linux"))]
+fn cores() -> Vec<usize> {
+    (0..std::thread::available_parallelism().map_or(1, |n| n.get())).collect()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn pin(_core: usize) {}

@@ -1,0 +1,319 @@
+//! What the threads' programs work on, and the oracle that watches them.
+//!
+//! Each space has one table of [`PAGES`] entries: anonymous pages below [`FIRST_FILE_PAGE`], pages of one
+//! shared file above. A frame holds a single word, its *content*: who owns it (a number that grows
+//! with each new owner), which file page it is, and a value. An entry word carries, besides frame
+//! and rights, the owner it was written for and the *version* of the page it maps. So each access
+//! can be judged by itself, without a lock that would order what it is to test:
+//!
+//! * the content's owner is not the entry's: somebody else has the frame, or has written it (C1);
+//! * the content changed while the page was write-protected and captured (C2);
+//! * the entry's version is older than the last change that had returned before the access (C3);
+//! * a file page's value is older than what was written before the access (C4);
+//! * the entry was walked from another space's table (C5).
+//!
+//! The figures that "before the access" refers to are read relaxed where the contract needs no
+//! order from them: a thread that reads a figure published after its own flush has flushed, by
+//! program order alone.
+
+use crate::machine::{PAGES, PRESENT, Threads};
+use quell::{AddressSpace, Engine, Epoch, Frame, Page, PageRange, PerCpu, Policy, Residue};
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, TryLockError};
+
+/// The stress test's machine.
+pub type Machine = Threads<true>;
+
+/// Pages of the file, and so of each space's mapping of it.
+pub const FILE_PAGES: usize = 6;
+/// The first page of a space that maps the file.
+pub const FIRST_FILE_PAGE: usize = PAGES - FILE_PAGES;
+
+/// A clause of the contract that was broken, and how.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Violation {
+    /// `"C1"` to `"C7"`.
+    pub clause: &'static str,
+    /// What was seen.
+    pub account: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.clause, self.account)
+    }
+}
+
+const WRITABLE: u64 = 1 << 1;
+const MARKER: u64 = 1 << 2;
+const FRAME_SHIFT: u32 = 3;
+const FRAME_BITS: u32 = 9;
+const VERSION_SHIFT: u32 = FRAME_SHIFT + FRAME_BITS;
+const COUNTER_BITS: u32 = 26;
+const OWNER_SHIFT: u32 = VERSION_SHIFT + COUNTER_BITS;
+const COUNTER: u64 = (1 << COUNTER_BITS) - 1;
+
+/// An entry word, taken apart. Without any right it is a marker or empty.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entry(pub u64);
+
+impl Entry {
+    /// A present entry.
+    pub fn new(frame: usize, owner: u64, version: u64, writable: bool) -> Self {
+        Entry(
+            PRESENT
+                | if writable { WRITABLE } else { 0 }
+                | (frame as u64) << FRAME_SHIFT
+                | (version & COUNTER) << VERSION_SHIFT
+                | owner << OWNER_SHIFT,
+        )
+    }
+    /// What is left where an entry for `frame` was cleared lazily.
+    pub fn marker(frame: usize) -> Self {
+        Entry(MARKER | (frame as u64) << FRAME_SHIFT)
+    }
+    /// Whether the hardware may use it.
+    pub fn present(self) -> bool {
+        self.0 & PRESENT != 0
+    }
+    /// Whether it may be written through.
+    pub fn writable(self) -> bool {
+        self.0 & WRITABLE != 0
+    }
+    /// Whether it is a marker.
+    pub fn is_marker(self) -> bool {
+        self.0 & MARKER != 0
+    }
+    /// The frame.
+    pub fn frame(self) -> usize {
+        (self.0 >> FRAME_SHIFT) as usize & ((1 << FRAME_BITS) - 1)
+    }
+    /// The version of the page.
+    pub fn version(self) -> u64 {
+        self.0 >> VERSION_SHIFT & COUNTER
+    }
+    /// The owner of the frame that the entry was written for.
+    pub fn owner(self) -> u64 {
+        self.0 >> OWNER_SHIFT
+    }
+}
+
+/// A frame's content word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Content(pub u64);
+
+impl Content {
+    /// Content of `owner`; `file_page` is [`FILE_PAGES`] for anonymous memory.
+    pub fn new(owner: u64, file_page: usize, value: u64) -> Self {
+        Content((owner & COUNTER) << 38 | (file_page as u64) << 32 | (value & 0xffff_ffff))
+    }
+    /// Who owns the frame.
+    pub fn owner(self) -> u64 {
+        self.0 >> 38
+    }
+    /// Which page of the file it is, if any.
+    pub fn file_page(self) -> Option<usize> {
+        let page = (self.0 >> 32) as usize & 0x3f;
+        (page < FILE_PAGES).then_some(page)
+    }
+    /// The value.
+    pub fn value(self) -> u64 {
+        self.0 & 0xffff_ffff
+    }
+}
+
+/// A frame of memory.
+pub struct FrameState {
+    /// Its one word.
+    pub content: AtomicU64,
+    /// What it owes.
+    pub residue: Residue<Machine>,
+}
+
+/// What the embedder keeps of a space, under its lock.
+pub struct Layout {
+    /// The version of each page.
+    pub versions: [u64; PAGES],
+    /// Which page of the file each page from [`FIRST_FILE_PAGE`] on maps.
+    pub maps: [usize; FILE_PAGES],
+}
+
+/// A space.
+pub struct Space {
+    /// The engine's half.
+    pub engine: AddressSpace<Machine>,
+    /// The table's index, and its lock.
+    pub table: usize,
+    /// The lock of the table and what it protects.
+    pub layout: Mutex<Layout>,
+    /// The version below which no later access of each page may be.
+    pub completed: [AtomicU64; PAGES],
+}
+
+/// A slot of the page cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Slot {
+    /// Holds nothing.
+    Empty,
+    /// Holds the frame.
+    Filled(usize),
+    /// Was emptied without a flush and still names the frame.
+    Emptied(usize),
+}
+
+/// A frame in the free list.
+#[derive(Clone, Copy, Debug)]
+pub enum Free {
+    /// Flushed.
+    Clear(usize),
+    /// Owed; it came from this page of the file.
+    Owed(usize, usize),
+}
+
+/// Everything the programs share.
+pub struct World {
+    /// The spaces.
+    pub spaces: Vec<Space>,
+    /// The frames.
+    pub frames: Vec<FrameState>,
+    /// The page cache.
+    pub slots: Vec<Mutex<Slot>>,
+    /// What was last written to each page of the file.
+    pub written: Vec<AtomicU64>,
+    /// Frames without an owner.
+    pub free: Mutex<VecDeque<Free>>,
+    violation: Mutex<Option<Violation>>,
+    stopped: AtomicBool,
+}
+
+/// The memory that an engine borrows.
+pub struct Ground {
+    /// One for each CPU.
+    pub cpus: Vec<PerCpu<'static, Machine>>,
+    /// The flush clock's.
+    pub epochs: Vec<Epoch<Machine>>,
+}
+
+impl Ground {
+    /// Memory for a machine of `cpus` CPUs.
+    pub fn new(cpus: usize, epochs: usize) -> Self {
+        Ground {
+            cpus: (0..cpus).map(|_| PerCpu::new()).collect(),
+            epochs: (0..epochs).map(|_| Epoch::new()).collect(),
+        }
+    }
+    /// The engine in it.
+    pub fn engine<'m>(&'m self, hw: &'m Machine, policy: Policy) -> Engine<'m, Machine> {
+        Engine::new(hw, &self.cpus, &self.epochs, policy)
+    }
+}
+
+impl World {
+    /// A world with `spaces` empty spaces and `frames` free frames.
+    ///
+    /// # Panics
+    /// If an entry word cannot name that many frames.
+    pub fn new(engine: &Engine<'_, Machine>, spaces: usize, frames: usize) -> Self {
+        assert!(
+            frames <= 1 << FRAME_BITS,
+            "at most {} frames",
+            1 << FRAME_BITS
+        );
+        let space = |table: usize| Space {
+            engine: engine.new_space(Frame(table as u64)),
+            table,
+            layout: Mutex::new(Layout {
+                versions: [1; PAGES],
+                maps: std::array::from_fn(|page| page),
+            }),
+            completed: std::array::from_fn(|_| AtomicU64::new(0)),
+        };
+        let frame = || FrameState {
+            content: AtomicU64::new(Content::new(0, FILE_PAGES, 0).0),
+            residue: Residue::new(),
+        };
+        World {
+            spaces: (0..spaces).map(space).collect(),
+            frames: (0..frames).map(|_| frame()).collect(),
+            slots: (0..FILE_PAGES).map(|_| Mutex::new(Slot::Empty)).collect(),
+            written: (0..FILE_PAGES).map(|_| AtomicU64::new(0)).collect(),
+            free: Mutex::new((0..frames).map(Free::Clear).collect()),
+            violation: Mutex::new(None),
+            stopped: AtomicBool::new(false),
+        }
+    }
+
+    /// Records the first violation and stops everybody.
+    pub fn report(&self, clause: &'static str, account: String) {
+        let mut first = self
+            .violation
+            .lock()
+            .unwrap_or_else(|held| held.into_inner());
+        first.get_or_insert(Violation { clause, account });
+        self.stop();
+    }
+
+    /// Asks all programs to end.
+    pub fn stop(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the programs are to end.
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
+    }
+
+    /// The first violation, if any.
+    pub fn verdict(&self) -> Option<Violation> {
+        self.violation
+            .lock()
+            .unwrap_or_else(|held| held.into_inner())
+            .clone()
+    }
+
+    /// What `frame` holds.
+    pub fn content(&self, frame: usize) -> Content {
+        Content(self.frames[frame].content.load(Ordering::Relaxed))
+    }
+
+    /// The range of one page.
+    pub fn range(page: usize) -> PageRange {
+        PageRange::base(Page(page as u64), 1)
+    }
+}
+
+/// Takes a lock, doing `meanwhile` between attempts: a thread that spins for a lock takes interrupts.
+pub fn lock<T>(mutex: &Mutex<T>, mut meanwhile: impl FnMut()) -> MutexGuard<'_, T> {
+    loop {
+        match mutex.try_lock() {
+            Ok(guard) => return guard,
+            Err(TryLockError::Poisoned(held)) => return held.into_inner(),
+            Err(TryLockError::WouldBlock) => meanwhile(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_keep_what_is_put_into_them() {
+        let entry = Entry::new(511, COUNTER, COUNTER - 1, true);
+        assert!(entry.present() && entry.writable() && !entry.is_marker());
+        assert_eq!(
+            (entry.frame(), entry.owner(), entry.version()),
+            (511, COUNTER, COUNTER - 1)
+        );
+        let marker = Entry::marker(300);
+        assert!(!marker.present() && marker.is_marker() && marker.frame() == 300);
+        let content = Content::new(COUNTER, 5, 0xffff_ffff);
+        assert_eq!(
+            (content.owner(), content.file_page(), content.value()),
+            (COUNTER, Some(5), 0xffff_ffff)
+        );
+        assert_eq!(Content::new(1, FILE_PAGES, 0).file_page(), None);
+    }
+}

@@ -1,0 +1,203 @@
+//! The engine under threads: nothing breaks as it is, and breaks when a mechanism is taken out.
+//!
+//! `QUELL_STRESS_SECONDS` is the time for each machine and policy, 1 if not set;
+//! `QUELL_STRESS_SEED` is what the programs try, 1 if not set.
+
+use quell::mutant::Mutant;
+use quell::{Counter, Features, Mechanism, Policy, Stats, Tagging};
+use quell_threads::stress::{Plan, run};
+use std::time::Duration;
+
+fn from_environment(name: &str, default: u64) -> u64 {
+    match std::env::var(name) {
+        Ok(text) => text
+            .parse()
+            .unwrap_or_else(|_| panic!("{name} is a number, not {text:?}")),
+        Err(_) => default,
+    }
+}
+
+fn plan() -> Plan {
+    Plan::new(
+        from_environment("QUELL_STRESS_SEED", 1),
+        Duration::from_secs(from_environment("QUELL_STRESS_SECONDS", 1)),
+    )
+}
+
+fn broadcasting() -> Plan {
+    Plan {
+        spaces: 12,
+        features: Features {
+            tagging: Tagging::Global { bits: 3 },
+            broadcast: true,
+            full_above: 3,
+        },
+        ..plan()
+    }
+}
+
+/// The contract holds; returns what the engine did.
+fn holds(name: &str, plan: &Plan) -> Stats {
+    let report = run(plan);
+    println!(
+        "{name}: {} accesses, {} operations",
+        report.accesses, report.operations
+    );
+    if let Some(violation) = report.violation {
+        panic!("{name}, seed {}: {violation}", plan.seed);
+    }
+    assert!(report.accesses > 0, "{name} did nothing");
+    report.stats
+}
+
+fn fired(stats: &Stats, counters: &[Counter]) {
+    for &counter in counters {
+        let count = stats.get(counter);
+        println!("  {}: {count}", counter.label());
+        assert!(
+            count > 0,
+            "{} never happened: the run shows nothing",
+            counter.label()
+        );
+    }
+}
+
+#[test]
+fn everything_on_holds_the_contract() {
+    let stats = holds("tags of each CPU, everything on", &plan());
+    use Counter::*;
+    fired(
+        &stats,
+        &[
+            Sent,
+            Merged,
+            SkippedLazy,
+            SkippedLeft,
+            SkippedNoTarget,
+            IgnoredOtherSpace,
+            Evicted,
+            FlushedRanges,
+            FlushedFull,
+            EscalatedLength,
+            EscalatedGap,
+            WaitedReceipt,
+            ServedWaiting,
+            SwitchKept,
+            SwitchBehind,
+            SwitchTagTaken,
+            DebtsTaken,
+            PaidByClaim,
+            PaidByRefill,
+            PaidBySettle,
+            PaidBySwitch,
+            Rescued,
+        ],
+    );
+}
+
+#[test]
+fn every_policy_holds_the_contract() {
+    holds(
+        "everything off",
+        &Plan {
+            policy: Policy::BASELINE,
+            ..plan()
+        },
+    );
+    for mechanism in Mechanism::ALL {
+        let policy = Policy::only(mechanism);
+        holds(&format!("{mechanism:?} alone"), &Plan { policy, ..plan() });
+    }
+    let policy = Policy {
+        inline_requests: false,
+        ..Policy::ALL
+    };
+    holds("requests outside the inbox", &Plan { policy, ..plan() });
+    let features = Features {
+        tagging: Tagging::None,
+        ..plan().features
+    };
+    holds("no tags", &Plan { features, ..plan() });
+    holds(
+        "one epoch",
+        &Plan {
+            epochs: 1,
+            ..plan()
+        },
+    );
+    holds(
+        "one slot",
+        &Plan {
+            features: Features {
+                tagging: Tagging::PerCpu { count: 1 },
+                ..plan().features
+            },
+            ..plan()
+        },
+    );
+}
+
+#[test]
+fn system_wide_tags_hold_the_contract() {
+    let stats = holds("system-wide tags", &broadcasting());
+    fired(
+        &stats,
+        &[Counter::Broadcasts, Counter::Barriers, Counter::Rollovers],
+    );
+}
+
+/// The mutant must be found, and by one of the clauses that it breaks.
+fn found(mutant: Mutant, base: Plan, clauses: &[&str]) {
+    let limit = Duration::from_secs(from_environment("QUELL_MUTANT_SECONDS", 20));
+    let plan = Plan {
+        mutant: Some(mutant),
+        duration: limit,
+        ..base
+    };
+    let report = run(&plan);
+    let Some(violation) = report.violation else {
+        panic!(
+            "{} was not found in {} accesses",
+            mutant.name(),
+            report.accesses
+        );
+    };
+    println!(
+        "{}: after {} accesses, {violation}",
+        mutant.name(),
+        report.accesses
+    );
+    assert!(
+        clauses.contains(&violation.clause),
+        "{}: {violation}",
+        mutant.name()
+    );
+}
+
+macro_rules! mutants {
+    ($($name:ident: $mutant:ident on $plan:expr, breaks $clauses:expr;)*) => {
+        $(#[test] fn $name() { found(Mutant::$mutant, $plan, &$clauses); })*
+    };
+}
+
+mutants! {
+    a_wait_left_out: SkipWait on plan(), breaks ["C1", "C2", "C3"];
+    a_local_flush_left_out: SkipLocalFlush on plan(), breaks ["C1", "C2", "C3"];
+    a_handler_that_does_not_flush: HandlerSkipsFlush on plan(), breaks ["C1", "C2", "C3", "C4"];
+    a_generation_not_bumped: SkipGenerationBump on plan(), breaks ["C1", "C2", "C3", "C4"];
+    a_tag_taken_over_unflushed: TagTakenUnflushed on plan(), breaks ["C5", "C1", "C3"];
+    a_claim_that_does_not_pay: ClaimSkipsDebt on plan(), breaks ["C1", "C3", "C4"];
+    a_refill_that_does_not_pay: RefillSkipsDebt on plan(), breaks ["C3", "C4"];
+    a_second_actor_that_does_not_pay: SettleSkipped on plan(), breaks ["C1", "C2", "C3"];
+    a_debt_not_recorded: DebtNotRecorded on plan(), breaks ["C1", "C2", "C3"];
+    a_switch_that_ignores_generations: SwitchIgnoresGeneration on plan(), breaks ["C1", "C2", "C3", "C4"];
+    a_switch_that_ignores_debts: SwitchIgnoresDebt on plan(), breaks ["C1", "C3", "C4"];
+    a_resumption_that_looks_at_nothing: LazyResumesUnchecked on plan(), breaks ["C1", "C2", "C3", "C4"];
+    a_gap_not_closed: GapNotEscalated on plan(), breaks ["C1", "C2", "C3"];
+    a_merge_that_overwrites: MergeOverwrites on plan(), breaks ["C1", "C2", "C3", "C4"];
+    a_request_not_posted: SkipPost on plan(), breaks ["C1", "C2", "C3", "C4"];
+    a_waiter_that_serves_nobody: WaiterServesNobody on plan(), breaks ["C7"];
+    a_rollover_without_flush: RolloverSkipsFlush on broadcasting(), breaks ["C5", "C1", "C3"];
+    a_rollover_that_forgets_who_runs: RolloverForgetsReserved on broadcasting(), breaks ["C5", "C1", "C3"];
+    a_barrier_left_out: SkipBarrier on broadcasting(), breaks ["C1", "C2", "C3"];
+}
