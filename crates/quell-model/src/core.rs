@@ -6,6 +6,7 @@
 
 use crate::clock::{Limits, Scheduler};
 use crate::costs::Costs;
+use crate::counts::Counts;
 use crate::cpu::{Activity, Cpu};
 use crate::file::Time;
 use crate::lines::{Lines, Use};
@@ -62,6 +63,9 @@ pub(crate) struct Core {
     /// When the interconnect has carried the last broadcast.
     broadcast_busy: Time,
     broadcasts: u64,
+    /// What all CPUs had counted, and when, at the program's first mark and in between.
+    begin: Option<(Time, Counts)>,
+    pub window: Option<(Time, Counts)>,
 }
 
 impl Core {
@@ -94,6 +98,31 @@ impl Core {
             local_until: 0,
             broadcast_busy: 0,
             broadcasts: 0,
+            begin: None,
+            window: None,
+        }
+    }
+
+    /// Everything that building the kernel cost is forgotten: the machine comes up at time 0.
+    pub fn come_up(&mut self) {
+        self.node_busy.fill(0);
+        let cpu = self.cpu();
+        cpu.now = 0;
+        cpu.stores_done = 0;
+        cpu.counts = Counts::default();
+    }
+
+    /// The program's measurement begins or ends.
+    pub fn mark_window(&mut self, mark: quell_vm::Mark) {
+        let now = self.cpu().now;
+        let mut all = Counts::default();
+        self.cpus.iter().for_each(|cpu| all += cpu.counts);
+        match (mark, self.begin) {
+            (quell_vm::Mark::Begin, _) => self.begin = Some((now, all)),
+            (quell_vm::Mark::End, Some((since, before))) => {
+                self.window = Some((now - since, all.since(&before)));
+            }
+            (quell_vm::Mark::End, None) => {}
         }
     }
 

@@ -9,6 +9,11 @@ macro_rules! counts {
         pub struct Counts { $($(#[doc = $doc])+ pub $name: u64,)* }
 
         impl Counts {
+            /// What was counted since an earlier moment.
+            pub fn since(&self, earlier: &Counts) -> Counts {
+                Counts { $($name: self.$name - earlier.$name,)* }
+            }
+
             /// Every count with its name and what it means, in a fixed order.
             pub fn rows(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
                 [$((stringify!($name), concat!($($doc),+), self.$name),)*].into_iter()

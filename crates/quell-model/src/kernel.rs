@@ -1,6 +1,6 @@
 //! What the machine needs of the kernel that runs on it.
 
-use quell_vm::{Access, Call, Error, Fault};
+use quell_vm::{Access, Call, Error, Fault, Mark};
 
 /// The kernel on the machine: who serves interrupts, faults and calls.
 ///
@@ -33,4 +33,7 @@ pub trait Kernel {
 
     /// This CPU comes up, before its program begins.
     fn online(&self) {}
+
+    /// The program's measurement begins or ends. Costs nothing: for statistics.
+    fn mark(&self, _mark: Mark) {}
 }

@@ -47,6 +47,7 @@ mod run;
 pub mod tlb;
 pub mod trace;
 mod user;
+mod vm;
 mod word;
 
 pub use counts::Counts;
@@ -57,4 +58,5 @@ pub use oracle::{Clause, Violation};
 pub use run::{Bench, RunError, RunResult, Setup};
 pub use trace::Trace;
 pub use user::ModelUser;
+pub use vm::{Outcome, Run};
 pub use word::ModelWord;

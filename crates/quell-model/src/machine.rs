@@ -48,6 +48,11 @@ impl Model {
         }
     }
 
+    /// How many CPUs the machine has.
+    pub fn cpus(&self) -> usize {
+        self.cpus
+    }
+
     /// Sends a non-maskable interrupt to a CPU, which may be the caller.
     ///
     /// # Panics
@@ -252,7 +257,15 @@ impl Machine for Model {
         self.hardware_dirty
     }
 
+    fn keeps_refused(&self) -> bool {
+        self.arm
+    }
+
     fn read_frame(&self, frame: Frame, offset: usize, into: &mut [u8]) {
+        if !context::running() {
+            // The oracle looks.
+            return context::with(|core| core.memory.read(frame, offset, into));
+        }
         context::shared(|core| {
             core.memory.read(frame, offset, into);
             let time = core.costs.llc_line + mmu::stream(core, frame, into.len() as u64);

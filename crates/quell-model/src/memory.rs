@@ -85,8 +85,6 @@ pub struct History {
     pub state: State,
     /// Whether it is a page-table page now.
     pub table: bool,
-    /// Whether a capture is under way.
-    pub capturing: bool,
     /// The CPU that changed its ownership last, and when.
     pub by: u16,
     /// See `by`.

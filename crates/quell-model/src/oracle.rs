@@ -12,7 +12,7 @@
 //!
 //! * another space's translation: **C5**;
 //! * the frame got a new owner after the fill, or the access stores to a frame without owner: **C1**;
-//! * a store, and the frame's content was captured after the fill (or is being captured): **C2**;
+//! * a store, and the frame's content was captured after the fill: **C2**;
 //! * the translation differs from the tables, and a call that began after the fill and took the
 //!   page or the right away has returned: **C3**;
 //! * a load through such a translation that returns other bytes than the program ought to read,
@@ -334,7 +334,7 @@ impl Core {
                 self.report(found(violation, by));
                 return Verdict::Fine;
             }
-            if history.captured > entry.filled || history.capturing {
+            if history.captured > entry.filled {
                 let what = "store through a translation after the content was captured";
                 let violation = self.violation(Clause::C2, frame, what);
                 self.report(found(violation, by));
@@ -471,7 +471,6 @@ impl Core {
                     history.changed = number;
                     history.freed = number;
                     history.state = State::Free;
-                    history.capturing = false;
                     (history.by, history.at) = (by, at);
                 });
             }
@@ -510,14 +509,7 @@ impl Core {
                 self.memory.update(frame, frames, |history| {
                     history.changed = number;
                     history.captured = number;
-                    history.capturing = true;
                     (history.by, history.at) = (by, at);
-                });
-            }
-            Event::Released { frame, frames } => {
-                self.memory.update(frame, frames, |history| {
-                    history.changed = number;
-                    history.capturing = false;
                 });
             }
             Event::ReturnedUnmap { root, range } => {

@@ -16,9 +16,9 @@ use crate::machine::Model;
 use crate::memory::{Memory, Tables};
 use crate::oracle::Violation;
 use crate::trace::Trace;
-use crate::user::{Control, ModelUser};
+use crate::user::{Control, ModelUser, SHARED_WORDS};
 use quell::{Extent, Frame};
-use quell_vm::{MemoryMap, Node, User};
+use quell_vm::{MemoryMap, Node};
 use std::any::Any;
 use std::cell::RefCell;
 use std::panic::{self, AssertUnwindSafe};
@@ -106,6 +106,11 @@ pub struct RunResult {
     pub times: Vec<Time>,
     /// What each CPU counted.
     pub cpus: Vec<Counts>,
+    /// How long it was between the program's marks, in picoseconds, and what all CPUs counted
+    /// meanwhile; `None` if it made none.
+    pub window: Option<(Time, Counts)>,
+    /// The control words that the programs shared, as they left them.
+    pub control: [u64; SHARED_WORDS],
     /// How many breaches of the contract the oracle found.
     pub violation_count: u64,
     /// The first of them.
@@ -146,11 +151,11 @@ impl<'c> Bench<'c> {
         self.model
     }
 
-    /// Runs `program` on every CPU, on this kernel; each CPU gets its own [`User`].
+    /// Runs `program` on every CPU, on this kernel; each CPU gets its own [`ModelUser`].
     ///
     /// The kernel's words are built and dropped outside of this call, at no cost. What comes of it
     /// is the result of [`Setup::run`].
-    pub fn go(&self, kernel: &dyn Kernel, program: &dyn Fn(&dyn User)) {
+    pub fn go(&self, kernel: &dyn Kernel, program: &dyn Fn(&ModelUser<'_>)) {
         let result = self.context.serve(kernel, || drive(self, kernel, program));
         self.result.replace(Some(result));
     }
@@ -256,7 +261,7 @@ impl Setup<'_> {
 fn drive(
     bench: &Bench<'_>,
     kernel: &dyn Kernel,
-    program: &dyn Fn(&dyn User),
+    program: &dyn Fn(&ModelUser<'_>),
 ) -> Result<RunResult, RunError> {
     let began = Instant::now();
     let cpus = context::with(|core| core.cpus.len());
@@ -277,6 +282,7 @@ fn drive(
             context::with(Core::finish);
         })?);
     }
+    context::with(Core::come_up);
     let mut left = cpus;
     let mut times = vec![0; cpus];
     while left > 0 {
@@ -307,6 +313,8 @@ fn drive(
         elapsed: times.iter().copied().max().unwrap_or(0),
         times,
         cpus: core.cpus.iter().map(|cpu| cpu.counts).collect(),
+        window: core.window,
+        control: std::array::from_fn(|index| control[index].value()),
         violation_count: core.oracle.found(),
         violations: core.oracle.violations().to_vec(),
         trace: std::mem::take(&mut core.trace),

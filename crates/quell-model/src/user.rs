@@ -12,7 +12,7 @@ use quell_vm::{Access, Call, Error, Fault, User};
 use std::sync::atomic::Ordering::SeqCst;
 
 /// How many control words the CPUs of a workload share.
-pub(crate) const SHARED_WORDS: usize = 64;
+pub const SHARED_WORDS: usize = 64;
 
 /// A control word on a cache line of its own.
 #[repr(align(64))]
@@ -24,6 +24,11 @@ impl Control {
         (0..SHARED_WORDS)
             .map(|_| Control(ModelWord::new(0)))
             .collect()
+    }
+
+    /// What the word holds.
+    pub(crate) fn value(&self) -> u64 {
+        self.0.peek()
     }
 }
 
@@ -176,6 +181,11 @@ impl User for ModelUser<'_> {
 
     fn now(&self) -> u64 {
         context::with(|core| core.cpu().now / 1000)
+    }
+
+    fn mark(&self, mark: quell_vm::Mark) {
+        context::shared(|core| core.mark_window(mark));
+        crate::vm::mark(mark);
     }
 
     fn shared(&self, index: usize) -> u64 {

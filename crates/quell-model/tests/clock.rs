@@ -3,12 +3,12 @@
 mod support;
 
 use quell::{CpuId, CpuSet, Hardware};
-use quell_model::{RunError, Setup};
+use quell_model::{ModelUser, RunError, Setup};
 use quell_vm::{Machine, User};
 use support::{Hooks, Toy, haswell, run};
 
 /// Eight CPUs that walk, hit, compute, share words and interrupt each other.
-fn busy(toy: &Toy<'_>, user: &dyn User) {
+fn busy(toy: &Toy<'_>, user: &ModelUser<'_>) {
     let me = user.cpu() as u64;
     let mut state = me + 1;
     for step in 0..300u64 {

@@ -5,9 +5,9 @@
 
 use quell::{Frame, Hardware, Page, PageSize, Tag, Word};
 use quell_model::{
-    Bench, Kernel, MachineFile, Model, ModelWord, RunError, RunResult, Setup, built_in,
+    Bench, Kernel, MachineFile, Model, ModelUser, ModelWord, RunError, RunResult, Setup, built_in,
 };
-use quell_vm::{Access, Call, Entry, Error, Event, Fault, Level, Machine, User};
+use quell_vm::{Access, Call, Entry, Error, Event, Fault, Level, Machine};
 use std::sync::atomic::Ordering::SeqCst;
 
 pub fn haswell() -> MachineFile {
@@ -185,7 +185,7 @@ pub fn run(
     setup: &Setup<'_>,
     hooks: &Hooks<'_>,
     prepare: &dyn Fn(&Toy<'_>),
-    program: &dyn Fn(&Toy<'_>, &dyn User),
+    program: &dyn Fn(&Toy<'_>, &ModelUser<'_>),
 ) -> Result<RunResult, RunError> {
     setup.run(|bench: &Bench<'_>| {
         let toy = Toy::new(bench.model(), hooks);
