@@ -16,7 +16,7 @@ use crate::vm::Vm;
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use quell::mutant::Mutant;
-use quell::{Extent, Frame};
+use quell::{CpuId, Extent, Frame};
 
 /// The largest block: 1 GB.
 pub(crate) const MAX_ORDER: u8 = 18;
@@ -338,14 +338,19 @@ impl<M: Machine> Vm<'_, M> {
 
     /// Empties the caches of all CPUs into the nodes.
     fn drain_caches(&self) {
+        for cpu in 0..self.caches.len() {
+            self.drain_cache(CpuId(cpu as u16));
+        }
+    }
+
+    /// Empties the cache of one CPU into the nodes.
+    pub(crate) fn drain_cache(&self, cpu: CpuId) {
         let machine = self.machine();
-        for cache in &self.caches {
-            let mut cache = cache.lock(machine);
-            let CpuCache { any, zeros } = &mut *cache;
-            for frame in any.drain(..).chain(zeros.drain(..)) {
-                if let Some(node) = self.frames.map().node_of(frame) {
-                    self.nodes[node].buddy.lock(machine).give(frame, 0);
-                }
+        let mut cache = self.caches[cpu.index()].lock(machine);
+        let CpuCache { any, zeros } = &mut *cache;
+        for frame in any.drain(..).chain(zeros.drain(..)) {
+            if let Some(node) = self.frames.map().node_of(frame) {
+                self.nodes[node].buddy.lock(machine).give(frame, 0);
             }
         }
     }

@@ -82,7 +82,7 @@ impl<W: Word, T> Lock<W, T> {
     }
 
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, W, T>> {
-        self.raw.try_lock().then_some(Guard { lock: self })
+        self.raw.try_lock().then(|| Guard { lock: self })
     }
 
     /// The value, whoever holds the lock.

@@ -67,7 +67,7 @@ impl<'m, M: Machine> Vm<'m, M> {
         let owner = info.state(machine).owner;
         match owner {
             Owner::Anonymous => {
-                let lock = info.page.try_lock().then_some(AnonymousLock(info))?;
+                let lock = info.page.try_lock().then(|| AnonymousLock(info))?;
                 let mut state = info.state(machine);
                 if state.owner != Owner::Anonymous || state.references == 0 {
                     return None;

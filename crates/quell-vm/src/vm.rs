@@ -211,12 +211,28 @@ impl<'m, M: Machine> Vm<'m, M> {
     }
 
     /// This CPU runs no process any more; the space of the last one stays loaded lazily. To be
-    /// called before the CPU goes offline, or before the process it ran is ended.
+    /// called before the process is ended.
     pub fn leave(&self) {
         if let Some(current) = self.running(|running| running.current.take()) {
             self.engine.enter_lazy();
             current.running.fetch_sub(1, Ordering::AcqRel);
         }
+    }
+
+    /// This CPU takes part from here on.
+    pub fn online(&self) {
+        self.engine.cpu_online();
+    }
+
+    /// This CPU takes part no more, until [`Vm::online`]: it runs no process, has left its root and
+    /// is asked for no flush. Its free frames go back to the nodes.
+    pub fn offline(&self) {
+        self.leave();
+        let loaded = self.running(|running| running.loaded.take());
+        let loaded = loaded.as_deref().filter(|process| !process.retired());
+        self.engine
+            .cpu_offline(loaded.map(|process| &process.space));
+        self.drain_cache(self.cpu());
     }
 
     fn idle(&self, until: u64) {

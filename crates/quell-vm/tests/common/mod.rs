@@ -41,7 +41,7 @@ struct Cpu {
 }
 
 /// Options of a [`TestMachine`].
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Options {
     pub cpus: usize,
     pub map: MemoryMap,
@@ -400,7 +400,7 @@ pub fn machine(options: Options) -> (&'static TestMachine, &'static TestVm) {
     if options.alone {
         for cpu in (0..options.cpus).rev() {
             be(cpu);
-            vm.engine().cpu_online();
+            vm.online();
         }
     }
     (machine, vm)
