@@ -168,7 +168,7 @@ impl Puppet {
                         self.context.refuse_access(1);
                     }
                 }
-                Exit::Interrupt(_) => {
+                Exit::Interrupt => {
                     if sched::others_ready() {
                         sched::yield_now();
                     }
@@ -226,7 +226,7 @@ pub fn run(
                 context.answer(0, 0);
             }
             Exit::Call([layout::PANIC, address, bytes, ..]) => return Err(text(address, bytes)),
-            Exit::Interrupt(_) => {
+            Exit::Interrupt => {
                 if sched::others_ready() {
                     sched::yield_now();
                 }

@@ -33,8 +33,12 @@ pub fn word(root: Frame, address: u64, level: u8) -> &'static AtomicU64 {
 
 /// Maps a page that was not mapped. No flush is needed for that on x86-64; on AArch64 the caller
 /// publishes the store to the walkers with a barrier.
+///
+/// # Panics
+/// If something is mapped there.
 pub fn map(root: Frame, address: u64, leaf: Leaf) {
     let word = word(root, address, level_of(leaf.size));
-    word.store(entry::leaf(leaf), Ordering::Release);
+    let before = word.swap(entry::leaf(leaf), Ordering::AcqRel);
+    assert!(before == 0, "{address:#x} is mapped already");
     quell_arch::native::tlb::fence();
 }

@@ -67,6 +67,7 @@ pub fn interrupt(interrupt: Interrupt, pc: u64) {
 }
 
 /// Handles a non-maskable interrupt: takes no lock.
+#[cfg_attr(target_arch = "aarch64", allow(dead_code))] // None there.
 pub fn nmi(pc: u64) {
     let this = cpu::this();
     this.last_pc.store(pc, Relaxed);

@@ -12,6 +12,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use quell::{Engine, Epoch, Mechanism, PerCpu, Policy};
+use quell_vm::machine::USER_END;
 use quell_vm::{Access, Call, Error, Fault, MemoryMap, Node, Vm, VmConfig};
 use quell_workloads::{WORDS, Workload};
 
@@ -119,19 +120,26 @@ fn try_run(options: &Options) -> Result<(), Refusal> {
                     Ok(value) => context.answer(value, 0),
                     Err(error) => context.answer(0, Error::to_word(error)),
                 },
+                Exit::Fault(fault) if fault.fetch || fault.address >= USER_END.address() => {
+                    fail(alloc::format!(
+                        "the program is broken: {fault:x?} at {:#x}",
+                        context.pc()
+                    ));
+                    return false;
+                }
                 Exit::Fault(fault) => {
                     let counters = &cpu::this().counters;
                     counters.user_faults.add(1);
-                    let access = match (fault.fetch, fault.write) {
-                        (true, _) => Access::Execute,
-                        (_, true) => Access::Write,
-                        _ => Access::Read,
+                    let access = if fault.write {
+                        Access::Write
+                    } else {
+                        Access::Read
                     };
                     if let Err(fault) = manager.fault(fault.address, access) {
                         context.refuse_access(number(fault));
                     }
                 }
-                Exit::Interrupt(_) => {}
+                Exit::Interrupt => {}
             }
             true
         });

@@ -3,7 +3,7 @@
 use super::traps::{EXCEPTION, Frame, INTERRUPT, SYSTEM_CALL};
 use super::{cpu as registers, interrupts, traps};
 use crate::cpu::{self, Doing};
-use crate::trap::{self, Fault, Interrupt};
+use crate::trap::{self, Fault};
 
 unsafe extern "C" {
     unsafe fn user_enter(context: *mut Context);
@@ -29,7 +29,7 @@ pub enum Exit {
     /// A page fault.
     Fault(Fault),
     /// An interrupt, which has been handled.
-    Interrupt(Interrupt),
+    Interrupt,
 }
 
 impl Context {
@@ -67,7 +67,7 @@ impl Context {
                     if let Some(interrupt) = interrupts::acknowledge() {
                         trap::interrupt(interrupt, self.frame.pc);
                         registers::restore_interrupts(true);
-                        return Exit::Interrupt(interrupt);
+                        return Exit::Interrupt;
                     }
                 }
                 EXCEPTION if traps::class(self.frame.syndrome) == SYSTEM_CALL => {
@@ -99,5 +99,10 @@ impl Context {
     pub fn refuse_access(&mut self, error: u64) {
         self.frame.pc += 4;
         self.frame.x[3] = error;
+    }
+
+    /// Where user mode goes on.
+    pub fn pc(&self) -> u64 {
+        self.frame.pc
     }
 }

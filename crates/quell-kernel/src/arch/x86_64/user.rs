@@ -4,7 +4,7 @@ use super::cpu::{USER_CODE, USER_DATA};
 use super::traps::{FIRST_INTERRUPT, Frame, PAGE_FAULT, SYSTEM_CALL};
 use super::{cpu as registers, interrupts, traps};
 use crate::cpu::{self, Doing};
-use crate::trap::{self, Fault, Interrupt};
+use crate::trap::{self, Fault};
 
 unsafe extern "C" {
     unsafe fn user_enter(context: *mut Context);
@@ -31,7 +31,7 @@ pub enum Exit {
     /// A page fault.
     Fault(Fault),
     /// An interrupt, which has been handled.
-    Interrupt(Interrupt),
+    Interrupt,
 }
 
 impl Context {
@@ -91,7 +91,7 @@ impl Context {
                     if let Some(interrupt) = interrupts::acknowledge(vector) {
                         trap::interrupt(interrupt, self.frame.rip);
                         registers::restore_interrupts(true);
-                        return Exit::Interrupt(interrupt);
+                        return Exit::Interrupt;
                     }
                 }
                 vector => panic!("exception {vector} in user mode: {:#x?}", self.frame),
@@ -110,5 +110,10 @@ impl Context {
     pub fn refuse_access(&mut self, error: u64) {
         self.frame.rip += 3;
         self.frame.rcx = error;
+    }
+
+    /// Where user mode goes on.
+    pub fn pc(&self) -> u64 {
+        self.frame.rip
     }
 }
