@@ -30,7 +30,7 @@ impl Program for Demand {
         Memory::roomy(cpus * each + 2 * self.page, cpus)
     }
 
-    fn body<U: User>(&self, team: &Team<'_, U>, _seed: u64) -> Result<(), Failure> {
+    fn body<U: User + ?Sized>(&self, team: &Team<'_, U>, _seed: u64) -> Result<(), Failure> {
         let page = match self.page {
             0x1000 => PageSize::Base,
             0x20_0000 => PageSize::Large,

@@ -39,7 +39,7 @@ impl Program for Dontneed {
         Memory::roomy(self.pages << 12, cpus)
     }
 
-    fn body<U: User>(&self, team: &Team<'_, U>, _seed: u64) -> Result<(), Failure> {
+    fn body<U: User + ?Sized>(&self, team: &Team<'_, U>, _seed: u64) -> Result<(), Failure> {
         if !team.leads() {
             team.begin()?;
             while !team.stopped() {

@@ -57,7 +57,7 @@ impl Program for Fileio {
         Ok(())
     }
 
-    fn body<U: User>(&self, team: &Team<'_, U>, seed: u64) -> Result<(), Failure> {
+    fn body<U: User + ?Sized>(&self, team: &Team<'_, U>, seed: u64) -> Result<(), Failure> {
         let user = team.user;
         let size = self.size.next_multiple_of(4096);
         if team.leads() {
@@ -92,7 +92,7 @@ impl Program for Fileio {
 
 impl Fileio {
     /// Makes, maps and reads the files, so that the measured window finds them in memory.
-    fn prepare<U: User>(&self, team: &Team<'_, U>, size: u64) -> Result<(), Failure> {
+    fn prepare<U: User + ?Sized>(&self, team: &Team<'_, U>, size: u64) -> Result<(), Failure> {
         // One reservation, over which the files are mapped one after the other.
         let address = team.call(
             "reserving addresses",
@@ -128,7 +128,7 @@ impl Fileio {
         Ok(())
     }
 
-    fn sync<U: User>(&self, team: &Team<'_, U>) -> Result<(), Failure> {
+    fn sync<U: User + ?Sized>(&self, team: &Team<'_, U>) -> Result<(), Failure> {
         for index in 0..self.files {
             let file = team.user.shared(FILES + index as usize) as FileId;
             team.call("syncing a file", Call::Sync { file })?;

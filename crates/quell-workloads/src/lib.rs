@@ -122,7 +122,7 @@ trait Program: Table {
     /// The memory it needs.
     fn memory(&self, cpus: u64) -> Memory;
     /// What each CPU does.
-    fn body<U: User>(&self, team: &Team<'_, U>, seed: u64) -> Result<(), Failure>;
+    fn body<U: User + ?Sized>(&self, team: &Team<'_, U>, seed: u64) -> Result<(), Failure>;
     /// Its figure.
     fn value(&self, window: Window) -> f64;
 }
@@ -194,7 +194,7 @@ macro_rules! workloads {
             /// # Errors
             /// What could not be done. The other CPUs then return [`Failure::Elsewhere`] or end
             /// early.
-            pub fn run<U: User>(&self, user: &U, seed: u64) -> Result<(), Failure> {
+            pub fn run<U: User + ?Sized>(&self, user: &U, seed: u64) -> Result<(), Failure> {
                 let team = Team::new(user);
                 let result = match self { $(Workload::$name(program) => program.body(&team, seed),)* };
                 if result.is_err() {

@@ -37,7 +37,7 @@ impl Program for Migrate {
         }
     }
 
-    fn body<U: User>(&self, team: &Team<'_, U>, _seed: u64) -> Result<(), Failure> {
+    fn body<U: User + ?Sized>(&self, team: &Team<'_, U>, _seed: u64) -> Result<(), Failure> {
         let bytes = self.size;
         if !team.leads() {
             team.begin()?;

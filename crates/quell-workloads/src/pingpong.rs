@@ -42,7 +42,7 @@ impl Program for Pingpong {
         }
     }
 
-    fn body<U: User>(&self, team: &Team<'_, U>, _seed: u64) -> Result<(), Failure> {
+    fn body<U: User + ?Sized>(&self, team: &Team<'_, U>, _seed: u64) -> Result<(), Failure> {
         // The process that the run begins in only spawns the others and waits.
         let mut address = 0;
         for index in 0..self.processes as usize {
@@ -97,7 +97,7 @@ impl Program for Pingpong {
 }
 
 impl Pingpong {
-    fn enter<U: User>(&self, team: &Team<'_, U>, index: usize) -> Result<(), Failure> {
+    fn enter<U: User + ?Sized>(&self, team: &Team<'_, U>, index: usize) -> Result<(), Failure> {
         let process = team.user.shared(PROCESSES + index) as ProcessId;
         team.call("entering a process", Call::Enter { process })?;
         Ok(())

@@ -75,7 +75,7 @@ impl Program for Readers {
         }
     }
 
-    fn body<U: User>(&self, team: &Team<'_, U>, _seed: u64) -> Result<(), Failure> {
+    fn body<U: User + ?Sized>(&self, team: &Team<'_, U>, _seed: u64) -> Result<(), Failure> {
         let user = team.user;
         let group = user.cpu() as u64 / self.threads;
         let thread = user.cpu() as u64 % self.threads;
@@ -142,7 +142,7 @@ impl Program for Readers {
 
 impl Readers {
     /// Reads this thread's stretches of the file once.
-    fn pass<U: User>(
+    fn pass<U: User + ?Sized>(
         &self,
         team: &Team<'_, U>,
         file: u64,

@@ -34,7 +34,7 @@ impl Program for Swap {
         Memory::roomy(3 * self.size, cpus)
     }
 
-    fn body<U: User>(&self, team: &Team<'_, U>, _seed: u64) -> Result<(), Failure> {
+    fn body<U: User + ?Sized>(&self, team: &Team<'_, U>, _seed: u64) -> Result<(), Failure> {
         if !team.leads() {
             team.begin()?;
             while !team.stopped() {

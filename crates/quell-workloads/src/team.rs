@@ -56,12 +56,12 @@ pub enum Failure {
 }
 
 /// One CPU's part in the team.
-pub(crate) struct Team<'u, U> {
+pub(crate) struct Team<'u, U: ?Sized> {
     pub user: &'u U,
     crossed: Cell<u64>,
 }
 
-impl<'u, U: User> Team<'u, U> {
+impl<'u, U: User + ?Sized> Team<'u, U> {
     pub fn new(user: &'u U) -> Self {
         Team {
             user,

@@ -1,0 +1,86 @@
+//! What several subcommands take: a workload with its parameters.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use clap::Args;
+use quell_workloads::Workload;
+use toml::de::DeTable;
+
+use crate::usage::usage;
+
+/// A workload and its parameters.
+#[derive(Debug, Args)]
+pub struct WorkloadArgs {
+    /// The workload; `quell list workloads` shows them with their parameters
+    workload: String,
+    /// Sets a parameter of the workload, as in `--param pages=512`; may be repeated
+    #[arg(long = "param", value_name = "NAME=VALUE")]
+    parameters: Vec<String>,
+    /// Reads parameters from a TOML file of lines like `size = "64M"`; --param overrides it
+    #[arg(long = "params", value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
+impl WorkloadArgs {
+    /// The workload as asked for.
+    ///
+    /// # Errors
+    /// If there is none of that name, or a parameter is wrong.
+    pub fn resolve(&self) -> Result<Workload> {
+        let mut workload = Workload::from_name(&self.workload).ok_or_else(|| {
+            let names: Vec<_> = Workload::all().iter().map(Workload::name).collect();
+            usage(format_args!(
+                "no workload `{}`; there are {}",
+                self.workload,
+                names.join(", ")
+            ))
+        })?;
+        if let Some(path) = &self.file {
+            read(&mut workload, path)?;
+        }
+        for pair in &self.parameters {
+            workload
+                .set(pair)
+                .map_err(|wrong| usage(format_args!("--param {pair}: {wrong}")))?;
+        }
+        Ok(workload)
+    }
+}
+
+/// Sets the parameters that a file names.
+fn read(workload: &mut Workload, path: &Path) -> Result<()> {
+    let shown = path.display();
+    let text = fs::read_to_string(path).map_err(|error| usage(format_args!("{shown}: {error}")))?;
+    let line = |at: usize| text[..at.min(text.len())].matches('\n').count() + 1;
+    let table = DeTable::parse(&text).map_err(|error| {
+        let at = error.span().map_or(0, |span| span.start);
+        usage(format_args!(
+            "{shown}:{}: not TOML: {}",
+            line(at),
+            error.message()
+        ))
+    })?;
+    for (key, value) in table.get_ref() {
+        let at = line(key.span().start);
+        let content = value.get_ref();
+        let written = if let Some(integer) = content.as_integer() {
+            integer.as_str().to_owned()
+        } else if let Some(text) = content.as_str() {
+            text.to_owned()
+        } else if let Some(switch) = content.as_bool() {
+            if switch { "yes" } else { "no" }.to_owned()
+        } else {
+            return Err(usage(format_args!(
+                "{shown}:{at}: {}: expected a number, a text like \"64M\", true or false, found {}",
+                key.get_ref(),
+                content.type_str()
+            )));
+        };
+        workload
+            .set(&format!("{}={written}", key.get_ref()))
+            .map_err(|wrong| usage(format_args!("{shown}:{at}: {wrong}")))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,213 @@
+//! One run of a workload on the machine in software, and what came of it.
+
+use std::cell::{Cell, RefCell};
+
+use quell::Stats;
+use quell::clear::{ClearPolicy, Plan, Strategy};
+use quell_model::{Counts, MachineFile, ModelUser, Parameter, Run, RunError, Setup, Trace};
+use quell_vm::User;
+use quell_workloads::{Failure, Measure, WORDS, Workload};
+
+use crate::policy::NamedPolicy;
+
+/// What is to be run.
+#[derive(Clone, Copy, Debug)]
+pub struct Trial<'a> {
+    /// On which machine.
+    pub machine: &'a MachineFile,
+    /// What.
+    pub workload: Workload,
+    /// With which mechanisms.
+    pub policy: &'a NamedPolicy,
+    /// On how many CPUs.
+    pub cpus: usize,
+    /// What decides everything random.
+    pub seed: u64,
+    /// How many events to trace; 0 for no trace.
+    pub trace: usize,
+}
+
+/// What came of it. Counts are those of the measured window.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The workload's figure.
+    pub measure: Measure,
+    /// What the engine counted.
+    pub engine: Stats,
+    /// What the machine counted.
+    pub machine: Counts,
+    /// How often the contract was broken, over the whole run.
+    pub violations: u64,
+    /// The first of these breaches, in words.
+    pub breaches: Vec<String>,
+    /// What the CPUs did, if it was asked for.
+    pub trace: Trace,
+    /// Accesses of the whole run for each second that the host took.
+    pub accesses_per_second: f64,
+    /// How long the host took.
+    pub host_seconds: f64,
+}
+
+/// Why there is no outcome.
+#[derive(Debug, thiserror::Error)]
+pub enum TrialError {
+    /// The workload cannot run on that many CPUs.
+    #[error("{workload} needs {needs}, not {cpus} CPUs")]
+    Cpus {
+        /// Its name.
+        workload: &'static str,
+        /// What it needs.
+        needs: &'static str,
+        /// What it was given.
+        cpus: usize,
+    },
+    /// The workload needs a kind of memory that the machine has not.
+    #[error("{workload} needs {needs}, which {machine} does not have ({parameter} is {value})")]
+    Memory {
+        /// Its name.
+        workload: &'static str,
+        /// What it needs.
+        needs: &'static str,
+        /// The machine.
+        machine: String,
+        /// The parameter that says so.
+        parameter: String,
+        /// Its value.
+        value: usize,
+    },
+    /// The machine came to no end.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// The workload could not go on.
+    #[error("{workload}, CPU {cpu}: {failure}")]
+    Failed {
+        /// Its name.
+        workload: &'static str,
+        /// Where.
+        cpu: usize,
+        /// Why.
+        failure: Failure,
+    },
+}
+
+impl TrialError {
+    /// Whether the user asked for something that does not exist, rather than something going wrong.
+    pub fn is_usage(&self) -> bool {
+        matches!(self, TrialError::Cpus { .. } | TrialError::Memory { .. })
+    }
+}
+
+impl Trial<'_> {
+    fn check(&self) -> Result<(), TrialError> {
+        let workload = self.workload.name();
+        self.workload
+            .check(self.cpus)
+            .map_err(|needs| TrialError::Cpus {
+                workload,
+                needs,
+                cpus: self.cpus,
+            })?;
+        let memory = self.workload.memory(self.cpus);
+        let lacks = |needs, parameter: Parameter| TrialError::Memory {
+            workload,
+            needs,
+            machine: self.machine.name().into(),
+            parameter: parameter.name(),
+            value: self.machine.count(parameter),
+        };
+        if memory.slow.is_some() && self.machine.count(Parameter::SlowNodes) == 0 {
+            return Err(lacks("slow memory", Parameter::SlowNodes));
+        }
+        if (self.machine.count(Parameter::Nodes) as u64) < memory.nodes {
+            return Err(lacks("several memory nodes", Parameter::Nodes));
+        }
+        Ok(())
+    }
+
+    fn clear(&self) -> ClearPolicy {
+        // What the published kernels clear with: string instructions, `dc zva` on Arm.
+        let strategy = match self.machine.choice(Parameter::Architecture) {
+            "aarch64" => Strategy::DcZva,
+            _ => Strategy::RepStos,
+        };
+        ClearPolicy {
+            cap_bytes: self.policy.cap,
+            ..ClearPolicy::cooperative(Plan::uniform(strategy))
+        }
+    }
+
+    /// Runs it.
+    ///
+    /// # Errors
+    /// See [`TrialError`]. Breaches of the contract are no error but part of the outcome.
+    pub fn run(&self) -> Result<Outcome, TrialError> {
+        self.check()?;
+        let memory = self.workload.memory(self.cpus);
+        let setup = Setup {
+            cpus: Some(self.cpus),
+            seed: self.seed,
+            trace: self.trace,
+            node_bytes: Some(memory.node),
+            slow_node_bytes: memory.slow.or(Some(16 << 20)),
+            ..Setup::new(self.machine)
+        };
+        let program = Program {
+            workload: self.workload,
+            seed: self.seed,
+            words: Cell::new([0; WORDS]),
+            failure: RefCell::default(),
+        };
+        let run = Run {
+            configure: &|config| {
+                config.demotion = memory.demotion;
+                config.clear = self.clear();
+            },
+            ..Run::new(setup, self.policy.engine)
+        };
+        let outcome = run.execute(&|user| program.body(user))?;
+        if let Some((cpu, failure)) = program.failure.take() {
+            return Err(TrialError::Failed {
+                workload: self.workload.name(),
+                cpu,
+                failure,
+            });
+        }
+        let run = outcome.run;
+        Ok(Outcome {
+            measure: self.workload.measure(&program.words.get()),
+            engine: outcome.engine_window,
+            machine: run
+                .window
+                .map_or_else(|| run.counts(), |(_, counts)| counts),
+            violations: run.violation_count,
+            breaches: run.violations.iter().map(ToString::to_string).collect(),
+            accesses_per_second: run.accesses_per_second(),
+            host_seconds: run.host_seconds,
+            trace: run.trace,
+        })
+    }
+}
+
+/// The workload on all CPUs, and what it leaves behind.
+struct Program {
+    workload: Workload,
+    seed: u64,
+    words: Cell<[u64; WORDS]>,
+    failure: RefCell<Option<(usize, Failure)>>,
+}
+
+impl Program {
+    fn body(&self, user: &ModelUser<'_>) {
+        if let Err(failure) = self.workload.run(user, self.seed) {
+            let mut kept = self.failure.borrow_mut();
+            // What is wrong says more than that another CPU knows.
+            if kept.is_none_or(|(_, known)| known == Failure::Elsewhere) {
+                *kept = Some((user.cpu(), failure));
+            }
+        }
+        if user.cpu() == 0 {
+            self.words
+                .set(std::array::from_fn(|index| user.shared(index)));
+        }
+    }
+}
