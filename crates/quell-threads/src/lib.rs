@@ -11,6 +11,7 @@
 //! | [`tlb`] | a TLB per CPU, which other CPUs can invalidate where the machine broadcasts |
 //! | [`world`] | page tables, frames, a page cache, and the oracle that checks each access |
 //! | [`stress`] | programs that do everything at random, and a verdict |
+//! | [`cost`] | what the engine itself costs, in nanoseconds and cycles |
 //!
 //! It serves two ends: the stress test (`cargo test -p quell-threads`; minutes with
 //! `QUELL_STRESS_SECONDS`), and measuring what the engine itself costs, since here nothing but the
@@ -23,6 +24,7 @@
 //! passes code that a weaker one would break; for that there are the models under loom in the
 //! engine's own tests.
 
+pub mod cost;
 pub mod machine;
 pub mod stress;
 pub mod tlb;

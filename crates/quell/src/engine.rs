@@ -194,7 +194,10 @@ impl<'m, H: Hardware> Engine<'m, H> {
         cpu.published.flushed_at.store(0, Relaxed);
         if !self.hw.mutant(Mutant::SwitchPublishesLate) {
             to.loaded.insert(me, SeqCst);
-            cpu.published.state.store(RUNNING, SeqCst);
+            // Nobody else writes the state, and whoever finds us in the set sees what it was.
+            if cpu.published.state.load(Relaxed) != RUNNING {
+                cpu.published.state.store(RUNNING, SeqCst);
+            }
         }
         let flushed_at = if self.features.broadcast {
             self.load_global(me, to)

@@ -6,6 +6,7 @@
 
 #[cfg(target_os = "linux")]
 mod clear;
+mod engine;
 #[cfg(target_os = "linux")]
 mod host;
 
@@ -26,6 +27,8 @@ enum What {
     /// Zeroing: every way to clear memory at every length, and which of them the engine picks
     #[cfg(target_os = "linux")]
     Clear(clear::ClearArgs),
+    /// The engine itself: nanoseconds and cycles of each operation beside what it replaces
+    Engine(engine::EngineArgs),
     #[cfg(target_os = "linux")]
     Host(host::HostArgs),
 }
@@ -39,6 +42,7 @@ pub fn run(args: MeasureArgs) -> anyhow::Result<ExitCode> {
     match args.what {
         #[cfg(target_os = "linux")]
         What::Clear(args) => clear::run(&args),
+        What::Engine(args) => engine::run(&args),
         #[cfg(target_os = "linux")]
         What::Host(args) => args.run(),
     }

@@ -1,0 +1,140 @@
+//! `quell measure engine`: what the engine costs by itself, on a machine of threads.
+//!
+//! The measurement is [`quell_threads::cost`]; here are its arguments, its tables and its JSON. It says
+//! nothing about real invalidations and interrupts: for those there is `quell measure host`.
+
+use anyhow::Result;
+use clap::Args;
+use comfy_table::{Table, presets};
+use indicatif::{ProgressBar, ProgressStyle};
+use quell_threads::cost::{self, Cost, Costs, SHOOTDOWN_PAGES};
+use serde_json::{Value, json};
+use std::process::ExitCode;
+
+/// The arguments of `quell measure engine`.
+#[derive(Args, Debug)]
+pub struct EngineArgs {
+    /// Print one JSON document instead of tables
+    #[arg(long)]
+    json: bool,
+    /// How often each operation is timed; the medians are printed
+    #[arg(long, value_name = "N", default_value_t = 400, value_parser = clap::value_parser!(u32).range(3..=100_000))]
+    rounds: u32,
+}
+
+/// Measures and prints. The exit code is 1 if a promise of the tables is not kept.
+///
+/// # Errors
+/// If the document cannot be written as JSON.
+pub fn run(args: &EngineArgs) -> Result<ExitCode> {
+    let bar = ProgressBar::new(u64::from(args.rounds) * 2);
+    bar.set_style(ProgressStyle::with_template(
+        "{bar:30} round {pos} of {len}",
+    )?);
+    let costs = cost::measure(args.rounds as usize, |round| bar.set_position(round as u64));
+    bar.finish_and_clear();
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&document(&costs))?);
+    } else {
+        print(&costs);
+    }
+    Ok(ExitCode::from(u8::from(!kept(&costs))))
+}
+
+fn in_order(costs: &Costs) -> bool {
+    costs.shootdowns.is_none_or(|one| {
+        one.asynchronous.ns < one.concurrent.ns && one.concurrent.ns < one.serial.ns
+    })
+}
+
+fn kept(costs: &Costs) -> bool {
+    let below = |row: &cost::Row| row.limit_ns.is_none_or(|limit| row.cost.ns < limit);
+    costs.rows.iter().all(below) && in_order(costs)
+}
+
+fn print(costs: &Costs) {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_BORDERS_ONLY);
+    table.set_header([
+        "operation",
+        "ns",
+        "cycles",
+        "quartiles",
+        "must be",
+        "instead of",
+        "ns",
+    ]);
+    for row in &costs.rows {
+        let limit = row.limit_ns.map_or(String::new(), |limit| {
+            let verdict = if row.cost.ns < limit {
+                "kept"
+            } else {
+                "MISSED"
+            };
+            format!("< {limit:.0} {verdict}")
+        });
+        table.add_row([
+            row.name.to_string(),
+            format!("{:.1}", row.cost.ns),
+            format!("{:.0}", row.cost.cycles),
+            format!("{:.1} to {:.1}", row.quartiles.0, row.quartiles.1),
+            limit,
+            row.baseline_name.to_string(),
+            format!("{:.1}", row.baseline.ns),
+        ]);
+    }
+    println!("{table}");
+    match costs.shootdowns {
+        Some(one) => {
+            println!(
+                "\nOne shootdown of {SHOOTDOWN_PAGES} pages, initiator's latency, one target:"
+            );
+            for (name, cost) in [
+                ("serial (baseline)", one.serial),
+                ("concurrent", one.concurrent),
+                ("asynchronous", one.asynchronous),
+            ] {
+                println!(
+                    "  {name:<18} {:>7.0} ns {:>7.0} cycles",
+                    cost.ns, cost.cycles
+                );
+            }
+            let verdict = if in_order(costs) { "kept" } else { "MISSED" };
+            println!("  asynchronous < concurrent < serial: {verdict}");
+        }
+        None => println!("\nNo shootdowns: this process may use one core only."),
+    }
+    println!(
+        "\nThe machine is made of threads: a root load, an invalidation and an interrupt cost a few \
+         stores here.\nCycles are ticks of the time-stamp counter."
+    );
+}
+
+fn document(costs: &Costs) -> Value {
+    let one = |cost: Cost| json!({"ns": cost.ns, "cycles": cost.cycles});
+    let rows: Vec<Value> = costs
+        .rows
+        .iter()
+        .map(|row| {
+            json!({
+                "name": row.name,
+                "ns": row.cost.ns,
+                "cycles": row.cost.cycles,
+                "quartiles_ns": [row.quartiles.0, row.quartiles.1],
+                "limit_ns": row.limit_ns,
+                "baseline": row.baseline_name,
+                "baseline_ns": row.baseline.ns,
+                "baseline_cycles": row.baseline.cycles,
+            })
+        })
+        .collect();
+    let shootdowns = costs.shootdowns.map(|all| {
+        json!({
+            "pages": SHOOTDOWN_PAGES,
+            "serial": one(all.serial),
+            "concurrent": one(all.concurrent),
+            "asynchronous": one(all.asynchronous),
+        })
+    });
+    json!({"rows": rows, "shootdowns": shootdowns, "kept": kept(costs)})
+}

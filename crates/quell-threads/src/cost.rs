@@ -1,0 +1,426 @@
+//! What the engine itself costs.
+//!
+//! On a kernel's hardware the price of an operation is mostly the hardware's: a root load, an
+//! invalidation, an interrupt. Here those are a few plain stores, a scan of a small table and a flag
+//! in another core's cache line, so that what is left is the engine. Each operation is timed beside
+//! the algorithm that it replaces, interleaved with it in the same run, and the medians are given.
+//!
+//! Not shown: real invalidations and interrupts (measure the host for those), and caches that other
+//! work has emptied. Cycles are those of the time-stamp counter, which ticks at one rate whatever the core's
+//! clock does.
+
+use crate::Threads;
+use quell::{
+    AddressSpace, Batch, CpuId, Engine, Epoch, Features, Frame, Outcome, Page, PageRange, PerCpu,
+    Policy, Purpose, Residue, TagPolicy, Tagging,
+};
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Instant;
+
+type Machine = Threads<false>;
+type Gather<'a> = Batch<'a, 'a, Machine, &'a AddressSpace<Machine>, Frame>;
+
+/// Nanoseconds and cycles of one operation.
+#[derive(Clone, Copy, PartialEq, PartialOrd, Debug, Default)]
+pub struct Cost {
+    /// Wall-clock time.
+    pub ns: f64,
+    /// Ticks of the time-stamp counter; 0 where there is none to read.
+    pub cycles: f64,
+}
+
+/// One operation beside what it replaces.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// The operation.
+    pub name: &'static str,
+    /// Its median cost.
+    pub cost: Cost,
+    /// The first and the third quartile of its time, in nanoseconds.
+    pub quartiles: (f64, f64),
+    /// What it is compared with.
+    pub baseline_name: &'static str,
+    /// The median cost of that.
+    pub baseline: Cost,
+    /// What it must stay below, in nanoseconds, if that is promised.
+    pub limit_ns: Option<f64>,
+}
+
+/// The initiator's latency of one shootdown.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Shootdowns {
+    /// Remote first, then here: the baseline.
+    pub serial: Cost,
+    /// Here while the request travels.
+    pub concurrent: Cost,
+    /// And content with the target's receipt.
+    pub asynchronous: Cost,
+}
+
+/// Everything that was measured.
+#[derive(Clone, Debug)]
+pub struct Costs {
+    /// Operations of one CPU.
+    pub rows: Vec<Row>,
+    /// One shootdown of [`SHOOTDOWN_PAGES`] pages between two cores; `None` where there is only one.
+    pub shootdowns: Option<Shootdowns>,
+}
+
+/// Pages, not adjacent, that each measured shootdown covers.
+pub const SHOOTDOWN_PAGES: usize = 3;
+
+#[cfg(target_arch = "x86_64")]
+fn cycles() -> u64 {
+    // SAFETY: RDTSC is present on every x86-64 processor and touches no memory.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+#[cfg(target_arch = "aarch64")]
+fn cycles() -> u64 {
+    let ticks: u64;
+    // SAFETY: user code may read the virtual counter on every system that runs std.
+    unsafe { core::arch::asm!("mrs {}, cntvct_el0", out(reg) ticks, options(nomem, nostack)) };
+    ticks
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn cycles() -> u64 {
+    0
+}
+
+fn timed(operations: usize, body: impl FnOnce()) -> Cost {
+    let (ticks, began) = (cycles(), Instant::now());
+    body();
+    let (ns, ticks) = (began.elapsed().as_nanos(), cycles().wrapping_sub(ticks));
+    Cost {
+        ns: ns as f64 / operations as f64,
+        cycles: ticks as f64 / operations as f64,
+    }
+}
+
+fn quantile(samples: &mut [Cost], part: f64) -> Cost {
+    samples.sort_by(|a, b| a.ns.total_cmp(&b.ns));
+    samples
+        .get(((samples.len().max(1) - 1) as f64 * part).round() as usize)
+        .copied()
+        .unwrap_or_default()
+}
+
+const TAGGED: Features = Features {
+    tagging: Tagging::PerCpu { count: 8 },
+    broadcast: false,
+    full_above: 33,
+};
+
+/// Operations in each timed loop.
+const LOOP: usize = 512;
+
+/// One thing to time: does it [`LOOP`] times.
+struct Subject<'a> {
+    run: Box<dyn FnMut() + 'a>,
+    samples: Vec<Cost>,
+}
+
+/// Measures everything, `rounds` times over; `progress` hears how many rounds are done.
+///
+/// # Panics
+/// If a measuring thread panicked.
+pub fn measure(rounds: usize, mut progress: impl FnMut(usize) + Send) -> Costs {
+    let alone = Machine::new(1, 16, TAGGED);
+    let progress = std::sync::Mutex::new(&mut progress);
+    let mut rows = alone
+        .run(|_| operations(&alone, rounds, &progress))
+        .pop()
+        .expect("one CPU gives one result")
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let remote = (cores > 1).then(|| remote(rounds, &progress));
+    let shootdowns = remote.map(|(shootdowns, claim)| {
+        rows.push(claim);
+        shootdowns
+    });
+    Costs { rows, shootdowns }
+}
+
+fn page(index: usize) -> PageRange {
+    PageRange::base(Page(index as u64), 1)
+}
+
+/// Unmaps `pages` of `space`, one batch.
+#[inline]
+fn unmap<'a>(
+    engine: &'a Engine<'a, Machine>,
+    space: &'a AddressSpace<Machine>,
+    pages: impl Iterator<Item = usize>,
+) {
+    let mut gather: Gather<'a> = engine.batch(Purpose::Call);
+    for index in pages {
+        gather.unmapped(space, page(index), Frame(index as u64));
+    }
+    for frame in gather.finish() {
+        black_box(frame);
+    }
+}
+
+/// What one CPU does alone.
+fn operations(
+    hw: &Machine,
+    rounds: usize,
+    progress: &std::sync::Mutex<&mut (impl FnMut(usize) + Send)>,
+) -> Vec<Row> {
+    let tags_off = Policy {
+        tags: TagPolicy::Off,
+        ..Policy::ALL
+    };
+    let (cpus, epochs) = ([PerCpu::new()], [(); 4].map(|()| Epoch::new()));
+    let (cpus_off, epochs_off) = ([PerCpu::new()], []);
+    let engine = Engine::new(hw, &cpus, &epochs, Policy::ALL);
+    let untagged = Engine::new(hw, &cpus_off, &epochs_off, tags_off);
+    engine.cpu_online();
+    untagged.cpu_online();
+    let spaces = [0, 1].map(|root| engine.new_space(Frame(root)));
+    let spaces_off = [0, 1].map(|root| untagged.new_space(Frame(root)));
+    let away = engine.new_space(Frame(2));
+    let clear = Residue::<Machine>::new();
+    let paid = Residue::<Machine>::new();
+    let stamp = {
+        let mut gather: Gather<'_> = engine.batch(Purpose::Lazy);
+        gather.unmapped(&away, page(0), Frame(0));
+        match gather.finish_owed() {
+            Outcome::Owed(owed) => owed.stamp(),
+            Outcome::Flushed(_) => unreachable!("an empty ledger has room"),
+        }
+    };
+    engine.pay_all();
+    let lock = std::sync::Mutex::new(0u64);
+
+    let ping_pong = |engine: &Engine<'_, Machine>, spaces: &[AddressSpace<Machine>; 2]| {
+        for _ in 0..LOOP / 2 {
+            engine.switch_to(Some(&spaces[1]), &spaces[0]);
+            engine.switch_to(Some(&spaces[0]), &spaces[1]);
+        }
+    };
+    let contenders: Vec<Box<dyn FnMut() + '_>> = vec![
+        Box::new(|| ping_pong(&engine, &spaces)),
+        Box::new(|| ping_pong(&untagged, &spaces_off)),
+        Box::new(|| (0..LOOP).for_each(|index| unmap(&engine, &away, [index % 32].into_iter()))),
+        Box::new(|| {
+            (0..LOOP).for_each(|index| unmap(&untagged, &spaces_off[0], [index % 32].into_iter()))
+        }),
+        Box::new(|| (0..LOOP / 32).for_each(|_| unmap(&engine, &spaces[1], 0..32))),
+        Box::new(|| {
+            (0..LOOP).for_each(|index| unmap(&engine, &spaces[1], [index % 32].into_iter()))
+        }),
+        Box::new(|| {
+            for _ in 0..LOOP {
+                black_box(engine.claim(black_box(&clear)).is_some());
+            }
+        }),
+        Box::new(|| {
+            for _ in 0..LOOP {
+                *black_box(&lock)
+                    .lock()
+                    .unwrap_or_else(|held| held.into_inner()) += 1;
+            }
+        }),
+        Box::new(|| {
+            for _ in 0..LOOP {
+                paid.owe(stamp);
+                black_box(engine.claim(black_box(&paid)).is_some());
+            }
+        }),
+        Box::new(|| {
+            for _ in 0..LOOP {
+                engine.settle_residue(black_box(&clear), &away);
+            }
+        }),
+        Box::new(|| {
+            for _ in 0..LOOP {
+                engine.on_interrupt();
+            }
+        }),
+    ];
+    let mut subjects: Vec<Subject<'_>> = contenders
+        .into_iter()
+        .map(|run| Subject {
+            run,
+            samples: Vec::with_capacity(rounds),
+        })
+        .collect();
+    for round in 0..rounds {
+        for subject in &mut subjects {
+            let cost = timed(LOOP, &mut subject.run);
+            // The first rounds warm caches and predictors.
+            if round > 0 {
+                subject.samples.push(cost);
+            }
+        }
+        (progress.lock().unwrap_or_else(|held| held.into_inner()))(round);
+    }
+    let samples: Vec<Vec<Cost>> = subjects
+        .into_iter()
+        .map(|subject| subject.samples)
+        .collect();
+    let row = |name, ours: usize, baseline_name, baseline: usize, limit_ns| {
+        let mut own = samples[ours].clone();
+        Row {
+            name,
+            cost: quantile(&mut own, 0.5),
+            quartiles: (quantile(&mut own, 0.25).ns, quantile(&mut own, 0.75).ns),
+            baseline_name,
+            baseline: quantile(&mut samples[baseline].clone(), 0.5),
+            limit_ns,
+        }
+    };
+    const LOCK: &str = "a global lock, taken and released";
+    vec![
+        row(
+            "switch that hits its slot",
+            0,
+            "switch that drops the entries",
+            1,
+            Some(30.0),
+        ),
+        row(
+            "flush with no target: batch, add, finish",
+            2,
+            "flush that invalidates here",
+            3,
+            Some(30.0),
+        ),
+        row(
+            "unmap a page in a batch of 32, flushed here",
+            4,
+            "in a batch of its own",
+            5,
+            None,
+        ),
+        row("claim with no debt", 6, LOCK, 7, Some(30.0)),
+        row("claim of a debt that others paid", 8, LOCK, 7, Some(30.0)),
+        row("check before a refill, nothing owed", 9, LOCK, 7, None),
+        row("spurious interrupt", 10, LOCK, 7, None),
+    ]
+}
+
+/// One shootdown between two cores under each policy, and a claim that has to pay.
+fn remote(
+    rounds: usize,
+    progress: &std::sync::Mutex<&mut (impl FnMut(usize) + Send)>,
+) -> (Shootdowns, Row) {
+    let serial = Policy {
+        lazy_unmap: true,
+        ..Policy::BASELINE
+    };
+    let concurrent = Policy {
+        concurrent: true,
+        inline_requests: true,
+        ..serial
+    };
+    let policies = [
+        serial,
+        concurrent,
+        Policy {
+            asynchronous: true,
+            ..concurrent
+        },
+    ];
+    let hw = Machine::new(2, 16, TAGGED);
+    let cpus = [(); 3].map(|()| [PerCpu::new(), PerCpu::new()]);
+    let epochs = [(); 3].map(|()| [(); 64].map(|()| Epoch::new()));
+    let engines: Vec<_> = (0..3)
+        .map(|index| Engine::new(&hw, &cpus[index], &epochs[index], policies[index]))
+        .collect();
+    let spaces: Vec<_> = engines
+        .iter()
+        .map(|engine| engine.new_space(Frame(0)))
+        .collect();
+    let (ready, done) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let variant = AtomicUsize::new(0);
+    let body = |me: CpuId| {
+        for (engine, space) in engines.iter().zip(&spaces) {
+            engine.cpu_online();
+            engine.switch_to(None, space);
+        }
+        ready.fetch_add(1, Ordering::SeqCst);
+        if me.0 == 1 {
+            while !done.load(Ordering::Acquire) {
+                if hw.interrupt_pending() {
+                    engines[variant.load(Ordering::Acquire)].on_interrupt();
+                }
+                std::hint::spin_loop();
+            }
+            return None;
+        }
+        while ready.load(Ordering::SeqCst) < 2 {
+            std::hint::spin_loop();
+        }
+        let residue = Residue::<Machine>::new();
+        let mut samples: [Vec<Cost>; 5] = Default::default();
+        // Pages that do not touch stay ranges of their own.
+        let pages = || (0..SHOOTDOWN_PAGES).map(|index| index * 2);
+        for round in 0..rounds {
+            for index in 0..5 {
+                let engine_index = [0, 1, 2, 2, 2][index];
+                variant.store(engine_index, Ordering::Release);
+                let (engine, space) = (&engines[engine_index], &spaces[engine_index]);
+                for turn in 0..32 {
+                    // Rarely in step with the target's loop.
+                    (0..turn % 7 * 20).for_each(|_| std::hint::spin_loop());
+                    let cost = match index {
+                        3 => timed(1, || owe_and_claim(engine, space, &residue)),
+                        4 => timed(1, || unmap(engine, space, 0..1)),
+                        _ => timed(1, || unmap(engine, space, pages())),
+                    };
+                    if round > 0 {
+                        samples[index].push(cost);
+                    }
+                    // The target is done before the next one begins, or they would merge.
+                    (0..200).for_each(|_| std::hint::spin_loop());
+                }
+            }
+            (progress.lock().unwrap_or_else(|held| held.into_inner()))(rounds + round);
+        }
+        done.store(true, Ordering::Release);
+        Some(samples)
+    };
+    let mut samples = hw
+        .run(body)
+        .into_iter()
+        .find_map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        .expect("the first CPU measures");
+    let claim = Row {
+        name: "unmap a page owed, claim it and pay (one target)",
+        cost: quantile(&mut samples[3], 0.5),
+        quartiles: (
+            quantile(&mut samples[3], 0.25).ns,
+            quantile(&mut samples[3], 0.75).ns,
+        ),
+        baseline_name: "unmap and flush it at once",
+        baseline: quantile(&mut samples[4], 0.5),
+        limit_ns: None,
+    };
+    let median = |index: usize, samples: &mut [Vec<Cost>; 5]| quantile(&mut samples[index], 0.5);
+    let shootdowns = Shootdowns {
+        serial: median(0, &mut samples),
+        concurrent: median(1, &mut samples),
+        asynchronous: median(2, &mut samples),
+    };
+    (shootdowns, claim)
+}
+
+fn owe_and_claim(
+    engine: &Engine<'_, Machine>,
+    space: &AddressSpace<Machine>,
+    residue: &Residue<Machine>,
+) {
+    residue.begin();
+    let mut gather: Batch<'_, '_, Machine, &AddressSpace<Machine>, Frame> =
+        engine.batch(Purpose::Lazy);
+    gather.unmapped(space, page(0), Frame(0));
+    match gather.finish_owed() {
+        Outcome::Owed(owed) => residue.owe(owed.stamp()),
+        Outcome::Flushed(_) => residue.settle_flushed(),
+    }
+    black_box(engine.claim(residue).is_some());
+}
