@@ -3,47 +3,72 @@
 //! Each subcommand has a module. A mistake of the user exits with 2, a failure or a broken contract
 //! with 1.
 
+mod bench;
 mod boot;
+mod headlines;
 mod list;
 mod machines;
 mod measure;
 mod options;
 mod policy;
+mod report;
+mod reproduce;
 mod run;
+mod scale;
 mod table;
 mod trial;
 mod usage;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Keeps translation caches coherent: experiments, exploration, boots and measurements.
 #[derive(Debug, Parser)]
-#[command(version)]
+#[command(version, args_conflicts_with_subcommands = true)]
 struct Cli {
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
+    /// What `quell` alone does is `quell reproduce`.
+    #[command(flatten)]
+    reproduce: reproduce::ReproduceArgs,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Put every published headline beside what the model predicts (what `quell` alone does)
+    Reproduce(reproduce::ReproduceArgs),
     /// Run one workload on one machine with one policy
     Run(run::RunArgs),
+    /// Run one workload on 1 to 1024 CPUs, without and with mechanisms
+    Scale(scale::ScaleArgs),
     /// List workloads, machines, policies and what each parameter means
     List(list::ListArgs),
     /// Boot the engine on a real MMU, x86-64 and AArch64, in an emulator
     Boot(boot::BootArgs),
     /// Measure this machine: zeroing, and what shootdowns cost the running kernel
     Measure(measure::MeasureArgs),
+    /// Print completions for a shell
+    Completions {
+        /// The shell
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
 }
 
 fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
-        Command::Run(args) => run::run(args),
-        Command::List(args) => list::run(args).map(|()| ExitCode::SUCCESS),
-        Command::Boot(args) => boot::run(args),
-        Command::Measure(args) => measure::run(args),
+        None => reproduce::run(&cli.reproduce),
+        Some(Command::Reproduce(args)) => reproduce::run(&args),
+        Some(Command::Run(args)) => run::run(args),
+        Some(Command::Scale(args)) => scale::run(&args),
+        Some(Command::List(args)) => list::run(args).map(|()| ExitCode::SUCCESS),
+        Some(Command::Boot(args)) => boot::run(args),
+        Some(Command::Measure(args)) => measure::run(args),
+        Some(Command::Completions { shell }) => {
+            clap_complete::generate(shell, &mut Cli::command(), "quell", &mut std::io::stdout());
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }
 

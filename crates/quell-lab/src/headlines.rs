@@ -1,0 +1,448 @@
+//! The published figures, and which run of the model stands beside each.
+//!
+//! Each headline names the kernel that was measured before the change, as a policy: S0, S1, S2 and
+//! S4 against a kernel without the mechanism, S3 against a Linux that had batches, tags and the
+//! concurrent half of S4 already. What is compared is the change.
+
+use quell::{Counter, Mechanism};
+use quell_workloads::Workload;
+
+use crate::policy::NamedPolicy;
+use crate::trial::Outcome;
+
+/// What is read off a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Figure {
+    /// The workload's own figure.
+    Measure,
+    /// Misses of both TLB levels, for so many switches as would make the published misses before
+    /// the change if each page touched missed once.
+    MissesPerTurn,
+    /// Flushes on any CPU, and requests sent: what the `tlb:tlb_flush` tracepoint counts.
+    FlushEvents,
+    /// Shootdown interrupts taken.
+    Interrupts,
+    /// Misses of both TLB levels.
+    Misses,
+}
+
+/// How near a prediction must be.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Tolerance {
+    /// The change, within so many percentage points of the published one.
+    Points(f64),
+    /// Both the figure before and the figure after, within this share of the published ones.
+    Share(f64),
+    /// At least so many times fewer.
+    TimesFewer(f64),
+    /// Shown without a verdict.
+    Shown,
+}
+
+impl Tolerance {
+    /// In words.
+    pub fn words(self) -> String {
+        match self {
+            Tolerance::Points(points) => format!("within {points} points"),
+            Tolerance::Share(share) => format!("both within {:.0} %", share * 100.0),
+            Tolerance::TimesFewer(times) => format!("at least {times} times fewer"),
+            Tolerance::Shown => "shown".into(),
+        }
+    }
+}
+
+/// One published figure.
+#[derive(Clone, Copy, Debug)]
+pub struct Headline {
+    /// The mechanism.
+    pub mechanism: Mechanism,
+    /// The workload's name.
+    pub experiment: &'static str,
+    /// Which case of it.
+    pub case: &'static str,
+    /// What the figure says.
+    pub metric: &'static str,
+    /// Published before and after the change.
+    pub published: (f64, f64),
+    /// How near the prediction must be.
+    pub tolerance: Tolerance,
+    /// What is read off the model's run.
+    pub figure: Figure,
+    /// On which machine.
+    pub machine: &'static str,
+    /// On how many CPUs.
+    pub cpus: usize,
+    /// Parameters of the workload that differ from their defaults.
+    pub parameters: &'static [&'static str],
+    /// What also differs when only the direction of an effect is asked, many times over.
+    pub brief: &'static [&'static str],
+    /// The kernel before the change, and details that hold before and after.
+    pub before: &'static str,
+    /// Where the model is known to simplify what decides this figure: said when it misses.
+    pub caveat: &'static str,
+}
+
+/// The mechanisms that Linux on x86 had when S3 was measured.
+const LINUX_6_X86: &str = "S0+S2+S4,asynchronous=no,inline=no";
+
+const DONTNEED: Headline = Headline {
+    mechanism: Mechanism::RemoteFlush,
+    experiment: "dontneed",
+    case: "",
+    metric: "ns per iteration",
+    published: (0.0, 0.0),
+    tolerance: Tolerance::Points(6.0),
+    figure: Figure::Measure,
+    machine: "haswell-server",
+    cpus: 2,
+    parameters: &[],
+    brief: &["iterations=100"],
+    before: "baseline",
+    caveat: "the model serves an interrupt at the first instruction after it arrives and has no \
+             out-of-order overlap between the initiator's local work and its wait",
+};
+
+const SWAP: Headline = Headline {
+    mechanism: Mechanism::Batch,
+    experiment: "swap",
+    case: "",
+    metric: "s for 10 000 rounds",
+    published: (0.0, 0.0),
+    tolerance: Tolerance::Points(3.0),
+    figure: Figure::Measure,
+    machine: "snapdragon-888",
+    cpus: 8,
+    parameters: &[],
+    brief: &["rounds=3"],
+    before: "baseline",
+    caveat: "the published profile attributes less to the flush than the published gain, so other \
+             work became cheaper too, which the model does not know",
+};
+
+const DEMAND: Headline = Headline {
+    mechanism: Mechanism::Extents,
+    experiment: "demand",
+    case: "",
+    metric: "GB/s",
+    published: (0.0, 0.0),
+    tolerance: Tolerance::Points(15.0),
+    figure: Figure::Measure,
+    machine: "milan",
+    cpus: 1,
+    parameters: &[],
+    brief: &[],
+    before: "baseline",
+    caveat: "the model's string instructions have one start-up cost and two speeds; what the \
+             caches keep between faults is not modelled",
+};
+
+const PINGPONG: Headline = Headline {
+    mechanism: Mechanism::Tags,
+    experiment: "pingpong",
+    case: "",
+    metric: "us per switch",
+    published: (0.0, 0.0),
+    tolerance: Tolerance::Share(0.15),
+    figure: Figure::Measure,
+    machine: "skylake-laptop",
+    cpus: 1,
+    parameters: &[],
+    brief: &["switches=100"],
+    before: "baseline",
+    caveat: "the kernel's own misses after a switch are part of one fixed cost",
+};
+
+const READERS: Headline = Headline {
+    mechanism: Mechanism::LazyUnmap,
+    experiment: "readers",
+    case: "",
+    metric: "",
+    published: (0.0, 0.0),
+    tolerance: Tolerance::Shown,
+    figure: Figure::Measure,
+    machine: "xeon-6430-cxl",
+    cpus: 45,
+    parameters: &[],
+    brief: &["passes=1"],
+    before: LINUX_6_X86,
+    caveat: "memory is scaled down, so free lists are shorter and debts younger than in the \
+             published run",
+};
+
+/// Every headline.
+pub const HEADLINES: &[Headline] = &[
+    Headline {
+        case: "Snapdragon 888",
+        published: (14.69, 13.80),
+        ..SWAP
+    },
+    Headline {
+        case: "Kunpeng 920",
+        published: (13.460, 11.771),
+        tolerance: Tolerance::Points(4.0),
+        machine: "kunpeng-920",
+        ..SWAP
+    },
+    Headline {
+        experiment: "migrate",
+        case: "Kunpeng 920",
+        metric: "s for 100 x 1 GB",
+        published: (18.338, 13.982),
+        tolerance: Tolerance::Points(6.0),
+        machine: "kunpeng-920",
+        brief: &["rounds=1", "size=1M"],
+        caveat: "the two published Kunpeng experiments imply different costs of one flush",
+        ..SWAP
+    },
+    Headline {
+        case: "2 MB pages, cap 8 MB",
+        published: (11.82, 16.48),
+        parameters: &["page=2M"],
+        brief: &["size=64M"],
+        before: "baseline,cap=8M",
+        ..DEMAND
+    },
+    Headline {
+        case: "1 GB pages, cap 8 MB",
+        published: (17.14, 17.42),
+        parameters: &["page=1G", "size=2G"],
+        before: "baseline,cap=8M",
+        ..DEMAND
+    },
+    Headline {
+        case: "1 GB pages, no cap",
+        published: (17.51, 43.23),
+        parameters: &["page=1G", "size=2G"],
+        before: "baseline,cap=none",
+        ..DEMAND
+    },
+    Headline {
+        case: "2 processes",
+        published: (1.34, 1.22),
+        ..PINGPONG
+    },
+    Headline {
+        case: "512 pages a turn",
+        published: (6.1, 1.8),
+        parameters: &["pages=512"],
+        ..PINGPONG
+    },
+    Headline {
+        case: "512 pages a turn",
+        metric: "M dTLB misses",
+        published: (190.0, 11.0),
+        tolerance: Tolerance::TimesFewer(12.0),
+        figure: Figure::MissesPerTurn,
+        parameters: &["pages=512"],
+        ..PINGPONG
+    },
+    Headline {
+        case: "flush events",
+        metric: "flush events, M published",
+        published: (1357.5, 69.2),
+        tolerance: Tolerance::Points(3.0),
+        figure: Figure::FlushEvents,
+        ..READERS
+    },
+    Headline {
+        case: "interrupts",
+        metric: "interrupts, M published",
+        published: (12_510.0, 569.0),
+        tolerance: Tolerance::Points(3.0),
+        figure: Figure::Interrupts,
+        ..READERS
+    },
+    Headline {
+        case: "run time",
+        metric: "s published, ms per pass",
+        published: (1052.5, 996.4),
+        tolerance: Tolerance::Points(3.0),
+        ..READERS
+    },
+    Headline {
+        case: "dTLB misses",
+        metric: "misses, M published (loads and stores)",
+        published: (5181.5, 3255.8),
+        figure: Figure::Misses,
+        ..READERS
+    },
+    Headline {
+        case: "1 thread",
+        published: (661.0, 663.0),
+        tolerance: Tolerance::Shown,
+        cpus: 1,
+        ..DONTNEED
+    },
+    Headline {
+        case: "2 threads",
+        published: (1436.0, 923.0),
+        ..DONTNEED
+    },
+    Headline {
+        case: "4 threads",
+        published: (1571.0, 1070.0),
+        cpus: 4,
+        ..DONTNEED
+    },
+    Headline {
+        experiment: "fileio",
+        case: "4 threads",
+        metric: "k events in 10 s",
+        published: (575.0, 607.0),
+        tolerance: Tolerance::Points(3.0),
+        cpus: 4,
+        brief: &["duration=10ms"],
+        ..DONTNEED
+    },
+];
+
+impl Headline {
+    /// The workload with this case's parameters; with the brief ones too if `brief`.
+    ///
+    /// # Panics
+    /// If the table names a workload or parameter that does not exist; a test reads all of it.
+    pub fn workload(&self, brief: bool) -> Workload {
+        let mut workload = Workload::from_name(self.experiment).expect("a workload of the table");
+        let brief = if brief { self.brief } else { &[] };
+        for pair in self.parameters.iter().chain(brief) {
+            workload.set(pair).expect("a parameter of the table");
+        }
+        workload
+    }
+
+    /// The policy before the change.
+    pub fn before(&self) -> NamedPolicy {
+        self.before.parse().expect("a policy of the table")
+    }
+
+    /// The policy after it.
+    pub fn after(&self) -> NamedPolicy {
+        self.before().with(self.mechanism)
+    }
+
+    /// Another policy, with the details of this case.
+    pub fn policy(&self, terms: &str) -> NamedPolicy {
+        let policy: NamedPolicy = terms.parse().expect("a policy of the table");
+        NamedPolicy {
+            cap: self.before().cap,
+            ..policy
+        }
+    }
+
+    /// The figure of a run.
+    pub fn read(&self, outcome: &Outcome, workload: &Workload) -> f64 {
+        let engine = |counters: &[Counter]| -> u64 {
+            counters
+                .iter()
+                .map(|&counter| outcome.engine.get(counter))
+                .sum()
+        };
+        let machine = &outcome.machine;
+        match self.figure {
+            Figure::Measure => outcome.measure.value,
+            Figure::MissesPerTurn => {
+                let number = |name| workload.get(name).unwrap_or(1).max(1) as f64;
+                let turns = self.published.0 / number("pages");
+                machine.tlb_misses as f64 / number("switches") * turns
+            }
+            Figure::FlushEvents => engine(&[
+                Counter::FlushedRanges,
+                Counter::FlushedFull,
+                Counter::Shootdowns,
+            ]) as f64,
+            Figure::Interrupts => machine.interrupts_taken as f64,
+            Figure::Misses => machine.tlb_misses as f64,
+        }
+    }
+
+    /// Whether more of it is better.
+    pub fn more_is_better(&self) -> bool {
+        matches!(self.experiment, "demand" | "fileio")
+    }
+
+    /// The published change.
+    pub fn published_change(&self) -> f64 {
+        self.published.1 / self.published.0 - 1.0
+    }
+
+    /// Whether a prediction is near enough; `None` if nothing is asked of it.
+    pub fn verdict(&self, before: f64, after: f64) -> Option<bool> {
+        let near =
+            |model: f64, published: f64, share: f64| (model / published - 1.0).abs() <= share;
+        match self.tolerance {
+            Tolerance::Points(points) => {
+                let off = after / before - 1.0 - self.published_change();
+                // Not `<=` of the negation: a figure that is not a number is no hit.
+                Some((100.0 * off).abs() <= points)
+            }
+            Tolerance::Share(share) => {
+                Some(near(before, self.published.0, share) && near(after, self.published.1, share))
+            }
+            Tolerance::TimesFewer(times) => Some(before > 0.0 && after * times <= before),
+            Tolerance::Shown => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_names_only_what_exists() {
+        for headline in HEADLINES {
+            let workload = headline.workload(true);
+            workload.check(headline.cpus).unwrap();
+            assert!(headline.after().text.starts_with(headline.before));
+            assert!(headline.policy("all").cap == headline.before().cap);
+            assert!(
+                quell_model::built_in(headline.machine).is_some(),
+                "no machine {}",
+                headline.machine
+            );
+        }
+    }
+
+    #[test]
+    fn published_figures_give_the_published_changes() {
+        for (case, percent) in [("2 threads", -35.7), ("1 GB pages, no cap", 146.9)] {
+            let headline = HEADLINES
+                .iter()
+                .find(|headline| headline.case == case)
+                .unwrap();
+            assert!((100.0 * headline.published_change() - percent).abs() < 0.1);
+        }
+    }
+
+    #[test]
+    fn verdicts_follow_the_tolerance() {
+        let points = Headline {
+            published: (100.0, 64.0),
+            ..DONTNEED
+        };
+        assert_eq!(points.verdict(10.0, 7.0), Some(true), "6 points off");
+        assert_eq!(points.verdict(10.0, 7.1), Some(false), "7 points off");
+        assert_eq!(points.verdict(f64::NAN, 7.0), Some(false));
+        let share = Headline {
+            published: (6.1, 1.8),
+            ..PINGPONG
+        };
+        assert_eq!(share.verdict(6.5, 2.0), Some(true));
+        assert_eq!(share.verdict(6.1, 2.2), Some(false));
+        let fewer = Headline {
+            tolerance: Tolerance::TimesFewer(12.0),
+            ..PINGPONG
+        };
+        assert_eq!(fewer.verdict(24.0, 2.0), Some(true));
+        assert_eq!(fewer.verdict(24.0, 2.1), Some(false));
+        assert_eq!(fewer.verdict(0.0, 0.0), Some(false));
+        assert_eq!(
+            Headline {
+                tolerance: Tolerance::Shown,
+                ..PINGPONG
+            }
+            .verdict(1.0, 9.0),
+            None
+        );
+    }
+}

@@ -1,0 +1,167 @@
+//! One shootdown, CPU by CPU, as the trace has it.
+
+use maud::{Markup, html};
+use quell_model::trace::{Mark, TraceEvent};
+
+/// What a slice is drawn as: a colour of the style, its place in the row, its name.
+fn looks(mark: Mark) -> Option<(&'static str, f64, &'static str)> {
+    Some(match mark {
+        Mark::Call(_) => ("--call", 0.0, "system call"),
+        Mark::Fault(_) => ("--fault", 0.0, "page fault"),
+        Mark::Handler => ("--handler", 0.0, "interrupt handler"),
+        Mark::Send(_) => ("--send", 1.0, "sends interrupts"),
+        Mark::Pages(..) | Mark::Tag(_) | Mark::All => ("--inval", 1.0, "invalidates its TLB"),
+        Mark::Broadcast(_) => ("--send", 1.0, "broadcasts"),
+        Mark::Completion(_) => ("--wait", 1.0, "waits for broadcasts"),
+        Mark::Zero(_) => ("--zero", 1.0, "zeroes a page"),
+        _ => return None,
+    })
+}
+
+/// The colour key of all timelines.
+pub const KEY: [(&str, &str); 7] = [
+    ("system call", "--call"),
+    ("page fault", "--fault"),
+    ("interrupt handler", "--handler"),
+    ("sends interrupts or broadcasts", "--send"),
+    ("invalidates its TLB", "--inval"),
+    ("waits for broadcasts", "--wait"),
+    ("zeroes a page", "--zero"),
+];
+
+/// The last whole system call of that name by CPU 0, with everything that happens from its begin
+/// until all other CPUs are done with it; times in picoseconds.
+pub struct Episode {
+    /// When the call began.
+    pub start: u64,
+    /// When the call returned.
+    pub returned: u64,
+    /// When the last CPU was done.
+    pub end: u64,
+    /// What happened.
+    pub events: Vec<TraceEvent>,
+}
+
+impl Episode {
+    /// Finds it; `None` if the trace holds no such call.
+    pub fn find(events: &[TraceEvent], call: &'static str) -> Option<Episode> {
+        let found = events
+            .iter()
+            .filter(|event| event.cpu == 0 && event.mark == Mark::Call(call))
+            .nth_back(1)
+            .or_else(|| {
+                events
+                    .iter()
+                    .rfind(|event| event.cpu == 0 && event.mark == Mark::Call(call))
+            })?;
+        // Handlers that began during the call may end after it.
+        let inside = |event: &&TraceEvent| event.start >= found.start && event.start <= found.end;
+        let events: Vec<TraceEvent> = events.iter().filter(inside).copied().collect();
+        let end = events.iter().map(|event| event.end).max()?;
+        Some(Episode {
+            start: found.start,
+            returned: found.end,
+            end,
+            events,
+        })
+    }
+
+    /// Draws it on an axis of `span` picoseconds, so that several can be compared.
+    pub fn draw(&self, cpus: usize, span: u64) -> Markup {
+        let (width, left, row) = (1040.0, 60.0, 26.0);
+        let height = row * cpus as f64 + 24.0;
+        let x = |time: u64| {
+            let share = time.saturating_sub(self.start) as f64 / span.max(1) as f64;
+            left + share * (width - left - 10.0)
+        };
+        let step = step(span);
+        let drawn = |level: f64| {
+            self.events.iter().filter_map(move |event| {
+                looks(event.mark)
+                    .filter(|look| look.1 == level)
+                    .map(|look| (event, look))
+            })
+        };
+        html! {
+            svg viewBox=(format!("0 0 {width} {height}")) role="img" {
+                @for tick in 0..=(span / step) {
+                    @let at = x(self.start + tick * step);
+                    line .grid x1=(fixed(at)) x2=(fixed(at)) y1="0" y2=(row * cpus as f64) {}
+                    text .soft x=(fixed(at)) y=(height - 6.0) text-anchor="middle" {
+                        (format!("{} ns", tick * step / 1000))
+                    }
+                }
+                @for cpu in 0..cpus {
+                    text .soft x="0" y=(row * cpu as f64 + 17.0) { "CPU " (cpu) }
+                }
+                @for (event, (color, level, name)) in drawn(0.0).chain(drawn(1.0)) {
+                    @if event.cpu < cpus {
+                        rect x=(fixed(x(event.start))) y=(row * event.cpu as f64 + 4.0 + 4.0 * level)
+                            width=(fixed((x(event.end) - x(event.start)).max(1.5))) height=(18.0 - 8.0 * level) rx="2"
+                            style=(format!("fill:var({color})")) {
+                            title { (name) ", " ((event.end - event.start) / 1000) " ns" }
+                        }
+                    }
+                }
+                line .axis x1=(fixed(x(self.returned))) x2=(fixed(x(self.returned))) y1="0" y2=(row * cpus as f64)
+                    stroke-dasharray="4 3" {}
+            }
+        }
+    }
+}
+
+fn fixed(value: f64) -> String {
+    format!("{value:.1}")
+}
+
+/// A round distance between ticks, in picoseconds.
+fn step(span: u64) -> u64 {
+    let rough = (span / 8).max(1);
+    let power = 10u64.pow(rough.ilog10());
+    [1, 2, 5, 10]
+        .into_iter()
+        .map(|factor| factor * power)
+        .find(|&step| step >= rough)
+        .unwrap_or(10 * power)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(cpu: usize, start: u64, end: u64, mark: Mark) -> TraceEvent {
+        TraceEvent {
+            cpu,
+            start,
+            end,
+            mark,
+        }
+    }
+
+    #[test]
+    fn an_episode_holds_what_began_during_the_call() {
+        let events = [
+            event(0, 0, 100, Mark::Call("discard")),
+            event(1, 90, 300, Mark::Handler),
+            event(0, 400, 500, Mark::Call("discard")),
+            event(1, 420, 560, Mark::Handler),
+            event(1, 600, 700, Mark::Handler),
+            event(0, 800, 900, Mark::Call("discard")),
+        ];
+        let episode = Episode::find(&events, "discard").unwrap();
+        assert_eq!(
+            (episode.start, episode.returned, episode.end),
+            (400, 500, 560)
+        );
+        assert_eq!(episode.events.len(), 2);
+        assert!(Episode::find(&events, "unmap").is_none());
+    }
+
+    #[test]
+    fn ticks_are_round_and_few() {
+        for span in [1, 999, 1_500_000, 123_456_789] {
+            let step = step(span);
+            assert!(step > 0 && span / step <= 10, "{span}: {step}");
+        }
+    }
+}
