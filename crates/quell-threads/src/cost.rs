@@ -206,7 +206,7 @@ fn operations(
         Box::new(|| ping_pong(&untagged, &spaces_off)),
         Box::new(|| (0..LOOP).for_each(|index| unmap(&engine, &away, [index % 32].into_iter()))),
         Box::new(|| {
-            (0..LOOP).for_each(|index| unmap(&untagged, &spaces_off[0], [index % 32].into_iter()))
+            (0..LOOP).for_each(|index| unmap(&untagged, &spaces_off[1], [index % 32].into_iter()))
         }),
         Box::new(|| (0..LOOP / 32).for_each(|_| unmap(&engine, &spaces[1], 0..32))),
         Box::new(|| {

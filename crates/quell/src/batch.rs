@@ -20,6 +20,7 @@ use crate::hardware::{CpuId, Hardware, Scope};
 use crate::lazy::Stamp;
 use crate::mutant::Mutant;
 use crate::request::Request;
+use crate::stack::Stack;
 use crate::stats::Counter;
 use crate::{AddressSpace, CpuSet, Engine, PageRange};
 use core::ops::Deref;
@@ -56,16 +57,13 @@ pub(crate) struct Pending<S> {
 /// Frames behind a flush: what is safe to reuse.
 #[must_use = "frames that are not taken out are dropped"]
 pub struct Flushed<F> {
-    frames: Frames<F>,
-    next: usize,
+    frames: Stack<F, CAPACITY>,
 }
 
 impl<F> Iterator for Flushed<F> {
     type Item = F;
     fn next(&mut self) -> Option<F> {
-        let frame = self.frames.list.get_mut(self.next)?.take();
-        self.next += 1;
-        frame
+        self.frames.take_first()
     }
 }
 
@@ -98,20 +96,6 @@ pub enum Outcome<F> {
     Owed(Owed<F>),
 }
 
-struct Frames<F> {
-    list: [Option<F>; CAPACITY],
-    count: usize,
-}
-
-impl<F> Frames<F> {
-    fn new() -> Self {
-        Frames {
-            list: [const { None }; CAPACITY],
-            count: 0,
-        }
-    }
-}
-
 /// Entries that changed and frames that were behind them. Made by [`Engine::batch`].
 ///
 /// `S` refers to an address space (a plain or counted reference), `F` is whatever the embedder owns
@@ -122,25 +106,37 @@ pub struct Batch<'e, 'm, H: Hardware, S, F>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
+    /// Before the frames: a batch that is dropped flushes, and then drops them.
+    gather: Gather<'e, 'm, H, S>,
+    frames: Stack<F, CAPACITY>,
+}
+
+/// The half of a batch that is flushed.
+struct Gather<'e, 'm, H: Hardware, S>
+where
+    S: Deref<Target = AddressSpace<H>>,
+{
     engine: &'e Engine<'m, H>,
     purpose: Purpose,
     cpu: CpuId,
-    pending: [Option<Pending<S>>; SPACES],
-    frames: Frames<F>,
+    pending: Stack<Pending<S>, SPACES>,
 }
 
 impl<'m, H: Hardware> Engine<'m, H> {
     /// Begins a gather.
+    #[inline]
     pub fn batch<S, F>(&self, purpose: Purpose) -> Batch<'_, 'm, H, S, F>
     where
         S: Deref<Target = AddressSpace<H>>,
     {
         Batch {
-            engine: self,
-            purpose,
-            cpu: self.hw.this_cpu(),
-            pending: [const { None }; SPACES],
-            frames: Frames::new(),
+            gather: Gather {
+                engine: self,
+                purpose,
+                cpu: self.hw.this_cpu(),
+                pending: Stack::new(),
+            },
+            frames: Stack::new(),
         }
     }
 }
@@ -151,34 +147,36 @@ where
 {
     /// Whether there is room for no more frames: time to finish.
     pub fn is_full(&self) -> bool {
-        self.frames.count == CAPACITY
+        self.frames.is_full()
     }
 
     /// Whether nothing was reported.
     pub fn is_empty(&self) -> bool {
-        self.frames.count == 0 && self.pending.iter().all(Option::is_none)
+        self.frames.as_slice().is_empty() && self.gather.pending.as_slice().is_empty()
     }
 
     /// Entries of `space` were cleared or lost rights, and no frame goes with them.
     ///
     /// Called after the tables were written, under their lock. With [`Scope::Tables`] the flush
     /// reaches the walker caches and CPUs that hold the space lazily.
+    #[inline]
     pub fn changed(&mut self, space: S, range: PageRange, scope: Scope) {
-        self.add(space, Request::range(range, scope));
+        self.gather.add(space, Request::range(range, scope));
     }
 
     /// As [`Batch::changed`], for the whole space.
     pub fn changed_all(&mut self, space: S, scope: Scope) {
-        self.add(space, Request::Full(scope));
+        self.gather.add(space, Request::Full(scope));
     }
 
     /// An entry of `space` was cleared, and `frame` was behind it. Called as [`Batch::changed`].
     ///
     /// # Panics
     /// If the batch is full.
+    #[inline]
     pub fn unmapped(&mut self, space: S, range: PageRange, frame: F) {
         self.hold(frame);
-        self.add(space, Request::range(range, Scope::Leaf));
+        self.gather.add(space, Request::range(range, Scope::Leaf));
     }
 
     /// A page-table page that spanned `range` was unlinked from `space`; `frame` held it.
@@ -188,7 +186,7 @@ where
     /// If the batch is full.
     pub fn table_unlinked(&mut self, space: S, range: PageRange, frame: F) {
         self.hold(frame);
-        self.add(space, Request::range(range, Scope::Tables));
+        self.gather.add(space, Request::range(range, Scope::Tables));
     }
 
     /// Takes charge of a frame whose entries were all reported with [`Batch::changed`] (a frame
@@ -196,15 +194,66 @@ where
     ///
     /// # Panics
     /// If the batch is full.
+    #[inline]
     pub fn hold(&mut self, frame: F) {
         assert!(
             !self.is_full(),
             "a batch holds at most {CAPACITY} frames: finish it when is_full"
         );
-        self.frames.list[self.frames.count] = Some(frame);
-        self.frames.count += 1;
+        self.frames.push(frame);
     }
 
+    /// Flushes, and yields the frames. When it returns, no CPU uses a translation that was
+    /// reported, in any later user access (C1, C3).
+    #[inline]
+    pub fn finish(mut self) -> Flushed<F> {
+        if !self.gather.engine.hw.mutant(Mutant::FinishSkipsFlush) {
+            self.gather.flush();
+        }
+        Flushed {
+            frames: self.frames,
+        }
+    }
+
+    /// Owes the flush until the frames are reused (S3), where policy and ledger allow it.
+    ///
+    /// The caller vouches that every mapping of every frame was read-only and clean and that no
+    /// table was unlinked, and puts each frame behind its residue before the locks under which
+    /// its entries were cleared are dropped.
+    pub fn finish_owed(mut self) -> Outcome<F> {
+        let engine = self.gather.engine;
+        if !engine.policy.lazy_unmap {
+            return Outcome::Flushed(self.finish());
+        }
+        let me = engine.hw.this_cpu();
+        // After the entries were cleared: a flush that began before this tick pays nothing of it.
+        let Some(stamp) = engine.take_stamp(me) else {
+            engine.count(me, Counter::DebtsRefused, 1);
+            return Outcome::Flushed(self.finish());
+        };
+        engine.count(me, Counter::DebtsTaken, 1);
+        let mut cpus = CpuSet::EMPTY;
+        for entry in self.gather.pending.as_slice() {
+            // The debt first, then the set: a CPU that loads the space enters the set before it
+            // reads the debt, so one of the two sees the other.
+            entry.space.deferred_owed(stamp);
+            cpus.union(&entry.space.loaded.snapshot(engine.cpus.len(), SeqCst));
+        }
+        engine.ledger.record(stamp, engine.cpus.len(), &cpus);
+        self.gather.pending.clear();
+        Outcome::Owed(Owed {
+            frames: Flushed {
+                frames: self.frames,
+            },
+            stamp: Stamp(stamp),
+        })
+    }
+}
+
+impl<H: Hardware, S> Gather<'_, '_, H, S>
+where
+    S: Deref<Target = AddressSpace<H>>,
+{
     fn add(&mut self, space: S, request: Request) {
         let engine = self.engine;
         if request == Request::Empty {
@@ -212,14 +261,15 @@ where
         }
         let may_owe = self.purpose == Purpose::Lazy && engine.policy.lazy_unmap;
         if !(engine.policy.batch || self.purpose == Purpose::Call || may_owe) {
-            engine.flush_pending(&[Some(Pending {
+            engine.flush_pending(&[Pending {
                 space,
                 request,
                 sent: false,
-            })]);
+            }]);
             return;
         }
-        if !engine.hw.mutant(Mutant::DebtNotRecorded) && self.find(&space).is_none() {
+        let found = self.find(&space);
+        if !engine.hw.mutant(Mutant::DebtNotRecorded) && found.is_none() {
             space.defer();
         }
         // On a machine with broadcasts, reclaim sends now and waits later.
@@ -235,21 +285,18 @@ where
                 engine.broadcast_request(me, tag, engine.limited(me, request));
             }
         }
-        match self.find(&space) {
+        match found {
             Some(index) => {
-                let entry = self.pending[index]
-                    .as_mut()
-                    .expect("found entries are occupied");
+                let entry = &mut self.pending.as_mut_slice()[index];
                 entry.request = entry.request.merge(request);
                 entry.sent &= send_now;
             }
             None => {
-                if self.pending.iter().all(Option::is_some) {
-                    engine.count(engine.hw.this_cpu(), Counter::EscalatedBatch, 1);
+                if self.pending.is_full() {
+                    engine.count(me, Counter::EscalatedBatch, 1);
                     self.flush();
                 }
-                let free = self.pending.iter_mut().find(|entry| entry.is_none());
-                *free.expect("a flush empties the list") = Some(Pending {
+                self.pending.push(Pending {
                     space,
                     request,
                     sent: send_now,
@@ -258,102 +305,51 @@ where
         }
     }
 
+    #[inline]
     fn find(&self, space: &S) -> Option<usize> {
-        let same = |entry: &Option<Pending<S>>| {
-            entry
-                .as_ref()
-                .is_some_and(|entry| entry.space.id() == space.id())
-        };
-        self.pending.iter().position(same)
+        self.pending
+            .as_slice()
+            .iter()
+            .position(|entry| entry.space.id() == space.id())
     }
 
     /// Flushes what is outstanding; the frames stay.
     fn flush(&mut self) {
         let engine = self.engine;
         let me = engine.hw.this_cpu();
-        let mut rest = core::mem::replace(&mut self.pending, [const { None }; SPACES]);
-        // Sort what was sent and only lacks this CPU's barrier from what still has to be sent; a
+        // Sort what still has to be sent from what was sent and only lacks this CPU's barrier; a
         // batch that was carried to another CPU sends everything again.
+        let carried = me != self.cpu;
+        let entries = self.pending.as_mut_slice();
         let mut unsent = 0;
-        let mut sent = 0;
-        for index in 0..SPACES {
-            match &rest[index] {
-                Some(entry) if entry.sent && me == self.cpu => sent += 1,
-                Some(_) => {
-                    rest.swap(unsent, index);
-                    unsent += 1;
-                }
-                None => {}
+        for index in 0..entries.len() {
+            if carried || !entries[index].sent {
+                entries.swap(unsent, index);
+                unsent += 1;
             }
         }
         if unsent > 0 {
-            engine.flush_pending(&rest[..unsent]);
+            engine.flush_pending(&entries[..unsent]);
         }
-        if sent > 0 {
+        if unsent < entries.len() {
             engine.complete(me);
         }
-        for entry in rest.iter().flatten() {
+        for entry in &*entries {
             if !engine.hw.mutant(Mutant::DebtNotRecorded) {
                 entry.space.deferred_done();
             }
         }
-    }
-
-    /// Flushes, and yields the frames. When it returns, no CPU uses a translation that was
-    /// reported, in any later user access (C1, C3).
-    pub fn finish(mut self) -> Flushed<F> {
-        if !self.engine.hw.mutant(Mutant::FinishSkipsFlush) {
-            self.flush();
-        }
-        Flushed {
-            frames: core::mem::replace(&mut self.frames, Frames::new()),
-            next: 0,
-        }
-    }
-
-    /// Owes the flush until the frames are reused (S3), where policy and ledger allow it.
-    ///
-    /// The caller vouches that every mapping of every frame was read-only and clean and that no
-    /// table was unlinked, and puts each frame behind its residue before the locks under which
-    /// its entries were cleared are dropped.
-    pub fn finish_owed(mut self) -> Outcome<F> {
-        let engine = self.engine;
-        if !engine.policy.lazy_unmap {
-            return Outcome::Flushed(self.finish());
-        }
-        let me = engine.hw.this_cpu();
-        // After the entries were cleared: a flush that began before this tick pays nothing of it.
-        let Some(stamp) = engine.take_stamp(me) else {
-            engine.count(me, Counter::DebtsRefused, 1);
-            return Outcome::Flushed(self.finish());
-        };
-        engine.count(me, Counter::DebtsTaken, 1);
-        let mut cpus = CpuSet::EMPTY;
-        for entry in self.pending.iter().flatten() {
-            // The debt first, then the set: a CPU that loads the space enters the set before it
-            // reads the debt, so one of the two sees the other.
-            entry.space.deferred_owed(stamp);
-            cpus.union(&entry.space.loaded.snapshot(engine.cpus.len(), SeqCst));
-        }
-        engine.ledger.record(stamp, engine.cpus.len(), &cpus);
-        self.pending = [const { None }; SPACES];
-        let frames = core::mem::replace(&mut self.frames, Frames::new());
-        Outcome::Owed(Owed {
-            frames: Flushed { frames, next: 0 },
-            stamp: Stamp(stamp),
-        })
+        self.pending.clear();
     }
 }
 
-impl<H: Hardware, S, F> Drop for Batch<'_, '_, H, S, F>
+impl<H: Hardware, S> Drop for Gather<'_, '_, H, S>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
-    /// Flushes what was forgotten, then drops the frames.
+    /// Flushes what was forgotten.
     fn drop(&mut self) {
-        if self.pending.iter().any(Option::is_some)
-            && !self.engine.hw.mutant(Mutant::FinishSkipsFlush)
-        {
+        if !self.pending.as_slice().is_empty() && !self.engine.hw.mutant(Mutant::FinishSkipsFlush) {
             self.flush();
         }
     }

@@ -58,6 +58,7 @@ pub mod policy;
 pub mod request;
 pub mod shootdown;
 pub mod space;
+mod stack;
 pub mod stats;
 pub mod tags;
 

@@ -45,6 +45,7 @@ use crate::per_cpu::{
 };
 use crate::request::{self, Request};
 use crate::space::SpaceId;
+use crate::stack::Stack;
 use crate::stats::Counter;
 use crate::{AddressSpace, Engine};
 use core::ops::Deref;
@@ -175,7 +176,7 @@ impl<H: Hardware> Engine<'_, H> {
     /// Flushes the requests of a batch on every CPU that may hold what they cover.
     ///
     /// When it returns, no CPU uses a covered translation in any later user access.
-    pub(crate) fn flush_pending<S>(&self, pending: &[Option<Pending<S>>])
+    pub(crate) fn flush_pending<S>(&self, pending: &[Pending<S>])
     where
         S: Deref<Target = AddressSpace<H>>,
     {
@@ -188,14 +189,13 @@ impl<H: Hardware> Engine<'_, H> {
         let mut interrupts = CpuSet::EMPTY;
         let scope = pending
             .iter()
-            .flatten()
             .map(|entry| entry.request.scope())
             .max()
             .unwrap_or_default();
         // One letter fits into the outbox: a flush of several spaces sends "everything" from there.
         let one_letter = !self.policy.inline_requests && pending.len() > 1;
-        let mut mine = [const { None }; crate::batch::SPACES];
-        for (entry, mine) in pending.iter().flatten().zip(&mut mine) {
+        let mut mine = Stack::<Message, { crate::batch::SPACES }>::new();
+        for entry in pending {
             self.count(me, Counter::Requested, 1);
             let request = self.limited(me, entry.request);
             // The bump comes after the table writes and before the set of CPUs is read; a CPU that
@@ -212,7 +212,7 @@ impl<H: Hardware> Engine<'_, H> {
                 last,
                 request,
             };
-            *mine = Some(message);
+            mine.push(message);
             let sent = if one_letter {
                 Message {
                     request: Request::Full(scope),
@@ -221,15 +221,18 @@ impl<H: Hardware> Engine<'_, H> {
             } else {
                 message
             };
-            let loaded = entry.space.loaded.snapshot(self.cpus.len(), SeqCst);
-            self.post_to(me, &loaded, &sent, &mut targets, &mut interrupts);
+            let mut loaded = entry.space.loaded.snapshot(self.cpus.len(), SeqCst);
+            loaded.remove(me);
+            if !loaded.is_empty() {
+                self.post_to(me, &loaded, &sent, &mut targets, &mut interrupts);
+            }
         }
         self.count(me, Counter::SkippedNoTarget, u64::from(targets.is_empty()));
         self.send(me, &interrupts);
         let flush_here = || {
             if !self.hw.mutant(Mutant::SkipLocalFlush) {
                 let were_on = self.hw.mask_interrupts();
-                for message in mine.iter().flatten() {
+                for message in mine.as_slice() {
                     self.obey(me, message);
                 }
                 self.hw.restore_interrupts(were_on);
@@ -245,14 +248,14 @@ impl<H: Hardware> Engine<'_, H> {
     }
 
     /// The same on a machine whose invalidations reach every CPU without an interrupt.
-    fn broadcast_pending<S>(&self, pending: &[Option<Pending<S>>])
+    fn broadcast_pending<S>(&self, pending: &[Pending<S>])
     where
         S: Deref<Target = AddressSpace<H>>,
     {
         let me = self.hw.this_cpu();
         self.fence_before_tag();
         let mut sent = false;
-        for entry in pending.iter().flatten() {
+        for entry in pending {
             self.count(me, Counter::Requested, 1);
             entry.space.generation.fetch_add(1, SeqCst);
             if let Some(tag) = self.broadcast_tag(&entry.space) {

@@ -1,0 +1,106 @@
+//! A list of bounded length, in place.
+//!
+//! A batch is made and consumed for every call that changes an entry, and holds one or two of the
+//! sixty-four frames that it has room for. Filling the rest with "nothing", and moving that, took
+//! longer than the flush; so the room stays uninitialised. All of the engine's `unsafe` is here.
+
+use core::mem::MaybeUninit;
+
+/// Up to `N` values, taken out in the order in which they were put in.
+pub(crate) struct Stack<T, const N: usize> {
+    /// `start..end` are initialised.
+    room: [MaybeUninit<T>; N],
+    start: usize,
+    end: usize,
+}
+
+impl<T, const N: usize> Stack<T, N> {
+    #[inline]
+    pub(crate) fn new() -> Self {
+        Stack {
+            room: [const { MaybeUninit::uninit() }; N],
+            start: 0,
+            end: 0,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.end == N
+    }
+
+    /// Adds a value at the end.
+    ///
+    /// # Panics
+    /// If there is no room.
+    #[inline]
+    pub(crate) fn push(&mut self, value: T) {
+        self.room[self.end].write(value);
+        self.end += 1;
+    }
+
+    /// Takes the value that was put in first.
+    #[inline]
+    pub(crate) fn take_first(&mut self) -> Option<T> {
+        if self.start == self.end {
+            return None;
+        }
+        let index = self.start;
+        self.start += 1;
+        // SAFETY: `index` was in `start..end`, so it is initialised; it no longer is in there, so
+        // nobody reads or drops it again.
+        Some(unsafe { self.room[index].assume_init_read() })
+    }
+
+    /// Drops all values; there is room for `N` again.
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        while self.take_first().is_some() {}
+        (self.start, self.end) = (0, 0);
+    }
+
+    /// The values.
+    #[inline]
+    pub(crate) fn as_slice(&self) -> &[T] {
+        let held = &self.room[self.start..self.end];
+        // SAFETY: all of `start..end` is initialised, and MaybeUninit<T> is laid out as T.
+        unsafe { &*(core::ptr::from_ref(held) as *const [T]) }
+    }
+
+    /// The values, to be changed.
+    #[inline]
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [T] {
+        let held = &mut self.room[self.start..self.end];
+        // SAFETY: as for `as_slice`; the borrow of `self` is exclusive.
+        unsafe { &mut *(core::ptr::from_mut(held) as *mut [T]) }
+    }
+}
+
+impl<T, const N: usize> Drop for Stack<T, N> {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::rc::Rc;
+
+    #[test]
+    fn values_come_out_in_order_and_are_dropped_once() {
+        let token = Rc::new(());
+        let mut stack = Stack::<_, 4>::new();
+        for index in 0..4 {
+            stack.push((index, Rc::clone(&token)));
+        }
+        assert!(stack.is_full());
+        assert_eq!(stack.take_first().map(|(index, _)| index), Some(0));
+        stack.as_mut_slice().swap(0, 2);
+        let left: Vec<_> = stack.as_slice().iter().map(|(index, _)| *index).collect();
+        assert_eq!(left, [3, 2, 1]);
+        assert_eq!(Rc::strong_count(&token), 4);
+        drop(stack);
+        assert_eq!(Rc::strong_count(&token), 1);
+    }
+}
