@@ -257,16 +257,37 @@ impl Core {
         self.lines.forget(address);
     }
 
-    /// The walker's access to an entry: as a load, or as a locked operation.
-    pub fn walker_access(&mut self, address: usize, kind: Use) {
+    /// A word of a page-table page, and the number of the line it lies in.
+    #[inline]
+    pub fn table_word(&mut self, table: quell::Frame, index: usize) -> (u64, u32) {
+        let page = self.tables.page(table);
+        let number = &page.lines[index / 8];
+        let word = &page.words[index];
+        let line = match number.load(Ordering::Relaxed) {
+            0 => {
+                let line = self.lines.number(word.address());
+                number.store(line + 1, Ordering::Relaxed);
+                line
+            }
+            known => known - 1,
+        };
+        (word.peek(), line)
+    }
+
+    /// The walker's access to a line of a table: as a load, or as a locked operation.
+    #[inline]
+    pub fn walker_access(&mut self, line: u32, kind: Use) {
         let cpu = &mut self.cpus[self.current];
         let access = self
             .lines
-            .access(&self.costs, self.current, address, kind, cpu.now);
+            .access_numbered(&self.costs, self.current, line, kind, cpu.now);
         cpu.counts.walk_reads += u64::from(kind == Use::Load);
         cpu.counts.transfers += u64::from(access.transferred);
-        let nested = self.costs.nested_walk;
-        cpu.now += ((access.ready - cpu.now) as f64 * nested) as Time;
+        let time = access.ready - cpu.now;
+        cpu.now += match self.costs.nested_walk {
+            1.0 => time,
+            nested => (time as f64 * nested) as Time,
+        };
         if kind == Use::Modify {
             cpu.now += self.costs.atomic;
         }

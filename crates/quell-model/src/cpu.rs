@@ -52,7 +52,7 @@ pub struct Cpu {
     /// Where the last clear on this CPU ended.
     pub cleared_to: Frame,
     /// The system call under way, and the oracle's count of events when it began.
-    pub call: Option<(Call, u64)>,
+    pub call: Option<(Call, u32)>,
     /// When the handler that runs was entered.
     pub handler_since: Time,
     /// What was counted.

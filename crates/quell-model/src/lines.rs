@@ -36,6 +36,8 @@ const NOBODY: u16 = u16::MAX;
 
 #[derive(Clone, Copy, Debug)]
 struct Line {
+    /// The first 64 of the cores that may read it; see [`Lines::more`] for the others.
+    holders: u64,
     /// The core that may write without asking.
     owner: u16,
     /// The CPU that wrote last, to tell hardware threads of a core apart.
@@ -86,8 +88,8 @@ pub struct LineAccess {
 pub struct Lines {
     numbers: FxHashMap<usize, u32>,
     lines: Vec<Line>,
-    /// `words` words of bits for each line: the cores that may read it.
-    holders: Vec<u64>,
+    /// `words` words of bits for each line: the cores from 64 on that may read it.
+    more: Vec<u64>,
     words: usize,
     free: Vec<u32>,
     topology: Topology,
@@ -104,8 +106,8 @@ impl Lines {
         Lines {
             numbers: FxHashMap::default(),
             lines: Vec::new(),
-            holders: Vec::new(),
-            words: cores.div_ceil(64),
+            more: Vec::new(),
+            words: cores.div_ceil(64) - 1,
             free: Vec::new(),
             topology: costs.topology,
             first: vec![Filter::new(costs.l1_lines); cores],
@@ -114,12 +116,14 @@ impl Lines {
         }
     }
 
-    fn number(&mut self, address: usize) -> u32 {
+    /// The number of the line of a word. It stays until the line is forgotten.
+    pub fn number(&mut self, address: usize) -> u32 {
         let key = address >> 6;
         if let Some(&number) = self.numbers.get(&key) {
             return number;
         }
         let fresh = Line {
+            holders: 0,
             owner: NOBODY,
             writer: NOBODY,
             busy: 0,
@@ -127,12 +131,12 @@ impl Lines {
         let number = match self.free.pop() {
             Some(number) => {
                 self.lines[number as usize] = fresh;
-                self.holders_mut(number).fill(0);
+                self.more_mut(number).fill(0);
                 number
             }
             None => {
                 self.lines.push(fresh);
-                self.holders.resize(self.lines.len() * self.words, 0);
+                self.more.resize(self.lines.len() * self.words, 0);
                 self.lines.len() as u32 - 1
             }
         };
@@ -148,9 +152,28 @@ impl Lines {
     }
 
     #[inline]
-    fn holders_mut(&mut self, number: u32) -> &mut [u64] {
+    fn more_mut(&mut self, number: u32) -> &mut [u64] {
         let first = number as usize * self.words;
-        &mut self.holders[first..first + self.words]
+        &mut self.more[first..first + self.words]
+    }
+
+    /// The word of holders that names a core.
+    #[inline]
+    fn holders(&mut self, number: u32, core: usize) -> &mut u64 {
+        match core / 64 {
+            0 => &mut self.lines[number as usize].holders,
+            word => &mut self.more_mut(number)[word - 1],
+        }
+    }
+
+    /// Whether a core may read the line.
+    #[inline]
+    fn holds(&self, number: u32, core: usize) -> bool {
+        let word = match core / 64 {
+            0 => self.lines[number as usize].holders,
+            word => self.more[number as usize * self.words + word - 1],
+        };
+        word & 1 << (core % 64) != 0
     }
 
     /// Accounts for one access of `cpu` at time `now` to the word at the host address.
@@ -164,13 +187,22 @@ impl Lines {
         now: Time,
     ) -> LineAccess {
         let number = self.number(address);
+        self.access_numbered(costs, cpu, number, kind, now)
+    }
+
+    /// [`Lines::access`] for a line whose number is known.
+    #[inline]
+    pub fn access_numbered(
+        &mut self,
+        costs: &Costs,
+        cpu: usize,
+        number: u32,
+        kind: Use,
+        now: Time,
+    ) -> LineAccess {
         let core = self.topology.core(cpu);
         let line = self.lines[number as usize];
-        let mine = line.owner == core as u16
-            || kind == Use::Load && {
-                let first = number as usize * self.words;
-                self.holders[first + core / 64] & 1 << (core % 64) != 0
-            };
+        let mine = line.owner == core as u16 || kind == Use::Load && self.holds(number, core);
         let held = self.fetch(costs, cpu, core, number);
         if mine {
             let line = &mut self.lines[number as usize];
@@ -231,35 +263,30 @@ impl Lines {
         if line.owner != NOBODY {
             cost = distance(line.owner as usize);
         } else if kind != Use::Load {
-            let holders = self.holders_mut(number);
-            for (index, &bits) in holders.iter().enumerate() {
-                let mut bits = bits;
-                if index == core / 64 {
+            for word in 0..=self.words {
+                let mut bits = *self.holders(number, word * 64);
+                if word == core / 64 {
                     bits &= !(1 << (core % 64));
                 }
                 if bits != 0 {
                     let (low, high) = (bits.trailing_zeros(), 63 - bits.leading_zeros());
                     for bit in [low, high] {
-                        cost = cost.max(distance(index * 64 + bit as usize));
+                        cost = cost.max(distance(word * 64 + bit as usize));
                     }
                 }
             }
         }
         let transferred = cost != 0;
-        let owner = line.owner;
-        let holders = self.holders_mut(number);
-        match kind {
-            Use::Load => {
-                if owner != NOBODY {
-                    holders[owner as usize / 64] |= 1 << (owner % 64);
-                }
-                holders[core / 64] |= 1 << (core % 64);
+        if kind == Use::Load {
+            if line.owner != NOBODY {
+                let owner = line.owner as usize;
+                *self.holders(number, owner) |= 1 << (owner % 64);
             }
-            Use::Store | Use::Modify => {
-                holders.fill(0);
-                holders[core / 64] |= 1 << (core % 64);
-            }
+        } else {
+            self.lines[number as usize].holders = 0;
+            self.more_mut(number).fill(0);
         }
+        *self.holders(number, core) |= 1 << (core % 64);
         let line = &mut self.lines[number as usize];
         line.owner = if kind == Use::Load {
             NOBODY

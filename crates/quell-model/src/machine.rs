@@ -241,7 +241,7 @@ impl Machine for Model {
 
     #[inline]
     fn table(&self, frame: Frame) -> &[ModelWord; TABLE_WORDS] {
-        self.tables.page(frame)
+        &self.tables.page(frame).words
     }
 
     fn encode(&self, entry: Entry, level: Level) -> u64 {

@@ -11,13 +11,20 @@ use quell::{Extent, Frame};
 use quell_vm::machine::TABLE_WORDS;
 use std::array;
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicU32;
 
 /// Frames that share one entry of the directory.
 const CHUNK: usize = 512;
 
 /// A page of words.
 #[repr(align(4096))]
-pub struct TablePage(pub [ModelWord; TABLE_WORDS]);
+pub struct TablePage {
+    /// The words.
+    pub words: [ModelWord; TABLE_WORDS],
+    /// The numbers of the lines they lie in, plus one; 0 where none was given. The words stay for
+    /// the length of a run, and so do the numbers.
+    pub lines: [AtomicU32; TABLE_WORDS / 8],
+}
 
 type TableChunk = Box<[OnceLock<Box<TablePage>>; CHUNK]>;
 
@@ -42,45 +49,42 @@ impl Tables {
         (number / CHUNK < self.chunks.len()).then_some((number / CHUNK, number % CHUNK))
     }
 
-    /// The words of a frame as a page-table page.
+    /// A frame as a page-table page.
     ///
     /// # Panics
     /// If the frame is outside the machine's memory.
     #[inline]
-    pub fn page(&self, frame: Frame) -> &[ModelWord; TABLE_WORDS] {
+    pub fn page(&self, frame: Frame) -> &TablePage {
         let Some((chunk, at)) = self.place(frame) else {
             panic!("frame {:#x} is outside the machine's memory", frame.0)
         };
         let chunk =
             self.chunks[chunk].get_or_init(|| Box::new(array::from_fn(|_| OnceLock::new())));
-        let page = chunk[at].get_or_init(|| {
-            Box::new(TablePage(array::from_fn(|_| {
-                <ModelWord as quell::Word>::new(0)
-            })))
-        });
-        &page.0
+        chunk[at].get_or_init(|| {
+            Box::new(TablePage {
+                words: array::from_fn(|_| <ModelWord as quell::Word>::new(0)),
+                lines: array::from_fn(|_| AtomicU32::new(0)),
+            })
+        })
     }
 
     /// The words of a frame, if it ever was a page-table page.
     #[inline]
     pub fn existing(&self, frame: Frame) -> Option<&[ModelWord; TABLE_WORDS]> {
         let (chunk, at) = self.place(frame)?;
-        Some(&self.chunks[chunk].get()?[at].get()?.0)
+        Some(&self.chunks[chunk].get()?[at].get()?.words)
     }
 }
 
 /// What the oracle knows about a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct History {
-    /// The last event after which an older translation must be looked at twice: a new owner, a
-    /// capture, or the loss of an owner.
-    pub changed: u64,
     /// When it got its owner.
-    pub allocated: u64,
+    pub allocated: u32,
     /// When its content was captured last.
-    pub captured: u64,
+    pub captured: u32,
     /// When it lost its owner.
-    pub freed: u64,
+    pub freed: u32,
     /// What it is now.
     pub state: State,
     /// Whether it is a page-table page now.
@@ -105,12 +109,32 @@ pub enum State {
 
 type Page = [u8; 4096];
 
+/// The histories of 512 frames, one by one.
+struct Each {
+    /// Apart from the rest, because every access looks at it.
+    changed: [u32; CHUNK],
+    histories: [History; CHUNK],
+}
+
 #[derive(Default)]
 struct Chunk {
     /// The history of every frame, as long as it is the same for all.
     uniform: History,
-    each: Option<Box<[History; CHUNK]>>,
+    changed: u32,
+    each: Option<Box<Each>>,
     pages: Option<Box<[Option<Box<Page>>; CHUNK]>>,
+}
+
+impl Chunk {
+    fn each(&mut self) -> &mut Each {
+        let (changed, uniform) = (self.changed, self.uniform);
+        self.each.get_or_insert_with(|| {
+            Box::new(Each {
+                changed: [changed; CHUNK],
+                histories: [uniform; CHUNK],
+            })
+        })
+    }
 }
 
 /// The contents and the history of all frames.
@@ -147,57 +171,55 @@ impl Memory {
     }
 
     /// The history of a frame.
-    #[inline]
     pub fn history(&self, frame: Frame) -> &History {
         let (chunk, at) = self.place(frame);
         let chunk = &self.chunks[chunk];
         match &chunk.each {
             None => &chunk.uniform,
-            Some(each) => &each[at],
+            Some(each) => &each.histories[at],
         }
     }
 
-    /// Changes the history of frames.
-    pub fn update(&mut self, frame: Frame, frames: u64, change: impl Fn(&mut History)) {
-        let mut left = frames as usize;
-        let (mut index, mut at) = self.place(frame);
-        while left > 0 {
-            let here = left.min(CHUNK - at);
+    /// The last event after which older translations to a frame must be looked at twice.
+    #[inline]
+    pub fn changed(&self, frame: Frame) -> u32 {
+        let (chunk, at) = self.place(frame);
+        let chunk = &self.chunks[chunk];
+        match &chunk.each {
+            None => chunk.changed,
+            Some(each) => each.changed[at],
+        }
+    }
+
+    /// Changes the history of frames, at an event.
+    pub fn update(&mut self, frame: Frame, frames: u64, event: u32, change: impl Fn(&mut History)) {
+        for_chunks(self.place(frame), frames, |index, at, here| {
             let chunk = &mut self.chunks[index];
-            match &mut chunk.each {
-                None if here == CHUNK => change(&mut chunk.uniform),
-                None => {
-                    let mut each = Box::new([chunk.uniform; CHUNK]);
-                    each[at..at + here].iter_mut().for_each(&change);
-                    chunk.each = Some(each);
-                }
-                Some(each) => each[at..at + here].iter_mut().for_each(&change),
+            if here == CHUNK && chunk.each.is_none() {
+                chunk.changed = event;
+                change(&mut chunk.uniform);
+            } else {
+                let each = chunk.each();
+                each.changed[at..at + here].fill(event);
+                each.histories[at..at + here].iter_mut().for_each(&change);
             }
-            left -= here;
-            index += 1;
-            at = 0;
-        }
+        });
     }
 
-    /// Sets the history of frames to the same value.
-    pub fn set(&mut self, frame: Frame, frames: u64, history: History) {
-        let mut left = frames as usize;
-        let (mut index, mut at) = self.place(frame);
-        while left > 0 {
-            let here = left.min(CHUNK - at);
+    /// Sets the history of frames to the same value, at an event.
+    pub fn set(&mut self, frame: Frame, frames: u64, event: u32, history: History) {
+        for_chunks(self.place(frame), frames, |index, at, here| {
             let chunk = &mut self.chunks[index];
             if here == CHUNK {
                 chunk.each = None;
+                chunk.changed = event;
                 chunk.uniform = history;
             } else {
-                let uniform = chunk.uniform;
-                let each = chunk.each.get_or_insert_with(|| Box::new([uniform; CHUNK]));
-                each[at..at + here].fill(history);
+                let each = chunk.each();
+                each.changed[at..at + here].fill(event);
+                each.histories[at..at + here].fill(history);
             }
-            left -= here;
-            index += 1;
-            at = 0;
-        }
+        });
     }
 
     #[inline]

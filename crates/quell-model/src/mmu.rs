@@ -147,10 +147,8 @@ impl Core {
         loop {
             self.judge_table(table, cached.take(), address);
             let index = Level(level).index(page);
-            let tables = self.tables.clone();
-            let word = &tables.page(table)[index];
-            self.walker_access(word.address(), Use::Load);
-            let raw = word.peek();
+            let (raw, line) = self.table_word(table, index);
+            self.walker_access(line, Use::Load);
             let entry = format::decode(self.costs.arm, raw, level);
             if !entry.present {
                 return Err(Attempt::Fault);
@@ -177,8 +175,8 @@ impl Core {
             }
             let used = format::used(self.costs.arm, raw, write);
             if used != raw {
-                self.walker_access(word.address(), Use::Modify);
-                word.poke(used);
+                self.walker_access(line, Use::Modify);
+                self.tables.page(table).words[index].poke(used);
                 self.cpu().counts.walk_updates += 1;
             }
             let size = match level {

@@ -109,10 +109,10 @@ const KEPT: usize = 64;
 /// When calls took rights to a page away, in the count of events at which they began; 0 is never.
 #[derive(Clone, Copy, Debug, Default)]
 struct Taken {
-    all: u64,
-    read: u64,
-    write: u64,
-    execute: u64,
+    all: u32,
+    read: u32,
+    write: u32,
+    execute: u32,
     by: u16,
     at: Time,
 }
@@ -135,7 +135,7 @@ const SMALL_RANGE: u64 = 64;
 struct Space {
     root: Frame,
     /// The event at which something was taken away last.
-    changed: u64,
+    changed: u32,
     pages: FxHashMap<u64, Taken>,
     ranges: Vec<(PageRange, Taken)>,
 }
@@ -156,11 +156,11 @@ impl Space {
 #[derive(Debug)]
 pub struct Oracle {
     /// The count of events: of the manager's, and of fills.
-    pub events: u64,
+    pub events: u32,
     spaces: Vec<Space>,
     by_root: FxHashMap<u64, u32>,
     /// When a table page was freed last.
-    tables_freed: u64,
+    tables_freed: u32,
     found: u64,
     violations: Vec<Violation>,
 }
@@ -188,8 +188,11 @@ impl Oracle {
 
     /// The next event's number.
     #[inline]
-    pub(crate) fn event(&mut self) -> u64 {
-        self.events += 1;
+    pub(crate) fn event(&mut self) -> u32 {
+        self.events = self
+            .events
+            .checked_add(1)
+            .expect("fewer than 2^32 events in a run");
         self.events
     }
 
@@ -206,7 +209,7 @@ impl Oracle {
 
     /// The event after which older translations of a space must be looked at again.
     #[inline]
-    pub(crate) fn changed(&self, space: u32) -> u64 {
+    pub(crate) fn changed(&self, space: u32) -> u32 {
         self.spaces[space as usize].changed.max(self.tables_freed)
     }
 
@@ -277,7 +280,7 @@ impl Core {
     #[inline]
     pub fn unquestionable(&self, entry: &Translation, frame: Frame) -> bool {
         let cpu = &self.cpus[self.current];
-        entry.filled >= self.memory.history(frame).changed
+        entry.filled >= self.memory.changed(frame)
             && entry.space == cpu.space
             && entry.checked >= self.oracle.changed(entry.space)
             && self
@@ -432,7 +435,7 @@ impl Core {
 
     /// Judges a walker's read of a table page: whether it still is one, and the same.
     #[inline]
-    pub fn judge_table(&mut self, table: Frame, cached: Option<u64>, address: u64) {
+    pub fn judge_table(&mut self, table: Frame, cached: Option<u32>, address: u64) {
         let history = self.memory.history(table);
         if history.table && cached.is_none_or(|filled| filled >= history.allocated) {
             return;
@@ -456,27 +459,24 @@ impl Core {
         match event {
             Event::FrameAllocated { frame, frames } => {
                 let history = History {
-                    changed: number,
                     allocated: number,
                     state: State::Owned,
                     by,
                     at,
                     ..History::default()
                 };
-                self.memory.set(frame, frames, history);
+                self.memory.set(frame, frames, number, history);
             }
             Event::FrameZeroed { frame, frames } => self.must_be_zero(frame, frames),
             Event::FrameFreed { frame, frames } => {
-                self.memory.update(frame, frames, |history| {
-                    history.changed = number;
+                self.memory.update(frame, frames, number, |history| {
                     history.freed = number;
                     history.state = State::Free;
                     (history.by, history.at) = (by, at);
                 });
             }
             Event::FrameRescued { frame } => {
-                self.memory.update(frame, 1, |history| {
-                    history.changed = number;
+                self.memory.update(frame, 1, number, |history| {
                     history.state = State::Owned;
                 });
             }
@@ -488,8 +488,7 @@ impl Core {
                     let violation = self.violation(Clause::C8, frame, what);
                     self.report(violation);
                 }
-                self.memory.update(frame, 1, |history| {
-                    history.changed = number;
+                self.memory.update(frame, 1, number, |history| {
                     history.allocated = number;
                     history.table = true;
                     history.state = State::Owned;
@@ -498,16 +497,14 @@ impl Core {
             }
             Event::TableFreed { frame } => {
                 self.oracle.tables_freed = number;
-                self.memory.update(frame, 1, |history| {
-                    history.changed = number;
+                self.memory.update(frame, 1, number, |history| {
                     history.table = false;
                     (history.by, history.at) = (by, at);
                 });
                 self.table_becomes_bytes(frame);
             }
             Event::Captured { frame, frames } => {
-                self.memory.update(frame, frames, |history| {
-                    history.changed = number;
+                self.memory.update(frame, frames, number, |history| {
                     history.captured = number;
                     (history.by, history.at) = (by, at);
                 });
@@ -548,11 +545,11 @@ impl Core {
     }
 
     /// The event at which the call that notes something began.
-    fn call_began(&self, now: u64) -> u64 {
+    fn call_began(&self, now: u32) -> u32 {
         self.cpus[self.current].call.map_or(now, |(_, began)| began)
     }
 
-    fn take_away(&mut self, root: Frame, range: PageRange, taken: Taken, number: u64) {
+    fn take_away(&mut self, root: Frame, range: PageRange, taken: Taken, number: u32) {
         let space = self.oracle.space_of(root);
         let space = &mut self.oracle.spaces[space as usize];
         space.changed = number;

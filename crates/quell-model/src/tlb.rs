@@ -44,9 +44,9 @@ pub struct Translation {
     /// The address space whose tables were walked.
     pub space: u32,
     /// When it was filled, in the oracle's count of events.
-    pub filled: u64,
+    pub filled: u32,
     /// Up to which event the oracle has cleared it.
-    pub checked: u64,
+    pub checked: u32,
 }
 
 impl Default for Translation {
@@ -99,8 +99,9 @@ pub struct Array {
     replacement: Replacement,
     keys: Vec<u64>,
     entries: Vec<Translation>,
-    /// When each entry was used (LRU) or whether (pseudo-LRU).
+    /// When each entry was used (LRU), or one word of use bits for each set (pseudo-LRU).
     used: Vec<u32>,
+    recent: Vec<u64>,
     hints: Vec<u16>,
     clock: u32,
     /// Entries that are valid, so that flushing an empty array costs nothing.
@@ -124,6 +125,7 @@ impl Array {
             keys: Vec::new(),
             entries: Vec::new(),
             used: Vec::new(),
+            recent: Vec::new(),
             hints: Vec::new(),
             clock: 0,
             live: 0,
@@ -135,7 +137,10 @@ impl Array {
         let entries = self.sets * self.ways;
         self.keys = vec![0; entries];
         self.entries = vec![Translation::default(); entries];
-        self.used = vec![0; entries];
+        match self.replacement {
+            Replacement::Lru => self.used = vec![0; entries],
+            Replacement::PseudoLru => self.recent = vec![0; self.sets * self.words()],
+        }
         if self.ways > 8 {
             self.hints = vec![0; HINTS];
         }
@@ -183,17 +188,23 @@ impl Array {
                 self.used[at] = self.clock;
             }
             Replacement::PseudoLru => {
-                if self.used[at] == 0 {
-                    self.used[at] = 1;
-                    let first = at / self.ways * self.ways;
-                    let set = &mut self.used[first..first + self.ways];
-                    if set.iter().all(|&used| used != 0) {
-                        set.fill(0);
-                        self.used[at] = 1;
-                    }
+                let (set, way) = (at / self.ways, at % self.ways);
+                let (words, ways) = (self.words(), self.ways);
+                let recent = &mut self.recent[set * words..(set + 1) * words];
+                recent[way / 64] |= 1 << (way % 64);
+                let used: u32 = recent.iter().map(|word| word.count_ones()).sum();
+                if used as usize == ways {
+                    recent.fill(0);
+                    recent[way / 64] = 1 << (way % 64);
                 }
             }
         }
+    }
+
+    /// Words of use bits for a set.
+    #[inline]
+    fn words(&self) -> usize {
+        self.ways.div_ceil(64)
     }
 
     /// Looks an entry up and counts the use.
@@ -253,14 +264,18 @@ impl Array {
                 let age = |at: &usize| self.clock.wrapping_sub(self.used[*at]);
                 ways.max_by_key(age).unwrap_or(first)
             }
-            Replacement::PseudoLru => ways.clone().find(|&at| self.used[at] == 0).unwrap_or(first),
+            Replacement::PseudoLru => {
+                let words = self.words();
+                let recent = &self.recent[first / self.ways * words..][..words];
+                let unused = |way: &usize| recent[way / 64] & 1 << (way % 64) == 0;
+                first + (0..self.ways).find(unused).unwrap_or(0)
+            }
         }
     }
 
     #[inline]
     fn drop_at(&mut self, at: usize) {
         self.keys[at] = 0;
-        self.used[at] = 0;
         self.live -= 1;
     }
 
@@ -298,7 +313,6 @@ impl Array {
     fn drop_all(&mut self) {
         if self.live > 0 {
             self.keys.fill(0);
-            self.used.fill(0);
             self.live = 0;
         }
     }
@@ -325,7 +339,7 @@ pub struct WalkEntry {
     /// The table.
     pub table: Frame,
     /// The oracle's count of events when the walker read it.
-    pub filled: u64,
+    pub filled: u32,
 }
 
 /// The walker cache of one level.
@@ -576,7 +590,7 @@ impl Tlb {
     }
 
     /// Remembers that the walk to `page` came by `table`, which is of `level`.
-    pub fn walk_seen(&mut self, page: Page, tag: Tag, level: u8, table: Frame, filled: u64) {
+    pub fn walk_seen(&mut self, page: Page, tag: Tag, level: u8, table: Frame, filled: u32) {
         if let Some(cache) = self.walker.get_mut(level as usize) {
             cache.insert(WalkEntry {
                 prefix: page.0 >> (9 * (level as u64 + 1)),
