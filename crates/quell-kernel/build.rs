@@ -11,4 +11,6 @@ fn main() {
     // The code is position independent (it lives above 2 GB), the images are not.
     println!("cargo:rustc-link-arg-bins=-no-pie");
     println!("cargo:rustc-link-arg-bins=-zmax-page-size=4096");
+    // Nothing is relocated, so nothing becomes read-only later.
+    println!("cargo:rustc-link-arg-bins=-znorelro");
 }

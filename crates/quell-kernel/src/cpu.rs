@@ -6,7 +6,7 @@
 
 use crate::report::{self, Event};
 use core::fmt;
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use serde::Serialize;
 
 /// The most CPUs the kernel starts.
@@ -149,6 +149,8 @@ pub struct Cpu {
     pub waiting_since: AtomicU64,
     /// Turns of the waiting loop since then.
     pub waiting_turns: AtomicU32,
+    /// Whether a shootdown interrupt is being served.
+    pub serving: AtomicBool,
     doing: AtomicU8,
 }
 
@@ -161,6 +163,7 @@ impl Cpu {
             last_pc: AtomicU64::new(0),
             waiting_since: AtomicU64::new(0),
             waiting_turns: AtomicU32::new(0),
+            serving: AtomicBool::new(false),
             doing: AtomicU8::new(Doing::Off as u8),
         }
     }

@@ -33,12 +33,19 @@ pub const MARK: u64 = 1004;
 /// A workload has failed on this CPU: `FAILED, address, bytes` of the reason.
 pub const FAILED: u64 = 1005;
 
+/// A check of the conformance suite has run: `CHECK, name, bytes, failures, detail, bytes`.
+pub const CHECK: u64 = 1006;
+/// The control word with the number of the process that the program began in.
+pub const PROCESS_WORD: usize = 60;
+
 /// What the program that a CPU runs in user mode is to do.
 pub mod entry {
     /// Commands from the kernel, one by one.
     pub const PUPPET: u64 = 0;
     /// The workload that [`Control::workload`](super::Control) names.
     pub const WORKLOAD: u64 = 1;
+    /// The conformance suite.
+    pub const CONFORMANCE: u64 = 2;
 }
 
 /// What a puppet does next.

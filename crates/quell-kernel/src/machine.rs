@@ -1,7 +1,7 @@
 //! The machine under the engine: this kernel's CPUs, through [`quell::Hardware`].
 
 use crate::{arch, cpu, memory, tables, watchdog};
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use quell::clear::Strategy;
 use quell::{CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, Tag};
 use quell_arch::entry::{Access, Leaf};
@@ -22,8 +22,50 @@ pub fn set_on_shootdown(handler: fn()) {
     ON_SHOOTDOWN.store(handler as usize as u64, Ordering::Release);
 }
 
+/// What is left out on purpose.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Broken {
+    Nothing,
+    /// Invalidations of this CPU alone that a shootdown interrupt asks for.
+    InvalidateOnRequest,
+    /// Invalidations of this CPU alone that it decides on itself.
+    InvalidateHere,
+    /// Broadcast invalidations.
+    Broadcast,
+}
+
+static BROKEN: AtomicU8 = AtomicU8::new(Broken::Nothing as u8);
+
+/// Leaves something out from now on, so that tests can show that they notice: `request`, `here` or
+/// `broadcast`.
+///
+/// # Errors
+/// If there is no such thing.
+pub fn break_on_purpose(what: &str) -> Result<(), &'static str> {
+    let broken = match what {
+        "request" => Broken::InvalidateOnRequest,
+        "here" => Broken::InvalidateHere,
+        "broadcast" => Broken::Broadcast,
+        _ => return Err("request, here or broadcast can be broken"),
+    };
+    BROKEN.store(broken as u8, Ordering::SeqCst);
+    Ok(())
+}
+
+fn is_broken(what: Broken) -> bool {
+    BROKEN.load(Ordering::Relaxed) == what as u8
+}
+
 /// Serves a shootdown interrupt.
 pub fn on_shootdown() {
+    let serving = &cpu::this().serving;
+    serving.store(true, Ordering::Relaxed);
+    serve();
+    serving.store(false, Ordering::Relaxed);
+}
+
+fn serve() {
     let handler = ON_SHOOTDOWN.load(Ordering::Acquire);
     if handler != 0 {
         // SAFETY: only `set_on_shootdown` writes the word, and it writes a `fn()`.
@@ -57,11 +99,21 @@ impl Hardware for Kernel {
             Invalidate::All => counters.local_all.add(1),
         }
         watchdog::progress();
-        arch::paging::invalidate(what);
+        let here = if cpu::this().serving.load(Ordering::Relaxed) {
+            Broken::InvalidateOnRequest
+        } else {
+            Broken::InvalidateHere
+        };
+        if !is_broken(here) {
+            arch::paging::invalidate(what);
+        }
     }
 
     fn broadcast(&self, what: Invalidate) {
         watchdog::progress();
+        if is_broken(Broken::Broadcast) {
+            return;
+        }
         cpu::this()
             .counters
             .broadcasts

@@ -39,12 +39,14 @@ use report::Event;
 /// The options of one boot, from the command line: words `name=value`.
 #[derive(Debug, Default)]
 pub struct Options {
-    /// What to run: `selftest`, a workload's name, or `lost_interrupt`, which must not pass.
+    /// What to run: `selftest`, `conformance`, a workload's name, or `lost_interrupt`, which must not pass.
     pub run: &'static str,
     /// The workload's parameters, `name:value,name:value`.
     pub parameters: &'static str,
     /// What the engine may do: `all`, `baseline`, or mechanisms joined by `+`.
     pub policy: &'static str,
+    /// What to do wrong on purpose, for tests of tests: see [`machine::break_on_purpose`].
+    pub broken: Option<&'static str>,
     /// What is random in the run.
     pub seed: u64,
     /// How long a CPU may wait for another before the watchdog reports it, in milliseconds.
@@ -64,6 +66,7 @@ impl Options {
                 Some(("run", what)) => options.run = what,
                 Some(("parameters", text)) => options.parameters = text,
                 Some(("policy", name)) => options.policy = name,
+                Some(("break", name)) => options.broken = Some(name),
                 Some(("seed", text)) => options.seed = text.parse().map_err(|_| word)?,
                 Some(("watchdog_ms", text)) => {
                     options.watchdog_ms = Some(text.parse().map_err(|_| word)?)

@@ -242,6 +242,9 @@ pub fn run(
 
 /// Text in the program's own memory.
 pub fn text(address: u64, bytes: u64) -> String {
+    if bytes == 0 {
+        return String::new();
+    }
     let mine = layout::PROGRAM..layout::CONTROL;
     let end = address.saturating_add(bytes.min(4096));
     if !mine.contains(&address) || end >= mine.end {

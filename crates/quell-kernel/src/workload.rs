@@ -10,6 +10,8 @@ use crate::{Options, layout, memory, program, selftest};
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use core::iter;
+use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use quell::{Engine, Epoch, Mechanism, PerCpu, Policy};
 use quell_vm::machine::USER_END;
@@ -65,14 +67,28 @@ pub fn policy(name: &str) -> Option<Policy> {
 }
 
 fn try_run(options: &Options) -> Result<(), Refusal> {
-    let refuse = |what| {
-        move |why: &dyn core::fmt::Display| Refusal {
-            what,
-            why: why.to_string(),
-        }
-    };
+    let cpus = cpu::count();
+    let policy = policy(options.policy).ok_or_else(|| refuse("policy", &options.policy))?;
+    if let Some(name) = options.broken {
+        machine::break_on_purpose(name).map_err(|why| refuse("break", &why))?;
+    }
+    if options.run == "conformance" {
+        let map = take_nodes(iter::repeat_n((32 << 20, false), 2))?;
+        execute(
+            manager(policy, map, false),
+            layout::entry::CONFORMANCE,
+            options.seed,
+        )?;
+        return match FAILED_CHECKS.load(SeqCst) {
+            0 => Ok(()),
+            count => Err(refuse(
+                "conformance",
+                &alloc::format!("{count} checks failed"),
+            )),
+        };
+    }
     let mut workload =
-        Workload::from_name(options.run).ok_or_else(|| refuse("run")(&options.run))?;
+        Workload::from_name(options.run).ok_or_else(|| refuse("run", &options.run))?;
     let mut text = String::from(options.run);
     for pair in options
         .parameters
@@ -82,34 +98,68 @@ fn try_run(options: &Options) -> Result<(), Refusal> {
         let pair = pair.replacen(':', "=", 1);
         workload
             .set(&pair)
-            .map_err(|error| refuse("parameters")(&error))?;
+            .map_err(|error| refuse("parameters", &error))?;
         text.push(' ');
         text.push_str(&pair);
     }
-    let cpus = cpu::count();
-    workload.check(cpus).map_err(|why| refuse("cpus")(&why))?;
-    let policy = policy(options.policy).ok_or_else(|| refuse("policy")(&options.policy))?;
-    let manager = manager(
-        policy,
-        nodes(&workload, cpus)?,
-        workload.memory(cpus).demotion,
-    );
-
+    workload.check(cpus).map_err(|why| refuse("cpus", &why))?;
+    let map = nodes(&workload, cpus)?;
+    let manager = manager(policy, map, workload.memory(cpus).demotion);
     let shared = program::control();
     shared.set_workload(&text);
-    shared.seed.store(options.seed, Relaxed);
-    let process = manager.spawn().map_err(|error| refuse("process")(&error))?;
+    execute(manager, layout::entry::WORKLOAD, options.seed)?;
+    let words: [u64; WORDS] = core::array::from_fn(|index| shared.words[index].load(SeqCst));
+    let measure = workload.measure(&words);
+    let [begin, end] = *WINDOW.lock();
+    let counters = match (begin, end) {
+        (Some(begin), Some(end)) => end.since(&begin),
+        _ => cpu::sum(),
+    };
+    report::event(&Event::Workload {
+        name: options.run,
+        policy: options.policy,
+        cpus,
+        metric: measure.metric,
+        value: measure.value,
+        window_ns: words[4].wrapping_sub(words[3]),
+        done: words[5],
+        counters,
+    });
+    Ok(())
+}
+
+/// Runs a part of the program on every CPU, all in one new process.
+fn execute(manager: &'static Manager, what: u64, seed: u64) -> Result<(), Refusal> {
+    let process = manager.spawn().map_err(|error| refuse("process", &error))?;
+    let shared = program::control();
+    shared.seed.store(seed, Relaxed);
+    shared.words[layout::PROCESS_WORD].store(process.into(), SeqCst);
     selftest::on_every_cpu(move |index| {
         // A refusal shows as a failure of the program, which then runs in no process.
         if let Err(error) = manager.enter(process) {
             fail(error.to_string());
             return;
         }
-        let mut context = program::start(layout::entry::WORKLOAD, index);
+        let mut context = program::start(what, index);
         let ended = program::run(&mut context, |context, exit| {
             match exit {
                 Exit::Call([layout::MARK, which, ..]) => {
                     WINDOW.lock()[(which & 1) as usize] = Some(cpu::sum());
+                    context.answer(0, 0);
+                }
+                Exit::Call(
+                    [
+                        layout::CHECK,
+                        name,
+                        bytes,
+                        failures,
+                        detail,
+                        detail_bytes,
+                        ..,
+                    ],
+                ) => {
+                    let detail = program::text(detail, detail_bytes);
+                    check(&program::text(name, bytes), failures, &detail);
                     context.answer(0, 0);
                 }
                 Exit::Call([layout::FAILED, address, bytes, ..]) => {
@@ -148,30 +198,38 @@ fn try_run(options: &Options) -> Result<(), Refusal> {
         }
         manager.leave();
     });
-    if let Some(why) = FAILURE.lock().take() {
-        return Err(Refusal {
-            what: "workload",
-            why,
-        });
+    match FAILURE.lock().take() {
+        Some(why) => Err(refuse("program", &why)),
+        None => Ok(()),
     }
-    let words: [u64; WORDS] = core::array::from_fn(|index| shared.words[index].load(SeqCst));
-    let measure = workload.measure(&words);
-    let [begin, end] = *WINDOW.lock();
-    let counters = match (begin, end) {
-        (Some(begin), Some(end)) => end.since(&begin),
-        _ => cpu::sum(),
+}
+
+/// Checks of the conformance suite that failed.
+static FAILED_CHECKS: AtomicU64 = AtomicU64::new(0);
+
+/// Reports a check.
+fn check(name: &str, failures: u64, detail: &str) {
+    let detail = match failures {
+        0 => String::new(),
+        cpus if detail.is_empty() => alloc::format!("on {cpus} CPUs, not on cpu 0"),
+        cpus => alloc::format!("on {cpus} CPUs; cpu 0: {detail}"),
     };
-    report::event(&Event::Workload {
-        name: options.run,
-        policy: options.policy,
-        cpus,
-        metric: measure.metric,
-        value: measure.value,
-        window_ns: words[4].wrapping_sub(words[3]),
-        done: words[5],
-        counters,
+    if failures != 0 {
+        FAILED_CHECKS.fetch_add(1, SeqCst);
+    }
+    let passed = failures == 0;
+    report::event(&Event::Test {
+        name,
+        passed,
+        detail,
     });
-    Ok(())
+}
+
+fn refuse(what: &'static str, why: &dyn core::fmt::Display) -> Refusal {
+    Refusal {
+        what,
+        why: why.to_string(),
+    }
 }
 
 /// Notes the first failure.
@@ -192,14 +250,19 @@ fn number(fault: Fault) -> u64 {
 /// The memory that the workload wants, taken from what is left.
 fn nodes(workload: &Workload, cpus: usize) -> Result<MemoryMap, Refusal> {
     let wanted = workload.memory(cpus);
-    let sizes = core::iter::repeat_n((wanted.node, false), wanted.nodes as usize)
+    let sizes = iter::repeat_n((wanted.node, false), wanted.nodes as usize)
         .chain(wanted.slow.map(|bytes| (bytes, true)));
+    take_nodes(sizes)
+}
+
+/// Nodes of these sizes, slow or not.
+fn take_nodes(sizes: impl Iterator<Item = (u64, bool)> + Clone) -> Result<MemoryMap, Refusal> {
+    let all: u64 = sizes.clone().map(|(bytes, _)| bytes).sum();
     let mut nodes = Vec::new();
     for (bytes, slow) in sizes {
         let Some(extent) = memory::take_extent(bytes) else {
-            let all = wanted.node * wanted.nodes + wanted.slow.unwrap_or(0);
             let why = alloc::format!(
-                "the workload wants {} MB, {} MB are left of {}: give the machine more memory",
+                "the run wants {} MB, {} MB are left of {}: give the machine more memory",
                 bytes_to_mb(all),
                 memory::left() >> 20,
                 memory::total() >> 20

@@ -82,6 +82,95 @@ fn the_kernel_passes_its_self_test_on_aarch64() {
     self_test("aarch64");
 }
 
+fn tests(events: &[serde_json::Value]) -> (usize, usize) {
+    let tests: Vec<_> = events.iter().filter(|e| e["event"] == "test").collect();
+    (
+        tests.len(),
+        tests.iter().filter(|test| test["passed"] != true).count(),
+    )
+}
+
+/// The conformance suite passes, and fails when invalidations are left out.
+fn conformance(arch: &str, broken: &[&str]) {
+    if !can_boot(arch) {
+        return;
+    }
+    for cpus in ["1", "2", "4", "8"] {
+        for policy in ["all", "baseline"] {
+            let policy = format!("policy={policy}");
+            let events = boot(arch, &["conformance", "--cpus", cpus, "--option", &policy]);
+            assert_eq!(tests(&events), (12, 0), "{arch} on {cpus} CPUs, {policy}");
+        }
+    }
+    for what in broken {
+        let option = format!("break={what}");
+        let arguments = [
+            "boot",
+            "conformance",
+            "--arch",
+            arch,
+            "--json",
+            "--option",
+            option.as_str(),
+        ];
+        let output = quell(&arguments);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(
+            !output.status.success(),
+            "{arch} without {what} passed\n{text}"
+        );
+        let events: Vec<serde_json::Value> = text
+            .lines()
+            .map(|line| serde_json::from_str(line).expect("an event"))
+            .collect();
+        assert!(
+            tests(&events).1 > 0,
+            "{arch} without {what}: no check failed\n{text}"
+        );
+    }
+}
+
+#[test]
+fn the_contract_holds_on_x86_64_and_breaks_without_flushes() {
+    conformance("x86_64", &["request", "here"]);
+}
+
+#[test]
+fn the_contract_holds_on_aarch64_and_breaks_without_broadcasts() {
+    conformance("aarch64", &["broadcast"]);
+}
+
+/// One completion barrier for a batch instead of one for each page (S0), counted.
+#[test]
+fn batches_wait_once_on_aarch64() {
+    if !can_boot("aarch64") {
+        return;
+    }
+    let counts = |policy: &str| {
+        let policy = format!("policy={policy}");
+        let events = boot("aarch64", &["swap", "--option", &policy]);
+        let run = events
+            .iter()
+            .find(|e| e["event"] == "workload")
+            .expect("a result")
+            .clone();
+        (
+            run["broadcasts"].as_u64().unwrap(),
+            run["completions"].as_u64().unwrap(),
+        )
+    };
+    let (broadcasts, completions) = counts("baseline");
+    assert!(
+        broadcasts > 0 && broadcasts == completions,
+        "{broadcasts} {completions}"
+    );
+    let (broadcasts, completions) = counts("batch");
+    assert!(
+        broadcasts >= 16 * completions && completions > 0,
+        "{broadcasts} {completions}"
+    );
+}
+
 /// A shootdown interrupt that nobody serves must end in a report, not in a hang.
 #[test]
 fn a_lost_interrupt_becomes_a_report() {

@@ -13,6 +13,7 @@ mod layout;
 #[cfg_attr(target_arch = "aarch64", path = "aarch64.rs")]
 mod arch;
 
+mod conformance;
 mod heap;
 mod run;
 
@@ -34,6 +35,7 @@ extern "C" fn user_main(what: u64, cpu: u64, cpus: u64) -> ! {
     match what {
         layout::entry::PUPPET => puppet(cpu as usize),
         layout::entry::WORKLOAD => workload(cpu as usize, cpus as usize),
+        layout::entry::CONFORMANCE => run::conformance(cpu as usize, cpus as usize),
         _ => panic!("no program {what}"),
     }
     exit()

@@ -1,6 +1,7 @@
 //! Workloads, run in user mode: their view of the machine is made of real accesses, real system
 //! calls and the clock that user mode can read.
 
+use crate::conformance::Suite;
 use crate::{arch, control, layout};
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -110,4 +111,19 @@ pub fn parse(text: &str) -> Result<Workload, String> {
 /// What could not be done.
 pub fn one(workload: &Workload, cpu: usize, cpus: usize) -> Result<(), Failure> {
     workload.run(&Program { cpu, cpus }, control().seed.load(Relaxed))
+}
+
+/// Runs one CPU's part of the conformance suite.
+pub fn conformance(cpu: usize, cpus: usize) {
+    Suite::new(&Program { cpu, cpus }).run(|name, failures, detail| {
+        arch::system_call([
+            layout::CHECK,
+            name.as_ptr() as u64,
+            name.len() as u64,
+            failures,
+            detail.as_ptr() as u64,
+            detail.len() as u64,
+            0,
+        ]);
+    });
 }

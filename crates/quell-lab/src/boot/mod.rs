@@ -68,7 +68,7 @@ impl Which {
 /// Boots the kernel in an emulator.
 #[derive(Debug, Args)]
 pub struct BootArgs {
-    /// What the kernel runs: selftest
+    /// What the kernel runs: selftest, conformance, or a workload such as dontneed or swap
     #[arg(default_value = "selftest")]
     run: String,
     /// Which architecture
@@ -89,7 +89,9 @@ pub struct BootArgs {
     /// Run the emulated CPUs on threads of their own: other interleavings, slower waits
     #[arg(long, conflicts_with = "icount")]
     threads: bool,
-    /// Words for the kernel's command line, such as watchdog_ms=5000
+    /// Words for the kernel's command line: policy=all|baseline|batch+tags+…, seed=N,
+    /// parameters=NAME:VALUE,… of the workload, watchdog_ms=N, break=request|here|broadcast (leaves
+    /// flushes out: the run must then fail)
     #[arg(long = "option", value_name = "NAME=VALUE")]
     options: Vec<String>,
     /// Seconds after which the machine is examined and ended
@@ -249,6 +251,24 @@ fn show(event: &Value) {
             let (name, detail) = (text("name"), text("detail"));
             let dash = if detail.is_empty() { "" } else { " - " };
             println!("  {mark} {name}{dash}{detail}");
+        }
+        "workload" => {
+            let count = |name: &str| event[name].as_u64().unwrap_or(0);
+            println!(
+                "  {} with policy {}: {} {}",
+                text("name"),
+                text("policy"),
+                event["value"],
+                text("metric")
+            );
+            println!(
+                "  in {} units of work: {} shootdown interrupts, {} local and {} broadcast invalidations, {} completions",
+                count("done"),
+                count("shootdowns_sent"),
+                count("local_pages") + count("local_tags") + count("local_all"),
+                count("broadcasts"),
+                count("completions")
+            );
         }
         "failed" => println!("  FAIL {}: {}", text("what"), text("why")),
         "watchdog" => println!(
