@@ -1,7 +1,7 @@
 //! Faults and interrupts, after the architecture has taken them apart.
 
 use crate::{cpu, machine, watchdog};
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A page fault, the same on every architecture.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,6 +53,17 @@ pub enum Interrupt {
     Timer,
 }
 
+/// After how many nanoseconds a timer tick is followed by the next; 0 for never.
+static TICK: AtomicU64 = AtomicU64::new(0);
+
+/// Starts timer ticks on this CPU, or with 0 ends them everywhere after the next one.
+pub fn set_tick(nanoseconds: u64) {
+    TICK.store(nanoseconds, Relaxed);
+    if nanoseconds != 0 {
+        crate::arch::interrupts::set_timer(nanoseconds);
+    }
+}
+
 /// Handles an interrupt that came from `pc`, with interrupts masked, after it was acknowledged.
 pub fn interrupt(interrupt: Interrupt, pc: u64) {
     let this = cpu::this();
@@ -62,7 +73,14 @@ pub fn interrupt(interrupt: Interrupt, pc: u64) {
             this.counters.shootdowns_taken.add(1);
             machine::on_shootdown();
         }
-        Interrupt::Wake | Interrupt::Timer => this.counters.interrupts.add(1),
+        Interrupt::Wake => this.counters.interrupts.add(1),
+        Interrupt::Timer => {
+            this.counters.interrupts.add(1);
+            let tick = TICK.load(Relaxed);
+            if tick != 0 {
+                crate::arch::interrupts::set_timer(tick);
+            }
+        }
     }
 }
 
