@@ -44,9 +44,6 @@ pub trait Scheduler {
     /// Something arrives at CPU `target` at a time, sent by the CPU that runs. Returns the limits of
     /// the latter.
     fn arrival(&mut self, cpus: &mut [Cpu], target: usize, at: Time) -> Limits;
-
-    /// The program of a CPU has ended.
-    fn finished(&mut self, current: usize);
 }
 
 /// A key of the agenda: time and CPU, ordered by both.
@@ -219,8 +216,6 @@ impl Scheduler for Clock {
         self.limits = self.limit();
         self.limits
     }
-
-    fn finished(&mut self, _current: usize) {}
 }
 
 #[cfg(test)]

@@ -63,6 +63,8 @@ pub(crate) struct Core {
     /// When the interconnect has carried the last broadcast.
     broadcast_busy: Time,
     broadcasts: u64,
+    /// How many CPUs' programs have not ended.
+    pub programs: usize,
     /// What all CPUs had counted, and when, at the program's first mark and in between.
     begin: Option<(Time, Counts)>,
     pub window: Option<(Time, Counts)>,
@@ -83,6 +85,7 @@ impl Core {
             oracle: Oracle::new(),
             current: 0,
             node_busy: vec![0; map.nodes().len()],
+            programs: cpus.len(),
             costs,
             cpus,
             memory,
@@ -177,9 +180,11 @@ impl Core {
         self.scheduler.step(&mut self.cpus, self.current, point)
     }
 
-    pub fn finish(&mut self) {
-        self.cpu().activity = Activity::Done;
-        self.scheduler.finished(self.current);
+    /// The program of the CPU that runs has ended; the CPU goes idle.
+    pub fn end_program(&mut self) {
+        let cpu = self.cpu();
+        cpu.ended = Some(cpu.now);
+        self.programs -= 1;
     }
 
     /// One step of waiting until the clock is at `goal`, taking interrupts.

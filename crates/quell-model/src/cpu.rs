@@ -16,8 +16,6 @@ pub enum Activity {
     Computing,
     /// It is halted until a time, or until an interrupt comes.
     Halted,
-    /// Its program has ended.
-    Done,
 }
 
 /// One CPU.
@@ -53,6 +51,8 @@ pub struct Cpu {
     pub cleared_to: Frame,
     /// The system call under way, and the oracle's count of events when it began.
     pub call: Option<(Call, u32)>,
+    /// When its program ended, if it has.
+    pub ended: Option<Time>,
     /// When the handler that runs was entered.
     pub handler_since: Time,
     /// What was counted.
@@ -78,6 +78,7 @@ impl Cpu {
             disturbed_by: 0,
             cleared_to: Frame(u64::MAX),
             call: None,
+            ended: None,
             handler_since: 0,
             counts: Counts::default(),
         }

@@ -34,6 +34,9 @@ pub trait Kernel {
     /// This CPU comes up, before its program begins.
     fn online(&self) {}
 
+    /// This CPU's program has ended: from here on the CPU is idle and takes interrupts.
+    fn idle(&self) {}
+
     /// The program's measurement begins or ends. Costs nothing: for statistics.
     fn mark(&self, _mark: Mark) {}
 }

@@ -12,7 +12,7 @@ use crate::cpu::{Activity, Cpu};
 use crate::fiber::{Fiber, State};
 use crate::file::{MachineFile, Parameter, Time};
 use crate::kernel::Kernel;
-use crate::machine::Model;
+use crate::machine::{self, Model};
 use crate::memory::{Memory, Tables};
 use crate::oracle::Violation;
 use crate::trace::Trace;
@@ -52,7 +52,7 @@ pub struct Setup<'f> {
 }
 
 impl<'f> Setup<'f> {
-    /// Everything as the machine file says, seed 0, no trace, an hour of virtual time at most.
+    /// Everything as the machine file says, seed 0, no trace, a minute of virtual time at most.
     pub fn new(machine: &'f MachineFile) -> Self {
         Setup {
             machine,
@@ -62,7 +62,7 @@ impl<'f> Setup<'f> {
             lookahead: None,
             node_bytes: None,
             slow_node_bytes: None,
-            limit: 3_600_000_000_000_000,
+            limit: 60_000_000_000_000,
         }
     }
 }
@@ -278,14 +278,18 @@ fn drive(
             };
             if let Err(payload) = panic::catch_unwind(AssertUnwindSafe(body)) {
                 panicked.replace(Some((cpu, payload)));
+                return;
             }
-            context::with(Core::finish);
+            context::with(Core::end_program);
+            // The others may still need it to answer interrupts.
+            kernel.idle();
+            loop {
+                machine::pass(Time::MAX, Activity::Halted);
+            }
         })?);
     }
     context::with(Core::come_up);
-    let mut left = cpus;
-    let mut times = vec![0; cpus];
-    while left > 0 {
+    while context::with(|core| core.programs) > 0 {
         let Some((chosen, now)) = context::with(|core| {
             let chosen = core.choose()?;
             Some((chosen, core.cpus[chosen].now))
@@ -298,20 +302,23 @@ fn drive(
                 what: context::with(|core| describe(core)),
             });
         }
-        if fibers[chosen].resume() == State::Done {
-            left -= 1;
-            times[chosen] = context::with(|core| core.cpus[chosen].now);
-            if let Some((cpu, payload)) = panicked.borrow_mut().take() {
-                let message = message_of(payload.as_ref());
-                return Err(RunError::Panic { cpu, message });
-            }
+        if fibers[chosen].resume() == State::Done
+            && let Some((cpu, payload)) = panicked.borrow_mut().take()
+        {
+            let message = message_of(payload.as_ref());
+            return Err(RunError::Panic { cpu, message });
         }
     }
     drop(fibers);
     let host_seconds = began.elapsed().as_secs_f64();
     Ok(context::with(|core| RunResult {
-        elapsed: times.iter().copied().max().unwrap_or(0),
-        times,
+        elapsed: core
+            .cpus
+            .iter()
+            .filter_map(|cpu| cpu.ended)
+            .max()
+            .unwrap_or(0),
+        times: core.cpus.iter().filter_map(|cpu| cpu.ended).collect(),
         cpus: core.cpus.iter().map(|cpu| cpu.counts).collect(),
         window: core.window,
         control: std::array::from_fn(|index| control[index].value()),
@@ -328,7 +335,7 @@ fn describe(core: &Core) -> String {
         .cpus
         .iter()
         .enumerate()
-        .filter(|(_, cpu)| cpu.activity != Activity::Done)
+        .filter(|(_, cpu)| cpu.ended.is_none())
         .map(|(number, cpu)| {
             let masked = if cpu.masked { ", interrupts off" } else { "" };
             let pending = match cpu.arrivals.len() {

@@ -145,6 +145,10 @@ impl Kernel for Managed<'_> {
         }
     }
 
+    fn idle(&self) {
+        self.vm.leave();
+    }
+
     fn mark(&self, mark: Mark) {
         let now = self.vm.engine().stats();
         match (mark, self.begin.get()) {
