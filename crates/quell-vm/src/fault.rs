@@ -246,10 +246,10 @@ impl<'m, M: Machine> Vm<'m, M> {
                 if let View::Marker(old) = view {
                     // The emptied entry is written again: with the frame it names, or after its
                     // debt was paid.
-                    let skip = machine.mutant(Mutant::VmRewritesOwedEntry);
-                    if old != frame && !skip {
-                        let residue = &self.frames.info(old).residue;
-                        self.engine.settle_residue(residue, &process.space);
+                    if old != frame && !machine.mutant(Mutant::VmRewritesOwedEntry) {
+                        let info = self.frames.info(old);
+                        self.engine.settle_residue(&info.residue, &process.space);
+                        info.state(machine).unmap(process, page);
                     }
                 }
                 if write {

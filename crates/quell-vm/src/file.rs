@@ -51,6 +51,8 @@ pub(crate) enum Cached {
 pub(crate) struct Slot {
     pub(crate) cached: Cached,
     pub(crate) dirty: bool,
+    /// The frame that the page was moved from lazily: stale translations may still read it.
+    pub(crate) shadow: Option<Frame>,
     /// What the device holds; zeros if nothing.
     device: Option<Box<[u8]>>,
 }
@@ -170,8 +172,21 @@ impl<'m, M: Machine> Vm<'m, M> {
         rescued
     }
 
+    /// The bytes of the page are about to differ from those of its shadow: pays the debt.
+    fn settle_shadow(&self, slot: &mut Slot) {
+        if let Some(shadow) = slot.shadow.take() {
+            // One load if somebody has paid. If the frame has become another page's, this pays
+            // that page's debt, too early but not in vain.
+            let paid = self.engine.is_paid(&self.frames.info(shadow).residue);
+            if !paid && !self.machine().mutant(Mutant::VmWritesShadowedPage) {
+                self.engine.pay_all();
+            }
+        }
+    }
+
     /// The page is about to be written.
     pub(crate) fn mark_dirty(&self, file: FileId, page: u64, slot: &mut Slot) {
+        self.settle_shadow(slot);
         if !slot.dirty {
             slot.dirty = true;
             if let Ok(file) = self.file(file) {
@@ -334,6 +349,7 @@ impl<'m, M: Machine> Vm<'m, M> {
                 continue;
             };
             let mut slot = slot.lock(machine);
+            self.settle_shadow(&mut slot);
             if let Cached::Stale(frame) = slot.cached {
                 // Back first: then its markers are found like any other mapping.
                 let rescued = self.rescue(frame, id, page);

@@ -5,6 +5,14 @@
 //! come back with the rights they had and the new frame. A call that takes a mapping away
 //! meanwhile takes the waiting entry, and the migration finds it gone.
 //!
+//! # Owed flushes
+//!
+//! The flush of a clean file page may be owed (S3): nobody can write it, so it is copied at once. Its
+//! entries become markers that name the old frame, whose bytes are the same; an entry is written
+//! again, with the new frame, after the debt was paid. The slot names the new frame and remembers
+//! the old one as its *shadow*: before the page is written or cut off, the shadow's debt is paid,
+//! because from then on the bytes would differ (C4).
+//!
 //! Demotion is migration of pages that were not used lately from fast nodes to a slow one.
 
 use crate::entry::View;
@@ -14,7 +22,7 @@ use crate::frames::Content;
 use crate::gather::Gather;
 use crate::machine::{Entry, Event, Machine, Work};
 use crate::process::Process;
-use crate::reclaim::{BATCH, LockedPage, PageKind};
+use crate::reclaim::{BATCH, Departed, LockedPage, PageKind};
 use crate::table::Migrating;
 use crate::user::Error;
 use crate::vm::Vm;
@@ -93,23 +101,59 @@ impl<'m, M: Machine> Vm<'m, M> {
     /// Moves locked pages to a node; returns how many base pages went.
     fn move_pages(&self, pages: Vec<LockedPage<'_, M>>, node: usize) -> u64 {
         let mut gather = Gather::new(self, Purpose::Migration);
+        let mut lazy = None;
+        let mut owed = Vec::new();
         let mut journeys = Vec::with_capacity(pages.len());
         for page in pages {
-            match self.allocate_from(node, page.order, Content::Any) {
-                Some(to) => {
+            let Some(to) = self.allocate_from(node, page.order, Content::Any) else {
+                self.unlock_page(page);
+                continue;
+            };
+            match &page.kind {
+                PageKind::File(_, _, slot) if self.may_owe(page.frame, slot.dirty) => {
+                    let lazy = lazy.get_or_insert_with(|| self.engine.batch(Purpose::Lazy));
+                    let marked = self.suspend_lazily(page.frame, lazy);
+                    self.copy_page(&page, to);
+                    owed.push(Departed {
+                        page,
+                        marked,
+                        to: Some(to),
+                    });
+                }
+                _ => {
                     let waiting = self.suspend_migrating(page.frame, &mut gather);
                     journeys.push(Journey { page, to, waiting });
                 }
-                None => self.unlock_page(page),
             }
+        }
+        let mut moved = owed.len() as u64;
+        if let Some(lazy) = lazy {
+            self.finish_lazily(lazy, owed);
         }
         if !self.machine().mutant(Mutant::VmMigratesBeforeFlush) {
             gather.flush();
         }
-        journeys
-            .into_iter()
-            .map(|journey| self.arrive(journey))
-            .sum()
+        for journey in journeys {
+            moved += self.arrive(journey);
+        }
+        moved
+    }
+
+    /// Copies a page that nobody can write, and makes the copy what the page is.
+    fn copy_page(&self, page: &LockedPage<'_, M>, to: Frame) {
+        let machine = self.machine();
+        let (from, frames) = (page.frame, 1 << page.order);
+        machine.note(Event::Captured {
+            frame: from,
+            frames,
+        });
+        machine.copy_frames(from, to, frames);
+        let mut state = self.frames.info(to).state(machine);
+        state.zeros = false;
+        state.owner = match page.kind {
+            PageKind::Anonymous(_) => Owner::Anonymous,
+            PageKind::File(file, index, _) => Owner::File(file, index),
+        };
     }
 
     /// Replaces every entry of the frame by one that waits.
@@ -152,22 +196,11 @@ impl<'m, M: Machine> Vm<'m, M> {
             to,
             waiting,
         } = journey;
-        let (from, frames) = (page.frame, 1 << page.order);
-        machine.note(Event::Captured {
-            frame: from,
-            frames,
-        });
-        machine.copy_frames(from, to, frames);
-        let mut state = self.frames.info(to).state(machine);
-        state.zeros = false;
-        state.owner = match &mut page.kind {
-            PageKind::Anonymous(_) => Owner::Anonymous,
-            PageKind::File(file, index, slot) => {
-                slot.cached = Cached::Present(to);
-                Owner::File(*file, *index)
-            }
-        };
-        drop(state);
+        let from = page.frame;
+        self.copy_page(&page, to);
+        if let PageKind::File(_, _, slot) = &mut page.kind {
+            slot.cached = Cached::Present(to);
+        }
         for (mapping, entry) in waiting {
             machine.charge(Work::ReverseMap);
             let Some(guard) = self.reach(&mapping.process, mapping.page) else {
@@ -194,6 +227,6 @@ impl<'m, M: Machine> Vm<'m, M> {
             PageKind::File(_, _, slot) => drop(slot),
         }
         self.put(from);
-        frames
+        1 << page.order
     }
 }

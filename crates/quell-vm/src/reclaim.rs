@@ -56,8 +56,16 @@ impl<M: Machine> Drop for AnonymousLock<'_, M> {
     }
 }
 
+/// A page that was taken away lazily: the entries that were present, and where it went, if it is
+/// not out of memory.
+pub(crate) struct Departed<'v, M: Machine> {
+    pub(crate) page: LockedPage<'v, M>,
+    pub(crate) marked: Vec<Mapping<M>>,
+    pub(crate) to: Option<Frame>,
+}
+
 /// The batch in which flushes are owed.
-type LazyBatch<'v, 'm, M> = Batch<'v, 'm, M, SpaceRef<M>, Frame>;
+pub(crate) type LazyBatch<'v, 'm, M> = Batch<'v, 'm, M, SpaceRef<M>, Frame>;
 
 impl<'m, M: Machine> Vm<'m, M> {
     /// Locks the page in `frame` if it is one and nobody holds it.
@@ -233,7 +241,7 @@ impl<'m, M: Machine> Vm<'m, M> {
     fn evict(&self, pages: Vec<LockedPage<'_, M>>) -> u64 {
         let mut gather = Gather::new(self, Purpose::Reclaim);
         let mut lazy: Option<LazyBatch<'_, 'm, M>> = None;
-        let mut owed: Vec<(LockedPage<'_, M>, Vec<Mapping<M>>)> = Vec::new();
+        let mut owed = Vec::new();
         let mut gone: Vec<(LockedPage<'_, M>, Option<u32>)> = Vec::new();
         for page in pages {
             let slot = match &page.kind {
@@ -247,7 +255,11 @@ impl<'m, M: Machine> Vm<'m, M> {
                 PageKind::File(_, _, slot) if self.may_owe(page.frame, slot.dirty) => {
                     let lazy = lazy.get_or_insert_with(|| self.engine.batch(Purpose::Lazy));
                     let marked = self.suspend_lazily(page.frame, lazy);
-                    owed.push((page, marked));
+                    owed.push(Departed {
+                        page,
+                        marked,
+                        to: None,
+                    });
                     continue;
                 }
                 PageKind::File(..) => None,
@@ -369,20 +381,12 @@ impl<'m, M: Machine> Vm<'m, M> {
 
     /// Owes the flush of the batch, or flushes it where that is not allowed, and gives the frames
     /// up.
-    fn finish_lazily(
-        &self,
-        lazy: LazyBatch<'_, 'm, M>,
-        pages: Vec<(LockedPage<'_, M>, Vec<Mapping<M>>)>,
-    ) {
+    pub(crate) fn finish_lazily(&self, lazy: LazyBatch<'_, 'm, M>, pages: Vec<Departed<'_, M>>) {
         let machine = self.machine();
         let outcome = lazy.finish_owed();
-        for (page, marked) in pages {
-            let LockedPage {
-                frame,
-                kind: PageKind::File(_, _, mut slot),
-                ..
-            } = page
-            else {
+        for Departed { page, marked, to } in pages {
+            let LockedPage { frame, kind, .. } = page;
+            let PageKind::File(_, _, mut slot) = kind else {
                 continue;
             };
             let info = self.frames.info(frame);
@@ -394,19 +398,26 @@ impl<'m, M: Machine> Vm<'m, M> {
                     state.references = 0;
                     info.residue.owe(owed.stamp());
                     drop(state);
-                    slot.cached = Cached::Stale(frame);
+                    match to {
+                        Some(to) => {
+                            slot.cached = Cached::Present(to);
+                            // An older shadow's debt has an older stamp: this one's covers it.
+                            slot.shadow = Some(frame);
+                        }
+                        None => slot.cached = Cached::Stale(frame),
+                    }
                     self.list_stale(frame);
                 }
                 _ => {
                     drop(state);
                     if matches!(outcome, Outcome::Owed(_)) {
-                        // Markers of an earlier time are void with the frame, so theirs is due too.
+                        // Markers of an earlier time are void with the frame: theirs is due too.
                         for mapping in &self.mappings(frame) {
                             self.engine.settle(&mapping.process.space);
                         }
                     }
                     info.residue.settle_flushed();
-                    slot.cached = Cached::Absent;
+                    slot.cached = to.map_or(Cached::Absent, Cached::Present);
                     for mapping in &marked {
                         info.state(machine).unmap(&mapping.process, mapping.page);
                         self.put(frame);

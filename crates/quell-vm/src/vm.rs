@@ -146,11 +146,12 @@ impl<'m, M: Machine> Vm<'m, M> {
         self.running(|running| running.current.as_ref().map(|process| process.id))
     }
 
-    /// Pays what is owed for entries of the process that somebody else has cleared: one load if
-    /// nothing is. `mutant` is the mistake of not doing so at this place.
+    /// Pays for entries of the process that somebody else has cleared and not yet flushed: one load
+    /// if there are none. Lazily cleared entries have markers and are not meant. `mutant` is the
+    /// mistake of not doing so at this place.
     pub(crate) fn settle(&self, process: &Process<M>, mutant: Mutant) {
         if !self.machine().mutant(mutant) {
-            self.engine.settle(&process.space);
+            self.engine.settle_deferred(&process.space);
         }
     }
 

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Options, Program, be};
+use quell::mutant::Mutant;
 use quell::{Frame, Mechanism, PageSize, Policy, Tagging};
 use quell_vm::{Backing, Call, Error, Fault, MemoryMap, Node, Protection};
 
@@ -353,7 +354,8 @@ fn clean_pages_that_were_taken_lazily_are_rescued() {
         Ok(8)
     );
     assert_eq!(program.vm.check().unwrap().stale, 8);
-    // The write call, a read fault, a write fault and truncation all find the frame.
+    // The write call, a write fault and truncation find the frame; the read of page 1 still goes
+    // through the translation that was left behind.
     program
         .call(Call::Write {
             file,
@@ -380,7 +382,7 @@ fn clean_pages_that_were_taken_lazily_are_rescued() {
             .machine
             .rescued
             .load(std::sync::atomic::Ordering::Relaxed),
-        4
+        3
     );
     program.vm.check().unwrap();
     // What is left is claimed when memory is short, and read from the device after that.
@@ -396,11 +398,11 @@ fn clean_pages_that_were_taken_lazily_are_rescued() {
 }
 
 /// The four programs for which lazy unmapping was refused elsewhere.
-#[test]
-fn stale_translations_never_show_wrong_bytes() {
+fn stale_readers(mutant: Option<Mutant>) {
     for policy in [Policy::ALL, Policy::only(Mechanism::LazyUnmap)] {
         let program = Program::start(Options {
             policy,
+            mutant,
             ..Options::new(256)
         });
         let files = [1, 2].map(|value| {
@@ -425,13 +427,10 @@ fn stale_translations_never_show_wrong_bytes() {
         be(1);
         program.vm.enter(1).unwrap();
         be(0);
-        let out = Call::PageOut {
-            address: a,
-            bytes: PAGE,
-        };
+        let out = || assert!(program.call(Call::Reclaim { pages: 9 }).unwrap() >= 1);
         on(0, 1);
         on(1, 1);
-        assert_eq!(program.call(out), Ok(1));
+        out();
         let backing = Backing::Shared {
             file: files[1] as u32,
             offset: 0,
@@ -446,7 +445,7 @@ fn stale_translations_never_show_wrong_bytes() {
         program.call(replace).unwrap();
         on(0, 2);
         on(1, 2);
-        assert_eq!(program.call(out), Ok(1));
+        out();
         program
             .call(Call::Write {
                 file: files[1] as u32,
@@ -461,7 +460,7 @@ fn stale_translations_never_show_wrong_bytes() {
                 file: files[1] as u32,
             })
             .unwrap();
-        assert_eq!(program.call(out), Ok(1));
+        out();
         let writer = map_file(&program, files[1], PAGE, true, Protection::READ_WRITE);
         program.write(writer, 200);
         on(1, 200);
@@ -471,7 +470,7 @@ fn stale_translations_never_show_wrong_bytes() {
                 file: files[1] as u32,
             })
             .unwrap();
-        assert_eq!(program.call(out), Ok(1));
+        out();
         let hog = program.call(anonymous(400 * PAGE, PageSize::Base)).unwrap();
         for page in 0..400 {
             program.write(hog + page * PAGE, 7);
@@ -479,6 +478,117 @@ fn stale_translations_never_show_wrong_bytes() {
         on(1, 200);
         program.finish(&[1]);
     }
+}
+
+fn moved_under_readers(mutant: Option<Mutant>) {
+    let node = |first, frames, slow| Node {
+        extent: quell::Extent {
+            first: Frame(first),
+            frames,
+        },
+        slow,
+    };
+    let map = MemoryMap::new(&[node(0x1000, 128, false), node(0x2000, 128, true)]);
+    let policy = Policy::only(Mechanism::LazyUnmap);
+    let program = Program::start(Options {
+        map,
+        policy,
+        mutant,
+        ..Options::new(0)
+    });
+    let file = program.call(Call::Create { bytes: 4 * PAGE }).unwrap() as u32;
+    let a = map_file(&program, file.into(), 4 * PAGE, true, Protection::READ);
+    let writer = map_file(
+        &program,
+        file.into(),
+        4 * PAGE,
+        true,
+        Protection::READ_WRITE,
+    );
+    be(1);
+    program.vm.enter(1).unwrap();
+    for page in 0..4 {
+        assert_eq!(program.read(a + page * PAGE), 0);
+    }
+    be(0);
+    let bytes = 4 * PAGE;
+    assert_eq!(
+        program.call(Call::Migrate {
+            address: a,
+            bytes,
+            node: 1
+        }),
+        Ok(4)
+    );
+    assert_eq!(program.vm.check().unwrap().stale, 4);
+    // CPU 1 still reads the old frames, and must not any more once the bytes differ.
+    program
+        .call(Call::Write {
+            file,
+            offset: 0,
+            value: 1,
+        })
+        .unwrap();
+    assert_eq!(
+        program.call(Call::Migrate {
+            address: a,
+            bytes,
+            node: 0
+        }),
+        Ok(0)
+    );
+    program.write(writer + PAGE, 2);
+    program
+        .call(Call::Truncate {
+            file,
+            bytes: 3 * PAGE,
+        })
+        .unwrap();
+    be(1);
+    assert_eq!(
+        [0, 1, 2].map(|page| program.read(a + page * PAGE)),
+        [1, 2, 0]
+    );
+    assert_eq!(
+        program.try_access(a + 3 * PAGE, None),
+        Err(Fault::BeyondEnd)
+    );
+    be(0);
+    assert_eq!(
+        [0, 1, 2].map(|page| program.read(a + page * PAGE)),
+        [1, 2, 0]
+    );
+    program.finish(&[1]);
+}
+
+#[test]
+fn stale_translations_never_show_wrong_bytes() {
+    stale_readers(None);
+    be(0);
+    moved_under_readers(None);
+}
+
+/// The same programs notice each rule of lazy unmapping that is broken.
+#[test]
+fn broken_rules_of_lazy_unmapping_are_noticed() {
+    let rules = [
+        Mutant::VmIgnoresMarker,
+        Mutant::VmRefillsOwedSlot,
+        Mutant::VmWritesShadowedPage,
+        Mutant::ClaimSkipsDebt,
+    ];
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| ()));
+    let unnoticed = rules.map(|rule| {
+        [stale_readers, moved_under_readers]
+            .into_iter()
+            .all(|test| {
+                be(0);
+                std::panic::catch_unwind(|| test(Some(rule))).is_ok()
+            })
+    });
+    std::panic::set_hook(hook);
+    assert_eq!(unnoticed, [false; 4], "of {rules:?}");
 }
 
 #[test]

@@ -285,6 +285,17 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
+    /// As [`Engine::settle`], but leaves alone what is owed until reuse: for a second actor that
+    /// finds an entry cleared *without* a marker, so by a batch that is still to flush, and that
+    /// deals with markers one by one. One load when no batch is outstanding.
+    #[inline]
+    pub fn settle_deferred(&self, space: &AddressSpace<H>) {
+        let debt = crate::space::Debt(space.debt.load(SeqCst));
+        if debt.deferred() != 0 && !self.hw.mutant(Mutant::SettleSkipped) {
+            self.settle_owed(space);
+        }
+    }
+
     #[cold]
     fn settle_owed(&self, space: &AddressSpace<H>) {
         let debt = crate::space::Debt(space.debt.load(SeqCst));

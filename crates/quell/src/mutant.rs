@@ -144,6 +144,8 @@ mutants! {
     VmRefillsOwedSlot,
     /// An entry that was emptied lazily is written again with another frame, the debt unpaid (L1).
     VmRewritesOwedEntry,
+    /// A page that was moved lazily is written while its old frame may still be read (L2, L3).
+    VmWritesShadowedPage,
     /// A dirty page is taken away lazily (L3).
     VmOwesDirtyPages,
     /// An unmap finds entries cleared by somebody else and does not settle (bugs 6, 19).

@@ -14,7 +14,7 @@ use quell::{
 use quell_vm::{
     Access, Call, Entry, Error, Event, Fault, Level, Machine, MemoryMap, ProcessId, Vm, VmConfig,
 };
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::{Mutex, OnceLock};
@@ -383,20 +383,57 @@ impl Machine for TestMachine {
 
 pub type TestVm = Vm<'static, TestMachine>;
 
-/// A machine with a manager; they live until the test ends.
+thread_local! {
+    static MADE: RefCell<Vec<Box<dyn FnOnce()>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Frees the machines that this thread has made.
+///
+/// # Safety
+/// Nothing refers to them any more.
+pub unsafe fn release_machines() {
+    let made = MADE.with_borrow_mut(std::mem::take);
+    made.into_iter().for_each(|free| free());
+}
+
+/// A machine with a manager; they live until [`release_machines`], or else for ever.
 pub fn machine(options: Options) -> (&'static TestMachine, &'static TestVm) {
-    let machine: &'static TestMachine = Box::leak(Box::new(TestMachine::new(options.clone())));
-    let cpus = Vec::leak((0..options.cpus).map(|_| PerCpu::new()).collect());
-    let epochs = Vec::leak((0..64).map(|_| Epoch::new()).collect());
-    let engine = Engine::new(machine, cpus, epochs, options.policy);
+    let machine = Box::into_raw(Box::new(TestMachine::new(options.clone())));
+    let cpus: Box<[PerCpu<TestMachine>]> = (0..options.cpus).map(|_| PerCpu::new()).collect();
+    let cpus = Box::into_raw(cpus);
+    let epochs: Box<[Epoch<TestMachine>]> = (0..64).map(|_| Epoch::new()).collect();
+    let epochs = Box::into_raw(epochs);
+    // SAFETY: the three were just made, and are freed only by `release_machines`.
+    let (on, engine) = unsafe {
+        (
+            &*machine,
+            Engine::new(&*machine, &*cpus, &*epochs, options.policy),
+        )
+    };
     let mut config = VmConfig::for_memory(&options.map, options.cpus);
     (options.config)(&mut config);
-    let vm: &'static TestVm = Box::leak(Box::new(Vm::new(engine, config)));
-    machine
-        .handler
-        .set(Box::new(|| vm.engine().on_interrupt()))
-        .ok()
-        .unwrap();
+    let vm = Box::into_raw(Box::new(Vm::new(engine, config)));
+    MADE.with_borrow_mut(|made| {
+        made.push(Box::new(move || {
+            // SAFETY: each was made by `Box::into_raw` above, and the caller of `release_machines`
+            // vouches that nothing refers to them. What borrows goes before what it borrows.
+            unsafe {
+                drop(Box::from_raw(vm));
+                drop(Box::from_raw(epochs));
+                drop(Box::from_raw(cpus));
+                drop(Box::from_raw(machine));
+            }
+        }))
+    });
+    // SAFETY: as above.
+    let vm: &'static TestVm = unsafe { &*vm };
+    let machine = on;
+    assert!(
+        machine
+            .handler
+            .set(Box::new(|| vm.engine().on_interrupt()))
+            .is_ok()
+    );
     if options.alone {
         for cpu in (0..options.cpus).rev() {
             be(cpu);
@@ -423,7 +460,7 @@ impl Program {
     }
 
     pub fn try_access(&self, address: u64, store: Option<u64>) -> Result<u64, Fault> {
-        loop {
+        for _ in 0..10_000 {
             if let Some(value) = self.machine.access(address, store) {
                 return Ok(value);
             }
@@ -434,6 +471,7 @@ impl Program {
             };
             self.vm.fault(address, access)?;
         }
+        panic!("an access to {address:#x} faults again and again");
     }
 
     pub fn read(&self, address: u64) -> u64 {
