@@ -52,6 +52,7 @@ pub struct Costs {
     pub walk: Time,
     pub nested_walk: f64,
 
+    pub invalidate_call: Time,
     pub invalidate_page: Time,
     pub invalidate_tag: Time,
     pub invalidate_all: Time,
@@ -169,6 +170,7 @@ impl Costs {
             l2_hit: time(P::L2Hit),
             walk: time(P::Walk),
             nested_walk: file.amount(P::NestedWalk),
+            invalidate_call: time(P::InvalidateCall),
             invalidate_page: time(P::InvalidatePage),
             invalidate_tag: time(P::InvalidateTag),
             invalidate_all: time(P::InvalidateAll),

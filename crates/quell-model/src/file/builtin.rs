@@ -2,11 +2,24 @@
 
 use super::MachineFile;
 
-/// Name and text of every built-in machine file.
-pub static BUILT_IN: &[(&str, &str)] = &[(
+macro_rules! built_in_files {
+    ($($name:literal),*) => {
+        /// Name and text of every built-in machine file.
+        pub static BUILT_IN: &[(&str, &str)] = &[$((
+            $name,
+            include_str!(concat!("../../machines/", $name, ".toml")),
+        )),*];
+    };
+}
+
+built_in_files!(
     "haswell-server",
-    include_str!("../../machines/haswell-server.toml"),
-)];
+    "skylake-laptop-kvm",
+    "milan",
+    "snapdragon-888",
+    "kunpeng-920",
+    "xeon-6430-cxl"
+);
 
 /// A built-in machine by its name; `None` if there is none of that name.
 pub fn built_in(name: &str) -> Option<MachineFile> {
