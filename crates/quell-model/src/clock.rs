@@ -44,6 +44,9 @@ pub trait Scheduler {
     /// Something arrives at CPU `target` at a time, sent by the CPU that runs. Returns the limits of
     /// the latter.
     fn arrival(&mut self, cpus: &mut [Cpu], target: usize, at: Time) -> Limits;
+
+    /// CPU `target`, which waits, goes on at a time. Returns the limits of the CPU that runs.
+    fn wake(&mut self, target: usize, at: Time) -> Limits;
 }
 
 /// A key of the agenda: time and CPU, ordered by both.
@@ -151,6 +154,7 @@ impl Clock {
     fn wake_at(&self, cpu: &Cpu, arrival: Time) -> Time {
         match cpu.activity {
             Activity::Halted => arrival + self.idle_wake,
+            Activity::Polling => cpu.poll.turn_at(arrival),
             _ => arrival,
         }
     }
@@ -207,13 +211,19 @@ impl Scheduler for Clock {
 
     fn arrival(&mut self, cpus: &mut [Cpu], target: usize, at: Time) -> Limits {
         let cpu = &cpus[target];
-        if matches!(cpu.activity, Activity::Computing | Activity::Halted) && cpu.due() <= at {
-            let wake = key(self.wake_at(cpu, at).max(cpu.now), target);
-            if wake < self.agenda.get(target) {
-                self.agenda.set(target, wake);
-            }
+        if cpu.activity != Activity::Running && cpu.due() <= at {
+            let wake = self.wake_at(cpu, at).max(cpu.now);
+            return self.wake(target, wake);
         }
-        self.limits = self.limit();
+        self.limits
+    }
+
+    fn wake(&mut self, target: usize, at: Time) -> Limits {
+        let wake = key(at, target);
+        if wake < self.agenda.get(target) {
+            self.agenda.set(target, wake);
+            self.limits = self.limit();
+        }
         self.limits
     }
 }

@@ -144,7 +144,12 @@ impl Core {
         let disturb = self.costs.broadcast_disturb;
         let broadcasts = self.broadcasts;
         let cpu = self.cpu();
+        let polling = cpu.activity == Activity::Polling;
         cpu.activity = Activity::Running;
+        if polling {
+            self.end_relax();
+        }
+        let cpu = self.cpu();
         if cpu.disturbed_by < broadcasts {
             let cost = (broadcasts - cpu.disturbed_by) * disturb;
             cpu.disturbed_by = broadcasts;
@@ -232,9 +237,11 @@ impl Core {
         if cpu.now >= self.shared_until {
             return false;
         }
+        let line = self.lines.number(address);
+        let start = cpu.now;
         let access = self
             .lines
-            .access(&self.costs, self.current, address, kind, cpu.now);
+            .access(&self.costs, self.current, line, kind, start);
         cpu.counts.words += 1;
         cpu.counts.transfers += u64::from(access.transferred);
         match kind {
@@ -246,7 +253,11 @@ impl Core {
                     cpu.now = cpu.now.max(cpu.stores_done) + self.costs.atomic;
                 }
             }
-            Use::Load => cpu.now = access.ready,
+            Use::Load => {
+                cpu.now = access.ready;
+                cpu.poll
+                    .load(line, start, access.ready - start, access.held);
+            }
             Use::Modify => {
                 let ready = match (self.costs.arm, order) {
                     (true, Ordering::Relaxed | Ordering::Acquire) => access.ready,
@@ -255,7 +266,56 @@ impl Core {
                 cpu.now = ready + self.costs.atomic;
             }
         }
+        if kind != Use::Load {
+            cpu.poll.interfere();
+            self.wake_watchers(line, start);
+        }
         true
+    }
+
+    /// A line was written: CPUs that sleep in a loop that loads it go on.
+    #[inline]
+    fn wake_watchers(&mut self, line: u32, at: Time) {
+        for &watcher in self.lines.watchers(line) {
+            let watcher = watcher as usize;
+            let wake = self.cpus[watcher].poll.turn_that_sees(line, at);
+            self.limits = self.scheduler.wake(watcher, wake);
+        }
+        let due = self.cpus[self.current].due();
+        self.shared_until = self.limits.shared.min(due);
+        self.local_until = self.limits.local.min(due);
+    }
+
+    /// One turn of a waiting loop; says whether the CPU sleeps now, until it is woken.
+    pub fn relax(&mut self) -> bool {
+        let pause = self.costs.pause;
+        let current = self.current;
+        let cpu = &mut self.cpus[current];
+        cpu.counts.relaxes += 1;
+        cpu.now += pause;
+        if !cpu.poll.turn(cpu.now, pause) {
+            return false;
+        }
+        let poll = self.cpus[current].poll;
+        for line in poll.lines() {
+            self.lines.watch(line, current);
+        }
+        self.cpus[current].activity = Activity::Polling;
+        self.scheduler.wait(&mut self.cpus, current, poll.latest());
+        true
+    }
+
+    /// The CPU that slept in a waiting loop goes on.
+    pub fn end_relax(&mut self) {
+        let current = self.current;
+        let poll = self.cpus[current].poll;
+        for line in poll.lines() {
+            self.lines.unwatch(line, current);
+        }
+        let cpu = &mut self.cpus[current];
+        let (turns, loads) = cpu.poll.wake(cpu.now);
+        cpu.counts.relaxes += turns;
+        cpu.counts.words += loads;
     }
 
     pub fn forget_word(&mut self, address: usize) {
@@ -285,7 +345,7 @@ impl Core {
         let cpu = &mut self.cpus[self.current];
         let access = self
             .lines
-            .access_numbered(&self.costs, self.current, line, kind, cpu.now);
+            .access(&self.costs, self.current, line, kind, cpu.now);
         cpu.counts.walk_reads += u64::from(kind == Use::Load);
         cpu.counts.transfers += u64::from(access.transferred);
         let time = access.ready - cpu.now;
@@ -294,7 +354,9 @@ impl Core {
             nested => (time as f64 * nested) as Time,
         };
         if kind == Use::Modify {
+            let start = cpu.now;
             cpu.now += self.costs.atomic;
+            self.wake_watchers(line, start);
         }
     }
 

@@ -3,6 +3,7 @@
 use crate::costs::Costs;
 use crate::counts::Counts;
 use crate::file::Time;
+use crate::poll::Poll;
 use crate::tlb::Tlb;
 use quell::{Frame, Invalidate, Tag};
 use quell_vm::Call;
@@ -16,6 +17,8 @@ pub enum Activity {
     Computing,
     /// It is halted until a time, or until an interrupt comes.
     Halted,
+    /// It turns in a waiting loop until what it waits for is written, or an interrupt comes.
+    Polling,
 }
 
 /// One CPU.
@@ -51,6 +54,8 @@ pub struct Cpu {
     pub cleared_to: Frame,
     /// The system call under way, and the oracle's count of events when it began.
     pub call: Option<(Call, u32)>,
+    /// What it does in the waiting loop it may be in.
+    pub poll: Poll,
     /// When its program ended, if it has.
     pub ended: Option<Time>,
     /// When the handler that runs was entered.
@@ -78,6 +83,7 @@ impl Cpu {
             disturbed_by: 0,
             cleared_to: Frame(u64::MAX),
             call: None,
+            poll: Poll::default(),
             ended: None,
             handler_since: 0,
             counts: Counts::default(),

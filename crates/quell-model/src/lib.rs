@@ -43,6 +43,7 @@ mod machine;
 mod memory;
 mod mmu;
 pub mod oracle;
+mod poll;
 mod run;
 pub mod tlb;
 pub mod trace;

@@ -38,6 +38,8 @@ const NOBODY: u16 = u16::MAX;
 struct Line {
     /// The first 64 of the cores that may read it; see [`Lines::more`] for the others.
     holders: u64,
+    /// Whether somebody sleeps until it is written.
+    watched: bool,
     /// The core that may write without asking.
     owner: u16,
     /// The CPU that wrote last, to tell hardware threads of a core apart.
@@ -81,6 +83,8 @@ pub struct LineAccess {
     pub ready: Time,
     /// Whether it came from another core.
     pub transferred: bool,
+    /// Whether this core held it already.
+    pub held: bool,
 }
 
 /// All shared lines of a machine.
@@ -92,6 +96,8 @@ pub struct Lines {
     more: Vec<u64>,
     words: usize,
     free: Vec<u32>,
+    /// Who sleeps until a line is written.
+    watchers: FxHashMap<u32, Vec<u16>>,
     topology: Topology,
     first: Vec<Filter>,
     second: Vec<Filter>,
@@ -109,6 +115,7 @@ impl Lines {
             more: Vec::new(),
             words: cores.div_ceil(64) - 1,
             free: Vec::new(),
+            watchers: FxHashMap::default(),
             topology: costs.topology,
             first: vec![Filter::new(costs.l1_lines); cores],
             second: vec![Filter::new(costs.l2_lines); cores],
@@ -124,6 +131,7 @@ impl Lines {
         }
         let fresh = Line {
             holders: 0,
+            watched: false,
             owner: NOBODY,
             writer: NOBODY,
             busy: 0,
@@ -176,23 +184,35 @@ impl Lines {
         word & 1 << (core % 64) != 0
     }
 
-    /// Accounts for one access of `cpu` at time `now` to the word at the host address.
-    #[inline]
-    pub fn access(
-        &mut self,
-        costs: &Costs,
-        cpu: usize,
-        address: usize,
-        kind: Use,
-        now: Time,
-    ) -> LineAccess {
-        let number = self.number(address);
-        self.access_numbered(costs, cpu, number, kind, now)
+    /// A CPU sleeps until the line is written.
+    pub fn watch(&mut self, number: u32, cpu: usize) {
+        self.lines[number as usize].watched = true;
+        self.watchers.entry(number).or_default().push(cpu as u16);
     }
 
-    /// [`Lines::access`] for a line whose number is known.
+    /// A CPU does not sleep any more.
+    pub fn unwatch(&mut self, number: u32, cpu: usize) {
+        if let Some(watchers) = self.watchers.get_mut(&number) {
+            watchers.retain(|&watcher| watcher != cpu as u16);
+            if watchers.is_empty() {
+                self.watchers.remove(&number);
+                self.lines[number as usize].watched = false;
+            }
+        }
+    }
+
+    /// Who sleeps until the line is written; an empty slice mostly.
     #[inline]
-    pub fn access_numbered(
+    pub fn watchers(&self, number: u32) -> &[u16] {
+        if !self.lines[number as usize].watched {
+            return &[];
+        }
+        self.watchers.get(&number).map_or(&[], Vec::as_slice)
+    }
+
+    /// Accounts for one access of `cpu` at time `now` to a line.
+    #[inline]
+    pub fn access(
         &mut self,
         costs: &Costs,
         cpu: usize,
@@ -215,6 +235,7 @@ impl Lines {
             return LineAccess {
                 ready: now + cost,
                 transferred: false,
+                held: true,
             };
         }
         self.take(costs, cpu, core, number, kind, now, held)
@@ -299,13 +320,18 @@ impl Lines {
         if transferred {
             let ready = now.max(line.busy) + cost;
             line.busy = ready;
-            LineAccess { ready, transferred }
+            LineAccess {
+                ready,
+                transferred,
+                held: false,
+            }
         } else {
             // Clean and elsewhere, or nowhere: the shared cache or memory answers, to all at once.
             let cost = held.max(costs.llc_line);
             LineAccess {
                 ready: now.max(line.busy) + cost,
                 transferred,
+                held: false,
             }
         }
     }

@@ -201,11 +201,9 @@ impl Hardware for Model {
     }
 
     fn relax(&self) {
-        context::with(|core| {
-            let pause = core.costs.pause;
-            core.cpu().counts.relaxes += 1;
-            core.spend(pause);
-        });
+        if context::private(Core::relax) {
+            fiber::suspend();
+        }
     }
 
     fn zero(&self, extent: Extent, strategy: Strategy) {
@@ -300,7 +298,11 @@ impl Machine for Model {
     }
 
     fn now(&self) -> u64 {
-        context::with(|core| core.cpu().now / 1000)
+        context::with(|core| {
+            let cpu = core.cpu();
+            cpu.poll.interfere();
+            cpu.now / 1000
+        })
     }
 
     fn halt(&self, until: u64) {

@@ -1,0 +1,125 @@
+//! Waiting loops, skipped over.
+//!
+//! A CPU that waits for another in a loop of loads and [`relax`](quell::Hardware::relax) would be
+//! simulated turn by turn, and a contended lock would cost the host more than everything else.
+//! When a turn did the same loads as one before, all of them from lines that the CPU held, and
+//! nothing else, further turns do the same until one of the lines is written or an interrupt
+//! comes. The CPU then sleeps, and wakes at the beginning of the turn that would notice. If it does
+//! not like what it then reads, it goes back to sleep after one turn.
+//!
+//! The result is the same as turn by turn as long as a loop's condition lies in shared words: a
+//! loop that counts its turns, or waits for something that is no word, is looked at again only
+//! every [`MOST_TURNS`] turns. Reading the clock counts as doing something else.
+
+use crate::file::Time;
+
+/// Loads of one turn that are followed.
+const LOADS: usize = 8;
+
+/// After so many turns the loop is run in full again.
+pub const MOST_TURNS: u64 = 1024;
+
+/// The loads of a turn: lines, and when each was loaded, from the beginning of the turn.
+type Loads = [(u32, Time); LOADS];
+
+/// What a CPU does in waiting loops.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Poll {
+    /// When the turn began: the end of the last `relax`.
+    since: Time,
+    loads: Loads,
+    count: usize,
+    /// The time that those loads took.
+    loading: Time,
+    /// Whether one of them was from a line that the CPU did not hold.
+    fetched: bool,
+    /// Whether it did something that a waiting loop does not.
+    other: bool,
+    /// The loads of an earlier turn that did nothing else and fetched nothing, and its length; 0
+    /// if there was none.
+    usual: Loads,
+    usual_count: usize,
+    period: Time,
+}
+
+impl Poll {
+    /// The CPU loaded a line, which it held or had to fetch.
+    #[inline]
+    pub fn load(&mut self, line: u32, at: Time, took: Time, held: bool) {
+        if self.count < LOADS {
+            self.loads[self.count] = (line, at.wrapping_sub(self.since));
+            self.count += 1;
+            self.loading += took;
+            self.fetched |= !held;
+        } else {
+            self.other = true;
+        }
+    }
+
+    /// The CPU did something that a waiting loop does not.
+    #[inline]
+    pub fn interfere(&mut self) {
+        self.other = true;
+    }
+
+    /// A turn ended at `now`, after a pause; says whether the CPU may sleep.
+    pub fn turn(&mut self, now: Time, pause: Time) -> bool {
+        let length = now - self.since;
+        let clean = !self.other && self.count > 0 && length == self.loading + pause;
+        let pairs = self.loads.iter().zip(&self.usual).take(self.count);
+        let usual = clean
+            && self.period > 0
+            && self.count == self.usual_count
+            && pairs.fold(true, |same, (now, then)| same && now.0 == then.0);
+        let sleeps = usual && (self.fetched || length == self.period);
+        if clean && !self.fetched {
+            self.usual = self.loads;
+            self.usual_count = self.count;
+            self.period = length;
+        }
+        self.since = now;
+        self.count = 0;
+        self.loading = 0;
+        self.fetched = false;
+        self.other = false;
+        sleeps
+    }
+
+    /// The lines that the sleeping CPU would load, each once.
+    pub fn lines(&self) -> impl Iterator<Item = u32> + '_ {
+        let loads = &self.usual[..self.usual_count];
+        let first = |at: usize| loads[..at].iter().all(|load| load.0 != loads[at].0);
+        (0..loads.len())
+            .filter(move |&at| first(at))
+            .map(|at| loads[at].0)
+    }
+
+    /// When a CPU that sleeps looks again if nothing happens.
+    pub fn latest(&self) -> Time {
+        self.since + MOST_TURNS * self.period
+    }
+
+    /// The beginning of the turn in which something that happens at `at` is noticed: the turn that
+    /// is under way then.
+    pub fn turn_at(&self, at: Time) -> Time {
+        self.since + at.saturating_sub(self.since) / self.period * self.period
+    }
+
+    /// The beginning of the turn in which the first load of a line comes at or after `at`.
+    pub fn turn_that_sees(&self, line: u32, at: Time) -> Time {
+        let offset = self.usual[..self.usual_count]
+            .iter()
+            .find(|load| load.0 == line)
+            .map_or(0, |load| load.1);
+        let turns = at.saturating_sub(self.since + offset).div_ceil(self.period);
+        self.since + turns * self.period
+    }
+
+    /// The CPU wakes at the beginning of a turn; returns how many turns it slept over, and how many
+    /// loads they had.
+    pub fn wake(&mut self, now: Time) -> (u64, u64) {
+        let turns = (now - self.since) / self.period;
+        self.since = now;
+        (turns, turns * self.usual_count as u64)
+    }
+}
