@@ -505,7 +505,6 @@ impl Core {
         };
         self.apply(self.current, what);
         // A serialising instruction: stores before it are done.
-        let cost = self.costs.invalidate_call + cost;
         let cpu = self.cpu();
         cpu.now = cpu.now.max(cpu.stores_done) + cost;
         let now = cpu.now;

@@ -52,7 +52,6 @@ pub struct Costs {
     pub walk: Time,
     pub nested_walk: f64,
 
-    pub invalidate_call: Time,
     pub invalidate_page: Time,
     pub invalidate_tag: Time,
     pub invalidate_all: Time,
@@ -170,7 +169,6 @@ impl Costs {
             l2_hit: time(P::L2Hit),
             walk: time(P::Walk),
             nested_walk: file.amount(P::NestedWalk),
-            invalidate_call: time(P::InvalidateCall),
             invalidate_page: time(P::InvalidatePage),
             invalidate_tag: time(P::InvalidateTag),
             invalidate_all: time(P::InvalidateAll),

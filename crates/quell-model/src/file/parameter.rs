@@ -177,8 +177,6 @@ parameters! {
         Tags tags: Unit::Choice(&["none", "pcid", "asid8", "asid16"]), 0..=0;
     }
     invalidate {
-        /// What a kernel does around one request to invalidate here: tracing, counters, mitigations.
-        InvalidateCall call: Unit::Time, 0..=100000;
         /// Invalidating one page on this CPU.
         InvalidatePage page: Unit::Time, 0.1..=100000;
         /// Invalidating one tag on this CPU.
