@@ -124,17 +124,17 @@ impl Areas {
 
     /// Adds an area where none is, joined to its neighbours where they continue each other.
     pub(crate) fn insert(&mut self, mut area: Area) {
-        if let Some(next) = self.list.get(&area.end.0).copied() {
-            if area.continues(&next) {
-                self.list.remove(&next.start.0);
-                area.end = next.end;
-            }
+        if let Some(next) = self.list.get(&area.end.0).copied()
+            && area.continues(&next)
+        {
+            self.list.remove(&next.start.0);
+            area.end = next.end;
         }
-        if let Some((_, before)) = self.list.range_mut(..area.start.0).next_back() {
-            if before.continues(&area) {
-                before.end = area.end;
-                return;
-            }
+        if let Some((_, before)) = self.list.range_mut(..area.start.0).next_back()
+            && before.continues(&area)
+        {
+            before.end = area.end;
+            return;
         }
         self.list.insert(area.start.0, area);
     }

@@ -21,7 +21,7 @@ use quell::{Page, PageRange, Purpose};
 
 /// The pages of a range of addresses.
 pub(crate) fn pages(address: u64, bytes: u64) -> Result<(Page, Page), Error> {
-    if address % PAGE_BYTES != 0 {
+    if !address.is_multiple_of(PAGE_BYTES) {
         return Err(Error::Unaligned);
     }
     let start = Page::containing(address);

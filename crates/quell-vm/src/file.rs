@@ -243,7 +243,7 @@ impl<'m, M: Machine> Vm<'m, M> {
 
     /// Where the eight bytes at `offset` are: the file, the page, the offset in it.
     fn file_word(&self, id: FileId, offset: u64) -> Result<(&File<M>, u64, usize), Error> {
-        if offset % 8 != 0 {
+        if !offset.is_multiple_of(8) {
             return Err(Error::Unaligned);
         }
         let file = self.file(id)?;
@@ -330,7 +330,7 @@ impl<'m, M: Machine> Vm<'m, M> {
             self.empty_slots(id, file, page, stop);
             page = stop;
         }
-        let cut = if bytes % PAGE_BYTES != 0 && keep <= before {
+        let cut = if !bytes.is_multiple_of(PAGE_BYTES) && keep <= before {
             self.clear_tail(id, file, keep - 1, (bytes % PAGE_BYTES) as usize)
         } else {
             Ok(0)

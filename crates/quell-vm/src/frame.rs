@@ -33,6 +33,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use once_cell::race::OnceBox;
 use quell::{Frame, Page, PageSize, Residue};
 
+/// Frames that are described together.
 const SECTION: u64 = 512;
 
 /// Who owns a block.
@@ -206,10 +207,13 @@ impl<M: Machine> FrameInfo<M> {
     }
 }
 
+/// The descriptions of 512 frames, made when the first is asked for.
+type Section<M> = OnceBox<Box<[FrameInfo<M>]>>;
+
 /// The frames of all nodes.
 pub(crate) struct FrameTable<M: Machine> {
     map: MemoryMap,
-    nodes: Vec<Box<[OnceBox<Box<[FrameInfo<M>]>>]>>,
+    nodes: Vec<Box<[Section<M>]>>,
 }
 
 impl<M: Machine> FrameTable<M> {

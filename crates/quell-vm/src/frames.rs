@@ -128,10 +128,11 @@ impl<M: Machine> Vm<'_, M> {
         let nodes = self.frames.map().nodes();
         for slow in [false, true] {
             for (node, place) in nodes.iter().enumerate() {
-                if node != home && place.slow == slow {
-                    if let Some(frame) = self.allocate_from(node, order, content) {
-                        return Some(frame);
-                    }
+                if node != home
+                    && place.slow == slow
+                    && let Some(frame) = self.allocate_from(node, order, content)
+                {
+                    return Some(frame);
                 }
             }
         }

@@ -61,20 +61,19 @@ impl<'v, 'm, M: Machine> Gather<'v, 'm, M> {
             self.vm.release(held);
             return self.changed(process, range);
         }
-        if self.vm.machine().mutant(Mutant::VmUnlinksBeforeFlush) {
-            if let Held::Mapping {
+        if self.vm.machine().mutant(Mutant::VmUnlinksBeforeFlush)
+            && let Held::Mapping {
                 frame,
                 process,
                 page,
                 ..
             } = &held
-            {
-                self.vm
-                    .frames
-                    .info(*frame)
-                    .state(self.vm.machine())
-                    .unmap(process, *page);
-            }
+        {
+            self.vm
+                .frames
+                .info(*frame)
+                .state(self.vm.machine())
+                .unmap(process, *page);
         }
         self.batch()
             .unmapped(SpaceRef(process.clone()), range, held);

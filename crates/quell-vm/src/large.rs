@@ -35,7 +35,7 @@ impl<'m, M: Machine> Vm<'m, M> {
 
     /// Makes sure that no page spans `edge` without beginning there.
     fn split_at(&self, process: &Arc<Process<M>>, edge: Page) -> Result<(), Error> {
-        while edge.0 % LARGE != 0 || edge.0 % (LARGE * LARGE) != 0 {
+        while !edge.0.is_multiple_of(LARGE) || !edge.0.is_multiple_of(LARGE * LARGE) {
             if edge >= USER_END {
                 break;
             }

@@ -56,10 +56,10 @@ impl<'m, M: Machine> Vm<'m, M> {
         }
         let mut frames = Vec::new();
         self.each_entry(process, start, end, Migrating::Visit, |_, _, view| {
-            if let View::Page(entry) = view {
-                if self.frames.map().node_of(entry.frame) != Some(node) {
-                    frames.push(entry.frame);
-                }
+            if let View::Page(entry) = view
+                && self.frames.map().node_of(entry.frame) != Some(node)
+            {
+                frames.push(entry.frame);
             }
         });
         let mut moved = 0;

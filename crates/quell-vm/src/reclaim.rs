@@ -164,12 +164,13 @@ impl<'m, M: Machine> Vm<'m, M> {
             let Some(guard) = self.reach(&mapping.process, mapping.page) else {
                 continue;
             };
-            if let View::Page(entry) = guard.view(mapping.page) {
-                if entry.frame == frame && entry.accessed {
-                    idle = false;
-                    // No flush: a stale accessed bit costs a page that looks idle for too long.
-                    guard.update(mapping.page, None, |entry| entry.accessed = false);
-                }
+            if let View::Page(entry) = guard.view(mapping.page)
+                && entry.frame == frame
+                && entry.accessed
+            {
+                idle = false;
+                // No flush: a stale accessed bit costs a page that looks idle for too long.
+                guard.update(mapping.page, None, |entry| entry.accessed = false);
             }
         }
         idle

@@ -186,14 +186,15 @@ impl<'p, 'v, 'm, M: Machine> TableGuard<'p, 'v, 'm, M> {
 
     /// A page that was written is not known to be zero any more.
     fn harvest(&self, old: View) {
-        if let View::Page(entry) = old {
-            if entry.dirty && !self.vm.machine().mutant(Mutant::VmKeepsZeroFlag) {
-                self.vm
-                    .frames
-                    .info(entry.frame)
-                    .state(self.vm.machine())
-                    .zeros = false;
-            }
+        if let View::Page(entry) = old
+            && entry.dirty
+            && !self.vm.machine().mutant(Mutant::VmKeepsZeroFlag)
+        {
+            self.vm
+                .frames
+                .info(entry.frame)
+                .state(self.vm.machine())
+                .zeros = false;
         }
     }
 

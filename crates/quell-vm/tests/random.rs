@@ -210,14 +210,14 @@ impl Run {
                         offset: first * PAGE,
                     },
                 };
-                let address = Some(address(at));
+                let address = address(at);
                 let call = Call::Map {
-                    address,
+                    address: Some(address),
                     bytes: n * PAGE,
                     protection,
                     backing,
                 };
-                assert_eq!(program.call(call), Ok(address.unwrap()));
+                assert_eq!(program.call(call), Ok(address));
                 for page in at..at + n {
                     let kind = match kind {
                         Kind::Zeros => kind,

@@ -148,9 +148,9 @@ fn body(program: Program, cpu: usize, shared: &Shared, start: &Barrier, seed: u6
             }
         }
     }
-    for area in 0..2 {
-        for page in 0..PAGES {
-            assert_eq!(program.read(word(area, page)), values[area][page as usize]);
+    for (area, values) in values.iter().enumerate() {
+        for (page, &value) in values.iter().enumerate() {
+            assert_eq!(program.read(word(area, page as u64)), value);
         }
     }
 }
