@@ -348,8 +348,10 @@ impl Core {
         if let Some((now, rights, raw)) = truth {
             let enough = rights.user && (kind == Kind::Load || rights.write);
             if now == frame && enough {
-                entry.checked = self.oracle.events;
-                if let Some(raw) = raw_of(entry, raw) {
+                // As good as new only if it allows no more than the tables do: a load must not
+                // clear the way for a store.
+                if rights.write || !entry.rights.write {
+                    entry.checked = self.oracle.events;
                     entry.raw = raw;
                 }
                 return Verdict::Fine;
@@ -585,12 +587,3 @@ impl Core {
         }
     }
 }
-
-/// The raw word an entry may be compared with from now on, if it is the entry's own word that was
-/// found, changed in the bits that walkers set.
-fn raw_of(entry: &Translation, raw: u64) -> Option<u64> {
-    (raw != entry.raw).then_some(raw)
-}
-
-#[cfg(test)]
-mod tests;
