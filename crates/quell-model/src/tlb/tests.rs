@@ -1,1 +1,183 @@
-//! Tests of the parent module.
+//! Geometry, replacement, tags, invalidation and the walker caches.
+
+use super::*;
+use crate::file::built_in;
+
+fn entry(size: PageSize) -> Translation {
+    Translation {
+        size,
+        ..Translation::default()
+    }
+}
+
+fn tlb() -> Tlb {
+    let file = built_in("haswell-server").expect("built in");
+    Tlb::new(&Costs::new(&file))
+}
+
+const TAG: Tag = Tag(1);
+
+#[test]
+fn a_set_holds_as_many_as_it_has_ways() {
+    for replacement in [Replacement::Lru, Replacement::PseudoLru] {
+        // 16 sets of 4 ways: pages 16 apart share a set.
+        let mut array = Array::new(64, 4, replacement);
+        for number in 0..4 {
+            array.insert(Page(16 * number), TAG, entry(PageSize::Base));
+        }
+        let held = |array: &mut Array, number: u64| {
+            array.lookup(Page(16 * number), PageSize::Base, TAG).is_some()
+        };
+        assert!((0..4).all(|number| held(&mut array, number)));
+        array.insert(Page(1), TAG, entry(PageSize::Base));
+        assert!((0..4).all(|number| held(&mut array, number)), "another set");
+        array.insert(Page(16 * 4), TAG, entry(PageSize::Base));
+        assert_eq!((0..5).filter(|&number| held(&mut array, number)).count(), 4);
+        assert!(held(&mut array, 4), "the new one stays");
+    }
+}
+
+#[test]
+fn lru_drops_the_least_recently_used() {
+    let mut array = Array::new(4, 4, Replacement::Lru);
+    for page in 0..4 {
+        array.insert(Page(page), TAG, entry(PageSize::Base));
+    }
+    for page in [2, 0, 3] {
+        array.lookup(Page(page), PageSize::Base, TAG);
+    }
+    array.insert(Page(9), TAG, entry(PageSize::Base));
+    assert!(array.lookup(Page(1), PageSize::Base, TAG).is_none());
+}
+
+#[test]
+fn pseudo_lru_never_drops_the_most_recently_used() {
+    for ways in [2, 3, 4, 16, 64, 100] {
+        let mut array = Array::new(ways, ways, Replacement::PseudoLru);
+        for page in 0..1000 {
+            array.insert(Page(page), TAG, entry(PageSize::Base));
+            let held = |page| array.find(key(Page(page), PageSize::Base, TAG)).is_some();
+            assert!(held(page));
+            assert!(page == 0 || held(page - 1), "{ways} ways, page {page}");
+        }
+        assert_eq!(array.iter().count(), ways);
+    }
+}
+
+#[test]
+fn guesses_of_ways_change_nothing() {
+    // 64 ways use hints: pages that share a hint must not be taken for each other.
+    let mut array = Array::new(64, 64, Replacement::Lru);
+    for page in 0..64 {
+        let mut with_frame = entry(PageSize::Base);
+        with_frame.frame = Frame(1000 + page);
+        array.insert(Page(page * 257), TAG, with_frame);
+    }
+    for page in (0..64).rev() {
+        let at = array.lookup(Page(page * 257), PageSize::Base, TAG);
+        assert_eq!(at.map(|at| array.entry(at).frame), Some(Frame(1000 + page)));
+    }
+}
+
+#[test]
+fn levels_hold_what_their_geometry_says() {
+    let mut tlb = tlb();
+    for page in 0..1024 {
+        tlb.fill(Page(page), TAG, entry(PageSize::Base));
+    }
+    let first = (0..1024).filter(|&page| tlb.lookup_first(Page(page), TAG).is_some()).count();
+    assert_eq!(first, 64);
+    let second = (0..1024).filter(|&page| tlb.lookup_second(Page(page), TAG).is_some()).count();
+    assert_eq!(second, 1024);
+    // One more than there is room for, in a set that is full.
+    tlb.fill(Page(1024), TAG, entry(PageSize::Base));
+    let second = (0..1025).filter(|&page| tlb.lookup_second(Page(page), TAG).is_some()).count();
+    assert_eq!(second, 1024);
+}
+
+#[test]
+fn sizes_live_beside_each_other() {
+    let mut tlb = tlb();
+    for (page, size) in [
+        (Page(5), PageSize::Base),
+        (Page(512 * 7), PageSize::Large),
+        (Page(512 * 512 * 3), PageSize::Huge),
+    ] {
+        tlb.fill(page, TAG, entry(size));
+        let inside = page.plus(size.pages() - 1);
+        let place = tlb.lookup_first(inside, TAG).expect("covers its last page");
+        assert_eq!(tlb.at(place).size, size);
+        assert!(tlb.lookup_first(page.plus(size.pages()), TAG).is_none());
+    }
+}
+
+#[test]
+fn tags_keep_spaces_apart_and_survive_each_others_flush() {
+    let mut tlb = tlb();
+    for tag in 1..4 {
+        tlb.fill(Page(5), Tag(tag), entry(PageSize::Base));
+    }
+    tlb.drop_tag(Tag(2));
+    let held = [1, 2, 3].map(|tag| tlb.lookup_first(Page(5), Tag(tag)).is_some());
+    assert_eq!(held, [true, false, true]);
+    assert!(tlb.lookup_second(Page(5), Tag(2)).is_none());
+    tlb.drop_all();
+    assert_eq!(tlb.iter().count(), 0);
+}
+
+#[test]
+fn ranges_drop_exactly_what_they_cover() {
+    for pages in [1, 8, 5000] {
+        let mut tlb = tlb();
+        for page in 90..400 {
+            tlb.fill(Page(page), TAG, entry(PageSize::Base));
+            tlb.fill(Page(page), Tag(2), entry(PageSize::Base));
+        }
+        let range = PageRange::base(Page(100), pages);
+        tlb.drop_range(TAG, range, Scope::Leaf);
+        for page in 90..400 {
+            let gone = tlb.lookup_second(Page(page), TAG).is_none();
+            assert_eq!(gone, range.contains(Page(page)), "page {page} of {pages}");
+            assert!(tlb.lookup_second(Page(page), Tag(2)).is_some());
+        }
+    }
+}
+
+#[test]
+fn a_page_inside_a_large_entry_drops_it() {
+    let mut tlb = tlb();
+    tlb.fill(Page(512), TAG, entry(PageSize::Large));
+    tlb.drop_page(Page(600), TAG);
+    assert!(tlb.lookup_first(Page(512), TAG).is_none());
+    assert!(tlb.lookup_second(Page(512), TAG).is_none());
+}
+
+#[test]
+fn walker_caches_start_below_the_root_and_forget_by_scope() {
+    let mut tlb = tlb();
+    let page = Page(3 << 27 | 5 << 18 | 6 << 9 | 7);
+    assert!(tlb.walk_start(page, TAG).is_none());
+    for (level, table) in [(2, Frame(30)), (1, Frame(20)), (0, Frame(10))] {
+        tlb.walk_seen(page, TAG, level, table, 0);
+        let (found, entry) = tlb.walk_start(page, TAG).expect("known");
+        assert_eq!((found, entry.table), (level, table));
+    }
+    // A neighbour under the same 1 GB starts one level up, another tag at the root.
+    let (level, _) = tlb.walk_start(page.plus(512), TAG).expect("known");
+    assert_eq!(level, 1);
+    assert!(tlb.walk_start(page, Tag(2)).is_none());
+    tlb.drop_range(TAG, PageRange::base(page, 1), Scope::Leaf);
+    assert_eq!(tlb.walk_start(page, TAG).map(|(level, _)| level), Some(0));
+    tlb.drop_range(TAG, PageRange::base(page, 1), Scope::Tables);
+    assert!(tlb.walk_start(page, TAG).is_none());
+}
+
+#[test]
+fn walker_caches_replace_the_oldest() {
+    let mut tlb = tlb();
+    for number in 0..33u64 {
+        tlb.walk_seen(Page(number << 9), TAG, 0, Frame(number), 0);
+    }
+    assert!(tlb.walk_start(Page(0), TAG).is_none());
+    assert!((1..33).all(|number| tlb.walk_start(Page(number << 9), TAG).is_some()));
+}
