@@ -5,6 +5,7 @@
 
 mod bench;
 mod boot;
+mod explore;
 mod headlines;
 mod list;
 mod machines;
@@ -44,6 +45,8 @@ enum Command {
     Scale(scale::ScaleArgs),
     /// List workloads, machines, policies and what each parameter means
     List(list::ListArgs),
+    /// Search for interleavings that break the contract, and hunt known mistakes
+    Explore(explore::ExploreArgs),
     /// Boot the engine on a real MMU, x86-64 and AArch64, in an emulator
     Boot(boot::BootArgs),
     /// Measure this machine: zeroing, and what shootdowns cost the running kernel
@@ -63,6 +66,7 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
         Some(Command::Run(args)) => run::run(args),
         Some(Command::Scale(args)) => scale::run(&args),
         Some(Command::List(args)) => list::run(args).map(|()| ExitCode::SUCCESS),
+        Some(Command::Explore(args)) => explore::run(args),
         Some(Command::Boot(args)) => boot::run(args),
         Some(Command::Measure(args)) => measure::run(args),
         Some(Command::Completions { shell }) => {

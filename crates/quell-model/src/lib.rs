@@ -28,6 +28,7 @@
 //! the machine file's `[kernel]` section gives it. Data caches of programs, instruction fetches
 //! and speculation. Weak memory ordering: under the clock, operations are sequentially consistent.
 
+pub mod adversary;
 mod clock;
 mod context;
 mod core;
@@ -45,6 +46,7 @@ mod mmu;
 pub mod oracle;
 mod poll;
 mod run;
+pub mod scenarios;
 pub mod tlb;
 pub mod trace;
 mod user;

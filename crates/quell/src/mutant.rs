@@ -75,8 +75,8 @@ mutants! {
     LazyResumesUnchecked,
     /// A lazy CPU declares itself running with a relaxed store (bug 34).
     RelaxedLeaveLazy,
-    /// A CPU goes offline with its translations.
-    OfflineSkipsFlush,
+    /// A CPU comes online with whatever its TLB holds.
+    OnlineSkipsFlush,
     /// A CPU goes offline without answering what is in its inbox (C7).
     OfflineForgetsInbox,
     /// A dying space's root is freed under CPUs that hold it lazily (bug 25).

@@ -170,6 +170,50 @@ impl<'m, H: Hardware> PerCpu<'m, H> {
         }
     }
 
+    /// The name of the word at this address, if it is one of this CPU's: for whoever shows people
+    /// what the engine does, word by word.
+    #[doc(hidden)]
+    pub fn word_name(&self, address: usize) -> Option<&'static str> {
+        let names: [(&H::Word, &'static str); 24] = [
+            (&self.inbox.state, "inbox.state"),
+            (&self.inbox.letter.space, "inbox.space"),
+            (&self.inbox.letter.first, "inbox.first"),
+            (&self.inbox.letter.last, "inbox.last"),
+            (&self.inbox.letter.meta, "inbox.meta"),
+            (&self.inbox.letter.ranges[0], "inbox.range0"),
+            (&self.inbox.letter.ranges[1], "inbox.range1"),
+            (&self.inbox.letter.ranges[2], "inbox.range2"),
+            (&self.acks.received, "received"),
+            (&self.acks.done, "done"),
+            (&self.published.state, "state"),
+            (&self.published.flushed_at, "flushed_at"),
+            (&self.private.space, "space"),
+            (&self.private.tag, "tag"),
+            (&self.private.slot, "slot"),
+            (&self.private.victim, "victim"),
+            (&self.outbox.letter.space, "outbox.space"),
+            (&self.outbox.letter.first, "outbox.first"),
+            (&self.outbox.letter.last, "outbox.last"),
+            (&self.outbox.letter.meta, "outbox.meta"),
+            (&self.outbox.letter.ranges[0], "outbox.range0"),
+            (&self.running.active, "running.active"),
+            (&self.running.reserved, "running.reserved"),
+            (&self.running.flush_pending, "running.flush_pending"),
+        ];
+        let named = names
+            .into_iter()
+            .find(|(word, _)| core::ptr::from_ref(*word) as usize == address);
+        let slots = || {
+            let slot = |slot: &&Slot<H>| {
+                [&slot.space, &slot.generation, &slot.flushed_at]
+                    .map(|word| core::ptr::from_ref(word) as usize)
+                    .contains(&address)
+            };
+            self.slots().iter().find(slot).map(|_| "slots[..]")
+        };
+        named.map(|(_, name)| name).or_else(slots)
+    }
+
     pub(crate) fn slots(&self) -> &[Slot<H>] {
         match &self.slots {
             Slots::Inline(slots) => slots,

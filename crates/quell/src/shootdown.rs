@@ -55,7 +55,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 const LOCKED: u64 = 1;
 /// The letter does not matter: everything goes.
 const EVERYTHING: u64 = 1 << 1;
-/// The CPU is offline and has flushed everything.
+/// The CPU is offline: it uses no translations until it has flushed everything.
 const CLOSED: u64 = 1 << 2;
 const POSTED_SHIFT: u32 = 3;
 const ONE_POST: u64 = 1 << POSTED_SHIFT;
@@ -168,7 +168,7 @@ enum Post {
     Interrupt,
     /// An interrupt is on its way already.
     Merged,
-    /// The CPU is offline and holds no translations.
+    /// The CPU is offline and uses no translations.
     Offline,
 }
 
@@ -629,7 +629,11 @@ impl<H: Hardware> Engine<'_, H> {
         for slot in cpu.slots() {
             slot.space.store(NOTHING, Relaxed);
         }
-        self.hw.invalidate(Invalidate::All);
+        // Nobody knows what the TLB holds: at boot, the firmware's; later, what was left behind when
+        // the CPU went offline.
+        if !self.hw.mutant(Mutant::OnlineSkipsFlush) {
+            self.hw.invalidate(Invalidate::All);
+        }
         cpu.published.flushed_at.store(self.ledger.now(), Release);
         cpu.inbox.state.fetch_and(!CLOSED, SeqCst);
         // A request that was being written when this CPU went offline was counted after its last
@@ -638,9 +642,9 @@ impl<H: Hardware> Engine<'_, H> {
         self.on_interrupt();
     }
 
-    /// Takes this CPU out of the protocol: it leaves its space, flushes everything, answers what is
-    /// in its inbox and is asked no more. Called on the CPU itself, which from here on touches no
-    /// user memory until [`Engine::cpu_online`]. `current` is the space that it had loaded, lazily
+    /// Takes this CPU out of the protocol: it leaves its space, answers what is in its inbox and is
+    /// asked no more. What its TLB holds is useless without a root, and is flushed when it comes
+    /// back. Called on the CPU itself, which from here on touches no user memory until [`Engine::cpu_online`]. `current` is the space that it had loaded, lazily
     /// or not, if any.
     pub fn cpu_offline(&self, current: Option<&AddressSpace<H>>) {
         let were_on = self.hw.mask_interrupts();
@@ -651,9 +655,6 @@ impl<H: Hardware> Engine<'_, H> {
             space.loaded.remove(me, SeqCst);
         }
         let last = cpu.inbox.state.fetch_or(CLOSED, SeqCst);
-        if !self.hw.mutant(Mutant::OfflineSkipsFlush) {
-            self.hw.invalidate(Invalidate::All);
-        }
         if self.features.broadcast {
             self.forget_running_tag(me);
         }

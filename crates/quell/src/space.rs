@@ -91,6 +91,21 @@ impl<H: Hardware> AddressSpace<H> {
         self.root
     }
 
+    /// The name of the word at this address, if it is one of this space's: for whoever shows people
+    /// what the engine does, word by word.
+    #[doc(hidden)]
+    pub fn word_name(&self, address: usize) -> Option<&'static str> {
+        let at = |word: &H::Word| core::ptr::from_ref(word) as usize == address;
+        let start = core::ptr::from_ref(self) as usize;
+        match () {
+            () if at(&self.generation) => Some("generation"),
+            () if at(&self.debt) => Some("debt"),
+            () if at(&self.tag) => Some("tag"),
+            () if (start..start + size_of_val(self)).contains(&address) => Some("loaded"),
+            () => None,
+        }
+    }
+
     /// A batch has cleared an entry of the space and will flush later. Called under the lock of the
     /// table, so that whoever takes that lock next and finds the entry cleared finds the debt too.
     pub(crate) fn defer(&self) {

@@ -61,11 +61,11 @@ pub(crate) fn slot_tag(index: usize) -> Tag {
 #[repr(align(64))]
 pub(crate) struct RunningTag<W> {
     /// The tag word that runs here; 0 after a rollover, until the CPU switches again.
-    active: W,
+    pub(crate) active: W,
     /// The tag word that ran here when the last rollover happened.
-    reserved: W,
+    pub(crate) reserved: W,
     /// All entries must go before another tag is loaded.
-    flush_pending: W,
+    pub(crate) flush_pending: W,
 }
 
 impl<W: Word> RunningTag<W> {

@@ -1,0 +1,236 @@
+//! `quell explore`: the search for interleavings that break the contract.
+//!
+//! Cases (a scenario on a machine under a policy) are spread over threads; each is searched on its
+//! own and the same way on every host, so a failure that is found once is found again.
+
+mod output;
+mod work;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use crate::usage::usage;
+use anyhow::Context;
+use clap::Args;
+use quell::Policy;
+use quell_model::adversary::explore::{POLICIES, parse_code, replay};
+use quell_model::adversary::{Budget, Case, MachineKind, timeline};
+use quell_model::scenarios::Scenario;
+
+/// Search for interleavings that break the contract, and hunt known mistakes
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Exit codes: 0 nothing found, 1 a violation, a surviving mutant or a transition that never fired, \
+2 wrong usage.
+
+Examples:
+  quell explore                            all scenarios, machines and policies, a small budget
+  quell explore unmap-access --exhaustive  every schedule of one scenario
+  quell explore --mutants                  every known mistake must be found
+  quell explore --schedules 8000           what CI runs: more than ten million schedules
+  quell explore --replay CODE              repeat a run, step by step")]
+pub struct ExploreArgs {
+    /// Scenarios to search; all if none is named
+    scenarios: Vec<String>,
+    /// Only on these machines (see --list)
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    machine: Vec<String>,
+    /// Only under these policies: all, off, or one mechanism alone (see --list)
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    policy: Vec<String>,
+    /// Random schedules for each case
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    schedules: u64,
+    /// Run every schedule, equivalent ones once
+    #[arg(long, conflicts_with = "minutes")]
+    exhaustive: bool,
+    /// With --exhaustive: give a case up after so many schedules
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 5_000_000,
+        requires = "exhaustive"
+    )]
+    most: u64,
+    /// Spread so many minutes evenly over the cases, instead of counting schedules
+    #[arg(long, value_name = "M", conflicts_with = "schedules")]
+    minutes: Option<f64>,
+    /// Where the random numbers begin
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// The greatest depth of priority-based search
+    #[arg(long, value_name = "D", default_value_t = 4)]
+    depth: u32,
+    /// Threads; as many as the host has CPUs if not given
+    #[arg(long, value_name = "N")]
+    jobs: Option<usize>,
+    /// List scenarios, machines and policies
+    #[arg(long)]
+    list: bool,
+    /// Make each known mistake in turn; every one must be found
+    #[arg(long, conflicts_with_all = ["exhaustive", "minutes", "replay", "list"])]
+    mutants: bool,
+    /// With --mutants: print the table of docs/mutants.md
+    #[arg(long, requires = "mutants")]
+    markdown: bool,
+    /// Repeat the run of a replay code and print what each CPU does
+    #[arg(long, value_name = "CODE", conflicts_with_all = ["list", "scenarios"])]
+    replay: Option<String>,
+    /// With --replay: print so many lines of the timeline
+    #[arg(long, value_name = "N", default_value_t = 60)]
+    lines: usize,
+    /// Write the failing or replayed run as a trace for Perfetto or Chrome
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Print results as JSON
+    #[arg(long)]
+    json: bool,
+    /// Print which transitions of the protocol fired how often
+    #[arg(long)]
+    coverage: bool,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// If a file cannot be written.
+pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
+    if args.list {
+        output::list(args.json);
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(code) = &args.replay {
+        return run_replay(&args, code);
+    }
+    let cases = cases(&args)?;
+    let jobs = args.jobs.unwrap_or_else(|| {
+        std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get)
+    });
+    let began = Instant::now();
+    if args.mutants {
+        let hunted = work::hunt_all(&args, jobs.max(1));
+        return Ok(output::mutants(&args, &hunted, began.elapsed()));
+    }
+    let share = args.minutes.map(|minutes| {
+        let total = Duration::from_secs_f64(minutes.max(0.0) * 60.0);
+        total.mul_f64(jobs.max(1) as f64 / cases.len() as f64)
+    });
+    let budget = |now: Instant| match share {
+        Some(share) => Budget::Until(now + share),
+        None if args.exhaustive => Budget::Exhaustive(args.most),
+        None => Budget::Schedules(args.schedules),
+    };
+    let results = work::explore_all(&args, &cases, budget, jobs.max(1));
+    let failed = output::results(&args, &results, began.elapsed());
+    if let (Some(path), Some(first)) = (
+        &args.trace,
+        results
+            .iter()
+            .find(|result| result.report.failure.is_some()),
+    ) && let Some(failure) = &first.report.failure
+    {
+        let (_, lines) = replay(first.case, failure.deviations.clone());
+        write_trace(path, &lines, &failure.violation.to_string())?;
+    }
+    Ok(ExitCode::from(u8::from(failed)))
+}
+
+fn write_trace(
+    path: &std::path::Path,
+    lines: &[timeline::Line],
+    title: &str,
+) -> anyhow::Result<()> {
+    let trace = timeline::chrome_trace(lines, title);
+    std::fs::write(path, serde_json::to_string(&trace)?)
+        .with_context(|| format!("cannot write the trace to {}", path.display()))?;
+    eprintln!("trace written to {}", path.display());
+    Ok(())
+}
+
+fn run_replay(args: &ExploreArgs, code: &str) -> anyhow::Result<ExitCode> {
+    let (case, deviations) = parse_code(code).map_err(usage)?;
+    let (violation, lines) = replay(case, deviations);
+    if args.json {
+        output::replay_json(&case, violation.as_ref(), &lines);
+    } else {
+        print!(
+            "{}",
+            timeline::columns(&lines, case.scenario.cpus, args.lines)
+        );
+        match &violation {
+            Some(violation) => println!("\n{violation}"),
+            None => println!("\nthe contract holds in this run"),
+        }
+    }
+    if let Some(path) = &args.trace {
+        let title = violation.as_ref().map(ToString::to_string);
+        write_trace(path, &lines, title.as_deref().unwrap_or(case.scenario.name))?;
+    }
+    Ok(ExitCode::from(u8::from(violation.is_some())))
+}
+
+/// The cases that the arguments name.
+fn cases(args: &ExploreArgs) -> anyhow::Result<Vec<Case>> {
+    let mut scenarios = Vec::new();
+    for name in &args.scenarios {
+        match Scenario::named(name) {
+            Some(scenario) => scenarios.push(scenario),
+            None => {
+                return Err(usage(format!(
+                    "there is no scenario `{name}`; quell explore --list names them all"
+                )));
+            }
+        }
+    }
+    if scenarios.is_empty() {
+        scenarios.extend(Scenario::ALL);
+    }
+    let mut machines = Vec::new();
+    for name in &args.machine {
+        match MachineKind::named(name) {
+            Some(kind) => machines.push(*kind),
+            None => {
+                return Err(usage(format!(
+                    "there is no machine `{name}`; quell explore --list names them all"
+                )));
+            }
+        }
+    }
+    if machines.is_empty() {
+        machines.extend(MachineKind::ALL);
+    }
+    let mut policies: Vec<Policy> = Vec::new();
+    for name in &args.policy {
+        match POLICIES.iter().find(|(known, _)| known == name) {
+            Some((_, policy)) => policies.push(*policy),
+            None => {
+                return Err(usage(format!(
+                    "there is no policy `{name}`; quell explore --list names them all"
+                )));
+            }
+        }
+    }
+    if policies.is_empty() {
+        policies.extend(POLICIES.iter().map(|(_, policy)| *policy));
+    }
+    let mut cases = Vec::new();
+    for scenario in &scenarios {
+        for kind in machines.iter().filter(|kind| scenario.runs_on(kind)) {
+            for policy in &policies {
+                cases.push(Case {
+                    scenario,
+                    kind: *kind,
+                    policy: *policy,
+                    mutant: None,
+                });
+            }
+        }
+    }
+    if cases.is_empty() {
+        return Err(usage(format!(
+            "none of these scenarios runs on these machines"
+        )));
+    }
+    Ok(cases)
+}

@@ -1,0 +1,298 @@
+//! Results for people and for programs.
+
+use super::ExploreArgs;
+use super::work::Searched;
+use crate::table::table;
+use quell_model::adversary::explore::{POLICIES, policy_name, replay, replay_code};
+use quell_model::adversary::hunt::{self, Hunted};
+use quell_model::adversary::{Case, Coverage, MachineKind, Violation, timeline};
+use quell_model::scenarios::Scenario;
+use serde_json::json;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// How many lines of a failing run are printed.
+const LINES: usize = 60;
+
+/// Scenarios, machines, policies.
+pub fn list(as_json: bool) {
+    let machines = |scenario: &Scenario| -> Vec<&str> {
+        let all = MachineKind::ALL.iter();
+        all.filter(|kind| scenario.runs_on(kind))
+            .map(|kind| kind.name)
+            .collect()
+    };
+    if as_json {
+        let scenarios: Vec<_> = Scenario::ALL
+            .iter()
+            .map(|s| {
+                json!({ "name": s.name, "about": s.about, "cpus": s.cpus, "bugs": s.bugs,
+                        "machines": machines(s) })
+            })
+            .collect();
+        let kinds: Vec<_> = MachineKind::ALL
+            .iter()
+            .map(|k| json!({ "name": k.name, "about": k.about }))
+            .collect();
+        let policies: Vec<_> = POLICIES.iter().map(|(name, _)| *name).collect();
+        let all = json!({ "scenarios": scenarios, "machines": kinds, "policies": policies });
+        println!("{all:#}");
+        return;
+    }
+    let mut scenarios = table(&["scenario", "CPUs", "what races with what", "bugs"]);
+    for s in Scenario::ALL {
+        scenarios.add_row([
+            s.name.to_string(),
+            s.cpus.to_string(),
+            s.about.to_string(),
+            s.bugs.join(", "),
+        ]);
+    }
+    println!("{scenarios}\n");
+    let mut kinds = table(&["machine", "what is particular about it"]);
+    for k in MachineKind::ALL {
+        kinds.add_row([k.name, k.about]);
+    }
+    println!("{kinds}\n");
+    let policies: Vec<_> = POLICIES.iter().map(|(name, _)| *name).collect();
+    println!("policies: {}", policies.join(", "));
+}
+
+/// Prints what a search found; whether anything is wrong.
+pub fn results(args: &ExploreArgs, results: &[Searched], elapsed: Duration) -> bool {
+    let schedules: u64 = results.iter().map(|r| r.report.schedules).sum();
+    let rate = schedules as f64 / elapsed.as_secs_f64();
+    let wrong = |r: &&Searched| r.report.failure.is_some() || !r.report.missed.is_empty();
+    let failed = results.iter().any(|r| wrong(&r));
+    if args.json {
+        let scenarios: Vec<_> = results
+            .iter()
+            .map(|r| {
+                let mut row = json!({
+                    "name": r.case.scenario.name,
+                    "machine": r.case.kind.name,
+                    "policy": policy_name(&r.case.policy),
+                    "schedules": r.report.schedules,
+                    "exhaustive": r.report.exhaustive,
+                    "violations": u64::from(r.report.failure.is_some()),
+                    "pruned": r.report.pruned,
+                    "never_fired": r.report.missed.iter().map(|m| m.label()).collect::<Vec<_>>(),
+                    "fired": fired(&r.report.coverage),
+                });
+                if let Some(failure) = &r.report.failure {
+                    row["violation"] = violation(&failure.violation);
+                    row["replay"] = replay_code(&r.case, &failure.deviations).into();
+                }
+                row
+            })
+            .collect();
+        let all = json!({ "scenarios": scenarios, "schedules_per_second": rate.round() });
+        println!("{all:#}");
+        return failed;
+    }
+    let mut rows = table(&["scenario", "machine", "policies", "schedules", "result"]);
+    for group in results.chunk_by(|a, b| {
+        a.case.scenario.name == b.case.scenario.name && a.case.kind.name == b.case.kind.name
+    }) {
+        let sum: u64 = group.iter().map(|r| r.report.schedules).sum();
+        let exhaustive = group.iter().all(|r| r.report.exhaustive);
+        let missed: Vec<_> = group
+            .iter()
+            .flat_map(|r| r.report.missed.iter().map(|m| m.label()))
+            .collect();
+        let violated: Vec<_> = group
+            .iter()
+            .filter_map(|r| r.report.failure.as_ref())
+            .map(|f| f.violation.clause.to_string())
+            .collect();
+        let result = match () {
+            () if !violated.is_empty() => format!("VIOLATED {}", violated.join(", ")),
+            () if !missed.is_empty() => format!("never fired: {}", missed.join(", ")),
+            () if exhaustive => "holds in every schedule".to_string(),
+            () => "holds".to_string(),
+        };
+        let policies = match group {
+            [one] => policy_name(&one.case.policy).to_string(),
+            more => more.len().to_string(),
+        };
+        rows.add_row([
+            group[0].case.scenario.name.to_string(),
+            group[0].case.kind.name.to_string(),
+            policies,
+            sum.to_string(),
+            result,
+        ]);
+    }
+    println!("{rows}");
+    if args.coverage {
+        let mut all = Coverage::default();
+        for result in results {
+            all.add(&result.report.coverage);
+        }
+        let mut fired = table(&["transition", "fired"]);
+        for (reach, count) in all.iter() {
+            fired.add_row([reach.label().to_string(), count.to_string()]);
+        }
+        println!("{fired}");
+    }
+    let violations = results
+        .iter()
+        .filter(|r| r.report.failure.is_some())
+        .count();
+    println!(
+        "{schedules} schedules of {} cases in {:.1} s, {rate:.0} a second; {violations} violations",
+        results.len(),
+        elapsed.as_secs_f64(),
+    );
+    // One failure in full is enough to begin with; the others have their codes.
+    let mut failures = results
+        .iter()
+        .filter_map(|r| r.report.failure.as_ref().map(|failure| (&r.case, failure)));
+    if let Some((case, failure)) = failures.next() {
+        let (_, lines) = replay(*case, failure.deviations.clone());
+        println!(
+            "\n{} on {} under {}, shrunk from {} to {} choices:\n",
+            case.scenario.name,
+            case.kind.name,
+            policy_name(&case.policy),
+            failure.found_with,
+            failure.deviations.len()
+        );
+        print!("{}", timeline::columns(&lines, case.scenario.cpus, LINES));
+        println!(
+            "\n{}\nquell explore --replay '{}'",
+            failure.violation,
+            replay_code(case, &failure.deviations)
+        );
+    }
+    for (case, failure) in failures {
+        println!(
+            "\n{}\nquell explore --replay '{}'",
+            failure.violation,
+            replay_code(case, &failure.deviations)
+        );
+    }
+    failed
+}
+
+fn fired(coverage: &Coverage) -> serde_json::Value {
+    let pairs = coverage.iter().filter(|(_, count)| *count > 0);
+    pairs
+        .map(|(reach, count)| (reach.label().to_string(), count.into()))
+        .collect::<serde_json::Map<_, _>>()
+        .into()
+}
+
+fn violation(violation: &Violation) -> serde_json::Value {
+    json!({
+        "clause": violation.clause.to_string(),
+        "cpu": violation.cpu.0,
+        "other_cpu": violation.other.map(|cpu| cpu.0),
+        "frame": violation.frame.map(|frame| frame.0),
+        "address": violation.page.map(|page| page.address()),
+        "account": violation.account,
+    })
+}
+
+/// A replayed run for programs.
+pub fn replay_json(case: &Case, found: Option<&Violation>, lines: &[timeline::Line]) {
+    let steps: Vec<_> = lines
+        .iter()
+        .map(|line| json!({ "step": line.step, "cpu": line.cpu, "text": line.text }))
+        .collect();
+    let all = json!({
+        "name": case.scenario.name,
+        "machine": case.kind.name,
+        "policy": policy_name(&case.policy),
+        "mutant": case.mutant.map(|mutant| mutant.name()),
+        "violation": found.map(violation),
+        "steps": steps,
+    });
+    println!("{all:#}");
+}
+
+/// Prints what became of the mutants.
+pub fn mutants(args: &ExploreArgs, hunted: &[Hunted], elapsed: Duration) -> ExitCode {
+    let survivors = hunted.iter().filter(|h| h.killed.is_none()).count();
+    if args.json {
+        let rows: Vec<_> = hunted
+            .iter()
+            .map(|h| {
+                let killed = h.killed.as_ref();
+                json!({
+                    "name": h.mutant.name(),
+                    "bug": hunt::bugs(h.mutant),
+                    "killed": killed.is_some(),
+                    "scenario": killed.map(|(case, _)| case.scenario.name),
+                    "machine": killed.map(|(case, _)| case.kind.name),
+                    "policy": killed.map(|(case, _)| policy_name(&case.policy)),
+                    "clause": killed.map(|(_, failure)| failure.violation.clause.to_string()),
+                    "schedules": h.schedules,
+                    "replay": killed.map(|(case, failure)| replay_code(case, &failure.deviations)),
+                })
+            })
+            .collect();
+        println!("{:#}", json!({ "mutants": rows }));
+    } else if args.markdown {
+        markdown(hunted);
+    } else {
+        let mut rows = table(&[
+            "mutant",
+            "bug",
+            "killed by",
+            "machine",
+            "clause",
+            "schedules",
+        ]);
+        for h in hunted {
+            let (scenario, machine, clause) = match &h.killed {
+                Some((case, failure)) => (
+                    case.scenario.name,
+                    case.kind.name,
+                    failure.violation.clause.to_string(),
+                ),
+                None => ("SURVIVED", "", String::new()),
+            };
+            rows.add_row([
+                h.mutant.name().to_string(),
+                hunt::bugs(h.mutant),
+                scenario.to_string(),
+                machine.to_string(),
+                clause,
+                h.schedules.to_string(),
+            ]);
+        }
+        println!("{rows}");
+        println!(
+            "{} of {} mutants killed in {:.1} s",
+            hunted.len() - survivors,
+            hunted.len(),
+            elapsed.as_secs_f64()
+        );
+    }
+    ExitCode::from(u8::from(survivors > 0))
+}
+
+fn markdown(hunted: &[Hunted]) {
+    println!("{}", include_str!("mutants_head.md").trim_end());
+    println!();
+    println!("| mutant | mistake | bug | killed by | machine | clause | schedules |");
+    println!("| --- | --- | --- | --- | --- | --- | ---: |");
+    for h in hunted {
+        let (scenario, machine, clause) = match &h.killed {
+            Some((case, failure)) => (
+                case.scenario.name,
+                case.kind.name,
+                failure.violation.clause.to_string(),
+            ),
+            None => ("**survived**", "", String::new()),
+        };
+        println!(
+            "| `{}` | {} | {} | {scenario} | {machine} | {clause} | {} |",
+            h.mutant.name(),
+            h.mutant.mistake().trim(),
+            hunt::bugs(h.mutant),
+            h.schedules
+        );
+    }
+}

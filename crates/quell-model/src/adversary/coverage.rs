@@ -1,0 +1,122 @@
+//! What happened in runs: no pass is worth anything if the transitions it is about never fired.
+
+use quell::Counter;
+
+macro_rules! happenings {
+    ($($(#[doc = $doc:literal])+ $name:ident = $label:literal,)*) => {
+        /// What the machine, rather than the engine, saw happen.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[repr(usize)]
+        pub enum Happening { $($(#[doc = $doc])+ $name,)* }
+
+        impl Happening {
+            /// Every happening.
+            pub const ALL: &'static [Happening] = &[$(Happening::$name,)*];
+            /// How many there are.
+            pub const COUNT: usize = Self::ALL.len();
+            /// Its name in reports.
+            pub const fn label(self) -> &'static str {
+                match self { $(Happening::$name => $label,)* }
+            }
+        }
+    };
+}
+
+happenings! {
+    /// An access faulted.
+    Fault = "fault",
+    /// An access went, lawfully, through a translation that the tables no longer say.
+    StaleUse = "stale_use",
+    /// An NMI handler was allowed to access user memory, and did.
+    NmiAccess = "nmi_access",
+    /// An NMI handler was refused access.
+    NmiRefused = "nmi_refused",
+    /// A frame got a new owner.
+    FrameReused = "frame_reused",
+    /// A page-table page was freed.
+    TableFreed = "table_freed",
+    /// A frame's content was captured.
+    Captured = "captured",
+    /// A frame that was owed got a new owner.
+    Claimed = "claimed",
+    /// A CPU went offline.
+    Offline = "offline",
+    /// An interrupt came although none was sent.
+    Spurious = "spurious",
+    /// A root was freed.
+    SpaceRetired = "space_retired",
+    /// Memory was handed out as zeroed.
+    Zeroed = "zeroed",
+}
+
+/// A transition that a scenario must reach.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reach {
+    /// The engine counted it.
+    Engine(Counter),
+    /// The machine saw it.
+    Machine(Happening),
+}
+
+impl Reach {
+    /// Its name in reports.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Reach::Engine(counter) => counter.label(),
+            Reach::Machine(happening) => happening.label(),
+        }
+    }
+}
+
+/// How often everything happened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Coverage {
+    engine: [u64; Counter::ALL.len()],
+    machine: [u64; Happening::COUNT],
+}
+
+impl Default for Coverage {
+    fn default() -> Self {
+        Coverage {
+            engine: [0; Counter::ALL.len()],
+            machine: [0; Happening::COUNT],
+        }
+    }
+}
+
+impl Coverage {
+    pub(crate) fn add_machine(&mut self, events: &[u64; Happening::COUNT]) {
+        for (mine, theirs) in self.machine.iter_mut().zip(events) {
+            *mine += theirs;
+        }
+    }
+
+    pub(crate) fn add_engine(&mut self, stats: &quell::Stats) {
+        for (mine, (_, count)) in self.engine.iter_mut().zip(stats.iter()) {
+            *mine += count;
+        }
+    }
+
+    /// Adds what another campaign saw.
+    pub fn add(&mut self, other: &Coverage) {
+        for (mine, theirs) in self.engine.iter_mut().zip(&other.engine) {
+            *mine += theirs;
+        }
+        self.add_machine(&other.machine);
+    }
+
+    /// How often a transition fired.
+    pub fn get(&self, reach: Reach) -> u64 {
+        match reach {
+            Reach::Engine(counter) => self.engine[counter as usize],
+            Reach::Machine(happening) => self.machine[happening as usize],
+        }
+    }
+
+    /// Everything, with how often it fired.
+    pub fn iter(&self) -> impl Iterator<Item = (Reach, u64)> + '_ {
+        let engine = Counter::ALL.iter().map(|&c| Reach::Engine(c));
+        let machine = Happening::ALL.iter().map(|&h| Reach::Machine(h));
+        engine.chain(machine).map(|reach| (reach, self.get(reach)))
+    }
+}

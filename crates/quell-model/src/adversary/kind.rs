@@ -1,0 +1,148 @@
+//! The machines: what their translation hardware and their memory ordering allow.
+
+use quell::{Features, Tagging};
+
+/// When stores become visible to other CPUs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stores {
+    /// In the order of the program, later than they happen (x86 total store order).
+    Ordered,
+    /// In any order that release stores and fences leave (Arm, RISC-V). Loads are not reordered:
+    /// the orderings of the lock-free parts are checked by another tool.
+    Unordered,
+}
+
+/// A machine.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct MachineKind {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What is particular about it.
+    pub about: &'static str,
+    tags: Tags,
+    /// When stores become visible.
+    pub stores: Stores,
+    /// Whether table writes reach walkers only after a barrier of the writer.
+    pub lagging_walkers: bool,
+    /// Whether one address may not have two translations at the same time: an entry that maps
+    /// something is cleared and flushed before it maps something else.
+    pub break_before_make: bool,
+    /// Whether walkers set accessed and dirty bits.
+    pub hardware_dirty: bool,
+    /// Whether a range is invalidated piece by piece, complete only at the end.
+    pub pieces: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Tags {
+    None,
+    PerCpu(u16),
+    /// So many bits more than the least that the CPUs need: rollovers are frequent.
+    Global(u8),
+}
+
+impl MachineKind {
+    /// Every machine.
+    pub const ALL: &'static [MachineKind] = &[
+        MachineKind {
+            name: "x86",
+            about: "x86-64 without PCIDs: a root switch drops everything",
+            tags: Tags::None,
+            ..X86
+        },
+        X86,
+        MachineKind {
+            name: "x86-broadcast",
+            about: "x86-64 with INVLPGB, TLBSYNC and system-wide PCIDs",
+            tags: Tags::Global(0),
+            ..X86
+        },
+        ARM,
+        MachineKind {
+            name: "arm-asid16",
+            about: "AArch64 with the wider ASIDs of two: rollovers are rarer",
+            tags: Tags::Global(1),
+            ..ARM
+        },
+        RISCV,
+        MachineKind {
+            name: "riscv-svinval",
+            about: "RISC-V with Svinval: a range is invalidated in pieces, complete at its end",
+            pieces: true,
+            ..RISCV
+        },
+    ];
+
+    /// The machine of this name.
+    pub fn named(name: &str) -> Option<&'static MachineKind> {
+        Self::ALL.iter().find(|kind| kind.name == name)
+    }
+
+    /// What the engine is told of it.
+    pub fn features(&self, cpus: usize) -> Features {
+        let tagging = match self.tags {
+            Tags::None => Tagging::None,
+            Tags::PerCpu(count) => Tagging::PerCpu { count },
+            Tags::Global(more) => {
+                // The engine needs more tags than CPUs, and tag 0 is the kernel's.
+                let enough = (2..).find(|bits| (1 << bits) - 1 > cpus).unwrap_or(2);
+                Tagging::Global {
+                    bits: enough + more,
+                }
+            }
+        };
+        Features {
+            tagging,
+            broadcast: matches!(self.tags, Tags::Global(_)),
+            full_above: 3,
+        }
+    }
+
+    /// Whether invalidations are broadcast.
+    pub fn broadcasts(&self) -> bool {
+        matches!(self.tags, Tags::Global(_))
+    }
+
+    /// Whether there are hardly more tags than CPUs.
+    pub fn scarce_tags(&self) -> bool {
+        self.tags == Tags::Global(0)
+    }
+
+    /// Whether TLB entries carry tags.
+    pub fn tagged(&self) -> bool {
+        self.tags != Tags::None
+    }
+}
+
+const X86: MachineKind = MachineKind {
+    name: "x86-pcid",
+    about: "x86-64 with two PCIDs per CPU",
+    tags: Tags::PerCpu(2),
+    stores: Stores::Ordered,
+    lagging_walkers: false,
+    break_before_make: false,
+    hardware_dirty: true,
+    pieces: false,
+};
+
+const ARM: MachineKind = MachineKind {
+    name: "arm-asid8",
+    about: "AArch64 with so few ASIDs that they run out all the time",
+    tags: Tags::Global(0),
+    stores: Stores::Unordered,
+    lagging_walkers: true,
+    break_before_make: true,
+    hardware_dirty: false,
+    pieces: false,
+};
+
+const RISCV: MachineKind = MachineKind {
+    name: "riscv",
+    about: "RISC-V with ASIDs of each hart's own and weakly ordered stores",
+    tags: Tags::PerCpu(2),
+    stores: Stores::Unordered,
+    lagging_walkers: false,
+    break_before_make: false,
+    hardware_dirty: false,
+    pieces: false,
+};

@@ -1,0 +1,626 @@
+//! Translation caches, as the set of everything they may hold.
+//!
+//! A TLB may fill speculatively from whatever its walker can reach, at any time, and may forget
+//! whatever it likes, at any time. Searching through those choices would be hopeless, and it is not
+//! needed: what matters of all of them together is one set. Each CPU has here *every* translation
+//! that it could have filled at some moment since the last invalidation that covered it, and every
+//! pointer to a page-table page that its walker caches could have kept (closed under walking: a
+//! kept pointer to a table is followed to what the table says now). An access may then use any
+//! translation of the set; if one of them breaks the contract, some timing of fills and evictions
+//! does, and the run has failed. So one run stands for all those timings.
+//!
+//! An invalidation takes away what could no longer be walked when it was issued; what can still be
+//! walked could be filled again at once, so it stays. That also covers broadcasts: they are applied
+//! when their issuer waits for their completion, to everything that had become unreachable before
+//! they were *sent*.
+//!
+//! On machines whose walkers see a table write only after a barrier of the writer ([`Lag`]), the
+//! old and the new value of the word are both walked until then.
+
+use super::oracle::{Moment, Used};
+use super::word::AdversaryWord;
+use quell::{Frame, Invalidate, Scope, Word};
+use quell_vm::machine::{Entry, Level, TABLE_WORDS};
+use std::array;
+
+pub(crate) const PRESENT: u64 = 1;
+pub(crate) const WRITABLE: u64 = 1 << 1;
+pub(crate) const USER: u64 = 1 << 2;
+pub(crate) const ACCESSED: u64 = 1 << 3;
+pub(crate) const DIRTY: u64 = 1 << 4;
+pub(crate) const TABLE: u64 = 1 << 5;
+const EXECUTABLE: u64 = 1 << 6;
+const GLOBAL: u64 = 1 << 7;
+const FRAME_SHIFT: u32 = 12;
+
+/// Under how many tags a TLB holds rubbish when its CPU starts.
+const JUNK_TAGS: u16 = 3;
+
+/// Encodes an entry in the format of the machines under the adversary.
+pub fn encode(entry: Entry) -> u64 {
+    let bit = |on: bool, bit: u64| if on { bit } else { 0 };
+    bit(entry.present, PRESENT)
+        | bit(entry.writable, WRITABLE)
+        | bit(entry.user, USER)
+        | bit(entry.accessed, ACCESSED)
+        | bit(entry.dirty, DIRTY)
+        | bit(entry.table, TABLE)
+        | bit(entry.executable, EXECUTABLE)
+        | bit(entry.global, GLOBAL)
+        | entry.frame.0 << FRAME_SHIFT
+}
+
+/// Undoes [`encode`].
+pub fn decode(word: u64) -> Entry {
+    if word & PRESENT == 0 {
+        return Entry::default();
+    }
+    Entry {
+        present: true,
+        writable: word & WRITABLE != 0,
+        user: word & USER != 0,
+        accessed: word & ACCESSED != 0,
+        dirty: word & DIRTY != 0,
+        table: word & TABLE != 0,
+        executable: word & EXECUTABLE != 0,
+        global: word & GLOBAL != 0,
+        frame: Frame(word >> FRAME_SHIFT),
+    }
+}
+
+fn frame_of(word: u64) -> u32 {
+    (word >> FRAME_SHIFT) as u32
+}
+
+/// The words of all page-table pages.
+pub struct Arena {
+    pages: Box<[[AdversaryWord; TABLE_WORDS]]>,
+}
+
+impl Arena {
+    /// Room for `frames` page-table pages, in frames from 0.
+    pub fn new(frames: usize) -> Self {
+        let page = |_| array::from_fn(|_| AdversaryWord::new(0));
+        Arena {
+            pages: (0..frames).map(page).collect(),
+        }
+    }
+
+    /// The words of a table.
+    #[inline]
+    pub fn table(&self, frame: u32) -> &[AdversaryWord; TABLE_WORDS] {
+        &self.pages[frame as usize]
+    }
+
+    /// The table and the index of a word, if it is one of a table.
+    #[inline]
+    pub fn place(&self, word: *const AdversaryWord) -> Option<(u32, usize)> {
+        let offset = (word as usize).wrapping_sub(self.pages.as_ptr() as usize);
+        let index = offset / size_of::<AdversaryWord>();
+        (index < self.pages.len() * TABLE_WORDS)
+            .then_some(((index / TABLE_WORDS) as u32, index % TABLE_WORDS))
+    }
+}
+
+/// What is known about a table besides its words.
+struct Side {
+    /// Which words are not zero.
+    nonzero: [u64; TABLE_WORDS / 64],
+    /// When each word was written last.
+    written: [Moment; TABLE_WORDS],
+}
+
+/// A pointer to a table that a walker may have kept, or the loaded root.
+#[derive(Clone, Copy, Debug)]
+struct Pointer {
+    tag: u16,
+    /// The level of the table pointed to.
+    level: u8,
+    base: u64,
+    table: u32,
+    /// The table in which the pointer stood; the root stands in itself.
+    via: u32,
+    root: u32,
+    written: Moment,
+    until: Moment,
+}
+
+/// A translation that a TLB may hold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Leaf {
+    tag: u16,
+    level: u8,
+    page: u64,
+    pub(crate) word: u64,
+    via: u32,
+    root: u32,
+    written: Moment,
+    pub(crate) until: Moment,
+}
+
+impl Leaf {
+    fn pages(&self) -> u64 {
+        Level(self.level).pages()
+    }
+
+    fn covers(&self, page: u64) -> bool {
+        page.wrapping_sub(self.page) < self.pages()
+    }
+
+    /// As the oracle sees an access to `page` through it.
+    pub(crate) fn used(&self, page: u64) -> Used {
+        Used {
+            root: self.root,
+            page,
+            frame: frame_of(self.word) + (page - self.page) as u32,
+            written: self.written,
+            until: self.until,
+        }
+    }
+
+    /// Where the entry stands.
+    pub(crate) fn place(&self, page: u64) -> (u32, usize) {
+        (self.via, Level(self.level).index(quell::Page(page)))
+    }
+}
+
+/// A table word whose old value walkers may still read.
+#[derive(Clone, Copy)]
+struct Lag {
+    table: u32,
+    index: usize,
+    old: u64,
+    written: Moment,
+}
+
+#[derive(Default)]
+struct Tlb {
+    tag: u16,
+    root: Option<u32>,
+    pointers: Vec<Pointer>,
+    leaves: Vec<Leaf>,
+}
+
+/// The translation hardware of all CPUs.
+pub(crate) struct Mmu {
+    levels: u8,
+    lagging: bool,
+    sides: Box<[Side]>,
+    tlbs: Vec<Tlb>,
+    lags: Vec<Lag>,
+}
+
+impl Mmu {
+    pub(crate) fn new(cpus: usize, frames: usize) -> Self {
+        let side = |_| Side {
+            nonzero: [0; TABLE_WORDS / 64],
+            written: [0; TABLE_WORDS],
+        };
+        Mmu {
+            levels: 2,
+            lagging: false,
+            sides: (0..frames).map(side).collect(),
+            tlbs: (0..cpus).map(|_| Tlb::default()).collect(),
+            lags: Vec::new(),
+        }
+    }
+
+    /// Forgets a run; zeroes the tables.
+    pub(crate) fn reset(&mut self, arena: &Arena, levels: u8, lagging: bool) {
+        self.levels = levels;
+        self.lagging = lagging;
+        for (frame, side) in self.sides.iter_mut().enumerate() {
+            for (block, bits) in side.nonzero.iter_mut().enumerate() {
+                let mut left = core::mem::take(bits);
+                while left != 0 {
+                    let index = block * 64 + left.trailing_zeros() as usize;
+                    left &= left - 1;
+                    arena.table(frame as u32)[index].poke(0);
+                    side.written[index] = 0;
+                }
+            }
+        }
+        for tlb in &mut self.tlbs {
+            tlb.root = None;
+            tlb.tag = 0;
+            tlb.pointers.clear();
+            tlb.leaves.clear();
+            // Nobody knows what a TLB holds when a CPU starts.
+            tlb.leaves.extend((0..JUNK_TAGS).map(|tag| Leaf {
+                tag,
+                level: 0,
+                page: 0,
+                word: PRESENT | USER,
+                via: 0,
+                root: 0,
+                written: 0,
+                until: 0,
+            }));
+        }
+        self.lags.clear();
+    }
+
+    /// The root that a CPU has loaded.
+    pub(crate) fn root(&self, cpu: usize) -> Option<u32> {
+        self.tlbs[cpu].root
+    }
+
+    /// A table word has changed in memory.
+    pub(crate) fn written(
+        &mut self,
+        arena: &Arena,
+        now: Moment,
+        (table, index): (u32, usize),
+        (old, new): (u64, u64),
+    ) {
+        let side = &mut self.sides[table as usize];
+        let bit = 1 << (index % 64);
+        if new == 0 {
+            // The bit stays until the next reset: it says which words may have to be cleared.
+            side.nonzero[index / 64] |= u64::from(old != 0) << (index % 64);
+        } else {
+            side.nonzero[index / 64] |= bit;
+        }
+        let before = side.written[index];
+        if (old ^ new) & !ACCESSED == 0 {
+            return;
+        }
+        // A dirty bit that the walker itself sets makes no new mapping.
+        if (old ^ new) & !(ACCESSED | DIRTY) != 0 {
+            side.written[index] = now;
+        }
+        let written = side.written[index];
+        for cpu in 0..self.tlbs.len() {
+            if self.tlbs[cpu].root.is_none() {
+                continue;
+            }
+            if !self.lagging {
+                self.end(cpu, now, table, index, old);
+            }
+            self.start(arena, cpu, table, index, new, written);
+        }
+        if self.lagging && old & PRESENT != 0 {
+            self.lags.push(Lag {
+                table,
+                index,
+                old,
+                written: before,
+            });
+        }
+    }
+
+    /// A barrier: table writes have reached every walker.
+    ///
+    /// Those of other CPUs too, if the one with the barrier had observed them; who relies on that
+    /// has taken their lock. That it does not reach others is not modelled.
+    pub(crate) fn barrier(&mut self, now: Moment) {
+        while let Some(lag) = self.lags.pop() {
+            for cpu in 0..self.tlbs.len() {
+                self.end(cpu, now, lag.table, lag.index, lag.old);
+            }
+        }
+    }
+
+    /// Whether a barrier would change what walkers see.
+    pub(crate) fn lags(&self) -> bool {
+        !self.lags.is_empty()
+    }
+
+    /// What stood in a word can no longer be walked.
+    fn end(&mut self, cpu: usize, now: Moment, table: u32, index: usize, old: u64) {
+        if old & PRESENT == 0 {
+            return;
+        }
+        let tlb = &mut self.tlbs[cpu];
+        if old & TABLE != 0 {
+            for p in &mut tlb.pointers {
+                let slot = Level(p.level + 1).index(quell::Page(p.base));
+                if p.until == Moment::MAX
+                    && p.via == table
+                    && slot == index
+                    && p.table == frame_of(old)
+                {
+                    p.until = now;
+                }
+            }
+        } else {
+            for leaf in &mut tlb.leaves {
+                let slot = Level(leaf.level).index(quell::Page(leaf.page));
+                if leaf.until == Moment::MAX
+                    && leaf.via == table
+                    && slot == index
+                    && (leaf.word ^ old) & !ACCESSED == 0
+                {
+                    leaf.until = now;
+                }
+            }
+        }
+    }
+
+    /// A word can be walked from now on.
+    fn start(
+        &mut self,
+        arena: &Arena,
+        cpu: usize,
+        table: u32,
+        index: usize,
+        word: u64,
+        written: Moment,
+    ) {
+        if word & PRESENT == 0 {
+            return;
+        }
+        let tag = self.tlbs[cpu].tag;
+        let mut at = 0;
+        while at < self.tlbs[cpu].pointers.len() {
+            let pointer = self.tlbs[cpu].pointers[at];
+            if pointer.tag == tag && pointer.table == table {
+                self.add(arena, cpu, pointer, index, word, written);
+            }
+            at += 1;
+        }
+    }
+
+    /// Adds what stands at `index` of the table that `from` points to.
+    fn add(
+        &mut self,
+        arena: &Arena,
+        cpu: usize,
+        from: Pointer,
+        index: usize,
+        word: u64,
+        written: Moment,
+    ) {
+        let page = from.base + index as u64 * Level(from.level).pages();
+        if word & TABLE == 0 || from.level == 0 {
+            let leaf = Leaf {
+                tag: from.tag,
+                level: from.level,
+                page,
+                word: word & !ACCESSED,
+                via: from.table,
+                root: from.root,
+                written,
+                until: Moment::MAX,
+            };
+            let same = |l: &&mut Leaf| {
+                (l.tag, l.level, l.page, l.word, l.via, l.root, l.written)
+                    == (
+                        leaf.tag, leaf.level, page, leaf.word, leaf.via, leaf.root, written,
+                    )
+            };
+            match self.tlbs[cpu].leaves.iter_mut().find(same) {
+                Some(known) => known.until = Moment::MAX,
+                None => self.tlbs[cpu].leaves.push(leaf),
+            }
+            return;
+        }
+        let pointer = Pointer {
+            tag: from.tag,
+            level: from.level - 1,
+            base: page,
+            table: frame_of(word),
+            via: from.table,
+            root: from.root,
+            written,
+            until: Moment::MAX,
+        };
+        self.add_pointer(arena, cpu, pointer);
+    }
+
+    fn add_pointer(&mut self, arena: &Arena, cpu: usize, pointer: Pointer) {
+        let same = |p: &&mut Pointer| {
+            (p.tag, p.level, p.base, p.table, p.via, p.root)
+                == (
+                    pointer.tag,
+                    pointer.level,
+                    pointer.base,
+                    pointer.table,
+                    pointer.via,
+                    pointer.root,
+                )
+        };
+        match self.tlbs[cpu].pointers.iter_mut().find(same) {
+            Some(known) => {
+                known.until = Moment::MAX;
+                known.written = pointer.written;
+            }
+            None => self.tlbs[cpu].pointers.push(pointer),
+        }
+        self.scan(arena, cpu, pointer);
+    }
+
+    /// Adds everything in the table that `pointer` points to.
+    fn scan(&mut self, arena: &Arena, cpu: usize, pointer: Pointer) {
+        // Only the lower half of a root belongs to programs, and only tables have sides.
+        let Some(side) = self.sides.get(pointer.table as usize) else {
+            return;
+        };
+        let nonzero = side.nonzero;
+        for (block, mut left) in nonzero.into_iter().enumerate() {
+            while left != 0 {
+                let index = block * 64 + left.trailing_zeros() as usize;
+                left &= left - 1;
+                let word = arena.table(pointer.table)[index].peek();
+                if word & PRESENT != 0 {
+                    let written = self.sides[pointer.table as usize].written[index];
+                    self.add(arena, cpu, pointer, index, word, written);
+                }
+            }
+        }
+        for at in 0..self.lags.len() {
+            let lag = self.lags[at];
+            if lag.table == pointer.table {
+                self.add(arena, cpu, pointer, lag.index, lag.old, lag.written);
+            }
+        }
+    }
+
+    /// Takes away what `what` covers and could no longer be walked at `sent`.
+    pub(crate) fn invalidate(&mut self, cpu: usize, what: Invalidate, sent: Moment) {
+        let tlb = &mut self.tlbs[cpu];
+        let (any_tag, tag) = match what {
+            Invalidate::All => (true, 0),
+            Invalidate::Tag(tag) | Invalidate::Range { tag, .. } => (false, tag.0),
+        };
+        let covers = |entry_tag: u16, start: u64, pages: u64| {
+            (any_tag || entry_tag == tag)
+                && match what {
+                    Invalidate::Range { range, .. } => {
+                        start < range.end().0 && range.start.0 < start + pages
+                    }
+                    _ => true,
+                }
+        };
+        let leaves_only = matches!(
+            what,
+            Invalidate::Range {
+                scope: Scope::Leaf,
+                ..
+            }
+        );
+        if !leaves_only {
+            tlb.pointers.retain(|p| {
+                let pages = Level(p.level + 1).pages();
+                p.until > sent || !covers(p.tag, p.base, pages)
+            });
+            tlb.end_orphans(sent);
+            tlb.pointers.retain(|p| {
+                let pages = Level(p.level + 1).pages();
+                p.until > sent || !covers(p.tag, p.base, pages)
+            });
+        }
+        tlb.leaves
+            .retain(|l| l.until > sent || !covers(l.tag, l.page, l.pages()));
+    }
+
+    /// Loads a root.
+    pub(crate) fn load_root(
+        &mut self,
+        arena: &Arena,
+        cpu: usize,
+        now: Moment,
+        root: u32,
+        tag: u16,
+        keep: bool,
+        tagged: bool,
+    ) {
+        self.unload_root(cpu, now);
+        let tlb = &mut self.tlbs[cpu];
+        if !keep || !tagged {
+            tlb.pointers.retain(|p| tagged && p.tag != tag);
+            tlb.leaves.retain(|l| tagged && l.tag != tag);
+        }
+        tlb.root = Some(root);
+        tlb.tag = tag;
+        // Pointers that were kept lead on to what their tables say now.
+        for at in 0..tlb.pointers.len() {
+            let pointer = self.tlbs[cpu].pointers[at];
+            if pointer.tag == tag {
+                self.scan(arena, cpu, pointer);
+            }
+        }
+        let pointer = Pointer {
+            tag,
+            level: self.levels - 1,
+            base: 0,
+            table: root,
+            via: root,
+            root,
+            written: 0,
+            until: Moment::MAX,
+        };
+        self.add_pointer(arena, cpu, pointer);
+    }
+
+    /// Leaves the loaded root.
+    pub(crate) fn unload_root(&mut self, cpu: usize, now: Moment) {
+        let tlb = &mut self.tlbs[cpu];
+        if tlb.root.take().is_none() {
+            return;
+        }
+        for p in &mut tlb.pointers {
+            p.until = p.until.min(now);
+        }
+        for l in &mut tlb.leaves {
+            l.until = l.until.min(now);
+        }
+    }
+
+    /// A page-table page that `dead` says was freed and that the walker of a CPU can still read.
+    pub(crate) fn dead_table(&self, cpu: usize, dead: impl Fn(u32) -> bool) -> Option<(u32, u64)> {
+        let tlb = &self.tlbs[cpu];
+        tlb.root?;
+        tlb.pointers
+            .iter()
+            .find(|p| p.tag == tlb.tag && dead(p.table))
+            .map(|p| (p.table, p.base))
+    }
+
+    /// What the CPU's TLB may hold for a page under the loaded tag.
+    pub(crate) fn cached(&self, cpu: usize, page: u64) -> impl Iterator<Item = &Leaf> {
+        let tlb = &self.tlbs[cpu];
+        tlb.leaves
+            .iter()
+            .filter(move |l| l.tag == tlb.tag && l.covers(page))
+    }
+
+    /// What a walk from the loaded root finds now.
+    pub(crate) fn walk(&self, arena: &Arena, cpu: usize, page: u64) -> Option<Leaf> {
+        let tlb = &self.tlbs[cpu];
+        let root = tlb.root?;
+        let mut table = root;
+        for level in (0..self.levels).rev() {
+            let index = Level(level).index(quell::Page(page));
+            let word = arena.pages.get(table as usize)?[index].peek();
+            if word & PRESENT == 0 {
+                return None;
+            }
+            if level == 0 || word & TABLE == 0 {
+                return Some(Leaf {
+                    tag: tlb.tag,
+                    level,
+                    page: page & !(Level(level).pages() - 1),
+                    word: word & !ACCESSED,
+                    via: table,
+                    root,
+                    written: self.sides[table as usize].written[index],
+                    until: Moment::MAX,
+                });
+            }
+            table = frame_of(word);
+        }
+        None
+    }
+}
+
+impl Tlb {
+    /// What was walked through a pointer that is gone cannot be walked any more.
+    fn end_orphans(&mut self, now: Moment) {
+        loop {
+            let orphan = self.pointers.iter().position(|p| {
+                p.until == Moment::MAX
+                    && p.via != p.table
+                    && !self
+                        .pointers
+                        .iter()
+                        .any(|q| q.tag == p.tag && q.table == p.via)
+            });
+            match orphan {
+                Some(at) => self.pointers[at].until = now,
+                None => break,
+            }
+        }
+        for at in 0..self.leaves.len() {
+            let leaf = self.leaves[at];
+            if leaf.until == Moment::MAX
+                && !self
+                    .pointers
+                    .iter()
+                    .any(|q| q.tag == leaf.tag && q.table == leaf.via)
+            {
+                self.leaves[at].until = now;
+            }
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Runs: one program, on one machine, under one schedule.
+//!
+//! A [`Session`] keeps what is dear to make (tables, lists, stacks) from run to run; a run itself
+//! allocates nothing for the machine.
+
+use super::context::{self, Context, Kernel};
+use super::coverage::Coverage;
+use super::kind::MachineKind;
+use super::machine::{Core, End, Op};
+use super::mmu::Arena;
+use super::oracle::{Clause, Violation};
+use super::schedule::{Deviation, Strategy};
+use super::timeline::{self, Line};
+use crate::fiber::Fiber;
+use crate::scenarios::Scenario;
+use quell::mutant::Mutant;
+use quell::{CpuId, Policy};
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::Once;
+
+/// The number of decisions after which a run is called endless.
+pub const LIMIT: u32 = 60_000;
+
+/// What is run.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// The program.
+    pub scenario: &'static Scenario,
+    /// The machine.
+    pub kind: MachineKind,
+    /// The engine's policy.
+    pub policy: Policy,
+    /// A mistake to make.
+    pub mutant: Option<Mutant>,
+}
+
+/// What became of a run.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// Why it ended.
+    pub end: End,
+    /// How many decisions it took.
+    pub decisions: u32,
+}
+
+/// The memory of runs, one after another, of one scenario on one machine.
+pub struct Session {
+    case: Case,
+    core: Option<Core>,
+    arena: Rc<Arena>,
+    /// What happened in all runs so far.
+    pub coverage: Coverage,
+}
+
+thread_local! {
+    static QUIET_PANICS: Cell<bool> = const { Cell::new(false) };
+    static PANIC: Cell<Option<String>> = const { Cell::new(None) };
+}
+
+/// Panics of code under test are findings, not messages on the terminal.
+fn quieten_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if QUIET_PANICS.get() {
+                PANIC.set(Some(info.to_string().replace('\n', " ")));
+            } else {
+                usual(info);
+            }
+        }));
+    });
+}
+
+impl Session {
+    /// A session for one case.
+    pub fn new(case: Case) -> Self {
+        quieten_panics();
+        let program = &case.scenario.program;
+        let arena = Rc::new(Arena::new(program.table_frames()));
+        let mut core = Core::new(
+            case.kind,
+            case.scenario.cpus,
+            Rc::clone(&arena),
+            program.frames(),
+            program.table_frames(),
+        );
+        core.limit = LIMIT;
+        Session {
+            case,
+            core: Some(core),
+            arena,
+            coverage: Coverage::default(),
+        }
+    }
+
+    /// The case.
+    pub fn case(&self) -> &Case {
+        &self.case
+    }
+
+    /// Runs once under `strategy`, which is given back in the state it has reached.
+    pub fn run(&mut self, strategy: Strategy) -> (Run, Strategy) {
+        let (run, strategy, _) = self.run_named(strategy, false);
+        (run, strategy)
+    }
+
+    /// How the last run deviated from the fixed scheduler: enough to repeat it.
+    pub fn trail(&self) -> Vec<Deviation> {
+        self.core
+            .as_ref()
+            .map(|core| core.trail.clone())
+            .unwrap_or_default()
+    }
+
+    /// Runs a script and tells what happens step by step.
+    pub fn replay(&mut self, deviations: Vec<Deviation>) -> (Run, Vec<Line>) {
+        let (run, _, lines) = self.run_named(Strategy::script(deviations), true);
+        (run, lines)
+    }
+
+    fn run_named(&mut self, strategy: Strategy, record: bool) -> (Run, Strategy, Vec<Line>) {
+        let program = &self.case.scenario.program;
+        let mut core = self.core.take().expect("a session at rest has its machine");
+        core.timeline = record.then(Vec::new);
+        core.reset(program.levels());
+        core.nmis = self.case.scenario.nmis;
+        core.spurious = self.case.scenario.spurious;
+        core.strategy = strategy;
+        let context = Context::new(core, Rc::clone(&self.arena), self.case.mutant);
+        let mut lines = Vec::new();
+        context.enter(|| {
+            let stage = Stage {
+                context: &context,
+                case: &self.case,
+                record,
+            };
+            lines = program.perform(stage, &mut self.coverage);
+        });
+        let mut core = context.into_core();
+        let run = Run {
+            end: core.end.take().unwrap_or(End::Finished),
+            decisions: core.decisions,
+        };
+        self.coverage.add_machine(&core.events);
+        let strategy = std::mem::replace(&mut core.strategy, Strategy::script(Vec::new()));
+        self.core = Some(core);
+        (run, strategy, lines)
+    }
+}
+
+/// Where a program performs: the machine, at rest, and how to set it in motion.
+pub(crate) struct Stage<'s> {
+    context: &'s Context,
+    pub(crate) case: &'s Case,
+    record: bool,
+}
+
+impl Stage<'_> {
+    /// Runs `body` as CPU `cpu`, with nobody else about: for what lies before the run.
+    pub(crate) fn prepare<R>(&self, cpu: usize, body: impl FnOnce() -> R) -> R {
+        self.context.on_cpu(cpu);
+        body()
+    }
+
+    /// Sets all CPUs in motion until the run ends; `names` names words for the timeline.
+    pub(crate) fn perform(
+        &self,
+        kernel: &dyn Kernel,
+        body: &dyn Fn(usize),
+        names: &timeline::Names<'_>,
+    ) -> Vec<Line> {
+        let count = self.case.scenario.cpus;
+        self.context.loudly(kernel, || {
+            QUIET_PANICS.set(true);
+            let mut fibers: [Option<Fiber<'_>>; super::schedule::MAX_CPUS] = Default::default();
+            for (cpu, fiber) in fibers.iter_mut().enumerate().take(count) {
+                let program = move || act(cpu, body);
+                *fiber = Some(Fiber::new(program).expect("the host has memory for a stack"));
+            }
+            let mut next = context::with(Core::begin);
+            while let Some(cpu) = next {
+                if let Some(fiber) = &mut fibers[cpu] {
+                    fiber.resume();
+                }
+                next = context::with(|core| core.next());
+            }
+            drop(fibers);
+            QUIET_PANICS.set(false);
+        });
+        if !self.record {
+            return Vec::new();
+        }
+        let entries = context::with(|core| core.timeline.take()).unwrap_or_default();
+        timeline::lines(&entries, names)
+    }
+}
+
+/// The whole life of a CPU in a run.
+fn act(cpu: usize, body: &dyn Fn(usize)) {
+    context::begin(cpu);
+    if catch_unwind(AssertUnwindSafe(|| body(cpu))).is_err() {
+        let account = PANIC.take().unwrap_or_else(|| "the code panicked".into());
+        context::with(|core| {
+            core.fail(Violation {
+                // A CPU that stops itself completes nothing.
+                clause: Clause::C7,
+                cpu: CpuId(cpu as u16),
+                other: None,
+                frame: None,
+                page: None,
+                account,
+            });
+        });
+    }
+    loop {
+        context::point(Op::Park);
+    }
+}

@@ -1,0 +1,553 @@
+//! The smallest kernel that can use the engine: a few address spaces with one leaf table each, and
+//! the steps that programs of the engine's own scenarios are made of.
+//!
+//! It takes the rules of the engine's documentation literally and does nothing else, so that what
+//! goes wrong in such a scenario goes wrong in the engine.
+
+use super::context::{self, Kernel};
+use super::coverage::{Coverage, Happening};
+use super::hardware::Adversary;
+use super::machine::{Accessed, Op};
+use super::mmu;
+use super::session::Stage;
+use super::timeline::Line;
+use super::word::AdversaryWord;
+use quell::{
+    AddressSpace, Engine, Epoch, Extent, Frame, Hardware, Outcome, Page, PageRange, PageSize,
+    PerCpu, Purpose, Residue, Scope, Word,
+};
+use quell_vm::machine::{Event, Machine, MemoryMap};
+use std::cell::Cell;
+use std::mem::ManuallyDrop;
+use std::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
+
+/// Frames of the machine, page-table pages first.
+pub(crate) const FRAMES: usize = 64;
+/// Frames that may be page-table pages.
+pub(crate) const TABLES: usize = 24;
+/// How many address spaces there are.
+pub const SPACES: usize = 8;
+/// How many debts can be owed at once.
+const EPOCHS: usize = 2;
+
+/// A program of the engine's own: what each CPU does before and during the run.
+#[derive(Clone, Copy, Debug)]
+pub struct TinyProgram {
+    /// Before the run, on each CPU in turn, with nobody else about.
+    pub start: fn(&Tiny<'_>, usize),
+    /// The run.
+    pub body: fn(&Tiny<'_>, usize),
+}
+
+type Space = AddressSpace<Adversary>;
+
+/// The kernel.
+pub struct Tiny<'m> {
+    /// The machine.
+    pub hw: &'m Adversary,
+    /// The engine.
+    pub engine: Engine<'m, Adversary>,
+    spaces: ManuallyDrop<[Space; SPACES]>,
+    locks: ManuallyDrop<[AdversaryWord; SPACES]>,
+    /// What each data frame owes, by its distance from [`FIRST`].
+    residues: ManuallyDrop<[Residue<Adversary>; 8]>,
+    /// Words for programs that must tell each other something.
+    flags: ManuallyDrop<[AdversaryWord; 4]>,
+    current: [Cell<Option<usize>>; super::schedule::MAX_CPUS],
+}
+
+/// The first frame that holds data.
+pub const FIRST: u64 = 32;
+
+/// A data frame.
+pub const fn frame(index: u64) -> Frame {
+    Frame(FIRST + index)
+}
+
+/// The page that the second leaf table of an address space begins with.
+pub const SECOND: u64 = 512;
+
+fn root_of(space: usize) -> Frame {
+    Frame(1 + space as u64)
+}
+
+fn leaf_of(space: usize, page: u64) -> Frame {
+    if page < SECOND {
+        Frame(10 + space as u64)
+    } else {
+        Frame(18 + space as u64)
+    }
+}
+
+impl Tiny<'_> {
+    /// The address space of this number.
+    pub fn space(&self, space: usize) -> &Space {
+        &self.spaces[space]
+    }
+
+    fn entry(&self, space: usize, page: u64) -> &AdversaryWord {
+        &self.hw.table(leaf_of(space, page))[page as usize % 512]
+    }
+
+    /// What the frame owes.
+    pub fn residue(&self, frame: Frame) -> &Residue<Adversary> {
+        &self.residues[(frame.0 - FIRST) as usize]
+    }
+
+    /// Takes the lock of a space's tables.
+    pub fn lock(&self, space: usize) {
+        while self.locks[space]
+            .compare_exchange(0, 1, Acquire, Relaxed)
+            .is_err()
+        {
+            self.hw.relax();
+        }
+    }
+
+    /// Gives the lock back.
+    pub fn unlock(&self, space: usize) {
+        self.locks[space].store(0, Release);
+    }
+
+    /// Writes an entry that was empty.
+    pub fn map(&self, space: usize, page: u64, frame: Frame, writable: bool) {
+        let rights =
+            mmu::PRESENT | mmu::USER | mmu::DIRTY | if writable { mmu::WRITABLE } else { 0 };
+        self.entry(space, page)
+            .store(frame.0 << 12 | rights, Release);
+    }
+
+    /// Links a leaf table that is ready.
+    pub fn link(&self, space: usize, page: u64) {
+        let index = (page / 512) as usize;
+        let word =
+            leaf_of(space, page).0 << 12 | mmu::PRESENT | mmu::TABLE | mmu::WRITABLE | mmu::USER;
+        self.hw.table(root_of(space))[index].store(word, Release);
+    }
+
+    /// Clears an entry; the frame that it mapped.
+    pub fn clear(&self, space: usize, page: u64) -> Option<Frame> {
+        let old = self.entry(space, page).swap(0, ENTRY_ORDER);
+        (old & mmu::PRESENT != 0).then_some(Frame(old >> 12))
+    }
+
+    /// Runs user code of a space on this CPU.
+    pub fn switch(&self, space: usize) {
+        let me = self.hw.this_cpu().index();
+        let from = self.current[me].get().map(|from| &self.spaces[from]);
+        self.hw.say(|| format!("switch to space {space}"));
+        self.engine.switch_to(from, &self.spaces[space]);
+        self.current[me].set(Some(space));
+    }
+
+    /// Goes idle.
+    pub fn idle(&self) {
+        self.hw.say(|| "goes idle".into());
+        self.engine.enter_lazy();
+    }
+
+    /// Unmaps a page for the program and takes its frame.
+    pub fn unmap(&self, space: usize, page: u64) -> Option<Frame> {
+        self.hw.say(|| format!("unmap({space}, {page:#x})"));
+        self.lock(space);
+        let mut batch = self.engine.batch(Purpose::Call);
+        if let Some(frame) = self.clear(space, page) {
+            batch.unmapped(&self.spaces[space], PageRange::base(Page(page), 1), frame);
+        } else {
+            self.engine.settle(&self.spaces[space]);
+        }
+        self.unlock(space);
+        let frame = batch.finish().next();
+        self.returned_unmap(space, PageRange::base(Page(page), 1));
+        frame
+    }
+
+    /// A call that unmapped a range returns.
+    pub fn returned_unmap(&self, space: usize, range: PageRange) {
+        self.hw.note(Event::ReturnedUnmap {
+            root: root_of(space),
+            range,
+        });
+    }
+
+    /// Takes the right to write away from a page.
+    pub fn protect(&self, space: usize, page: u64) {
+        self.hw.say(|| format!("protect({space}, {page:#x})"));
+        self.lock(space);
+        let range = PageRange::base(Page(page), 1);
+        let mut batch = self.engine.batch::<_, Frame>(Purpose::Call);
+        let old = self
+            .entry(space, page)
+            .fetch_and(!mmu::WRITABLE, ENTRY_ORDER);
+        if old & mmu::PRESENT == 0 {
+            self.engine.settle(&self.spaces[space]);
+        } else if old & mmu::WRITABLE != 0 {
+            batch.changed(&self.spaces[space], range, Scope::Leaf);
+        } else {
+            // Somebody else is about to flush what he took away.
+            self.engine.settle(&self.spaces[space]);
+        }
+        self.unlock(space);
+        for frame in batch.finish() {
+            let _: Frame = frame;
+        }
+        self.returned_protect(space, range);
+    }
+
+    /// A call that made a range read-only returns.
+    pub fn returned_protect(&self, space: usize, range: PageRange) {
+        self.hw.note(Event::ReturnedProtect {
+            root: root_of(space),
+            range,
+            readable: true,
+            writable: false,
+            executable: true,
+        });
+    }
+
+    /// The frame loses its owner and gets another one, who writes his secret.
+    pub fn give_away(&self, frame: Frame) {
+        self.hw.note(Event::FrameFreed { frame, frames: 1 });
+        self.hw.note(Event::FrameAllocated { frame, frames: 1 });
+        self.hw.write_frame(frame, 0, &0x5ec2e7u64.to_le_bytes());
+    }
+
+    /// Takes a page away as reclaim does, from several spaces, and waits for the flush.
+    pub fn reclaim(&self, spaces: &[usize], page: u64) -> Option<Frame> {
+        self.hw
+            .say(|| format!("reclaim page {page:#x} of {spaces:?}"));
+        let mut batch = self.engine.batch(Purpose::Reclaim);
+        let mut taken = None;
+        for &space in spaces {
+            self.lock(space);
+            if let Some(frame) = self.clear(space, page) {
+                taken = Some(frame);
+                batch.changed(
+                    &self.spaces[space],
+                    PageRange::base(Page(page), 1),
+                    Scope::Leaf,
+                );
+            }
+            self.unlock(space);
+        }
+        if let Some(frame) = taken {
+            batch.hold(frame);
+        }
+        batch.finish().next()
+    }
+
+    /// Takes a clean page away without a flush, where the policy allows it; the frame is then
+    /// behind its residue.
+    pub fn reclaim_lazily(&self, space: usize, page: u64) -> Option<Frame> {
+        self.hw
+            .say(|| format!("reclaim page {page:#x} of {space} lazily"));
+        self.lock(space);
+        let old = self.entry(space, page).load(Relaxed);
+        if old & mmu::PRESENT == 0 {
+            self.unlock(space);
+            return None;
+        }
+        let frame = Frame(old >> 12);
+        let residue = self.residue(frame);
+        residue.begin();
+        let mut batch = self.engine.batch(Purpose::Lazy);
+        self.clear(space, page);
+        batch.unmapped(&self.spaces[space], PageRange::base(Page(page), 1), frame);
+        let outcome = batch.finish_owed();
+        // Once the residue says "owed" anybody may claim the frame.
+        self.hw.note(Event::FrameFreed { frame, frames: 1 });
+        match outcome {
+            Outcome::Owed(owed) => residue.owe(owed.stamp()),
+            Outcome::Flushed(_) => residue.settle_flushed(),
+        }
+        self.unlock(space);
+        Some(frame)
+    }
+
+    /// Gives a frame that owes a flush to somebody else; whether it was to be had.
+    pub fn claim(&self, frame: Frame) -> bool {
+        self.hw.say(|| format!("claim frame {:#x}", frame.0));
+        let claimed = self.engine.claim(self.residue(frame)).is_some();
+        if claimed {
+            self.hw.happen(Happening::Claimed);
+            self.hw.note(Event::FrameAllocated { frame, frames: 1 });
+            self.hw.write_frame(frame, 0, &0x5ec2e7u64.to_le_bytes());
+        }
+        claimed
+    }
+
+    /// Takes a frame back for the page that it belonged to, if nobody has claimed it.
+    pub fn rescue(&self, space: usize, page: u64, frame: Frame) {
+        self.hw.say(|| format!("rescue frame {:#x}", frame.0));
+        self.lock(space);
+        if self.residue(frame).rescue(&self.engine) {
+            self.hw.note(Event::FrameRescued { frame });
+            self.map(space, page, frame, false);
+        }
+        self.unlock(space);
+    }
+
+    /// Writes an entry that `old` was behind anew, if it is empty; whether it was.
+    pub fn refill(&self, space: usize, page: u64, old: Frame, new: Frame) -> bool {
+        self.hw.say(|| format!("refill({space}, {page:#x})"));
+        self.lock(space);
+        let empty = self.entry(space, page).load(Relaxed) == 0;
+        if empty {
+            self.engine
+                .settle_residue(self.residue(old), &self.spaces[space]);
+            self.map(space, page, new, false);
+        }
+        self.unlock(space);
+        empty
+    }
+
+    /// Flushes a whole space, as a call does that changed a lot of it.
+    pub fn flush_all(&self, space: usize) {
+        self.hw.say(|| format!("flush all of {space}"));
+        let mut batch = self.engine.batch::<_, Frame>(Purpose::Call);
+        batch.changed_all(&self.spaces[space], Scope::Leaf);
+        drop(batch.finish());
+    }
+
+    /// Unmaps a range and gives its frames away.
+    pub fn unmap_range(&self, space: usize, page: u64, pages: u64) {
+        self.hw.say(|| format!("unmap({space}, {page:#x}..)"));
+        let range = PageRange::base(Page(page), pages);
+        self.lock(space);
+        let mut batch = self.engine.batch(Purpose::Call);
+        let mut any = false;
+        for page in page..page + pages {
+            if let Some(frame) = self.clear(space, page) {
+                any = true;
+                batch.hold(frame);
+            }
+        }
+        if any {
+            batch.changed(&self.spaces[space], range, Scope::Leaf);
+        }
+        self.unlock(space);
+        let frames = batch.finish();
+        self.returned_unmap(space, range);
+        for frame in frames.take(2) {
+            self.give_away(frame);
+        }
+    }
+
+    /// The content of a frame is written to its device.
+    pub fn capture(&self, frame: Frame) {
+        self.hw.note(Event::Captured { frame, frames: 1 });
+    }
+
+    /// Fills a frame before the run.
+    pub fn fill(&self, frame: Frame, value: u64) {
+        self.hw.write_frame(frame, 0, &value.to_le_bytes());
+    }
+
+    /// Loads from a page as a program; the value, or `None` for a fault.
+    pub fn read(&self, page: u64) -> Option<u64> {
+        self.access(page, None)
+    }
+
+    /// Stores to a page as a program; whether it did not fault.
+    pub fn write(&self, page: u64, value: u64) -> bool {
+        self.access(page, Some(value)).is_some()
+    }
+
+    fn access(&self, page: u64, value: Option<u64>) -> Option<u64> {
+        context::point(Op::Access {
+            store: value.is_some(),
+        });
+        let me = self.hw.this_cpu().index();
+        match context::with(|core| core.access(me, page, 0, value)) {
+            Accessed::Value(value) => Some(value),
+            Accessed::Fault => None,
+        }
+    }
+
+    /// From now on a load of the page must yield `value`.
+    pub fn promise(&self, space: usize, page: u64, value: Option<u64>) {
+        context::point(Op::Note);
+        self.hw
+            .say(|| format!("page {page:#x} of {space} says {value:?} from now on"));
+        context::with(|core| core.oracle.promise(root_of(space).0 as u32, page, value));
+    }
+
+    /// Unlinks a leaf table and frees it.
+    pub fn free_table(&self, space: usize, page: u64) {
+        self.hw.say(|| format!("frees the leaf table of {page:#x}"));
+        self.lock(space);
+        let table = leaf_of(space, page);
+        let base = page & !511;
+        let range = PageRange::one(Page(base), PageSize::Large);
+        let mut batch = self.engine.batch(Purpose::Call);
+        self.hw.table(root_of(space))[(page / 512) as usize].swap(0, ENTRY_ORDER);
+        batch.table_unlinked(&self.spaces[space], range, table);
+        self.unlock(space);
+        for table in batch.finish() {
+            self.hw.note(Event::TableFreed { frame: table });
+        }
+    }
+
+    /// The space dies: its root and its tables are freed.
+    pub fn retire(&self, space: usize) {
+        self.hw.say(|| format!("space {space} dies"));
+        self.engine.retire(&self.spaces[space]);
+        self.hw.note(Event::SpaceRetired {
+            root: root_of(space),
+        });
+    }
+
+    /// Tells the other CPUs that something has happened here.
+    pub fn tell(&self, flag: usize) {
+        self.flags[flag].store(1, Release);
+    }
+
+    /// Waits until another CPU has told.
+    pub fn wait_for(&self, flag: usize) {
+        while self.flags[flag].load(Acquire) == 0 {
+            self.hw.relax();
+        }
+    }
+
+    /// This CPU goes offline.
+    pub fn offline(&self) {
+        let me = self.hw.this_cpu().index();
+        self.hw.say(|| "goes offline".into());
+        self.hw.happen(Happening::Offline);
+        let current = self.current[me].take().map(|space| &self.spaces[space]);
+        self.hw.mask_interrupts();
+        self.engine.cpu_offline(current);
+        self.hw.lose_interrupt();
+    }
+
+    /// This CPU comes online.
+    pub fn online(&self) {
+        self.hw.say(|| "comes online".into());
+        self.engine.cpu_online();
+        self.hw.restore_interrupts(true);
+    }
+}
+
+/// Entries are changed as kernels change them: atomically, and no weaker than release.
+const ENTRY_ORDER: Ordering = Ordering::AcqRel;
+
+impl Kernel for Tiny<'_> {
+    fn interrupt(&self) {
+        self.engine.on_interrupt();
+    }
+
+    fn nmi(&self) {
+        if self.engine.user_access_allowed() {
+            self.read(0);
+        } else {
+            self.hw.happen(Happening::NmiRefused);
+        }
+    }
+}
+
+impl TinyProgram {
+    pub(crate) fn perform(&self, stage: Stage<'_>, coverage: &mut Coverage) -> Vec<Line> {
+        let case = stage.case;
+        let count = case.scenario.cpus;
+        let memory = MemoryMap::new(&[quell_vm::machine::Node {
+            extent: Extent {
+                first: Frame(FIRST),
+                frames: FRAMES as u64 - FIRST,
+            },
+            slow: false,
+        }]);
+        let hw = Adversary::new(case.kind, count, memory);
+        let cpus: ManuallyDrop<[PerCpu<'_, Adversary>; super::schedule::MAX_CPUS]> =
+            ManuallyDrop::new(std::array::from_fn(|_| PerCpu::new()));
+        let epochs: ManuallyDrop<[Epoch<Adversary>; EPOCHS]> =
+            ManuallyDrop::new(std::array::from_fn(|_| Epoch::new()));
+        let engine = Engine::new(&hw, &cpus[..count], &epochs[..], case.policy);
+        let kernel = Tiny {
+            hw: &hw,
+            spaces: ManuallyDrop::new(std::array::from_fn(|s| engine.new_space(root_of(s)))),
+            locks: ManuallyDrop::new(std::array::from_fn(|_| AdversaryWord::new(0))),
+            residues: ManuallyDrop::new(std::array::from_fn(|_| Residue::new())),
+            flags: ManuallyDrop::new(std::array::from_fn(|_| AdversaryWord::new(0))),
+            current: Default::default(),
+            engine,
+        };
+        for space in 0..SPACES {
+            kernel.link(space, 0);
+        }
+        for cpu in 0..count {
+            stage.prepare(cpu, || {
+                kernel.engine.cpu_online();
+                (self.start)(&kernel, cpu);
+            });
+        }
+        let names = |word: usize| kernel.name(&cpus[..count], &epochs[..], word);
+        let lines = stage.perform(&kernel, &|cpu| (self.body)(&kernel, cpu), &names);
+        coverage.add_engine(&kernel.engine.stats());
+        lines
+    }
+}
+
+impl Tiny<'_> {
+    /// The name of a word, for timelines.
+    fn name(
+        &self,
+        cpus: &[PerCpu<'_, Adversary>],
+        epochs: &[Epoch<Adversary>],
+        word: usize,
+    ) -> Option<String> {
+        let inside = |start: usize, size: usize| (start..start + size).contains(&word);
+        for (index, cpu) in cpus.iter().enumerate() {
+            if inside(std::ptr::from_ref(cpu) as usize, size_of_val(cpu)) {
+                return Some(match cpu.word_name(word) {
+                    Some(field) => format!("cpu{index}.{field}"),
+                    None => format!("cpu{index}.?"),
+                });
+            }
+        }
+        for (index, space) in self.spaces.iter().enumerate() {
+            if let Some(field) = space.word_name(word) {
+                return Some(format!("space{index}.{field}"));
+            }
+        }
+        for (index, lock) in self.locks.iter().enumerate() {
+            if std::ptr::from_ref(lock) as usize == word {
+                return Some(format!("lock of space{index}'s tables"));
+            }
+        }
+        for (index, flag) in self.flags.iter().enumerate() {
+            if std::ptr::from_ref(flag) as usize == word {
+                return Some(format!("flag {index}"));
+            }
+        }
+        for (index, residue) in self.residues.iter().enumerate() {
+            if inside(std::ptr::from_ref(residue) as usize, size_of_val(residue)) {
+                return Some(format!("residue of frame {:#x}", FIRST + index as u64));
+            }
+        }
+        for (index, epoch) in epochs.iter().enumerate() {
+            if inside(std::ptr::from_ref(epoch) as usize, size_of_val(epoch)) {
+                return Some(format!("epoch {index}"));
+            }
+        }
+        let engine = std::ptr::from_ref(&self.engine) as usize;
+        if inside(engine, size_of_val(&self.engine)) {
+            return Some(format!("engine+{:#x}", word - engine));
+        }
+        for space in 0..SPACES {
+            for base in [0, SECOND] {
+                let table = self.hw.table(leaf_of(space, base));
+                let start = table.as_ptr() as usize;
+                if inside(start, size_of_val(table)) {
+                    let page = base + ((word - start) / 8) as u64;
+                    return Some(format!("entry of page {page:#x} in space{space}"));
+                }
+            }
+            let table = self.hw.table(root_of(space));
+            let start = table.as_ptr() as usize;
+            if inside(start, size_of_val(table)) {
+                return Some(format!("root entry {} of space{space}", (word - start) / 8));
+            }
+        }
+        None
+    }
+}

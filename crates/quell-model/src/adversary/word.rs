@@ -1,0 +1,113 @@
+//! Words of shared memory whose every operation is a point where anything may happen.
+//!
+//! A word is an atomic of the host, although one host thread runs all CPUs: nothing here needs
+//! `unsafe` to share it. Outside of a run, while a kernel is built or examined, words are plain
+//! memory.
+
+use super::context;
+use super::machine::Op;
+use quell::Word;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A word of memory that the CPUs under the adversary share.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct AdversaryWord(AtomicU64);
+
+impl AdversaryWord {
+    /// What memory holds, whatever lies in store buffers.
+    #[inline]
+    pub fn peek(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Sets what memory holds, without anybody noticing.
+    #[inline]
+    pub fn poke(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn update(&self, order: Ordering, change: impl FnOnce(u64) -> u64) -> u64 {
+        if !context::point(Op::Modify(self, order)) {
+            let held = self.peek();
+            context::quiet_store(self, change(held));
+            return held;
+        }
+        context::with(|core| {
+            let held = self.peek();
+            core.watch(self, held);
+            core.write_visible(self, change(held));
+            held
+        })
+    }
+}
+
+impl Word for AdversaryWord {
+    #[inline]
+    fn new(value: u64) -> Self {
+        AdversaryWord(AtomicU64::new(value))
+    }
+    #[inline]
+    fn fence(order: Ordering) {
+        match order {
+            Ordering::SeqCst => {
+                context::point(Op::Fence);
+            }
+            Ordering::Acquire => {}
+            _ => context::order_stores(),
+        }
+    }
+    #[inline]
+    fn load(&self, order: Ordering) -> u64 {
+        if !context::point(Op::Load(self, order)) {
+            return self.peek();
+        }
+        context::with(|core| core.load(self))
+    }
+    #[inline]
+    fn store(&self, value: u64, order: Ordering) {
+        if !context::point(Op::Store(self, order)) {
+            return context::quiet_store(self, value);
+        }
+        context::with(|core| core.store(self, value, order));
+    }
+    #[inline]
+    fn swap(&self, value: u64, order: Ordering) -> u64 {
+        self.update(order, |_| value)
+    }
+    #[inline]
+    fn compare_exchange(
+        &self,
+        current: u64,
+        new: u64,
+        success: Ordering,
+        _failure: Ordering,
+    ) -> Result<u64, u64> {
+        let held = self.update(success, |held| if held == current { new } else { held });
+        if held == current { Ok(held) } else { Err(held) }
+    }
+    #[inline]
+    fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
+        self.update(order, |held| held.wrapping_add(value))
+    }
+    #[inline]
+    fn fetch_or(&self, value: u64, order: Ordering) -> u64 {
+        self.update(order, |held| held | value)
+    }
+    #[inline]
+    fn fetch_and(&self, value: u64, order: Ordering) -> u64 {
+        self.update(order, |held| held & value)
+    }
+    #[inline]
+    fn fetch_max(&self, value: u64, order: Ordering) -> u64 {
+        self.update(order, |held| held.max(value))
+    }
+}
+
+impl Drop for AdversaryWord {
+    #[inline]
+    fn drop(&mut self) {
+        context::forget(self);
+    }
+}

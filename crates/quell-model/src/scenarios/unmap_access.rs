@@ -1,0 +1,45 @@
+//! CPU 0 unmaps a page and gives its frame away; both CPUs go on using the page.
+
+use super::{On, Scenario};
+use crate::adversary::coverage::{Happening, Reach};
+use crate::adversary::tiny::{Tiny, frame};
+use quell::Counter;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    bugs: &["30"],
+    must: &[
+        (On::Every, Reach::Engine(Counter::Requested)),
+        (On::Every, Reach::Machine(Happening::StaleUse)),
+        (On::Every, Reach::Machine(Happening::FrameReused)),
+        (On::Interrupts, Reach::Engine(Counter::Sent)),
+        (On::Interrupts, Reach::Engine(Counter::WaitedReceipt)),
+        (On::Interrupts, Reach::Engine(Counter::FlushedRanges)),
+        (On::Broadcast, Reach::Engine(Counter::Barriers)),
+    ],
+    ..Scenario::engine(
+        "unmap-access",
+        "unmap and reuse against access",
+        2,
+        start,
+        body,
+    )
+};
+
+fn start(k: &Tiny<'_>, cpu: usize) {
+    if cpu == 0 {
+        k.map(0, 0, frame(0), true);
+    }
+    k.switch(0);
+}
+
+fn body(k: &Tiny<'_>, cpu: usize) {
+    if cpu == 0 {
+        if let Some(frame) = k.unmap(0, 0) {
+            k.give_away(frame);
+        }
+        k.read(0);
+    } else {
+        k.write(0, 1);
+        k.read(0);
+    }
+}

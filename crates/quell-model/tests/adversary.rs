@@ -1,0 +1,115 @@
+//! The search with a small budget: the contract holds, every known mistake is found, runs repeat.
+//!
+//! `quell explore` does the same with larger budgets.
+
+use quell::Policy;
+use quell::mutant::Mutant;
+use quell_model::adversary::explore::{POLICIES, parse_code, replay, replay_code};
+use quell_model::adversary::hunt;
+use quell_model::adversary::{Budget, Case, MachineKind, Plan, Report, Session, explore};
+use quell_model::scenarios::Scenario;
+
+fn search(case: Case, budget: Budget) -> Report {
+    let plan = Plan {
+        case,
+        budget,
+        seed: 1,
+        depth: 4,
+    };
+    explore(&mut Session::new(case), &plan, |_, _| true)
+}
+
+fn holds(case: Case, budget: Budget) -> Report {
+    let report = search(case, budget);
+    if let Some(failure) = &report.failure {
+        panic!(
+            "{}\nquell explore --replay '{}'",
+            failure.violation,
+            replay_code(&case, &failure.deviations)
+        );
+    }
+    report
+}
+
+fn cases(policy: Policy) -> impl Iterator<Item = Case> {
+    Scenario::ALL.iter().flat_map(move |scenario| {
+        let kinds = MachineKind::ALL.iter();
+        kinds
+            .filter(|kind| scenario.runs_on(kind))
+            .map(move |kind| Case {
+                scenario,
+                kind: *kind,
+                policy,
+                mutant: None,
+            })
+    })
+}
+
+#[test]
+fn the_contract_holds_with_every_mechanism_on_and_nothing_passes_vacuously() {
+    for case in cases(Policy::ALL) {
+        let report = holds(case, Budget::Schedules(1500));
+        assert!(
+            report.missed.is_empty(),
+            "{} on {} never reached {:?}",
+            case.scenario.name,
+            case.kind.name,
+            report.missed
+        );
+    }
+}
+
+#[test]
+fn the_contract_holds_with_each_mechanism_alone_and_with_none() {
+    for (_, policy) in POLICIES {
+        for case in cases(policy) {
+            holds(case, Budget::Schedules(50));
+        }
+    }
+}
+
+#[test]
+fn every_mutant_is_killed() {
+    let survivors: Vec<_> = hunt::mutants()
+        .filter(|mutant| hunt::hunt(*mutant, 1, || true).killed.is_none())
+        .map(Mutant::name)
+        .collect();
+    assert_eq!(survivors, Vec::<&str>::new());
+}
+
+#[test]
+fn a_failure_is_shrunk_and_repeats_from_its_code() {
+    let case = Case {
+        scenario: Scenario::named("unmap-access").expect("it is the first scenario"),
+        kind: *MachineKind::named("x86-pcid").expect("it is a machine"),
+        policy: Policy::ALL,
+        mutant: Some(Mutant::SkipWait),
+    };
+    let failure = search(case, Budget::Schedules(1000))
+        .failure
+        .expect("a wait that is left out shows at once");
+    assert!(failure.deviations.len() <= failure.found_with);
+    let code = replay_code(&case, &failure.deviations);
+    let (again, deviations) = parse_code(&code).expect("a code that was just made");
+    assert_eq!(deviations, failure.deviations);
+    for _ in 0..2 {
+        let (violation, lines) = replay(again, deviations.clone());
+        assert_eq!(violation.as_ref(), Some(&failure.violation));
+        assert!(lines.iter().any(|line| line.text.starts_with("***")));
+    }
+}
+
+#[test]
+fn bad_codes_are_refused_with_the_reason() {
+    for (code, reason) in [
+        ("nonsense", "no replay code"),
+        ("nonsense:x86:all:", "no scenario `nonsense`"),
+        ("unmap-access:pdp11:all:", "no machine `pdp11`"),
+        ("unmap-access:x86:some:", "no policy `some`"),
+        ("unmap-access:x86:all!Nobody:", "no mutant `Nobody`"),
+        ("unmap-access:x86:all:12", "no choice"),
+    ] {
+        let error = parse_code(code).expect_err(code);
+        assert!(error.contains(reason), "{error}");
+    }
+}
