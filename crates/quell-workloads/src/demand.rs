@@ -55,6 +55,6 @@ impl Program for Demand {
     }
 
     fn value(&self, window: Window) -> f64 {
-        window.done / window.nanoseconds
+        window.done as f64 / window.nanoseconds as f64
     }
 }

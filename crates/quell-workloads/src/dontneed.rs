@@ -77,6 +77,6 @@ impl Program for Dontneed {
     }
 
     fn value(&self, window: Window) -> f64 {
-        window.nanoseconds / window.done
+        window.nanoseconds as f64 / window.done as f64
     }
 }

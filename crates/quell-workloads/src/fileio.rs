@@ -86,7 +86,7 @@ impl Program for Fileio {
     }
 
     fn value(&self, window: Window) -> f64 {
-        window.done / window.nanoseconds * 1e10 / 1e3
+        window.done as f64 / window.nanoseconds as f64 * 1e10 / 1e3
     }
 }
 

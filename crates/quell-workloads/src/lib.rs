@@ -90,12 +90,26 @@ impl Memory {
     }
 }
 
-/// The timed window of a run.
-struct Window {
-    /// Its length in nanoseconds.
-    nanoseconds: f64,
-    /// What was done in it.
-    done: f64,
+/// The measured window of a finished run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Window {
+    /// Its length in nanoseconds, never 0.
+    pub nanoseconds: u64,
+    /// What was done in it, as the workload counts: iterations ([`Dontneed`]), requests
+    /// ([`Fileio`]), rounds ([`Swap`]), bytes ([`Migrate`], [`Demand`]), switches ([`Pingpong`]),
+    /// passes of one thread ([`Readers`]).
+    pub done: u64,
+}
+
+impl Window {
+    /// The window that a run left in its control words; `None` if the run failed or has not ended.
+    pub fn of(words: &[u64; WORDS]) -> Option<Window> {
+        let [begin, end] = [word::BEGIN, word::END].map(|index| words[index]);
+        (words[word::FAILED] == 0 && end > begin).then(|| Window {
+            nanoseconds: end - begin,
+            done: words[word::DONE],
+        })
+    }
 }
 
 /// What every workload answers.
@@ -205,16 +219,12 @@ macro_rules! workloads {
 
             /// The figure of a finished run, from its control words.
             pub fn measure(&self, words: &[u64; WORDS]) -> Measure {
-                let window = Window {
-                    nanoseconds: words[word::END].wrapping_sub(words[word::BEGIN]) as f64,
-                    done: words[word::DONE] as f64,
-                };
-                let finished = words[word::FAILED] == 0 && words[word::END] > words[word::BEGIN];
+                let window = Window::of(words);
                 match self {
                     $(Workload::$name(program) => Measure {
                         metric: $name::METRIC,
                         more_is_better: $name::MORE_IS_BETTER,
-                        value: if finished { program.value(window) } else { f64::NAN },
+                        value: window.map_or(f64::NAN, |window| program.value(window)),
                     },)*
                 }
             }

@@ -92,6 +92,6 @@ impl Program for Migrate {
     }
 
     fn value(&self, window: Window) -> f64 {
-        window.nanoseconds / 1e9 * PUBLISHED_BYTES / window.done
+        window.nanoseconds as f64 / 1e9 * PUBLISHED_BYTES / window.done as f64
     }
 }

@@ -92,7 +92,7 @@ impl Program for Pingpong {
     }
 
     fn value(&self, window: Window) -> f64 {
-        window.nanoseconds / 1e3 / window.done
+        window.nanoseconds as f64 / 1e3 / window.done as f64
     }
 }
 

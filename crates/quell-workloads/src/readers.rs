@@ -136,7 +136,7 @@ impl Program for Readers {
     }
 
     fn value(&self, window: Window) -> f64 {
-        window.nanoseconds / 1e6 / self.passes as f64
+        window.nanoseconds as f64 / 1e6 / self.passes as f64
     }
 }
 

@@ -72,6 +72,6 @@ impl Program for Swap {
     }
 
     fn value(&self, window: Window) -> f64 {
-        window.nanoseconds / 1e9 * PUBLISHED_ROUNDS / window.done
+        window.nanoseconds as f64 / 1e9 * PUBLISHED_ROUNDS / window.done as f64
     }
 }

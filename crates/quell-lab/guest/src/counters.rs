@@ -1,0 +1,97 @@
+//! What the kernel counted between the two marks of a window.
+//!
+//! Interrupts come from `/proc/interrupts`, which costs nothing while the window is open. Flushes
+//! come from a histogram on the tracepoint `tlb:tlb_flush`, which makes every flush slower: a job is
+//! either timed or traced, never both.
+
+use crate::protocol::Counters;
+use quell_vm::Mark;
+use std::fs::{read_to_string, write};
+
+/// The tracepoint.
+const FLUSH: &str = "/sys/kernel/tracing/events/tlb/tlb_flush";
+/// What is counted on it.
+const HISTOGRAM: &str = "hist:keys=reason,pages:size=2048";
+
+/// Rows of `/proc/vmstat` whose name begins like that are kept.
+const MEMORY: [&str; 9] = [
+    "pgfault",
+    "pgmajfault",
+    "pswpin",
+    "pswpout",
+    "pgmigrate_",
+    "pgsteal_",
+    "pgdemote_",
+    "thp_fault_alloc",
+    "nr_written",
+];
+
+/// Reads the counters at the marks of a window.
+#[derive(Default)]
+pub struct Recorder {
+    /// Whether flushes are counted.
+    pub traced: bool,
+    /// Counters when the window opened.
+    pub before: Counters,
+    /// Counters when it closed.
+    pub after: Counters,
+    /// The histogram of flushes, as the kernel prints it.
+    pub flushes: String,
+    /// What could not be read.
+    pub error: Option<std::io::Error>,
+}
+
+impl Recorder {
+    /// A recorder for a job.
+    pub fn new(traced: bool) -> Self {
+        Recorder {
+            traced,
+            ..Recorder::default()
+        }
+    }
+
+    /// Where the window opens or closes.
+    pub fn mark(&mut self, mark: Mark) {
+        let result = match mark {
+            Mark::Begin => self.begin(),
+            Mark::End => self.end(),
+        };
+        if let Err(error) = result {
+            self.error = Some(error);
+        }
+    }
+
+    fn begin(&mut self) -> std::io::Result<()> {
+        self.before = read()?;
+        if self.traced {
+            write(format!("{FLUSH}/trigger"), HISTOGRAM)?;
+        }
+        Ok(())
+    }
+
+    fn end(&mut self) -> std::io::Result<()> {
+        if self.traced {
+            write(format!("{FLUSH}/trigger"), format!("{HISTOGRAM}:pause"))?;
+            self.flushes = read_to_string(format!("{FLUSH}/hist"))?;
+            write(format!("{FLUSH}/trigger"), format!("!{HISTOGRAM}"))?;
+        }
+        self.after = read()?;
+        Ok(())
+    }
+}
+
+fn read() -> std::io::Result<Counters> {
+    let rows = |file: &str, keep: &dyn Fn(&str) -> bool| -> std::io::Result<String> {
+        let text = read_to_string(file)?;
+        let kept: Vec<_> = text.lines().filter(|line| keep(line.trim_start())).collect();
+        Ok(kept.join("\n"))
+    };
+    Ok(Counters {
+        memory: rows("/proc/vmstat", &|row| {
+            MEMORY.iter().any(|name| row.starts_with(name))
+        })?,
+        interrupts: rows("/proc/interrupts", &|row| {
+            row.starts_with("TLB:") || row.starts_with("CAL:")
+        })?,
+    })
+}

@@ -1,0 +1,85 @@
+//! The first process of a Linux machine that `quell versus linux` boots.
+//!
+//! It performs the workloads of `quell-workloads`, the same source that runs on quell's own kernel:
+//! [`linux`] implements what a program may do with Linux's system calls, one thread for each CPU.
+//! Only switching between processes has no equivalent for a thread of Linux and is written
+//! separately ([`pingpong`]). [`setup`] makes the swap device and the file system, [`counters`]
+//! reads what the kernel counted, [`team`] starts the threads.
+//!
+//! One job after the other, each in processes of its own, so that none inherits another's address
+//! space. The clock is the time-stamp counter: where the emulator counts instructions, one tick is
+//! one instruction executed by any of the CPUs.
+
+mod counters;
+mod linux;
+mod pingpong;
+mod protocol;
+mod setup;
+mod team;
+
+use anyhow::Context;
+use protocol::{Event, Job, PREFIX};
+use std::fs::File;
+use std::io::Write;
+
+fn main() {
+    setup::file_systems();
+    let mut serial = File::options()
+        .write(true)
+        .open("/dev/ttyS0")
+        .expect("a serial console");
+    let code = match run(&mut serial) {
+        Ok(()) => 0,
+        Err(error) => {
+            let what = "following the plan".into();
+            let why = format!("{error:#}");
+            say(&mut serial, &Event::Lacking { what, why });
+            1
+        }
+    };
+    say(&mut serial, &Event::Exit { code });
+    setup::power_off();
+}
+
+fn run(serial: &mut File) -> anyhow::Result<()> {
+    say(
+        serial,
+        &Event::Linux {
+            release: setup::release()?,
+            cpus: setup::cpus()?,
+        },
+    );
+    for (what, result) in setup::devices() {
+        if let Err(error) = result {
+            let (what, why) = (what.into(), format!("{error:#}"));
+            say(serial, &Event::Lacking { what, why });
+        }
+    }
+    let plan = std::fs::read_to_string(format!("/{}", protocol::PLAN)).context("reading the plan")?;
+    for (number, line) in plan.lines().enumerate() {
+        let job: Job = serde_json::from_str(line).with_context(|| format!("job {number}"))?;
+        let event = match team::perform(&job) {
+            Ok(window) => Event::Done {
+                job: number,
+                done: window.done,
+                ticks: window.ticks,
+                before: window.before,
+                after: window.after,
+                flushes: window.flushes,
+            },
+            Err(error) => Event::Failed {
+                job: number,
+                why: format!("{error:#}"),
+            },
+        };
+        say(serial, &event);
+    }
+    Ok(())
+}
+
+/// Writes an event as one line.
+fn say(serial: &mut File, event: &Event) {
+    let json = serde_json::to_string(event).expect("events hold only text and numbers");
+    // If the console is gone, nobody is left to be told.
+    let _ = serial.write_all(format!("{PREFIX}{json}\n").as_bytes());
+}

@@ -1,0 +1,97 @@
+//! What the host and the guest say to each other: a plan of jobs one way, events the other.
+//!
+//! The host compiles this file too, so that both sides share one definition. The plan is the file
+//! [`PLAN`] of the initial file system, one [`Job`] in JSON a line. Every event is a line on the
+//! serial console, [`PREFIX`] and an [`Event`] in JSON; the last is [`Event::Exit`]. Counters are
+//! sent as the kernel prints them: reading them is left to the host, where it is tested.
+
+use serde::{Deserialize, Serialize};
+
+/// Where the guest finds its plan.
+pub const PLAN: &str = "plan";
+
+/// What every event's line begins with.
+#[allow(dead_code)] // The host follows lines of this form for its own kernel too.
+pub const PREFIX: &str = "quell: ";
+
+/// Something that the guest measures.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    /// The workload's name.
+    pub workload: String,
+    /// Parameters that differ from its defaults, like `pages=512`.
+    pub parameters: Vec<String>,
+    /// How many CPUs take part; the machine may have more, which are then idle.
+    pub team: usize,
+    /// How one process hands the CPU to the next; only for workloads that do.
+    pub handover: Handover,
+    /// Whether invalidations are counted. Counting takes instructions, so they are not counted then.
+    pub traced: bool,
+}
+
+/// How a process hands its CPU to the next on a kernel without a call for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Handover {
+    /// By `sched_yield` among real-time processes of equal priority: one call a switch.
+    #[default]
+    Yield,
+    /// By a write to the next one's eventfd and a read from its own, as the published test did.
+    Eventfd,
+}
+
+/// What the guest says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// It has started.
+    Linux {
+        /// The kernel's release.
+        release: String,
+        /// How many CPUs are online.
+        cpus: usize,
+    },
+    /// Part of what some jobs need could not be had.
+    Lacking {
+        /// What.
+        what: String,
+        /// Why.
+        why: String,
+    },
+    /// A job has run.
+    Done {
+        /// Its place in the plan, from 0.
+        job: usize,
+        /// What was done in the window, in the workload's unit.
+        done: u64,
+        /// How long the window was, in ticks of the time-stamp counter.
+        ticks: u64,
+        /// Counters when the window opened.
+        before: Counters,
+        /// Counters when it closed.
+        after: Counters,
+        /// The kernel's histogram of flushes in the window by reason and pages, if it was traced.
+        flushes: String,
+    },
+    /// A job could not run.
+    Failed {
+        /// Its place in the plan, from 0.
+        job: usize,
+        /// Why.
+        why: String,
+    },
+    /// The guest is done.
+    Exit {
+        /// 0 if it followed the plan to its end.
+        code: u64,
+    },
+}
+
+/// The kernel's counters at one moment, as it prints them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters {
+    /// The rows `TLB` and `CAL` of `/proc/interrupts`.
+    pub interrupts: String,
+    /// Rows of `/proc/vmstat` that tell whether the intended work was done.
+    pub memory: String,
+}

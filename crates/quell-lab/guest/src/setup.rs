@@ -1,0 +1,167 @@
+//! Making a bare kernel ready: file systems, modules, a compressed swap device, a place for files.
+
+use crate::linux::FILES;
+use anyhow::{Context, bail};
+use std::ffi::CString;
+use std::fs::{self, File, read_to_string, write};
+use std::io::{Seek, SeekFrom, Write};
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+/// The group of processes whose memory a job may limit.
+pub const GROUP: &str = "/sys/fs/cgroup/job";
+
+/// How large the compressed swap device pretends to be.
+const SWAP_BYTES: u64 = 256 << 20;
+
+fn text(text: &str) -> anyhow::Result<CString> {
+    CString::new(text).context("a zero byte in a name")
+}
+
+/// The error of the last system call, if it failed.
+fn check(result: i64) -> anyhow::Result<()> {
+    if result < 0 {
+        bail!(std::io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+fn mount(source: &str, target: &str, kind: &str) -> anyhow::Result<()> {
+    let mut work = || {
+        fs::create_dir_all(target)?;
+        let (source, target, kind) = (text(source)?, text(target)?, text(kind)?);
+        // SAFETY: three strings that end in zero and outlive the call; no data.
+        check(i64::from(unsafe {
+            libc::mount(source.as_ptr(), target.as_ptr(), kind.as_ptr(), 0, std::ptr::null())
+        }))
+    };
+    work().with_context(|| format!("mounting {kind} on {target}"))
+}
+
+/// Mounts what every job needs. Where one fails, what needs it says so later.
+pub fn file_systems() {
+    for (kind, target) in [
+        ("devtmpfs", "/dev"),
+        ("proc", "/proc"),
+        ("sysfs", "/sys"),
+        ("tracefs", "/sys/kernel/tracing"),
+        ("cgroup2", "/sys/fs/cgroup"),
+    ] {
+        if let Err(error) = mount(kind, target, kind) {
+            eprintln!("{error:#}");
+        }
+    }
+}
+
+/// The kernel's release.
+pub fn release() -> anyhow::Result<String> {
+    let release = read_to_string("/proc/sys/kernel/osrelease").context("the kernel's release")?;
+    Ok(release.trim().to_string())
+}
+
+/// How many CPUs are online.
+pub fn cpus() -> anyhow::Result<usize> {
+    Ok(std::thread::available_parallelism()?.get())
+}
+
+/// Prepares everything that only some jobs need; says what each result is of.
+pub fn devices() -> [(&'static str, anyhow::Result<()>); 5] {
+    [
+        ("quiet memory management", quiet()),
+        ("modules", modules()),
+        ("compressed swap", swap()),
+        ("a file system", files()),
+        ("a limit on memory", group()),
+    ]
+}
+
+/// Switches off what changes mappings behind the workloads' back.
+fn quiet() -> anyhow::Result<()> {
+    // Large pages only where a workload asks for them.
+    for name in ["enabled", "defrag"] {
+        let file = format!("/sys/kernel/mm/transparent_hugepage/{name}");
+        write(&file, "madvise").with_context(|| file)?;
+    }
+    // Only there on machines with more than one node.
+    let balancing = "/proc/sys/kernel/numa_balancing";
+    if Path::new(balancing).exists() {
+        write(balancing, "0").context(balancing)?;
+    }
+    Ok(())
+}
+
+/// Loads the modules that the host put into the initial file system, in its order. Each line of the
+/// list is a file's name and the module's options.
+fn modules() -> anyhow::Result<()> {
+    /// The kernel unpacks the file itself.
+    const COMPRESSED: i32 = 4;
+    for line in read_to_string("/modules/list").context("the list")?.lines() {
+        let (name, options) = line.split_once(' ').unwrap_or((line, ""));
+        let file = File::open(format!("/modules/{name}")).with_context(|| name.to_string())?;
+        let flags = if name.ends_with(".ko") { 0 } else { COMPRESSED };
+        let options = text(options)?;
+        // SAFETY: an open file, a string that ends in zero and outlives the call, and flags.
+        let result = unsafe {
+            libc::syscall(libc::SYS_finit_module, file.as_raw_fd(), options.as_ptr(), flags)
+        };
+        check(result).with_context(|| name.to_string())?;
+    }
+    Ok(())
+}
+
+fn swap() -> anyhow::Result<()> {
+    const DEVICE: &str = "/dev/zram0";
+    write("/sys/block/zram0/disksize", SWAP_BYTES.to_string()).context("the size of zram0")?;
+    // The header of a swap area: version 1, the last page, the signature at the page's end.
+    let mut header = vec![0; 4096];
+    header[1024..1028].copy_from_slice(&1u32.to_le_bytes());
+    header[1028..1032].copy_from_slice(&((SWAP_BYTES / 4096 - 1) as u32).to_le_bytes());
+    header[4086..].copy_from_slice(b"SWAPSPACE2");
+    let mut device = File::options().write(true).open(DEVICE).context(DEVICE)?;
+    device.write_all(&header)?;
+    device.sync_all()?;
+    let path = text(DEVICE)?;
+    // SAFETY: a string that ends in zero and outlives the call.
+    check(i64::from(unsafe { libc::swapon(path.as_ptr(), 0) })).context("swapon")
+}
+
+fn files() -> anyhow::Result<()> {
+    const DEVICE: &str = "/dev/ram0";
+    let mut device = File::options().read(true).write(true).open(DEVICE).context(DEVICE)?;
+    let bytes = device.seek(SeekFrom::End(0))?;
+    device.rewind()?;
+    let options = fatfs::FormatVolumeOptions::new()
+        .bytes_per_cluster(4096)
+        .total_sectors(u32::try_from(bytes / 512).context("the device is too large")?);
+    fatfs::format_volume(&mut device, options).context("formatting")?;
+    device.sync_all()?;
+    mount(DEVICE, FILES, "vfat")
+}
+
+fn group() -> anyhow::Result<()> {
+    let control = "/sys/fs/cgroup/cgroup.subtree_control";
+    write(control, "+memory").context(control)?;
+    fs::create_dir_all(GROUP).context(GROUP)?;
+    write(format!("{GROUP}/memory.max"), "max").context("memory.max")
+}
+
+/// Removes what a job has left behind.
+pub fn clean() -> anyhow::Result<()> {
+    for entry in fs::read_dir(FILES).into_iter().flatten() {
+        fs::remove_file(entry?.path()).context("removing a file")?;
+    }
+    let limit = format!("{GROUP}/memory.max");
+    if Path::new(&limit).exists() {
+        write(&limit, "max").context(limit)?;
+    }
+    Ok(())
+}
+
+/// Switches the machine off; does not return unless the kernel refuses.
+pub fn power_off() {
+    // SAFETY: changes nothing in this process.
+    unsafe {
+        libc::sync();
+        libc::reboot(libc::RB_POWER_OFF);
+    }
+}

@@ -1,0 +1,285 @@
+//! Starting a job: its processes, their threads, and what comes back from them.
+
+use crate::counters::Recorder;
+use crate::linux::Linux;
+use crate::protocol::{Counters, Job};
+use crate::pingpong::{self, Ring};
+use crate::setup;
+use anyhow::{Context, anyhow, bail};
+use quell_workloads::{Failure, WORDS, Workload};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::FromRawFd;
+use std::sync::atomic::AtomicU64;
+
+/// Decides what is random in a workload.
+const SEED: u64 = 1;
+
+/// What the processes of a job share.
+#[repr(C)]
+pub struct Control {
+    /// The control words of the workload.
+    pub words: [AtomicU64; WORDS],
+    /// How many files it has created.
+    pub files: AtomicU64,
+    /// How many processes it has asked for.
+    pub spawned: AtomicU64,
+    /// How often a process had the CPU although it was another's turn.
+    pub out_of_turn: AtomicU64,
+    /// How many turns there have been.
+    pub turns: AtomicU64,
+    /// How many processes are about to take turns.
+    pub ready: AtomicU64,
+    /// How many of them wait runnable.
+    pub awake: AtomicU64,
+    /// How many have a place.
+    pub places: AtomicU64,
+}
+
+impl Control {
+    /// Zeroed memory that stays shared with every process made from now on, for the whole run.
+    fn new() -> anyhow::Result<&'static Control> {
+        // SAFETY: a new mapping, at an address that the kernel chooses.
+        let memory = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                size_of::<Control>(),
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        if memory == libc::MAP_FAILED {
+            bail!("shared memory: {}", std::io::Error::last_os_error());
+        }
+        // SAFETY: the mapping is aligned to a page, large enough, zeroed, never unmapped, and
+        // `Control` holds only atomics, for which zero is a value.
+        Ok(unsafe { &*memory.cast::<Control>() })
+    }
+}
+
+/// What was measured.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Window {
+    /// What was done, in the workload's unit.
+    pub done: u64,
+    /// How long it took, in ticks.
+    pub ticks: u64,
+    /// Counters when it opened.
+    pub before: Counters,
+    /// Counters when it closed.
+    pub after: Counters,
+    /// The histogram of flushes.
+    pub flushes: String,
+}
+
+impl Window {
+    /// A window of what a recorder saw.
+    pub fn new(done: u64, ticks: u64, recorder: Recorder) -> anyhow::Result<Self> {
+        if let Some(error) = recorder.error {
+            bail!("reading the kernel's counters: {error}");
+        }
+        Ok(Window {
+            done,
+            ticks,
+            before: recorder.before,
+            after: recorder.after,
+            flushes: recorder.flushes,
+        })
+    }
+}
+
+/// Keeps this thread on one CPU.
+pub fn pin(cpu: usize) -> anyhow::Result<()> {
+    // SAFETY: a set of CPUs is plain bits; the macros stay inside it for any CPU that it can hold.
+    let result = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        libc::sched_setaffinity(0, size_of_val(&set), &set)
+    };
+    if result != 0 {
+        bail!("using CPU {cpu}: {}", std::io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Performs a job.
+///
+/// # Errors
+/// What could not be done. No process of the job is left.
+pub fn perform(job: &Job) -> anyhow::Result<Window> {
+    let mut workload =
+        Workload::from_name(&job.workload).with_context(|| format!("no workload {}", job.workload))?;
+    for pair in &job.parameters {
+        workload.set(pair)?;
+    }
+    workload.check(job.team).map_err(|needs| anyhow!("needs {needs}"))?;
+    setup::clean()?;
+    let control = Control::new()?;
+    if let Workload::Pingpong(parameters) = workload {
+        let count = parameters.processes as usize;
+        let ring = Ring::new(job.handover, count)?;
+        return processes(count, &|process| {
+            pingpong::run(&parameters, job.traced, &ring, control, process)
+        });
+    }
+    let count = match workload {
+        Workload::Readers(readers) => readers.processes as usize,
+        _ => 1,
+    };
+    let memory = workload.memory(job.team);
+    let limit = memory.slow.map(|slow| memory.node + slow);
+    if let Some(bytes) = limit {
+        std::fs::write(format!("{}/memory.max", setup::GROUP), bytes.to_string())
+            .context("limiting memory")?;
+    }
+    processes(count, &|process| {
+        if limit.is_some() {
+            std::fs::write(format!("{}/cgroup.procs", setup::GROUP), "0")
+                .context("limiting this process's memory")?;
+        }
+        threads(&workload, job, control, process, job.team / count)
+    })
+}
+
+/// Runs the threads of one process; what the first thread of the first process saw.
+fn threads(
+    workload: &Workload,
+    job: &Job,
+    control: &'static Control,
+    process: usize,
+    threads: usize,
+) -> anyhow::Result<Option<Window>> {
+    let run = |cpu: usize| -> anyhow::Result<Recorder> {
+        pin(cpu)?;
+        let user = Linux {
+            control,
+            cpu,
+            cpus: job.team,
+            process,
+            recorder: Recorder::new(job.traced).into(),
+        };
+        workload.run(&user, SEED)?;
+        Ok(user.recorder.into_inner())
+    };
+    let first = process * threads;
+    let results: Vec<_> = std::thread::scope(|scope| {
+        let others: Vec<_> = (first + 1..first + threads)
+            .map(|cpu| scope.spawn(move || run(cpu)))
+            .collect();
+        let mut results = vec![run(first)];
+        for other in others {
+            results.push(other.join().unwrap_or_else(|_| Err(anyhow!("a thread panicked"))));
+        }
+        results
+    });
+    // The thread that failed by itself says more than those that ended because of it.
+    let elsewhere = |error: &anyhow::Error| {
+        matches!(error.downcast_ref(), Some(Failure::Elsewhere))
+    };
+    let mut recorders = Vec::new();
+    let mut failure = None;
+    for result in results {
+        match result {
+            Ok(recorder) => recorders.push(recorder),
+            Err(error) if failure.as_ref().is_none_or(elsewhere) => failure = Some(error),
+            Err(_) => {}
+        }
+    }
+    if let Some(error) = failure {
+        return Err(error);
+    }
+    if process != 0 {
+        return Ok(None);
+    }
+    let words = std::array::from_fn(|index| {
+        control.words[index].load(std::sync::atomic::Ordering::SeqCst)
+    });
+    let window = quell_workloads::Window::of(&words).context("the workload did not get to its end")?;
+    let recorder = recorders.swap_remove(0);
+    Window::new(window.done, window.nanoseconds, recorder).map(Some)
+}
+
+/// A process of a job, and where its result comes from.
+struct Child {
+    id: libc::pid_t,
+    result: File,
+}
+
+/// Runs `body` in that many processes; what the one said that measured.
+///
+/// # Errors
+/// What went wrong in the process that failed first. All processes have ended then.
+fn processes(
+    count: usize,
+    body: &dyn Fn(usize) -> anyhow::Result<Option<Window>>,
+) -> anyhow::Result<Window> {
+    let mut children = Vec::new();
+    for process in 0..count {
+        match start(process, body) {
+            Ok(child) => children.push(child),
+            Err(error) => {
+                end(&children);
+                return Err(error);
+            }
+        }
+    }
+    let mut failure = None;
+    for _ in 0..count {
+        let mut status = 0;
+        // SAFETY: the status outlives the call.
+        let id = unsafe { libc::wait(&mut status) };
+        if libc::WIFSIGNALED(status) && failure.is_none() {
+            let signal = libc::WTERMSIG(status);
+            failure = Some(anyhow!("process {id} was ended by signal {signal}"));
+            // They would wait for it.
+            end(&children);
+        }
+    }
+    if let Some(failure) = failure {
+        return Err(failure);
+    }
+    let mut measured = None;
+    for mut child in children {
+        let mut text = String::new();
+        child.result.read_to_string(&mut text).context("a process's result")?;
+        let result: Result<Option<Window>, String> =
+            serde_json::from_str(&text).context("a process's result")?;
+        measured = measured.or(result.map_err(|why| anyhow!(why))?);
+    }
+    measured.context("no process measured")
+}
+
+fn end(children: &[Child]) {
+    for child in children {
+        // SAFETY: a process of this program's own that has not been waited for twice.
+        unsafe { libc::kill(child.id, libc::SIGKILL) };
+    }
+}
+
+fn start(
+    process: usize,
+    body: &dyn Fn(usize) -> anyhow::Result<Option<Window>>,
+) -> anyhow::Result<Child> {
+    let mut ends = [0; 2];
+    // SAFETY: room for two descriptors.
+    if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
+        bail!("a pipe: {}", std::io::Error::last_os_error());
+    }
+    // SAFETY: both descriptors are new and owned by nobody else.
+    let (result, mut say) = unsafe { (File::from_raw_fd(ends[0]), File::from_raw_fd(ends[1])) };
+    // SAFETY: this process has one thread, so its copy finds every lock free.
+    match unsafe { libc::fork() } {
+        -1 => bail!("a process: {}", std::io::Error::last_os_error()),
+        0 => {
+            let result = body(process).map_err(|error| format!("{error:#}"));
+            let text = serde_json::to_string(&result).unwrap_or_default();
+            let _ = say.write_all(text.as_bytes());
+            // SAFETY: ends this copy without running what belongs to the original.
+            unsafe { libc::_exit(0) }
+        }
+        id => Ok(Child { id, result }),
+    }
+}
