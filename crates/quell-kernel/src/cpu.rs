@@ -62,6 +62,8 @@ counters! {
     local_tags,
     /// Everything invalidated on this CPU alone.
     local_all,
+    /// Of these three, those done in a shootdown interrupt, for another CPU.
+    remote_invalidations,
     /// Broadcast invalidations sent, one per instruction.
     broadcasts,
     /// Waits for the completion of broadcasts.
@@ -86,6 +88,13 @@ counters! {
     switches,
     /// Times the CPU halted because it had nothing to do.
     halts,
+}
+
+impl LiveCounters {
+    /// Invalidations on this CPU alone, of any size.
+    pub fn invalidations(&self) -> u64 {
+        self.local_pages.get() + self.local_tags.get() + self.local_all.get()
+    }
 }
 
 /// A counter that one CPU writes.

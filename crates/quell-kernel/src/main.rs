@@ -47,6 +47,8 @@ pub struct Options {
     pub policy: &'static str,
     /// What to do wrong on purpose, for tests of tests: see [`machine::break_on_purpose`].
     pub broken: Option<&'static str>,
+    /// On how many CPUs a workload runs; the others of the machine are idle. All if not given.
+    pub team: Option<usize>,
     /// What is random in the run.
     pub seed: u64,
     /// How long a CPU may wait for another before the watchdog reports it, in milliseconds.
@@ -67,6 +69,7 @@ impl Options {
                 Some(("parameters", text)) => options.parameters = text,
                 Some(("policy", name)) => options.policy = name,
                 Some(("break", name)) => options.broken = Some(name),
+                Some(("team", text)) => options.team = Some(text.parse().map_err(|_| word)?),
                 Some(("seed", text)) => options.seed = text.parse().map_err(|_| word)?,
                 Some(("watchdog_ms", text)) => {
                     options.watchdog_ms = Some(text.parse().map_err(|_| word)?)

@@ -125,11 +125,11 @@ pub fn now() -> u64 {
 }
 
 /// The program, ready to start with the stack of `slot`, which no other thread may use, and a
-/// number that the program knows it by.
-pub fn start(what: u64, slot: usize) -> Context {
+/// number that the program knows it by, as one of `cpus` CPUs.
+pub fn start(what: u64, slot: usize, cpus: usize) -> Context {
     let stack = layout::STACKS + (slot as u64 + 1) * layout::STACK_STRIDE;
     let entry = *ENTRY.get().expect("the program is loaded");
-    Context::new(entry, stack, [what, slot as u64, cpu::count() as u64])
+    Context::new(entry, stack, [what, slot as u64, cpus as u64])
 }
 
 /// A thread of the program that does single accesses in user mode, as the kernel says.
@@ -142,7 +142,7 @@ impl Puppet {
     /// A puppet with the stack and the command of `slot`, which no other thread may use.
     pub fn new(slot: usize) -> Self {
         let mut puppet = Puppet {
-            context: start(layout::entry::PUPPET, slot),
+            context: start(layout::entry::PUPPET, slot, cpu::count()),
             slot,
         };
         // Its first call asks for a command and brings no result.

@@ -70,8 +70,12 @@ pub fn interrupt(interrupt: Interrupt, pc: u64) {
     this.last_pc.store(pc, Relaxed);
     match interrupt {
         Interrupt::Shootdown => {
-            this.counters.shootdowns_taken.add(1);
+            let counters = &this.counters;
+            counters.shootdowns_taken.add(1);
+            let before = counters.invalidations();
             machine::on_shootdown();
+            let done = counters.invalidations() - before;
+            counters.remote_invalidations.add(done);
         }
         Interrupt::Wake => this.counters.interrupts.add(1),
         Interrupt::Timer => {

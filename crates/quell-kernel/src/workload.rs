@@ -78,6 +78,7 @@ fn try_run(options: &Options) -> Result<(), Refusal> {
             manager(policy, map, false),
             layout::entry::CONFORMANCE,
             options.seed,
+            cpus,
         )?;
         return match FAILED_CHECKS.load(SeqCst) {
             0 => Ok(()),
@@ -102,12 +103,17 @@ fn try_run(options: &Options) -> Result<(), Refusal> {
         text.push(' ');
         text.push_str(&pair);
     }
+    let cpus = options.team.unwrap_or(cpus);
+    if !(1..=cpu::count()).contains(&cpus) {
+        let why = alloc::format!("{cpus} of {} CPUs", cpu::count());
+        return Err(refuse("team", &why));
+    }
     workload.check(cpus).map_err(|why| refuse("cpus", &why))?;
     let map = nodes(&workload, cpus)?;
     let manager = manager(policy, map, workload.memory(cpus).demotion);
     let shared = program::control();
     shared.set_workload(&text);
-    execute(manager, layout::entry::WORKLOAD, options.seed)?;
+    execute(manager, layout::entry::WORKLOAD, options.seed, cpus)?;
     let words: [u64; WORDS] = core::array::from_fn(|index| shared.words[index].load(SeqCst));
     let measure = workload.measure(&words);
     let [begin, end] = *WINDOW.lock();
@@ -128,19 +134,27 @@ fn try_run(options: &Options) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Runs a part of the program on every CPU, all in one new process.
-fn execute(manager: &'static Manager, what: u64, seed: u64) -> Result<(), Refusal> {
+/// Runs a part of the program on the first `cpus` CPUs, all in one new process.
+fn execute(
+    manager: &'static Manager,
+    what: u64,
+    seed: u64,
+    cpus: usize,
+) -> Result<(), Refusal> {
     let process = manager.spawn().map_err(|error| refuse("process", &error))?;
     let shared = program::control();
     shared.seed.store(seed, Relaxed);
     shared.words[layout::PROCESS_WORD].store(process.into(), SeqCst);
     selftest::on_every_cpu(move |index| {
+        if index >= cpus {
+            return;
+        }
         // A refusal shows as a failure of the program, which then runs in no process.
         if let Err(error) = manager.enter(process) {
             fail(error.to_string());
             return;
         }
-        let mut context = program::start(what, index);
+        let mut context = program::start(what, index, cpus);
         let ended = program::run(&mut context, |context, exit| {
             match exit {
                 Exit::Call([layout::MARK, which, ..]) => {

@@ -19,6 +19,7 @@ mod scale;
 mod table;
 mod trial;
 mod usage;
+mod versus;
 
 use std::process::ExitCode;
 
@@ -51,6 +52,8 @@ enum Command {
     Boot(boot::BootArgs),
     /// Measure this machine: zeroing, and what shootdowns cost the running kernel
     Measure(measure::MeasureArgs),
+    /// Run the same workloads on stock Linux in the same emulator, side by side
+    Versus(versus::VersusArgs),
     /// Print completions for a shell
     Completions {
         /// The shell
@@ -69,6 +72,7 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
         Some(Command::Explore(args)) => explore::run(args),
         Some(Command::Boot(args)) => boot::run(args),
         Some(Command::Measure(args)) => measure::run(args),
+        Some(Command::Versus(args)) => versus::run(args),
         Some(Command::Completions { shell }) => {
             clap_complete::generate(shell, &mut Cli::command(), "quell", &mut std::io::stdout());
             Ok(ExitCode::SUCCESS)

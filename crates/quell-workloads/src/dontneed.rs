@@ -18,6 +18,8 @@ parameters! {
         pages: Count = 1, 1 => 65_536;
         /// How long the other CPUs compute between two looks at whether all is over.
         spin: Time = 10_000, 100 => 1_000_000;
+        /// Whether the other CPUs sleep instead of computing.
+        idle: Switch = 0, 0 => 1;
     }
 }
 
@@ -42,10 +44,7 @@ impl Program for Dontneed {
     fn body<U: User + ?Sized>(&self, team: &Team<'_, U>, _seed: u64) -> Result<(), Failure> {
         if !team.leads() {
             team.begin()?;
-            while !team.stopped() {
-                team.user.compute(self.spin);
-            }
-            return Ok(());
+            return team.bystand(self.spin, self.idle != 0);
         }
         let bytes = self.pages << 12;
         let address = team.call(

@@ -6,7 +6,7 @@ use crate::parameter::parameters;
 use crate::team::{Failure, Team};
 use crate::{Memory, Program, Window};
 use quell::{Mechanism, PageSize};
-use quell_vm::{Backing, Call, Protection, User};
+use quell_vm::{Backing, Call, FileId, Protection, User};
 
 parameters! {
     /// Touch, then `MADV_PAGEOUT`.
@@ -17,6 +17,10 @@ parameters! {
         size: Bytes = 1 << 20, 4096 => 1 << 30;
         /// How long the other CPUs, if there are any, compute between two looks at whether all is over.
         spin: Time = 10_000, 100 => 1_000_000;
+        /// Whether the other CPUs sleep instead of computing.
+        idle: Switch = 0, 0 => 1;
+        /// Whether the memory is a file's that is only read: its pages go without being written.
+        clean: Switch = 0, 0 => 1;
     }
 }
 
@@ -37,27 +41,34 @@ impl Program for Swap {
     fn body<U: User + ?Sized>(&self, team: &Team<'_, U>, _seed: u64) -> Result<(), Failure> {
         if !team.leads() {
             team.begin()?;
-            while !team.stopped() {
-                team.user.compute(self.spin);
-            }
-            return Ok(());
+            return team.bystand(self.spin, self.idle != 0);
         }
         let bytes = self.size;
+        let clean = self.clean != 0;
+        let (protection, backing) = if clean {
+            let file = team.call("creating a file", Call::Create { bytes })? as FileId;
+            (Protection::READ, Backing::Shared { file, offset: 0 })
+        } else {
+            let page = PageSize::Base;
+            (Protection::READ_WRITE, Backing::Anonymous { page })
+        };
         let address = team.call(
             "mapping memory",
             Call::Map {
                 address: None,
                 bytes,
-                protection: Protection::READ_WRITE,
-                backing: Backing::Anonymous {
-                    page: PageSize::Base,
-                },
+                protection,
+                backing,
             },
         )?;
         let round = |value: u64| {
             for page in (0..bytes).step_by(4096) {
-                // Different in each page and round, as a program's memory is.
-                team.write("touching memory", address + page, value << 20 | page)?;
+                if clean {
+                    team.read("touching memory", address + page)?;
+                } else {
+                    // Different in each page and round, as a program's memory is.
+                    team.write("touching memory", address + page, value << 20 | page)?;
+                }
             }
             team.call("paging out", Call::PageOut { address, bytes })
         };

@@ -117,6 +117,20 @@ impl<'u, U: User + ?Sized> Team<'u, U> {
         self.user.set_shared(word::STOP, 1);
     }
 
+    /// What a CPU does that only has to be there, in the same process: it computes or sleeps, and
+    /// looks every `nanoseconds` whether the measurement is over.
+    pub fn bystand(&self, nanoseconds: u64, asleep: bool) -> Result<(), Failure> {
+        while !self.stopped() {
+            if asleep {
+                let until = self.user.now() + nanoseconds;
+                self.call("sleeping", Call::Idle { until })?;
+            } else {
+                self.user.compute(nanoseconds);
+            }
+        }
+        Ok(())
+    }
+
     /// Says that this CPU cannot go on.
     pub fn fail(&self) {
         self.user.set_shared(word::FAILED, 1);

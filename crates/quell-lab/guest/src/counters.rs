@@ -8,9 +8,11 @@ use crate::protocol::Counters;
 use quell_vm::Mark;
 use std::fs::{read_to_string, write};
 
-/// The tracepoint.
-const FLUSH: &str = "/sys/kernel/tracing/events/tlb/tlb_flush";
-/// What is counted on it.
+/// What happens at each flush.
+const TRIGGER: &str = "/sys/kernel/tracing/events/tlb/tlb_flush/trigger";
+/// What came of it.
+const RESULT: &str = "/sys/kernel/tracing/events/tlb/tlb_flush/hist";
+/// What is counted.
 const HISTOGRAM: &str = "hist:keys=reason,pages:size=2048";
 
 /// Rows of `/proc/vmstat` whose name begins like that are kept.
@@ -64,16 +66,16 @@ impl Recorder {
     fn begin(&mut self) -> std::io::Result<()> {
         self.before = read()?;
         if self.traced {
-            write(format!("{FLUSH}/trigger"), HISTOGRAM)?;
+            // Opening the file for a new content takes every earlier trigger away.
+            write(TRIGGER, HISTOGRAM)?;
         }
         Ok(())
     }
 
     fn end(&mut self) -> std::io::Result<()> {
         if self.traced {
-            write(format!("{FLUSH}/trigger"), format!("{HISTOGRAM}:pause"))?;
-            self.flushes = read_to_string(format!("{FLUSH}/hist"))?;
-            write(format!("{FLUSH}/trigger"), format!("!{HISTOGRAM}"))?;
+            self.flushes = read_to_string(RESULT)?;
+            write(TRIGGER, "")?;
         }
         self.after = read()?;
         Ok(())
@@ -83,7 +85,10 @@ impl Recorder {
 fn read() -> std::io::Result<Counters> {
     let rows = |file: &str, keep: &dyn Fn(&str) -> bool| -> std::io::Result<String> {
         let text = read_to_string(file)?;
-        let kept: Vec<_> = text.lines().filter(|line| keep(line.trim_start())).collect();
+        let kept: Vec<_> = text
+            .lines()
+            .filter(|line| keep(line.trim_start()))
+            .collect();
         Ok(kept.join("\n"))
     };
     Ok(Counters {

@@ -77,8 +77,10 @@ fn pointer(address: u64) -> *mut c_void {
 
 fn bits(protection: Protection) -> c_int {
     let bit = |set: bool, bit| if set { bit } else { 0 };
-    bit(protection.read || protection.write || protection.execute, libc::PROT_READ)
-        | bit(protection.write, libc::PROT_WRITE)
+    bit(
+        protection.read || protection.write || protection.execute,
+        libc::PROT_READ,
+    ) | bit(protection.write, libc::PROT_WRITE)
         | bit(protection.execute, libc::PROT_EXEC)
 }
 
@@ -108,11 +110,16 @@ fn map(
 ) -> Result<u64, Error> {
     let bytes = bytes.next_multiple_of(4096);
     let (flags, file, offset, page) = match backing {
-        Backing::Anonymous { page } => {
-            (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1, 0, page)
-        }
+        Backing::Anonymous { page } => (
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+            page,
+        ),
         Backing::Shared { file, offset } => (libc::MAP_SHARED, open(file)?, offset, PageSize::Base),
-        Backing::Private { file, offset } => (libc::MAP_PRIVATE, open(file)?, offset, PageSize::Base),
+        Backing::Private { file, offset } => {
+            (libc::MAP_PRIVATE, open(file)?, offset, PageSize::Base)
+        }
     };
     let alignment = match page {
         PageSize::Base => 1 << 12,
@@ -130,7 +137,14 @@ fn map(
     // SAFETY: the range was handed out here: nothing of this program lies in it, and what a workload
     // has there it reaches through the accesses below alone.
     let mapped = unsafe {
-        libc::mmap(pointer(place), bytes as usize, bits(protection), flags | fixed, file, offset as i64)
+        libc::mmap(
+            pointer(place),
+            bytes as usize,
+            bits(protection),
+            flags | fixed,
+            file,
+            offset as i64,
+        )
     };
     if mapped == libc::MAP_FAILED {
         return Err(refused());
@@ -350,6 +364,8 @@ impl User for Linux<'_> {
     }
 
     fn shared(&self, index: usize) -> u64 {
+        // Whoever reads a word waits for another CPU, most often: let the emulator go on with it.
+        std::hint::spin_loop();
         self.control.words[index].load(Ordering::SeqCst)
     }
     fn set_shared(&self, index: usize, value: u64) {

@@ -55,7 +55,8 @@ fn run(serial: &mut File) -> anyhow::Result<()> {
             say(serial, &Event::Lacking { what, why });
         }
     }
-    let plan = std::fs::read_to_string(format!("/{}", protocol::PLAN)).context("reading the plan")?;
+    let plan =
+        std::fs::read_to_string(format!("/{}", protocol::PLAN)).context("reading the plan")?;
     for (number, line) in plan.lines().enumerate() {
         let job: Job = serde_json::from_str(line).with_context(|| format!("job {number}"))?;
         let event = match team::perform(&job) {

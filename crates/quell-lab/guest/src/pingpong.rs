@@ -45,7 +45,9 @@ impl Ring {
         };
         Ok(match handover {
             Handover::Yield => Ring::Yield,
-            Handover::Eventfd => Ring::Eventfds((0..processes).map(eventfd).collect::<Result<_, _>>()?),
+            Handover::Eventfd => {
+                Ring::Eventfds((0..processes).map(eventfd).collect::<Result<_, _>>()?)
+            }
         })
     }
 

@@ -32,7 +32,13 @@ fn mount(source: &str, target: &str, kind: &str) -> anyhow::Result<()> {
         let (source, target, kind) = (text(source)?, text(target)?, text(kind)?);
         // SAFETY: three strings that end in zero and outlive the call; no data.
         check(i64::from(unsafe {
-            libc::mount(source.as_ptr(), target.as_ptr(), kind.as_ptr(), 0, std::ptr::null())
+            libc::mount(
+                source.as_ptr(),
+                target.as_ptr(),
+                kind.as_ptr(),
+                0,
+                std::ptr::null(),
+            )
         }))
     };
     work().with_context(|| format!("mounting {kind} on {target}"))
@@ -102,7 +108,12 @@ fn modules() -> anyhow::Result<()> {
         let options = text(options)?;
         // SAFETY: an open file, a string that ends in zero and outlives the call, and flags.
         let result = unsafe {
-            libc::syscall(libc::SYS_finit_module, file.as_raw_fd(), options.as_ptr(), flags)
+            libc::syscall(
+                libc::SYS_finit_module,
+                file.as_raw_fd(),
+                options.as_ptr(),
+                flags,
+            )
         };
         check(result).with_context(|| name.to_string())?;
     }
@@ -127,7 +138,11 @@ fn swap() -> anyhow::Result<()> {
 
 fn files() -> anyhow::Result<()> {
     const DEVICE: &str = "/dev/ram0";
-    let mut device = File::options().read(true).write(true).open(DEVICE).context(DEVICE)?;
+    let mut device = File::options()
+        .read(true)
+        .write(true)
+        .open(DEVICE)
+        .context(DEVICE)?;
     let bytes = device.seek(SeekFrom::End(0))?;
     device.rewind()?;
     let options = fatfs::FormatVolumeOptions::new()

@@ -2,8 +2,8 @@
 
 use crate::counters::Recorder;
 use crate::linux::Linux;
-use crate::protocol::{Counters, Job};
 use crate::pingpong::{self, Ring};
+use crate::protocol::{Counters, Job};
 use crate::setup;
 use anyhow::{Context, anyhow, bail};
 use quell_workloads::{Failure, WORDS, Workload};
@@ -110,12 +110,14 @@ pub fn pin(cpu: usize) -> anyhow::Result<()> {
 /// # Errors
 /// What could not be done. No process of the job is left.
 pub fn perform(job: &Job) -> anyhow::Result<Window> {
-    let mut workload =
-        Workload::from_name(&job.workload).with_context(|| format!("no workload {}", job.workload))?;
+    let mut workload = Workload::from_name(&job.workload)
+        .with_context(|| format!("no workload {}", job.workload))?;
     for pair in &job.parameters {
         workload.set(pair)?;
     }
-    workload.check(job.team).map_err(|needs| anyhow!("needs {needs}"))?;
+    workload
+        .check(job.team)
+        .map_err(|needs| anyhow!("needs {needs}"))?;
     setup::clean()?;
     let control = Control::new()?;
     if let Workload::Pingpong(parameters) = workload {
@@ -171,14 +173,17 @@ fn threads(
             .collect();
         let mut results = vec![run(first)];
         for other in others {
-            results.push(other.join().unwrap_or_else(|_| Err(anyhow!("a thread panicked"))));
+            results.push(
+                other
+                    .join()
+                    .unwrap_or_else(|_| Err(anyhow!("a thread panicked"))),
+            );
         }
         results
     });
     // The thread that failed by itself says more than those that ended because of it.
-    let elsewhere = |error: &anyhow::Error| {
-        matches!(error.downcast_ref(), Some(Failure::Elsewhere))
-    };
+    let elsewhere =
+        |error: &anyhow::Error| matches!(error.downcast_ref(), Some(Failure::Elsewhere));
     let mut recorders = Vec::new();
     let mut failure = None;
     for result in results {
@@ -194,10 +199,10 @@ fn threads(
     if process != 0 {
         return Ok(None);
     }
-    let words = std::array::from_fn(|index| {
-        control.words[index].load(std::sync::atomic::Ordering::SeqCst)
-    });
-    let window = quell_workloads::Window::of(&words).context("the workload did not get to its end")?;
+    let words =
+        std::array::from_fn(|index| control.words[index].load(std::sync::atomic::Ordering::SeqCst));
+    let window =
+        quell_workloads::Window::of(&words).context("the workload did not get to its end")?;
     let recorder = recorders.swap_remove(0);
     Window::new(window.done, window.nanoseconds, recorder).map(Some)
 }
@@ -244,7 +249,10 @@ fn processes(
     let mut measured = None;
     for mut child in children {
         let mut text = String::new();
-        child.result.read_to_string(&mut text).context("a process's result")?;
+        child
+            .result
+            .read_to_string(&mut text)
+            .context("a process's result")?;
         let result: Result<Option<Window>, String> =
             serde_json::from_str(&text).context("a process's result")?;
         measured = measured.or(result.map_err(|why| anyhow!(why))?);

@@ -125,7 +125,15 @@ impl Machine {
             ]),
             Arch::Aarch64 => add(&["-machine", "virt,gic-version=3"]),
         }
-        add(&["-cpu", if kvm { "host" } else { "max" }]);
+        add(&[
+            "-cpu",
+            match (self.arch, kvm) {
+                (_, true) => "host",
+                // No source of randomness where runs are to be reproduced.
+                (Arch::X86_64, _) if self.icount => "max,-rdrand,-rdseed",
+                _ => "max",
+            },
+        ]);
         if kvm {
             add(&["-accel", "kvm"]);
         } else if self.threads {

@@ -134,23 +134,48 @@ pub fn find(arch: Arch) -> anyhow::Result<Toolchain> {
     }
 }
 
-/// The kernel's source: beside the source of this program.
-fn source() -> anyhow::Result<PathBuf> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../quell-kernel");
+/// The source of something to build, at a place relative to the source of this program.
+///
+/// # Errors
+/// If it is not there.
+pub fn source(place: &str) -> anyhow::Result<PathBuf> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(place);
     source.canonicalize().with_context(|| {
         format!(
-            "the kernel's source is not at {} any more: run this from a checkout, or use --kernel",
+            "the source is not at {} any more: run this from a checkout",
             source.display()
         )
     })
 }
 
-/// Where the kernel is built: beside the host's own build.
-fn target_directory(source: &Path) -> PathBuf {
+/// Where something is built or kept: beside the host's own build.
+pub fn target_directory(name: &str) -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {
-        Some(directory) => PathBuf::from(directory).join("boot"),
-        None => source.join("../../target/boot"),
+        Some(directory) => PathBuf::from(directory).join(name),
+        None => Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../target")
+            .join(name),
     }
+}
+
+/// A build by `cargo` that settings for the host's build do not reach.
+pub fn command(cargo: &Path) -> Command {
+    let mut command = Command::new(cargo);
+    for name in [
+        "RUSTFLAGS",
+        "CARGO_ENCODED_RUSTFLAGS",
+        "RUSTC_WRAPPER",
+        "RUSTC_WORKSPACE_WRAPPER",
+        "CARGO_BUILD_TARGET",
+    ] {
+        command.env_remove(name);
+    }
+    // Tests and scripts read what is printed; only a person needs to see a build that goes well.
+    if !std::io::IsTerminal::is_terminal(&std::io::stderr()) {
+        command.arg("--quiet");
+    }
+    command.stdout(std::process::Stdio::null());
+    command
 }
 
 /// Builds the kernel; returns the directory of the results. Cargo shows its own progress.
@@ -159,9 +184,9 @@ fn target_directory(source: &Path) -> PathBuf {
 /// If no toolchain can, or the build fails.
 pub fn build(arch: Arch) -> anyhow::Result<PathBuf> {
     let toolchain = find(arch)?;
-    let source = source()?;
-    let directory = target_directory(&source);
-    let mut cargo = Command::new(&toolchain.cargo);
+    let source = source("../quell-kernel")?;
+    let directory = target_directory("boot");
+    let mut cargo = command(&toolchain.cargo);
     cargo
         .current_dir(&source)
         .args([
@@ -173,16 +198,6 @@ pub fn build(arch: Arch) -> anyhow::Result<PathBuf> {
         ])
         .arg(&directory)
         .env("RUSTC", &toolchain.rustc);
-    // Settings for the host's build must not reach this one.
-    for name in [
-        "RUSTFLAGS",
-        "CARGO_ENCODED_RUSTFLAGS",
-        "RUSTC_WRAPPER",
-        "RUSTC_WORKSPACE_WRAPPER",
-        "CARGO_BUILD_TARGET",
-    ] {
-        cargo.env_remove(name);
-    }
     if toolchain.builds_library {
         cargo.env("RUSTC_BOOTSTRAP", "1").args([
             "-Zbuild-std=core,alloc,compiler_builtins",
@@ -193,12 +208,7 @@ pub fn build(arch: Arch) -> anyhow::Result<PathBuf> {
         let flags = format!("-Clinker={} -Clinker-flavor=ld.lld", linker.display());
         cargo.env("RUSTFLAGS", flags);
     }
-    // Tests and scripts read the events; only a person needs to see a build that goes well.
-    if !std::io::IsTerminal::is_terminal(&std::io::stderr()) {
-        cargo.arg("--quiet");
-    }
     let status = cargo
-        .stdout(std::process::Stdio::null())
         .status()
         .with_context(|| format!("starting {}", toolchain.cargo.display()))?;
     if !status.success() {

@@ -1,0 +1,288 @@
+//! The comparison as a table and as JSON.
+
+use super::Outcome;
+use super::plan::Case;
+use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
+use serde::Serialize;
+use std::fmt;
+
+/// What cannot be compared, and what was done so that the rest can.
+const NOTES: [&str; 10] = [
+    "Counts are per operation. Instructions are those of all CPUs together in the measured window, \
+     waiting included; a CPU that waits gives its turn away, so waiting adds little.",
+    "Linux runs without mitigations, random placement and clearing of memory that is overwritten, \
+     because quell's kernel has none of them; it keeps accounting, ticks, scheduler and the rest.",
+    "Linux's invalidations come from a second, traced run of each workload, because tracing takes \
+     instructions; interrupts and instructions come from the run without.",
+    "An invalidation is one page, or one whole flush however much it drops. Linux flushes \
+     everything where it has many pages to flush: compare whole_flushes too.",
+    "The emulated processor has no PCID, so every switch between processes flushes on both sides.",
+    "pingpong: quell switches by one call that names the process. Linux has none; sched_yield \
+     between real-time processes is the nearest, eventfd is what the published test did.",
+    "swap: both compress with LZ4. Linux goes through its block layer and zram; quell's manager \
+     calls the compressor. Clean pages are those of a file: in the ramdisk's FAT file system on \
+     Linux, on a device that holds copies on quell.",
+    "fileio: Linux writes through FAT to a ramdisk, quell to its device: what the file system and \
+     the block layer cost is Linux's alone. Only interrupts and invalidations compare closely.",
+    "migrate: move_pages(2) on Linux, which learns each page's address from the caller.",
+    "readers: quell moves pages to a slow node before it drops them, Linux has one pool of the \
+     same total size (memory.max) and drops them; Linux reads ahead, quell does not.",
+];
+
+/// What one side did in one row. All counts but `operations` are per operation.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Side {
+    /// How many operations were measured.
+    pub operations: u64,
+    /// Shootdown interrupts taken.
+    pub interrupts: f64,
+    /// Pages invalidated and whole flushes, on any CPU.
+    pub invalidations: f64,
+    /// Those of the CPU that asked, where known.
+    pub local_invalidations: Option<f64>,
+    /// Those done for another CPU, where known.
+    pub remote_invalidations: Option<f64>,
+    /// How many of the invalidations were whole flushes.
+    pub whole_flushes: f64,
+    /// Instructions of all CPUs.
+    pub instructions: f64,
+    /// What makes the row doubtful.
+    pub remark: Option<String>,
+}
+
+/// A row.
+#[derive(Debug, Serialize)]
+struct Row {
+    workload: &'static str,
+    variant: String,
+    cpus: u16,
+    operation: &'static str,
+    parameters: Vec<String>,
+    linux: Option<Side>,
+    quell: Option<Side>,
+    /// Why a side is missing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    missing: Vec<String>,
+}
+
+/// The whole comparison.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    linux: String,
+    policy: String,
+    rows: Vec<Row>,
+    notes: [&'static str; NOTES.len()],
+}
+
+impl Report {
+    /// A comparison with a release of Linux, without rows yet.
+    pub fn new(release: &str, policy: &str) -> Self {
+        Report {
+            linux: release.to_string(),
+            policy: policy.to_string(),
+            rows: Vec::new(),
+            notes: NOTES,
+        }
+    }
+
+    /// Adds a row.
+    pub fn add(&mut self, case: &Case, cpus: u16, linux: Outcome, quell: Outcome) {
+        let mut missing = Vec::new();
+        let mut side = |name: &str, outcome: Outcome| {
+            outcome
+                .map_err(|why| missing.push(format!("{name}: {why}")))
+                .ok()
+        };
+        let (linux, quell) = (side("linux", linux), side("quell", quell));
+        self.rows.push(Row {
+            workload: case.workload.name(),
+            variant: case.variant.clone(),
+            cpus,
+            operation: case.operation(),
+            parameters: case.parameters.clone(),
+            linux,
+            quell,
+            missing,
+        });
+    }
+
+    /// Whether both sides of every row are there.
+    pub fn complete(&self) -> bool {
+        self.rows.iter().all(|row| row.missing.is_empty())
+    }
+
+    /// The comparison as one JSON document.
+    ///
+    /// # Errors
+    /// If it cannot be written as JSON.
+    pub fn json(&self) -> serde_json::Result<String> {
+        serde_json::to_string_pretty(self)
+    }
+}
+
+/// A count per operation: exact where it is small.
+fn number(value: f64) -> String {
+    if value == 0.0 {
+        "0".to_string()
+    } else if value < 100.0 {
+        format!("{value:.3}")
+    } else {
+        let digits = format!("{value:.0}");
+        let mut text = String::new();
+        for (index, digit) in digits.chars().enumerate() {
+            if index > 0 && (digits.len() - index) % 3 == 0 {
+                text.push(' ');
+            }
+            text.push(digit);
+        }
+        text
+    }
+}
+
+/// How much less the second is than the first.
+fn ratio(linux: f64, quell: f64) -> String {
+    if linux == 0.0 {
+        if quell == 0.0 { "=" } else { "more" }.to_string()
+    } else {
+        format!("{:.2}", quell / linux)
+    }
+}
+
+/// A line under the header and nothing else.
+const STYLE: TableStyle =
+    TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "Linux {} and quell (policy {}), counts per operation\n",
+            self.linux, self.policy
+        )?;
+        let mut table = Table::new();
+        table
+            .load_style(STYLE)
+            .set_content_arrangement(ContentArrangement::Disabled);
+        table.set_header([
+            "workload",
+            "variant",
+            "CPUs",
+            "interrupts\nLinux",
+            "\nquell",
+            "\nratio",
+            "invalidations\nLinux",
+            "\nquell",
+            "\nratio",
+            "instructions\nLinux",
+            "\nquell",
+            "\nratio",
+        ]);
+        for row in &self.rows {
+            let mut cells = vec![
+                row.workload.to_string(),
+                row.variant.clone(),
+                row.cpus.to_string(),
+            ];
+            type Count = fn(&Side) -> f64;
+            let counts: [Count; 3] = [
+                |side| side.interrupts,
+                |side| side.invalidations,
+                |side| side.instructions,
+            ];
+            for count in counts {
+                let [linux, quell] = [&row.linux, &row.quell].map(|side| side.as_ref().map(count));
+                let text = |side: Option<f64>| side.map_or("-".to_string(), number);
+                cells.extend([text(linux), text(quell)]);
+                cells.push(match (linux, quell) {
+                    (Some(linux), Some(quell)) => ratio(linux, quell),
+                    _ => String::new(),
+                });
+            }
+            table.add_row(cells);
+        }
+        for column in table.column_iter_mut().skip(2) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        writeln!(f, "{table}")?;
+        for row in &self.rows {
+            let remarks = [("linux", &row.linux), ("quell", &row.quell)]
+                .into_iter()
+                .filter_map(|(name, side)| {
+                    Some(format!("{name}: {}", side.as_ref()?.remark.as_ref()?))
+                });
+            for remark in remarks.chain(row.missing.iter().cloned()) {
+                let (workload, variant, cpus) = (row.workload, &row.variant, row.cpus);
+                writeln!(f, "! {workload} ({variant}, {cpus} CPUs): {remark}")?;
+            }
+        }
+        writeln!(f)?;
+        for note in self.notes {
+            writeln!(f, "* {note}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::versus::plan::{Scale, cases};
+
+    fn side(interrupts: f64, instructions: f64) -> Side {
+        Side {
+            operations: 500,
+            interrupts,
+            invalidations: 2.0,
+            local_invalidations: Some(1.0),
+            remote_invalidations: None,
+            whole_flushes: 0.0,
+            instructions,
+            remark: None,
+        }
+    }
+
+    fn report(quell: Outcome) -> Report {
+        let case = &cases(&["dontneed".to_string()], 2, Scale::Times(1)).unwrap()[0];
+        let mut report = Report::new("6.12", "all");
+        report.add(case, 2, Ok(side(1.0, 11_877.9)), quell);
+        report
+    }
+
+    #[test]
+    fn the_keys_of_the_json_stay() {
+        let report = report(Ok(side(0.5, 9_000.0)));
+        let json: serde_json::Value = serde_json::from_str(&report.json().unwrap()).unwrap();
+        let row = &json["rows"][0];
+        assert_eq!(
+            (&row["workload"], &row["cpus"]),
+            (&"dontneed".into(), &2.into())
+        );
+        assert!(row["variant"].is_string());
+        for name in ["linux", "quell"] {
+            for key in ["interrupts", "invalidations", "instructions"] {
+                assert!(row[name][key].is_f64(), "{name} {key}");
+            }
+        }
+        assert!(report.complete());
+    }
+
+    #[test]
+    fn a_missing_side_is_said_and_no_number_is_made_up() {
+        let report = report(Err("it panicked".to_string()));
+        let json: serde_json::Value = serde_json::from_str(&report.json().unwrap()).unwrap();
+        assert!(json["rows"][0]["quell"].is_null());
+        let text = report.to_string();
+        assert!(
+            text.contains("quell: it panicked") && text.contains("11 878"),
+            "{text}"
+        );
+        assert!(!report.complete());
+    }
+
+    #[test]
+    fn ratios_of_nothing_are_no_numbers() {
+        assert_eq!(ratio(0.0, 0.0), "=");
+        assert_eq!(ratio(0.0, 1.0), "more");
+        assert_eq!(ratio(4.0, 1.0), "0.25");
+    }
+}
