@@ -5,6 +5,7 @@
 
 use super::protocol::{Job, PLAN};
 use crate::boot::toolchain;
+use crate::usage::usage;
 use anyhow::{Context, bail};
 use cpio::{NewcBuilder, write_cpio};
 use std::io::Cursor;
@@ -72,10 +73,10 @@ pub fn find(named: Option<&Path>, modules: Option<&Path>, fetch: bool) -> anyhow
     match fetched() {
         Some(image) => open(&image, None),
         None if fetch => open(&download()?, None),
-        None => bail!(
+        None => Err(usage(
             "no Linux kernel to compare with: name an image with --kernel, or let --fetch get \
-             Debian's (needs apt-get and 35 MB)"
-        ),
+             Debian's (needs apt-get and 35 MB)",
+        )),
     }
 }
 
@@ -85,10 +86,12 @@ fn open(image: &Path, modules: Option<&Path>) -> anyhow::Result<Kernel> {
         .with_context(|| format!("{} is no Linux kernel for x86-64", image.display()))?;
     let modules = match modules {
         Some(directory) if directory.join("kernel").is_dir() => Some(directory.to_path_buf()),
-        Some(directory) => bail!(
-            "{} holds no modules: name the directory that has `kernel` in it",
-            directory.display()
-        ),
+        Some(directory) => {
+            return Err(usage(format!(
+                "{} holds no modules: name the directory that has `kernel` in it",
+                directory.display()
+            )));
+        }
         None => beside(image, &release),
     };
     if modules.is_none() {

@@ -104,13 +104,9 @@ pub fn run(args: VersusArgs) -> anyhow::Result<ExitCode> {
     } else {
         Scale::Times(args.rounds)
     };
-    let emulator = qemu::find(Arch::X86_64)?;
-    let kernel = linux::find(args.kernel.as_deref(), args.modules.as_deref(), args.fetch)?;
-    let program = guest::build()?;
     let mut cpus = args.cpus.clone();
     cpus.sort_unstable();
     cpus.dedup();
-
     let mut runs = Vec::new();
     for cpus in cpus {
         let cases = plan::cases(&args.workload, cpus, scale)?;
@@ -118,6 +114,9 @@ pub fn run(args: VersusArgs) -> anyhow::Result<ExitCode> {
             runs.push((machine(cpus), cases));
         }
     }
+    let emulator = qemu::find(Arch::X86_64)?;
+    let kernel = linux::find(args.kernel.as_deref(), args.modules.as_deref(), args.fetch)?;
+    let program = guest::build()?;
     if args.print_command {
         for (machine, cases) in &runs {
             let images = initial_files(&kernel, &program, machine.cpus, cases)?;

@@ -5,7 +5,7 @@
 //! asleep in it, or absent, and with pages that are dirty or clean.
 
 use super::protocol::{Handover, Job};
-use anyhow::bail;
+use crate::usage::usage;
 use quell_workloads::Workload;
 
 /// How much is done.
@@ -79,7 +79,8 @@ impl Case {
 pub fn cases(names: &[String], cpus: u16, scale: Scale) -> anyhow::Result<Vec<Case>> {
     let known: Vec<_> = Workload::all().iter().map(Workload::name).collect();
     if let Some(unknown) = names.iter().find(|name| !known.contains(&name.as_str())) {
-        bail!("no workload `{unknown}`; there are {}", known.join(", "));
+        let known = known.join(", ");
+        return Err(usage(format!("no workload `{unknown}`; there are {known}")));
     }
     let mut cases = Vec::new();
     for name in known {

@@ -2,7 +2,8 @@
 
 use super::Outcome;
 use super::plan::Case;
-use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
+use crate::table::{align_right, table};
+use comfy_table::ContentArrangement;
 use serde::Serialize;
 use std::fmt;
 
@@ -148,10 +149,6 @@ fn ratio(linux: f64, quell: f64) -> String {
     }
 }
 
-/// A line under the header and nothing else.
-const STYLE: TableStyle =
-    TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
-
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
@@ -159,11 +156,7 @@ impl fmt::Display for Report {
             "Linux {} and quell (policy {}), counts per operation\n",
             self.linux, self.policy
         )?;
-        let mut table = Table::new();
-        table
-            .load_style(STYLE)
-            .set_content_arrangement(ContentArrangement::Disabled);
-        table.set_header([
+        let mut table = table(&[
             "workload",
             "variant",
             "CPUs",
@@ -177,6 +170,8 @@ impl fmt::Display for Report {
             "\nquell",
             "\nratio",
         ]);
+        // Rows that a terminal breaks cannot be read across.
+        table.set_content_arrangement(ContentArrangement::Disabled);
         for row in &self.rows {
             let mut cells = vec![
                 row.workload.to_string(),
@@ -200,9 +195,7 @@ impl fmt::Display for Report {
             }
             table.add_row(cells);
         }
-        for column in table.column_iter_mut().skip(2) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
+        align_right(&mut table, 2..12);
         writeln!(f, "{table}")?;
         for row in &self.rows {
             let remarks = [("linux", &row.linux), ("quell", &row.quell)]
