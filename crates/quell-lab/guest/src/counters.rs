@@ -16,7 +16,8 @@ const RESULT: &str = "/sys/kernel/tracing/events/tlb/tlb_flush/hist";
 const HISTOGRAM: &str = "hist:keys=reason,pages:size=2048";
 
 /// Rows of `/proc/vmstat` whose name begins like that are kept.
-const MEMORY: [&str; 9] = [
+const MEMORY: [&str; 10] = [
+    "pgpgin",
     "pgfault",
     "pgmajfault",
     "pswpin",

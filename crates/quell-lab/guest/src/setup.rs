@@ -27,7 +27,7 @@ fn check(result: i64) -> anyhow::Result<()> {
 }
 
 fn mount(source: &str, target: &str, kind: &str) -> anyhow::Result<()> {
-    let mut work = || {
+    let work = || {
         fs::create_dir_all(target)?;
         let (source, target, kind) = (text(source)?, text(target)?, text(kind)?);
         // SAFETY: three strings that end in zero and outlive the call; no data.

@@ -324,8 +324,10 @@ fn follow(
         follow::Line::Text(_) => {}
     })?;
     if let (Some(why), false) = (&outcome.failure, outcome.code == Some(1)) {
+        // Asking the bar while it is suspended would wait for itself.
+        let name = bar.prefix();
         bar.suspend(|| {
-            eprintln!("{}: {why}", bar.prefix());
+            eprintln!("{name}: {why}");
             for line in &outcome.last_lines {
                 eprintln!("  | {line}");
             }

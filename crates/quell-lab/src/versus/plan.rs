@@ -129,7 +129,8 @@ fn add(name: &str, cpus: u16, scale: Scale, cases: &mut Vec<Case>) -> anyhow::Re
             }
         }
         "swap" => {
-            let much = format!("rounds={}", scale.of(5));
+            // The first rounds make the swap device grow.
+            let much = format!("rounds={}", scale.of(10));
             for (kind, clean) in [("dirty", "clean=no"), ("clean", "clean=yes")] {
                 for (variant, parameters) in others {
                     let variant = format!("{kind}, {variant}");
