@@ -135,12 +135,7 @@ fn try_run(options: &Options) -> Result<(), Refusal> {
 }
 
 /// Runs a part of the program on the first `cpus` CPUs, all in one new process.
-fn execute(
-    manager: &'static Manager,
-    what: u64,
-    seed: u64,
-    cpus: usize,
-) -> Result<(), Refusal> {
+fn execute(manager: &'static Manager, what: u64, seed: u64, cpus: usize) -> Result<(), Refusal> {
     let process = manager.spawn().map_err(|error| refuse("process", &error))?;
     let shared = program::control();
     shared.seed.store(seed, Relaxed);
