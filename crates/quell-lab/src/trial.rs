@@ -160,6 +160,7 @@ impl Trial<'_> {
         let run = Run {
             configure: &|config| {
                 config.demotion = memory.demotion;
+                config.reclaim_ahead = memory.ahead.unwrap_or(config.reclaim_ahead);
                 config.clear = self.clear();
             },
             ..Run::new(setup, self.policy.engine)

@@ -225,6 +225,9 @@ impl Core {
     }
 
     pub fn charge(&mut self, work: Work) -> Time {
+        if let quell_vm::Work::Compress { .. } = work {
+            self.cpu().filled_page = true;
+        }
         self.costs.work(work)
     }
 
@@ -537,6 +540,7 @@ impl Core {
 
     pub fn complete_broadcasts(&mut self) {
         let fence = self.costs.fence;
+        let drain = self.costs.broadcast_drain;
         let from = self.current;
         let sent = std::mem::take(&mut self.cpus[from].broadcasts);
         for &what in &sent {
@@ -548,6 +552,9 @@ impl Core {
         let start = cpu.now;
         cpu.counts.broadcast_waits += 1;
         cpu.now = cpu.now.max(cpu.stores_done).max(cpu.broadcasts_done) + fence;
+        if std::mem::take(&mut cpu.filled_page) {
+            cpu.now += drain;
+        }
         let now = cpu.now;
         cpu.counts.waiting_for_broadcasts += now - start;
         self.trace

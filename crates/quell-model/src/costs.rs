@@ -61,6 +61,7 @@ pub struct Costs {
     pub broadcast: bool,
     pub broadcast_issue: Time,
     pub broadcast_latency: Time,
+    pub broadcast_drain: Time,
     pub broadcast_occupancy: Time,
     pub broadcast_disturb: Time,
 
@@ -177,6 +178,7 @@ impl Costs {
             broadcast: file.choice(P::Broadcast) == "yes",
             broadcast_issue: time(P::BroadcastIssue),
             broadcast_latency: time(P::BroadcastLatency),
+            broadcast_drain: time(P::BroadcastDrain),
             broadcast_occupancy: time(P::BroadcastOccupancy),
             broadcast_disturb: time(P::BroadcastDisturb),
             interrupt_send: guest(P::InterruptSend, P::GuestSend),

@@ -48,6 +48,8 @@ pub struct Cpu {
     pub broadcasts: Vec<Invalidate>,
     /// When the last of them is complete.
     pub broadcasts_done: Time,
+    /// Whether this CPU has filled a page since its last wait for broadcasts.
+    pub filled_page: bool,
     /// How many broadcasts of others have cost this CPU time.
     pub disturbed_by: u64,
     /// Where the last clear on this CPU ended.
@@ -80,6 +82,7 @@ impl Cpu {
             stores_done: 0,
             broadcasts: Vec::new(),
             broadcasts_done: 0,
+            filled_page: false,
             disturbed_by: 0,
             cleared_to: Frame(u64::MAX),
             call: None,

@@ -284,6 +284,7 @@ impl Machine for Model {
             core.memory.copy(from, to, frames);
             let bytes = frames * quell::addr::PAGE_BYTES;
             core.cpu().counts.copied += bytes;
+            core.cpu().filled_page = true;
             let start = core.cpu().now;
             let alone = (bytes as f64 * core.costs.copy) as Time;
             let duration = [from, to]

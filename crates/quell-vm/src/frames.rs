@@ -120,7 +120,7 @@ impl<M: Machine> Vm<'_, M> {
             return Some(frame);
         }
         if order == 0 && self.config.demotion {
-            self.demote(crate::reclaim::BATCH as u64);
+            self.demote_ahead();
             if let Some(frame) = self.allocate_from(home, order, content) {
                 return Some(frame);
             }
@@ -147,11 +147,33 @@ impl<M: Machine> Vm<'_, M> {
             if order > 0 {
                 return None;
             }
-            if self.reclaim(crate::reclaim::BATCH as u64) == 0 && attempt > 1 {
+            if self.reclaim_ahead() == 0 && attempt > 1 {
                 self.machine().relax();
             }
         }
         None
+    }
+
+    /// Demotes as much as is freed at a time, and reclaims slow memory where there is no room for
+    /// it. Does nothing while another CPU does.
+    fn demote_ahead(&self) {
+        if let Some(_balancing) = self.balancing.try_lock() {
+            let ahead = self.config.reclaim_ahead;
+            let moved = self.demote(ahead);
+            if moved < ahead {
+                self.reclaim(ahead);
+                self.demote(ahead - moved);
+            }
+        }
+    }
+
+    /// Reclaims as much as is freed at a time, or a batch while another CPU does that; returns how
+    /// many base pages went.
+    fn reclaim_ahead(&self) -> u64 {
+        match self.balancing.try_lock() {
+            Some(_balancing) => self.reclaim(self.config.reclaim_ahead),
+            None => self.reclaim(crate::reclaim::BATCH as u64),
+        }
     }
 
     /// A block of one node, without reclaim.

@@ -176,13 +176,17 @@ impl<'m, M: Machine> Vm<'m, M> {
         idle
     }
 
-    /// Reclaims up to `pages` base pages; returns how many.
+    /// Reclaims up to `pages` base pages; returns how many. Where pages are demoted to slow nodes,
+    /// those are reclaimed first.
     pub(crate) fn reclaim(&self, pages: u64) -> u64 {
         let mut taken = 0;
         for second in [false, true] {
-            for node in 0..self.nodes.len() {
+            let nodes = self.frames.map().nodes();
+            let mut order: Vec<usize> = (0..nodes.len()).collect();
+            order.sort_by_key(|&node| self.config.demotion && !nodes[node].slow);
+            for node in order {
                 while taken < pages {
-                    let wanted = (pages - taken).min(BATCH as u64) as usize;
+                    let wanted = (pages - taken).min(self.together() as u64) as usize;
                     let batch = self.choose(node, wanted, second, |page| page.order == 0);
                     if batch.is_empty() {
                         break;
@@ -199,6 +203,12 @@ impl<'m, M: Machine> Vm<'m, M> {
             }
         }
         taken
+    }
+
+    /// How many pages are evicted together: without batches each is unmapped, flushed and written
+    /// before the next is looked at.
+    fn together(&self) -> usize {
+        if self.engine.policy().batch { BATCH } else { 1 }
     }
 
     /// `MADV_PAGEOUT`.
@@ -221,7 +231,7 @@ impl<'m, M: Machine> Vm<'m, M> {
             }
         });
         let mut taken = 0;
-        for chunk in frames.chunks(BATCH) {
+        for chunk in frames.chunks(self.together()) {
             let locked = chunk.iter().filter_map(|&frame| self.try_lock_page(frame));
             let mut batch = Vec::with_capacity(BATCH);
             for page in locked {

@@ -32,6 +32,10 @@ pub struct VmConfig {
     /// Whether a fast node that is exhausted moves pages that were not used lately to a slow node
     /// rather than taking new pages from there.
     pub demotion: bool,
+    /// How many base pages demotion and reclaim free at a time once an allocation found nothing,
+    /// in batches: the distance between the marks at which a kernel's background reclaim starts
+    /// and stops. One CPU at a time does so; others meanwhile make do with a batch or a slow node.
+    pub reclaim_ahead: u64,
     /// How large pages are zeroed. Whole extents or pages (S1) is the engine's policy, not this.
     pub clear: ClearPolicy,
     /// How many frames an idle CPU zeroes ahead each time it goes idle.
@@ -49,6 +53,7 @@ impl VmConfig {
             cache_batch: share.clamp(1, 32) as usize,
             swap_pages: u32::MAX,
             demotion: map.nodes().iter().any(|node| node.slow),
+            reclaim_ahead: crate::reclaim::BATCH as u64,
             clear: ClearPolicy::cooperative(Plan::default()),
             zero_ahead: 0,
             reclaim_attempts: 8,
@@ -73,6 +78,8 @@ pub struct Vm<'m, M: Machine> {
     pub(crate) config: VmConfig,
     pub(crate) frames: FrameTable<M>,
     pub(crate) nodes: Vec<NodeState<M>>,
+    /// Held by the CPU that frees pages ahead.
+    pub(crate) balancing: Lock<M::Word, ()>,
     pub(crate) caches: Box<[Lock<M::Word, CpuCache>]>,
     running: Box<[Lock<AtomicU64, Running<M>>]>,
     processes: Lock<M::Word, BTreeMap<ProcessId, Arc<Process<M>>>>,
@@ -97,6 +104,7 @@ impl<'m, M: Machine> Vm<'m, M> {
                 .iter()
                 .map(|node| NodeState::new(node.extent))
                 .collect(),
+            balancing: Lock::new(()),
             caches: (0..cpus).map(|_| Lock::new(CpuCache::default())).collect(),
             running: (0..cpus)
                 .map(|_| {

@@ -22,6 +22,8 @@ parameters! {
         size: Bytes = 3 << 20, 1 << 14 => 1 << 30;
         /// How many bytes one request writes.
         block: Bytes = 16 << 10, 64 => 1 << 20;
+        /// How long a request computes besides its stores (sysbench, the file system's faults): so that 575 k take 10 s before S4.
+        compute: Time = 20_000, 0 => 1_000_000_000;
         /// After how many requests all files are synced.
         sync_every: Count = 100, 1 => 1_000_000;
     }
@@ -76,6 +78,7 @@ impl Program for Fileio {
                 self.block,
                 written,
             );
+            user.compute(self.compute);
             written += 1;
             if (user.add_shared(REQUESTS, 1) + 1).is_multiple_of(self.sync_every) {
                 self.sync(team)?;

@@ -76,6 +76,8 @@ pub struct Memory {
     pub nodes: u64,
     /// Whether pages must move to slow memory when ordinary memory is full.
     pub demotion: bool,
+    /// How many pages are to be freed at a time when memory is full; `None` leaves it to the kernel.
+    pub ahead: Option<u64>,
 }
 
 impl Memory {
@@ -86,6 +88,7 @@ impl Memory {
             slow: None,
             nodes: 1,
             demotion: false,
+            ahead: None,
         }
     }
 }

@@ -16,6 +16,8 @@ parameters! {
         switches: Count = 4_000, 2 => 1_000_000_000;
         /// How many pages each process reads in its turn.
         pages: Count = 0, 0 => 65_536;
+        /// How many pages a program uses in its turn even if it touches no others: code, stack, libraries.
+        own: Count = 8, 0 => 64;
         /// How many processes take turns.
         processes: Count = 2, 2 => 40;
     }
@@ -31,7 +33,10 @@ impl Program for Pingpong {
     const METRIC: &'static str = "us per switch";
 
     fn memory(&self, cpus: u64) -> Memory {
-        Memory::roomy(self.processes * ((self.pages << 12) + (1 << 16)), cpus)
+        Memory::roomy(
+            self.processes * (((self.pages + self.own) << 12) + (1 << 16)),
+            cpus,
+        )
     }
 
     fn check(&self, cpus: usize) -> Result<(), &'static str> {
@@ -44,18 +49,19 @@ impl Program for Pingpong {
 
     fn body<U: User + ?Sized>(&self, team: &Team<'_, U>, _seed: u64) -> Result<(), Failure> {
         // The process that the run begins in only spawns the others and waits.
+        let pages = self.pages + self.own;
         let mut address = 0;
         for index in 0..self.processes as usize {
             let process = team.call("spawning a process", Call::Spawn)?;
             team.user.set_shared(PROCESSES + index, process);
             self.enter(team, index)?;
-            if self.pages > 0 {
+            if pages > 0 {
                 let mapped = team.call(
                     "mapping memory",
                     Call::Map {
                         // The same place in every process, as copies of one program have it.
                         address: (index > 0).then_some(address),
-                        bytes: self.pages << 12,
+                        bytes: pages << 12,
                         protection: Protection::READ_WRITE,
                         backing: Backing::Anonymous {
                             page: PageSize::Base,
@@ -63,7 +69,7 @@ impl Program for Pingpong {
                     },
                 )?;
                 address = mapped;
-                for page in 0..self.pages {
+                for page in 0..pages {
                     team.write("touching memory", address + (page << 12), page)?;
                 }
             }
@@ -77,7 +83,7 @@ impl Program for Pingpong {
                 } else {
                     index + 1
                 };
-                for page in 0..self.pages {
+                for page in 0..pages {
                     team.read("reading memory", address + (page << 12))?;
                 }
             }

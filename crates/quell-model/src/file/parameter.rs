@@ -197,6 +197,9 @@ parameters! {
         BroadcastIssue issue: Unit::Time, 0..=100000;
         /// From issue to completion everywhere, when nothing else is under way.
         BroadcastLatency latency: Unit::Time, 0..=100000;
+        /// What the wait for completion takes longer when the CPU has filled a page (compressed or
+        /// copied into it) since its last one: the barrier waits for those stores too.
+        BroadcastDrain drain: Unit::Time, 0..=100000;
         /// How long one broadcast invalidation occupies the interconnect, per CPU that must answer.
         BroadcastOccupancy occupancy: Unit::Time, 0..=100000;
         /// What one broadcast invalidation costs every other CPU.
