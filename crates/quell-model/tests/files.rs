@@ -34,7 +34,10 @@ fn with_line(starts: &str, line: &str) -> String {
 }
 
 fn line_of(text: &str, starts: &str) -> usize {
-    1 + text.lines().position(|line| line.starts_with(starts)).expect("there")
+    1 + text
+        .lines()
+        .position(|line| line.starts_with(starts))
+        .expect("there")
 }
 
 #[test]
@@ -44,7 +47,11 @@ fn built_in_files_are_whole_and_name_their_sources() {
         assert_eq!(file.name(), *name);
         for &parameter in Parameter::ALL {
             let value = file.value(parameter);
-            assert!(!value.source.trim().is_empty(), "{name}: {}", parameter.name());
+            assert!(
+                !value.source.trim().is_empty(),
+                "{name}: {}",
+                parameter.name()
+            );
         }
         assert!(built_in(name).is_some());
     }
@@ -57,7 +64,11 @@ fn parameters_are_described_once() {
         let description = parameter.description();
         assert!(std::ptr::eq(description, &PARAMETERS[index]));
         assert_eq!(Parameter::from_name(&parameter.name()), Some(parameter));
-        assert!(description.meaning.trim().ends_with('.'), "{}", parameter.name());
+        assert!(
+            description.meaning.trim().ends_with('.'),
+            "{}",
+            parameter.name()
+        );
         if !matches!(description.unit, Unit::Choice(_)) {
             assert!(description.least < description.most, "{}", parameter.name());
         }
@@ -67,7 +78,10 @@ fn parameters_are_described_once() {
 
 #[test]
 fn units_are_converted() {
-    let text = with_line("exit =", r#"exit = { value = 2.5, unit = "us", source = "x" }"#);
+    let text = with_line(
+        "exit =",
+        r#"exit = { value = 2.5, unit = "us", source = "x" }"#,
+    );
     let file = MachineFile::parse("mine.toml", &text).expect("right");
     assert_eq!(file.time(Parameter::InterruptExit), 2_500_000);
     // 298 cycles of 2.5 GHz.
@@ -92,19 +106,67 @@ fn a_file_may_name_only_what_differs() {
 #[test]
 fn mistakes_are_named_with_line_and_key() {
     let cases = [
-        ("send =", "sent = { value = 1, unit = \"ns\", source = \"x\" }", "did you mean `send`?"),
+        (
+            "send =",
+            "sent = { value = 1, unit = \"ns\", source = \"x\" }",
+            "did you mean `send`?",
+        ),
         ("send =", "send = 5", "expected { value"),
-        ("send =", "send = { value = 1, source = \"x\" }", "`unit` is missing"),
-        ("send =", "send = { value = 1, unit = \"KB\", source = \"x\" }", "cycles, ns, us"),
-        ("send =", "send = { unit = \"ns\", source = \"x\" }", "`value` is missing"),
-        ("send =", "send = { value = \"a\", unit = \"ns\", source = \"x\" }", "expected a number"),
-        ("send =", "send = { value = 0, unit = \"ns\", source = \"x\" }", "out of range"),
-        ("send =", "send = { value = nan, unit = \"ns\", source = \"x\" }", "expected a number"),
-        ("send =", "send = { value = 1, unit = \"ns\" }", "needs a `source`"),
-        ("send =", "send = { value = 1, unit = \"ns\", assumed = 1, source = \"x\" }", "true or false"),
-        ("send =", "send = { value = 1, unit = \"ns\", sauce = \"x\" }", "unknown key `sauce`"),
-        ("cluster =", "cluster = { value = 1.5, unit = \"CPUs\", source = \"x\" }", "whole number"),
-        ("tags =", "tags = { value = \"pcids\", source = \"x\" }", "none, pcid, asid8, asid16"),
+        (
+            "send =",
+            "send = { value = 1, source = \"x\" }",
+            "`unit` is missing",
+        ),
+        (
+            "send =",
+            "send = { value = 1, unit = \"KB\", source = \"x\" }",
+            "cycles, ns, us",
+        ),
+        (
+            "send =",
+            "send = { unit = \"ns\", source = \"x\" }",
+            "`value` is missing",
+        ),
+        (
+            "send =",
+            "send = { value = \"a\", unit = \"ns\", source = \"x\" }",
+            "expected a number",
+        ),
+        (
+            "send =",
+            "send = { value = 0, unit = \"ns\", source = \"x\" }",
+            "out of range",
+        ),
+        (
+            "send =",
+            "send = { value = nan, unit = \"ns\", source = \"x\" }",
+            "expected a number",
+        ),
+        (
+            "send =",
+            "send = { value = 1, unit = \"ns\" }",
+            "needs a `source`",
+        ),
+        (
+            "send =",
+            "send = { value = 1, unit = \"ns\", assumed = 1, source = \"x\" }",
+            "true or false",
+        ),
+        (
+            "send =",
+            "send = { value = 1, unit = \"ns\", sauce = \"x\" }",
+            "unknown key `sauce`",
+        ),
+        (
+            "cluster =",
+            "cluster = { value = 1.5, unit = \"CPUs\", source = \"x\" }",
+            "whole number",
+        ),
+        (
+            "tags =",
+            "tags = { value = \"pcids\", source = \"x\" }",
+            "none, pcid, asid8, asid16",
+        ),
         ("[interrupt]", "[interrupts]", "did you mean `interrupt`?"),
     ];
     for (starts, line, expected) in cases {
@@ -112,14 +174,22 @@ fn mistakes_are_named_with_line_and_key() {
         let key = line.split_whitespace().next().expect("a word");
         let place = format!("mine.toml:{}: ", line_of(&text, key));
         let message = refused(&text);
-        let told = message.lines().any(|told| told.starts_with(&place) && told.contains(expected));
-        assert!(told, "{line}\nexpected {place}… {expected}, got:\n{message}");
+        let told = message
+            .lines()
+            .any(|told| told.starts_with(&place) && told.contains(expected));
+        assert!(
+            told,
+            "{line}\nexpected {place}… {expected}, got:\n{message}"
+        );
     }
 }
 
 #[test]
 fn several_mistakes_are_told_at_once_and_nothing_is_told_twice() {
-    let text = with_line("frequency =", "frequency = { value = 2.5, unit = \"Hz\", source = \"x\" }");
+    let text = with_line(
+        "frequency =",
+        "frequency = { value = 2.5, unit = \"Hz\", source = \"x\" }",
+    );
     let text = text.replace("[zero]", "[zero]\nstar = 1");
     let message = refused(&text);
     assert_eq!(message.lines().count(), 2, "{message}");
@@ -131,7 +201,10 @@ fn several_mistakes_are_told_at_once_and_nothing_is_told_twice() {
 
 #[test]
 fn values_that_do_not_fit_together_are_refused() {
-    let ways = with_line("l1_base_ways", "l1_base_ways = { value = 5, unit = \"ways\", source = \"x\" }");
+    let ways = with_line(
+        "l1_base_ways",
+        "l1_base_ways = { value = 5, unit = \"ways\", source = \"x\" }",
+    );
     assert!(refused(&ways).contains("do not divide"));
     let tags = with_line("tags =", "tags = { value = \"asid16\", source = \"x\" }");
     assert!(refused(&tags).contains("does not exist on x86-64"));
@@ -146,10 +219,18 @@ fn what_is_not_toml_is_refused_where_it_breaks() {
 fn amounts_can_be_moved_within_their_range() {
     let file = built_in("haswell-server").expect("built in");
     let half = file.scaled(Parameter::InterruptSend, 0.5);
-    assert_eq!(half.time(Parameter::InterruptSend), file.time(Parameter::InterruptSend) / 2);
+    assert_eq!(
+        half.time(Parameter::InterruptSend),
+        file.time(Parameter::InterruptSend) / 2
+    );
     assert_eq!(file.scaled(Parameter::Tags, 0.5), file, "choices stay");
     assert!(file.with(Parameter::Cpus, 4096.0).is_err());
-    assert_eq!(file.with(Parameter::Cpus, 8.0).expect("in range").count(Parameter::Cpus), 8);
+    assert_eq!(
+        file.with(Parameter::Cpus, 8.0)
+            .expect("in range")
+            .count(Parameter::Cpus),
+        8
+    );
     assert!(file.assumed().count() > 0);
 }
 

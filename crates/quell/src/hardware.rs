@@ -198,10 +198,12 @@ pub struct Features {
 /// * [`Hardware::invalidate`] has taken effect on this CPU when it returns: no later access of this
 ///   CPU, and no speculation that a later access uses, sees an entry it covers unless the entry was
 ///   filled again from the tables after the call began. Stores to page tables that precede the
-///   call in program order are visible to the fills that follow it.
+///   call in program order are visible to the fills that follow it. A release store that follows
+///   the call is seen by others only after it has taken effect.
 /// * [`Hardware::fence`] orders everything before it, table stores included, before everything
 ///   after it, *and* makes the table stores visible to the walkers of all CPUs (`mfence` on x86,
-///   `dsb ish` on Arm).
+///   `dsb ish` on Arm): its own, and those of other CPUs that it has observed, for instance by
+///   taking the lock under which they were made.
 /// * An interrupt sent by [`Hardware::interrupt`] sooner or later makes its target call
 ///   [`Engine::on_interrupt`](crate::Engine::on_interrupt), once interrupts are on there; what was
 ///   stored before the sending is visible to the handler.

@@ -95,10 +95,10 @@ impl Hardware for Adversary {
                 point(Op::Invalidate);
             }
         }
-        point(Op::Invalidate);
+        let at_once = !point(Op::Invalidate);
         on_machine(|core, me| {
             core.say(me, || format!("{what:?}"));
-            core.invalidate(me, what);
+            core.invalidate(me, what, at_once);
         });
     }
 

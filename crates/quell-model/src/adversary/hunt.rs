@@ -12,7 +12,7 @@ use quell::mutant::Mutant;
 use quell::{Mechanism, Policy};
 
 /// Schedules per case, round by round.
-const ROUNDS: [u64; 4] = [60, 600, 6_000, 60_000];
+const ROUNDS: [u64; 3] = [60, 600, 6_000];
 
 /// The policies under which mutants are hunted.
 ///

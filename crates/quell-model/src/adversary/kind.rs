@@ -7,7 +7,8 @@ use quell::{Features, Tagging};
 pub enum Stores {
     /// In the order of the program, later than they happen (x86 total store order).
     Ordered,
-    /// In any order that release stores and fences leave (Arm, RISC-V). Loads are not reordered:
+    /// In any order that release stores and fences leave (Arm, RISC-V), also before an invalidation
+    /// that the CPU issued earlier has taken effect. Loads are not reordered:
     /// the orderings of the lock-free parts are checked by another tool.
     Unordered,
 }

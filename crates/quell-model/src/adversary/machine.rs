@@ -115,7 +115,16 @@ pub(crate) enum Verdict {
 #[derive(Clone, Copy)]
 enum Target {
     Word(*const AdversaryWord),
-    Content { used: Used, word: usize },
+    Content {
+        used: Used,
+        word: usize,
+    },
+    /// An invalidation that this CPU has issued: it holds for all that this CPU does later, and a
+    /// store reaches others after it only if something orders the store.
+    Invalidation {
+        what: Invalidate,
+        sent: Moment,
+    },
 }
 
 #[derive(Clone, Copy)]
@@ -199,6 +208,15 @@ impl Cpu {
         self.watch.clear();
         self.woken = false;
         self.broadcasts.clear();
+    }
+
+    fn invalidates(&self) -> bool {
+        self.buffered > 0
+            && self
+                .buffer
+                .iter()
+                .flatten()
+                .any(|entry| matches!(entry.target, Target::Invalidation { .. }))
     }
 
     fn holds(&self, word: *const AdversaryWord) -> bool {
@@ -544,7 +562,8 @@ impl Core {
         let ordered = self.kind.stores == Stores::Ordered;
         let empty = cpu.buffered == 0;
         match cpu.pending {
-            Op::Start | Op::Mask | Op::Access { store: false } => true,
+            Op::Start | Op::Mask => true,
+            Op::Access { store: false } => !cpu.invalidates(),
             Op::Load(_, order) => {
                 ordered
                     || order != Ordering::SeqCst
@@ -554,7 +573,7 @@ impl Core {
                 Ordering::SeqCst if ordered => empty,
                 _ => cpu.buffered < BUFFER,
             },
-            Op::Access { store: true } => cpu.buffered < BUFFER,
+            Op::Access { store: true } => cpu.buffered < BUFFER && !cpu.invalidates(),
             Op::Modify(word, order) => {
                 empty
                     || (!ordered
@@ -563,7 +582,7 @@ impl Core {
             }
             // Roots are loaded by a serialising instruction on x86 alone; invalidations and what
             // sends interrupts order stores everywhere, by the interface's own promise.
-            Op::Root => empty || !ordered,
+            Op::Root => empty || (!ordered && !cpu.invalidates()),
             Op::Fence | Op::Barrier | Op::Invalidate | Op::Send(_) => empty,
             Op::Content { store, .. } => empty || !store,
             // The completion of an invalidation waits for the stores through what it covers.
@@ -641,6 +660,7 @@ impl Core {
                             print.address = used.frame as usize + 1;
                             print.translation = 1;
                         }
+                        Target::Invalidation { .. } => print.translation = 1,
                     }
                 }
             }
@@ -786,6 +806,7 @@ impl Core {
             let what = match entry.target {
                 Target::Word(word) => What::Visible(word, entry.value),
                 Target::Content { used, .. } => What::Landed(used.frame, entry.value),
+                Target::Invalidation { what, .. } => What::Said(format!("~ {what:?} takes effect")),
             };
             self.record(cpu, what);
         }
@@ -795,6 +816,7 @@ impl Core {
                 let word = unsafe { &*word };
                 self.write(word, entry.value);
             }
+            Target::Invalidation { what, sent } => self.mmu.invalidate(cpu, what, sent),
             Target::Content { used, word } => {
                 let history = *self.oracle.frame(used.frame);
                 let broken = if history.allocated > used.written {
@@ -916,8 +938,14 @@ impl Core {
 
     // Translations.
 
-    pub(crate) fn invalidate(&mut self, me: usize, what: Invalidate) {
-        self.mmu.invalidate(me, what, self.now);
+    pub(crate) fn invalidate(&mut self, me: usize, what: Invalidate, at_once: bool) {
+        let sent = self.now;
+        if at_once || self.kind.stores == Stores::Ordered {
+            self.mmu.invalidate(me, what, sent);
+        } else {
+            self.current = me;
+            self.buffer(Target::Invalidation { what, sent }, 0, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn broadcast(&mut self, me: usize, what: Invalidate) {

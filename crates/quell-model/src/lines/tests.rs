@@ -39,7 +39,11 @@ fn a_line_nobody_has_comes_from_memory_and_stays() {
     let (memory, l1) = (bed.costs.memory_line, bed.costs.l1_line);
     assert_eq!(bed.cost(0, LINE, Use::Load), (memory, false));
     assert_eq!(bed.cost(0, LINE + 56, Use::Load), (l1, false), "same line");
-    assert_eq!(bed.cost(0, LINE + 64, Use::Load), (memory, false), "another");
+    assert_eq!(
+        bed.cost(0, LINE + 64, Use::Load),
+        (memory, false),
+        "another"
+    );
 }
 
 #[test]
@@ -82,11 +86,19 @@ fn transfers_of_one_line_queue_and_of_others_do_not() {
     let mut bed = Bed::new();
     let number = bed.lines.number(LINE);
     let other = bed.lines.number(LINE + 64);
-    let mut modify = |cpu, line, now| bed.lines.access(&bed.costs, cpu, line, Use::Modify, now).ready;
+    let mut modify = |cpu, line, now| {
+        bed.lines
+            .access(&bed.costs, cpu, line, Use::Modify, now)
+            .ready
+    };
     modify(0, number, 0);
     modify(0, other, 0);
     let transfer = bed.costs.transfer_socket;
-    let mut modify = |cpu, line, now| bed.lines.access(&bed.costs, cpu, line, Use::Modify, now).ready;
+    let mut modify = |cpu, line, now| {
+        bed.lines
+            .access(&bed.costs, cpu, line, Use::Modify, now)
+            .ready
+    };
     assert_eq!(modify(1, number, 1_000_000), 1_000_000 + transfer);
     assert_eq!(modify(2, number, 1_000_000), 1_000_000 + 2 * transfer);
     assert_eq!(modify(3, number, 1_000_000), 1_000_000 + 3 * transfer);

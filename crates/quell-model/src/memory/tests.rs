@@ -75,7 +75,10 @@ fn tables_are_made_when_asked_for() {
     });
     assert!(tables.existing(Frame(300)).is_none());
     tables.page(Frame(300)).words[3].poke(7);
-    assert_eq!(tables.existing(Frame(300)).map(|words| words[3].peek()), Some(7));
+    assert_eq!(
+        tables.existing(Frame(300)).map(|words| words[3].peek()),
+        Some(7)
+    );
     assert!(tables.existing(Frame(99)).is_none());
     assert!(tables.existing(Frame(1 << 40)).is_none());
 }

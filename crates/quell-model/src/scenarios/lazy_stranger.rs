@@ -25,7 +25,7 @@ fn start(k: &Tiny<'_>, cpu: usize) {
     if cpu == 0 {
         k.map(0, 0, frame(0), false);
     }
-    k.switch(0);
+    k.switch(1 - cpu);
 }
 
 fn body(k: &Tiny<'_>, cpu: usize) {

@@ -26,7 +26,9 @@ fn a_set_holds_as_many_as_it_has_ways() {
             array.insert(Page(16 * number), TAG, entry(PageSize::Base));
         }
         let held = |array: &mut Array, number: u64| {
-            array.lookup(Page(16 * number), PageSize::Base, TAG).is_some()
+            array
+                .lookup(Page(16 * number), PageSize::Base, TAG)
+                .is_some()
         };
         assert!((0..4).all(|number| held(&mut array, number)));
         array.insert(Page(1), TAG, entry(PageSize::Base));
@@ -85,13 +87,19 @@ fn levels_hold_what_their_geometry_says() {
     for page in 0..1024 {
         tlb.fill(Page(page), TAG, entry(PageSize::Base));
     }
-    let first = (0..1024).filter(|&page| tlb.lookup_first(Page(page), TAG).is_some()).count();
+    let first = (0..1024)
+        .filter(|&page| tlb.lookup_first(Page(page), TAG).is_some())
+        .count();
     assert_eq!(first, 64);
-    let second = (0..1024).filter(|&page| tlb.lookup_second(Page(page), TAG).is_some()).count();
+    let second = (0..1024)
+        .filter(|&page| tlb.lookup_second(Page(page), TAG).is_some())
+        .count();
     assert_eq!(second, 1024);
     // One more than there is room for, in a set that is full.
     tlb.fill(Page(1024), TAG, entry(PageSize::Base));
-    let second = (0..1025).filter(|&page| tlb.lookup_second(Page(page), TAG).is_some()).count();
+    let second = (0..1025)
+        .filter(|&page| tlb.lookup_second(Page(page), TAG).is_some())
+        .count();
     assert_eq!(second, 1024);
 }
 
