@@ -93,6 +93,9 @@ fn read() -> std::io::Result<Counters> {
         Ok(kept.join("\n"))
     };
     Ok(Counters {
+        idle: rows("/proc/timer_list", &|row| {
+            row.starts_with(".idle_sleeptime")
+        })?,
         memory: rows("/proc/vmstat", &|row| {
             MEMORY.iter().any(|name| row.starts_with(name))
         })?,

@@ -21,6 +21,7 @@ use anyhow::Context;
 use protocol::{Event, Job, PREFIX};
 use std::fs::File;
 use std::io::Write;
+use std::os::fd::AsRawFd;
 
 fn main() {
     setup::file_systems();
@@ -78,9 +79,12 @@ fn run(serial: &mut File) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes an event as one line.
+/// Writes an event as one line, and waits until it is sent: the interrupts of a line under way
+/// would fall into the next job's window.
 fn say(serial: &mut File, event: &Event) {
     let json = serde_json::to_string(event).expect("events hold only text and numbers");
     // If the console is gone, nobody is left to be told.
     let _ = serial.write_all(format!("{PREFIX}{json}\n").as_bytes());
+    // SAFETY: takes an open descriptor.
+    unsafe { libc::tcdrain(serial.as_raw_fd()) };
 }

@@ -94,4 +94,6 @@ pub struct Counters {
     pub interrupts: String,
     /// Rows of `/proc/vmstat` that tell whether the intended work was done.
     pub memory: String,
+    /// The rows `.idle_sleeptime` of `/proc/timer_list`: how long each CPU was idle, in nanoseconds.
+    pub idle: String,
 }

@@ -7,6 +7,7 @@ use std::fs::{self, File, read_to_string, write};
 use std::io::{Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
 use std::path::Path;
+use std::time::Duration;
 
 /// The group of processes whose memory a job may limit.
 pub const GROUP: &str = "/sys/fs/cgroup/job";
@@ -160,7 +161,7 @@ fn group() -> anyhow::Result<()> {
     write(format!("{GROUP}/memory.max"), "max").context("memory.max")
 }
 
-/// Removes what a job has left behind.
+/// Removes what a job has left behind, and waits until the kernel is done with it.
 pub fn clean() -> anyhow::Result<()> {
     for entry in fs::read_dir(FILES).into_iter().flatten() {
         fs::remove_file(entry?.path()).context("removing a file")?;
@@ -169,6 +170,9 @@ pub fn clean() -> anyhow::Result<()> {
     if Path::new(&limit).exists() {
         write(&limit, "max").context(limit)?;
     }
+    // SAFETY: changes nothing in this process.
+    unsafe { libc::sync() };
+    std::thread::sleep(Duration::from_millis(20));
     Ok(())
 }
 

@@ -40,6 +40,12 @@ fn interrupts(text: &str, row: &str) -> Option<u64> {
         .try_fold(0u64, u64::checked_add)
 }
 
+/// How long the first CPU was idle, in nanoseconds, from the rows of `/proc/timer_list`.
+fn idle(text: &str) -> Option<u64> {
+    let row = text.lines().next()?.split_once(':')?.1;
+    row.trim().strip_suffix("nsecs")?.trim().parse().ok()
+}
+
 /// The rows of `/proc/vmstat`.
 fn memory(text: &str) -> BTreeMap<&str, u64> {
     text.lines()
@@ -165,6 +171,17 @@ fn side(case: &Case, timed: &Window<'_>, traced: &Window<'_>) -> Outcome {
     if operations == 0 || traced_operations == 0 {
         return Err("nothing was done".to_string());
     }
+    // While every CPU sleeps the clock goes on and nothing is executed. Where all work is the first
+    // CPU's, its sleep is no work; what spins meanwhile is none either.
+    let slept = match case.workload.name() {
+        "dontneed" | "swap" | "migrate" | "pingpong" => {
+            let slept = |counters: &Counters| {
+                idle(&counters.idle).ok_or("no row .idle_sleeptime in /proc/timer_list")
+            };
+            slept(timed.after)?.saturating_sub(slept(timed.before)?)
+        }
+        _ => 0,
+    };
     let per = |count: u64, operations: u64| count as f64 / operations as f64;
     let mut side = Side {
         operations,
@@ -173,7 +190,7 @@ fn side(case: &Case, timed: &Window<'_>, traced: &Window<'_>) -> Outcome {
         local_invalidations: Some(per(flushes.local, traced_operations)),
         remote_invalidations: Some(per(flushes.remote, traced_operations)),
         whole_flushes: per(flushes.whole, traced_operations),
-        instructions: per(timed.ticks, operations),
+        instructions: per(timed.ticks.saturating_sub(slept), operations),
         remark: None,
     };
     side.remark = doubt(case, operations, timed);
@@ -250,6 +267,7 @@ mod tests {
         let counters = |taken| Counters {
             interrupts: format!("TLB: {taken} 0 TLB shootdowns"),
             memory: String::new(),
+            idle: format!("  .idle_sleeptime : {taken} nsecs\n  .idle_sleeptime : 9 nsecs"),
         };
         Event::Done {
             job,
@@ -264,7 +282,8 @@ mod tests {
     #[test]
     fn time_comes_from_the_timed_job_and_flushes_from_the_traced_one() {
         let cases = cases(&["dontneed".to_string()], 1, Scale::Times(1)).unwrap();
-        let events = [done(0, 5_000, ""), done(1, 9_000, HISTOGRAM)];
+        // Of which the first CPU slept 200.
+        let events = [done(0, 5_200, ""), done(1, 9_000, HISTOGRAM)];
         let outcomes = outcomes(&cases, &events, None);
         let side = outcomes[0].as_ref().unwrap();
         assert_eq!((side.instructions, side.interrupts), (50.0, 2.0));
@@ -303,7 +322,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_makes_them_panic(text in r"(\PC|\n)*", number in any::<u64>()) {
-            let _ = (interrupts(&text, "TLB"), memory(&text), invalidations(&text));
+            let _ = (interrupts(&text, "TLB"), memory(&text), invalidations(&text), idle(&text));
             let line = format!("{{ reason: {number}, pages: {number} }} hitcount: {number}\nDropped: 0");
             prop_assert!(invalidations(&line).is_some());
         }

@@ -20,7 +20,7 @@ mod protocol;
 mod report;
 
 use crate::boot::qemu::{self, Accelerator, Machine};
-use crate::boot::{Arch, Images, follow};
+use crate::boot::{Arch, Images, follow, toolchain};
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -84,6 +84,9 @@ struct LinuxArgs {
     /// Build what is needed, print QEMU's command lines, and run none
     #[arg(long)]
     print_command: bool,
+    /// Only say whether everything needed is here
+    #[arg(long)]
+    check: bool,
     /// Seconds after which one boot is examined and ended
     #[arg(long, default_value_t = 1800, value_name = "SECONDS")]
     timeout: u64,
@@ -116,6 +119,12 @@ pub fn run(args: VersusArgs) -> anyhow::Result<ExitCode> {
     }
     let emulator = qemu::find(Arch::X86_64)?;
     let kernel = linux::find(args.kernel.as_deref(), args.modules.as_deref(), args.fetch)?;
+    if args.check {
+        let toolchain = toolchain::find(Arch::X86_64)?;
+        let (emulator, release) = (emulator.display(), &kernel.release);
+        println!("{emulator}, Linux {release} and {toolchain}");
+        return Ok(ExitCode::SUCCESS);
+    }
     let program = guest::build()?;
     if args.print_command {
         for (machine, cases) in &runs {

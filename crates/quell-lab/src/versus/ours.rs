@@ -69,7 +69,18 @@ fn side(case: &Case, event: &Value) -> Outcome {
         remote_invalidations: remote.map(per),
         whole_flushes: per(whole),
         instructions: per(count("window_ns")?),
-        remark: None,
+        remark: doubt(case, operations, count("user_faults")?),
+    })
+}
+
+/// What shows that the row's work was not done.
+fn doubt(case: &Case, operations: u64, faults: u64) -> Option<String> {
+    let faulting = matches!(case.workload.name(), "dontneed" | "swap" | "demand");
+    (faulting && faults < operations - operations / 50).then(|| {
+        format!(
+            "{faults} faults in {operations} operations: the program read on through \
+             translations that were left behind, so nothing was read again"
+        )
     })
 }
 
@@ -96,12 +107,17 @@ mod tests {
         let event = json!({
             "event": "workload", "done": 100, "window_ns": 5_000, "shootdowns_taken": 100,
             "local_pages": 150, "local_tags": 20, "local_all": 10, "loads_flushed": 15,
-            "unloads": 5, "remote_invalidations": 100,
+            "unloads": 5, "remote_invalidations": 100, "user_faults": 7,
         });
         let side = run(vec![event], None).unwrap();
         assert_eq!((side.instructions, side.interrupts), (50.0, 1.0));
         assert_eq!((side.invalidations, side.whole_flushes), (2.0, 0.5));
         assert_eq!(side.local_invalidations, Some(1.0));
+        assert!(
+            side.remark
+                .unwrap()
+                .starts_with("7 faults in 100 operations")
+        );
     }
 
     #[test]

@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::fmt;
 
 /// What cannot be compared, and what was done so that the rest can.
-const NOTES: [&str; 10] = [
+const NOTES: [&str; 11] = [
     "Counts are per operation. Instructions are those of all CPUs together in the measured window, \
      waiting included; a CPU that waits gives its turn away, so waiting adds little.",
     "Linux runs without mitigations, random placement and clearing of memory that is overwritten, \
@@ -17,6 +17,7 @@ const NOTES: [&str; 10] = [
      instructions; interrupts and instructions come from the run without.",
     "An invalidation is one page, or one whole flush however much it drops. Linux flushes \
      everything where it has many pages to flush: compare whole_flushes too.",
+    "Where one CPU does the work and Linux lets it sleep, its sleep is not counted as instructions.",
     "The emulated processor has no PCID, so every switch between processes flushes on both sides.",
     "pingpong: quell switches by one call that names the process. Linux has none; sched_yield \
      between real-time processes is the nearest, eventfd is what the published test did.",

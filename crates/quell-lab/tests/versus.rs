@@ -1,0 +1,96 @@
+//! Compares with Linux in the emulator.
+//!
+//! Where the emulator, a Linux kernel or a toolchain for bare metal is missing, a test says
+//! `SKIPPED` and why, and passes, unless `QUELL_REQUIRE_BOOT` is set: then it fails. The kernel is
+//! one that `quell versus linux --fetch` has fetched, or the one that `QUELL_LINUX` names.
+
+use serde_json::Value;
+use std::process::{Command, Output};
+
+fn quell(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_quell"));
+    command.args(["versus", "linux"]).args(arguments);
+    if let Some(kernel) = std::env::var_os("QUELL_LINUX") {
+        command.arg("--kernel").arg(kernel);
+    }
+    command.output().expect("quell starts")
+}
+
+/// Whether the comparison can run here; says so loudly if not.
+fn can_compare() -> bool {
+    let check = quell(&["--check"]);
+    if check.status.success() {
+        return true;
+    }
+    let why = String::from_utf8_lossy(&check.stderr).into_owned();
+    assert!(
+        std::env::var_os("QUELL_REQUIRE_BOOT").is_none(),
+        "the comparison must run here: {why}"
+    );
+    eprintln!("SKIPPED: comparing with Linux: {why}");
+    false
+}
+
+fn compare(arguments: &[&str]) -> Value {
+    let output = quell(&[arguments, &["--json"]].concat());
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{arguments:?}\n{text}\n{errors}");
+    serde_json::from_str(&text).expect("a JSON document")
+}
+
+#[test]
+fn linux_and_quell_are_compared_by_the_same_counts_each_time() {
+    if !can_compare() {
+        return;
+    }
+    let arguments = ["--quick", "--workload", "dontneed", "--cpus", "2"];
+    let first = compare(&arguments);
+    let row = |variant: &str| {
+        let rows = first["rows"].as_array().expect("rows");
+        rows.iter()
+            .find(|row| row["variant"] == variant)
+            .unwrap_or_else(|| panic!("no row {variant} in {first}"))
+    };
+    let count = |variant: &str, side: &str, key: &str| {
+        row(variant)[side][key]
+            .as_f64()
+            .unwrap_or_else(|| panic!("no {key} of {side} in {first}"))
+    };
+    // The other CPU runs the process, so each page discarded interrupts it, and it invalidates.
+    for side in ["linux", "quell"] {
+        let interrupts = count("others busy", side, "interrupts");
+        assert!((0.98..1.02).contains(&interrupts), "{side}: {interrupts}");
+        let remote = count("others busy", side, "remote_invalidations");
+        assert!((0.98..1.02).contains(&remote), "{side}: {remote}");
+        // It sleeps, so it is left alone.
+        assert!(count("others asleep", side, "interrupts") < 0.2, "{side}");
+        assert!(
+            count("others busy", side, "instructions") > 1_000.0,
+            "{side}"
+        );
+    }
+    // Counted instructions make a run repeat itself.
+    assert_eq!(compare(&arguments), first);
+}
+
+#[test]
+fn a_mistake_is_named_before_anything_is_built_or_booted() {
+    let output = quell(&["--workload", "dontned"]);
+    assert_eq!(output.status.code(), Some(2));
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        errors.contains("dontned") && errors.contains("dontneed"),
+        "{errors}"
+    );
+
+    let output = Command::new(env!("CARGO_BIN_EXE_quell"))
+        .args(["versus", "linux", "--kernel", env!("CARGO_BIN_EXE_quell")])
+        .output()
+        .expect("quell starts");
+    assert!(!output.status.success());
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    // Without the emulator, that is said first.
+    let known = ["is no Linux kernel", "is not installed"];
+    assert!(known.iter().any(|known| errors.contains(known)), "{errors}");
+}
