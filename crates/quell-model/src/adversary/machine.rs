@@ -443,14 +443,6 @@ impl Core {
     }
 
     fn pick(&mut self) -> Option<Action> {
-        let mut enabled = self.enabled();
-        if enabled & !NMIS == 0 {
-            if !self.look_again() {
-                self.finish();
-                return None;
-            }
-            enabled = self.enabled();
-        }
         self.decisions += 1;
         if self.decisions > self.limit {
             self.fail(Violation {
@@ -464,13 +456,26 @@ impl Core {
             return None;
         }
         let (decision, current) = (self.decisions, self.current);
-        let mut strategy = std::mem::replace(&mut self.strategy, Strategy::script(Vec::new()));
-        let picked = if enabled.is_power_of_two() && !matches!(strategy, Strategy::Exhaustive(_)) {
+        if self.strategy.goes_on(decision) && self.may_step(&self.cpus[current]) {
+            return Some(Action::step(current));
+        }
+        let mut enabled = self.enabled();
+        if enabled & !NMIS == 0 {
+            if !self.look_again() {
+                self.finish();
+                return None;
+            }
+            enabled = self.enabled();
+        }
+        let searches = matches!(self.strategy, Strategy::Exhaustive(_));
+        let picked = if enabled.is_power_of_two() && !searches {
             Some(Action(enabled.trailing_zeros() as u8))
         } else {
-            strategy.pick(decision, enabled, current, |action| self.footprint(action))
+            let mut strategy = std::mem::take(&mut self.strategy);
+            let picked = strategy.pick(decision, enabled, current, |action| self.footprint(action));
+            self.strategy = strategy;
+            picked
         };
-        self.strategy = strategy;
         let Some(action) = picked else {
             self.end = Some(End::Pruned);
             return None;
@@ -548,11 +553,7 @@ impl Core {
                 enabled |= Action::nmi(index).bit();
             }
             if cpu.buffered > 0 {
-                for place in 0..BUFFER {
-                    if self.may_drain(cpu, place) {
-                        enabled |= Action::drain(index, place).bit();
-                    }
-                }
+                enabled |= self.drains(index, cpu);
             }
         }
         enabled
@@ -611,26 +612,28 @@ impl Core {
         })
     }
 
-    fn may_drain(&self, cpu: &Cpu, place: usize) -> bool {
-        let Some(entry) = &cpu.buffer[place] else {
-            return false;
+    /// Which of a CPU's buffered stores may become visible next.
+    fn drains(&self, index: usize, cpu: &Cpu) -> Actions {
+        let entries = || {
+            let places = cpu.buffer.iter().enumerate();
+            places.filter_map(|(place, entry)| Some((place, entry.as_ref()?)))
         };
-        let older = cpu
-            .buffer
-            .iter()
-            .flatten()
-            .filter(|other| other.order < entry.order);
-        match self.kind.stores {
-            Stores::Ordered => older.count() == 0,
-            Stores::Unordered => {
-                let mut older = older;
-                older.all(|other| {
+        if self.kind.stores == Stores::Ordered {
+            let oldest = entries().min_by_key(|(_, entry)| entry.order);
+            return oldest.map_or(0, |(place, _)| Action::drain(index, place).bit());
+        }
+        let free = |entry: &Buffered| {
+            entries()
+                .filter(|(_, other)| other.order < entry.order)
+                .all(|(_, other)| {
                     !entry.release
                         && other.epoch == entry.epoch
                         && !same_target(&other.target, &entry.target)
                 })
-            }
-        }
+        };
+        entries()
+            .filter(|(_, entry)| free(entry))
+            .fold(0, |set, (place, _)| set | Action::drain(index, place).bit())
     }
 
     pub(crate) fn footprint(&self, action: Action) -> Footprint {

@@ -180,6 +180,8 @@ pub struct Random {
     rng: Rng,
     /// Of 2^32 decisions, so many are free.
     freedom: u64,
+    /// What was drawn for this decision.
+    drawn: u64,
 }
 
 /// The state of a priority-based scheduler.
@@ -260,12 +262,23 @@ pub enum Strategy {
     },
 }
 
+impl Default for Strategy {
+    /// The fixed scheduler.
+    fn default() -> Self {
+        Strategy::script(Vec::new())
+    }
+}
+
 impl Strategy {
     /// A random scheduler.
     pub fn random(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let freedom = (1u64 << 32) >> rng.below(6);
-        Strategy::Random(Random { rng, freedom })
+        Strategy::Random(Random {
+            rng,
+            freedom,
+            drawn: 0,
+        })
     }
 
     /// A priority-based scheduler for bugs of this depth, in runs of about `steps` decisions.
@@ -296,7 +309,27 @@ impl Strategy {
         }
     }
 
-    /// Picks one of `enabled`, which is not empty; `None` cuts the run short.
+    /// Whether this decision is left to the fixed scheduler: then, if the CPU that ran can go on, it
+    /// is not worth finding out what else could happen.
+    #[inline]
+    pub fn goes_on(&mut self, decision: u32) -> bool {
+        match self {
+            Strategy::Random(random) => {
+                random.drawn = random.rng.next();
+                random.drawn & 0xffff_ffff >= random.freedom
+            }
+            Strategy::Script { deviations, next } => {
+                while *next < deviations.len() && deviations[*next].0 < decision {
+                    *next += 1;
+                }
+                deviations.get(*next).is_none_or(|next| next.0 != decision)
+            }
+            Strategy::Pct(_) | Strategy::Exhaustive(_) => false,
+        }
+    }
+
+    /// Picks one of `enabled`, which is not empty, after [`Strategy::goes_on`] was asked; `None` cuts
+    /// the run short.
     ///
     /// `footprint` says what an action touches; it is asked by the search alone.
     #[inline]
@@ -309,8 +342,8 @@ impl Strategy {
     ) -> Option<Action> {
         match self {
             Strategy::Random(random) => {
-                let bits = random.rng.next();
-                if (bits & 0xffff_ffff) >= random.freedom {
+                let bits = random.drawn;
+                if bits & 0xffff_ffff >= random.freedom {
                     let usual = default_action(enabled, current);
                     if usual.is_some() {
                         return usual;
