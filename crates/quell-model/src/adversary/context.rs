@@ -20,10 +20,6 @@ pub trait Kernel {
     fn interrupt(&self);
     /// The CPU took an NMI.
     fn nmi(&self);
-    /// What a read of the page by a program of the address space must yield, if that is certain.
-    fn truth(&self, _root: u32, _page: u64, _offset: usize) -> Option<u64> {
-        None
-    }
 }
 
 /// How operations behave.
@@ -225,20 +221,6 @@ pub(crate) fn point(op: Op) -> bool {
         }
         verdict = context.core.borrow_mut().arrive(me, op);
     }
-}
-
-/// Asks the kernel for the truth, with all operations plain.
-pub(crate) fn truth(root: u32, page: u64, offset: usize) -> Option<u64> {
-    struct Loud<'c>(&'c Context);
-    impl Drop for Loud<'_> {
-        fn drop(&mut self) {
-            self.0.mode.set(Mode::Loud);
-        }
-    }
-    let context = expect();
-    context.mode.set(Mode::Quiet);
-    let _loud = Loud(context);
-    context.kernel().truth(root, page, offset)
 }
 
 /// The first thing that the code of a CPU does: it is its turn.

@@ -88,7 +88,7 @@ pub fn explore(
     loop {
         let spent = match plan.budget {
             Budget::Schedules(count) => report.schedules >= count,
-            Budget::Until(end) => report.schedules % 64 == 0 && Instant::now() >= end,
+            Budget::Until(end) => report.schedules.is_multiple_of(64) && Instant::now() >= end,
             Budget::Exhaustive(most) => report.schedules >= most,
         };
         if spent

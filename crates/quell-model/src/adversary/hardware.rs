@@ -278,6 +278,11 @@ impl Machine for Adversary {
         on_machine(|core, _| u64::from(core.now))
     }
 
+    fn halt(&self, _until: u64) {
+        // When the clock wakes it is the scheduler's to choose.
+        point(Op::Halt);
+    }
+
     fn note(&self, event: Event) {
         point(Op::Note);
         on_machine(|core, me| {

@@ -44,7 +44,7 @@ pub(crate) enum Op {
     Complete,
     /// A turn of a waiting loop.
     Relax,
-    /// Sleep until an interrupt.
+    /// Sleep until an interrupt or the clock.
     Halt,
     /// The program is over: take interrupts.
     Park,
@@ -381,11 +381,11 @@ impl Core {
     /// The first choice of a run; the CPU whose turn it is.
     pub(crate) fn begin(&mut self) -> Option<usize> {
         self.choose(None);
-        self.next()
+        self.turn()
     }
 
     /// The CPU that goes on, if the run does.
-    pub(crate) fn next(&self) -> Option<usize> {
+    pub(crate) fn turn(&self) -> Option<usize> {
         self.end.is_none().then_some(self.current)
     }
 
@@ -563,7 +563,8 @@ impl Core {
         let ordered = self.kind.stores == Stores::Ordered;
         let empty = cpu.buffered == 0;
         match cpu.pending {
-            Op::Start | Op::Mask => true,
+            // A halted CPU may be woken by its clock at any time.
+            Op::Start | Op::Mask | Op::Halt => true,
             Op::Access { store: false } => !cpu.invalidates(),
             Op::Load(_, order) => {
                 ordered
@@ -596,7 +597,7 @@ impl Core {
                         .iter()
                         .any(|known| known.changed() && !cpu.holds(known.word))
             }
-            Op::Halt | Op::Park => false,
+            Op::Park => false,
         }
     }
 
@@ -969,9 +970,8 @@ impl Core {
 
     pub(crate) fn load_root(&mut self, me: usize, root: u32, tag: u16, keep: bool) {
         let arena = Rc::clone(&self.arena);
-        let tagged = self.kind.tagged();
-        self.mmu
-            .load_root(&arena, me, self.now, root, tag, keep, tagged);
+        let keep = keep && self.kind.tagged();
+        self.mmu.load_root(&arena, me, self.now, root, tag, keep);
         self.check_tables();
     }
 

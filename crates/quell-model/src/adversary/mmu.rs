@@ -503,13 +503,12 @@ impl Mmu {
         root: u32,
         tag: u16,
         keep: bool,
-        tagged: bool,
     ) {
         self.unload_root(cpu, now);
         let tlb = &mut self.tlbs[cpu];
-        if !keep || !tagged {
-            tlb.pointers.retain(|p| tagged && p.tag != tag);
-            tlb.leaves.retain(|l| tagged && l.tag != tag);
+        if !keep {
+            tlb.pointers.retain(|p| p.tag != tag);
+            tlb.leaves.retain(|l| l.tag != tag);
         }
         tlb.root = Some(root);
         tlb.tag = tag;

@@ -34,6 +34,7 @@ const DRAIN: u8 = 3 * MAX_CPUS as u8;
 
 /// How many different actions there are.
 pub const ACTIONS: usize = DRAIN as usize + MAX_CPUS * BUFFER;
+const _: () = assert!(ACTIONS <= 64, "a set of actions fits into a word");
 
 /// What kind of action it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -148,12 +149,12 @@ impl Rng {
     /// A generator with this seed.
     pub fn new(seed: u64) -> Self {
         let mut rng = Rng(seed ^ 0x9e37_79b9_7f4a_7c15);
-        rng.next();
+        rng.draw();
         rng
     }
     /// 64 random bits.
     #[inline]
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0xa076_1d64_78bd_642f);
         let wide = u128::from(self.0) * u128::from(self.0 ^ 0xe703_7ed1_a0b4_28db);
         (wide >> 64) as u64 ^ wide as u64
@@ -161,7 +162,7 @@ impl Rng {
     /// A number below `bound`.
     #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
+        ((u128::from(self.draw()) * u128::from(bound)) >> 64) as u64
     }
 }
 
@@ -315,7 +316,7 @@ impl Strategy {
     pub fn goes_on(&mut self, decision: u32) -> bool {
         match self {
             Strategy::Random(random) => {
-                random.drawn = random.rng.next();
+                random.drawn = random.rng.draw();
                 random.drawn & 0xffff_ffff >= random.freedom
             }
             Strategy::Script { deviations, next } => {
@@ -350,7 +351,7 @@ impl Strategy {
                     }
                 }
                 let count = u64::from(enabled.count_ones());
-                Some(nth(enabled, ((bits >> 32) * count >> 32) as u32))
+                Some(nth(enabled, (((bits >> 32) * count) >> 32) as u32))
             }
             Strategy::Pct(pct) => Some(pct.pick(enabled)),
             Strategy::Script { deviations, next } => {
@@ -480,7 +481,6 @@ mod tests {
             };
             assert_eq!(again, action);
         }
-        assert!(ACTIONS <= 64, "a set of actions fits into a word");
     }
 
     #[test]

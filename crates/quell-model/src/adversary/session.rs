@@ -185,7 +185,7 @@ impl Stage<'_> {
                 if let Some(fiber) = &mut fibers[cpu] {
                     fiber.resume();
                 }
-                next = context::with(|core| core.next());
+                next = context::with(|core| core.turn());
             }
             drop(fibers);
             QUIET_PANICS.set(false);
