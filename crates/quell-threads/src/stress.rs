@@ -383,7 +383,7 @@ impl<'a> Program<'a> {
     }
 
     /// Ends a gather and frees its frames.
-    fn finish(&self, gather: Gather<'a>) {
+    fn finish(&self, mut gather: Gather<'a>) {
         for frame in gather.finish() {
             self.free(frame);
         }

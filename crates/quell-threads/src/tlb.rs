@@ -94,7 +94,7 @@ impl Tlb {
             Invalidate::Tag(tag) => key_tag(key) == tag,
             Invalidate::All => true,
         };
-        for line in &self.lines {
+        let empty = |line: &Line| {
             let held = line.key.load(Ordering::Relaxed);
             if held != 0 && covers(held) {
                 // If the owner has refilled the line meanwhile, that was after the call began.
@@ -102,6 +102,14 @@ impl Tlb {
                     .key
                     .compare_exchange(held, 0, Ordering::SeqCst, Ordering::Relaxed);
             }
+        };
+        match what {
+            // Hardware does not search for a few pages either.
+            Invalidate::Range { tag, range, .. } if range.pages < LINES as u64 => {
+                (range.start.0..range.end().0)
+                    .for_each(|page| empty(&self.lines[index(tag, page as u16)]));
+            }
+            _ => self.lines.iter().for_each(empty),
         }
     }
 }

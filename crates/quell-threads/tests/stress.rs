@@ -1,12 +1,21 @@
 //! The engine under threads: nothing breaks as it is, and breaks when a mechanism is taken out.
 //!
 //! `QUELL_STRESS_SECONDS` is the time for each machine and policy, 1 if not set;
+//! `QUELL_MUTANT_SECONDS` the most that a mutant may take to be found, 60 if not set;
 //! `QUELL_STRESS_SEED` is what the programs try, 1 if not set.
 
 use quell::mutant::Mutant;
 use quell::{Counter, Features, Mechanism, Policy, Stats, Tagging};
 use quell_threads::stress::{Plan, run};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+/// Machines run one after the other: where several share a few cores, their CPUs hardly ever run at
+/// the same time, and races do not happen.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn from_environment(name: &str, default: u64) -> u64 {
     match std::env::var(name) {
@@ -38,7 +47,9 @@ fn broadcasting() -> Plan {
 
 /// The contract holds; returns what the engine did.
 fn holds(name: &str, plan: &Plan) -> Stats {
+    let turn = turn();
     let report = run(plan);
+    drop(turn);
     println!(
         "{name}: {} accesses, {} operations",
         report.accesses, report.operations
@@ -148,13 +159,15 @@ fn system_wide_tags_hold_the_contract() {
 
 /// The mutant must be found, and by one of the clauses that it breaks.
 fn found(mutant: Mutant, base: Plan, clauses: &[&str]) {
-    let limit = Duration::from_secs(from_environment("QUELL_MUTANT_SECONDS", 20));
+    let limit = Duration::from_secs(from_environment("QUELL_MUTANT_SECONDS", 60));
     let plan = Plan {
         mutant: Some(mutant),
         duration: limit,
         ..base
     };
+    let turn = turn();
     let report = run(&plan);
+    drop(turn);
     let Some(violation) = report.violation else {
         panic!(
             "{} was not found in {} accesses",
@@ -181,23 +194,24 @@ macro_rules! mutants {
 }
 
 mutants! {
-    a_wait_left_out: SkipWait on plan(), breaks ["C1", "C2", "C3"];
-    a_local_flush_left_out: SkipLocalFlush on plan(), breaks ["C1", "C2", "C3"];
+    a_wait_left_out: SkipWait on plan(), breaks ["C1", "C2", "C3", "C4"];
+    a_local_flush_left_out: SkipLocalFlush on plan(), breaks ["C1", "C2", "C3", "C4"];
     a_handler_that_does_not_flush: HandlerSkipsFlush on plan(), breaks ["C1", "C2", "C3", "C4"];
     a_generation_not_bumped: SkipGenerationBump on plan(), breaks ["C1", "C2", "C3", "C4"];
     a_tag_taken_over_unflushed: TagTakenUnflushed on plan(), breaks ["C5", "C1", "C3"];
     a_claim_that_does_not_pay: ClaimSkipsDebt on plan(), breaks ["C1", "C3", "C4"];
     a_refill_that_does_not_pay: RefillSkipsDebt on plan(), breaks ["C3", "C4"];
-    a_second_actor_that_does_not_pay: SettleSkipped on plan(), breaks ["C1", "C2", "C3"];
-    a_debt_not_recorded: DebtNotRecorded on plan(), breaks ["C1", "C2", "C3"];
+    a_second_actor_that_does_not_pay: SettleSkipped on plan(), breaks ["C1", "C2", "C3", "C4"];
+    a_debt_not_recorded: DebtNotRecorded on plan(), breaks ["C1", "C2", "C3", "C4"];
     a_switch_that_ignores_generations: SwitchIgnoresGeneration on plan(), breaks ["C1", "C2", "C3", "C4"];
     a_switch_that_ignores_debts: SwitchIgnoresDebt on plan(), breaks ["C1", "C3", "C4"];
+    a_switch_that_ignores_batches: SwitchIgnoresBatch on plan(), breaks ["C1", "C2", "C3", "C4"];
     a_resumption_that_looks_at_nothing: LazyResumesUnchecked on plan(), breaks ["C1", "C2", "C3", "C4"];
-    a_gap_not_closed: GapNotEscalated on plan(), breaks ["C1", "C2", "C3"];
+    a_gap_not_closed: GapNotEscalated on plan(), breaks ["C1", "C2", "C3", "C4"];
     a_merge_that_overwrites: MergeOverwrites on plan(), breaks ["C1", "C2", "C3", "C4"];
     a_request_not_posted: SkipPost on plan(), breaks ["C1", "C2", "C3", "C4"];
     a_waiter_that_serves_nobody: WaiterServesNobody on plan(), breaks ["C7"];
     a_rollover_without_flush: RolloverSkipsFlush on broadcasting(), breaks ["C5", "C1", "C3"];
     a_rollover_that_forgets_who_runs: RolloverForgetsReserved on broadcasting(), breaks ["C5", "C1", "C3"];
-    a_barrier_left_out: SkipBarrier on broadcasting(), breaks ["C1", "C2", "C3"];
+    a_barrier_left_out: SkipBarrier on broadcasting(), breaks ["C1", "C2", "C3", "C4"];
 }

@@ -104,7 +104,7 @@ impl<'v, 'm, M: Machine> Gather<'v, 'm, M> {
 
     /// Flushes, and releases what was held. The gather may be used again.
     pub(crate) fn flush(&mut self) {
-        if let Some(batch) = self.batch.take() {
+        if let Some(batch) = &mut self.batch {
             for held in batch.finish() {
                 self.vm.release(held);
             }

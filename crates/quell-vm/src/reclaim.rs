@@ -392,7 +392,11 @@ impl<'m, M: Machine> Vm<'m, M> {
 
     /// Owes the flush of the batch, or flushes it where that is not allowed, and gives the frames
     /// up.
-    pub(crate) fn finish_lazily(&self, lazy: LazyBatch<'_, 'm, M>, pages: Vec<Departed<'_, M>>) {
+    pub(crate) fn finish_lazily(
+        &self,
+        mut lazy: LazyBatch<'_, 'm, M>,
+        pages: Vec<Departed<'_, M>>,
+    ) {
         let machine = self.machine();
         let outcome = lazy.finish_owed();
         for Departed { page, marked, to } in pages {

@@ -2,8 +2,8 @@
 //! with them.
 //!
 //! A [`Batch`] owns the frames that were unmapped and gives them back only as [`Flushed`], the proof
-//! that no CPU uses a translation to them any more (C1). It must be consumed by
-//! [`Batch::finish`]; dropped, it flushes first. There is no other way to get a frame out.
+//! that no CPU uses a translation to them any more (C1). The way to get one out is
+//! [`Batch::finish`]; dropped, a batch flushes first. There is no other.
 //!
 //! When the flush happens depends on [`Purpose`] and policy. The changes of one call
 //! ([`Purpose::Call`]) are always flushed once, at its end. Reclaim and migration take pages from
@@ -52,36 +52,46 @@ pub(crate) struct Pending<S> {
     pub(crate) request: Request,
     /// Broadcasts that were sent already and only lack completion.
     sent: bool,
+    /// No table was written since the space's debt was raised.
+    fresh: bool,
 }
 
-/// Frames behind a flush: what is safe to reuse.
+/// Frames behind a flush: what is safe to reuse. They come out of the batch's own memory.
 #[must_use = "frames that are not taken out are dropped"]
-pub struct Flushed<F> {
-    frames: Stack<F, CAPACITY>,
+pub struct Flushed<'b, F> {
+    frames: &'b mut Stack<F, CAPACITY>,
 }
 
-impl<F> Iterator for Flushed<F> {
+impl<F> Iterator for Flushed<'_, F> {
     type Item = F;
+    #[inline]
     fn next(&mut self) -> Option<F> {
         self.frames.take_first()
     }
 }
 
+impl<F> Drop for Flushed<'_, F> {
+    #[inline]
+    fn drop(&mut self) {
+        self.frames.clear();
+    }
+}
+
 /// Frames whose flush is owed until reuse: each goes behind a [`Residue`](crate::Residue).
 #[must_use = "frames that are not taken out are dropped, and a frame that is dropped may be reused before its debt is paid"]
-pub struct Owed<F> {
-    frames: Flushed<F>,
+pub struct Owed<'b, F> {
+    frames: Flushed<'b, F>,
     stamp: Stamp,
 }
 
-impl<F> Owed<F> {
+impl<F> Owed<'_, F> {
     /// When the debt was taken.
     pub fn stamp(&self) -> Stamp {
         self.stamp
     }
 }
 
-impl<F> Iterator for Owed<F> {
+impl<F> Iterator for Owed<'_, F> {
     type Item = F;
     fn next(&mut self) -> Option<F> {
         self.frames.next()
@@ -89,18 +99,21 @@ impl<F> Iterator for Owed<F> {
 }
 
 /// How a batch that wanted to owe its flush ended.
-pub enum Outcome<F> {
+pub enum Outcome<'b, F> {
     /// Nothing is owed: S3 is off, or its ledger is full.
-    Flushed(Flushed<F>),
+    Flushed(Flushed<'b, F>),
     /// The flush is owed.
-    Owed(Owed<F>),
+    Owed(Owed<'b, F>),
 }
 
 /// Entries that changed and frames that were behind them. Made by [`Engine::batch`].
 ///
 /// `S` refers to an address space (a plain or counted reference), `F` is whatever the embedder owns
-/// a frame by. The batch is bound to the CPU that made it only for speed: finished elsewhere, it
-/// sends its broadcasts again.
+/// a frame by. A batch is bound to the CPU that filled it only for speed: finished elsewhere, it
+/// sends its broadcasts again. Finished, it is empty and may be filled again.
+///
+/// It is some 1.4 KB that nobody initialises: leave it where it is, moving it costs more than a
+/// flush.
 #[must_use = "a batch must be finished; dropped, it flushes at once"]
 pub struct Batch<'e, 'm, H: Hardware, S, F>
 where
@@ -152,7 +165,7 @@ where
 
     /// Whether nothing was reported.
     pub fn is_empty(&self) -> bool {
-        self.frames.as_slice().is_empty() && self.gather.pending.as_slice().is_empty()
+        self.frames.is_empty() && self.gather.pending.is_empty()
     }
 
     /// Entries of `space` were cleared or lost rights, and no frame goes with them.
@@ -161,7 +174,9 @@ where
     /// reaches the walker caches and CPUs that hold the space lazily.
     #[inline]
     pub fn changed(&mut self, space: S, range: PageRange, scope: Scope) {
-        self.gather.add(space, Request::range(range, scope));
+        if range.pages != 0 {
+            self.gather.add(space, Request::range(range, scope));
+        }
     }
 
     /// As [`Batch::changed`], for the whole space.
@@ -176,7 +191,7 @@ where
     #[inline]
     pub fn unmapped(&mut self, space: S, range: PageRange, frame: F) {
         self.hold(frame);
-        self.gather.add(space, Request::range(range, Scope::Leaf));
+        self.changed(space, range, Scope::Leaf);
     }
 
     /// A page-table page that spanned `range` was unlinked from `space`; `frame` held it.
@@ -186,7 +201,7 @@ where
     /// If the batch is full.
     pub fn table_unlinked(&mut self, space: S, range: PageRange, frame: F) {
         self.hold(frame);
-        self.gather.add(space, Request::range(range, Scope::Tables));
+        self.changed(space, range, Scope::Tables);
     }
 
     /// Takes charge of a frame whose entries were all reported with [`Batch::changed`] (a frame
@@ -206,12 +221,14 @@ where
     /// Flushes, and yields the frames. When it returns, no CPU uses a translation that was
     /// reported, in any later user access (C1, C3).
     #[inline]
-    pub fn finish(mut self) -> Flushed<F> {
-        if !self.gather.engine.hw.mutant(Mutant::FinishSkipsFlush) {
+    pub fn finish(&mut self) -> Flushed<'_, F> {
+        if self.gather.engine.hw.mutant(Mutant::FinishSkipsFlush) {
+            self.gather.pending.clear();
+        } else {
             self.gather.flush();
         }
         Flushed {
-            frames: self.frames,
+            frames: &mut self.frames,
         }
     }
 
@@ -220,7 +237,7 @@ where
     /// The caller vouches that every mapping of every frame was read-only and clean and that no
     /// table was unlinked, and puts each frame behind its residue before the locks under which
     /// its entries were cleared are dropped.
-    pub fn finish_owed(mut self) -> Outcome<F> {
+    pub fn finish_owed(&mut self) -> Outcome<'_, F> {
         let engine = self.gather.engine;
         if !engine.policy.lazy_unmap {
             return Outcome::Flushed(self.finish());
@@ -243,7 +260,7 @@ where
         self.gather.pending.clear();
         Outcome::Owed(Owed {
             frames: Flushed {
-                frames: self.frames,
+                frames: &mut self.frames,
             },
             stamp: Stamp(stamp),
         })
@@ -254,26 +271,51 @@ impl<H: Hardware, S> Gather<'_, '_, H, S>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
+    /// Adds a request that is not empty.
+    #[inline]
     fn add(&mut self, space: S, request: Request) {
         let engine = self.engine;
-        if request == Request::Empty {
-            return;
+        let gathers = engine.policy.batch || self.purpose == Purpose::Call;
+        if gathers && !engine.features.broadcast && self.pending.is_empty() {
+            // The first of a batch, and mostly the only one.
+            let fresh = !engine.hw.mutant(Mutant::DebtNotRecorded);
+            if fresh {
+                space.defer();
+            }
+            self.pending.push(Pending {
+                space,
+                request,
+                sent: false,
+                fresh,
+            });
+        } else {
+            self.add_another(space, request);
         }
+    }
+
+    #[inline(never)]
+    fn add_another(&mut self, space: S, request: Request) {
+        let engine = self.engine;
         let may_owe = self.purpose == Purpose::Lazy && engine.policy.lazy_unmap;
         if !(engine.policy.batch || self.purpose == Purpose::Call || may_owe) {
             engine.flush_pending(&[Pending {
                 space,
                 request,
                 sent: false,
+                fresh: false,
             }]);
             return;
         }
+        let me = engine.hw.this_cpu();
+        if self.pending.is_empty() {
+            self.cpu = me;
+        }
         let found = self.find(&space);
-        if !engine.hw.mutant(Mutant::DebtNotRecorded) && found.is_none() {
+        let fresh = found.is_none() && !engine.hw.mutant(Mutant::DebtNotRecorded);
+        if fresh {
             space.defer();
         }
         // On a machine with broadcasts, reclaim sends now and waits later.
-        let me = engine.hw.this_cpu();
         let send_now = engine.features.broadcast
             && self.purpose != Purpose::Call
             && !may_owe
@@ -290,6 +332,7 @@ where
                 let entry = &mut self.pending.as_mut_slice()[index];
                 entry.request = entry.request.merge(request);
                 entry.sent &= send_now;
+                entry.fresh = false;
             }
             None => {
                 if self.pending.is_full() {
@@ -300,6 +343,7 @@ where
                     space,
                     request,
                     sent: send_now,
+                    fresh,
                 });
             }
         }
@@ -314,9 +358,21 @@ where
     }
 
     /// Flushes what is outstanding; the frames stay.
+    #[inline]
     fn flush(&mut self) {
         let engine = self.engine;
         let me = engine.hw.this_cpu();
+        match self.pending.as_slice() {
+            [only] if only.fresh && engine.flush_alone(me, &only.space, &only.request) => {
+                self.pending.clear();
+            }
+            _ => self.flush_everywhere(me),
+        }
+    }
+
+    #[inline(never)]
+    fn flush_everywhere(&mut self, me: CpuId) {
+        let engine = self.engine;
         // Sort what still has to be sent from what was sent and only lacks this CPU's barrier; a
         // batch that was carried to another CPU sends everything again.
         let carried = me != self.cpu;
@@ -349,7 +405,7 @@ where
 {
     /// Flushes what was forgotten.
     fn drop(&mut self) {
-        if !self.pending.as_slice().is_empty() && !self.engine.hw.mutant(Mutant::FinishSkipsFlush) {
+        if !self.pending.is_empty() && !self.engine.hw.mutant(Mutant::FinishSkipsFlush) {
             self.flush();
         }
     }

@@ -151,6 +151,17 @@ impl<W: Word> AtomicCpuSet<W> {
         self.bits[cpu.index() / 64].load(order) & (1 << (cpu.index() % 64)) != 0
     }
 
+    /// Whether nobody among the CPUs `0..cpus` but `cpu` is a member; word by word, as a snapshot.
+    #[inline]
+    pub fn is_within(&self, cpu: CpuId, cpus: usize, order: Ordering) -> bool {
+        let words = self.bits[..cpus.div_ceil(64)].iter().enumerate();
+        words
+            .map(|(index, word)| (index, word.load(order)))
+            .all(|(index, bits)| {
+                bits == 0 || index == cpu.index() / 64 && bits == 1 << (cpu.index() % 64)
+            })
+    }
+
     /// The members among the CPUs `0..cpus`, word by word: not one moment in time.
     #[inline]
     pub fn snapshot(&self, cpus: usize, order: Ordering) -> CpuSet {
@@ -190,6 +201,7 @@ mod tests {
         for cpu in [0, 63, 64, 1023] {
             shared.insert(CpuId(cpu), Ordering::SeqCst);
             assert!(shared.contains(CpuId(cpu), Ordering::SeqCst));
+            assert!(!shared.is_within(CpuId(cpu), MAX_CPUS, Ordering::SeqCst) || cpu == 0);
         }
         shared.remove(CpuId(63), Ordering::SeqCst);
         let seen = shared.snapshot(MAX_CPUS, Ordering::SeqCst);

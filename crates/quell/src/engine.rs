@@ -29,7 +29,7 @@ use crate::per_cpu::{LAZY, LEFT, NOTHING, PerCpu, RUNNING, SWITCHING};
 use crate::policy::{Policy, TagPolicy};
 use crate::request::Request;
 use crate::shootdown::Message;
-use crate::space::{AddressSpace, Debt, SpaceId};
+use crate::space::{AddressSpace, SpaceId};
 use crate::stats::{Counter, Stats};
 use crate::tags::{GlobalTags, slot_tag};
 use core::sync::atomic::Ordering::{self, Relaxed, Release, SeqCst};
@@ -219,14 +219,17 @@ impl<'m, H: Hardware> Engine<'m, H> {
     /// Loads the root under a per-CPU tag; returns when the tag was last flushed whole.
     fn load_per_cpu(&self, me: CpuId, to: &AddressSpace<H>) -> u64 {
         let cpu = &self.cpus[me.index()];
-        let generation = to.generation.load(SeqCst);
-        let debt = Debt(to.debt.load(SeqCst));
+        let flushes = to.flushes();
+        let (generation, owed) = (flushes.generation(), to.owed());
         let (index, held) = self.choose_slot(me, to);
         let slot = &cpu.slots()[index];
-        let current = slot.generation.load(Relaxed) >= generation
+        // A batch that read the set of CPUs before we entered it posts nothing to us, and takes its
+        // generation later: that it is outstanding is all that we can know of it.
+        let settled = flushes.deferred() == 0 || self.hw.mutant(Mutant::SwitchIgnoresBatch);
+        let current = slot.generation.load(Relaxed) >= generation && settled
             || self.hw.mutant(Mutant::SwitchIgnoresGeneration);
-        let paid = slot.flushed_at.load(Relaxed) >= debt.stamp()
-            || self.hw.mutant(Mutant::SwitchIgnoresDebt);
+        let paid =
+            slot.flushed_at.load(Relaxed) >= owed || self.hw.mutant(Mutant::SwitchIgnoresDebt);
         let keep = self.tags_on() && held && current && paid;
         if held {
             let counter = match (current, paid) {
@@ -317,10 +320,10 @@ impl<'m, H: Hardware> Engine<'m, H> {
         }
         // Initiators count the generation up and then look at our state; we do the opposite.
         let slot = &cpu.slots()[cpu.private.slot.load(Relaxed) as usize];
-        let generation = space.generation.load(SeqCst);
-        let debt = Debt(space.debt.load(SeqCst));
+        // Who finds us in the set, where we are all the time, does not end a batch alone.
+        let generation = space.flushes().generation();
         let behind = slot.generation.load(Relaxed) < generation;
-        if behind || slot.flushed_at.load(Relaxed) < debt.stamp() {
+        if behind || slot.flushed_at.load(Relaxed) < space.owed() {
             self.count(
                 me,
                 if behind {
@@ -358,7 +361,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
         if self.hw.mutant(Mutant::RetireSkipsEviction) {
             return;
         }
-        space.generation.fetch_add(1, SeqCst);
+        let generation = space.next_generation();
         if self.cpus[me.index()].private.space.load(Relaxed) == space.id().0 {
             assert!(
                 self.cpus[me.index()].published.state.load(Relaxed) != RUNNING,
@@ -368,7 +371,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
             self.leave_root(me);
             self.hw.restore_interrupts(were_on);
         }
-        let message = Message::for_retired(space.id(), space.generation.load(Relaxed));
+        let message = Message::for_retired(space.id(), generation);
         loop {
             let loaded = space.loaded.snapshot(self.cpus.len(), SeqCst);
             let holds_on = |cpu: &CpuId| {

@@ -277,10 +277,11 @@ impl<H: Hardware> Engine<'_, H> {
 
     /// Before a second actor relies on a cleared entry of `space` (rule 4, and the same for batches
     /// of reclaim and migration): after it, no CPU uses a translation of the space that was
-    /// cleared before the call. One load when nothing is owed.
+    /// cleared before the call. Two loads from one line when nothing is owed.
     #[inline]
     pub fn settle(&self, space: &AddressSpace<H>) {
-        if space.debt.load(SeqCst) != 0 && !self.hw.mutant(Mutant::SettleSkipped) {
+        let outstanding = space.flushes().deferred() != 0 || space.owed() != 0;
+        if outstanding && !self.hw.mutant(Mutant::SettleSkipped) {
             self.settle_owed(space);
         }
     }
@@ -290,16 +291,15 @@ impl<H: Hardware> Engine<'_, H> {
     /// deals with markers one by one. One load when no batch is outstanding.
     #[inline]
     pub fn settle_deferred(&self, space: &AddressSpace<H>) {
-        let debt = crate::space::Debt(space.debt.load(SeqCst));
-        if debt.deferred() != 0 && !self.hw.mutant(Mutant::SettleSkipped) {
+        if space.flushes().deferred() != 0 && !self.hw.mutant(Mutant::SettleSkipped) {
             self.settle_owed(space);
         }
     }
 
     #[cold]
     fn settle_owed(&self, space: &AddressSpace<H>) {
-        let debt = crate::space::Debt(space.debt.load(SeqCst));
-        if debt.deferred() == 0 && self.ledger.is_paid(debt.stamp()) {
+        let (deferred, owed) = (space.flushes().deferred(), space.owed());
+        if deferred == 0 && self.ledger.is_paid(owed) {
             return;
         }
         self.count(self.hw.this_cpu(), Counter::PaidBySettle, 1);
@@ -311,13 +311,7 @@ impl<H: Hardware> Engine<'_, H> {
             self.flush_whole(space);
         }
         // CPUs that had the space loaded have flushed it; the others will, by its generation.
-        space.update_debt(|now| {
-            if now.stamp() == debt.stamp() {
-                now.without_stamp()
-            } else {
-                now
-            }
-        });
+        space.owed_paid(owed);
     }
 
     /// The next stamp of the flush clock, paying old debts if the ledger is full of them; `None` if

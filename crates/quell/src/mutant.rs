@@ -71,6 +71,8 @@ mutants! {
     SwitchIgnoresGeneration,
     /// A space is loaded with its entries kept although it owes a flush.
     SwitchIgnoresDebt,
+    /// A space is loaded with its entries kept although a batch has changed it and not flushed yet.
+    SwitchIgnoresBatch,
     /// A lazy CPU goes on with its space without looking what it missed.
     LazyResumesUnchecked,
     /// A lazy CPU declares itself running with a relaxed store (bug 34).

@@ -41,6 +41,7 @@ pub enum Request {
 
 impl Request {
     /// The request for one range; nothing if the range is empty.
+    #[inline]
     pub fn range(range: PageRange, scope: Scope) -> Self {
         if range.pages == 0 {
             return Request::Empty;

@@ -202,9 +202,9 @@ impl<H: Hardware> Engine<'_, H> {
             // loads the space enters the set before it reads the generation. So either we see
             // the CPU, or the CPU sees the generation.
             let last = if self.hw.mutant(Mutant::SkipGenerationBump) {
-                entry.space.generation.load(SeqCst)
+                entry.space.flushes().generation()
             } else {
-                entry.space.generation.fetch_add(1, SeqCst) + 1
+                entry.space.next_generation()
             };
             let message = Message {
                 space: entry.space.id().0,
@@ -247,7 +247,72 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// The same on a machine whose invalidations reach every CPU without an interrupt.
+    /// Ends the debt of a batch that nobody but this CPU has to hear of; `false`, and nothing was
+    /// done, if somebody else has the space loaded.
+    ///
+    /// No table was written since the debt was raised. It, the set and a CPU that loads the space
+    /// are as in [`Engine::flush_pending`], with the debt in the generation's place: see
+    /// [`crate::space`].
+    #[inline]
+    pub(crate) fn flush_alone(
+        &self,
+        me: CpuId,
+        space: &AddressSpace<H>,
+        request: &Request,
+    ) -> bool {
+        if self.features.broadcast || !space.loaded.is_within(me, self.cpus.len(), SeqCst) {
+            return false;
+        }
+        let cpu = &self.cpus[me.index()];
+        let bump = !self.hw.mutant(Mutant::SkipGenerationBump);
+        if cpu.private.space.load(Relaxed) == space.id().0 {
+            let were_on = self.hw.mask_interrupts();
+            let running = cpu.published.state.load(Relaxed) == RUNNING;
+            if running {
+                let slot = &cpu.slots()[cpu.private.slot.load(Relaxed) as usize];
+                let caught_up = slot.generation.load(Relaxed);
+                if !self.hw.mutant(Mutant::SkipLocalFlush) {
+                    self.invalidate_here(me, slot, &self.limited(me, *request));
+                }
+                // The flush first: whoever sees the debt gone relies on it. Somebody else's request
+                // that came in between stays behind, and the next one closes the gap.
+                if space.deferred_alone(bump) == caught_up {
+                    slot.generation.store(caught_up + 1, Relaxed);
+                }
+            }
+            self.hw.restore_interrupts(were_on);
+            if !running {
+                return false;
+            }
+        } else {
+            space.deferred_alone(bump);
+        }
+        self.count(me, Counter::Requested, 1);
+        self.count(me, Counter::SkippedNoTarget, 1);
+        true
+    }
+
+    /// Invalidates on this CPU what a request for the loaded space says. Interrupts are masked.
+    fn invalidate_here(&self, me: CpuId, slot: &crate::Slot<H>, request: &Request) {
+        match request {
+            Request::Ranges(ranges, scope) => {
+                let tag = self.loaded_tag(me);
+                let scope = if self.hw.mutant(Mutant::TablesFlushedAsLeaf) {
+                    Scope::Leaf
+                } else {
+                    *scope
+                };
+                self.count(me, Counter::FlushedRanges, 1);
+                for &range in ranges.as_slice() {
+                    self.hw.invalidate(Invalidate::Range { tag, range, scope });
+                }
+            }
+            Request::Empty => {}
+            Request::Full(_) => self.flush_tag(me, slot),
+        }
+    }
+
+    /// [`Engine::flush_pending`] on a machine whose invalidations reach every CPU without an interrupt.
     fn broadcast_pending<S>(&self, pending: &[Pending<S>])
     where
         S: Deref<Target = AddressSpace<H>>,
@@ -257,7 +322,7 @@ impl<H: Hardware> Engine<'_, H> {
         let mut sent = false;
         for entry in pending {
             self.count(me, Counter::Requested, 1);
-            entry.space.generation.fetch_add(1, SeqCst);
+            entry.space.next_generation();
             if let Some(tag) = self.broadcast_tag(&entry.space) {
                 sent |= self.broadcast_request(me, tag, self.limited(me, entry.request));
             }
@@ -558,24 +623,11 @@ impl<H: Hardware> Engine<'_, H> {
             return;
         }
         let next = message.first <= caught_up + 1 || self.hw.mutant(Mutant::GapNotEscalated);
-        match message.request {
-            Request::Ranges(ranges, scope) if next => {
-                let tag = self.loaded_tag(me);
-                let scope = if self.hw.mutant(Mutant::TablesFlushedAsLeaf) {
-                    Scope::Leaf
-                } else {
-                    scope
-                };
-                self.count(me, Counter::FlushedRanges, 1);
-                for &range in ranges.as_slice() {
-                    self.hw.invalidate(Invalidate::Range { tag, range, scope });
-                }
-            }
-            Request::Empty => {}
-            _ => {
-                self.count(me, Counter::EscalatedGap, u64::from(!next));
-                self.flush_tag(me, slot);
-            }
+        if next || message.request == Request::Empty {
+            self.invalidate_here(me, slot, &message.request);
+        } else {
+            self.count(me, Counter::EscalatedGap, 1);
+            self.flush_tag(me, slot);
         }
         slot.generation.store(message.last, Relaxed);
     }

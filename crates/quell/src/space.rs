@@ -19,15 +19,22 @@
 //!
 //! # Debts
 //!
-//! `debt` is the one word that a second actor looks at when it meets a cleared entry: zero means
-//! that every cleared entry of this space has been flushed. Its low bits count the batches whose
-//! flush is still to come (S0); the rest is the latest stamp of the flush clock owed until reuse
-//! (S3).
+//! A second actor that meets a cleared entry looks at two words of one line: zero batches that still
+//! have to flush (S0) and no stamp of the flush clock owed until reuse (S3) mean that every cleared
+//! entry of this space has been flushed.
+//!
+//! # One word for both
+//!
+//! The batches that still have to flush are counted in the low bits of the word that holds the
+//! generation. So a batch that finds nobody but its own CPU in `loaded` takes its generation and
+//! ends its debt in one locked operation instead of two, and reads the set only once, *before* it:
+//! a CPU that enters the set later reads this word later still, and finds either the debt, and
+//! then drops what it kept of the space, or the new generation.
 
 use crate::addr::Frame;
 use crate::cpu_set::AtomicCpuSet;
 use crate::hardware::{Hardware, Word};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::Ordering::{self, SeqCst};
 
 /// The name of an address space, never used again for another one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -39,9 +46,10 @@ pub struct SpaceId(pub u64);
 /// embedder frees them.
 #[repr(align(64))]
 pub struct AddressSpace<H: Hardware> {
-    /// Written by initiators, read by CPUs that load the space.
-    pub(crate) generation: H::Word,
-    pub(crate) debt: H::Word,
+    /// A [`Flushes`]. Written by initiators, read by CPUs that load the space and by second actors.
+    flushes: H::Word,
+    /// The latest stamp owed until reuse; 0 if none.
+    owed: H::Word,
     /// The system-wide tag and the tag generation it belongs to; 0 before the first load.
     pub(crate) tag: H::Word,
     id: SpaceId,
@@ -49,31 +57,31 @@ pub struct AddressSpace<H: Hardware> {
     pub(crate) loaded: AtomicCpuSet<H::Word>,
 }
 
-/// The debt word of a space, taken apart.
+/// How far the flushes of a space have got.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Debt(pub(crate) u64);
+pub(crate) struct Flushes(u64);
 
 const DEFERRED_BITS: u32 = 12;
+const ONE_GENERATION: u64 = 1 << DEFERRED_BITS;
 
-impl Debt {
+impl Flushes {
     /// How many batches still have to flush.
+    #[inline]
     pub(crate) fn deferred(self) -> u64 {
-        self.0 & ((1 << DEFERRED_BITS) - 1)
+        self.0 & (ONE_GENERATION - 1)
     }
-    /// The latest stamp owed until reuse; 0 if none.
-    pub(crate) fn stamp(self) -> u64 {
+    /// The flush generation that was given out last.
+    #[inline]
+    pub(crate) fn generation(self) -> u64 {
         self.0 >> DEFERRED_BITS
-    }
-    pub(crate) fn without_stamp(self) -> Debt {
-        Debt(self.deferred())
     }
 }
 
 impl<H: Hardware> AddressSpace<H> {
     pub(crate) fn new(id: SpaceId, root: Frame) -> Self {
         AddressSpace {
-            generation: H::Word::new(1),
-            debt: H::Word::new(0),
+            flushes: H::Word::new(ONE_GENERATION),
+            owed: H::Word::new(0),
             tag: H::Word::new(0),
             id,
             root,
@@ -82,6 +90,7 @@ impl<H: Hardware> AddressSpace<H> {
     }
 
     /// The space's name.
+    #[inline]
     pub fn id(&self) -> SpaceId {
         self.id
     }
@@ -98,42 +107,63 @@ impl<H: Hardware> AddressSpace<H> {
         let at = |word: &H::Word| core::ptr::from_ref(word) as usize == address;
         let start = core::ptr::from_ref(self) as usize;
         match () {
-            () if at(&self.generation) => Some("generation"),
-            () if at(&self.debt) => Some("debt"),
+            () if at(&self.flushes) => Some("generation"),
+            () if at(&self.owed) => Some("debt"),
             () if at(&self.tag) => Some("tag"),
             () if (start..start + size_of_val(self)).contains(&address) => Some("loaded"),
             () => None,
         }
     }
 
-    /// A batch has cleared an entry of the space and will flush later. Called under the lock of the
-    /// table, so that whoever takes that lock next and finds the entry cleared finds the debt too.
-    pub(crate) fn defer(&self) {
-        self.debt.fetch_add(1, Ordering::SeqCst);
+    /// Generation and outstanding batches.
+    #[inline]
+    pub(crate) fn flushes(&self) -> Flushes {
+        Flushes(self.flushes.load(SeqCst))
     }
 
-    /// The batch has flushed. Release: whoever sees the debt gone sees the flush done.
+    /// The latest stamp owed until reuse; 0 if none. A batch that owes raises it *before* it takes
+    /// itself off [`Flushes::deferred`], so who reads that first misses neither.
+    #[inline]
+    pub(crate) fn owed(&self) -> u64 {
+        self.owed.load(SeqCst)
+    }
+
+    /// Takes the next flush generation and returns it.
+    pub(crate) fn next_generation(&self) -> u64 {
+        Flushes(self.flushes.fetch_add(ONE_GENERATION, SeqCst)).generation() + 1
+    }
+
+    /// A batch has cleared an entry of the space and will flush later. Called under the lock of the
+    /// table, so that whoever takes that lock next and finds the entry cleared finds the debt too.
+    #[inline]
+    pub(crate) fn defer(&self) {
+        self.flushes.fetch_add(1, SeqCst);
+    }
+
+    /// The batch has flushed. Whoever sees the debt gone sees the flush done.
     pub(crate) fn deferred_done(&self) {
-        self.debt.fetch_add(u64::MAX, Ordering::SeqCst);
+        self.flushes.fetch_add(u64::MAX, SeqCst);
+    }
+
+    /// The batch needed no other CPU: its debt ends and it takes a generation, at once. Returns the
+    /// generation before that.
+    #[inline]
+    pub(crate) fn deferred_alone(&self, bump: bool) -> u64 {
+        let step = if bump { ONE_GENERATION } else { 0 };
+        Flushes(self.flushes.fetch_add(step.wrapping_sub(1), SeqCst)).generation()
     }
 
     /// The batch will not flush: its debt is owed until reuse, as of `stamp`.
     pub(crate) fn deferred_owed(&self, stamp: u64) {
-        self.update_debt(|debt| {
-            let others = debt.deferred().saturating_sub(1);
-            Debt(others | stamp.max(debt.stamp()) << DEFERRED_BITS)
-        });
+        self.owed.fetch_max(stamp, SeqCst);
+        self.deferred_done();
     }
 
-    pub(crate) fn update_debt(&self, change: impl Fn(Debt) -> Debt) {
-        let mut held = self.debt.load(Ordering::Relaxed);
-        while let Err(now) = self.debt.compare_exchange(
-            held,
-            change(Debt(held)).0,
-            Ordering::SeqCst,
-            Ordering::Relaxed,
-        ) {
-            held = now;
-        }
+    /// What was owed as of `stamp` is paid.
+    pub(crate) fn owed_paid(&self, stamp: u64) {
+        // A later debt stays.
+        let _ = self
+            .owed
+            .compare_exchange(stamp, 0, SeqCst, Ordering::Relaxed);
     }
 }

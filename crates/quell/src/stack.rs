@@ -26,7 +26,12 @@ impl<T, const N: usize> Stack<T, N> {
 
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
-        self.end == N
+        self.end >= N
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.start == self.end
     }
 
     /// Adds a value at the end.
@@ -55,7 +60,9 @@ impl<T, const N: usize> Stack<T, N> {
     /// Drops all values; there is room for `N` again.
     #[inline]
     pub(crate) fn clear(&mut self) {
-        while self.take_first().is_some() {}
+        if core::mem::needs_drop::<T>() {
+            while self.take_first().is_some() {}
+        }
         (self.start, self.end) = (0, 0);
     }
 
