@@ -160,7 +160,13 @@ pub(crate) fn attend(point: Point) {
     loop {
         match with(|core| core.step(point)) {
             Step::Go => return,
-            Step::Suspend => fiber::suspend(),
+            Step::Suspend => {
+                fiber::suspend();
+                // Mostly it is this CPU's turn now and nothing is to be taken.
+                if with(|core| core.may_share()) {
+                    return;
+                }
+            }
             interrupt => take(interrupt),
         }
     }

@@ -49,6 +49,7 @@ pub struct Costs {
     pub mask: Time,
 
     pub l2_hit: Time,
+    /// Nested paging included.
     pub walk: Time,
     pub nested_walk: f64,
 
@@ -168,7 +169,7 @@ impl Costs {
             atomic: time(P::Atomic),
             mask: time(P::Mask),
             l2_hit: time(P::L2Hit),
-            walk: time(P::Walk),
+            walk: (file.amount(P::Walk) * file.amount(P::NestedWalk)).round() as Time,
             nested_walk: file.amount(P::NestedWalk),
             invalidate_page: time(P::InvalidatePage),
             invalidate_tag: time(P::InvalidateTag),

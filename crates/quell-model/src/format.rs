@@ -36,7 +36,7 @@ pub fn encode(arm: bool, entry: Entry, level: Level) -> u64 {
 }
 
 /// What a word of a table of `level` says.
-#[inline]
+#[inline(always)]
 pub fn decode(arm: bool, raw: u64, level: u8) -> Entry {
     let decoded = if arm {
         aarch64::entry::decode(raw, level)

@@ -34,6 +34,9 @@ pub enum Use {
 
 const NOBODY: u16 = u16::MAX;
 
+/// Slots of the table of numbers that were asked for lately.
+const LATELY: usize = 1024;
+
 #[derive(Clone, Copy, Debug)]
 struct Line {
     /// The first 64 of the cores that may read it; see [`Lines::more`] for the others.
@@ -53,6 +56,8 @@ struct Line {
 struct Filter {
     held: Vec<u32>,
     lines: usize,
+    /// `lines - 1` where that is a mask, else 0.
+    mask: usize,
 }
 
 impl Filter {
@@ -60,16 +65,32 @@ impl Filter {
         Filter {
             held: Vec::new(),
             lines,
+            mask: if lines.is_power_of_two() {
+                lines - 1
+            } else {
+                0
+            },
         }
     }
 
+    /// Takes the host's memory, on first use.
+    #[cold]
+    fn allocate(&mut self) {
+        self.held = vec![0; self.lines];
+    }
+
     /// Whether the line was there; it is afterwards.
-    #[inline]
+    #[inline(always)]
     fn take(&mut self, line: u32) -> bool {
         if self.held.is_empty() {
-            self.held = vec![0; self.lines];
+            self.allocate();
         }
-        let slot = &mut self.held[line as usize % self.lines];
+        // Sizes are powers of two almost always; a division would dominate.
+        let place = match self.mask {
+            0 => line as usize % self.lines,
+            mask => line as usize & mask,
+        };
+        let slot = &mut self.held[place];
         let hit = *slot == line + 1;
         *slot = line + 1;
         hit
@@ -99,6 +120,10 @@ pub struct Lines {
     /// Who sleeps until a line is written.
     watchers: FxHashMap<u32, Vec<u16>>,
     topology: Topology,
+    /// The core and the socket of each CPU.
+    places: Vec<(u16, u16)>,
+    /// Numbers that were asked for lately, by the low bits of their key.
+    lately: Box<[(usize, u32); LATELY]>,
     first: Vec<Filter>,
     second: Vec<Filter>,
     last: Vec<Filter>,
@@ -117,6 +142,13 @@ impl Lines {
             free: Vec::new(),
             watchers: FxHashMap::default(),
             topology: costs.topology,
+            places: (0..cpus)
+                .map(|cpu| {
+                    let topology = costs.topology;
+                    (topology.core(cpu) as u16, topology.socket(cpu) as u16)
+                })
+                .collect(),
+            lately: Box::new([(usize::MAX, 0); LATELY]),
             first: vec![Filter::new(costs.l1_lines); cores],
             second: vec![Filter::new(costs.l2_lines); cores],
             last: vec![Filter::new(costs.llc_lines); sockets],
@@ -126,6 +158,16 @@ impl Lines {
     /// The number of the line of a word. It stays until the line is forgotten.
     pub fn number(&mut self, address: usize) -> u32 {
         let key = address >> 6;
+        let (known, number) = self.lately[key % LATELY];
+        if known == key {
+            return number;
+        }
+        let number = self.look_up(key);
+        self.lately[key % LATELY] = (key, number);
+        number
+    }
+
+    fn look_up(&mut self, key: usize) -> u32 {
         if let Some(&number) = self.numbers.get(&key) {
             return number;
         }
@@ -154,8 +196,10 @@ impl Lines {
 
     /// Forgets the line of a word that goes.
     pub fn forget(&mut self, address: usize) {
-        if let Some(number) = self.numbers.remove(&(address >> 6)) {
+        let key = address >> 6;
+        if let Some(number) = self.numbers.remove(&key) {
             self.free.push(number);
+            self.lately[key % LATELY] = (usize::MAX, 0);
         }
     }
 
@@ -220,7 +264,7 @@ impl Lines {
         kind: Use,
         now: Time,
     ) -> LineAccess {
-        let core = self.topology.core(cpu);
+        let core = self.places[cpu].0 as usize;
         let line = self.lines[number as usize];
         let mine = line.owner == core as u16 || kind == Use::Load && self.holds(number, core);
         let held = self.fetch(costs, cpu, core, number);
@@ -250,7 +294,7 @@ impl Lines {
         if self.second[core].take(number) {
             return costs.l2_line;
         }
-        if self.last[self.topology.socket(cpu)].take(number) {
+        if self.last[self.places[cpu].1 as usize].take(number) {
             costs.llc_line
         } else {
             costs.memory_line
@@ -270,7 +314,7 @@ impl Lines {
         held: Time,
     ) -> LineAccess {
         let line = self.lines[number as usize];
-        let here = self.topology.socket(cpu);
+        let here = self.places[cpu].1 as usize;
         let cores_per_socket = self.topology.per_socket / self.topology.per_core;
         let distance = |other: usize| {
             if other / cores_per_socket == here {

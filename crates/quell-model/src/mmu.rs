@@ -45,15 +45,11 @@ impl Core {
                     cpu.now += self.costs.l2_hit;
                     place
                 }
-                None => match self.walk(page, address, store.is_some()) {
-                    Ok(place) => {
-                        let counts = &mut self.cpu().counts;
-                        counts.tlb_first_misses += 1;
-                        counts.tlb_misses += 1;
-                        place
-                    }
-                    Err(attempt) => return attempt,
-                },
+                None => {
+                    cpu.counts.tlb_first_misses += 1;
+                    cpu.counts.tlb_misses += 1;
+                    return self.walk_and_access(address, store);
+                }
             },
         };
         let entry = self.cpus[self.current].tlb.at(place);
@@ -61,10 +57,16 @@ impl Core {
         if enough {
             self.finish_access(place, address, store)
         } else {
-            match self.walk(page, address, store.is_some()) {
-                Ok(place) => self.finish_access(place, address, store),
-                Err(attempt) => attempt,
-            }
+            self.walk_and_access(address, store)
+        }
+    }
+
+    /// Walks, then does the access. Whoever is told to attend first calls this again, not
+    /// [`Core::user_access`]: nobody but this CPU fills its caches.
+    pub fn walk_and_access(&mut self, address: u64, store: Option<u64>) -> Attempt {
+        match self.walk(Page::containing(address), address, store.is_some()) {
+            Ok(place) => self.finish_access(place, address, store),
+            Err(attempt) => attempt,
         }
     }
 
@@ -138,8 +140,7 @@ impl Core {
             return Err(Attempt::Fault);
         };
         self.cpu().counts.walks += 1;
-        let walk = (self.costs.walk as f64 * self.costs.nested_walk) as Time;
-        self.spend(walk);
+        self.spend(self.costs.walk);
         let (mut level, mut table, mut cached) = match self.cpu().tlb.walk_start(page, tag) {
             Some((level, entry)) => (level, entry.table, Some(entry.filled)),
             None => (Level::ROOT.0, root, None),
@@ -202,7 +203,7 @@ impl Core {
                 filled,
                 checked: filled,
             };
-            return Ok(cpu.tlb.fill(page, tag, translation));
+            return Ok(cpu.tlb.fill(page, tag, &translation));
         }
     }
 }
@@ -210,10 +211,17 @@ impl Core {
 /// One access of a program on the CPU that runs; `Err` is a fault to be served.
 #[inline]
 pub(crate) fn access(address: u64, store: Option<u64>) -> Result<u64, Access> {
+    let mut attempt = context::with(|core| core.user_access(address, store));
     loop {
-        match context::with(|core| core.user_access(address, store)) {
+        match attempt {
             Attempt::Done(value) => return Ok(value),
-            Attempt::Attend(point) => context::attend(point),
+            Attempt::Attend(point) => {
+                context::attend(point);
+                attempt = context::with(|core| match point {
+                    Point::Local => core.user_access(address, store),
+                    Point::Shared => core.walk_and_access(address, store),
+                });
+            }
             Attempt::Fault => {
                 return Err(match store {
                     None => Access::Read,

@@ -289,11 +289,13 @@ fn drive(
         })?);
     }
     context::with(Core::come_up);
-    while context::with(|core| core.programs) > 0 {
-        let Some((chosen, now)) = context::with(|core| {
-            let chosen = core.choose()?;
-            Some((chosen, core.cpus[chosen].now))
-        }) else {
+    loop {
+        let next = context::with(|core| match core.programs {
+            0 => None,
+            _ => Some(core.choose().map(|chosen| (chosen, core.cpus[chosen].now))),
+        });
+        let Some(chosen) = next else { break };
+        let Some((chosen, now)) = chosen else {
             return Err(RunError::Stuck(context::with(|core| describe(core))));
         };
         if now > bench.setup.limit {

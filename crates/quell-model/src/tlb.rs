@@ -10,7 +10,12 @@
 //! of the address that leads to them, so that a walk may start below the root. They are fully
 //! associative and replace the oldest entry.
 
+mod array;
+
 use crate::costs::Costs;
+use array::NUMBER;
+
+pub use array::Array;
 use quell::{Frame, Page, PageRange, PageSize, Scope, Tag};
 
 /// What a program may do through an entry.
@@ -79,7 +84,7 @@ pub enum Replacement {
 #[inline]
 fn key(page: Page, size: PageSize, tag: Tag) -> u64 {
     let number = page.0 / size.pages();
-    1 << 63 | (size as u64) << 60 | (tag.0 as u64) << 40 | (number & ((1 << 40) - 1))
+    1 << 63 | (size as u64) << 60 | (tag.0 as u64) << 40 | (number & NUMBER)
 }
 
 #[inline]
@@ -87,299 +92,19 @@ fn tag_of(key: u64) -> Tag {
     Tag((key >> 40) as u16)
 }
 
-/// Slots of the table that guesses the way of a key, so that highly associative arrays are not
-/// searched way by way. A guess is checked against the key, so it changes nothing but speed.
-const HINTS: usize = 256;
-
-/// One set-associative array.
-#[derive(Clone, Debug)]
-pub struct Array {
-    sets: usize,
-    ways: usize,
-    replacement: Replacement,
-    keys: Vec<u64>,
-    entries: Vec<Translation>,
-    /// When each entry was used (LRU), or one word of use bits for each set (pseudo-LRU).
-    used: Vec<u32>,
-    recent: Vec<u64>,
-    hints: Vec<u16>,
-    clock: u32,
-    /// Entries that are valid, so that flushing an empty array costs nothing.
-    live: usize,
-}
-
-impl Array {
-    /// An empty array.
-    ///
-    /// # Panics
-    /// If `entries` is not a multiple of `ways`.
-    pub fn new(entries: usize, ways: usize, replacement: Replacement) -> Self {
-        assert!(
-            entries == 0 || ways > 0 && entries.is_multiple_of(ways),
-            "{entries} entries in {ways} ways"
-        );
-        Array {
-            sets: entries.checked_div(ways).unwrap_or(0),
-            ways,
-            replacement,
-            keys: Vec::new(),
-            entries: Vec::new(),
-            used: Vec::new(),
-            recent: Vec::new(),
-            hints: Vec::new(),
-            clock: 0,
-            live: 0,
-        }
-    }
-
-    /// Takes the host's memory, on the first fill: a CPU that never runs costs nothing.
-    fn allocate(&mut self) {
-        let entries = self.sets * self.ways;
-        self.keys = vec![0; entries];
-        self.entries = vec![Translation::default(); entries];
-        match self.replacement {
-            Replacement::Lru => self.used = vec![0; entries],
-            Replacement::PseudoLru => self.recent = vec![0; self.sets * self.words()],
-        }
-        if self.ways > 8 {
-            self.hints = vec![0; HINTS];
-        }
-    }
-
-    #[inline]
-    fn set(&self, key: u64) -> usize {
-        let number = (key & ((1 << 40) - 1)) as usize;
-        // Power-of-two sets everywhere in practice; the remainder is right for any other.
-        if self.sets.is_power_of_two() {
-            number & (self.sets - 1)
-        } else {
-            number % self.sets
-        }
-    }
-
-    #[inline]
-    fn hint(key: u64) -> usize {
-        (key ^ key >> 8 ^ key >> 40) as usize & (HINTS - 1)
-    }
-
-    #[inline]
-    fn find(&self, key: u64) -> Option<usize> {
-        if self.live == 0 {
-            return None;
-        }
-        let first = self.set(key) * self.ways;
-        if !self.hints.is_empty() {
-            let guess = first + self.hints[Self::hint(key)] as usize;
-            if self.keys.get(guess) == Some(&key) {
-                return Some(guess);
-            }
-        }
-        let set = &self.keys[first..first + self.ways];
-        set.iter()
-            .position(|&held| held == key)
-            .map(|way| first + way)
-    }
-
-    #[inline]
-    fn touch(&mut self, at: usize) {
-        match self.replacement {
-            Replacement::Lru => {
-                self.clock = self.clock.wrapping_add(1);
-                self.used[at] = self.clock;
-            }
-            Replacement::PseudoLru => {
-                let (set, way) = (at / self.ways, at % self.ways);
-                let (words, ways) = (self.words(), self.ways);
-                let recent = &mut self.recent[set * words..(set + 1) * words];
-                recent[way / 64] |= 1 << (way % 64);
-                let used: u32 = recent.iter().map(|word| word.count_ones()).sum();
-                if used as usize == ways {
-                    recent.fill(0);
-                    recent[way / 64] = 1 << (way % 64);
-                }
-            }
-        }
-    }
-
-    /// Words of use bits for a set.
-    #[inline]
-    fn words(&self) -> usize {
-        self.ways.div_ceil(64)
-    }
-
-    /// Looks an entry up and counts the use.
-    #[inline]
-    pub fn lookup(&mut self, page: Page, size: PageSize, tag: Tag) -> Option<usize> {
-        let key = key(page, size, tag);
-        let at = self.find(key)?;
-        if !self.hints.is_empty() {
-            self.hints[Self::hint(key)] = (at % self.ways) as u16;
-        }
-        self.touch(at);
-        Some(at)
-    }
-
-    /// The entry that [`Array::lookup`] found.
-    #[inline]
-    pub fn entry(&self, at: usize) -> &Translation {
-        &self.entries[at]
-    }
-
-    /// The entry that [`Array::lookup`] found.
-    #[inline]
-    pub fn entry_mut(&mut self, at: usize) -> &mut Translation {
-        &mut self.entries[at]
-    }
-
-    /// Fills an entry and returns where it lies.
-    pub fn insert(&mut self, page: Page, tag: Tag, entry: Translation) -> Option<usize> {
-        if self.sets == 0 {
-            return None;
-        }
-        if self.keys.is_empty() {
-            self.allocate();
-        }
-        let key = key(page, entry.size, tag);
-        let at = self.find(key).unwrap_or_else(|| self.victim(key));
-        if self.keys[at] == 0 {
-            self.live += 1;
-        }
-        self.keys[at] = key;
-        self.entries[at] = entry;
-        if !self.hints.is_empty() {
-            self.hints[Self::hint(key)] = (at % self.ways) as u16;
-        }
-        self.touch(at);
-        Some(at)
-    }
-
-    fn victim(&self, key: u64) -> usize {
-        let first = self.set(key) * self.ways;
-        let ways = first..first + self.ways;
-        if let Some(free) = ways.clone().find(|&at| self.keys[at] == 0) {
-            return free;
-        }
-        match self.replacement {
-            Replacement::Lru => {
-                let age = |at: &usize| self.clock.wrapping_sub(self.used[*at]);
-                ways.max_by_key(age).unwrap_or(first)
-            }
-            Replacement::PseudoLru => {
-                let words = self.words();
-                let recent = &self.recent[first / self.ways * words..][..words];
-                let unused = |way: &usize| recent[way / 64] & 1 << (way % 64) == 0;
-                first + (0..self.ways).find(unused).unwrap_or(0)
-            }
-        }
-    }
-
-    #[inline]
-    fn drop_at(&mut self, at: usize) {
-        self.keys[at] = 0;
-        self.live -= 1;
-    }
-
-    /// Drops the entries whose key `which` accepts.
-    fn drop_where(&mut self, which: impl Fn(u64) -> bool) {
-        if self.live == 0 {
-            return;
-        }
-        for at in 0..self.keys.len() {
-            if self.keys[at] != 0 && which(self.keys[at]) {
-                self.drop_at(at);
-            }
-        }
-    }
-
-    fn drop_range(&mut self, tag: Tag, range: PageRange, size: PageSize) {
-        if self.live == 0 {
-            return;
-        }
-        let first = range.start.0 / size.pages();
-        let last = (range.end().0.max(range.start.0 + 1) - 1) / size.pages();
-        if last - first < self.keys.len() as u64 {
-            for number in first..=last {
-                if let Some(at) = self.find(key(Page(number * size.pages()), size, tag)) {
-                    self.drop_at(at);
-                }
-            }
-        } else {
-            let numbers = key(Page(first * size.pages()), size, tag)
-                ..=key(Page(last * size.pages()), size, tag);
-            self.drop_where(|held| numbers.contains(&held));
-        }
-    }
-
-    fn drop_all(&mut self) {
-        if self.live > 0 {
-            self.keys.fill(0);
-            self.live = 0;
-        }
-    }
-
-    /// The valid entries with the first page and the tag of each.
-    pub fn iter(&self) -> impl Iterator<Item = (Page, Tag, &Translation)> + '_ {
-        self.keys
-            .iter()
-            .zip(&self.entries)
-            .filter(|&(&key, _)| key != 0)
-            .map(|(&key, entry)| {
-                let number = key & ((1 << 40) - 1);
-                (Page(number * entry.size.pages()), tag_of(key), entry)
-            })
-    }
-}
-
 /// A table that a walker cache knows.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct WalkEntry {
-    /// The address prefix, shifted so that one table spans one value.
-    prefix: u64,
-    tag: Tag,
     /// The table.
     pub table: Frame,
     /// The oracle's count of events when the walker read it.
     pub filled: u32,
 }
 
-/// The walker cache of one level.
-#[derive(Clone, Debug)]
-struct WalkCache {
-    entries: Vec<WalkEntry>,
-    capacity: usize,
-    next: usize,
-}
-
-impl WalkCache {
-    fn new(capacity: usize) -> Self {
-        WalkCache {
-            entries: Vec::with_capacity(capacity),
-            capacity,
-            next: 0,
-        }
-    }
-
-    fn insert(&mut self, entry: WalkEntry) {
-        if self.capacity == 0 {
-            return;
-        }
-        let same = |held: &&mut WalkEntry| (held.prefix, held.tag) == (entry.prefix, entry.tag);
-        if let Some(held) = self.entries.iter_mut().find(same) {
-            *held = entry;
-        } else if self.entries.len() < self.capacity {
-            self.entries.push(entry);
-        } else {
-            self.entries[self.next] = entry;
-            self.next = (self.next + 1) % self.capacity;
-        }
-    }
-
-    fn drop_where(&mut self, which: impl Fn(&WalkEntry) -> bool) {
-        if !self.entries.is_empty() {
-            self.entries.retain(|entry| !which(entry));
-            self.next = 0;
-        }
-    }
+/// The key of the table of `level` on the way to a page: what it spans decides the number.
+#[inline]
+fn walk_key(page: Page, level: u8, tag: Tag) -> u64 {
+    1 << 63 | (tag.0 as u64) << 40 | page.0 >> (9 * (level as u64 + 1))
 }
 
 /// Where a lookup found its translation.
@@ -394,11 +119,11 @@ pub struct Place {
 #[derive(Clone, Debug)]
 pub struct Tlb {
     /// First level, one array per size; arrays without entries share the first.
-    first: [Array; 3],
-    second: Array,
-    second_huge: Array,
+    first: [Array<Translation>; 3],
+    second: Array<Translation>,
+    second_huge: Array<Translation>,
     /// By the level of the table that the entries name: leaf, large, huge.
-    walker: [WalkCache; 3],
+    walker: [Array<WalkEntry>; 3],
     /// Whether the first-level array for base pages holds every size.
     shared_first: bool,
     /// Whether the second level has no entries for 1 GB pages.
@@ -421,7 +146,9 @@ impl Tlb {
             first: geometry.first.map(array),
             second: array(geometry.second),
             second_huge: array(geometry.second_huge),
-            walker: geometry.walker.map(WalkCache::new),
+            walker: geometry
+                .walker
+                .map(|entries| Array::new(entries, entries.max(1), geometry.replacement)),
             shared_first: geometry.first[1].0 == 0 || geometry.first[2].0 == 0,
             no_second_huge: geometry.second_huge.0 == 0,
             sizes: [false; 3],
@@ -432,7 +159,7 @@ impl Tlb {
     #[inline]
     fn first_array(&self, size: PageSize) -> usize {
         let own = size as usize;
-        if self.shared_first && self.first[own].sets == 0 {
+        if self.shared_first && !self.first[own].exists() {
             0
         } else {
             own
@@ -460,7 +187,7 @@ impl Tlb {
     #[inline]
     fn lookup_size(&mut self, page: Page, size: PageSize, tag: Tag) -> Option<Place> {
         let array = self.first_array(size);
-        let at = self.first[array].lookup(page, size, tag)?;
+        let at = self.first[array].lookup(key(page, size, tag))?;
         Some(Place {
             array: array as u8,
             at,
@@ -478,17 +205,17 @@ impl Tlb {
                 PageSize::Huge => &mut self.second_huge,
                 _ => &mut self.second,
             };
-            if let Some(at) = second.lookup(page, size, tag) {
+            if let Some(at) = second.lookup(key(page, size, tag)) {
                 let entry = *second.entry(at);
-                return self.insert_first(page, tag, entry);
+                return self.insert_first(page, tag, &entry);
             }
         }
         None
     }
 
-    fn insert_first(&mut self, page: Page, tag: Tag, entry: Translation) -> Option<Place> {
+    fn insert_first(&mut self, page: Page, tag: Tag, entry: &Translation) -> Option<Place> {
         let array = self.first_array(entry.size);
-        let at = self.first[array].insert(page, tag, entry)?;
+        let at = self.first[array].insert(key(page, entry.size, tag), entry)?;
         self.last = entry.size;
         Some(Place {
             array: array as u8,
@@ -497,11 +224,12 @@ impl Tlb {
     }
 
     /// Fills a translation into both levels.
-    pub fn fill(&mut self, page: Page, tag: Tag, entry: Translation) -> Place {
+    pub fn fill(&mut self, page: Page, tag: Tag, entry: &Translation) -> Place {
         self.sizes[entry.size as usize] = true;
+        let key = key(page, entry.size, tag);
         match entry.size {
-            PageSize::Huge => self.second_huge.insert(page, tag, entry),
-            _ => self.second.insert(page, tag, entry),
+            PageSize::Huge => self.second_huge.insert(key, entry),
+            _ => self.second.insert(key, entry),
         };
         self.insert_first(page, tag, entry)
             .unwrap_or(Place { array: 0, at: 0 })
@@ -527,22 +255,22 @@ impl Tlb {
     /// Drops the entries of a range under a tag; with [`Scope::Tables`], what the walker caches know
     /// of the path there.
     pub fn drop_range(&mut self, tag: Tag, range: PageRange, scope: Scope) {
+        let (first, last) = (range.start, Page(range.end().0.max(range.start.0 + 1) - 1));
         for size in SIZES {
             if self.sizes[size as usize] {
+                let (from, to) = (key(first, size, tag), key(last, size, tag));
                 let array = self.first_array(size);
-                self.first[array].drop_range(tag, range, size);
+                self.first[array].drop_between(from, to);
                 match size {
-                    PageSize::Huge => self.second_huge.drop_range(tag, range, size),
-                    _ => self.second.drop_range(tag, range, size),
+                    PageSize::Huge => self.second_huge.drop_between(from, to),
+                    _ => self.second.drop_between(from, to),
                 }
             }
         }
         if scope == Scope::Tables {
-            let (first, last) = (range.start.0, range.end().0.max(range.start.0 + 1) - 1);
             for (level, cache) in self.walker.iter_mut().enumerate() {
-                let shift = 9 * (level as u64 + 1);
-                let prefixes = first >> shift..=last >> shift;
-                cache.drop_where(|entry| entry.tag == tag && prefixes.contains(&entry.prefix));
+                let level = level as u8;
+                cache.drop_between(walk_key(first, level, tag), walk_key(last, level, tag));
             }
         }
     }
@@ -550,7 +278,7 @@ impl Tlb {
     /// Drops what the walker caches hold under a tag: on x86, part of invalidating any page.
     pub fn drop_walker(&mut self, tag: Tag) {
         for cache in &mut self.walker {
-            cache.drop_where(|entry| entry.tag == tag);
+            cache.drop_where(|key| tag_of(key) == tag);
         }
     }
 
@@ -567,13 +295,11 @@ impl Tlb {
         for array in self.arrays_mut() {
             array.drop_all();
         }
-        for cache in &mut self.walker {
-            cache.drop_where(|_| true);
-        }
+        self.walker.iter_mut().for_each(Array::drop_all);
         self.sizes = [false; 3];
     }
 
-    fn arrays_mut(&mut self) -> impl Iterator<Item = &mut Array> {
+    fn arrays_mut(&mut self) -> impl Iterator<Item = &mut Array<Translation>> {
         let rest = [&mut self.second, &mut self.second_huge];
         self.first.iter_mut().chain(rest)
     }
@@ -582,29 +308,27 @@ impl Tlb {
     #[inline]
     pub fn walk_start(&self, page: Page, tag: Tag) -> Option<(u8, WalkEntry)> {
         self.walker.iter().enumerate().find_map(|(level, cache)| {
-            let prefix = page.0 >> (9 * (level as u64 + 1));
-            let known = |entry: &&WalkEntry| entry.prefix == prefix && entry.tag == tag;
-            let entry = cache.entries.iter().find(known)?;
-            Some((level as u8, *entry))
+            let at = cache.find(walk_key(page, level as u8, tag))?;
+            Some((level as u8, *cache.entry(at)))
         })
     }
 
     /// Remembers that the walk to `page` came by `table`, which is of `level`.
+    #[inline]
     pub fn walk_seen(&mut self, page: Page, tag: Tag, level: u8, table: Frame, filled: u32) {
         if let Some(cache) = self.walker.get_mut(level as usize) {
-            cache.insert(WalkEntry {
-                prefix: page.0 >> (9 * (level as u64 + 1)),
-                tag,
-                table,
-                filled,
-            });
+            cache.insert(walk_key(page, level, tag), &WalkEntry { table, filled });
         }
     }
 
     /// Every valid entry with its page and tag; those of the first level are listed again.
     pub fn iter(&self) -> impl Iterator<Item = (Page, Tag, &Translation)> + '_ {
         let second = self.second.iter().chain(self.second_huge.iter());
-        second.chain(self.first.iter().flat_map(Array::iter))
+        let all = second.chain(self.first.iter().flat_map(Array::iter));
+        all.map(|(key, entry)| {
+            let page = Page((key & NUMBER) * entry.size.pages());
+            (page, tag_of(key), entry)
+        })
     }
 }
 

@@ -17,7 +17,7 @@ parameters! {
         /// How many pages it drops with one call.
         pages: Count = 1, 1 => 65_536;
         /// How long the other CPUs compute between two looks at whether all is over.
-        spin: Time = 10_000, 100 => 1_000_000;
+        spin: Time = 100_000, 100 => 1_000_000;
         /// Whether the other CPUs sleep instead of computing.
         idle: Switch = 0, 0 => 1;
     }

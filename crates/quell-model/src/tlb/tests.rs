@@ -23,17 +23,23 @@ fn a_set_holds_as_many_as_it_has_ways() {
         // 16 sets of 4 ways: pages 16 apart share a set.
         let mut array = Array::new(64, 4, replacement);
         for number in 0..4 {
-            array.insert(Page(16 * number), TAG, entry(PageSize::Base));
+            array.insert(
+                key(Page(16 * number), PageSize::Base, TAG),
+                &entry(PageSize::Base),
+            );
         }
-        let held = |array: &mut Array, number: u64| {
+        let held = |array: &mut Array<Translation>, number: u64| {
             array
-                .lookup(Page(16 * number), PageSize::Base, TAG)
+                .lookup(key(Page(16 * number), PageSize::Base, TAG))
                 .is_some()
         };
         assert!((0..4).all(|number| held(&mut array, number)));
-        array.insert(Page(1), TAG, entry(PageSize::Base));
+        array.insert(key(Page(1), PageSize::Base, TAG), &entry(PageSize::Base));
         assert!((0..4).all(|number| held(&mut array, number)), "another set");
-        array.insert(Page(16 * 4), TAG, entry(PageSize::Base));
+        array.insert(
+            key(Page(16 * 4), PageSize::Base, TAG),
+            &entry(PageSize::Base),
+        );
         assert_eq!((0..5).filter(|&number| held(&mut array, number)).count(), 4);
         assert!(held(&mut array, 4), "the new one stays");
     }
@@ -43,13 +49,13 @@ fn a_set_holds_as_many_as_it_has_ways() {
 fn lru_drops_the_least_recently_used() {
     let mut array = Array::new(4, 4, Replacement::Lru);
     for page in 0..4 {
-        array.insert(Page(page), TAG, entry(PageSize::Base));
+        array.insert(key(Page(page), PageSize::Base, TAG), &entry(PageSize::Base));
     }
     for page in [2, 0, 3] {
-        array.lookup(Page(page), PageSize::Base, TAG);
+        array.lookup(key(Page(page), PageSize::Base, TAG));
     }
-    array.insert(Page(9), TAG, entry(PageSize::Base));
-    assert!(array.lookup(Page(1), PageSize::Base, TAG).is_none());
+    array.insert(key(Page(9), PageSize::Base, TAG), &entry(PageSize::Base));
+    assert!(array.lookup(key(Page(1), PageSize::Base, TAG)).is_none());
 }
 
 #[test]
@@ -57,7 +63,7 @@ fn pseudo_lru_never_drops_the_most_recently_used() {
     for ways in [2, 3, 4, 16, 64, 100] {
         let mut array = Array::new(ways, ways, Replacement::PseudoLru);
         for page in 0..1000 {
-            array.insert(Page(page), TAG, entry(PageSize::Base));
+            array.insert(key(Page(page), PageSize::Base, TAG), &entry(PageSize::Base));
             let held = |page| array.find(key(Page(page), PageSize::Base, TAG)).is_some();
             assert!(held(page));
             assert!(page == 0 || held(page - 1), "{ways} ways, page {page}");
@@ -73,10 +79,10 @@ fn guesses_of_ways_change_nothing() {
     for page in 0..64 {
         let mut with_frame = entry(PageSize::Base);
         with_frame.frame = Frame(1000 + page);
-        array.insert(Page(page * 257), TAG, with_frame);
+        array.insert(key(Page(page * 257), PageSize::Base, TAG), &with_frame);
     }
     for page in (0..64).rev() {
-        let at = array.lookup(Page(page * 257), PageSize::Base, TAG);
+        let at = array.lookup(key(Page(page * 257), PageSize::Base, TAG));
         assert_eq!(at.map(|at| array.entry(at).frame), Some(Frame(1000 + page)));
     }
 }
@@ -85,7 +91,7 @@ fn guesses_of_ways_change_nothing() {
 fn levels_hold_what_their_geometry_says() {
     let mut tlb = tlb();
     for page in 0..1024 {
-        tlb.fill(Page(page), TAG, entry(PageSize::Base));
+        tlb.fill(Page(page), TAG, &entry(PageSize::Base));
     }
     let first = (0..1024)
         .filter(|&page| tlb.lookup_first(Page(page), TAG).is_some())
@@ -96,7 +102,7 @@ fn levels_hold_what_their_geometry_says() {
         .count();
     assert_eq!(second, 1024);
     // One more than there is room for, in a set that is full.
-    tlb.fill(Page(1024), TAG, entry(PageSize::Base));
+    tlb.fill(Page(1024), TAG, &entry(PageSize::Base));
     let second = (0..1025)
         .filter(|&page| tlb.lookup_second(Page(page), TAG).is_some())
         .count();
@@ -111,7 +117,7 @@ fn sizes_live_beside_each_other() {
         (Page(512 * 7), PageSize::Large),
         (Page(512 * 512 * 3), PageSize::Huge),
     ] {
-        tlb.fill(page, TAG, entry(size));
+        tlb.fill(page, TAG, &entry(size));
         let inside = page.plus(size.pages() - 1);
         let place = tlb.lookup_first(inside, TAG).expect("covers its last page");
         assert_eq!(tlb.at(place).size, size);
@@ -123,7 +129,7 @@ fn sizes_live_beside_each_other() {
 fn tags_keep_spaces_apart_and_survive_each_others_flush() {
     let mut tlb = tlb();
     for tag in 1..4 {
-        tlb.fill(Page(5), Tag(tag), entry(PageSize::Base));
+        tlb.fill(Page(5), Tag(tag), &entry(PageSize::Base));
     }
     tlb.drop_tag(Tag(2));
     let held = [1, 2, 3].map(|tag| tlb.lookup_first(Page(5), Tag(tag)).is_some());
@@ -138,8 +144,8 @@ fn ranges_drop_exactly_what_they_cover() {
     for pages in [1, 8, 5000] {
         let mut tlb = tlb();
         for page in 90..400 {
-            tlb.fill(Page(page), TAG, entry(PageSize::Base));
-            tlb.fill(Page(page), Tag(2), entry(PageSize::Base));
+            tlb.fill(Page(page), TAG, &entry(PageSize::Base));
+            tlb.fill(Page(page), Tag(2), &entry(PageSize::Base));
         }
         let range = PageRange::base(Page(100), pages);
         tlb.drop_range(TAG, range, Scope::Leaf);
@@ -154,7 +160,7 @@ fn ranges_drop_exactly_what_they_cover() {
 #[test]
 fn a_page_inside_a_large_entry_drops_it() {
     let mut tlb = tlb();
-    tlb.fill(Page(512), TAG, entry(PageSize::Large));
+    tlb.fill(Page(512), TAG, &entry(PageSize::Large));
     tlb.drop_page(Page(600), TAG);
     assert!(tlb.lookup_first(Page(512), TAG).is_none());
     assert!(tlb.lookup_second(Page(512), TAG).is_none());
