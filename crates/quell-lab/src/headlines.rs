@@ -163,7 +163,7 @@ const READERS: Headline = Headline {
     machine: "xeon-6430-cxl",
     cpus: 45,
     parameters: &[],
-    brief: &["passes=1", "size=3584K", "fast=2688K", "slow=6272K"],
+    brief: &["size=4M", "fast=3M", "slow=6M", "ahead=256"],
     before: LINUX_6_X86,
     caveat: "memory is scaled down, so free lists are shorter and debts younger than in the \
              published run",

@@ -245,11 +245,14 @@ impl<'m, M: Machine> Vm<'m, M> {
             view @ (View::Empty | View::Marker(_)) => {
                 if let View::Marker(old) = view {
                     // The emptied entry is written again: with the frame it names, or after its
-                    // debt was paid.
+                    // debt was paid. A frame that does not list the entry any more was claimed,
+                    // and this debt paid, since; what it owes now is about somebody else.
                     if old != frame && !machine.mutant(Mutant::VmRewritesOwedEntry) {
                         let info = self.frames.info(old);
-                        self.engine.settle_residue(&info.residue, &process.space);
-                        info.state(machine).unmap(process, page);
+                        if info.state(machine).maps(process, page) {
+                            self.engine.settle_residue(&info.residue, &process.space);
+                            info.state(machine).unmap(process, page);
+                        }
                     }
                 }
                 if write {

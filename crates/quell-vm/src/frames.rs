@@ -15,6 +15,7 @@ use crate::machine::{Event, Machine, Work};
 use crate::vm::Vm;
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use quell::mutant::Mutant;
 use quell::{CpuId, Extent, Frame};
 
@@ -75,6 +76,8 @@ pub(crate) struct NodeState<M: Machine> {
     pub(crate) buddy: Lock<M::Word, Buddy>,
     /// Frames whose flush is owed until reuse, oldest first; some were rescued since.
     pub(crate) stale: Lock<M::Word, VecDeque<Frame>>,
+    /// How many base frames lie in the two above: a hint, not charged for.
+    pub(crate) free: AtomicU64,
     /// Where reclaim and demotion go on looking.
     pub(crate) hand: Lock<M::Word, Frame>,
 }
@@ -84,6 +87,7 @@ impl<M: Machine> NodeState<M> {
         NodeState {
             buddy: Lock::new(Buddy::new(extent)),
             stale: Lock::new(VecDeque::new()),
+            free: AtomicU64::new(extent.frames),
             hand: Lock::new(extent.first),
         }
     }
@@ -115,12 +119,13 @@ impl<M: Machine> Vm<'_, M> {
     /// A block of `2^order` frames from the nearest node that has one, reclaiming base frames if
     /// need be. It has one reference and belongs to the manager.
     pub(crate) fn allocate(&self, order: u8, content: Content) -> Option<Frame> {
+        self.balance();
         let home = self.machine().home_node(self.cpu());
         if let Some(frame) = self.allocate_from(home, order, content) {
             return Some(frame);
         }
         if order == 0 && self.config.demotion {
-            self.demote_ahead();
+            self.demote(crate::reclaim::BATCH as u64);
             if let Some(frame) = self.allocate_from(home, order, content) {
                 return Some(frame);
             }
@@ -147,32 +152,39 @@ impl<M: Machine> Vm<'_, M> {
             if order > 0 {
                 return None;
             }
-            if self.reclaim_ahead() == 0 && attempt > 1 {
+            if self.reclaim(crate::reclaim::BATCH as u64) == 0 && attempt > 1 {
                 self.machine().relax();
             }
         }
         None
     }
 
-    /// Demotes as much as is freed at a time, and reclaims slow memory where there is no room for
-    /// it. Does nothing while another CPU does.
-    fn demote_ahead(&self) {
-        if let Some(_balancing) = self.balancing.try_lock() {
-            let ahead = self.config.reclaim_ahead;
-            let moved = self.demote(ahead);
-            if moved < ahead {
-                self.reclaim(ahead);
-                self.demote(ahead - moved);
-            }
+    /// Demotes and reclaims where fewer frames are free than are to be kept so. Does nothing while
+    /// another CPU does.
+    fn balance(&self) {
+        let ahead = self.config.reclaim_ahead;
+        let nodes = self.frames.map().nodes();
+        let short = |slow| {
+            nodes
+                .iter()
+                .zip(&self.nodes)
+                .any(|(place, node)| place.slow == slow && node.free.load(Relaxed) < ahead)
+        };
+        if ahead == 0 || !(short(false) || short(true)) {
+            return;
         }
-    }
-
-    /// Reclaims as much as is freed at a time, or a batch while another CPU does that; returns how
-    /// many base pages went.
-    fn reclaim_ahead(&self) -> u64 {
-        match self.balancing.try_lock() {
-            Some(_balancing) => self.reclaim(self.config.reclaim_ahead),
-            None => self.reclaim(crate::reclaim::BATCH as u64),
+        let Some(_balancing) = self.balancing.try_lock() else {
+            return;
+        };
+        if short(true) {
+            self.reclaim(ahead);
+        }
+        if short(false) {
+            if self.config.demotion {
+                self.demote(ahead);
+            } else {
+                self.reclaim(ahead);
+            }
         }
     }
 
@@ -217,6 +229,9 @@ impl<M: Machine> Vm<'_, M> {
                 refill: true,
             });
             let block = self.nodes[node].buddy.lock(machine).take(order);
+            if block.is_some() {
+                self.nodes[node].free.fetch_sub(1 << order, Relaxed);
+            }
             return block
                 .or_else(|| {
                     if order == 0 {
@@ -251,6 +266,7 @@ impl<M: Machine> Vm<'_, M> {
             // Taken in descending order, so that the cache hands out ascending addresses.
             for _ in 0..self.config.cache_batch.max(1) {
                 let Some(frame) = buddy.take(0) else { break };
+                self.nodes[node].free.fetch_sub(1, Relaxed);
                 cache.any.push(frame);
             }
         }
@@ -269,6 +285,7 @@ impl<M: Machine> Vm<'_, M> {
             let frame = {
                 let mut stale = self.nodes[node].stale.lock(machine);
                 let frame = stale.pop_front()?;
+                self.nodes[node].free.fetch_sub(1, Relaxed);
                 self.frames.info(frame).state(machine).listed = false;
                 frame
             };
@@ -295,6 +312,7 @@ impl<M: Machine> Vm<'_, M> {
         if !state.listed {
             state.listed = true;
             stale.push_back(frame);
+            self.nodes[node].free.fetch_add(1, Relaxed);
         }
     }
 
@@ -336,6 +354,7 @@ impl<M: Machine> Vm<'_, M> {
                 spill: true,
             });
             self.nodes[node].buddy.lock(machine).give(frame, order);
+            self.nodes[node].free.fetch_add(1 << order, Relaxed);
             return;
         }
         let mut cache = self.caches[cpu.index()].lock(machine);
@@ -354,6 +373,7 @@ impl<M: Machine> Vm<'_, M> {
             for list in [any, zeros] {
                 let extra = list.len().saturating_sub(keep);
                 // The oldest go: the youngest are still in the processor's caches.
+                self.nodes[node].free.fetch_add(extra as u64, Relaxed);
                 list.drain(..extra).for_each(|frame| buddy.give(frame, 0));
             }
         }
@@ -374,6 +394,7 @@ impl<M: Machine> Vm<'_, M> {
         for frame in any.drain(..).chain(zeros.drain(..)) {
             if let Some(node) = self.frames.map().node_of(frame) {
                 self.nodes[node].buddy.lock(machine).give(frame, 0);
+                self.nodes[node].free.fetch_add(1, Relaxed);
             }
         }
     }

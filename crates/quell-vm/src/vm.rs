@@ -32,9 +32,9 @@ pub struct VmConfig {
     /// Whether a fast node that is exhausted moves pages that were not used lately to a slow node
     /// rather than taking new pages from there.
     pub demotion: bool,
-    /// How many base pages demotion and reclaim free at a time once an allocation found nothing,
-    /// in batches: the distance between the marks at which a kernel's background reclaim starts
-    /// and stops. One CPU at a time does so; others meanwhile make do with a batch or a slow node.
+    /// How many base frames each node keeps free: when fewer are left, one CPU demotes or reclaims
+    /// so many in batches while the others live on what is left, as on a kernel with background
+    /// reclaim. 0 reclaims a batch when nothing is left.
     pub reclaim_ahead: u64,
     /// How large pages are zeroed. Whole extents or pages (S1) is the engine's policy, not this.
     pub clear: ClearPolicy,
@@ -53,7 +53,7 @@ impl VmConfig {
             cache_batch: share.clamp(1, 32) as usize,
             swap_pages: u32::MAX,
             demotion: map.nodes().iter().any(|node| node.slow),
-            reclaim_ahead: crate::reclaim::BATCH as u64,
+            reclaim_ahead: 0,
             clear: ClearPolicy::cooperative(Plan::default()),
             zero_ahead: 0,
             reclaim_attempts: 8,

@@ -100,7 +100,7 @@ pub struct Window {
     pub nanoseconds: u64,
     /// What was done in it, as the workload counts: iterations ([`Dontneed`]), requests
     /// ([`Fileio`]), rounds ([`Swap`]), bytes ([`Migrate`], [`Demand`]), switches ([`Pingpong`]),
-    /// passes of one thread ([`Readers`]).
+    /// nanoseconds of all threads together ([`Readers`]).
     pub done: u64,
 }
 
