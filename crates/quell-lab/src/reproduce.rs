@@ -165,9 +165,26 @@ impl Plan {
         self.job("all")
     }
 
-    /// The same run, shorter, on a machine with one parameter scaled.
+    /// The run that the report compares mechanisms by: the headline's own, but for readers on fewer
+    /// CPUs, because without batches each page would interrupt all of them.
+    pub fn compared(&self, policy: &str) -> Job {
+        let job = self.job(policy);
+        if self.headline.experiment == "readers" {
+            self.varied(job, None)
+        } else {
+            job
+        }
+    }
+
+    /// The same run, shorter and on fewer CPUs if the headline says so, on a machine with one
+    /// parameter scaled.
     pub fn varied(&self, job: Job, change: Option<(Parameter, f64)>) -> Job {
         let workload = self.headline.workload(true);
+        let cpus = match workload.check(job.cpus) {
+            Ok(()) => job.cpus,
+            Err(_) => workload.cpus(),
+        };
+        let job = Job { cpus, ..job };
         match change {
             None => Job { workload, ..job },
             Some((parameter, factor)) => Job {

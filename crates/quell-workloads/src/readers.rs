@@ -22,11 +22,11 @@ parameters! {
         /// How many threads each has, one a CPU.
         threads: Count = 15, 1 => 256;
         /// The size of each process's file; the published ones had 70 GB.
-        size: Bytes = 35 << 20, 1 << 20 => 1 << 32;
+        size: Bytes = 70 << 20, 1 << 20 => 1 << 32;
         /// Ordinary memory; the published machine had 42 GB.
-        fast: Bytes = 42 << 19, 1 << 20 => 1 << 34;
+        fast: Bytes = 42 << 20, 1 << 20 => 1 << 34;
         /// Slow memory; the published machine had 98 GB.
-        slow: Bytes = 98 << 19, 1 << 20 => 1 << 34;
+        slow: Bytes = 98 << 20, 1 << 20 => 1 << 34;
         /// How many frames each node keeps free, and how many pages are demoted or dropped at a time; Linux keeps about 10 000 on 42 GB.
         ahead: Count = 2_048, 32 => 1_000_000;
         /// How many times each file is read after it was read once.
