@@ -199,7 +199,7 @@ pub const HEADLINES: &[Headline] = &[
         case: "2 MB pages, cap 8 MB",
         published: (11.82, 16.48),
         parameters: &["page=2M"],
-        brief: &["size=64M"],
+        brief: &["size=16M"],
         before: "baseline,cap=8M",
         ..DEMAND
     },
@@ -292,7 +292,7 @@ pub const HEADLINES: &[Headline] = &[
         published: (575.0, 607.0),
         tolerance: Tolerance::Points(3.0),
         cpus: 4,
-        brief: &["duration=2ms"],
+        brief: &["duration=2ms", "files=4", "size=1M"],
         ..DONTNEED
     },
 ];

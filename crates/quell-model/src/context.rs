@@ -160,13 +160,7 @@ pub(crate) fn attend(point: Point) {
     loop {
         match with(|core| core.step(point)) {
             Step::Go => return,
-            Step::Suspend => {
-                fiber::suspend();
-                // Mostly it is this CPU's turn now and nothing is to be taken.
-                if with(|core| core.may_share()) {
-                    return;
-                }
-            }
+            Step::Suspend => fiber::suspend(),
             interrupt => take(interrupt),
         }
     }

@@ -388,8 +388,7 @@ impl Core {
             };
             let covers = |address: u64, bytes: u64| {
                 let range = address..address.saturating_add(bytes);
-                cpu.space == space && range.contains(&page.address())
-                    || (cpu.space == space && bytes == 0)
+                cpu.space == space && (bytes == 0 || range.contains(&page.address()))
             };
             match call {
                 Call::Unmap { address, bytes }

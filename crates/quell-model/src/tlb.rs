@@ -174,11 +174,12 @@ impl Tlb {
             return Some(place);
         }
         for size in SIZES {
-            if size != last && self.sizes[size as usize] {
-                if let Some(place) = self.lookup_size(page, size, tag) {
-                    self.last = size;
-                    return Some(place);
-                }
+            if size != last
+                && self.sizes[size as usize]
+                && let Some(place) = self.lookup_size(page, size, tag)
+            {
+                self.last = size;
+                return Some(place);
             }
         }
         None

@@ -30,6 +30,8 @@ fn busy(toy: &Toy<'_>, user: &ModelUser<'_>) {
             toy.model.interrupt(&targets);
         }
     }
+    // Until everything sent was taken: what is on its way when the last program ends may count or not.
+    user.compute(1_000_000);
 }
 
 fn result_of(lookahead: Option<u64>, seed: u64) -> (Vec<u64>, Vec<quell_model::Counts>) {

@@ -228,9 +228,9 @@ fn cases(args: &ExploreArgs) -> anyhow::Result<Vec<Case>> {
         }
     }
     if cases.is_empty() {
-        return Err(usage(format!(
-            "none of these scenarios runs on these machines"
-        )));
+        return Err(usage(
+            "none of these scenarios runs on these machines".to_string(),
+        ));
     }
     Ok(cases)
 }

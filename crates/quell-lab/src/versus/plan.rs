@@ -165,7 +165,7 @@ fn add(name: &str, cpus: u16, scale: Scale, cases: &mut Vec<Case>) -> anyhow::Re
         "readers" => {
             // The published processes have many threads each.
             let processes = if cpus < 4 { 1 } else { 2 };
-            if cpus % processes == 0 {
+            if cpus.is_multiple_of(processes) {
                 let processes = u64::from(processes);
                 let parameters = [
                     format!("processes={processes}"),

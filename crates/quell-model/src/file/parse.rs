@@ -478,7 +478,10 @@ fn check_together(reader: &mut Reader<'_>, file: &MachineFile) {
     if file.amount(P::InterruptDelivery) < 1.0 {
         wrong(P::InterruptDelivery, "must not be zero".into());
     }
-    if file.count(P::CpusPerSocket) % file.count(P::CpusPerCore) != 0 {
+    if !file
+        .count(P::CpusPerSocket)
+        .is_multiple_of(file.count(P::CpusPerCore))
+    {
         wrong(
             P::CpusPerSocket,
             "is not a multiple of cpu.cpus_per_core".into(),

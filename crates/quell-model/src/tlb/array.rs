@@ -65,7 +65,7 @@ impl<T: Copy + Default> Array<T> {
             clock: 0,
             recent: Vec::new(),
             words: ways.div_ceil(64),
-            full: u64::MAX >> (ways.div_ceil(64) * 64 - ways) % 64,
+            full: u64::MAX >> ((ways.div_ceil(64) * 64 - ways) % 64),
             hints: Vec::new(),
             live: 0,
         }
