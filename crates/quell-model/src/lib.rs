@@ -3,7 +3,7 @@
 //! The engine and the memory manager that a kernel runs are compiled for [`Model`] and run here
 //! unchanged: on up to 1024 CPUs, each a coroutine, with translation caches that may hold whatever
 //! the architecture lets them hold, page tables in memory that walkers read and mark, interrupts
-//! that take their time, cache lines that travel between cores. A [machine file](file) says what
+//! that take their time, cache lines that travel between cores. A [machine file](mod@file) says what
 //! everything costs and where each number comes from. An [oracle] judges every access of every run
 //! against the contract, at no virtual cost.
 //!

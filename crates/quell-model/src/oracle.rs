@@ -2,7 +2,7 @@
 //!
 //! It costs no virtual time, is never off and changes nothing. It knows three things that no CPU
 //! knows: the tables as they are at this moment, the history of every frame (through
-//! [`Event`](quell_vm::Event)s of the manager), and what a program ought to read
+//! [`Event`]s of the manager), and what a program ought to read
 //! ([`Kernel::peek`](crate::Kernel::peek)).
 //!
 //! Almost every access is judged by a few comparisons: the word that the translation was filled

@@ -13,7 +13,7 @@
 //! | [`oracle`] | the contract, as a judge of accesses |
 //! | [`schedule`] | who does what next: random, PCT, exhaustive, replay |
 //! | [`session`] | runs |
-//! | [`explore`] | many runs, failures shrunk, replay codes |
+//! | [`mod@explore`] | many runs, failures shrunk, replay codes |
 //! | [`hunt`] | mutants |
 //! | [`tiny`] | the smallest kernel on the engine, for scenarios that need no manager |
 //! | [`timeline`] | what happened, for people |
