@@ -1,8 +1,8 @@
 //! Fork: a copy of a process whose anonymous pages are shared until one side writes.
 //!
-//! The parent's pages lose the right to be written, and the call returns only after that was
+//! The parent's pages lose the right to be written, and the child can be entered only after that was
 //! flushed: before, a thread of the parent could still write a page through an old translation
-//! while another CPU copies it (C2). File pages are not copied; the child finds them by faults.
+//! while another CPU copies it for the child (C2). File pages are not copied; the child finds them by faults.
 
 use crate::area::Source;
 use crate::entry::View;
@@ -37,6 +37,7 @@ impl<'m, M: Machine> Vm<'m, M> {
         if !machine.mutant(Mutant::VmForkReturnsUnflushed) {
             gather.flush();
         }
+        self.publish(child.clone());
         drop(areas);
         if result.is_err() {
             drop(gather);

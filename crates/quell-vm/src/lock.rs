@@ -42,6 +42,11 @@ impl<W: Word> RawLock<W> {
             .is_ok()
     }
 
+    /// Whether somebody holds it; the next moment it may be otherwise.
+    pub(crate) fn is_held(&self) -> bool {
+        self.word.load(Ordering::Relaxed) != 0
+    }
+
     pub(crate) fn lock(&self, hw: &impl Hardware<Word = W>) {
         while !self.try_lock() {
             while self.word.load(Ordering::Relaxed) != 0 {

@@ -178,17 +178,23 @@ impl<'m, M: Machine> Vm<'m, M> {
     /// # Errors
     /// [`Error::OutOfMemory`].
     pub fn spawn(&self) -> Result<ProcessId, Error> {
-        Ok(self.new_process(Areas::default())?.id)
+        let process = self.new_process(Areas::default())?;
+        self.publish(process.clone());
+        Ok(process.id)
     }
 
+    /// From here on CPUs may enter the process.
+    pub(crate) fn publish(&self, process: Arc<Process<M>>) {
+        let mut processes = self.processes.lock(self.machine());
+        processes.insert(process.id, process);
+    }
+
+    /// A process that nobody knows yet.
     pub(crate) fn new_process(&self, areas: Areas) -> Result<Arc<Process<M>>, Error> {
         let id = self.next_process.fetch_add(1, Ordering::Relaxed);
         let root = self.new_root(id).ok_or(Error::OutOfMemory)?;
-        let process = Arc::new(Process::new(id, self.engine.new_space(root), areas));
-        self.processes
-            .lock(self.machine())
-            .insert(id, process.clone());
-        Ok(process)
+        let space = self.engine.new_space(root);
+        Ok(Arc::new(Process::new(id, space, areas)))
     }
 
     /// This CPU goes on in that process, from no process or another one.
@@ -361,6 +367,10 @@ impl<'m, M: Machine> Vm<'m, M> {
             }
         };
         let mut bytes = [0; 8];
+        // Who holds the table's lock may be about to fill the word again.
+        if view == View::Empty && self.frames.info(table).table.is_held() {
+            return None;
+        }
         match (view, area.source) {
             (View::Page(entry), _) => {
                 let within = page.0 & (level.pages() - 1);
@@ -381,6 +391,22 @@ impl<'m, M: Machine> Vm<'m, M> {
             }
         }
         Some(u64::from_le_bytes(bytes))
+    }
+
+    /// The name of the word at this address, if it is one of the manager's locks or one that the
+    /// engine keeps for it: for whoever shows people what happens, word by word.
+    #[doc(hidden)]
+    pub fn word_name(&self, address: usize) -> Option<alloc::string::String> {
+        let mut frames = self.frames.described();
+        let found = frames.find_map(|(frame, info)| Some((frame, info.word_name(address)?)));
+        if let Some((frame, name)) = found {
+            return Some(alloc::format!("{name} of frame {:#x}", frame.0));
+        }
+        let processes = self.processes.try_lock()?;
+        processes.values().find_map(|process| {
+            let name = process.space.word_name(address)?;
+            Some(alloc::format!("{name} of process {}", process.id))
+        })
     }
 
     /// All processes that have not ended.

@@ -90,6 +90,8 @@ mutants! {
     RolloverSkipsFlush,
     /// A tag rollover deals out tags that CPUs are running on.
     RolloverForgetsReserved,
+    /// A CPU walks under a new tag before others can see it: invalidations miss it (bug 16).
+    TagWalkedBeforeSeen,
     // Broadcast invalidation.
     /// The broadcast is sent before the table stores are visible to all walkers (bug 16).
     BroadcastSkipsFence,
@@ -172,7 +174,7 @@ mutants! {
     VmCopiesUnsettled,
     /// A fault takes a page back from reclaim whose entries may not have been flushed (family a).
     VmSwapsInUnsettled,
-    /// A fork returns before its write protection was flushed (bug 21).
+    /// A fork makes its child known before its write protection was flushed (bug 21).
     VmForkReturnsUnflushed,
     /// A copied page is mapped before the old one was flushed (C4).
     VmMapsCopyBeforeFlush,

@@ -139,6 +139,11 @@ impl<H: Hardware> Engine<'_, H> {
         if word >> TAG_BITS != self.tags.generation.load(Ordering::Relaxed) {
             word = self.deal_tag(me, word);
             space.tag.store(word, Ordering::SeqCst);
+            // The new tag is visible before this CPU walks under it: whoever clears an entry fences
+            // and then reads the tag. A store and a later walk are not ordered by themselves on Arm.
+            if !self.hw.mutant(Mutant::TagWalkedBeforeSeen) {
+                self.hw.fence();
+            }
         }
         if running.flush_pending.swap(0, Ordering::Relaxed) != 0
             && !self.hw.mutant(Mutant::RolloverSkipsFlush)

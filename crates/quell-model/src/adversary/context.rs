@@ -33,7 +33,7 @@ enum Mode {
 
 pub(crate) struct Context {
     core: RefCell<Core>,
-    /// Set only while [`Context::loudly`] runs, from a reference that outlives it.
+    /// Set only while [`Context::with_kernel`] runs, from a reference that outlives it.
     kernel: Cell<Option<*const dyn Kernel>>,
     mode: Cell<Mode>,
     cpu: Cell<u8>,
@@ -85,16 +85,29 @@ impl Context {
         impl Drop for Hush<'_> {
             fn drop(&mut self) {
                 self.0.mode.set(Mode::Quiet);
+            }
+        }
+        self.with_kernel(kernel, || {
+            self.mode.set(Mode::Loud);
+            let _hush = Hush(self);
+            body()
+        })
+    }
+
+    /// Lets `kernel` take the interrupts while `body` runs.
+    pub(crate) fn with_kernel<R>(&self, kernel: &dyn Kernel, body: impl FnOnce() -> R) -> R {
+        struct Leave<'c>(&'c Context);
+        impl Drop for Leave<'_> {
+            fn drop(&mut self) {
                 self.0.kernel.set(None);
             }
         }
-        // The pointer forgets how long the kernel lives; `_hush` takes it back before that ends.
+        // The pointer forgets how long the kernel lives; `_leave` takes it back before that ends.
         let kernel: *const (dyn Kernel + '_) = kernel;
         // SAFETY: the two types differ in a lifetime alone.
         let kernel: *const (dyn Kernel + 'static) = unsafe { std::mem::transmute(kernel) };
         self.kernel.set(Some(kernel));
-        self.mode.set(Mode::Loud);
-        let _hush = Hush(self);
+        let _leave = Leave(self);
         body()
     }
 
@@ -168,10 +181,39 @@ pub(crate) fn order_stores() {
     }
 }
 
-/// A word goes.
+/// Interrupts sent when every operation is plain are taken at once.
+pub(crate) fn interrupt_at_once(targets: u8) {
+    let context = expect();
+    let me = context.cpu.get();
+    for cpu in (0..8).filter(|cpu| targets & 1 << cpu != 0) {
+        context.cpu.set(cpu);
+        context.kernel().interrupt();
+    }
+    context.cpu.set(me);
+}
+
+/// Does `body` with every operation plain: it asks, and nobody notices. No run is needed.
+pub(crate) fn quietly<R>(body: impl FnOnce() -> R) -> R {
+    struct Back<'c>(&'c Context, Mode);
+    impl Drop for Back<'_> {
+        fn drop(&mut self) {
+            self.0.mode.set(self.1);
+        }
+    }
+    let _back = current().map(|context| Back(context, context.mode.replace(Mode::Quiet)));
+    body()
+}
+
+/// The table and the index of the word at this address, if it is one of a table.
+pub(crate) fn place_of(word: usize) -> Option<(u32, usize)> {
+    expect().arena.place(word as *const AdversaryWord)
+}
+
+/// A word goes. Between runs nothing remembers words.
 #[inline]
 pub(crate) fn forget(word: &AdversaryWord) {
     if let Some(context) = current()
+        && context.mode.get() == Mode::Loud
         && let Ok(mut core) = context.core.try_borrow_mut()
     {
         core.forget(word);
@@ -182,7 +224,11 @@ pub(crate) fn forget(word: &AdversaryWord) {
 #[inline]
 pub(crate) fn quiet_store(word: &AdversaryWord, value: u64) {
     match current() {
-        Some(context) => context.core.borrow_mut().write_visible(word, value),
+        Some(context) => {
+            let mut core = context.core.borrow_mut();
+            core.now += 1;
+            core.write_visible(word, value);
+        }
         None => word.poke(value),
     }
 }

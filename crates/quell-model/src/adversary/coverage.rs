@@ -47,6 +47,12 @@ happenings! {
     SpaceRetired = "space_retired",
     /// Memory was handed out as zeroed.
     Zeroed = "zeroed",
+    /// A load through a translation left behind was compared with what the page holds.
+    Compared = "compared",
+    /// A frame that was taken away lazily went back to its page.
+    FrameRescued = "frame_rescued",
+    /// A call that took a mapping or a right away returned.
+    CallReturned = "call_returned",
 }
 
 /// A transition that a scenario must reach.

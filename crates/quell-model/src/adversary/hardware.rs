@@ -137,8 +137,11 @@ impl Hardware for Adversary {
 
     fn interrupt(&self, targets: &CpuSet) {
         let set = targets.iter().fold(0, |set, cpu| set | 1 << cpu.0);
-        point(Op::Send(set));
-        on_machine(|core, _| core.send(set));
+        if point(Op::Send(set)) {
+            on_machine(|core, _| core.send(set));
+        } else {
+            context::interrupt_at_once(set);
+        }
     }
 
     fn mask_interrupts(&self) -> bool {
@@ -166,9 +169,7 @@ impl Hardware for Adversary {
                 format!("zeroes {} frames from {:#x}", extent.frames, extent.first.0)
             });
             for frame in 0..extent.frames {
-                for word in 0..FRAME_WORDS {
-                    core.set_content((extent.first.0 + frame) as u32, word, 0);
-                }
+                core.clear_frame((extent.first.0 + frame) as u32);
             }
         });
     }
@@ -298,6 +299,7 @@ const SOFTWARE_WRITABLE: u64 = 1 << 8;
 impl super::machine::Core {
     /// Takes notice of an event.
     fn note(&mut self, me: usize, event: Event) {
+        self.now += 1;
         let (now, by) = (self.now, me as u8);
         let each = |frame: Frame, frames: u64| (frame.0..frame.0 + frames).map(|f| f as u32);
         match event {
@@ -336,6 +338,7 @@ impl super::machine::Core {
                 }
             }
             Event::FrameRescued { frame } => {
+                self.happen(Happening::FrameRescued);
                 self.check_unowned(me, frame.0 as u32);
                 let history = self.oracle.frame_mut(frame.0 as u32);
                 history.free = false;
@@ -343,6 +346,7 @@ impl super::machine::Core {
             }
             Event::TableAllocated { frame, .. } => {
                 let history = self.oracle.frame_mut(frame.0 as u32);
+                history.captured = 0;
                 history.dead_table = false;
                 history.free = false;
                 history.allocated = now;
@@ -407,7 +411,10 @@ impl super::machine::Core {
         readable: bool,
         writable: bool,
     ) {
+        self.happen(Happening::CallReturned);
+        let began = self.call_began(usize::from(by));
         self.oracle.returned(Returned {
+            began,
             root: root.0 as u32,
             start: range.start.0,
             end: range.end().0,

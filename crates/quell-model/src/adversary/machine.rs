@@ -178,6 +178,8 @@ struct Cpu {
     watch: Vec<Watched>,
     woken: bool,
     broadcasts: Vec<(Invalidate, Moment)>,
+    /// When the program made the call that it is in; [`Moment::MAX`] if nobody said so.
+    call_began: Moment,
 }
 
 impl Cpu {
@@ -194,6 +196,7 @@ impl Cpu {
             watch: Vec::with_capacity(WATCH),
             woken: false,
             broadcasts: Vec::with_capacity(8),
+            call_began: Moment::MAX,
         }
     }
 
@@ -208,6 +211,7 @@ impl Cpu {
         self.watch.clear();
         self.woken = false;
         self.broadcasts.clear();
+        self.call_began = Moment::MAX;
     }
 
     fn invalidates(&self) -> bool {
@@ -271,8 +275,14 @@ pub(crate) struct Core {
 /// What an access to user memory came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Accessed {
-    /// The value loaded, or that was there.
-    Value(u64),
+    /// It went through.
+    Value {
+        /// The value loaded, or that was there.
+        held: u64,
+        /// The frame that it went to, if the tables lead elsewhere by now and this CPU has no
+        /// store of its own on the way there.
+        stale: Option<u32>,
+    },
     /// A page fault.
     Fault,
 }
@@ -361,7 +371,7 @@ impl Core {
 
     /// The contract is broken: the run ends.
     pub(crate) fn fail(&mut self, violation: Violation) {
-        if self.end.is_none() {
+        if matches!(self.end, None | Some(End::Finished)) {
             let text = violation.to_string();
             self.record(violation.cpu.index(), What::Broke(text));
             self.end = Some(End::Violated(Box::new(violation)));
@@ -749,6 +759,11 @@ impl Core {
         if self.tracing() {
             self.record(self.current, What::Wrote(value));
         }
+        // What the CPU itself changes is no news to it.
+        let mut watch = self.cpus[self.current].watch.iter_mut();
+        if let Some(known) = watch.find(|known| std::ptr::eq(known.word, word)) {
+            known.seen = value;
+        }
         if order == Ordering::SeqCst && self.kind.stores == Stores::Ordered {
             self.write_visible(word, value);
             return;
@@ -797,6 +812,13 @@ impl Core {
             let arena = Rc::clone(&self.arena);
             self.mmu.written(&arena, self.now, place, (old, value));
             self.check_tables();
+        }
+    }
+
+    /// Makes the stores of a CPU visible: before the run nothing is late.
+    pub(crate) fn drain_all(&mut self, cpu: usize) {
+        for place in 0..BUFFER {
+            self.drain(cpu, place);
         }
     }
 
@@ -873,6 +895,27 @@ impl Core {
         if value != self.content[frame as usize][word] {
             self.touched.push(frame);
             self.content[frame as usize][word] = value;
+        }
+    }
+
+    /// The program of a CPU makes a call.
+    pub(crate) fn begin_call(&mut self, me: usize) {
+        self.cpus[me].call_began = self.now;
+    }
+
+    /// When the program of a CPU made its call.
+    pub(crate) fn call_began(&self, me: usize) -> Moment {
+        self.cpus[me].call_began
+    }
+
+    /// Zeroes a frame, the words of the table that it may become included.
+    pub(crate) fn clear_frame(&mut self, frame: u32) {
+        for word in 0..FRAME_WORDS {
+            self.set_content(frame, word, 0);
+        }
+        let arena = Rc::clone(&self.arena);
+        for index in self.mmu.written_words(frame) {
+            self.write(&arena.table(frame)[index], 0);
         }
     }
 
@@ -1119,7 +1162,16 @@ impl Core {
             }
             None => self.check_fresh(me, root, &used, word, held),
         }
-        Accessed::Value(held)
+        let stale = (stale && !self.stores_to(me, used.frame)).then_some(used.frame);
+        Accessed::Value { held, stale }
+    }
+
+    /// Whether a store of the CPU to this frame still lies in its buffer.
+    fn stores_to(&self, me: usize, frame: u32) -> bool {
+        self.cpus[me].buffered > 0
+            && self.cpus[me].buffer.iter().flatten().any(
+                |entry| matches!(entry.target, Target::Content { used, .. } if used.frame == frame),
+            )
     }
 
     /// What the CPU reads of a frame: its own buffered stores first.

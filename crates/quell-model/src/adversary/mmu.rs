@@ -240,6 +240,20 @@ impl Mmu {
         self.lags.clear();
     }
 
+    /// The words of a table that may not be zero.
+    pub(crate) fn written_words(&self, frame: u32) -> impl Iterator<Item = usize> + use<> {
+        let nonzero = self
+            .sides
+            .get(frame as usize)
+            .map_or([0; TABLE_WORDS / 64], |side| side.nonzero);
+        nonzero.into_iter().enumerate().flat_map(|(block, bits)| {
+            (0..64)
+                .skip(bits.trailing_zeros() as usize)
+                .filter(move |bit| bits & (1 << bit) != 0)
+                .map(move |bit| block * 64 + bit)
+        })
+    }
+
     /// The root that a CPU has loaded.
     pub(crate) fn root(&self, cpu: usize) -> Option<u32> {
         self.tlbs[cpu].root

@@ -15,6 +15,7 @@
 //! | [`session`] | runs |
 //! | [`mod@explore`] | many runs, failures shrunk, replay codes |
 //! | [`hunt`] | mutants |
+//! | [`managed`] | the memory manager, for scenarios over it |
 //! | [`tiny`] | the smallest kernel on the engine, for scenarios that need no manager |
 //! | [`timeline`] | what happened, for people |
 //! | [`coverage`] | which transitions fired |
@@ -31,6 +32,7 @@ pub mod hardware;
 pub mod hunt;
 pub mod kind;
 pub mod machine;
+pub mod managed;
 pub mod mmu;
 pub mod oracle;
 pub mod schedule;

@@ -76,6 +76,9 @@ pub struct Returned {
     pub start: u64,
     /// The page after the last one.
     pub end: u64,
+    /// When the call was made, if that is known. Mappings that are younger are not what it took
+    /// away: the page may have been mapped again, and have gone again, before it returned.
+    pub began: Moment,
     /// When the call returned.
     pub at: Moment,
     /// The CPU that made it.
@@ -178,6 +181,13 @@ impl Oracle {
             );
             return violation(Clause::C5, None, account);
         }
+        let own = self.frame(root);
+        if own.allocated > used.written {
+            let account = format!(
+                "a {kind} under root {root:#x} went through a translation of an earlier root there"
+            );
+            return violation(Clause::C5, Some(own.allocated_by), account);
+        }
         let history = self.frame(used.frame);
         if history.allocated > used.written {
             let account = format!("a {kind} reached a frame that has a new owner");
@@ -191,6 +201,7 @@ impl Oracle {
             call.root == root
                 && (call.start..call.end).contains(&used.page)
                 && used.until <= call.at
+                && used.written < call.began
                 && !(if store { call.writable } else { call.readable })
         });
         if let Some(call) = broken {

@@ -159,17 +159,25 @@ pub(crate) struct Stage<'s> {
 }
 
 impl Stage<'_> {
-    /// Runs `body` as CPU `cpu`, with nobody else about: for what lies before the run.
-    pub(crate) fn prepare<R>(&self, cpu: usize, body: impl FnOnce() -> R) -> R {
+    /// Runs `body` as CPU `cpu`, with nobody else about: for what lies before the run. Interrupts
+    /// are taken as they are sent.
+    pub(crate) fn prepare<R>(
+        &self,
+        cpu: usize,
+        kernel: &dyn Kernel,
+        body: impl FnOnce() -> R,
+    ) -> R {
         self.context.on_cpu(cpu);
-        body()
+        self.context.with_kernel(kernel, body)
     }
 
-    /// Sets all CPUs in motion until the run ends; `names` names words for the timeline.
+    /// Sets all CPUs in motion until the run ends. If all programs came to their end, `after` looks
+    /// at what is left. `names` names words for the timeline.
     pub(crate) fn perform(
         &self,
         kernel: &dyn Kernel,
         body: &dyn Fn(usize),
+        after: &dyn Fn(),
         names: &timeline::Names<'_>,
     ) -> Vec<Line> {
         let count = self.case.scenario.cpus;
@@ -190,6 +198,9 @@ impl Stage<'_> {
             drop(fibers);
             QUIET_PANICS.set(false);
         });
+        if context::with(|core| core.end == Some(End::Finished)) {
+            self.prepare(0, kernel, after);
+        }
         if !self.record {
             return Vec::new();
         }

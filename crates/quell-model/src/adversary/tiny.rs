@@ -359,7 +359,7 @@ impl Tiny<'_> {
         });
         let me = self.hw.this_cpu().index();
         match context::with(|core| core.access(me, page, 0, value)) {
-            Accessed::Value(value) => Some(value),
+            Accessed::Value { held, .. } => Some(held),
             Accessed::Fault => None,
         }
     }
@@ -475,13 +475,13 @@ impl TinyProgram {
             kernel.link(space, 0);
         }
         for cpu in 0..count {
-            stage.prepare(cpu, || {
+            stage.prepare(cpu, &kernel, || {
                 kernel.engine.cpu_online();
                 (self.start)(&kernel, cpu);
             });
         }
         let names = |word: usize| kernel.name(&cpus[..count], &epochs[..], word);
-        let lines = stage.perform(&kernel, &|cpu| (self.body)(&kernel, cpu), &names);
+        let lines = stage.perform(&kernel, &|cpu| (self.body)(&kernel, cpu), &|| {}, &names);
         coverage.add_engine(&kernel.engine.stats());
         lines
     }

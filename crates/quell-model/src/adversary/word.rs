@@ -36,8 +36,10 @@ impl AdversaryWord {
         }
         context::with(|core| {
             let held = self.peek();
-            core.watch(self, held);
-            core.write_visible(self, change(held));
+            let new = change(held);
+            // What the CPU itself changes is no news to it.
+            core.watch(self, new);
+            core.write_visible(self, new);
             held
         })
     }

@@ -36,9 +36,52 @@ mod table_free;
 mod tag_reuse;
 mod two_initiators;
 mod unmap_access;
+mod vm_allocate_flush;
+mod vm_copy_on_write;
+mod vm_copy_on_write_read;
+mod vm_discard_twice;
+mod vm_exit_lazy;
+mod vm_fork_write;
+mod vm_idle_unmap;
+mod vm_lazy_reclaim_discard;
+mod vm_lazy_reclaim_private;
+mod vm_lazy_reclaim_protect;
+mod vm_luf_file_write;
+mod vm_luf_kernel_reuse;
+mod vm_luf_map_fixed;
+mod vm_luf_shared_write;
+mod vm_migrate_reclaim;
+mod vm_migrate_write;
+mod vm_offline_unmap;
+mod vm_owed_dirty;
+mod vm_page_out_twice;
+mod vm_page_out_write;
+mod vm_protect_sync;
+mod vm_reclaim_discard;
+mod vm_reclaim_fork;
+mod vm_reclaim_protect;
+mod vm_reclaim_remap;
+mod vm_reclaim_unmap;
+mod vm_remap_truncate;
+mod vm_rescue_claim;
+mod vm_rollover_unmap;
+mod vm_shadow_fault;
+mod vm_shadow_write;
+mod vm_swap_in_write;
+mod vm_sync_write;
+mod vm_table_free;
+mod vm_table_free_idle;
+mod vm_truncate_fault;
+mod vm_unmap_access;
+mod vm_unmap_demote;
+mod vm_unmap_reclaim;
+mod vm_unmap_sync;
+mod vm_unmap_truncate;
+mod vm_zero_ahead;
 
 use crate::adversary::coverage::{Coverage, Reach};
 use crate::adversary::kind::MachineKind;
+use crate::adversary::managed::{Managed, ManagedProgram};
 use crate::adversary::session::Stage;
 use crate::adversary::timeline::Line;
 use crate::adversary::tiny::{self, Tiny, TinyProgram};
@@ -79,30 +122,36 @@ impl On {
 pub enum Program {
     /// The engine under the smallest kernel.
     Engine(TinyProgram),
+    /// The memory manager.
+    Managed(ManagedProgram),
 }
 
 impl Program {
     pub(crate) fn frames(&self) -> usize {
         match self {
             Program::Engine(_) => tiny::FRAMES,
+            Program::Managed(program) => program.frames(),
         }
     }
 
     pub(crate) fn table_frames(&self) -> usize {
         match self {
             Program::Engine(_) => tiny::TABLES,
+            Program::Managed(program) => program.frames(),
         }
     }
 
     pub(crate) fn levels(&self) -> u8 {
         match self {
             Program::Engine(_) => 2,
+            Program::Managed(_) => 4,
         }
     }
 
     pub(crate) fn perform(&self, stage: Stage<'_>, coverage: &mut Coverage) -> Vec<Line> {
         match self {
             Program::Engine(program) => program.perform(stage, coverage),
+            Program::Managed(program) => program.perform(stage, coverage),
         }
     }
 }
@@ -165,6 +214,48 @@ impl Scenario {
         lazy_stranger::SCENARIO,
         lazy_two_claims::SCENARIO,
         lazy_ledger::SCENARIO,
+        vm_unmap_access::SCENARIO,
+        vm_table_free::SCENARIO,
+        vm_table_free_idle::SCENARIO,
+        vm_reclaim_unmap::SCENARIO,
+        vm_reclaim_discard::SCENARIO,
+        vm_reclaim_protect::SCENARIO,
+        vm_reclaim_remap::SCENARIO,
+        vm_reclaim_fork::SCENARIO,
+        vm_page_out_twice::SCENARIO,
+        vm_page_out_write::SCENARIO,
+        vm_swap_in_write::SCENARIO,
+        vm_remap_truncate::SCENARIO,
+        vm_unmap_truncate::SCENARIO,
+        vm_truncate_fault::SCENARIO,
+        vm_sync_write::SCENARIO,
+        vm_unmap_sync::SCENARIO,
+        vm_protect_sync::SCENARIO,
+        vm_unmap_reclaim::SCENARIO,
+        vm_unmap_demote::SCENARIO,
+        vm_migrate_write::SCENARIO,
+        vm_migrate_reclaim::SCENARIO,
+        vm_copy_on_write::SCENARIO,
+        vm_copy_on_write_read::SCENARIO,
+        vm_fork_write::SCENARIO,
+        vm_luf_map_fixed::SCENARIO,
+        vm_luf_file_write::SCENARIO,
+        vm_luf_shared_write::SCENARIO,
+        vm_luf_kernel_reuse::SCENARIO,
+        vm_shadow_write::SCENARIO,
+        vm_shadow_fault::SCENARIO,
+        vm_owed_dirty::SCENARIO,
+        vm_rescue_claim::SCENARIO,
+        vm_lazy_reclaim_discard::SCENARIO,
+        vm_lazy_reclaim_protect::SCENARIO,
+        vm_lazy_reclaim_private::SCENARIO,
+        vm_zero_ahead::SCENARIO,
+        vm_exit_lazy::SCENARIO,
+        vm_rollover_unmap::SCENARIO,
+        vm_offline_unmap::SCENARIO,
+        vm_allocate_flush::SCENARIO,
+        vm_discard_twice::SCENARIO,
+        vm_idle_unmap::SCENARIO,
     ];
 
     /// A scenario of the engine's own, on all machines, with neither NMIs nor spurious interrupts.
@@ -185,6 +276,32 @@ impl Scenario {
             spurious: 0,
             must: &[],
             program: Program::Engine(TinyProgram { start, body }),
+        }
+    }
+
+    /// A scenario over the memory manager, on all machines, with 32 frames of memory.
+    const fn managed(
+        name: &'static str,
+        about: &'static str,
+        cpus: usize,
+        start: fn(&Managed<'_>, usize),
+        body: fn(&Managed<'_>, usize),
+    ) -> Scenario {
+        Scenario {
+            name,
+            about,
+            bugs: &[],
+            cpus,
+            on: On::Every,
+            nmis: 0,
+            spurious: 0,
+            must: &[],
+            program: Program::Managed(ManagedProgram {
+                memory: [32, 0],
+                start,
+                body,
+                after: |_| {},
+            }),
         }
     }
 

@@ -1,0 +1,38 @@
+//! Two CPUs page the same page out. The one who finds it gone must not return while the other's flush is
+//! still to come.
+
+use super::{On, Scenario};
+use crate::adversary::coverage::{Happening, Reach};
+use crate::adversary::managed::Managed;
+use quell::Counter;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    bugs: &["4"],
+    must: &[
+        (On::Every, Reach::Engine(Counter::PaidBySettle)),
+        (On::Every, Reach::Machine(Happening::Captured)),
+    ],
+    ..Scenario::managed(
+        "vm-page-out-twice",
+        "page-out against page-out",
+        2,
+        start,
+        body,
+    )
+};
+
+fn start(k: &Managed<'_>, cpu: usize) {
+    if cpu == 0 {
+        k.map(0, 1);
+        k.write(0, 1);
+        k.keep_table();
+    }
+}
+
+fn body(k: &Managed<'_>, cpu: usize) {
+    k.page_out(0, 1);
+    if cpu == 1 {
+        k.write(0, 2);
+        assert_eq!(k.read(0), Some(2));
+    }
+}

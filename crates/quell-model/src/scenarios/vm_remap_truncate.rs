@@ -1,0 +1,46 @@
+//! CPU 0 moves a file page: until its flush the old place is still in use. CPU 1 truncates the file, finds
+//! the page at the new place and frees it; CPU 2 uses the old address.
+
+use super::{On, Scenario};
+use crate::adversary::coverage::{Happening, Reach};
+use crate::adversary::managed::Managed;
+use quell::Counter;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    bugs: &["1"],
+    must: &[
+        (On::Every, Reach::Engine(Counter::PaidBySettle)),
+        (On::Every, Reach::Machine(Happening::FrameReused)),
+        (On::Every, Reach::Machine(Happening::StaleUse)),
+    ],
+    ..Scenario::managed(
+        "vm-remap-truncate",
+        "remap against truncation",
+        3,
+        start,
+        body,
+    )
+};
+
+fn start(k: &Managed<'_>, cpu: usize) {
+    if cpu == 0 {
+        let file = k.create(1, 1);
+        k.map_file(0, 1, file);
+        k.write(0, 1);
+        k.map(4, 1);
+        k.keep_table();
+    }
+}
+
+fn body(k: &Managed<'_>, cpu: usize) {
+    match cpu {
+        0 => k.remap(0, 1, 2),
+        1 => {
+            k.truncate(0, 0);
+            k.read(4);
+        }
+        _ => {
+            k.write(0, 2);
+        }
+    }
+}
