@@ -35,8 +35,14 @@ pub const FAILED: u64 = 1005;
 
 /// A check of the conformance suite has run: `CHECK, name, bytes, failures, detail, bytes`.
 pub const CHECK: u64 = 1006;
+/// A round of the stress has ended: `ROUND, rounds, operations, digest, nanoseconds`.
+pub const ROUND: u64 = 1007;
+/// Interrupts another CPU, by a non-maskable interrupt where there is one: `DISTURB, cpu`.
+pub const DISTURB: u64 = 1008;
 /// The control word with the number of the process that the program began in.
 pub const PROCESS_WORD: usize = 60;
+/// The control word with the length of a stress: rounds, or with the top bit nanoseconds.
+pub const LENGTH_WORD: usize = 61;
 
 /// What the program that a CPU runs in user mode is to do.
 pub mod entry {
@@ -46,6 +52,8 @@ pub mod entry {
     pub const WORKLOAD: u64 = 1;
     /// The conformance suite.
     pub const CONFORMANCE: u64 = 2;
+    /// The stress.
+    pub const STRESS: u64 = 3;
 }
 
 /// What a puppet does next.

@@ -1,9 +1,10 @@
 //! The machine under the engine: this kernel's CPUs, through [`quell::Hardware`].
 
-use crate::{arch, cpu, memory, tables, watchdog};
-use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use crate::{arch, audit, cpu, memory, tables, watchdog};
+use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
 use quell::clear::Strategy;
-use quell::{CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, Tag};
+use quell::mutant::Mutant;
+use quell::{CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, Tag, Tagging};
 use quell_arch::entry::{Access, Leaf};
 use quell_arch::native;
 use quell_vm::machine::TABLE_WORDS;
@@ -37,24 +38,53 @@ enum Broken {
 
 static BROKEN: AtomicU8 = AtomicU8::new(Broken::Nothing as u8);
 
+/// The engine's or the manager's mistake that is made, above its number; 0 for none.
+static MUTANT: AtomicU16 = AtomicU16::new(0);
+
 /// Leaves something out from now on, so that tests can show that they notice: `request`, `here` or
-/// `broadcast`.
+/// `broadcast` in this machine, or a [`Mutant`] by its name.
 ///
 /// # Errors
-/// If there is no such thing.
+/// If there is no such thing, or the kernel was built without its feature `mutants`.
 pub fn break_on_purpose(what: &str) -> Result<(), &'static str> {
+    if cfg!(not(feature = "mutants")) {
+        return Err("this kernel was built without the feature `mutants`");
+    }
     let broken = match what {
         "request" => Broken::InvalidateOnRequest,
         "here" => Broken::InvalidateHere,
         "broadcast" => Broken::Broadcast,
-        _ => return Err("request, here or broadcast can be broken"),
+        _ => {
+            let mutant = Mutant::ALL.iter().find(|mutant| mutant.name() == what);
+            let mutant = mutant.ok_or("neither request, here, broadcast nor a mutant's name")?;
+            MUTANT.store(*mutant as u16 + 1, Ordering::SeqCst);
+            return Ok(());
+        }
     };
     BROKEN.store(broken as u8, Ordering::SeqCst);
     Ok(())
 }
 
 fn is_broken(what: Broken) -> bool {
-    BROKEN.load(Ordering::Relaxed) == what as u8
+    cfg!(feature = "mutants") && BROKEN.load(Ordering::Relaxed) == what as u8
+}
+
+/// How wide system-wide tags are to be; 0 for as wide as the processor has them.
+static TAG_BITS: AtomicU8 = AtomicU8::new(0);
+
+/// Makes system-wide tags run out sooner. Called before the engine is made.
+///
+/// # Errors
+/// If the tags of this processor are not system-wide, or not that wide.
+pub fn set_tag_bits(bits: u8) -> Result<(), &'static str> {
+    match arch::paging::engine_features().tagging {
+        Tagging::Global { bits: most } if (1..=most).contains(&bits) => {
+            TAG_BITS.store(bits, Ordering::SeqCst);
+            Ok(())
+        }
+        Tagging::Global { .. } => Err("the processor has no tags of that width"),
+        _ => Err("the processor has no system-wide tags"),
+    }
 }
 
 /// Serves a shootdown interrupt.
@@ -83,7 +113,14 @@ impl Hardware for Kernel {
     }
 
     fn features(&self) -> Features {
-        arch::paging::engine_features()
+        let features = arch::paging::engine_features();
+        match (features.tagging, TAG_BITS.load(Ordering::Relaxed)) {
+            (Tagging::Global { .. }, bits @ 1..) => Features {
+                tagging: Tagging::Global { bits },
+                ..features
+            },
+            _ => features,
+        }
     }
 
     #[inline]
@@ -106,6 +143,7 @@ impl Hardware for Kernel {
         };
         if !is_broken(here) {
             arch::paging::invalidate(what);
+            note_flushed(what, false);
         }
     }
 
@@ -118,6 +156,7 @@ impl Hardware for Kernel {
             .counters
             .broadcasts
             .add(arch::paging::broadcast(what));
+        note_flushed(what, true);
     }
 
     fn complete_broadcasts(&self) {
@@ -135,6 +174,7 @@ impl Hardware for Kernel {
         .add(1);
         this.loaded
             .store(root.address() | u64::from(tag.0), Ordering::Relaxed);
+        audit::loaded(root, tag, keep);
         arch::paging::load_root(root, tag, keep);
     }
 
@@ -142,6 +182,7 @@ impl Hardware for Kernel {
         let this = cpu::this();
         this.counters.unloads.add(1);
         this.loaded.store(0, Ordering::Relaxed);
+        audit::unloaded();
         arch::paging::unload_root();
     }
 
@@ -179,6 +220,21 @@ impl Hardware for Kernel {
         // SAFETY: the caller owns the extent, and the direct map covers it; strategies without
         // vector registers come from what the engine's embedder found available.
         unsafe { quell_arch::zero::zero(start, extent.bytes() as usize, strategy) };
+    }
+
+    #[inline(always)]
+    fn mutant(&self, mutant: Mutant) -> bool {
+        cfg!(feature = "mutants") && MUTANT.load(Ordering::Relaxed) == mutant as u16 + 1
+    }
+}
+
+/// Tells the audit what tags were flushed whole.
+#[inline]
+fn note_flushed(what: Invalidate, everywhere: bool) {
+    match what {
+        Invalidate::Range { .. } => {}
+        Invalidate::Tag(tag) => audit::flushed(Some(tag), everywhere),
+        Invalidate::All => audit::flushed(None, everywhere),
     }
 }
 

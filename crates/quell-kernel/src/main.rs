@@ -17,6 +17,7 @@
 extern crate alloc;
 
 mod arch;
+mod audit;
 mod console;
 mod cpu;
 #[allow(dead_code)] // The kernel uses one part, the program another.
@@ -39,7 +40,8 @@ use report::Event;
 /// The options of one boot, from the command line: words `name=value`.
 #[derive(Debug, Default)]
 pub struct Options {
-    /// What to run: `selftest`, `conformance`, a workload's name, or `lost_interrupt`, which must not pass.
+    /// What to run: `selftest`, `conformance`, `stress`, a workload's name, or `lost_interrupt`, which
+    /// must not pass.
     pub run: &'static str,
     /// The workload's parameters, `name:value,name:value`.
     pub parameters: &'static str,
@@ -51,6 +53,13 @@ pub struct Options {
     pub team: Option<usize>,
     /// What is random in the run.
     pub seed: u64,
+    /// How long a stress lasts: rounds of each CPU.
+    pub rounds: u64,
+    /// How long a stress lasts instead, in seconds.
+    pub seconds: Option<u64>,
+    /// How wide tags are to be where they are system-wide, at most what the processor has: few tags
+    /// run out soon.
+    pub tag_bits: Option<u8>,
     /// How long a CPU may wait for another before the watchdog reports it, in milliseconds.
     pub watchdog_ms: Option<u64>,
 }
@@ -61,6 +70,7 @@ impl Options {
             run: "selftest",
             policy: "all",
             seed: 1,
+            rounds: 10,
             ..Options::default()
         };
         for word in line.split_ascii_whitespace() {
@@ -71,6 +81,11 @@ impl Options {
                 Some(("break", name)) => options.broken = Some(name),
                 Some(("team", text)) => options.team = Some(text.parse().map_err(|_| word)?),
                 Some(("seed", text)) => options.seed = text.parse().map_err(|_| word)?,
+                Some(("rounds", text)) => options.rounds = text.parse().map_err(|_| word)?,
+                Some(("seconds", text)) => options.seconds = Some(text.parse().map_err(|_| word)?),
+                Some(("tag_bits", text)) => {
+                    options.tag_bits = Some(text.parse().map_err(|_| word)?)
+                }
                 Some(("watchdog_ms", text)) => {
                     options.watchdog_ms = Some(text.parse().map_err(|_| word)?)
                 }

@@ -67,6 +67,24 @@ pub enum Event<'a> {
         #[serde(flatten)]
         counters: Counters,
     },
+    /// A round of a stress has ended.
+    Progress {
+        /// Rounds so far.
+        rounds: u64,
+        /// Operations of all CPUs so far.
+        operations: u64,
+        /// Digest of the operations chosen so far.
+        digest: String,
+        /// Seconds since it began.
+        seconds: f64,
+    },
+    /// How tags were used.
+    Tags {
+        /// How often system-wide tags ran out.
+        rollovers: u64,
+        /// Context switches that kept a space's entries.
+        kept: u64,
+    },
     /// Something the run needed was refused.
     Failed {
         /// What.

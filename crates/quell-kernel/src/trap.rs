@@ -88,10 +88,20 @@ pub fn interrupt(interrupt: Interrupt, pc: u64) {
     }
 }
 
+static ON_NMI: spin::Once<fn()> = spin::Once::new();
+
+/// Sets what non-maskable interrupts do besides counting; it must take no lock.
+pub fn on_nmi(handler: fn()) {
+    ON_NMI.call_once(|| handler);
+}
+
 /// Handles a non-maskable interrupt: takes no lock.
 #[cfg_attr(target_arch = "aarch64", allow(dead_code))] // None there.
 pub fn nmi(pc: u64) {
     let this = cpu::this();
     this.last_pc.store(pc, Relaxed);
     this.counters.nmis.add(1);
+    if let Some(handler) = ON_NMI.get() {
+        handler();
+    }
 }

@@ -6,14 +6,15 @@ use crate::cpu::{self, Counters};
 use crate::machine::{self, Kernel};
 use crate::report::{self, Event};
 use crate::sync::Lock;
-use crate::{Options, layout, memory, program, selftest};
+use crate::{Options, arch, audit, layout, memory, program, selftest, trap};
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::iter;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
-use quell::{Engine, Epoch, Mechanism, PerCpu, Policy};
+use quell::{Counter, Engine, Epoch, Mechanism, PerCpu, Policy};
+use quell_conformance::stress;
 use quell_vm::machine::USER_END;
 use quell_vm::{Access, Call, Error, Fault, MemoryMap, Node, Vm, VmConfig};
 use quell_workloads::{WORDS, Workload};
@@ -72,21 +73,17 @@ fn try_run(options: &Options) -> Result<(), Refusal> {
     if let Some(name) = options.broken {
         machine::break_on_purpose(name).map_err(|why| refuse("break", &why))?;
     }
-    if options.run == "conformance" {
-        let map = take_nodes(iter::repeat_n((32 << 20, false), 2))?;
-        execute(
-            manager(policy, map, false),
-            layout::entry::CONFORMANCE,
-            options.seed,
-            cpus,
-        )?;
-        return match FAILED_CHECKS.load(SeqCst) {
-            0 => Ok(()),
-            count => Err(refuse(
-                "conformance",
-                &alloc::format!("{count} checks failed"),
-            )),
-        };
+    if let Some(bits) = options.tag_bits {
+        machine::set_tag_bits(bits).map_err(|why| refuse("tag_bits", &why))?;
+        if (1u64 << bits) - 1 <= cpus as u64 {
+            let why = alloc::format!("{} tags for {cpus} CPUs", (1u64 << bits) - 1);
+            return Err(refuse("tag_bits", &why));
+        }
+    }
+    match options.run {
+        "conformance" => return conformance(policy, options.seed, cpus),
+        "stress" => return stress(policy, options, cpus),
+        _ => {}
     }
     let mut workload =
         Workload::from_name(options.run).ok_or_else(|| refuse("run", &options.run))?;
@@ -134,6 +131,89 @@ fn try_run(options: &Options) -> Result<(), Refusal> {
     Ok(())
 }
 
+fn conformance(policy: Policy, seed: u64, cpus: usize) -> Result<(), Refusal> {
+    let map = take_nodes(iter::repeat_n((32 << 20, false), 2))?;
+    audit::start();
+    let manager = manager(policy, map, false);
+    execute(manager, layout::entry::CONFORMANCE, seed, cpus)?;
+    check_tags(manager);
+    match FAILED_CHECKS.load(SeqCst) {
+        0 => Ok(()),
+        count => Err(refuse(
+            "conformance",
+            &alloc::format!("{count} checks failed"),
+        )),
+    }
+}
+
+/// Everything at random, in less memory than is used.
+fn stress(policy: Policy, options: &Options, cpus: usize) -> Result<(), Refusal> {
+    let fast = (2 + cpus as u64 / 4) << 20;
+    let sizes = iter::repeat_n((fast, false), 2).chain([(2 << 20, true)]);
+    let map = take_nodes(sizes)?;
+    audit::start();
+    let manager = manager(policy, map, true);
+    let length = match options.seconds {
+        Some(seconds) => 1 << 63 | seconds.saturating_mul(1_000_000_000),
+        None => options.rounds,
+    };
+    program::control().words[layout::LENGTH_WORD].store(length, SeqCst);
+    trap::on_nmi(probe);
+    execute(manager, layout::entry::STRESS, options.seed, cpus)?;
+    let wrong = PROBES_WRONG.load(SeqCst);
+    let probed = PROBES.load(SeqCst);
+    judge(
+        "C1 probes_read_what_was_stored",
+        wrong == 0,
+        alloc::format!("{wrong} of {probed} reads by non-maskable interrupts were wrong"),
+    );
+    check_tags(manager);
+    match FAILED_CHECKS.load(SeqCst) {
+        0 => Ok(()),
+        _ => Err(refuse("stress", &"the contract was broken")),
+    }
+}
+
+/// Reports whether a tag carried entries from one address space to another, and how many rollovers
+/// there were.
+fn check_tags(manager: &Manager) {
+    let (violations, cpu, tag) = audit::violations();
+    judge(
+        "C5 tags_are_flushed_before_they_are_lent",
+        violations == 0,
+        match violations {
+            0 => String::new(),
+            _ => alloc::format!("{violations} times, at last tag {tag} on cpu {cpu}"),
+        },
+    );
+    let stats = manager.engine().stats();
+    report::event(&Event::Tags {
+        rollovers: stats.get(Counter::Rollovers),
+        kept: stats.get(Counter::SwitchKept),
+    });
+}
+
+static PROBES: AtomicU64 = AtomicU64::new(0);
+static PROBES_WRONG: AtomicU64 = AtomicU64::new(0);
+
+/// What a non-maskable interrupt does during a stress: it reads a word of the program's, where the
+/// engine allows that.
+fn probe() {
+    let Some(manager) = MANAGER.get() else { return };
+    if !manager.engine().user_access_allowed() {
+        return;
+    }
+    let (address, right) = stress::probe(arch::cpu::ticks(), cpu::count());
+    // A CPU may be in a process other than the one that the words belong to: that is kept by the
+    // program in memory of the same values, or nothing is mapped.
+    if let Some(held) = arch::traps::load_user(address) {
+        PROBES.fetch_add(1, Relaxed);
+        if !right(held) {
+            PROBES_WRONG.fetch_add(1, Relaxed);
+        }
+    }
+}
+
 /// Runs a part of the program on the first `cpus` CPUs, all in one new process.
 fn execute(manager: &'static Manager, what: u64, seed: u64, cpus: usize) -> Result<(), Refusal> {
     let process = manager.spawn().map_err(|error| refuse("process", &error))?;
@@ -169,6 +249,25 @@ fn execute(manager: &'static Manager, what: u64, seed: u64, cpus: usize) -> Resu
                 ) => {
                     let detail = program::text(detail, detail_bytes);
                     check(&program::text(name, bytes), failures, &detail);
+                    context.answer(0, 0);
+                }
+                Exit::Call([layout::ROUND, rounds, operations, digest, nanoseconds, ..]) => {
+                    report::event(&Event::Progress {
+                        rounds,
+                        operations,
+                        digest: alloc::format!("{digest:016x}"),
+                        seconds: nanoseconds as f64 / 1e9,
+                    });
+                    context.answer(0, 0);
+                }
+                Exit::Call([layout::DISTURB, target, ..]) => {
+                    if (target as usize) < cpu::count() {
+                        if arch::interrupts::HAS_NMI {
+                            arch::interrupts::nmi(target as usize);
+                        } else {
+                            arch::interrupts::wake(target as usize);
+                        }
+                    }
                     context.answer(0, 0);
                 }
                 Exit::Call([layout::FAILED, address, bytes, ..]) => {
@@ -223,10 +322,14 @@ fn check(name: &str, failures: u64, detail: &str) {
         cpus if detail.is_empty() => alloc::format!("on {cpus} CPUs, not on cpu 0"),
         cpus => alloc::format!("on {cpus} CPUs; cpu 0: {detail}"),
     };
-    if failures != 0 {
+    judge(name, failures == 0, detail);
+}
+
+/// Reports a check that looked at all CPUs.
+fn judge(name: &str, passed: bool, detail: String) {
+    if !passed {
         FAILED_CHECKS.fetch_add(1, SeqCst);
     }
-    let passed = failures == 0;
     report::event(&Event::Test {
         name,
         passed,

@@ -13,13 +13,12 @@ mod layout;
 #[cfg_attr(target_arch = "aarch64", path = "aarch64.rs")]
 mod arch;
 
-mod conformance;
 mod heap;
 mod run;
 
 extern crate alloc;
 
-use alloc::string::ToString;
+use alloc::string::{String, ToString};
 use core::sync::atomic::Ordering::{Acquire, SeqCst};
 use layout::{Control, command};
 
@@ -36,6 +35,7 @@ extern "C" fn user_main(what: u64, cpu: u64, cpus: u64) -> ! {
         layout::entry::PUPPET => puppet(cpu as usize),
         layout::entry::WORKLOAD => workload(cpu as usize, cpus as usize),
         layout::entry::CONFORMANCE => run::conformance(cpu as usize, cpus as usize),
+        layout::entry::STRESS => report(run::stress(cpu as usize, cpus as usize)),
         _ => panic!("no program {what}"),
     }
     exit()
@@ -52,6 +52,11 @@ fn workload(cpu: usize, cpus: usize) {
     let text = control().workload(&mut room);
     let outcome = run::parse(text)
         .and_then(|workload| run::one(&workload, cpu, cpus).map_err(|failure| failure.to_string()));
+    report(outcome);
+}
+
+/// Tells the kernel of a failure.
+fn report(outcome: Result<(), String>) {
     if let Err(why) = outcome {
         arch::system_call([
             layout::FAILED,

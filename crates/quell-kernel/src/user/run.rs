@@ -1,11 +1,12 @@
 //! Workloads, run in user mode: their view of the machine is made of real accesses, real system
 //! calls and the clock that user mode can read.
 
-use crate::conformance::Suite;
 use crate::{arch, control, layout};
 use alloc::format;
 use alloc::string::{String, ToString};
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use quell_conformance::programs::Suite;
+use quell_conformance::stress::{self, Length};
 use quell_vm::{Call, Error, Fault, Mark, User};
 use quell_workloads::{Failure, Workload};
 
@@ -115,7 +116,7 @@ pub fn one(workload: &Workload, cpu: usize, cpus: usize) -> Result<(), Failure> 
 
 /// Runs one CPU's part of the conformance suite.
 pub fn conformance(cpu: usize, cpus: usize) {
-    Suite::new(&Program { cpu, cpus }).run(|name, failures, detail| {
+    Suite::new(&Program { cpu, cpus }, home()).run(|name, failures, detail| {
         arch::system_call([
             layout::CHECK,
             name.as_ptr() as u64,
@@ -126,4 +127,41 @@ pub fn conformance(cpu: usize, cpus: usize) {
             0,
         ]);
     });
+}
+
+/// The process that the program began in.
+fn home() -> u32 {
+    control().words[layout::PROCESS_WORD].load(SeqCst) as u32
+}
+
+/// Runs one CPU's part of the stress.
+///
+/// # Errors
+/// What was seen that breaks the contract.
+pub fn stress(cpu: usize, cpus: usize) -> Result<(), String> {
+    let length = match control().words[layout::LENGTH_WORD].load(SeqCst) {
+        time if time >> 63 != 0 => Length::Nanoseconds(time & !(1 << 63)),
+        rounds => Length::Rounds(rounds),
+    };
+    let disturb = |target: usize| {
+        arch::system_call([layout::DISTURB, target as u64, 0, 0, 0, 0, 0]);
+    };
+    stress::run(
+        &Program { cpu, cpus },
+        control().seed.load(Relaxed),
+        home(),
+        length,
+        &disturb,
+        |done| {
+            arch::system_call([
+                layout::ROUND,
+                done.rounds,
+                done.operations,
+                done.digest,
+                done.nanoseconds,
+                0,
+                0,
+            ]);
+        },
+    )
 }

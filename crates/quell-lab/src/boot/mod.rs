@@ -68,7 +68,7 @@ impl Which {
 /// Boots the kernel in an emulator.
 #[derive(Debug, Args)]
 pub struct BootArgs {
-    /// What the kernel runs: selftest, conformance, or a workload such as dontneed or swap
+    /// What the kernel runs: selftest, conformance, stress, or a workload such as dontneed or swap
     #[arg(default_value = "selftest")]
     run: String,
     /// Which architecture
@@ -89,14 +89,28 @@ pub struct BootArgs {
     /// Run the emulated CPUs on threads of their own: other interleavings, slower waits
     #[arg(long, conflicts_with = "icount")]
     threads: bool,
-    /// Words for the kernel's command line: policy=all|baseline|batch+tags+…, seed=N,
-    /// parameters=NAME:VALUE,… of the workload, watchdog_ms=N, break=request|here|broadcast (leaves
-    /// flushes out: the run must then fail)
+    /// What is random in the run: the same seed chooses the same operations
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// How long a stress lasts, in minutes [default: one]
+    #[arg(long, value_name = "N", conflicts_with = "rounds",
+          value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    minutes: Option<u64>,
+    /// How long a stress lasts instead, in rounds of 1000 operations on each CPU
+    #[arg(long, value_name = "N")]
+    rounds: Option<u64>,
+    /// Boot that many times in a row, until a boot fails
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    repeat: u32,
+    /// Words for the kernel's command line: policy=all|baseline|batch+tags+…,
+    /// parameters=NAME:VALUE,… of the workload, watchdog_ms=N, tag_bits=N (few AArch64 tags, so that
+    /// they run out), break=request|here|broadcast or a mutant's name as in docs/mutants.md (leaves
+    /// something out: the run must then fail)
     #[arg(long = "option", value_name = "NAME=VALUE")]
     options: Vec<String>,
-    /// Seconds after which the machine is examined and ended
-    #[arg(long, default_value_t = 300, value_name = "SECONDS")]
-    timeout: u64,
+    /// Seconds after which the machine is examined and ended [default: 300, more for a long stress]
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<u64>,
     /// Use these built files instead of building: a directory with quell-kernel and quell-user
     #[arg(long, value_name = "DIR")]
     kernel: Option<PathBuf>,
@@ -123,14 +137,47 @@ pub struct Images {
     pub program: PathBuf,
 }
 
-/// Builds the kernel for an architecture, or takes it from a directory.
+impl BootArgs {
+    /// The words of the kernel's command line.
+    fn words(&self) -> Vec<String> {
+        let mut words = vec![format!("run={}", self.run)];
+        words.extend(self.seed.map(|seed| format!("seed={seed}")));
+        match (self.minutes, self.rounds) {
+            (_, Some(rounds)) => words.push(format!("rounds={rounds}")),
+            (minutes, None) if self.run == "stress" => {
+                words.push(format!("seconds={}", 60 * minutes.unwrap_or(1)));
+            }
+            _ => {}
+        }
+        words.extend(self.options.iter().cloned());
+        words
+    }
+
+    /// Whether the kernel is to make a mistake on purpose.
+    fn breaks(&self) -> bool {
+        self.options.iter().any(|word| word.starts_with("break="))
+    }
+
+    fn limit(&self) -> Duration {
+        // The guest's clock is the host's, unless instructions are counted.
+        let stress = 60 * self.minutes.unwrap_or(1) * if self.icount { 30 } else { 1 };
+        Duration::from_secs(self.timeout.unwrap_or(300 + stress))
+    }
+}
+
+/// Builds the kernel for an architecture, or takes it from a directory. With `mutants`, one that can
+/// make mistakes on purpose.
 ///
 /// # Errors
 /// If no toolchain can build it, the build fails, or the directory lacks a file.
-pub fn prepare(arch: Arch, built: Option<&std::path::Path>) -> anyhow::Result<Images> {
+pub fn prepare(
+    arch: Arch,
+    built: Option<&std::path::Path>,
+    mutants: bool,
+) -> anyhow::Result<Images> {
     let directory = match built {
         Some(directory) => directory.to_path_buf(),
-        None => toolchain::build(arch)?,
+        None => toolchain::build(arch, mutants)?,
     };
     let (kernel, program) = (directory.join("quell-kernel"), directory.join("quell-user"));
     for file in [&kernel, &program] {
@@ -174,15 +221,23 @@ pub fn run(args: BootArgs) -> anyhow::Result<ExitCode> {
         };
         // Before the build, which takes longer.
         let emulator = qemu::find(arch)?;
-        let images = prepare(arch, args.kernel.as_deref())?;
-        let mut words = vec![format!("run={}", args.run)];
-        words.extend(args.options.iter().cloned());
-        let command = machine.command(&emulator, &images, &words)?;
+        let images = prepare(arch, args.kernel.as_deref(), args.breaks())?;
+        let command = machine.command(&emulator, &images, &args.words())?;
         if args.print_command {
             println!("{}", command.shown());
             continue;
         }
-        passed &= boot(&args, arch, command).with_context(|| format!("booting {arch}"))?;
+        for boot in 1..=args.repeat {
+            if args.repeat > 1 && !args.json {
+                println!("boot {boot} of {}", args.repeat);
+            }
+            let this = self::boot(&args, arch, command.clone())
+                .with_context(|| format!("booting {arch}"))?;
+            passed &= this;
+            if !this {
+                break;
+            }
+        }
     }
     Ok(if passed {
         ExitCode::SUCCESS
@@ -195,22 +250,18 @@ fn boot(args: &BootArgs, arch: Arch, command: qemu::Command) -> anyhow::Result<b
     if !args.json {
         println!("{arch}, {} CPUs", args.cpus);
     }
-    let outcome = follow::run(
-        command,
-        Duration::from_secs(args.timeout),
-        |line| match line {
-            follow::Line::Event(event) if args.json => {
-                let mut event = event.clone();
-                if let Value::Object(fields) = &mut event {
-                    fields.insert("arch".into(), arch.name().into());
-                }
-                println!("{event}");
+    let outcome = follow::run(command, args.limit(), |line| match line {
+        follow::Line::Event(event) if args.json => {
+            let mut event = event.clone();
+            if let Value::Object(fields) = &mut event {
+                fields.insert("arch".into(), arch.name().into());
             }
-            follow::Line::Event(event) => show(event),
-            follow::Line::Text(text) if args.verbose => eprintln!("  | {text}"),
-            follow::Line::Text(_) => {}
-        },
-    )?;
+            println!("{event}");
+        }
+        follow::Line::Event(event) => show(event),
+        follow::Line::Text(text) if args.verbose => eprintln!("  | {text}"),
+        follow::Line::Text(_) => {}
+    })?;
     if let Some(why) = &outcome.failure {
         eprintln!("{arch}: {why}");
         for line in &outcome.last_lines {
@@ -270,6 +321,17 @@ fn show(event: &Value) {
                 count("completions")
             );
         }
+        "progress" => println!(
+            "  round {}: {} operations in {:.1} s, digest {}",
+            event["rounds"],
+            event["operations"],
+            event["seconds"].as_f64().unwrap_or_default(),
+            text("digest")
+        ),
+        "tags" => println!(
+            "  tags ran out {} times, {} switches kept their entries",
+            event["rollovers"], event["kept"]
+        ),
         "failed" => println!("  FAIL {}: {}", text("what"), text("why")),
         "watchdog" => println!(
             "  FAIL cpu {} waited {} ms for another",

@@ -178,14 +178,16 @@ pub fn command(cargo: &Path) -> Command {
     command
 }
 
-/// Builds the kernel; returns the directory of the results. Cargo shows its own progress.
+/// Builds the kernel, with or without the questions that let it make mistakes on purpose; returns
+/// the directory of the results. Cargo shows its own progress.
 ///
 /// # Errors
 /// If no toolchain can, or the build fails.
-pub fn build(arch: Arch) -> anyhow::Result<PathBuf> {
+pub fn build(arch: Arch, mutants: bool) -> anyhow::Result<PathBuf> {
     let toolchain = find(arch)?;
     let source = source("../quell-kernel")?;
-    let directory = target_directory("boot");
+    // Beside each other, so that neither build undoes the other.
+    let directory = target_directory(if mutants { "boot-mutants" } else { "boot" });
     let mut cargo = command(&toolchain.cargo);
     cargo
         .current_dir(&source)
@@ -198,6 +200,9 @@ pub fn build(arch: Arch) -> anyhow::Result<PathBuf> {
         ])
         .arg(&directory)
         .env("RUSTC", &toolchain.rustc);
+    if mutants {
+        cargo.args(["--features", "mutants"]);
+    }
     if toolchain.builds_library {
         cargo.env("RUSTC_BOOTSTRAP", "1").args([
             "-Zbuild-std=core,alloc,compiler_builtins",

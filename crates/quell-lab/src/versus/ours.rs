@@ -11,7 +11,7 @@ use serde_json::Value;
 /// # Errors
 /// If nothing here can build them.
 pub fn images() -> anyhow::Result<Images> {
-    boot::prepare(Arch::X86_64, None)
+    boot::prepare(Arch::X86_64, None, false)
 }
 
 /// The kernel's command line for a case.

@@ -115,8 +115,21 @@ pub fn restore_interrupts(were_on: bool) {
 
 /// Halts until an interrupt was served. Called with interrupts masked, returns with them masked.
 pub fn halt() {
-    x86_64::instructions::interrupts::enable_and_hlt();
-    x86_64::instructions::interrupts::disable();
+    unsafe extern "C" {
+        fn halt_masked();
+    }
+    // SAFETY: turns interrupts on, halts, and turns them off again; clobbers what C calls may.
+    unsafe { halt_masked() };
+}
+
+/// Where a CPU goes on that a non-maskable interrupt found between turning interrupts on and
+/// halting: there, an interrupt that it was to be woken by may come before the halt.
+pub fn after_halt(rip: u64) -> Option<u64> {
+    unsafe extern "C" {
+        static halt_here: u8;
+        static halt_over: u8;
+    }
+    (rip == &raw const halt_here as u64).then_some(&raw const halt_over as u64)
 }
 
 /// Measured by [`calibrate`]; until then a guess.

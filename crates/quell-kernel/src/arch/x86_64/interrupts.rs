@@ -157,8 +157,9 @@ pub fn set_timer(nanoseconds: u64) {
     let ticks = u64::from(timer_ticks_per_ms()) * nanoseconds / 1_000_000;
     // SAFETY: the timer's vector has a handler.
     apic(|apic| unsafe {
-        apic.set_timer_initial(ticks.clamp(1, u32::MAX.into()) as u32);
+        // A timer that runs out while it is masked is forgotten.
         apic.enable_timer();
+        apic.set_timer_initial(ticks.clamp(1, u32::MAX.into()) as u32);
     });
 }
 

@@ -104,7 +104,16 @@ pub fn fault(error: u64) -> Fault {
 #[unsafe(no_mangle)]
 extern "C" fn trap_kernel(frame: &mut Frame) {
     match frame.vector {
-        NMI => trap::nmi(frame.rip),
+        NMI => {
+            // The handler may fault, between a fault of what it interrupted and its handler.
+            let address = x86_64::registers::control::Cr2::read_raw();
+            trap::nmi(frame.rip);
+            frame.rip = super::cpu::after_halt(frame.rip).unwrap_or(frame.rip);
+            // SAFETY: restores what the register held; the handlers alone look at it.
+            unsafe {
+                core::arch::asm!("mov cr2, {}", in(reg) address, options(nostack, preserves_flags));
+            }
+        }
         PAGE_FAULT => page_fault(frame),
         FIRST_INTERRUPT.. if frame.vector != SYSTEM_CALL => {
             if let Some(interrupt) = interrupts::acknowledge(frame.vector) {

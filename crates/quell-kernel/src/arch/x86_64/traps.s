@@ -102,6 +102,18 @@ user_enter:
     addq $16, %rsp
     iretq
 
+# extern "C" fn halt_masked()
+# Halts until an interrupt comes, which is taken. A non-maskable interrupt may come after `sti`; see
+# after_halt.
+.global halt_masked, halt_here, halt_over
+halt_masked:
+    sti
+halt_here:
+    hlt
+halt_over:
+    cli
+    ret
+
 # extern "C" fn probe_load(address: u64, value: *mut u64) -> u64
 # extern "C" fn probe_store(address: u64, value: u64) -> u64
 # Return 0, or 1 if the access faulted and the fault could not be handled (see trap_kernel).

@@ -1,5 +1,5 @@
-//! The conformance suite: does the machine below keep the contract (C1 to C8), as far as programs
-//! can see?
+//! The suite for kernels that run programs on the memory manager: does the machine below keep the
+//! contract (C1 to C8), as far as programs can see?
 //!
 //! Each check performs one operation of the memory manager on one CPU and looks at what every CPU
 //! reads and writes around it. All of it is written against [`User`], so that it runs wherever
@@ -17,8 +17,6 @@ mod word {
     pub const RESULT: usize = 1;
     pub const FAILURES: usize = 2;
     pub const ROUND: usize = 3;
-    /// The process that the suite runs in, put there by whoever starts the program.
-    pub const PROCESS: usize = crate::layout::PROCESS_WORD;
 }
 
 const PAGE: u64 = 4096;
@@ -29,6 +27,8 @@ const ANONYMOUS: Backing = Backing::Anonymous {
 /// One CPU's part in the suite.
 pub struct Suite<'u, U> {
     user: &'u U,
+    /// The process that the suite runs in.
+    home: u32,
     crossed: Cell<u64>,
 }
 
@@ -40,10 +40,11 @@ fn expect(condition: bool, otherwise: &'static str) -> Verdict {
 }
 
 impl<'u, U: User> Suite<'u, U> {
-    /// This CPU's part. Every CPU calls [`Suite::run`] on its own.
-    pub fn new(user: &'u U) -> Self {
+    /// This CPU's part, in the process `home`. Every CPU calls [`Suite::run`] on its own.
+    pub fn new(user: &'u U, home: u32) -> Self {
         Suite {
             user,
+            home,
             crossed: Cell::new(0),
         }
     }
@@ -296,8 +297,7 @@ impl<'u, U: User> Suite<'u, U> {
                 process: child as u32,
             })?;
             let seen = user.read(address);
-            let process = user.shared(word::PROCESS) as u32;
-            user.call(Call::Enter { process })?;
+            user.call(Call::Enter { process: self.home })?;
             user.call(Call::Exit {
                 process: child as u32,
             })?;
@@ -313,7 +313,7 @@ impl<'u, U: User> Suite<'u, U> {
     fn isolation(&self) -> Verdict {
         let address = self.map(1, Protection::READ_WRITE, ANONYMOUS)?;
         self.fill(address, 1, 0x900d)?;
-        let home = self.user.shared(word::PROCESS) as u32;
+        let home = self.home;
         let visit = || -> Result<bool, Error> {
             let process = self.user.call(Call::Spawn)? as u32;
             let own = 1000 + self.user.cpu() as u64;
