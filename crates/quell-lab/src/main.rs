@@ -12,6 +12,7 @@ mod machines;
 mod measure;
 mod options;
 mod policy;
+mod predict;
 mod report;
 mod reproduce;
 mod run;
@@ -52,6 +53,8 @@ enum Command {
     Boot(boot::BootArgs),
     /// Measure this machine: zeroing, and what shootdowns cost the running kernel
     Measure(measure::MeasureArgs),
+    /// Predict what each mechanism would save on this host, from `measure host`'s machine file
+    Predict(predict::PredictArgs),
     /// Run the same workloads on stock Linux in the same emulator, side by side
     Versus(versus::VersusArgs),
     /// Print completions for a shell
@@ -72,6 +75,7 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
         Some(Command::Explore(args)) => explore::run(args),
         Some(Command::Boot(args)) => boot::run(args),
         Some(Command::Measure(args)) => measure::run(args),
+        Some(Command::Predict(args)) => predict::run(&args),
         Some(Command::Versus(args)) => versus::run(args),
         Some(Command::Completions { shell }) => {
             clap_complete::generate(shell, &mut Cli::command(), "quell", &mut std::io::stdout());

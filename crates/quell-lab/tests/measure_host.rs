@@ -18,7 +18,11 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 fn quell(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_quell"));
-    command.args(["measure", "host"]).args(args);
+    command
+        .args(["measure", "host"])
+        .args(args)
+        // Where nobody looks for it: machine files are written to the current directory.
+        .current_dir(env!("CARGO_TARGET_TMPDIR"));
     command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -266,4 +270,41 @@ fn faults_leave_the_huge_page_pools_as_they_were() {
         .unwrap();
     assert_eq!(json(&output)["not_restored"], Value::Array(Vec::new()));
     assert_eq!(huge_pools(), pools);
+}
+
+#[test]
+fn the_machine_file_reads_back_and_reproduces_what_it_was_made_from() {
+    let _lock = ONE_AT_A_TIME.lock();
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["--only", "discard,pingpong", "--seconds", "3", "--json"];
+    let output = quell(&args).current_dir(dir.path()).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let report = json(&output);
+    assert_eq!(report["machine_file"]["path"], "quell-host.toml");
+    let alone = report["shootdown"]["alone_ns"].as_f64().unwrap();
+    let run = Command::new(env!("CARGO_BIN_EXE_quell"))
+        .current_dir(dir.path())
+        .args(["run", "dontneed", "--cpus", "1", "--json"])
+        .args(["--machine", "quell-host.toml"])
+        .output()
+        .unwrap();
+    assert!(run.status.success(), "{run:?}");
+    let modelled = json(&run)["value"].as_f64().unwrap();
+    if report["machine_file"]["note"].is_null() {
+        assert!(
+            (modelled / alone - 1.0).abs() < 0.05,
+            "{modelled} for {alone}"
+        );
+    }
+    let predictions = report["predictions"].as_array().unwrap();
+    assert!(!predictions.is_empty());
+    for one in predictions {
+        assert_ne!(one["row"], "1page/spin0", "that one was fitted");
+        let [measured, predicted] =
+            ["measured_ns", "predicted_ns"].map(|key| one[key].as_f64().unwrap());
+        let error = one["error"].as_f64().unwrap();
+        assert!((error - (predicted / measured - 1.0)).abs() < 1e-6, "{one}");
+        assert_eq!(one["within"], error.abs() <= 0.30, "{one}");
+        assert_eq!(one["why"].is_string(), error.abs() > 0.30, "{one}");
+    }
 }

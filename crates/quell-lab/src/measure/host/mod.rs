@@ -13,16 +13,19 @@
 
 mod analysis;
 mod bench;
+mod beside;
 mod counters;
 mod events;
 mod guards;
 mod lab;
+mod machine_file;
 mod parse;
 mod print;
 mod report;
 mod sys;
+mod tlb;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -33,7 +36,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use bench::ALL;
 use events::{FlushTracepoint, HardwareCount};
 use lab::{Halt, Lab, Stop};
-use report::{Benchmark, Capability, Host, Report};
+use report::{Benchmark, Capability, Host, MachineFileWritten, Report, Shootdown};
 
 /// Everything that was asked for was refused; nothing was measured.
 const EXIT_NOTHING_MEASURED: u8 = 3;
@@ -66,6 +69,12 @@ pub struct HostArgs {
     /// Directory on a disk for temporary files of up to 128 MiB [default: the system's]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
+    /// Where to write this host's machine file for the model (`quell run --machine`, `quell predict`)
+    #[arg(long, value_name = "FILE", default_value = crate::predict::HOST_FILE)]
+    machine_file: PathBuf,
+    /// Write no machine file
+    #[arg(long, conflicts_with = "machine_file")]
+    no_machine_file: bool,
 }
 
 fn known_name(name: &str) -> Result<String, String> {
@@ -192,15 +201,63 @@ impl HostArgs {
         if let Some(ns) = shootdown.as_ref().and_then(|s| s.ns) {
             analysis::fill_shares(&mut benchmarks, ns);
         }
+        let (machine_file, predictions) = match &shootdown {
+            Some(shootdown) if !interrupted => self.model(&host, shootdown, &benchmarks),
+            _ => (None, Vec::new()),
+        };
         Ok(Report {
             schema: 1,
             host,
             capabilities,
             benchmarks,
             shootdown,
+            machine_file,
+            predictions,
             interrupted,
             not_restored: guards::not_restored(),
         })
+    }
+}
+
+impl HostArgs {
+    /// Makes and writes the machine file, and lets the model predict the other rows with it.
+    fn model(
+        &self,
+        host: &Host,
+        shootdown: &Shootdown,
+        benchmarks: &[Benchmark],
+    ) -> (Option<MachineFileWritten>, Vec<beside::Beside>) {
+        let refused = |note: String| MachineFileWritten {
+            path: None,
+            note: Some(note),
+        };
+        let made = match machine_file::make(host, shootdown) {
+            Ok(made) => made,
+            Err(error) => return (Some(refused(format!("{error:#}"))), Vec::new()),
+        };
+        let predictions = beside::compare(benchmarks, &made);
+        if self.no_machine_file {
+            return (None, predictions);
+        }
+        let by_default = self.machine_file == Path::new(crate::predict::HOST_FILE);
+        if by_default && !shootdown.reliable && self.machine_file.exists() {
+            let note = format!(
+                "{} is kept as it was, because this price is not reliable; name it with --machine-file to replace it",
+                self.machine_file.display()
+            );
+            return (Some(refused(note)), predictions);
+        }
+        let written = match std::fs::write(&self.machine_file, &made.text) {
+            Ok(()) => MachineFileWritten {
+                path: Some(self.machine_file.display().to_string()),
+                note: made.note,
+            },
+            Err(error) => refused(format!(
+                "{}: {error}; name another place with --machine-file",
+                self.machine_file.display()
+            )),
+        };
+        (Some(written), predictions)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 
+use super::beside::TOLERANCE;
 use super::report::{Benchmark, FlushEvents, Report, Row};
 
 /// A duration with three digits and a unit.
@@ -187,11 +188,54 @@ pub fn report(report: &Report) {
         }
     }
     price(report);
+    beside(report);
     if report.interrupted {
         println!("\ninterrupted: what is above was measured before the signal");
     }
     for line in &report.not_restored {
         println!("\nNOT RESTORED: {line}");
+    }
+}
+
+/// What the model makes of this host.
+fn beside(report: &Report) {
+    if !report.predictions.is_empty() {
+        println!(
+            "\nthe model, calibrated on discard alone and with one spinning thread, beside rows that it was not made from\n\
+             (the target is {:.0} %):",
+            TOLERANCE * 100.0
+        );
+        let mut table = crate::table::table(&["", "measured", "predicted", "error", ""]);
+        table.set_content_arrangement(ContentArrangement::Disabled);
+        for one in &report.predictions {
+            table.add_row([
+                format!("{} {}", one.benchmark, one.row),
+                time(one.measured_ns),
+                or_dash(one.predicted_ns, time),
+                or_dash(one.error, |error| format!("{:+.0} %", error * 100.0)),
+                or_dash(one.within, |within| {
+                    if within { "within" } else { "MISS" }.into()
+                }),
+            ]);
+        }
+        crate::table::align_right(&mut table, 1..4);
+        println!("{table}");
+        for one in &report.predictions {
+            if let Some(why) = &one.why {
+                println!("  ! {} {}: {why}", one.benchmark, one.row);
+            }
+        }
+    }
+    if let Some(file) = &report.machine_file {
+        match &file.path {
+            Some(path) => println!(
+                "\nmachine file: {path}; `quell predict --machine {path}` says what each mechanism would save here"
+            ),
+            None => println!("\nno machine file was written"),
+        }
+        if let Some(note) = &file.note {
+            println!("  ! {note}");
+        }
     }
 }
 

@@ -21,10 +21,23 @@ pub struct Report {
     pub benchmarks: Vec<Benchmark>,
     /// The price of one shootdown; `null` if the discard benchmark did not run.
     pub shootdown: Option<Shootdown>,
+    /// The machine file for the model; `null` if none could be made or none was wanted.
+    pub machine_file: Option<MachineFileWritten>,
+    /// What the model says with it about rows that it was not made from.
+    pub predictions: Vec<super::beside::Beside>,
     /// Whether a signal ended the run early.
     pub interrupted: bool,
     /// What could not be put back, empty if all was.
     pub not_restored: Vec<String>,
+}
+
+/// What became of the machine file.
+#[derive(Debug, Serialize)]
+pub struct MachineFileWritten {
+    /// Where it was written; `null` if it was not.
+    pub path: Option<String>,
+    /// Why it was not written, or what is to be mistrusted in it.
+    pub note: Option<String>,
 }
 
 /// The machine.
