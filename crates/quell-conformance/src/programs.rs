@@ -52,6 +52,7 @@ impl<'u, U: User> Suite<'u, U> {
     /// Runs every check; the first CPU hands each one's outcome, and what the first CPU that failed
     /// saw, to `report`.
     pub fn run(&self, report: impl Fn(&'static str, u64, &'static str)) {
+        #[expect(clippy::type_complexity, reason = "read once, here")]
         let checks: [(&'static str, fn(&Self) -> Verdict); 12] = [
             ("C3 C8 discarded_pages_read_zero", Self::discard),
             ("C2 C3 protected_pages_refuse_stores", Self::protect),

@@ -191,10 +191,26 @@ impl<M: Machine> FrameInfo<M> {
     /// The name of the word at this address, if it is one of the frame's.
     pub(crate) fn word_name(&self, address: usize) -> Option<&'static str> {
         let fields = [
-            (&raw const self.page as usize, size_of_val(&self.page), "page lock"),
-            (&raw const self.table as usize, size_of_val(&self.table), "table lock"),
-            (&raw const self.residue as usize, size_of_val(&self.residue), "residue"),
-            (&raw const self.state as usize, size_of_val(&self.state), "state lock"),
+            (
+                &raw const self.page as usize,
+                size_of_val(&self.page),
+                "page lock",
+            ),
+            (
+                &raw const self.table as usize,
+                size_of_val(&self.table),
+                "table lock",
+            ),
+            (
+                &raw const self.residue as usize,
+                size_of_val(&self.residue),
+                "residue",
+            ),
+            (
+                &raw const self.state as usize,
+                size_of_val(&self.state),
+                "state lock",
+            ),
         ];
         fields
             .into_iter()
