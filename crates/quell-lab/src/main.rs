@@ -26,6 +26,10 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+/// The same run gives the same figures on every thread.
+#[global_allocator]
+static ALLOCATOR: quell_model::LineAllocator = quell_model::LineAllocator;
+
 /// Keeps translation caches coherent: experiments, exploration, boots and measurements.
 #[derive(Debug, Parser)]
 #[command(version, args_conflicts_with_subcommands = true)]

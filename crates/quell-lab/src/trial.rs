@@ -161,6 +161,7 @@ impl Trial<'_> {
             configure: &|config| {
                 config.demotion = memory.demotion;
                 config.reclaim_ahead = memory.ahead.unwrap_or(config.reclaim_ahead);
+                config.reclaim_idle = memory.idle_reclaims;
                 config.clear = self.clear();
             },
             ..Run::new(setup, self.policy.engine)

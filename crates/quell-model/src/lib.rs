@@ -29,6 +29,7 @@
 //! and speculation. Weak memory ordering: under the clock, operations are sequentially consistent.
 
 pub mod adversary;
+mod alloc;
 mod clock;
 mod context;
 mod core;
@@ -53,6 +54,7 @@ mod user;
 mod vm;
 mod word;
 
+pub use alloc::LineAllocator;
 pub use counts::Counts;
 pub use file::{MachineFile, Parameter, built_in};
 pub use kernel::Kernel;

@@ -78,6 +78,8 @@ pub(crate) struct NodeState<M: Machine> {
     pub(crate) stale: Lock<M::Word, VecDeque<Frame>>,
     /// How many base frames lie in the two above: a hint, not charged for.
     pub(crate) free: AtomicU64,
+    /// Held by the CPU that frees pages of this node ahead.
+    balancing: Lock<M::Word, ()>,
     /// Where reclaim and demotion go on looking.
     pub(crate) hand: Lock<M::Word, Frame>,
 }
@@ -88,6 +90,7 @@ impl<M: Machine> NodeState<M> {
             buddy: Lock::new(Buddy::new(extent)),
             stale: Lock::new(VecDeque::new()),
             free: AtomicU64::new(extent.frames),
+            balancing: Lock::new(()),
             hand: Lock::new(extent.first),
         }
     }
@@ -119,7 +122,9 @@ impl<M: Machine> Vm<'_, M> {
     /// A block of `2^order` frames from the nearest node that has one, reclaiming base frames if
     /// need be. It has one reference and belongs to the manager.
     pub(crate) fn allocate(&self, order: u8, content: Content) -> Option<Frame> {
-        self.balance();
+        if !self.config.reclaim_idle {
+            self.balance();
+        }
         let home = self.machine().home_node(self.cpu());
         if let Some(frame) = self.allocate_from(home, order, content) {
             return Some(frame);
@@ -159,31 +164,45 @@ impl<M: Machine> Vm<'_, M> {
         None
     }
 
-    /// Demotes and reclaims where fewer frames are free than are to be kept so. Does nothing while
-    /// another CPU does.
-    fn balance(&self) {
+    /// Demotes and reclaims where fewer frames are free than are to be kept so: for each node one
+    /// CPU at a time, the others go on.
+    pub(crate) fn balance(&self) {
         let ahead = self.config.reclaim_ahead;
-        let nodes = self.frames.map().nodes();
-        let short = |slow| {
-            nodes
-                .iter()
-                .zip(&self.nodes)
-                .any(|(place, node)| place.slow == slow && node.free.load(Relaxed) < ahead)
-        };
-        if ahead == 0 || !(short(false) || short(true)) {
+        if ahead == 0 {
             return;
         }
-        let Some(_balancing) = self.balancing.try_lock() else {
-            return;
-        };
-        if short(true) {
-            self.reclaim(ahead);
+        // Slow nodes first: they take what is demoted.
+        for slow in [true, false] {
+            for (place, node) in self.frames.map().nodes().iter().zip(&self.nodes) {
+                if place.slow != slow || node.free.load(Relaxed) >= ahead {
+                    continue;
+                }
+                let Some(_balancing) = node.balancing.try_lock() else {
+                    continue;
+                };
+                if self.config.demotion && !slow {
+                    self.demote(ahead);
+                } else {
+                    self.reclaim(ahead);
+                }
+            }
         }
-        if short(false) {
-            if self.config.demotion {
-                self.demote(ahead);
-            } else {
-                self.reclaim(ahead);
+    }
+
+    /// Keeps some frames that owe nothing on each node, by claiming the oldest stale ones: for a CPU
+    /// that is idle, so that those that allocate neither pay nor look frames over one by one.
+    pub(crate) fn claim_ahead(&self) {
+        let machine = self.machine();
+        let wanted = self.config.reclaim_ahead / 4;
+        for (index, node) in self.nodes.iter().enumerate() {
+            while node.buddy.lock(machine).frames() < wanted {
+                let claimed = self.claim_stale(index, crate::reclaim::BATCH);
+                if claimed.is_empty() {
+                    break;
+                }
+                node.free.fetch_add(claimed.len() as u64, Relaxed);
+                let mut buddy = node.buddy.lock(machine);
+                claimed.into_iter().for_each(|frame| buddy.give(frame, 0));
             }
         }
     }
@@ -235,7 +254,7 @@ impl<M: Machine> Vm<'_, M> {
             return block
                 .or_else(|| {
                     if order == 0 {
-                        self.claim_stale(node)
+                        self.claim_stale(node, 1).pop()
                     } else {
                         None
                     }
@@ -273,29 +292,48 @@ impl<M: Machine> Vm<'_, M> {
         cache.any.reverse();
         let refilled = cache.any.pop();
         drop(cache);
-        refilled
-            .or_else(|| self.claim_stale(node))
-            .map(|frame| (frame, false))
+        if refilled.is_some() {
+            return refilled.map(|frame| (frame, false));
+        }
+        // Fewer than otherwise: a debt is the likelier to be paid already the longer it is left.
+        let mut claimed = self.claim_stale(node, self.config.cache_batch.div_ceil(4));
+        let frame = claimed.pop()?;
+        self.caches[cpu.index()].lock(machine).any.extend(claimed);
+        Some((frame, false))
     }
 
-    /// The oldest stale frame of the node that was not rescued, its debt paid.
-    fn claim_stale(&self, node: usize) -> Option<Frame> {
+    /// Up to `many` of the oldest stale frames of the node that were not rescued, their debts paid;
+    /// none if there is none.
+    fn claim_stale(&self, node: usize, many: usize) -> Vec<Frame> {
         let machine = self.machine();
         loop {
-            let frame = {
+            let oldest: Vec<Frame> = {
                 let mut stale = self.nodes[node].stale.lock(machine);
-                let frame = stale.pop_front()?;
-                self.nodes[node].free.fetch_sub(1, Relaxed);
-                self.frames.info(frame).state(machine).listed = false;
-                frame
+                let many = many.min(stale.len());
+                self.nodes[node].free.fetch_sub(many as u64, Relaxed);
+                stale
+                    .drain(..many)
+                    .inspect(|&frame| self.frames.info(frame).state(machine).listed = false)
+                    .collect()
             };
-            let info = self.frames.info(frame);
-            if self.engine.claim(&info.residue).is_some() {
-                let mut state = info.state(machine);
-                state.owner = Owner::Free;
-                // Markers that name the frame are void from here on: their debt was paid.
-                state.forget_mappings();
-                return Some(frame);
+            if oldest.is_empty() {
+                return oldest;
+            }
+            let claim = |&frame: &Frame| {
+                let info = self.frames.info(frame);
+                let claimed = self.engine.claim(&info.residue).is_some();
+                if claimed {
+                    let mut state = info.state(machine);
+                    state.owner = Owner::Free;
+                    // Markers that name the frame are void from here on: their debt was paid.
+                    state.forget_mappings();
+                }
+                claimed
+            };
+            // The youngest first: what pays its debt pays the others'.
+            let claimed: Vec<Frame> = oldest.into_iter().rev().filter(claim).collect();
+            if !claimed.is_empty() {
+                return claimed;
             }
         }
     }

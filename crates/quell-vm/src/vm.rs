@@ -33,9 +33,12 @@ pub struct VmConfig {
     /// rather than taking new pages from there.
     pub demotion: bool,
     /// How many base frames each node keeps free: when fewer are left, one CPU demotes or reclaims
-    /// so many in batches while the others live on what is left, as on a kernel with background
-    /// reclaim. 0 reclaims a batch when nothing is left.
+    /// so many in batches while the others live on what is left. 0 reclaims a batch when nothing is
+    /// left.
     pub reclaim_ahead: u64,
+    /// Whether that is left to CPUs that are idle, which look each time they go idle, as on a
+    /// kernel with a thread for it that has a CPU to itself; if not, whoever allocates does it.
+    pub reclaim_idle: bool,
     /// How large pages are zeroed. Whole extents or pages (S1) is the engine's policy, not this.
     pub clear: ClearPolicy,
     /// How many frames an idle CPU zeroes ahead each time it goes idle.
@@ -54,6 +57,7 @@ impl VmConfig {
             swap_pages: u32::MAX,
             demotion: map.nodes().iter().any(|node| node.slow),
             reclaim_ahead: 0,
+            reclaim_idle: false,
             clear: ClearPolicy::cooperative(Plan::default()),
             zero_ahead: 0,
             reclaim_attempts: 8,
@@ -78,8 +82,6 @@ pub struct Vm<'m, M: Machine> {
     pub(crate) config: VmConfig,
     pub(crate) frames: FrameTable<M>,
     pub(crate) nodes: Vec<NodeState<M>>,
-    /// Held by the CPU that frees pages ahead.
-    pub(crate) balancing: Lock<M::Word, ()>,
     pub(crate) caches: Box<[Lock<M::Word, CpuCache>]>,
     running: Box<[Lock<AtomicU64, Running<M>>]>,
     processes: Lock<M::Word, BTreeMap<ProcessId, Arc<Process<M>>>>,
@@ -104,7 +106,6 @@ impl<'m, M: Machine> Vm<'m, M> {
                 .iter()
                 .map(|node| NodeState::new(node.extent))
                 .collect(),
-            balancing: Lock::new(()),
             caches: (0..cpus).map(|_| Lock::new(CpuCache::default())).collect(),
             running: (0..cpus)
                 .map(|_| {
@@ -252,6 +253,10 @@ impl<'m, M: Machine> Vm<'m, M> {
 
     fn idle(&self, until: u64) {
         self.engine.enter_lazy();
+        if self.config.reclaim_idle {
+            self.balance();
+            self.claim_ahead();
+        }
         self.zero_ahead(self.config.zero_ahead);
         self.machine().halt(until);
         if let Some(current) = self.current_process() {

@@ -78,6 +78,8 @@ pub struct Memory {
     pub demotion: bool,
     /// How many pages are to be freed at a time when memory is full; `None` leaves it to the kernel.
     pub ahead: Option<u64>,
+    /// Whether CPUs that the workload leaves idle are to free them, not those that allocate.
+    pub idle_reclaims: bool,
 }
 
 impl Memory {
@@ -89,6 +91,7 @@ impl Memory {
             nodes: 1,
             demotion: false,
             ahead: None,
+            idle_reclaims: false,
         }
     }
 }

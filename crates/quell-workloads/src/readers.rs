@@ -29,6 +29,8 @@ parameters! {
         slow: Bytes = 98 << 20, 1 << 20 => 1 << 34;
         /// How many frames each node keeps free, and how many pages are demoted or dropped at a time; Linux keeps about 10 000 on 42 GB.
         ahead: Count = 2_048, 32 => 1_000_000;
+        /// How many more CPUs do nothing but demote and reclaim, as a kernel's threads for it; with none the readers do.
+        reclaimers: Count = 0, 0 => 16;
         /// How many times each file is read after it was read once.
         passes: Count = 1, 1 => 1_000;
         /// The stretch of a file that one thread reads before it goes on behind the others' stretches.
@@ -46,8 +48,8 @@ const ADDRESS: usize = word::FREE;
 const PROCESSES: usize = word::FREE + 1;
 /// The first process's file; the others follow.
 const FILES: usize = PROCESSES + 16;
-/// How many processes are ready.
-const READY: usize = FILES + 16;
+/// How often a reclaimer looks whether there is something to do, in nanoseconds.
+const RECLAIM_EVERY: u64 = 20_000;
 
 impl Program for Readers {
     const NAME: &'static str = "readers";
@@ -57,15 +59,18 @@ impl Program for Readers {
     const METRIC: &'static str = "ms per pass";
 
     fn cpus(&self) -> usize {
-        (self.processes * self.threads) as usize
+        (self.processes * self.threads + self.reclaimers) as usize
     }
 
     fn check(&self, cpus: usize) -> Result<(), &'static str> {
-        if cpus as u64 == self.processes * self.threads {
-            Ok(())
-        } else {
-            Err("as many CPUs as threads (processes times threads)")
+        if cpus != self.cpus() {
+            return Err("as many CPUs as threads (processes times threads, and reclaimers)");
         }
+        // With less, pages are taken away again before the fault that brought them has returned.
+        if self.ahead > (self.fast.min(self.slow) >> 12) / 5 {
+            return Err("`ahead` to be a fifth of each node's frames at most");
+        }
+        Ok(())
     }
 
     fn memory(&self, _cpus: u64) -> Memory {
@@ -75,6 +80,7 @@ impl Program for Readers {
             nodes: 1,
             demotion: true,
             ahead: Some(self.ahead),
+            idle_reclaims: self.reclaimers > 0,
         }
     }
 
@@ -91,6 +97,10 @@ impl Program for Readers {
             }
         }
         team.barrier()?;
+        if group >= self.processes {
+            return team.bystand(RECLAIM_EVERY, true);
+        }
+        team.without(self.reclaimers);
         let process = user.shared(PROCESSES + group as usize) as ProcessId;
         team.call("entering a process", Call::Enter { process })?;
         if thread == 0 {
@@ -108,7 +118,6 @@ impl Program for Readers {
             )?;
             // Equal in every process: all of them are made alike.
             user.set_shared(ADDRESS, mapped);
-            user.add_shared(READY, 1);
         }
         team.barrier()?;
         let file = user.shared(ADDRESS);

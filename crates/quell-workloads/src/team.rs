@@ -58,6 +58,9 @@ pub enum Failure {
 /// One CPU's part in the team.
 pub(crate) struct Team<'u, U: ?Sized> {
     pub user: &'u U,
+    /// How many CPUs meet at a barrier.
+    members: Cell<u64>,
+    /// How many arrivals the barriers crossed so far took.
     crossed: Cell<u64>,
 }
 
@@ -65,6 +68,7 @@ impl<'u, U: User + ?Sized> Team<'u, U> {
     pub fn new(user: &'u U) -> Self {
         Team {
             user,
+            members: Cell::new(user.cpus() as u64),
             crossed: Cell::new(0),
         }
     }
@@ -74,11 +78,16 @@ impl<'u, U: User + ?Sized> Team<'u, U> {
         self.user.cpu() == 0
     }
 
+    /// From the next barrier on so many CPUs do not come any more. All others must say so between
+    /// the same two barriers.
+    pub fn without(&self, others: u64) {
+        self.members.set(self.members.get() - others);
+    }
+
     /// Waits until every CPU has come here.
     pub fn barrier(&self) -> Result<(), Failure> {
-        let all = self.user.cpus() as u64;
-        let target = (self.crossed.get() + 1) * all;
-        self.crossed.set(self.crossed.get() + 1);
+        let target = self.crossed.get() + self.members.get();
+        self.crossed.set(target);
         self.user.add_shared(word::ARRIVALS, 1);
         let mut pause = 100;
         while self.user.shared(word::ARRIVALS) < target {

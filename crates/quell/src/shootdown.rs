@@ -287,8 +287,8 @@ impl<H: Hardware> Engine<'_, H> {
         } else {
             space.deferred_alone(bump);
         }
-        self.count(me, Counter::Requested, 1);
-        self.count(me, Counter::SkippedNoTarget, 1);
+        cpu.stats.add(Counter::Requested, 1);
+        cpu.stats.add(Counter::SkippedNoTarget, 1);
         true
     }
 

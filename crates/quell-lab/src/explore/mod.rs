@@ -14,6 +14,7 @@ use crate::usage::usage;
 use anyhow::Context;
 use clap::Args;
 use quell::Policy;
+use quell::mutant::Mutant;
 use quell_model::adversary::explore::{POLICIES, parse_code, replay};
 use quell_model::adversary::{Budget, Case, MachineKind, timeline};
 use quell_model::scenarios::Scenario;
@@ -31,8 +32,9 @@ Examples:
   quell explore --schedules 8000           what CI runs: more than ten million schedules
   quell explore --replay CODE              repeat a run, step by step")]
 pub struct ExploreArgs {
-    /// Scenarios to search; all if none is named
-    scenarios: Vec<String>,
+    /// Scenarios to search, or with --mutants the mutants to hunt; all if none is named
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
     /// Only on these machines (see --list)
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     machine: Vec<String>,
@@ -65,7 +67,7 @@ pub struct ExploreArgs {
     /// Threads; as many as the host has CPUs if not given
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
-    /// List scenarios, machines and policies
+    /// List scenarios, machines, policies and mutants
     #[arg(long)]
     list: bool,
     /// Make each known mistake in turn; every one must be found
@@ -75,7 +77,7 @@ pub struct ExploreArgs {
     #[arg(long, requires = "mutants")]
     markdown: bool,
     /// Repeat the run of a replay code and print what each CPU does
-    #[arg(long, value_name = "CODE", conflicts_with_all = ["list", "scenarios"])]
+    #[arg(long, value_name = "CODE", conflicts_with_all = ["list", "names"])]
     replay: Option<String>,
     /// With --replay: print so many lines of the timeline
     #[arg(long, value_name = "N", default_value_t = 60)]
@@ -103,15 +105,15 @@ pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
     if let Some(code) = &args.replay {
         return run_replay(&args, code);
     }
-    let cases = cases(&args)?;
     let jobs = args.jobs.unwrap_or_else(|| {
         std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get)
     });
     let began = Instant::now();
     if args.mutants {
-        let hunted = work::hunt_all(&args, jobs.max(1));
+        let hunted = work::hunt_all(&args, &mutants(&args)?, jobs.max(1));
         return Ok(output::mutants(&args, &hunted, began.elapsed()));
     }
+    let cases = cases(&args)?;
     let share = args.minutes.map(|minutes| {
         let total = Duration::from_secs_f64(minutes.max(0.0) * 60.0);
         total.mul_f64(jobs.max(1) as f64 / cases.len() as f64)
@@ -134,6 +136,22 @@ pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
         write_trace(path, &lines, &failure.violation.to_string())?;
     }
     Ok(ExitCode::from(u8::from(failed)))
+}
+
+/// The mutants that the arguments name.
+fn mutants(args: &ExploreArgs) -> anyhow::Result<Vec<Mutant>> {
+    let known = |name: &String| {
+        let mutant = Mutant::ALL.iter().find(|known| known.name() == name);
+        mutant.copied().ok_or_else(|| {
+            usage(format!(
+                "there is no mutant `{name}`; `quell explore --list` names them all"
+            ))
+        })
+    };
+    if args.names.is_empty() {
+        return Ok(Mutant::ALL.to_vec());
+    }
+    args.names.iter().map(known).collect()
 }
 
 fn write_trace(
@@ -173,7 +191,7 @@ fn run_replay(args: &ExploreArgs, code: &str) -> anyhow::Result<ExitCode> {
 /// The cases that the arguments name.
 fn cases(args: &ExploreArgs) -> anyhow::Result<Vec<Case>> {
     let mut scenarios = Vec::new();
-    for name in &args.scenarios {
+    for name in &args.names {
         match Scenario::named(name) {
             Some(scenario) => scenarios.push(scenario),
             None => {

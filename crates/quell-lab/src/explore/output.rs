@@ -3,6 +3,7 @@
 use super::ExploreArgs;
 use super::work::Searched;
 use crate::table::table;
+use quell::mutant::Mutant;
 use quell_model::adversary::explore::{POLICIES, policy_name, replay, replay_code};
 use quell_model::adversary::hunt::{self, Hunted};
 use quell_model::adversary::{Case, Coverage, MachineKind, Violation, timeline};
@@ -14,7 +15,7 @@ use std::time::Duration;
 /// How many lines of a failing run are printed.
 const LINES: usize = 60;
 
-/// Scenarios, machines, policies.
+/// Scenarios, machines, policies, mutants.
 pub fn list(as_json: bool) {
     let machines = |scenario: &Scenario| -> Vec<&str> {
         let all = MachineKind::ALL.iter();
@@ -35,7 +36,12 @@ pub fn list(as_json: bool) {
             .map(|k| json!({ "name": k.name, "about": k.about }))
             .collect();
         let policies: Vec<_> = POLICIES.iter().map(|(name, _)| *name).collect();
-        let all = json!({ "scenarios": scenarios, "machines": kinds, "policies": policies });
+        let mutants: Vec<_> = Mutant::ALL
+            .iter()
+            .map(|m| json!({ "name": m.name(), "mistake": m.mistake().trim(), "bug": hunt::bugs(*m) }))
+            .collect();
+        let all = json!({ "scenarios": scenarios, "machines": kinds, "policies": policies,
+                          "mutants": mutants });
         println!("{all:#}");
         return;
     }
@@ -55,7 +61,12 @@ pub fn list(as_json: bool) {
     }
     println!("{kinds}\n");
     let policies: Vec<_> = POLICIES.iter().map(|(name, _)| *name).collect();
-    println!("policies: {}", policies.join(", "));
+    println!("policies: {}\n", policies.join(", "));
+    let mut mutants = table(&["mutant", "mistake"]);
+    for m in Mutant::ALL {
+        mutants.add_row([m.name(), m.mistake().trim()]);
+    }
+    println!("{mutants}");
 }
 
 /// Prints what a search found; whether anything is wrong.

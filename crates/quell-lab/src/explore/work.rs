@@ -2,6 +2,7 @@
 
 use super::ExploreArgs;
 use indicatif::{ProgressBar, ProgressStyle};
+use quell::mutant::Mutant;
 use quell_model::adversary::hunt::{self, Hunted};
 use quell_model::adversary::{Budget, Case, Plan, Report, Session, explore};
 use std::sync::Mutex;
@@ -98,8 +99,7 @@ pub fn explore_all(
 }
 
 /// Hunts all mutants.
-pub fn hunt_all(args: &ExploreArgs, jobs: usize) -> Vec<Hunted> {
-    let mutants: Vec<_> = hunt::mutants().collect();
+pub fn hunt_all(args: &ExploreArgs, mutants: &[Mutant], jobs: usize) -> Vec<Hunted> {
     let bar = bar(mutants.len() as u64, args.json, "mutants");
     let killed = AtomicU64::new(0);
     let hunted = spread(mutants.len(), jobs, |index| {

@@ -119,7 +119,7 @@ pub fn explore(
             };
             session.run(strategy).0
         };
-        longest = longest.max(run.decisions.min(super::session::LIMIT / 4));
+        longest = longest.max(run.decisions.min(super::schedule::FAIR_AFTER));
         report.decisions += u64::from(run.decisions);
         match run.end {
             End::Pruned => {

@@ -2,7 +2,9 @@
 //! contract.
 //!
 //! A mutant says nothing about where it shows, so every scenario is tried on every machine: a few
-//! schedules each first, then more, until one fails. What is found is the same on every host.
+//! schedules each first, then more, until one fails. Mistakes of the manager are looked for over
+//! the manager first, the others in the engine's own scenarios. What is found is the same on every
+//! host.
 
 use super::explore::{Budget, Failure, Plan, explore};
 use super::kind::MachineKind;
@@ -12,7 +14,7 @@ use quell::mutant::Mutant;
 use quell::{Mechanism, Policy};
 
 /// Schedules per case, round by round.
-const ROUNDS: [u64; 3] = [60, 600, 6_000];
+const ROUNDS: [u64; 3] = [30, 200, 1_500];
 
 /// The policies under which mutants are hunted.
 ///
@@ -31,13 +33,16 @@ pub struct Hunted {
     pub schedules: u64,
 }
 
-/// The mutants that the adversary must kill: those of the engine's protocol.
-pub fn mutants() -> impl Iterator<Item = Mutant> {
-    let protocol = |mutant: &Mutant| {
-        let name = mutant.name();
-        !["Vm", "Zero", "Pool"].iter().any(|of| name.starts_with(of))
-    };
-    Mutant::ALL.iter().copied().filter(protocol)
+/// The scenarios in the order in which a mutant is looked for there.
+fn scenarios(mutant: Mutant) -> impl Iterator<Item = &'static Scenario> {
+    let managed = mutant.name().starts_with("Vm");
+    let wanted = move |scenario: &&Scenario| scenario.is_managed() == managed;
+    let first = Scenario::ALL.iter().filter(wanted);
+    first.chain(
+        Scenario::ALL
+            .iter()
+            .filter(move |scenario| !wanted(scenario)),
+    )
 }
 
 /// The numbers of the known bugs that a mutant stands for, as its account names them.
@@ -58,12 +63,28 @@ pub fn bugs(mutant: Mutant) -> String {
     list.join(", ")
 }
 
+/// Whether the same search without the mistake finds nothing: if it does find something, the
+/// mistake is not what was found.
+fn holds_unmutated(plan: &Plan, schedules: u64) -> bool {
+    let case = Case {
+        mutant: None,
+        ..plan.case
+    };
+    let plan = Plan {
+        case,
+        budget: Budget::Schedules(schedules),
+        ..*plan
+    };
+    let report = explore(&mut Session::new(case), &plan, |_, _| true);
+    report.failure.is_none()
+}
+
 /// Hunts one mutant. `keep_on` is asked before each case.
 pub fn hunt(mutant: Mutant, seed: u64, mut keep_on: impl FnMut() -> bool) -> Hunted {
     let mut tried = 0;
     for schedules in ROUNDS {
         for policy in POLICIES {
-            for scenario in Scenario::ALL {
+            for scenario in scenarios(mutant) {
                 for kind in MachineKind::ALL {
                     if !scenario.runs_on(kind) {
                         continue;
@@ -89,7 +110,9 @@ pub fn hunt(mutant: Mutant, seed: u64, mut keep_on: impl FnMut() -> bool) -> Hun
                     };
                     let report = explore(&mut Session::new(case), &plan, |_, _| true);
                     tried += report.schedules;
-                    if let Some(failure) = report.failure {
+                    if let Some(failure) = report.failure
+                        && holds_unmutated(&plan, report.schedules)
+                    {
                         return Hunted {
                             mutant,
                             killed: Some((case, failure)),

@@ -14,8 +14,8 @@ use super::context;
 use super::kind::{MachineKind, Stores};
 use super::mmu::{self, Arena, Leaf, Mmu};
 use super::oracle::{Clause, Moment, Oracle, Used, Violation};
-use super::schedule::default_action;
 use super::schedule::{Action, Actions, BUFFER, DATA, Deviation, Kind, MAX_CPUS, NMIS, Strategy};
+use super::schedule::{FAIR_AFTER, default_action, fair_action};
 use super::timeline::{Entry, What};
 use super::word::AdversaryWord;
 use quell::{CpuId, Frame, Invalidate, Page};
@@ -461,12 +461,16 @@ impl Core {
                 other: None,
                 frame: None,
                 page: None,
-                account: format!("no end after {} steps", self.limit),
+                account: format!(
+                    "no end after {} steps, the last of them fair to all",
+                    self.limit
+                ),
             });
             return None;
         }
         let (decision, current) = (self.decisions, self.current);
-        if self.strategy.goes_on(decision) && self.may_step(&self.cpus[current]) {
+        let fair = decision > FAIR_AFTER;
+        if !fair && self.strategy.goes_on(decision) && self.may_step(&self.cpus[current]) {
             return Some(Action::step(current));
         }
         let mut enabled = self.enabled();
@@ -476,6 +480,9 @@ impl Core {
                 return None;
             }
             enabled = self.enabled();
+        }
+        if fair {
+            return fair_action(enabled, decision);
         }
         let searches = matches!(self.strategy, Strategy::Exhaustive(_));
         let picked = if enabled.is_power_of_two() && !searches {

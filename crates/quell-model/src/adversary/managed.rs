@@ -490,6 +490,7 @@ impl ManagedProgram {
             swap_pages: 64,
             demotion: false,
             reclaim_ahead: 1,
+            reclaim_idle: false,
             clear: ClearPolicy::cooperative(Plan::default()),
             zero_ahead: 1,
             reclaim_attempts: 3,

@@ -134,6 +134,33 @@ pub fn default_action(enabled: Actions, current: usize) -> Option<Action> {
     None
 }
 
+/// The number of decisions after which every run is scheduled fairly: whoever can do something does
+/// it before long. What has not come to its end long after that never will (C7).
+pub const FAIR_AFTER: u32 = 8_000;
+
+/// How many decisions in a row belong to one CPU then.
+const TURN: u32 = 48;
+
+/// What happens next in the fair part of a run: some CPU's turn, its interrupts and stores first.
+pub fn fair_action(enabled: Actions, decision: u32) -> Option<Action> {
+    // Scattered, so that no two loops stay in step.
+    let turn = (decision / TURN).wrapping_mul(0x9e37_79b9) >> 16;
+    let cpus = (0..MAX_CPUS).map(|offset| (turn as usize + offset) % MAX_CPUS);
+    for cpu in cpus {
+        let choices = [
+            Action::interrupt(cpu).bit(),
+            drains(cpu),
+            Action::step(cpu).bit(),
+        ];
+        for set in choices {
+            if let Some(action) = members(set & enabled).next() {
+                return Some(action);
+            }
+        }
+    }
+    None
+}
+
 /// A deviation from the fixed scheduler: the number of the decision, and what was chosen. Choices
 /// between data (which of several translations an access uses) have [`DATA`] set.
 pub type Deviation = (u32, u8);

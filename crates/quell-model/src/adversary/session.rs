@@ -21,7 +21,7 @@ use std::rc::Rc;
 use std::sync::Once;
 
 /// The number of decisions after which a run is called endless.
-pub const LIMIT: u32 = 60_000;
+pub const LIMIT: u32 = 40_000;
 
 /// What is run.
 #[derive(Clone, Copy, Debug)]

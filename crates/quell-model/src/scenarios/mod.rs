@@ -310,6 +310,11 @@ impl Scenario {
         Self::ALL.iter().find(|scenario| scenario.name == name)
     }
 
+    /// Whether the scenario runs over the memory manager.
+    pub fn is_managed(&self) -> bool {
+        matches!(self.program, Program::Managed(_))
+    }
+
     /// Whether the scenario makes sense on a machine.
     pub fn runs_on(&self, kind: &MachineKind) -> bool {
         self.on.includes(kind)
