@@ -73,7 +73,11 @@ impl<'m, M: Machine> Vm<'m, M> {
     ) -> Result<Step, Fault> {
         let guard = self.governing(process, page);
         match guard.view(page) {
-            View::Table(_) | View::Moving(_) => Ok(Step::Again),
+            View::Table(_) => Ok(Step::Again),
+            View::Moving(_) => {
+                guard.await_change(page);
+                Ok(Step::Again)
+            }
             View::Swapped(slot) => {
                 // Held, so that the slot stays what the entry names.
                 self.swap_hold(slot);

@@ -39,13 +39,14 @@ impl<'m, M: Machine> Vm<'m, M> {
             if edge >= USER_END {
                 break;
             }
-            let (view, inside) = {
-                let guard = self.governing(process, edge);
-                (guard.view(edge), guard.range(edge).start != edge)
-            };
-            match view {
-                View::Page(_) if inside => self.split(process, edge)?,
-                View::Moving(_) if inside => self.machine().relax(),
+            let guard = self.governing(process, edge);
+            let inside = guard.range(edge).start != edge;
+            match guard.view(edge) {
+                View::Page(_) if inside => {
+                    drop(guard);
+                    self.split(process, edge)?;
+                }
+                View::Moving(_) if inside => guard.await_change(edge),
                 _ => break,
             }
         }

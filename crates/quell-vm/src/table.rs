@@ -27,6 +27,9 @@ use core::sync::atomic::Ordering;
 use quell::mutant::Mutant;
 use quell::{EntryView, Frame, Need, Page, PageRange, PageSize, Word, flush_needed};
 
+/// How often one looks again before one takes the lock to look.
+const PATIENCE: u32 = 64;
+
 /// What a visitor of entries does about a page that is being migrated: its entry comes back with
 /// the rights it had.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -106,6 +109,25 @@ impl<'p, 'v, 'm, M: Machine> TableGuard<'p, 'v, 'm, M> {
             self.word(page).load(Ordering::Acquire),
             self.level,
         )
+    }
+
+    /// Gives the lock up and waits until the word for `page` has changed, or for a while.
+    ///
+    /// So one waits for a page that is being moved: who took the lock to look again each time
+    /// could keep out for ever the one that is to bring the page.
+    pub(crate) fn await_change(self, page: Page) {
+        let machine = self.vm.machine();
+        let words = self.words;
+        let word = &words[self.level.index(page)];
+        let seen = word.load(Ordering::Relaxed);
+        drop(self);
+        // The table may be freed meanwhile; what the word says then decides nothing but the wait.
+        for _ in 0..PATIENCE {
+            if word.load(Ordering::Relaxed) != seen {
+                break;
+            }
+            machine.relax();
+        }
     }
 
     fn count(&self, was_empty: bool, is_empty: bool) {
@@ -481,9 +503,8 @@ impl<'m, M: Machine> Vm<'m, M> {
                 }
                 page = guard.range(page).end();
             }
-            drop(guard);
             if wait {
-                self.machine().relax();
+                guard.await_change(page);
             }
         }
     }
