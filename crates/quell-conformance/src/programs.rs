@@ -7,6 +7,7 @@
 //! an emulator that forgets entries early hides what a processor keeps (other address spaces under
 //! their tags, speculative fills, walker caches); the machine in software is for those.
 
+use crate::verdict::{Verdict, expect};
 use core::cell::Cell;
 use quell::PageSize;
 use quell_vm::{Backing, Call, Error, Fault, Protection, User};
@@ -30,13 +31,6 @@ pub struct Suite<'u, U> {
     /// The process that the suite runs in.
     home: u32,
     crossed: Cell<u64>,
-}
-
-/// What a check says: `Err` with what was seen on this CPU.
-type Verdict = Result<(), &'static str>;
-
-fn expect(condition: bool, otherwise: &'static str) -> Verdict {
-    if condition { Ok(()) } else { Err(otherwise) }
 }
 
 impl<'u, U: User> Suite<'u, U> {

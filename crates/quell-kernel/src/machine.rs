@@ -1,6 +1,6 @@
 //! The machine under the engine: this kernel's CPUs, through [`quell::Hardware`].
 
-use crate::{arch, audit, cpu, memory, tables, watchdog};
+use crate::{arch, audit, cpu, late, memory, tables, watchdog};
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
 use quell::clear::Strategy;
 use quell::mutant::Mutant;
@@ -152,16 +152,14 @@ impl Hardware for Kernel {
         if is_broken(Broken::Broadcast) {
             return;
         }
-        cpu::this()
-            .counters
-            .broadcasts
-            .add(arch::paging::broadcast(what));
+        cpu::this().counters.broadcasts.add(late::broadcast(what));
         note_flushed(what, true);
     }
 
     fn complete_broadcasts(&self) {
-        cpu::this().counters.completions.add(1);
-        arch::paging::complete_broadcasts();
+        let counters = &cpu::this().counters;
+        counters.completions.add(1);
+        counters.broadcasts.add(late::complete());
     }
 
     fn load_root(&self, root: Frame, tag: Tag, keep: bool) {

@@ -18,8 +18,10 @@ extern crate alloc;
 
 mod arch;
 mod audit;
+mod bench;
 mod console;
 mod cpu;
+mod late;
 #[allow(dead_code)] // The kernel uses one part, the program another.
 mod layout;
 mod machine;

@@ -81,14 +81,23 @@ pub fn total() -> u64 {
 /// # Panics
 /// If there is no memory left.
 pub fn take_frame() -> Frame {
+    take_frames(1).first
+}
+
+/// Takes zeroed frames in a row for ever.
+///
+/// # Panics
+/// If there is no memory left.
+pub fn take_frames(frames: u64) -> Extent {
     let mut free = FREE.lock();
-    assert!(free.start < free.end, "out of memory");
-    let frame = Frame::containing(free.start);
-    free.start += 4096;
+    assert!(free.start + frames * 4096 <= free.end, "out of memory");
+    let first = Frame::containing(free.start);
+    free.start += frames * 4096;
     drop(free);
-    // SAFETY: the frame was free, so nobody else has it, and the direct map covers it.
-    unsafe { core::ptr::write_bytes(pointer::<u8>(frame.address()), 0, 4096) };
-    frame
+    let extent = Extent { first, frames };
+    // SAFETY: the frames were free, so nobody else has them, and the direct map covers them.
+    unsafe { pointer::<u8>(first.address()).write_bytes(0, extent.bytes() as usize) };
+    extent
 }
 
 /// Takes `bytes` of contiguous memory for ever, aligned to 2 MB; not zeroed.

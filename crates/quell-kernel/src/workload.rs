@@ -6,7 +6,7 @@ use crate::cpu::{self, Counters};
 use crate::machine::{self, Kernel};
 use crate::report::{self, Event};
 use crate::sync::Lock;
-use crate::{Options, arch, audit, layout, memory, program, selftest, trap};
+use crate::{Options, arch, audit, bench, late, layout, memory, program, selftest, trap};
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -107,7 +107,12 @@ fn try_run(options: &Options) -> Result<(), Refusal> {
     }
     workload.check(cpus).map_err(|why| refuse("cpus", &why))?;
     let map = nodes(&workload, cpus)?;
-    let manager = manager(policy, map, workload.memory(cpus).demotion);
+    let wanted = workload.memory(cpus);
+    let manager = manager(policy, map, |config| {
+        config.demotion = wanted.demotion;
+        config.reclaim_ahead = wanted.ahead.unwrap_or(config.reclaim_ahead);
+        config.reclaim_idle = wanted.idle_reclaims;
+    });
     let shared = program::control();
     shared.set_workload(&text);
     execute(manager, layout::entry::WORKLOAD, options.seed, cpus)?;
@@ -132,9 +137,17 @@ fn try_run(options: &Options) -> Result<(), Refusal> {
 }
 
 fn conformance(policy: Policy, seed: u64, cpus: usize) -> Result<(), Refusal> {
-    let map = take_nodes(iter::repeat_n((32 << 20, false), 2))?;
     audit::start();
-    let manager = manager(policy, map, false);
+    late::start();
+    bench::run(policy, |check| {
+        let detail = match check.kept {
+            Some(cpus) => alloc::format!("on {cpus} of {} CPUs", cpu::count()),
+            None => detail(check.failures, check.saw),
+        };
+        judge(check.name, check.failures == 0, detail);
+    });
+    let map = take_nodes(iter::repeat_n((32 << 20, false), 2))?;
+    let manager = manager(policy, map, |config| config.demotion = false);
     execute(manager, layout::entry::CONFORMANCE, seed, cpus)?;
     check_tags(manager);
     match FAILED_CHECKS.load(SeqCst) {
@@ -152,7 +165,8 @@ fn stress(policy: Policy, options: &Options, cpus: usize) -> Result<(), Refusal>
     let sizes = iter::repeat_n((fast, false), 2).chain([(2 << 20, true)]);
     let map = take_nodes(sizes)?;
     audit::start();
-    let manager = manager(policy, map, true);
+    late::start();
+    let manager = manager(policy, map, |config| config.demotion = true);
     let length = match options.seconds {
         Some(seconds) => 1 << 63 | seconds.saturating_mul(1_000_000_000),
         None => options.rounds,
@@ -248,7 +262,8 @@ fn execute(manager: &'static Manager, what: u64, seed: u64, cpus: usize) -> Resu
                     ],
                 ) => {
                     let detail = program::text(detail, detail_bytes);
-                    check(&program::text(name, bytes), failures, &detail);
+                    let detail = self::detail(failures, &detail);
+                    judge(&program::text(name, bytes), failures == 0, detail);
                     context.answer(0, 0);
                 }
                 Exit::Call([layout::ROUND, rounds, operations, digest, nanoseconds, ..]) => {
@@ -315,14 +330,13 @@ fn execute(manager: &'static Manager, what: u64, seed: u64, cpus: usize) -> Resu
 /// Checks of the conformance suite that failed.
 static FAILED_CHECKS: AtomicU64 = AtomicU64::new(0);
 
-/// Reports a check.
-fn check(name: &str, failures: u64, detail: &str) {
-    let detail = match failures {
+/// Says on how many CPUs a check failed, and what the first saw.
+fn detail(failures: u64, saw: &str) -> String {
+    match failures {
         0 => String::new(),
-        cpus if detail.is_empty() => alloc::format!("on {cpus} CPUs, not on cpu 0"),
-        cpus => alloc::format!("on {cpus} CPUs; cpu 0: {detail}"),
-    };
-    judge(name, failures == 0, detail);
+        cpus if saw.is_empty() => alloc::format!("on {cpus} CPUs, not on cpu 0"),
+        cpus => alloc::format!("on {cpus} CPUs; cpu 0: {saw}"),
+    }
 }
 
 /// Reports a check that looked at all CPUs.
@@ -393,19 +407,26 @@ const fn bytes_to_mb(bytes: u64) -> u64 {
     bytes.div_ceil(1 << 20)
 }
 
-/// Makes the engine and the manager, and sends shootdown interrupts to them.
-pub fn manager(policy: Policy, map: MemoryMap, demotion: bool) -> &'static Manager {
-    machine::set_memory(map);
+/// An engine for all CPUs.
+pub fn engine(policy: Policy) -> Engine<'static, Kernel> {
     let cpus: &'static [PerCpu<'static, Kernel>] = (0..cpu::count())
         .map(|_| PerCpu::new())
         .collect::<Vec<_>>()
         .leak();
     let epochs: &'static [Epoch<Kernel>] = (0..64).map(|_| Epoch::new()).collect::<Vec<_>>().leak();
-    let engine = Engine::new(&Kernel, cpus, epochs, policy);
-    let config = VmConfig {
-        demotion,
-        ..VmConfig::for_memory(&map, cpu::count())
-    };
+    Engine::new(&Kernel, cpus, epochs, policy)
+}
+
+/// Makes the engine and the manager, as `configure` wants it, and sends shootdown interrupts to them.
+pub fn manager(
+    policy: Policy,
+    map: MemoryMap,
+    configure: impl FnOnce(&mut VmConfig),
+) -> &'static Manager {
+    machine::set_memory(map);
+    let engine = engine(policy);
+    let mut config = VmConfig::for_memory(&map, cpu::count());
+    configure(&mut config);
     let manager: &'static Manager = Box::leak(Box::new(Vm::new(engine, config)));
     MANAGER.call_once(|| manager);
     machine::set_on_shootdown(|| {

@@ -1,0 +1,9 @@
+//! What a check says.
+
+/// `Err` with what was seen on this CPU.
+pub(crate) type Verdict = Result<(), &'static str>;
+
+/// Fails with `otherwise` unless the condition holds.
+pub(crate) fn expect(condition: bool, otherwise: &'static str) -> Verdict {
+    if condition { Ok(()) } else { Err(otherwise) }
+}

@@ -1,0 +1,396 @@
+//! The suite on a machine of threads that fits on a page: what a kernel has to write to run it, and
+//! proof that it fails when something is left out.
+//!
+//! A CPU is a thread. Its TLB and its walker cache are maps that never forget anything by themselves,
+//! so whatever an invalidation misses stays stale. Interrupts are taken at accesses and in waiting
+//! loops. Broadcasts are carried out when their sender waits for them, not before.
+
+use quell::clear::Strategy;
+use quell::mutant::Mutant;
+use quell::{
+    CpuId, CpuSet, Engine, Epoch, Extent, Features, Frame, Hardware, Invalidate, Page, PerCpu,
+    Policy, Scope, Tag, Tagging,
+};
+use quell_conformance::hardware::{Bench, Check, Rights, Suite};
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Mutex, OnceLock};
+
+const CPUS: usize = 3;
+const FRAMES: usize = 128;
+
+/// What is wrong with the machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Wrong {
+    Nothing,
+    /// The engine makes a mistake.
+    Engine(Mutant),
+    /// Invalidations of one CPU do nothing.
+    NoInvalidation,
+    /// Broadcasts reach only their sender.
+    NoBroadcast,
+    /// A root is loaded with its tag's entries, whatever was asked for.
+    AlwaysKeeps,
+    /// Zeroing leaves out the last word.
+    ShortZeroing,
+}
+
+/// One CPU's translations, and the tables it remembers above them.
+#[derive(Default)]
+struct Tlb {
+    root: Option<(Frame, Tag)>,
+    leaves: HashMap<(Tag, Page), u64>,
+    tables: HashMap<(Tag, u64), Frame>,
+}
+
+impl Tlb {
+    fn invalidate(&mut self, what: Invalidate) {
+        match what {
+            Invalidate::Range { tag, range, scope } => {
+                self.leaves
+                    .retain(|(held, page), _| *held != tag || !range.contains(*page));
+                if scope == Scope::Tables {
+                    let spans = range.start.0 / 512..=(range.end().0 - 1) / 512;
+                    self.tables
+                        .retain(|(held, span), _| *held != tag || !spans.contains(span));
+                }
+            }
+            Invalidate::Tag(tag) => {
+                self.leaves.retain(|(held, _), _| *held != tag);
+                self.tables.retain(|(held, _), _| *held != tag);
+            }
+            Invalidate::All => {
+                self.leaves.clear();
+                self.tables.clear();
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+struct Cpu {
+    tlb: Mutex<Tlb>,
+    interrupted: AtomicBool,
+    masked: AtomicBool,
+    broadcasts: Mutex<Vec<Invalidate>>,
+}
+
+struct Toy {
+    wrong: Wrong,
+    tagging: Tagging,
+    memory: Vec<[AtomicU64; 512]>,
+    next_frame: AtomicUsize,
+    cpus: [Cpu; CPUS],
+    handler: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+thread_local! {
+    static ME: Cell<usize> = const { Cell::new(0) };
+}
+
+/// What an entry of a leaf table holds besides the frame's address.
+const PRESENT: u64 = 1;
+const WRITABLE: u64 = 2;
+
+impl Toy {
+    fn me(&self) -> &Cpu {
+        &self.cpus[ME.get()]
+    }
+
+    fn frame(&self, frame: Frame) -> &[AtomicU64; 512] {
+        &self.memory[frame.0 as usize]
+    }
+
+    /// Takes a pending interrupt if it may.
+    fn poll(&self) {
+        let me = self.me();
+        if !me.masked.load(SeqCst) && me.interrupted.swap(false, SeqCst) {
+            me.masked.store(true, SeqCst);
+            self.handler.get().expect("set before the CPUs run")();
+            me.masked.store(false, SeqCst);
+        }
+    }
+
+    /// The word that an address means, if the access is allowed. The access happens under the TLB's
+    /// lock, so that a broadcast waits for it.
+    fn access<T>(
+        &self,
+        address: u64,
+        rights: Rights,
+        then: impl FnOnce(&AtomicU64) -> T,
+    ) -> Option<T> {
+        self.poll();
+        let mut tlb = self.me().tlb.lock().unwrap();
+        let (root, tag) = tlb.root?;
+        let page = Page::containing(address);
+        let entry = match tlb.leaves.get(&(tag, page)) {
+            Some(entry) => *entry,
+            None => {
+                let span = page.0 / 512;
+                let table = match tlb.tables.get(&(tag, span)) {
+                    Some(table) => *table,
+                    None => {
+                        let word = self.frame(root)[span as usize % 512].load(SeqCst);
+                        let table = (word != 0).then_some(Frame(word))?;
+                        tlb.tables.insert((tag, span), table);
+                        table
+                    }
+                };
+                let entry = self.frame(table)[page.0 as usize % 512].load(SeqCst);
+                if entry & PRESENT != 0 {
+                    tlb.leaves.insert((tag, page), entry);
+                }
+                entry
+            }
+        };
+        let allowed = entry & PRESENT != 0 && (rights == Rights::Read || entry & WRITABLE != 0);
+        let frame = self.frame(Frame(entry >> 12));
+        allowed.then(|| then(&frame[(address % 4096 / 8) as usize]))
+    }
+}
+
+impl Hardware for Toy {
+    type Word = AtomicU64;
+
+    fn this_cpu(&self) -> CpuId {
+        CpuId(ME.get() as u16)
+    }
+
+    fn features(&self) -> Features {
+        Features {
+            tagging: self.tagging,
+            broadcast: matches!(self.tagging, Tagging::Global { .. }),
+            // Above a table's pages where walker caches are to be told apart from leaf entries.
+            full_above: match self.tagging {
+                Tagging::PerCpu { .. } => 600,
+                _ => 33,
+            },
+        }
+    }
+
+    fn fence(&self) {
+        std::sync::atomic::fence(SeqCst);
+    }
+
+    fn invalidate(&self, what: Invalidate) {
+        if self.wrong != Wrong::NoInvalidation {
+            self.me().tlb.lock().unwrap().invalidate(what);
+        }
+    }
+
+    fn broadcast(&self, what: Invalidate) {
+        self.me().broadcasts.lock().unwrap().push(what);
+    }
+
+    fn complete_broadcasts(&self) {
+        let sent = std::mem::take(&mut *self.me().broadcasts.lock().unwrap());
+        for (index, cpu) in self.cpus.iter().enumerate() {
+            if self.wrong != Wrong::NoBroadcast || index == ME.get() {
+                let mut tlb = cpu.tlb.lock().unwrap();
+                sent.iter().for_each(|what| tlb.invalidate(*what));
+            }
+        }
+    }
+
+    fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
+        let mut tlb = self.me().tlb.lock().unwrap();
+        tlb.root = Some((root, tag));
+        if !keep && self.wrong != Wrong::AlwaysKeeps {
+            tlb.invalidate(Invalidate::Tag(tag));
+        }
+    }
+
+    fn unload_root(&self) {
+        self.me().tlb.lock().unwrap().root = None;
+    }
+
+    fn interrupt(&self, targets: &CpuSet) {
+        for target in targets.iter() {
+            self.cpus[target.index()].interrupted.store(true, SeqCst);
+        }
+    }
+
+    fn mask_interrupts(&self) -> bool {
+        !self.me().masked.swap(true, SeqCst)
+    }
+
+    fn restore_interrupts(&self, were_on: bool) {
+        self.me().masked.store(!were_on, SeqCst);
+        self.poll();
+    }
+
+    fn relax(&self) {
+        self.poll();
+        std::thread::yield_now();
+    }
+
+    fn zero(&self, extent: Extent, _strategy: Strategy) {
+        let short = usize::from(self.wrong == Wrong::ShortZeroing);
+        for frame in 0..extent.frames {
+            for word in &self.frame(extent.first.plus(frame))[..512 - short] {
+                word.store(0, SeqCst);
+            }
+        }
+    }
+
+    fn mutant(&self, mutant: Mutant) -> bool {
+        self.wrong == Wrong::Engine(mutant)
+    }
+}
+
+impl Bench for Toy {
+    fn cpus(&self) -> usize {
+        CPUS
+    }
+
+    fn take_frames(&self, frames: u64) -> Extent {
+        let first = self.next_frame.fetch_add(frames as usize, SeqCst);
+        assert!(first + frames as usize <= FRAMES, "too few frames");
+        Extent {
+            first: Frame(first as u64),
+            frames,
+        }
+    }
+
+    fn new_root(&self) -> Frame {
+        self.take_frames(1).first
+    }
+
+    fn set(&self, root: Frame, page: Page, to: Option<(Frame, Rights)>) {
+        let above = &self.frame(root)[(page.0 / 512) as usize % 512];
+        if above.load(SeqCst) == 0 {
+            let table = self.take_frames(1).first;
+            // If another CPU has made one meanwhile, this frame is lost to the test.
+            let _ = above.compare_exchange(0, table.0, SeqCst, SeqCst);
+        }
+        let table = Frame(above.load(SeqCst));
+        let entry = to.map_or(0, |(frame, rights)| {
+            let writable = (rights == Rights::Write) as u64 * WRITABLE;
+            frame.0 << 12 | writable | PRESENT
+        });
+        self.frame(table)[page.0 as usize % 512].store(entry, SeqCst);
+    }
+
+    fn unlink_table(&self, root: Frame, page: Page) -> Frame {
+        Frame(self.frame(root)[(page.0 / 512) as usize % 512].swap(0, SeqCst))
+    }
+
+    fn word(&self, frame: Frame, index: usize) -> u64 {
+        self.frame(frame)[index].load(SeqCst)
+    }
+
+    fn set_word(&self, frame: Frame, index: usize, value: u64) {
+        self.frame(frame)[index].store(value, SeqCst);
+    }
+
+    fn try_read(&self, address: u64) -> Option<u64> {
+        self.access(address, Rights::Read, |word| word.load(SeqCst))
+    }
+
+    fn try_write(&self, address: u64, value: u64) -> bool {
+        self.access(address, Rights::Write, |word| word.store(value, SeqCst))
+            .is_some()
+    }
+}
+
+/// Runs the suite on such a machine; returns what the first CPU was told.
+fn run(tagging: Tagging, policy: Policy, wrong: Wrong) -> Vec<Check> {
+    // Interrupt handlers refer to the engine as long as the machine exists: for ever, like a kernel's.
+    let toy: &'static Toy = Box::leak(Box::new(Toy {
+        wrong,
+        tagging,
+        // Frame 0 stands for "no table".
+        memory: (0..FRAMES)
+            .map(|_| [const { AtomicU64::new(0) }; 512])
+            .collect(),
+        next_frame: AtomicUsize::new(1),
+        cpus: Default::default(),
+        handler: OnceLock::new(),
+    }));
+    let cpus: Vec<_> = (0..CPUS).map(|_| PerCpu::new()).collect();
+    let epochs: Vec<_> = (0..8).map(|_| Epoch::new()).collect();
+    let engine: &'static Engine<'static, Toy> = Box::leak(Box::new(Engine::new(
+        toy,
+        cpus.leak(),
+        epochs.leak(),
+        policy,
+    )));
+    let _ = toy.handler.set(Box::new(|| engine.on_interrupt()));
+    let suite = Suite::new(engine);
+    let checks = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for cpu in 0..CPUS {
+            let (suite, checks) = (&suite, &checks);
+            scope.spawn(move || {
+                ME.set(cpu);
+                suite.run(|check| checks.lock().unwrap().push(check));
+            });
+        }
+    });
+    checks.into_inner().unwrap()
+}
+
+const PCID: Tagging = Tagging::PerCpu { count: 4 };
+const ASID: Tagging = Tagging::Global { bits: 8 };
+
+#[test]
+fn the_suite_passes_where_nothing_is_wrong() {
+    for tagging in [Tagging::None, PCID, ASID] {
+        for policy in [Policy::BASELINE, Policy::ALL] {
+            let checks = run(tagging, policy, Wrong::Nothing);
+            assert_eq!(checks.len(), 11);
+            assert_eq!(
+                checks[0].kept,
+                Some(CPUS as u64),
+                "nothing was stale to see"
+            );
+            for check in checks {
+                assert_eq!(check.failures, 0, "{tagging:?} {policy:?} {check:?}");
+            }
+        }
+    }
+}
+
+/// The check of that name fails.
+fn fails(tagging: Tagging, wrong: Wrong, name: &str) {
+    let checks = run(tagging, Policy::ALL, wrong);
+    let failed = |check: &&Check| check.failures > 0;
+    let found = checks.iter().filter(failed).any(|c| c.name.contains(name));
+    let failed: Vec<_> = checks.iter().filter(failed).collect();
+    assert!(found, "{tagging:?} {wrong:?}: {failed:?}");
+}
+
+#[test]
+fn a_machine_that_does_not_do_as_it_is_told_is_found_out() {
+    fails(PCID, Wrong::NoInvalidation, "changed_pages");
+    fails(PCID, Wrong::AlwaysKeeps, "own_pages");
+    fails(PCID, Wrong::ShortZeroing, "zeroed_is_zero");
+    fails(ASID, Wrong::NoBroadcast, "changed_pages");
+}
+
+#[test]
+fn mistakes_of_the_engine_are_found() {
+    for (mutant, name) in [
+        (Mutant::SkipLocalFlush, "changed_pages"),
+        (Mutant::SkipPost, "changed_pages"),
+        (Mutant::HandlerSkipsFlush, "changed_pages"),
+        (Mutant::FinishSkipsFlush, "changed_pages"),
+        (Mutant::SkipGenerationBump, "changed_pages"),
+        (Mutant::SwitchIgnoresGeneration, "own_pages"),
+        (Mutant::TablesFlushedAsLeaf, "unlinked_tables"),
+        (Mutant::DebtNotRecorded, "second_actors"),
+        (Mutant::SettleSkipped, "second_actors"),
+        (Mutant::ClaimSkipsDebt, "owed_flushes"),
+        (Mutant::ZeroSkipsTail, "zeroed_is_zero"),
+    ] {
+        fails(PCID, Wrong::Engine(mutant), name);
+    }
+    // The barrier that was left out, and the one that another CPU waited at instead of its own.
+    fails(ASID, Wrong::Engine(Mutant::SkipBarrier), "changed_pages");
+    fails(
+        ASID,
+        Wrong::Engine(Mutant::SettleOnlyWaits),
+        "second_actors",
+    );
+}

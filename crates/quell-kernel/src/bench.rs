@@ -1,0 +1,84 @@
+//! The conformance suite of `quell-conformance::hardware` in this kernel: what it asks of a kernel
+//! besides [`quell::Hardware`], and a run of it on every CPU.
+
+use crate::machine::{self, Kernel};
+use crate::{arch, cpu, memory, selftest, tables, workload};
+use alloc::boxed::Box;
+use core::sync::atomic::Ordering::SeqCst;
+use quell::{Engine, Extent, Frame, Page, PageSize, Policy};
+use quell_arch::entry::{Access, Entry, Leaf};
+use quell_arch::native::entry;
+use quell_conformance::hardware::{Bench, Check, Rights, Suite};
+
+impl Bench for Kernel {
+    fn cpus(&self) -> usize {
+        cpu::count()
+    }
+
+    fn take_frames(&self, frames: u64) -> Extent {
+        memory::take_frames(frames)
+    }
+
+    fn new_root(&self) -> Frame {
+        let root = memory::take_frame();
+        arch::paging::prepare_root(root);
+        root
+    }
+
+    fn set(&self, root: Frame, page: Page, to: Option<(Frame, Rights)>) {
+        let word = to.map_or(0, |(frame, rights)| {
+            let writable = rights == Rights::Write;
+            entry::leaf(Leaf {
+                frame,
+                size: PageSize::Base,
+                access: Access {
+                    writable,
+                    user: true,
+                    executable: false,
+                    global: false,
+                    accessed: true,
+                    dirty: writable,
+                },
+            })
+        });
+        tables::word(root, page.address(), 0).store(word, SeqCst);
+    }
+
+    fn unlink_table(&self, root: Frame, page: Page) -> Frame {
+        let word = tables::word(root, page.address(), 1).swap(0, SeqCst);
+        match entry::decode(word, 1) {
+            Entry::Table(table) => table,
+            other => panic!("no table above {page:?}: {other:?}"),
+        }
+    }
+
+    fn word(&self, frame: Frame, index: usize) -> u64 {
+        tables::words(frame)[index].load(SeqCst)
+    }
+
+    fn set_word(&self, frame: Frame, index: usize, value: u64) {
+        tables::words(frame)[index].store(value, SeqCst);
+    }
+
+    fn try_read(&self, address: u64) -> Option<u64> {
+        arch::traps::load_user(address)
+    }
+
+    fn try_write(&self, address: u64, value: u64) -> bool {
+        arch::traps::store_user(address, value)
+    }
+}
+
+static ENGINE: spin::Once<Engine<'static, Kernel>> = spin::Once::new();
+
+/// Runs the suite on an engine of its own, which is idle afterwards.
+pub fn run(policy: Policy, report: fn(Check)) {
+    let engine = ENGINE.call_once(|| workload::engine(policy));
+    machine::set_on_shootdown(|| {
+        if let Some(engine) = ENGINE.get() {
+            engine.on_interrupt();
+        }
+    });
+    let suite: &'static Suite<'static, 'static, Kernel> = Box::leak(Box::new(Suite::new(engine)));
+    selftest::on_every_cpu(move |_| suite.run(report));
+}
