@@ -160,7 +160,13 @@ pub(crate) fn attend(point: Point) {
     loop {
         match with(|core| core.step(point)) {
             Step::Go => return,
-            Step::Suspend => fiber::suspend(),
+            Step::Suspend => {
+                fiber::suspend();
+                // Mostly it is this CPU's turn then, and nothing has arrived.
+                if with(|core| core.may(point)) {
+                    return;
+                }
+            }
             interrupt => take(interrupt),
         }
     }

@@ -14,6 +14,7 @@ use crate::memory::{Memory, Tables};
 use crate::oracle::Oracle;
 use crate::trace::{Mark, Trace};
 use quell::{CpuSet, Invalidate, Scope, Tag};
+use quell_vm::machine::TABLE_WORDS;
 use quell_vm::{MemoryMap, Work};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -178,6 +179,15 @@ impl Core {
         self.cpus[self.current].now < self.local_until
     }
 
+    /// Whether [`Core::step`] would say [`Step::Go`], by a comparison.
+    #[inline]
+    pub fn may(&self, point: Point) -> bool {
+        match point {
+            Point::Shared => self.may_share(),
+            Point::Local => self.may_run(),
+        }
+    }
+
     pub fn step(&mut self, point: Point) -> Step {
         if std::thread::panicking() {
             return Step::Go;
@@ -329,17 +339,17 @@ impl Core {
     #[inline]
     pub fn table_word(&mut self, table: quell::Frame, index: usize) -> (u64, u32) {
         let page = self.tables.page(table);
-        let number = &page.lines[index / 8];
-        let word = &page.words[index];
-        let line = match number.load(Ordering::Relaxed) {
+        let first = match page.first_line.load(Ordering::Relaxed) {
             0 => {
-                let line = self.lines.number(word.address());
-                number.store(line + 1, Ordering::Relaxed);
-                line
+                let first = self
+                    .lines
+                    .number_page(page.words[0].address(), TABLE_WORDS / 8);
+                page.first_line.store(first + 1, Ordering::Relaxed);
+                first
             }
             known => known - 1,
         };
-        (word.peek(), line)
+        (page.words[index].peek(), first + (index / 8) as u32)
     }
 
     /// The walker's access to a line of a table: as a load, or as a locked operation.

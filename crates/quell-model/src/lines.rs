@@ -52,6 +52,17 @@ struct Line {
     busy: Time,
 }
 
+impl Line {
+    /// One that nobody has.
+    const FRESH: Line = Line {
+        holders: 0,
+        watched: false,
+        owner: NOBODY,
+        writer: NOBODY,
+        busy: 0,
+    };
+}
+
 /// Which numbered lines a cache holds: direct-mapped, so that one comparison decides.
 #[derive(Clone, Debug)]
 struct Filter {
@@ -168,25 +179,41 @@ impl Lines {
         number
     }
 
+    /// Gives `count` lines that lie one behind the other numbers that do, too, whatever numbers they
+    /// had; returns the first. They must not be watched or forgotten.
+    pub fn number_page(&mut self, address: usize, count: usize) -> u32 {
+        let first = self.lines.len() as u32;
+        for number in first..first + count as u32 {
+            let key = (address >> 6) + (number - first) as usize;
+            match self.numbers.insert(key, number) {
+                None => {
+                    self.lines.push(Line::FRESH);
+                    self.more.resize(self.lines.len() * self.words, 0);
+                }
+                Some(old) => {
+                    self.lines.push(self.lines[old as usize]);
+                    let from = old as usize * self.words;
+                    self.more.extend_from_within(from..from + self.words);
+                    self.free.push(old);
+                    self.lately[key % LATELY] = (usize::MAX, 0);
+                }
+            }
+        }
+        first
+    }
+
     fn look_up(&mut self, key: usize) -> u32 {
         if let Some(&number) = self.numbers.get(&key) {
             return number;
         }
-        let fresh = Line {
-            holders: 0,
-            watched: false,
-            owner: NOBODY,
-            writer: NOBODY,
-            busy: 0,
-        };
         let number = match self.free.pop() {
             Some(number) => {
-                self.lines[number as usize] = fresh;
+                self.lines[number as usize] = Line::FRESH;
                 self.more_mut(number).fill(0);
                 number
             }
             None => {
-                self.lines.push(fresh);
+                self.lines.push(Line::FRESH);
                 self.more.resize(self.lines.len() * self.words, 0);
                 self.lines.len() as u32 - 1
             }

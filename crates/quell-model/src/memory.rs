@@ -21,9 +21,9 @@ const CHUNK: usize = 512;
 pub struct TablePage {
     /// The words.
     pub words: [ModelWord; TABLE_WORDS],
-    /// The numbers of the lines they lie in, plus one; 0 where none was given. The words stay for
-    /// the length of a run, and so do the numbers.
-    pub lines: [AtomicU32; TABLE_WORDS / 8],
+    /// The number of the first of the lines they lie in, plus one; 0 where none was given. The
+    /// words stay for the length of a run, and so do the numbers.
+    pub first_line: AtomicU32,
 }
 
 type TableChunk = Box<[OnceLock<Box<TablePage>>; CHUNK]>;
@@ -63,7 +63,7 @@ impl Tables {
         chunk[at].get_or_init(|| {
             Box::new(TablePage {
                 words: array::from_fn(|_| <ModelWord as quell::Word>::new(0)),
-                lines: array::from_fn(|_| AtomicU32::new(0)),
+                first_line: AtomicU32::new(0),
             })
         })
     }

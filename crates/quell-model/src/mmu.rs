@@ -55,7 +55,7 @@ impl Core {
         let entry = self.cpus[self.current].tlb.at(place);
         let enough = entry.rights.user && (store.is_none() || entry.rights.write && entry.dirty);
         if enough {
-            self.finish_access(place, address, store)
+            self.finish_access(place, address, store, false)
         } else {
             self.walk_and_access(address, store)
         }
@@ -65,14 +65,21 @@ impl Core {
     /// [`Core::user_access`]: nobody but this CPU fills its caches.
     pub fn walk_and_access(&mut self, address: u64, store: Option<u64>) -> Attempt {
         match self.walk(Page::containing(address), address, store.is_some()) {
-            Ok(place) => self.finish_access(place, address, store),
+            // What was read off the tables just now is beyond question.
+            Ok(place) => self.finish_access(place, address, store, true),
             Err(attempt) => attempt,
         }
     }
 
     /// Does an access through a translation that allows it, under the oracle's eyes.
     #[inline]
-    fn finish_access(&mut self, place: Place, address: u64, store: Option<u64>) -> Attempt {
+    fn finish_access(
+        &mut self,
+        place: Place,
+        address: u64,
+        store: Option<u64>,
+        fresh: bool,
+    ) -> Attempt {
         let access = self.costs.user_access;
         let cpu = &mut self.cpus[self.current];
         cpu.counts.accesses += 1;
@@ -82,7 +89,7 @@ impl Core {
         let frame = entry.frame.plus(page.0 & (entry.size.pages() - 1));
         let offset = (address & 4095) as usize & !7;
         let mut compare = None;
-        if !self.unquestionable(entry, frame) {
+        if !fresh && !self.unquestionable(entry, frame) {
             let mut entry = *entry;
             let kind = match store {
                 None => Kind::Load,

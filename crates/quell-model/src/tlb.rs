@@ -133,6 +133,8 @@ pub struct Tlb {
     sizes: [bool; 3],
     /// The size that the last lookup found, looked for first.
     last: PageSize,
+    /// The page and tag that both levels were last found not to hold; nothing was filled since.
+    missed: Option<(Page, Tag)>,
 }
 
 const SIZES: [PageSize; 3] = [PageSize::Base, PageSize::Large, PageSize::Huge];
@@ -153,6 +155,7 @@ impl Tlb {
             no_second_huge: geometry.second_huge.0 == 0,
             sizes: [false; 3],
             last: PageSize::Base,
+            missed: None,
         }
     }
 
@@ -208,15 +211,18 @@ impl Tlb {
             };
             if let Some(at) = second.lookup(key(page, size, tag)) {
                 let entry = *second.entry(at);
-                return self.insert_first(page, tag, &entry);
+                return self.add_first(page, tag, &entry);
             }
         }
+        self.missed = Some((page, tag));
         None
     }
 
-    fn insert_first(&mut self, page: Page, tag: Tag, entry: &Translation) -> Option<Place> {
+    /// Fills the first level, which does not hold the page.
+    #[inline]
+    fn add_first(&mut self, page: Page, tag: Tag, entry: &Translation) -> Option<Place> {
         let array = self.first_array(entry.size);
-        let at = self.first[array].insert(key(page, entry.size, tag), entry)?;
+        let at = self.first[array].add(key(page, entry.size, tag), entry)?;
         self.last = entry.size;
         Some(Place {
             array: array as u8,
@@ -226,13 +232,21 @@ impl Tlb {
 
     /// Fills a translation into both levels.
     pub fn fill(&mut self, page: Page, tag: Tag, entry: &Translation) -> Place {
+        let absent = self.missed.take() == Some((page, tag));
         self.sizes[entry.size as usize] = true;
         let key = key(page, entry.size, tag);
-        match entry.size {
-            PageSize::Huge => self.second_huge.insert(key, entry),
-            _ => self.second.insert(key, entry),
+        let array = self.first_array(entry.size);
+        let second = match entry.size {
+            PageSize::Huge => &mut self.second_huge,
+            _ => &mut self.second,
         };
-        self.insert_first(page, tag, entry)
+        if !absent {
+            // There was one, and it was not enough.
+            second.drop_between(key, key);
+            self.first[array].drop_between(key, key);
+        }
+        second.add(key, entry);
+        self.add_first(page, tag, entry)
             .unwrap_or(Place { array: 0, at: 0 })
     }
 
@@ -314,11 +328,12 @@ impl Tlb {
         })
     }
 
-    /// Remembers that the walk to `page` came by `table`, which is of `level`.
+    /// Remembers that the walk to `page` came by `table`, which is of `level`: lower than where
+    /// [`Tlb::walk_start`] let it begin.
     #[inline]
     pub fn walk_seen(&mut self, page: Page, tag: Tag, level: u8, table: Frame, filled: u32) {
         if let Some(cache) = self.walker.get_mut(level as usize) {
-            cache.insert(walk_key(page, level, tag), &WalkEntry { table, filled });
+            cache.add(walk_key(page, level, tag), &WalkEntry { table, filled });
         }
     }
 

@@ -187,23 +187,20 @@ impl<T: Copy + Default> Array<T> {
         &mut self.entries[at]
     }
 
-    /// Fills an entry, in place of an older one under the same key or of one that makes room;
+    /// Fills an entry whose key the array does not hold, where there is room or in place of another;
     /// returns where it lies. `None` if the array has no entries at all.
     #[inline]
-    pub fn insert(&mut self, key: u64, entry: &T) -> Option<usize> {
+    pub fn add(&mut self, key: u64, entry: &T) -> Option<usize> {
         if self.sets == 0 {
             return None;
         }
         if self.keys.is_empty() {
             self.allocate();
         }
+        debug_assert!(self.place(key).is_none(), "held twice");
         let set = self.set(key);
-        let first = set * self.ways;
-        let way = match self.place(key) {
-            Some((_, way)) => way,
-            None => self.free(set).unwrap_or_else(|| self.victim(set)),
-        };
-        let at = first + way;
+        let way = self.free(set).unwrap_or_else(|| self.victim(set));
+        let at = set * self.ways + way;
         let before = self.keys[at];
         if before == 0 {
             self.live += 1;

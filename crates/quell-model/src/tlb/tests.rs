@@ -23,7 +23,7 @@ fn a_set_holds_as_many_as_it_has_ways() {
         // 16 sets of 4 ways: pages 16 apart share a set.
         let mut array = Array::new(64, 4, replacement);
         for number in 0..4 {
-            array.insert(
+            array.add(
                 key(Page(16 * number), PageSize::Base, TAG),
                 &entry(PageSize::Base),
             );
@@ -34,9 +34,9 @@ fn a_set_holds_as_many_as_it_has_ways() {
                 .is_some()
         };
         assert!((0..4).all(|number| held(&mut array, number)));
-        array.insert(key(Page(1), PageSize::Base, TAG), &entry(PageSize::Base));
+        array.add(key(Page(1), PageSize::Base, TAG), &entry(PageSize::Base));
         assert!((0..4).all(|number| held(&mut array, number)), "another set");
-        array.insert(
+        array.add(
             key(Page(16 * 4), PageSize::Base, TAG),
             &entry(PageSize::Base),
         );
@@ -49,12 +49,12 @@ fn a_set_holds_as_many_as_it_has_ways() {
 fn lru_drops_the_least_recently_used() {
     let mut array = Array::new(4, 4, Replacement::Lru);
     for page in 0..4 {
-        array.insert(key(Page(page), PageSize::Base, TAG), &entry(PageSize::Base));
+        array.add(key(Page(page), PageSize::Base, TAG), &entry(PageSize::Base));
     }
     for page in [2, 0, 3] {
         array.lookup(key(Page(page), PageSize::Base, TAG));
     }
-    array.insert(key(Page(9), PageSize::Base, TAG), &entry(PageSize::Base));
+    array.add(key(Page(9), PageSize::Base, TAG), &entry(PageSize::Base));
     assert!(array.lookup(key(Page(1), PageSize::Base, TAG)).is_none());
 }
 
@@ -63,7 +63,7 @@ fn pseudo_lru_never_drops_the_most_recently_used() {
     for ways in [2, 3, 4, 16, 64, 100] {
         let mut array = Array::new(ways, ways, Replacement::PseudoLru);
         for page in 0..1000 {
-            array.insert(key(Page(page), PageSize::Base, TAG), &entry(PageSize::Base));
+            array.add(key(Page(page), PageSize::Base, TAG), &entry(PageSize::Base));
             let held = |page| array.find(key(Page(page), PageSize::Base, TAG)).is_some();
             assert!(held(page));
             assert!(page == 0 || held(page - 1), "{ways} ways, page {page}");
@@ -79,7 +79,7 @@ fn guesses_of_ways_change_nothing() {
     for page in 0..64 {
         let mut with_frame = entry(PageSize::Base);
         with_frame.frame = Frame(1000 + page);
-        array.insert(key(Page(page * 257), PageSize::Base, TAG), &with_frame);
+        array.add(key(Page(page * 257), PageSize::Base, TAG), &with_frame);
     }
     for page in (0..64).rev() {
         let at = array.lookup(key(Page(page * 257), PageSize::Base, TAG));
