@@ -5,6 +5,7 @@ use clap::{Args, ValueEnum};
 use quell_model::file::{Parameter, Unit};
 use quell_model::{MachineFile, built_in};
 use quell_workloads::Workload;
+use serde_json::{Map, Value, json};
 
 use crate::table::table;
 use crate::{machines, policy};
@@ -18,6 +19,9 @@ pub struct ListArgs {
     /// With `parameters`: the values of this machine, with their sources
     #[arg(long, value_name = "NAME|FILE")]
     machine: Option<String>,
+    /// Prints one JSON object with a key for each list
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -32,12 +36,89 @@ enum What {
     Parameters,
 }
 
+impl What {
+    /// The list as JSON; of parameters, with the values of a machine if there is one.
+    fn document(self, machine: Option<&MachineFile>) -> Value {
+        match self {
+            What::Workloads => Workload::all()
+                .iter()
+                .map(|workload| {
+                    let parameters: Vec<Value> = workload
+                        .parameters()
+                        .iter()
+                        .map(|parameter| {
+                            let show = |value| parameter.unit.show(value);
+                            json!({
+                                "name": parameter.name, "meaning": parameter.meaning.trim(),
+                                "default": show(parameter.default),
+                                "least": show(parameter.least), "most": show(parameter.most),
+                            })
+                        })
+                        .collect();
+                    json!({
+                        "name": workload.name(), "seed": policy::seed(workload.mechanism()),
+                        "title": workload.title(), "parameters": parameters,
+                    })
+                })
+                .collect(),
+            What::Machines => machines::names()
+                .filter_map(built_in)
+                .map(|machine| {
+                    json!({
+                        "name": machine.name(), "title": machine.title(),
+                        "cpus": machine.count(Parameter::Cpus),
+                        "assumed": machine.assumed().count(),
+                        "parameters": Parameter::ALL.len(),
+                    })
+                })
+                .collect(),
+            What::Policies => policy::TERMS
+                .iter()
+                .map(|(term, meaning)| json!({ "term": term, "meaning": meaning }))
+                .collect(),
+            What::Parameters => Parameter::ALL
+                .iter()
+                .map(|&parameter| {
+                    let description = parameter.description();
+                    let mut entry = json!({
+                        "name": parameter.name(), "meaning": description.meaning.trim(),
+                    });
+                    if let Some(machine) = machine {
+                        let value = machine.value(parameter);
+                        entry["value"] = json!(value.written);
+                        entry["unit"] = json!(value.unit);
+                        entry["assumed"] = json!(value.assumed);
+                        entry["source"] = json!(value.source);
+                    }
+                    entry
+                })
+                .collect(),
+        }
+    }
+}
+
 /// Prints the lists.
 ///
 /// # Errors
 /// If the machine asked for does not exist.
 pub fn run(args: ListArgs) -> Result<()> {
     let wants = |what| args.what.is_none_or(|wanted| wanted == what);
+    if args.json {
+        let machine = args.machine.as_deref().map(machines::find).transpose()?;
+        let of_machine = |what| wants(what) && machine.is_none();
+        let lists = [
+            (What::Workloads, "workloads", of_machine(What::Workloads)),
+            (What::Machines, "machines", of_machine(What::Machines)),
+            (What::Policies, "policies", of_machine(What::Policies)),
+            (What::Parameters, "parameters", wants(What::Parameters)),
+        ];
+        let wanted = lists.into_iter().filter(|(_, _, wanted)| *wanted);
+        let document: Map<String, Value> = wanted
+            .map(|(what, key, _)| (key.to_owned(), what.document(machine.as_ref())))
+            .collect();
+        println!("{:#}", Value::Object(document));
+        return Ok(());
+    }
     if wants(What::Workloads) && args.machine.is_none() {
         workloads();
     }

@@ -4,10 +4,13 @@ use std::cell::{Cell, RefCell};
 
 use quell::Stats;
 use quell::clear::{ClearPolicy, Plan, Strategy};
-use quell_model::{Counts, MachineFile, ModelUser, Parameter, Run, RunError, Setup, Trace};
+use quell_model::{
+    Counts, MachineFile, ModelUser, Parameter, Run, RunError, Setup, Trace, built_in,
+};
 use quell_vm::User;
 use quell_workloads::{Failure, Measure, WORDS, Workload};
 
+use crate::machines;
 use crate::policy::NamedPolicy;
 
 /// What is to be run.
@@ -62,7 +65,11 @@ pub enum TrialError {
         cpus: usize,
     },
     /// The workload needs a kind of memory that the machine has not.
-    #[error("{workload} needs {needs}, which {machine} does not have ({parameter} is {value})")]
+    #[error(
+        "{workload} needs {needs}, which {machine} does not have ({} is {value}); {} has it",
+        parameter.name(),
+        having(*parameter)
+    )]
     Memory {
         /// Its name.
         workload: &'static str,
@@ -71,7 +78,7 @@ pub enum TrialError {
         /// The machine.
         machine: String,
         /// The parameter that says so.
-        parameter: String,
+        parameter: Parameter,
         /// Its value.
         value: usize,
     },
@@ -88,6 +95,18 @@ pub enum TrialError {
         /// Why.
         failure: Failure,
     },
+}
+
+/// The built-in machines of which a parameter is greatest, as a user names them.
+fn having(parameter: Parameter) -> String {
+    let all: Vec<_> = machines::names().filter_map(built_in).collect();
+    let most = all.iter().map(|machine| machine.count(parameter)).max();
+    let having: Vec<_> = all
+        .iter()
+        .filter(|machine| Some(machine.count(parameter)) == most)
+        .map(|machine| format!("--machine {}", machine.name()))
+        .collect();
+    having.join(", ")
 }
 
 impl TrialError {
@@ -112,7 +131,7 @@ impl Trial<'_> {
             workload,
             needs,
             machine: self.machine.name().into(),
-            parameter: parameter.name(),
+            parameter,
             value: self.machine.count(parameter),
         };
         if memory.slow.is_some() && self.machine.count(Parameter::SlowNodes) == 0 {

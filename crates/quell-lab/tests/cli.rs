@@ -1,0 +1,196 @@
+//! The experiments' commands as a person types them: what they print, what they refuse and how.
+
+use assert_cmd::Command;
+use predicates::prelude::PredicateBooleanExt;
+use predicates::str::contains;
+use serde_json::Value;
+
+fn quell(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_quell"));
+    command.args(args);
+    command
+}
+
+fn document(args: &[&str]) -> Value {
+    let output = quell(args).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn reproduce_keeps_its_keys_and_its_promise() {
+    let found = document(&["reproduce", "--only", "dontneed", "--no-report", "--json"]);
+    assert_eq!(found["violations"], 0);
+    assert!(found["seconds"].as_f64().unwrap() > 0.0);
+    let rows = found["rows"].as_array().unwrap();
+    let two = rows.iter().find(|row| row["case"] == "2 threads").unwrap();
+    assert_eq!(two["seed"], "S4");
+    assert_eq!(two["experiment"], "dontneed");
+    assert_eq!(two["metric"], "ns per iteration");
+    assert_eq!(two["published_before"], 1436.0);
+    assert_eq!(two["published_after"], 923.0);
+    assert_eq!(two["violations"], 0);
+    let number = |key: &str| two[key].as_f64().unwrap();
+    let change = number("model_after") / number("model_before") - 1.0;
+    assert!((change - number("change_predicted")).abs() < 1e-9);
+    assert!((number("change_published") + 0.357).abs() < 1e-3);
+    assert!(number("all_on") <= 1.01 * number("model_after"));
+    assert_eq!(two["verdict"], "hit");
+}
+
+#[test]
+fn the_report_needs_nothing_from_elsewhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("report.html");
+    quell(&["reproduce", "--only", "dontneed", "--report"])
+        .arg(&path)
+        .assert()
+        .success()
+        .stdout(contains("every access of every CPU was checked").and(contains("Report: ")));
+    let page = std::fs::read_to_string(path).unwrap();
+    assert!(page.contains("<svg") && page.contains("1024"));
+    for foreign in ["<script", "<link", "src=\"http", "@import"] {
+        assert!(!page.contains(foreign), "{foreign}");
+    }
+}
+
+#[test]
+fn a_report_that_cannot_be_written_loses_nothing() {
+    quell(&[
+        "reproduce",
+        "--only",
+        "dontneed",
+        "--report",
+        "/proc/no/report.html",
+    ])
+    .assert()
+    .stdout(contains("dontneed, 2 threads"))
+    .stderr(contains("/proc/no/report.html").and(contains("--report FILE")));
+}
+
+#[test]
+fn a_run_is_a_function_of_its_seed() {
+    let run = |seed: &str| {
+        let arguments = ["run", "fileio", "--cpus", "4", "--seed", seed, "--json"];
+        let brief = ["--param", "duration=1ms", "--param", "size=1M"];
+        let mut found = document(&[&arguments[..], &brief[..]].concat());
+        assert!(found["accesses_per_second"].as_f64().unwrap() > 0.0);
+        let object = found.as_object_mut().unwrap();
+        object.retain(|key, _| key != "accesses_per_second" && key != "host_seconds");
+        found
+    };
+    assert_eq!(run("7"), run("7"));
+    assert_ne!(run("7"), run("8"));
+}
+
+#[test]
+fn a_trace_is_one_that_perfetto_reads() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.json");
+    quell(&[
+        "run",
+        "dontneed",
+        "--cpus",
+        "2",
+        "--param",
+        "iterations=5",
+        "--trace",
+    ])
+    .arg(&path)
+    .assert()
+    .success()
+    .stdout(contains("contract: kept"));
+    let trace: Value = serde_json::from_reader(std::fs::File::open(path).unwrap()).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    assert!(events.iter().any(|event| event["ph"] == "X"));
+}
+
+#[test]
+fn scale_prints_baseline_beside_mechanisms() {
+    quell(&[
+        "scale",
+        "dontneed",
+        "--cpus",
+        "4",
+        "--param",
+        "iterations=20",
+    ])
+    .assert()
+    .success()
+    .stdout(contains("baseline").and(contains("all")));
+}
+
+#[test]
+fn the_list_explains_every_parameter() {
+    quell(&["list"]).assert().success().stdout(
+        contains("readers")
+            .and(contains("kunpeng-920"))
+            .and(contains("S3")),
+    );
+    let found = document(&["list", "--json"]);
+    for key in ["workloads", "machines", "policies", "parameters"] {
+        let list = found[key].as_array().unwrap();
+        assert!(list.len() > 4, "{key}");
+    }
+    let values = document(&["list", "parameters", "--machine", "milan", "--json"]);
+    for value in values["parameters"].as_array().unwrap() {
+        assert_ne!(value["source"], "", "{value}");
+    }
+}
+
+#[test]
+fn a_wrong_machine_file_is_refused_with_line_and_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mine.toml");
+    std::fs::write(&path, "name = \"mine\"\n\n[cpu]\nfrequency = \"fast\"\n").unwrap();
+    quell(&["run", "dontneed", "--machine"])
+        .arg(&path)
+        .assert()
+        .code(2)
+        .stderr(
+            contains("mine.toml")
+                .and(contains("frequency"))
+                .and(contains("4")),
+        );
+}
+
+#[test]
+fn mistakes_name_the_culprit_and_the_way_out() {
+    for (args, culprit, way_out) in [
+        (&["run", "nonsense"][..], "nonsense", "dontneed"),
+        (
+            &["run", "dontneed", "--machine", "abacus"],
+            "abacus",
+            "haswell-server",
+        ),
+        (&["run", "dontneed", "--policy", "S9"], "S9", "S0"),
+        (&["run", "dontneed", "--cpus", "5000"], "5000", "1024"),
+        (
+            &["run", "dontneed", "--param", "pages=many"],
+            "many",
+            "a whole number",
+        ),
+        (
+            &["run", "readers"],
+            "slow memory",
+            "--machine xeon-6430-cxl",
+        ),
+        (&["reproduce", "--only", "S7"], "S7", "dontneed"),
+    ] {
+        quell(args)
+            .assert()
+            .code(2)
+            .stdout("")
+            .stderr(contains(culprit).and(contains(way_out)));
+    }
+}
+
+#[test]
+fn completions_know_every_subcommand() {
+    for shell in ["bash", "zsh", "fish"] {
+        quell(&["completions", shell])
+            .assert()
+            .success()
+            .stdout(contains("reproduce").and(contains("versus")));
+    }
+}
