@@ -65,7 +65,9 @@ mod tests {
                         end < other / LINE || (other + size - 1) / LINE < pointer / LINE
                     }));
                 }
-                pointers.map(|pointer| LineAllocator.dealloc(pointer as *mut u8, layout));
+                for pointer in pointers {
+                    LineAllocator.dealloc(pointer as *mut u8, layout);
+                }
             }
         }
     }
