@@ -262,7 +262,7 @@ pub const HEADLINES: &[Headline] = &[
     },
     Headline {
         case: "dTLB misses",
-        metric: "misses, M published (loads and stores)",
+        metric: "misses, M published",
         published: (5181.5, 3255.8),
         figure: Figure::Misses,
         ..READERS
