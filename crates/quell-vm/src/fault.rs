@@ -350,9 +350,9 @@ impl<'m, M: Machine> Vm<'m, M> {
         slot: u32,
     ) -> Result<Step, Fault> {
         let found = self.swap_read(slot).ok_or(Fault::OutOfMemory)?;
-        // The page may be on its way out, cleared and not yet flushed: what this CPU is about to do
-        // with it must not be undone by a store through the old entry.
-        self.settle(process, Mutant::VmSwapsInUnsettled);
+        // A page that is still on its way out, its entry perhaps not flushed, comes back as the same
+        // frame and read-only: whoever writes it next copies it, which settles; and until then a
+        // store through the old entry arrives where this one would.
         let (frame, sole) = match found {
             SwapPage::Copy(frame) => {
                 self.frames.info(frame).state(self.machine()).owner = Owner::Anonymous;

@@ -272,6 +272,10 @@ impl<'m, M: Machine> Vm<'m, M> {
         let View::Page(first) = child.view(start) else {
             return false;
         };
+        let copies_first = machine.mutant(Mutant::VmCollapseCopiesBeforeFlush);
+        if copies_first {
+            self.copy_pages(&pages, large);
+        }
         let mut gather = Gather::new(self, Purpose::Call);
         for (at, &frame) in pages.iter().enumerate() {
             // The content is still needed after the flush has released the mapping.
@@ -279,11 +283,8 @@ impl<'m, M: Machine> Vm<'m, M> {
             child.take(start.plus(at as u64), View::Empty, &mut gather);
         }
         parent.unlink(start, child, &mut gather);
-        if machine.mutant(Mutant::VmCollapseCopiesBeforeFlush) {
-            self.copy_pages(&pages, large);
-            gather.flush();
-        } else {
-            gather.flush();
+        gather.flush();
+        if !copies_first {
             self.copy_pages(&pages, large);
         }
         for &frame in &pages {

@@ -244,7 +244,6 @@ impl<'m, M: Machine> Vm<'m, M> {
             }
             taken += self.evict(batch);
         }
-        self.settle(process, Mutant::VmPagesOutUnsettled);
         Ok(taken)
     }
 

@@ -58,6 +58,10 @@ mutants! {
     TakeIgnoresLock,
     /// A target that missed a request flushes only what the next one says.
     GapNotEscalated,
+    /// A spurious interrupt acknowledges a request that is yet to come (bug 32).
+    SpuriousAcknowledges,
+    /// The last page of a range is not invalidated (bugs 17, 36).
+    RangeLosesTail,
     /// A waiter with interrupts off does not serve its own inbox (C7).
     WaiterServesNobody,
     /// NMI handlers may touch user memory between receipt and flush.
@@ -95,6 +99,8 @@ mutants! {
     // Broadcast invalidation.
     /// The broadcast is sent before the table stores are visible to all walkers (bug 16).
     BroadcastSkipsFence,
+    /// Ranges are broadcast, but a whole tag is invalidated on the own CPU alone (bug 35).
+    WholeTagStaysLocal,
     /// The batch ends without the completion barrier.
     SkipBarrier,
     /// A second actor waits for its own barrier instead of sending the invalidation again (bug 5).
@@ -154,14 +160,12 @@ mutants! {
     VmOwesDirtyPages,
     /// An unmap finds entries cleared by somebody else and does not settle (bugs 6, 19).
     VmUnmapsUnsettled,
-    /// A discard finds entries cleared by somebody else and does not settle (bug 6).
+    /// A discard finds entries cleared by somebody else and does not settle (bugs 4, 6).
     VmDiscardsUnsettled,
     /// A protect finds entries cleared by somebody else and does not settle (bug 3).
     VmProtectsUnsettled,
     /// A remap finds entries cleared by somebody else and does not settle (family a).
     VmRemapsUnsettled,
-    /// A page-out returns although somebody else's flush for its range is outstanding (bug 4).
-    VmPagesOutUnsettled,
     /// Truncation finds a mapping cleared by somebody else and frees the page without settling (bug 1).
     VmTruncatesUnsettled,
     /// Writeback finds a mapping cleared by somebody else and cleans the page without settling (bug 22).
@@ -172,8 +176,6 @@ mutants! {
     VmMigratesUnsettled,
     /// A fault copies a page whose write protection may not have been flushed (bug 21).
     VmCopiesUnsettled,
-    /// A fault takes a page back from reclaim whose entries may not have been flushed (family a).
-    VmSwapsInUnsettled,
     /// A fork makes its child known before its write protection was flushed (bug 21).
     VmForkReturnsUnflushed,
     /// A copied page is mapped before the old one was flushed (C4).

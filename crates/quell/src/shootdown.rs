@@ -35,6 +35,7 @@
 //! on (C7). Nothing is waited for with a time-out: a CPU that never answers is a fault of the
 //! embedder, and pretending success would trade it for silent corruption.
 
+use crate::addr::PageRange;
 use crate::batch::Pending;
 use crate::cpu_set::CpuSet;
 use crate::hardware::{CpuId, Hardware, Invalidate, Scope, Tag, Word};
@@ -304,12 +305,24 @@ impl<H: Hardware> Engine<'_, H> {
                 };
                 self.count(me, Counter::FlushedRanges, 1);
                 for &range in ranges.as_slice() {
+                    let range = self.covered(range);
                     self.hw.invalidate(Invalidate::Range { tag, range, scope });
                 }
             }
             Request::Empty => {}
             Request::Full(_) => self.flush_tag(me, slot),
         }
+    }
+
+    /// What of a range is invalidated: all of it.
+    #[inline]
+    fn covered(&self, range: PageRange) -> PageRange {
+        let stride = range.stride.pages();
+        if range.pages > stride && self.hw.mutant(Mutant::RangeLosesTail) {
+            let pages = range.pages - stride;
+            return PageRange { pages, ..range };
+        }
+        range
     }
 
     /// [`Engine::flush_pending`] on a machine whose invalidations reach every CPU without an interrupt.
@@ -343,6 +356,9 @@ impl<H: Hardware> Engine<'_, H> {
     pub(crate) fn broadcast_request(&self, me: CpuId, tag: Tag, request: Request) -> bool {
         match request {
             Request::Empty => return false,
+            Request::Full(_) if self.hw.mutant(Mutant::WholeTagStaysLocal) => {
+                self.hw.invalidate(Invalidate::Tag(tag));
+            }
             Request::Full(_) => {
                 self.count(me, Counter::Broadcasts, 1);
                 self.hw.broadcast(Invalidate::Tag(tag));
@@ -354,6 +370,7 @@ impl<H: Hardware> Engine<'_, H> {
                     scope
                 };
                 for &range in ranges.as_slice() {
+                    let range = self.covered(range);
                     self.count(me, Counter::Broadcasts, range.strides());
                     self.hw.broadcast(Invalidate::Range { tag, range, scope });
                 }
@@ -556,6 +573,10 @@ impl<H: Hardware> Engine<'_, H> {
             let seen = cpu.inbox.state.load(SeqCst);
             let number = posted(seen);
             if cpu.acks.done.load(Relaxed) == number {
+                if self.hw.mutant(Mutant::SpuriousAcknowledges) {
+                    cpu.acks.received.swap(number + 1, SeqCst);
+                    cpu.acks.done.store(number + 1, Release);
+                }
                 break;
             }
             cpu.acks.received.swap(number, SeqCst);

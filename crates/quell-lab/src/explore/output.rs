@@ -5,8 +5,8 @@ use super::work::Searched;
 use crate::table::table;
 use quell::mutant::Mutant;
 use quell_model::adversary::explore::{POLICIES, policy_name, replay, replay_code};
-use quell_model::adversary::hunt::{self, Hunted};
-use quell_model::adversary::{Case, Coverage, MachineKind, Violation, timeline};
+use quell_model::adversary::hunt::{self, Hunted, Kill};
+use quell_model::adversary::{Case, Coverage, Failure, MachineKind, Violation, timeline};
 use quell_model::scenarios::Scenario;
 use serde_json::json;
 use std::process::ExitCode;
@@ -14,6 +14,11 @@ use std::time::Duration;
 
 /// How many lines of a failing run are printed.
 const LINES: usize = 60;
+
+/// The mutants that a scenario is there to find.
+fn finds(scenario: &Scenario) -> Vec<&'static str> {
+    scenario.finds.iter().map(|mutant| mutant.name()).collect()
+}
 
 /// Scenarios, machines, policies, mutants.
 pub fn list(as_json: bool) {
@@ -28,6 +33,7 @@ pub fn list(as_json: bool) {
             .iter()
             .map(|s| {
                 json!({ "name": s.name, "about": s.about, "cpus": s.cpus, "bugs": s.bugs,
+                        "finds": finds(s),
                         "machines": machines(s) })
             })
             .collect();
@@ -45,13 +51,14 @@ pub fn list(as_json: bool) {
         println!("{all:#}");
         return;
     }
-    let mut scenarios = table(&["scenario", "CPUs", "what races with what", "bugs"]);
+    let mut scenarios = table(&["scenario", "CPUs", "what races with what", "bugs", "finds"]);
     for s in Scenario::ALL {
         scenarios.add_row([
             s.name.to_string(),
             s.cpus.to_string(),
             s.about.to_string(),
             s.bugs.join(", "),
+            finds(s).join(", "),
         ]);
     }
     println!("{scenarios}\n");
@@ -234,12 +241,12 @@ pub fn mutants(args: &ExploreArgs, hunted: &[Hunted], elapsed: Duration) -> Exit
                     "name": h.mutant.name(),
                     "bug": hunt::bugs(h.mutant),
                     "killed": killed.is_some(),
-                    "scenario": killed.map(|(case, _)| case.scenario.name),
-                    "machine": killed.map(|(case, _)| case.kind.name),
-                    "policy": killed.map(|(case, _)| policy_name(&case.policy)),
-                    "clause": killed.map(|(_, failure)| failure.violation.clause.to_string()),
+                    "scenario": killed.map(Kill::scenario),
+                    "machine": killed.and_then(Kill::machine),
+                    "policy": run(killed).map(|(case, _)| policy_name(&case.policy)),
+                    "clause": killed.map(Kill::broke),
                     "schedules": h.schedules,
-                    "replay": killed.map(|(case, failure)| replay_code(case, &failure.deviations)),
+                    "replay": run(killed).map(|(case, failure)| replay_code(case, &failure.deviations)),
                 })
             })
             .collect();
@@ -256,14 +263,7 @@ pub fn mutants(args: &ExploreArgs, hunted: &[Hunted], elapsed: Duration) -> Exit
             "schedules",
         ]);
         for h in hunted {
-            let (scenario, machine, clause) = match &h.killed {
-                Some((case, failure)) => (
-                    case.scenario.name,
-                    case.kind.name,
-                    failure.violation.clause.to_string(),
-                ),
-                None => ("SURVIVED", "", String::new()),
-            };
+            let (scenario, machine, clause) = killer(h).unwrap_or(("SURVIVED", "", String::new()));
             rows.add_row([
                 h.mutant.name().to_string(),
                 hunt::bugs(h.mutant),
@@ -280,8 +280,34 @@ pub fn mutants(args: &ExploreArgs, hunted: &[Hunted], elapsed: Duration) -> Exit
             hunted.len(),
             elapsed.as_secs_f64()
         );
+        for survivor in hunted.iter().filter(|h| h.killed.is_none()) {
+            println!(
+                "{} survived {} schedules: {}",
+                survivor.mutant.name(),
+                survivor.schedules,
+                survivor.mutant.mistake().trim()
+            );
+        }
     }
     ExitCode::from(u8::from(survivors > 0))
+}
+
+/// The run that killed a mutant.
+fn run(killed: Option<&Kill>) -> Option<(&Case, &Failure)> {
+    match killed {
+        Some(Kill::Run(case, failure)) => Some((case, failure)),
+        _ => None,
+    }
+}
+
+/// Scenario, machine and clause, for tables.
+fn killer(hunted: &Hunted) -> Option<(&'static str, &'static str, String)> {
+    let kill = hunted.killed.as_ref()?;
+    Some((
+        kill.scenario(),
+        kill.machine().unwrap_or_default(),
+        kill.broke(),
+    ))
 }
 
 fn markdown(hunted: &[Hunted]) {
@@ -290,14 +316,7 @@ fn markdown(hunted: &[Hunted]) {
     println!("| mutant | mistake | bug | killed by | machine | clause | schedules |");
     println!("| --- | --- | --- | --- | --- | --- | ---: |");
     for h in hunted {
-        let (scenario, machine, clause) = match &h.killed {
-            Some((case, failure)) => (
-                case.scenario.name,
-                case.kind.name,
-                failure.violation.clause.to_string(),
-            ),
-            None => ("**survived**", "", String::new()),
-        };
+        let (scenario, machine, clause) = killer(h).unwrap_or(("**survived**", "", String::new()));
         println!(
             "| `{}` | {} | {} | {scenario} | {machine} | {clause} | {} |",
             h.mutant.name(),

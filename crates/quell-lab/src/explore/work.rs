@@ -102,10 +102,29 @@ pub fn explore_all(
 pub fn hunt_all(args: &ExploreArgs, mutants: &[Mutant], jobs: usize) -> Vec<Hunted> {
     let bar = bar(mutants.len() as u64, args.json, "mutants");
     let killed = AtomicU64::new(0);
+    let schedules = AtomicU64::new(0);
+    let began = Instant::now();
+    let tell = |name: &str| {
+        let sum = schedules.load(Relaxed);
+        let rate = sum as f64 / began.elapsed().as_secs_f64();
+        bar.set_message(format!(
+            "{} killed, {sum} schedules, {rate:.0}/s, {name}",
+            killed.load(Relaxed)
+        ));
+    };
     let hunted = spread(mutants.len(), jobs, |index| {
-        let hunted = hunt::hunt(mutants[index], args.seed, || true);
-        killed.fetch_add(u64::from(hunted.killed.is_some()), Relaxed);
-        bar.set_message(format!("{} killed", killed.load(Relaxed)));
+        let mutant = mutants[index];
+        let hunted = hunt::hunt(mutant, args.seed, |news| {
+            schedules.fetch_add(news, Relaxed);
+            tell(mutant.name());
+            true
+        });
+        if hunted.killed.is_some() {
+            killed.fetch_add(1, Relaxed);
+        } else {
+            bar.println(format!("{} survived", mutant.name()));
+        }
+        tell(mutant.name());
         bar.inc(1);
         hunted
     });

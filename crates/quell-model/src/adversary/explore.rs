@@ -16,7 +16,7 @@ use std::time::Instant;
 /// How long to search.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Budget {
-    /// So many random schedules.
+    /// So many random schedules, or as many as [`Scenario::one_in`] leaves of them.
     Schedules(u64),
     /// Random schedules until this moment.
     Until(Instant),
@@ -87,7 +87,9 @@ pub fn explore(
     let mut longest = 64;
     loop {
         let spent = match plan.budget {
-            Budget::Schedules(count) => report.schedules >= count,
+            Budget::Schedules(count) => {
+                report.schedules >= count.div_ceil(plan.case.scenario.one_in)
+            }
             Budget::Until(end) => report.schedules.is_multiple_of(64) && Instant::now() >= end,
             Budget::Exhaustive(most) => report.schedules >= most,
         };
@@ -119,7 +121,7 @@ pub fn explore(
             };
             session.run(strategy).0
         };
-        longest = longest.max(run.decisions.min(super::schedule::FAIR_AFTER));
+        longest = longest.max(run.decisions.min(plan.case.scenario.steps));
         report.decisions += u64::from(run.decisions);
         match run.end {
             End::Pruned => {

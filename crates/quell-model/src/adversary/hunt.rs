@@ -1,20 +1,26 @@
 //! Hunting mutants: for each known mistake, a scenario and a machine in which it breaks the
 //! contract.
 //!
-//! A mutant says nothing about where it shows, so every scenario is tried on every machine: a few
-//! schedules each first, then more, until one fails. Mistakes of the manager are looked for over
-//! the manager first, the others in the engine's own scenarios. What is found is the same on every
-//! host.
+//! Each scenario names the mutants that it is there to find, and those are looked for there first,
+//! with budgets that grow from round to round: what is easy to find is found before much is spent on
+//! what is not. A mutant that survives there, or that no scenario names, is looked for everywhere.
+//! What is found is the same on every host.
+//!
+//! A few mutants show in no access at all: those are judged by [`promise`](super::promise).
 
 use super::explore::{Budget, Failure, Plan, explore};
 use super::kind::MachineKind;
+use super::promise;
 use super::session::{Case, Session};
 use crate::scenarios::Scenario;
 use quell::mutant::Mutant;
 use quell::{Mechanism, Policy};
 
-/// Schedules per case, round by round.
-const ROUNDS: [u64; 3] = [30, 200, 1_500];
+/// Schedules per case in the scenarios that name the mutant, round by round.
+const NAMED: [u64; 5] = [20, 200, 2_000, 10_000, 40_000];
+
+/// Schedules per case everywhere else.
+const ELSEWHERE: [u64; 3] = [30, 200, 1_500];
 
 /// The policies under which mutants are hunted.
 ///
@@ -22,27 +28,83 @@ const ROUNDS: [u64; 3] = [30, 200, 1_500];
 /// inlined flush, whose handler is more careful than the simple one.
 const POLICIES: [Policy; 2] = [Policy::ALL, Policy::only(Mechanism::Batch)];
 
+/// How a mutant was killed.
+#[derive(Clone, Debug)]
+pub enum Kill {
+    /// A run broke the contract.
+    Run(Box<Case>, Failure),
+    /// A promise that no access shows was broken: which one.
+    Promise(&'static str),
+}
+
+impl Kill {
+    /// The scenario, or what stands for one.
+    pub fn scenario(&self) -> &'static str {
+        match self {
+            Kill::Run(case, _) => case.scenario.name,
+            Kill::Promise(_) => "promises of clearing",
+        }
+    }
+
+    /// The machine, where it matters.
+    pub fn machine(&self) -> Option<&'static str> {
+        match self {
+            Kill::Run(case, _) => Some(case.kind.name),
+            Kill::Promise(_) => None,
+        }
+    }
+
+    /// The clause, or the promise, that was broken.
+    pub fn broke(&self) -> String {
+        match self {
+            Kill::Run(_, failure) => failure.violation.clause.to_string(),
+            Kill::Promise(account) => (*account).to_string(),
+        }
+    }
+}
+
 /// What became of a mutant.
 #[derive(Clone, Debug)]
 pub struct Hunted {
     /// The mutant.
     pub mutant: Mutant,
-    /// Where it was killed and by what; `None` if it survived.
-    pub killed: Option<(Case, Failure)>,
+    /// What killed it; `None` if it survived.
+    pub killed: Option<Kill>,
     /// Schedules of the killing case until it failed; of all cases, if none did.
     pub schedules: u64,
 }
 
-/// The scenarios in the order in which a mutant is looked for there.
-fn scenarios(mutant: Mutant) -> impl Iterator<Item = &'static Scenario> {
+/// Where a mutant is looked for, case by case, with how many schedules.
+fn cases(mutant: Mutant) -> impl Iterator<Item = (Case, u64)> {
+    let named = |scenario: &&Scenario| scenario.finds.contains(&mutant);
     let managed = mutant.name().starts_with("Vm");
-    let wanted = move |scenario: &&Scenario| scenario.is_managed() == managed;
-    let first = Scenario::ALL.iter().filter(wanted);
-    first.chain(
-        Scenario::ALL
-            .iter()
-            .filter(move |scenario| !wanted(scenario)),
-    )
+    let (first, mut others): (Vec<_>, Vec<_>) = Scenario::ALL.iter().partition(named);
+    others.sort_by_key(|scenario: &&Scenario| scenario.is_managed() != managed);
+    let rounds = |scenarios: Vec<&'static Scenario>, rounds: &'static [u64]| {
+        rounds.iter().flat_map(move |&schedules| {
+            let scenarios = scenarios.clone();
+            POLICIES
+                .into_iter()
+                .flat_map(move |policy| scenarios.clone().into_iter().map(move |s| (s, policy)))
+                .map(move |(scenario, policy)| (scenario, policy, schedules))
+        })
+    };
+    rounds(first, &NAMED)
+        .chain(rounds(others, &ELSEWHERE))
+        .flat_map(move |(scenario, policy, schedules)| {
+            let kinds = MachineKind::ALL.iter();
+            kinds
+                .filter(|kind| scenario.runs_on(kind))
+                .map(move |kind| {
+                    let case = Case {
+                        scenario,
+                        kind: *kind,
+                        policy,
+                        mutant: Some(mutant),
+                    };
+                    (case, schedules)
+                })
+        })
 }
 
 /// The numbers of the known bugs that a mutant stands for, as its account names them.
@@ -79,55 +141,43 @@ fn holds_unmutated(plan: &Plan, schedules: u64) -> bool {
     report.failure.is_none()
 }
 
-/// Hunts one mutant. `keep_on` is asked before each case.
-pub fn hunt(mutant: Mutant, seed: u64, mut keep_on: impl FnMut() -> bool) -> Hunted {
-    let mut tried = 0;
-    for schedules in ROUNDS {
-        for policy in POLICIES {
-            for scenario in scenarios(mutant) {
-                for kind in MachineKind::ALL {
-                    if !scenario.runs_on(kind) {
-                        continue;
-                    }
-                    if !keep_on() {
-                        return Hunted {
-                            mutant,
-                            killed: None,
-                            schedules: tried,
-                        };
-                    }
-                    let case = Case {
-                        scenario,
-                        kind: *kind,
-                        policy,
-                        mutant: Some(mutant),
-                    };
-                    let plan = Plan {
-                        case,
-                        budget: Budget::Schedules(schedules),
-                        seed,
-                        depth: 4,
-                    };
-                    let report = explore(&mut Session::new(case), &plan, |_, _| true);
-                    tried += report.schedules;
-                    if let Some(failure) = report.failure
-                        && holds_unmutated(&plan, report.schedules)
-                    {
-                        return Hunted {
-                            mutant,
-                            killed: Some((case, failure)),
-                            schedules: report.schedules,
-                        };
-                    }
-                }
-            }
-        }
-    }
-    Hunted {
+/// Hunts one mutant. `keep_on` is told how many schedules were run since it was asked last, before
+/// each case.
+pub fn hunt(mutant: Mutant, seed: u64, mut keep_on: impl FnMut(u64) -> bool) -> Hunted {
+    let mut hunted = Hunted {
         mutant,
         killed: None,
-        schedules: tried,
+        schedules: 0,
+    };
+    let named = Scenario::ALL.iter().any(|s| s.finds.contains(&mutant));
+    if let (false, Some(promise)) = (named, promise::broken(Some(mutant))) {
+        hunted.killed = Some(Kill::Promise(promise));
+        hunted.schedules = 1;
+        return hunted;
     }
+    let mut news = 0;
+    for (case, schedules) in cases(mutant) {
+        if !keep_on(news) {
+            break;
+        }
+        let plan = Plan {
+            case,
+            budget: Budget::Schedules(schedules),
+            seed,
+            depth: 4,
+        };
+        let report = explore(&mut Session::new(case), &plan, |_, _| true);
+        news = report.schedules;
+        hunted.schedules += news;
+        if let Some(failure) = report.failure
+            && holds_unmutated(&plan, report.schedules)
+        {
+            hunted.killed = Some(Kill::Run(Box::new(case), failure));
+            hunted.schedules = news;
+            break;
+        }
+    }
+    hunted
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use super::kind::{MachineKind, Stores};
 use super::mmu::{self, Arena, Leaf, Mmu};
 use super::oracle::{Clause, Moment, Oracle, Used, Violation};
 use super::schedule::{Action, Actions, BUFFER, DATA, Deviation, Kind, MAX_CPUS, NMIS, Strategy};
-use super::schedule::{FAIR_AFTER, default_action, fair_action};
+use super::schedule::{default_action, fair_action};
 use super::timeline::{Entry, What};
 use super::word::AdversaryWord;
 use quell::{CpuId, Frame, Invalidate, Page};
@@ -255,6 +255,8 @@ pub(crate) struct Core {
     pub(crate) strategy: Strategy,
     pub(crate) decisions: u32,
     pub(crate) limit: u32,
+    /// The decision after which everybody who can do something does it before long.
+    pub(crate) fair_after: u32,
     pub(crate) now: Moment,
     current: usize,
     granted: Action,
@@ -307,6 +309,7 @@ impl Core {
             strategy: Strategy::script(Vec::new()),
             decisions: 0,
             limit: u32::MAX,
+            fair_after: u32::MAX,
             now: 1,
             current: 0,
             granted: Action::step(0),
@@ -469,7 +472,7 @@ impl Core {
             return None;
         }
         let (decision, current) = (self.decisions, self.current);
-        let fair = decision > FAIR_AFTER;
+        let fair = decision > self.fair_after;
         if !fair && self.strategy.goes_on(decision) && self.may_step(&self.cpus[current]) {
             return Some(Action::step(current));
         }

@@ -150,6 +150,12 @@ impl Managed<'_> {
         });
     }
 
+    /// Moves 512 pages into one large one; whether they were.
+    pub fn collapse(&self, page: u64) -> bool {
+        let address = address(page);
+        self.call(Call::Collapse { address }) != 0
+    }
+
     /// Takes every right to pages away.
     pub fn forbid(&self, page: u64, pages: u64) {
         self.call(Call::Protect {

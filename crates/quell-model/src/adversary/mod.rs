@@ -15,6 +15,7 @@
 //! | [`session`] | runs |
 //! | [`mod@explore`] | many runs, failures shrunk, replay codes |
 //! | [`hunt`] | mutants |
+//! | [`promise`] | mutants that break no clause |
 //! | [`managed`] | the memory manager, for scenarios over it |
 //! | [`tiny`] | the smallest kernel on the engine, for scenarios that need no manager |
 //! | [`timeline`] | what happened, for people |
@@ -35,6 +36,7 @@ pub mod machine;
 pub mod managed;
 pub mod mmu;
 pub mod oracle;
+pub mod promise;
 pub mod schedule;
 pub mod session;
 pub mod timeline;

@@ -134,11 +134,7 @@ pub fn default_action(enabled: Actions, current: usize) -> Option<Action> {
     None
 }
 
-/// The number of decisions after which every run is scheduled fairly: whoever can do something does
-/// it before long. What has not come to its end long after that never will (C7).
-pub const FAIR_AFTER: u32 = 8_000;
-
-/// How many decisions in a row belong to one CPU then.
+/// How many decisions in a row belong to one CPU in the fair part of a run.
 const TURN: u32 = 48;
 
 /// What happens next in the fair part of a run: some CPU's turn, its interrupts and stores first.

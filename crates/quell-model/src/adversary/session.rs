@@ -88,6 +88,7 @@ impl Session {
             program.table_frames(),
         );
         core.limit = LIMIT;
+        core.fair_after = case.scenario.steps;
         Session {
             case,
             core: Some(core),

@@ -3,10 +3,12 @@
 use super::{On, Scenario};
 use crate::adversary::coverage::Reach;
 use crate::adversary::tiny::{Tiny, frame};
+use quell::mutant::Mutant;
 use quell::{Counter, Hardware};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["32"],
+    finds: &[Mutant::WaiterServesNobody],
     must: &[(On::Interrupts, Reach::Engine(Counter::ServedWaiting))],
     ..Scenario::engine(
         "cross-shootdown",

@@ -4,9 +4,11 @@ use super::{On, Scenario};
 use crate::adversary::coverage::{Happening, Reach};
 use crate::adversary::tiny::{SECOND, Tiny, frame};
 use quell::Counter;
+use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["10"],
+    finds: &[Mutant::LazySkippedForTables],
     must: &[
         (On::Every, Reach::Machine(Happening::TableFreed)),
         (On::Interrupts, Reach::Engine(Counter::Waited)),

@@ -4,9 +4,11 @@ use super::{On, Scenario};
 use crate::adversary::coverage::Reach;
 use crate::adversary::tiny::{Tiny, frame};
 use quell::Counter;
+use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["34"],
+    finds: &[Mutant::LazyResumesUnchecked, Mutant::RelaxedLeaveLazy],
     must: &[
         (On::Interrupts, Reach::Engine(Counter::SkippedLazy)),
         (On::Interrupts, Reach::Engine(Counter::SwitchBehind)),

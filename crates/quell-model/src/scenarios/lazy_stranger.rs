@@ -4,9 +4,11 @@ use super::{On, Scenario};
 use crate::adversary::coverage::{Happening, Reach};
 use crate::adversary::tiny::{Tiny, frame};
 use quell::Counter;
+use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &[],
+    finds: &[Mutant::ClockReadAfterFlush],
     must: &[
         (On::Every, Reach::Engine(Counter::DebtsTaken)),
         (On::Interrupts, Reach::Engine(Counter::PaidByOthers)),

@@ -4,9 +4,15 @@ use super::{On, Scenario};
 use crate::adversary::coverage::{Happening, Reach};
 use crate::adversary::tiny::{SECOND, Tiny, frame};
 use quell::Counter;
+use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &[],
+    finds: &[
+        Mutant::MergeOverwrites,
+        Mutant::TakeIgnoresLock,
+        Mutant::GapNotEscalated,
+    ],
     must: &[
         (On::Interrupts, Reach::Engine(Counter::Merged)),
         (On::Every, Reach::Machine(Happening::TableFreed)),

@@ -4,9 +4,11 @@ use super::{On, Scenario};
 use crate::adversary::coverage::Reach;
 use crate::adversary::tiny::{Tiny, frame};
 use quell::Counter;
+use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
-    bugs: &["17"],
+    bugs: &["35"],
+    finds: &[Mutant::WholeTagStaysLocal],
     must: &[
         (On::Every, Reach::Engine(Counter::EscalatedLength)),
         (On::Interrupts, Reach::Engine(Counter::FlushedFull)),

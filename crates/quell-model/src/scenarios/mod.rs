@@ -5,6 +5,7 @@
 //! fails.
 
 mod cross_shootdown;
+mod first_switch_unmap;
 mod idle_table_free;
 mod idle_unmap;
 mod lazy_claim;
@@ -24,6 +25,7 @@ mod offline_answers;
 mod offline_shootdown;
 mod offline_two;
 mod protect_access;
+mod range_tail;
 mod reclaim_protect;
 mod reclaim_shared;
 mod reclaim_unmap;
@@ -37,10 +39,12 @@ mod tag_reuse;
 mod two_initiators;
 mod unmap_access;
 mod vm_allocate_flush;
+mod vm_collapse_write;
 mod vm_copy_on_write;
 mod vm_copy_on_write_read;
 mod vm_discard_twice;
 mod vm_exit_lazy;
+mod vm_fork_copy;
 mod vm_fork_write;
 mod vm_idle_unmap;
 mod vm_lazy_reclaim_discard;
@@ -85,6 +89,7 @@ use crate::adversary::managed::{Managed, ManagedProgram};
 use crate::adversary::session::Stage;
 use crate::adversary::timeline::Line;
 use crate::adversary::tiny::{self, Tiny, TinyProgram};
+use quell::mutant::Mutant;
 
 /// On which machines something applies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -165,6 +170,8 @@ pub struct Scenario {
     pub about: &'static str,
     /// The known bugs that it is about.
     pub bugs: &'static [&'static str],
+    /// The mutants that it is there to find, and in which they are looked for first.
+    pub finds: &'static [Mutant],
     /// How many CPUs it has.
     pub cpus: usize,
     /// On which machines it makes sense.
@@ -175,9 +182,17 @@ pub struct Scenario {
     pub spurious: u8,
     /// What must happen at least once, with every mechanism on.
     pub must: &'static [(On, Reach)],
+    /// Of the schedules that a budget allows, one in so many is run: more than 1 where a run is long.
+    pub one_in: u64,
+    /// More steps than a run takes: those that come later are scheduled fairly, and whoever is not
+    /// through then never will be (C7).
+    pub steps: u32,
     /// What the CPUs run.
     pub program: Program,
 }
+
+/// [`Scenario::steps`], unless a scenario says otherwise.
+const STEPS: u32 = 8_000;
 
 impl Scenario {
     /// Every scenario.
@@ -185,6 +200,7 @@ impl Scenario {
         unmap_access::SCENARIO,
         protect_access::SCENARIO,
         switch_unmap::SCENARIO,
+        first_switch_unmap::SCENARIO,
         idle_unmap::SCENARIO,
         table_free::SCENARIO,
         idle_table_free::SCENARIO,
@@ -198,6 +214,7 @@ impl Scenario {
         reclaim_protect::SCENARIO,
         reclaim_shared::SCENARIO,
         long_range::SCENARIO,
+        range_tail::SCENARIO,
         tag_reuse::SCENARIO,
         rollover_unmap::SCENARIO,
         rollover_switch::SCENARIO,
@@ -235,9 +252,11 @@ impl Scenario {
         vm_unmap_demote::SCENARIO,
         vm_migrate_write::SCENARIO,
         vm_migrate_reclaim::SCENARIO,
+        vm_collapse_write::SCENARIO,
         vm_copy_on_write::SCENARIO,
         vm_copy_on_write_read::SCENARIO,
         vm_fork_write::SCENARIO,
+        vm_fork_copy::SCENARIO,
         vm_luf_map_fixed::SCENARIO,
         vm_luf_file_write::SCENARIO,
         vm_luf_shared_write::SCENARIO,
@@ -270,11 +289,14 @@ impl Scenario {
             name,
             about,
             bugs: &[],
+            finds: &[],
             cpus,
             on: On::Every,
             nmis: 0,
             spurious: 0,
             must: &[],
+            one_in: 1,
+            steps: STEPS,
             program: Program::Engine(TinyProgram { start, body }),
         }
     }
@@ -291,11 +313,14 @@ impl Scenario {
             name,
             about,
             bugs: &[],
+            finds: &[],
             cpus,
             on: On::Every,
             nmis: 0,
             spurious: 0,
             must: &[],
+            one_in: 1,
+            steps: STEPS,
             program: Program::Managed(ManagedProgram {
                 memory: [32, 0],
                 start,

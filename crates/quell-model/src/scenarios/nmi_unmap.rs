@@ -4,9 +4,11 @@ use super::{On, Scenario};
 use crate::adversary::coverage::{Happening, Reach};
 use crate::adversary::tiny::{Tiny, frame};
 use quell::Counter;
+use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &[],
+    finds: &[Mutant::NmiGuardAlwaysAllows],
     nmis: 2,
     must: &[
         (On::Every, Reach::Machine(Happening::NmiAccess)),

@@ -4,9 +4,15 @@ use super::{On, Scenario};
 use crate::adversary::coverage::Reach;
 use crate::adversary::tiny::{Tiny, frame};
 use quell::Counter;
+use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["6", "19", "4"],
+    finds: &[
+        Mutant::SettleOnlyWaits,
+        Mutant::DebtNotRecorded,
+        Mutant::SettleSkipped,
+    ],
     must: &[(On::Every, Reach::Engine(Counter::PaidBySettle))],
     ..Scenario::engine(
         "reclaim-unmap",

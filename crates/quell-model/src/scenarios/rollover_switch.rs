@@ -6,7 +6,7 @@ use crate::adversary::tiny::{Tiny, frame};
 use quell::Counter;
 
 pub(super) const SCENARIO: Scenario = Scenario {
-    bugs: &["16", "26"],
+    bugs: &["16"],
     on: On::Broadcast,
     must: &[(On::Scarce, Reach::Engine(Counter::Rollovers))],
     ..Scenario::engine(

@@ -4,9 +4,15 @@ use super::{On, Scenario};
 use crate::adversary::coverage::Reach;
 use crate::adversary::tiny::{Tiny, frame};
 use quell::Counter;
+use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["8"],
+    finds: &[
+        Mutant::SwitchPublishesLate,
+        Mutant::SwitchIgnoresGeneration,
+        Mutant::SwitchIgnoresBatch,
+    ],
     must: &[
         (On::Every, Reach::Engine(Counter::Switches)),
         (On::Interrupts, Reach::Engine(Counter::SkippedNoTarget)),

@@ -4,9 +4,16 @@ use super::{On, Scenario};
 use crate::adversary::coverage::{Happening, Reach};
 use crate::adversary::tiny::{SECOND, Tiny, frame};
 use quell::Counter;
+use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["11", "29"],
+    finds: &[
+        Mutant::AckBeforeFlush,
+        Mutant::EarlyAckForTables,
+        Mutant::TablesFlushedAsLeaf,
+        Mutant::RelaxedDone,
+    ],
     must: &[
         (On::Every, Reach::Machine(Happening::TableFreed)),
         (On::Interrupts, Reach::Engine(Counter::Waited)),

@@ -4,9 +4,15 @@ use super::{On, Scenario};
 use crate::adversary::coverage::Reach;
 use crate::adversary::tiny::{Tiny, frame};
 use quell::Counter;
+use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["13"],
+    finds: &[
+        Mutant::TagTakenUnflushed,
+        Mutant::RolloverSkipsFlush,
+        Mutant::RolloverForgetsReserved,
+    ],
     must: &[
         (On::OwnTags, Reach::Engine(Counter::SwitchTagTaken)),
         (On::Scarce, Reach::Engine(Counter::Rollovers)),

@@ -4,9 +4,22 @@ use super::{On, Scenario};
 use crate::adversary::coverage::{Happening, Reach};
 use crate::adversary::tiny::{Tiny, frame};
 use quell::Counter;
+use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["30"],
+    finds: &[
+        Mutant::SkipLocalFlush,
+        Mutant::SkipGenerationBump,
+        Mutant::SkipPost,
+        Mutant::SkipInterrupt,
+        Mutant::SkipWait,
+        Mutant::HandlerSkipsFlush,
+        Mutant::BroadcastSkipsFence,
+        Mutant::SkipBarrier,
+        Mutant::FinishSkipsFlush,
+        Mutant::OnlineSkipsFlush,
+    ],
     must: &[
         (On::Every, Reach::Engine(Counter::Requested)),
         (On::Every, Reach::Machine(Happening::StaleUse)),

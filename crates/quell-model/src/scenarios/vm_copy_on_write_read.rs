@@ -3,8 +3,10 @@
 use super::{On, Program, Scenario};
 use crate::adversary::coverage::{Happening, Reach};
 use crate::adversary::managed::{Managed, ManagedProgram};
+use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
+    finds: &[Mutant::VmMapsCopyBeforeFlush],
     must: &[
         (On::Every, Reach::Machine(Happening::Captured)),
         (On::Every, Reach::Machine(Happening::StaleUse)),

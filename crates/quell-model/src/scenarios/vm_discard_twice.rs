@@ -4,9 +4,11 @@ use super::{On, Scenario};
 use crate::adversary::coverage::{Happening, Reach};
 use crate::adversary::managed::Managed;
 use quell::Counter;
+use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["6"],
+    finds: &[Mutant::VmDiscardsUnsettled],
     must: &[
         (On::Every, Reach::Engine(Counter::PaidBySettle)),
         (On::Every, Reach::Machine(Happening::CallReturned)),

@@ -5,10 +5,12 @@ use super::{On, Program, Scenario};
 use crate::adversary::coverage::{Happening, Reach};
 use crate::adversary::managed::{Managed, ManagedProgram};
 use crate::adversary::oracle::Clause;
+use quell::mutant::Mutant;
 use quell_vm::user::Call;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["21"],
+    finds: &[Mutant::VmForkReturnsUnflushed],
     must: &[(On::Every, Reach::Machine(Happening::Captured))],
     program: Program::Managed(ManagedProgram {
         memory: [24, 0],

@@ -5,9 +5,11 @@ use super::{On, Scenario};
 use crate::adversary::coverage::{Happening, Reach};
 use crate::adversary::managed::Managed;
 use quell::Counter;
+use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["L3"],
+    finds: &[Mutant::VmRefillsOwedSlot],
     must: &[
         (On::Every, Reach::Engine(Counter::DebtsTaken)),
         (On::Every, Reach::Machine(Happening::FrameRescued)),

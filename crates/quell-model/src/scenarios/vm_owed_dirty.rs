@@ -5,9 +5,11 @@ use super::{On, Program, Scenario};
 use crate::adversary::coverage::{Happening, Reach};
 use crate::adversary::managed::{Managed, ManagedProgram};
 use crate::adversary::oracle::Clause;
+use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["L3"],
+    finds: &[Mutant::VmOwesDirtyPages],
     must: &[
         (On::Every, Reach::Machine(Happening::Captured)),
         (On::Every, Reach::Machine(Happening::FrameReused)),

@@ -4,9 +4,11 @@ use super::{On, Program, Scenario};
 use crate::adversary::coverage::{Happening, Reach};
 use crate::adversary::managed::{Managed, ManagedProgram};
 use crate::adversary::oracle::Clause;
+use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["3"],
+    finds: &[Mutant::VmWritesOutBeforeFlush],
     must: &[(On::Every, Reach::Machine(Happening::Captured))],
     program: Program::Managed(ManagedProgram {
         memory: [16, 0],

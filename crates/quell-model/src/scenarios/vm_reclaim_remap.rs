@@ -5,8 +5,10 @@ use super::{On, Program, Scenario};
 use crate::adversary::coverage::{Happening, Reach};
 use crate::adversary::managed::{Managed, ManagedProgram};
 use quell::Counter;
+use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
+    finds: &[Mutant::VmRemapsUnsettled, Mutant::VmUnlinksBeforeFlush],
     must: &[
         (On::Every, Reach::Engine(Counter::PaidBySettle)),
         (On::Every, Reach::Machine(Happening::CallReturned)),

@@ -5,9 +5,11 @@ use super::{On, Scenario};
 use crate::adversary::coverage::{Happening, Reach};
 use crate::adversary::managed::Managed;
 use quell::Counter;
+use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["1"],
+    finds: &[Mutant::VmTruncatesUnsettled],
     must: &[
         (On::Every, Reach::Engine(Counter::PaidBySettle)),
         (On::Every, Reach::Machine(Happening::FrameReused)),
@@ -27,7 +29,7 @@ fn start(k: &Managed<'_>, cpu: usize) {
         let file = k.create(1, 1);
         k.map_file(0, 1, file);
         k.write(0, 1);
-        k.map(4, 1);
+        k.create(1, 0);
         k.keep_table();
     }
 }
@@ -37,10 +39,13 @@ fn body(k: &Managed<'_>, cpu: usize) {
         0 => k.remap(0, 1, 2),
         1 => {
             k.truncate(0, 0);
-            k.read(4);
+            k.write_file(1, 0, 5);
+            k.tell(0);
         }
         _ => {
             k.write(0, 2);
+            k.wait_for(0);
+            k.write(0, 3);
         }
     }
 }

@@ -5,9 +5,11 @@ use super::{On, Program, Scenario};
 use crate::adversary::coverage::Reach;
 use crate::adversary::managed::{Managed, ManagedProgram};
 use quell::Counter;
+use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["L1"],
+    finds: &[Mutant::VmWritesShadowedPage],
     must: &[
         (On::Every, Reach::Engine(Counter::DebtsTaken)),
         (On::Every, Reach::Engine(Counter::PaidByRefill)),

@@ -4,8 +4,10 @@ use super::{On, Program, Scenario};
 use crate::adversary::coverage::{Happening, Reach};
 use crate::adversary::managed::{Managed, ManagedProgram};
 use crate::adversary::oracle::Clause;
+use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
+    finds: &[Mutant::VmCopiesUnsettled],
     must: &[
         (On::Every, Reach::Machine(Happening::Captured)),
         (On::Every, Reach::Machine(Happening::StaleUse)),

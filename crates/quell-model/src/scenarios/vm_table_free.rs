@@ -4,9 +4,14 @@ use super::{On, Scenario};
 use crate::adversary::coverage::{Happening, Reach};
 use crate::adversary::managed::Managed;
 use quell::Counter;
+use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["10", "11"],
+    finds: &[
+        Mutant::VmFreesTableBeforeFlush,
+        Mutant::VmTableFlushLeafOnly,
+    ],
     must: &[
         (On::Every, Reach::Engine(Counter::Requested)),
         (On::Every, Reach::Machine(Happening::TableFreed)),

@@ -4,9 +4,11 @@ use super::{On, Scenario};
 use crate::adversary::coverage::{Happening, Reach};
 use crate::adversary::managed::Managed;
 use quell::Counter;
+use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["30"],
+    finds: &[Mutant::VmFreesBeforeFlush],
     must: &[
         (On::Every, Reach::Engine(Counter::Requested)),
         (On::Every, Reach::Machine(Happening::StaleUse)),

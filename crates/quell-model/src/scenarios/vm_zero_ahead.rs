@@ -3,8 +3,15 @@
 use super::{On, Scenario};
 use crate::adversary::coverage::{Happening, Reach};
 use crate::adversary::managed::Managed;
+use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
+    finds: &[
+        Mutant::ZeroSkipsTail,
+        Mutant::ZeroSkipsFaultingPage,
+        Mutant::VmKeepsZeroFlag,
+        Mutant::VmSkipsZeroing,
+    ],
     must: &[
         (On::Every, Reach::Machine(Happening::Zeroed)),
         (On::Every, Reach::Machine(Happening::FrameReused)),

@@ -1,0 +1,161 @@
+//! Promises about clearing, for the mutants that no access can show.
+//!
+//! How an extent is cleared decides when a program gets its page and what is in the caches then,
+//! not whether the page is zero: no access can be unlawful. And the manager keeps zeroed frames in
+//! lists of its own, so that nothing that runs under the adversary takes them from a
+//! [`Pool`]. So one extent is cleared, and one pool filled, on a machine that does nothing but write
+//! down what it was told to zero; what it wrote down is held against what [`quell::clear`]
+//! promises. There is nothing to interleave. The promises themselves are tested over many extents
+//! and policies where they are kept.
+
+use quell::clear::{Budget, ClearPolicy, Clearable, Plan, Pool, Pooled, Strategy, clear_extent};
+use quell::mutant::Mutant;
+use quell::{CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, Tag, Tagging};
+use std::sync::Mutex;
+use std::sync::atomic::AtomicU64;
+
+const PAGE: u64 = 4096;
+/// One extent of 2 MB.
+const WHOLE: Extent = Extent {
+    first: Frame(512),
+    frames: 512,
+};
+/// The frame in it that a program waits for.
+const FAULT: Frame = Frame(700);
+/// The longest piece.
+const CAP: u64 = 64 * PAGE;
+
+/// A machine that can only zero.
+struct Recorder {
+    mutant: Option<Mutant>,
+    /// Extents in the order in which they were zeroed; `None` is a preemption point.
+    log: Mutex<Vec<Option<Extent>>>,
+}
+
+impl Recorder {
+    fn note(&self, what: Option<Extent>) {
+        let mut log = self.log.lock().unwrap_or_else(|broken| broken.into_inner());
+        log.push(what);
+    }
+}
+
+impl Hardware for Recorder {
+    type Word = AtomicU64;
+    fn this_cpu(&self) -> CpuId {
+        CpuId(0)
+    }
+    fn features(&self) -> Features {
+        Features {
+            tagging: Tagging::None,
+            broadcast: false,
+            full_above: 0,
+        }
+    }
+    fn fence(&self) {}
+    fn invalidate(&self, _: Invalidate) {}
+    fn broadcast(&self, _: Invalidate) {}
+    fn complete_broadcasts(&self) {}
+    fn load_root(&self, _: Frame, _: Tag, _: bool) {}
+    fn unload_root(&self) {}
+    fn interrupt(&self, _: &CpuSet) {}
+    fn mask_interrupts(&self) -> bool {
+        false
+    }
+    fn restore_interrupts(&self, _: bool) {}
+    fn relax(&self) {}
+    fn zero(&self, extent: Extent, _: Strategy) {
+        self.note(Some(extent));
+    }
+    fn mutant(&self, mutant: Mutant) -> bool {
+        self.mutant == Some(mutant)
+    }
+}
+
+struct Owned(u64);
+
+impl Clearable for Owned {
+    fn extent(&self) -> Extent {
+        Extent {
+            first: Frame(self.0),
+            frames: 1,
+        }
+    }
+}
+
+impl Pooled for Owned {
+    fn into_raw(self) -> u64 {
+        self.0
+    }
+    fn from_raw(raw: u64) -> Self {
+        Owned(raw)
+    }
+}
+
+/// The promise about clearing that is broken with this mistake made, if one is.
+pub fn broken(mutant: Option<Mutant>) -> Option<&'static str> {
+    let hw = Recorder {
+        mutant,
+        log: Mutex::default(),
+    };
+    let policy = ClearPolicy {
+        cap_bytes: Some(CAP),
+        ..ClearPolicy::cooperative(Plan::default())
+    };
+    clear_extent(&hw, WHOLE, Some(FAULT), &policy, || hw.note(None));
+    let log = std::mem::take(&mut *hw.log.lock().unwrap_or_else(|broken| broken.into_inner()));
+    let pieces = || log.iter().flatten();
+    let near = |piece: &Extent| {
+        piece.first.0 + policy.neighbours >= FAULT.0
+            && piece.first.0 + piece.frames <= FAULT.0 + policy.neighbours + 1
+    };
+    let between = log.chunks(2).all(|two| match two {
+        [piece, point] => piece.is_some() && point.is_none(),
+        last => last[0].is_some(),
+    });
+    if pieces().any(|piece| piece.bytes() > CAP) {
+        return Some("a piece is longer than the cap");
+    }
+    if !between {
+        return Some("no preemption point between two pieces");
+    }
+    // Once the neighbourhood of the fault has begun, nothing else is cleared.
+    let begun = pieces().skip_while(|piece| !near(piece));
+    if begun.clone().next().is_some() && begun.clone().any(|piece| !near(piece)) {
+        return Some("the page that is read next is not cleared last");
+    }
+    let slots: [AtomicU64; 8] = Default::default();
+    let pool = Pool::new(&slots, PAGE);
+    let budget = Budget::new(1, 3 * PAGE, 1000);
+    let mut frames = (0..100).map(Owned);
+    let filled = pool.fill(&hw, &policy, &budget, 1000, || frames.next(), || {});
+    if filled.frames > 3 {
+        return Some("clearing ahead took more bandwidth than its budget");
+    }
+    let zeroed = std::mem::take(&mut *hw.log.lock().unwrap_or_else(|broken| broken.into_inner()));
+    while let Some(frame) = pool.take() {
+        if !zeroed.contains(&Some(frame.get().extent())) {
+            return Some("the pool hands out memory that was not zeroed (C8)");
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_mistakes_break_promises() {
+        assert_eq!(broken(None), None);
+        assert_eq!(broken(Some(Mutant::SkipWait)), None);
+        for mutant in [
+            Mutant::ZeroFaultingPageFirst,
+            Mutant::ZeroIgnoresCap,
+            Mutant::ZeroHoldsCpu,
+            Mutant::PoolIgnoresBudget,
+            Mutant::PoolHandsOutDirty,
+        ] {
+            assert!(broken(Some(mutant)).is_some(), "{}", mutant.name());
+        }
+    }
+}
