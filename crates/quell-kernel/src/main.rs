@@ -62,6 +62,8 @@ pub struct Options {
     /// How wide tags are to be where they are system-wide, at most what the processor has: few tags
     /// run out soon.
     pub tag_bits: Option<u8>,
+    /// How many pages are migrated behind one flush, if not as many as the manager's default.
+    pub migrate_together: Option<usize>,
     /// How long a CPU may wait for another before the watchdog reports it, in milliseconds.
     pub watchdog_ms: Option<u64>,
 }
@@ -87,6 +89,9 @@ impl Options {
                 Some(("seconds", text)) => options.seconds = Some(text.parse().map_err(|_| word)?),
                 Some(("tag_bits", text)) => {
                     options.tag_bits = Some(text.parse().map_err(|_| word)?)
+                }
+                Some(("migrate_together", text)) => {
+                    options.migrate_together = Some(text.parse().map_err(|_| word)?)
                 }
                 Some(("watchdog_ms", text)) => {
                     options.watchdog_ms = Some(text.parse().map_err(|_| word)?)

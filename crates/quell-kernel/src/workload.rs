@@ -112,6 +112,7 @@ fn try_run(options: &Options) -> Result<(), Refusal> {
         config.demotion = wanted.demotion;
         config.reclaim_ahead = wanted.ahead.unwrap_or(config.reclaim_ahead);
         config.reclaim_idle = wanted.idle_reclaims;
+        config.migrate_together = options.migrate_together.unwrap_or(config.migrate_together);
     });
     let shared = program::control();
     shared.set_workload(&text);

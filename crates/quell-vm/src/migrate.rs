@@ -63,7 +63,7 @@ impl<'m, M: Machine> Vm<'m, M> {
             }
         });
         let mut moved = 0;
-        for chunk in frames.chunks(BATCH) {
+        for chunk in frames.chunks(self.config.migrate_together.max(1)) {
             let batch = chunk
                 .iter()
                 .filter_map(|&frame| self.try_lock_page(frame))

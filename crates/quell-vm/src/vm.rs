@@ -39,6 +39,10 @@ pub struct VmConfig {
     /// Whether that is left to CPUs that are idle, which look each time they go idle, as on a
     /// kernel with a thread for it that has a CPU to itself; if not, whoever allocates does it.
     pub reclaim_idle: bool,
+    /// How many pages a call of [`Call::Migrate`] moves behind one flush. More make fewer interrupts;
+    /// a thread that touches one of them meanwhile waits until it was copied, behind all others at
+    /// worst. Linux takes 512.
+    pub migrate_together: usize,
     /// How large pages are zeroed. Whole extents or pages (S1) is the engine's policy, not this.
     pub clear: ClearPolicy,
     /// How many frames an idle CPU zeroes ahead each time it goes idle.
@@ -58,6 +62,7 @@ impl VmConfig {
             demotion: map.nodes().iter().any(|node| node.slow),
             reclaim_ahead: 0,
             reclaim_idle: false,
+            migrate_together: 512,
             clear: ClearPolicy::cooperative(Plan::default()),
             zero_ahead: 0,
             reclaim_attempts: 8,

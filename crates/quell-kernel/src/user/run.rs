@@ -57,6 +57,9 @@ impl User for Program {
     }
 
     fn compute(&self, nanoseconds: u64) {
+        if nanoseconds == 0 {
+            return;
+        }
         let end = self.now() + nanoseconds;
         while self.now() < end {
             quell_arch::relax();

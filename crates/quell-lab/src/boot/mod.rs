@@ -103,7 +103,7 @@ pub struct BootArgs {
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
     /// Words for the kernel's command line: policy=all|baseline|batch+tags+…,
-    /// parameters=NAME:VALUE,… of the workload, watchdog_ms=N, tag_bits=N (few AArch64 tags, so that
+    /// parameters=NAME:VALUE,… of the workload, watchdog_ms=N, migrate_together=N, tag_bits=N (few AArch64 tags, so that
     /// they run out), break=request|here|broadcast or a mutant's name as in docs/mutants.md (leaves
     /// something out: the run must then fail)
     #[arg(long = "option", value_name = "NAME=VALUE")]

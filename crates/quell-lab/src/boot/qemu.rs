@@ -74,6 +74,23 @@ pub fn find(arch: Arch) -> anyhow::Result<PathBuf> {
     which(&name).with_context(|| format!("{name} is not installed; run {SETUP} to install it"))
 }
 
+/// What an emulator calls itself: `QEMU` and its version.
+///
+/// # Errors
+/// If it cannot be started.
+pub fn version(emulator: &Path) -> anyhow::Result<String> {
+    let output = std::process::Command::new(emulator)
+        .arg("--version")
+        .output()
+        .with_context(|| format!("starting {}", emulator.display()))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let number = text
+        .split_whitespace()
+        .nth(3)
+        .unwrap_or("of unknown version");
+    Ok(format!("QEMU {number}"))
+}
+
 /// Whether this process can use KVM for the architecture.
 fn kvm_works(arch: Arch) -> Result<(), String> {
     if std::env::consts::ARCH != arch.name() {

@@ -81,6 +81,9 @@ struct LinuxArgs {
     /// Print the rows as JSON
     #[arg(long)]
     json: bool,
+    /// Print them as a table in Markdown, with the command that made it
+    #[arg(long, conflicts_with = "json")]
+    markdown: bool,
     /// Build what is needed, print QEMU's command lines, and run none
     #[arg(long)]
     print_command: bool,
@@ -147,7 +150,8 @@ pub fn run(args: VersusArgs) -> anyhow::Result<ExitCode> {
     if let Err(error) = &images {
         eprintln!("SKIPPED: quell's own side: {error:#}");
     }
-    let mut report = report::Report::new(&kernel.release, &args.policy);
+    let version = qemu::version(&emulator)?;
+    let mut report = report::Report::new(&kernel.release, &version, &args.policy);
     for (machine, cases) in &runs {
         let linux = run_linux(&args, &emulator, machine, &kernel, &program, cases)?;
         let quell = match &images {
@@ -160,6 +164,9 @@ pub fn run(args: VersusArgs) -> anyhow::Result<ExitCode> {
     }
     if args.json {
         println!("{}", report.json()?);
+    } else if args.markdown {
+        let words: Vec<String> = std::env::args().skip(1).collect();
+        println!("{}", report.markdown(&format!("quell {}", words.join(" "))));
     } else {
         println!("{report}");
     }

@@ -14,6 +14,9 @@ pub fn images() -> anyhow::Result<Images> {
     boot::prepare(Arch::X86_64, None, false)
 }
 
+/// How many pages quell moves behind one flush: all of a call, where Linux takes 512.
+pub const MIGRATE_TOGETHER: u64 = 8192;
+
 /// The kernel's command line for a case.
 pub fn words(case: &Case, policy: &str) -> Vec<String> {
     let parameters: Vec<_> = case
@@ -26,6 +29,7 @@ pub fn words(case: &Case, policy: &str) -> Vec<String> {
         format!("policy={policy}"),
         format!("team={}", case.team),
         format!("parameters={}", parameters.join(",")),
+        format!("migrate_together={MIGRATE_TOGETHER}"),
     ]
 }
 

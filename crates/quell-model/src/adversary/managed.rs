@@ -497,6 +497,7 @@ impl ManagedProgram {
             demotion: false,
             reclaim_ahead: 1,
             reclaim_idle: false,
+            migrate_together: 32,
             clear: ClearPolicy::cooperative(Plan::default()),
             zero_ahead: 1,
             reclaim_attempts: 3,

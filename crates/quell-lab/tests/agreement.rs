@@ -1,0 +1,162 @@
+//! The machine in software counts what the booted kernel counts, for the same workload and policy.
+//!
+//! What is compared: shootdown interrupts, invalidations, broadcasts and waits for broadcasts, in
+//! the measured window. These workloads do a fixed amount of work, so the counts need no time to
+//! agree on; instructions are counted, so the kernel repeats itself. `docs/boot.md` says what is left out and why.
+//!
+//! Where an architecture cannot be booted the test says `SKIPPED`, and fails if
+//! `QUELL_REQUIRE_BOOT` is set.
+
+use serde_json::Value;
+use std::io::Write;
+use std::process::Command;
+
+const LIMIT: f64 = 0.05;
+
+fn quell(arguments: &[String]) -> Result<String, String> {
+    let output = Command::new(env!("CARGO_BIN_EXE_quell"))
+        .args(arguments)
+        .output()
+        .expect("quell starts");
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    match output.status.success() {
+        true => Ok(String::from_utf8(output.stdout).expect("text")),
+        false => Err(errors),
+    }
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(String::from).collect()
+}
+
+/// Interrupts, single and whole invalidations, broadcasts, and waits for them.
+type Counts = [(&'static str, u64); 5];
+
+fn sum(counts: &Value, names: &[&str]) -> u64 {
+    let count = |name: &&str| counts[*name].as_u64().expect("a count");
+    names.iter().map(count).sum()
+}
+
+/// What the booted kernel counts.
+fn booted(arch: &str, workload: &str, parameters: &[&str], cpus: u32, policy: &str) -> Counts {
+    let pairs: Vec<_> = parameters.iter().map(|p| p.replace('=', ":")).collect();
+    let pairs = pairs.join(",");
+    let text = format!(
+        "boot {workload} --arch {arch} --cpus {cpus} --icount --json --option policy={policy} \
+         --option parameters={pairs}"
+    );
+    let events = quell(&words(&text)).unwrap_or_else(|why| panic!("{text}: {why}"));
+    let events = events.lines().map(serde_json::from_str);
+    let run: Value = events
+        .map(|event| event.expect("an event"))
+        .find(|event: &Value| event["event"] == "workload")
+        .expect("a result");
+    [
+        ("interrupts", sum(&run, &["shootdowns_taken"])),
+        ("pages", sum(&run, &["local_pages"])),
+        (
+            "whole",
+            sum(&run, &["local_tags", "local_all", "loads_flushed"]),
+        ),
+        ("broadcasts", sum(&run, &["broadcasts"])),
+        ("waits", sum(&run, &["completions"])),
+    ]
+}
+
+/// What the machine in software counts.
+fn modelled(machine: &str, workload: &str, parameters: &[&str], cpus: u32, policy: &str) -> Counts {
+    let mut text =
+        format!("run {workload} --machine {machine} --cpus {cpus} --policy {policy} --json");
+    for parameter in parameters {
+        text += &format!(" --param {parameter}");
+    }
+    let run = quell(&words(&text)).unwrap_or_else(|why| panic!("{text}: {why}"));
+    let run: Value = serde_json::from_str(&run).expect("a JSON document");
+    let counts = &run["machine_counts"];
+    [
+        ("interrupts", sum(counts, &["interrupts_taken"])),
+        ("pages", sum(counts, &["invalidated_pages"])),
+        (
+            "whole",
+            sum(counts, &["invalidated_tags", "invalidated_all"]),
+        ),
+        ("broadcasts", sum(counts, &["broadcasts"])),
+        ("waits", sum(counts, &["broadcast_waits"])),
+    ]
+}
+
+/// Compares on one architecture; `slow` is a machine of it with slow memory, if there is one.
+fn agree(arch: &str, machine: &str, slow: Option<&str>, tags: bool) {
+    if let Err(why) = quell(&words(&format!("boot --arch {arch} --check"))) {
+        assert!(
+            std::env::var_os("QUELL_REQUIRE_BOOT").is_none(),
+            "{arch} must boot here: {why}"
+        );
+        let line = format!("SKIPPED: booting {arch}: {why}\n");
+        let _ = std::io::stderr().write_all(line.as_bytes());
+        return;
+    }
+    let mut something = 0;
+    let runs: [(&str, &[&str], u32); 8] = [
+        ("dontneed", &["iterations=50"], 4),
+        ("dontneed", &["iterations=50", "pages=40"], 2),
+        ("swap", &["rounds=3"], 4),
+        ("swap", &["rounds=3", "clean=yes"], 8),
+        ("migrate", &["rounds=2", "size=2M"], 4),
+        ("demand", &["size=4M", "page=4K"], 4),
+        ("pingpong", &["switches=200"], 1),
+        (
+            "readers",
+            &[
+                "processes=1",
+                "threads=1",
+                "size=6M",
+                "fast=2M",
+                "slow=3M",
+                "ahead=64",
+                "compute=0",
+            ],
+            1,
+        ),
+    ];
+    for (workload, parameters, cpus) in runs {
+        for policy in ["baseline", "all"] {
+            // Without tags every switch flushes, and the machine has some.
+            if workload == "pingpong" && policy == "all" && !tags {
+                continue;
+            }
+            // The emulated AArch64 processor invalidates a range with one instruction, that of the
+            // machine file page by page.
+            if arch == "aarch64" && parameters.contains(&"pages=40") {
+                continue;
+            }
+            let machine = match (workload, slow) {
+                ("readers", None) => continue,
+                ("readers", Some(slow)) => slow,
+                _ => machine,
+            };
+            let kernel = booted(arch, workload, parameters, cpus, policy);
+            let model = modelled(machine, workload, parameters, cpus, policy);
+            for ((name, counted), (_, predicted)) in kernel.into_iter().zip(model) {
+                something += counted;
+                let allowed = LIMIT * counted.max(predicted) as f64;
+                assert!(
+                    counted.abs_diff(predicted) as f64 <= allowed,
+                    "{arch}, {workload} {parameters:?}, policy {policy}: {counted} {name} counted, \
+                     {predicted} predicted\n{kernel:?}\n{model:?}"
+                );
+            }
+        }
+    }
+    assert!(something > 1000, "{arch}: nothing was counted");
+}
+
+#[test]
+fn the_model_counts_what_the_kernel_counts_on_x86_64() {
+    agree("x86_64", "haswell-server", Some("xeon-6430-cxl"), false);
+}
+
+#[test]
+fn the_model_counts_what_the_kernel_counts_on_aarch64() {
+    agree("aarch64", "kunpeng-920", None, true);
+}
