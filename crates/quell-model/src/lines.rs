@@ -94,14 +94,14 @@ impl Filter {
     /// Whether the line was there; it is afterwards.
     #[inline(always)]
     fn take(&mut self, line: u32) -> bool {
-        if self.held.is_empty() {
-            self.allocate();
-        }
         // Sizes are powers of two almost always; a division would dominate.
         let place = match self.mask {
             0 => line as usize % self.lines,
             mask => line as usize & mask,
         };
+        if self.held.get(place).is_none() {
+            self.allocate();
+        }
         let slot = &mut self.held[place];
         let hit = *slot == line + 1;
         *slot = line + 1;

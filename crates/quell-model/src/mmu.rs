@@ -55,7 +55,7 @@ impl Core {
         let entry = self.cpus[self.current].tlb.at(place);
         let enough = entry.rights.user && (store.is_none() || entry.rights.write && entry.dirty);
         if enough {
-            self.finish_access(place, address, store, false)
+            self.finish_access(place, address, store)
         } else {
             self.walk_and_access(address, store)
         }
@@ -66,51 +66,45 @@ impl Core {
     pub fn walk_and_access(&mut self, address: u64, store: Option<u64>) -> Attempt {
         match self.walk(Page::containing(address), address, store.is_some()) {
             // What was read off the tables just now is beyond question.
-            Ok(place) => self.finish_access(place, address, store, true),
+            Ok(frame) => Attempt::Done(self.touch(frame, address, store)),
             Err(attempt) => attempt,
         }
     }
 
     /// Does an access through a translation that allows it, under the oracle's eyes.
     #[inline]
-    fn finish_access(
-        &mut self,
-        place: Place,
-        address: u64,
-        store: Option<u64>,
-        fresh: bool,
-    ) -> Attempt {
-        let access = self.costs.user_access;
-        let cpu = &mut self.cpus[self.current];
-        cpu.counts.accesses += 1;
-        cpu.now += access;
+    fn finish_access(&mut self, place: Place, address: u64, store: Option<u64>) -> Attempt {
         let entry = self.cpus[self.current].tlb.at(place);
         let page = Page::containing(address);
         let frame = entry.frame.plus(page.0 & (entry.size.pages() - 1));
-        let offset = (address & 4095) as usize & !7;
-        let mut compare = None;
-        if !fresh && !self.unquestionable(entry, frame) {
+        if !self.unquestionable(entry, frame) {
             let mut entry = *entry;
             let kind = match store {
                 None => Kind::Load,
                 Some(_) => Kind::Store,
             };
-            if let Verdict::Compare(violation) = self.judge(&mut entry, frame, address, kind) {
-                compare = Some(violation);
-            }
+            let verdict = self.judge(&mut entry, frame, address, kind);
             *self.cpu().tlb.at_mut(place) = entry;
-        }
-        match store {
-            None => {
-                let value = self.memory.load(frame, offset);
-                match compare {
-                    None => Attempt::Done(value),
-                    Some(violation) => Attempt::Compare(value, violation),
-                }
+            if let Verdict::Compare(violation) = verdict {
+                return Attempt::Compare(self.touch(frame, address, store), violation);
             }
+        }
+        Attempt::Done(self.touch(frame, address, store))
+    }
+
+    /// Loads or stores; returns what was loaded.
+    #[inline]
+    fn touch(&mut self, frame: Frame, address: u64, store: Option<u64>) -> u64 {
+        let access = self.costs.user_access;
+        let cpu = &mut self.cpus[self.current];
+        cpu.counts.accesses += 1;
+        cpu.now += access;
+        let offset = (address & 4095) as usize & !7;
+        match store {
+            None => self.memory.load(frame, offset),
             Some(value) => {
                 self.memory.store(frame, offset, value);
-                Attempt::Done(value)
+                value
             }
         }
     }
@@ -137,8 +131,8 @@ impl Core {
         true
     }
 
-    /// Walks the tables and fills the translation, if they allow the access.
-    fn walk(&mut self, page: Page, address: u64, write: bool) -> Result<Place, Attempt> {
+    /// Walks the tables and fills the translation, if they allow the access; returns the frame.
+    fn walk(&mut self, page: Page, address: u64, write: bool) -> Result<Frame, Attempt> {
         if !self.may_share() {
             return Err(Attempt::Attend(Point::Shared));
         }
@@ -210,7 +204,8 @@ impl Core {
                 filled,
                 checked: filled,
             };
-            return Ok(cpu.tlb.fill(page, tag, &translation));
+            cpu.tlb.fill(page, tag, &translation);
+            return Ok(entry.frame.plus(page.0 & (size.pages() - 1)));
         }
     }
 }
