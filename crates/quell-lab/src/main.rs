@@ -88,7 +88,20 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// Who reads what is printed may stop to, as `head` does: then the command unwinds, puts back what it
+/// has to, and says nothing about it.
+fn end_quietly_without_reader() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        let message = info.payload().downcast_ref::<String>();
+        if !message.is_some_and(|text| text.starts_with("failed printing to std")) {
+            report(info);
+        }
+    }));
+}
+
 fn main() -> ExitCode {
+    end_quietly_without_reader();
     execute(Cli::parse()).unwrap_or_else(|error| {
         eprintln!("error: {error:#}");
         if error.is::<usage::Usage>() {

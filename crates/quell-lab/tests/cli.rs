@@ -194,3 +194,16 @@ fn completions_know_every_subcommand() {
             .stdout(contains("reproduce").and(contains("versus")));
     }
 }
+
+#[test]
+fn a_reader_that_stops_is_no_failure_to_talk_about() {
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_quell"))
+        .args(["run", "dontneed", "--cpus", "2"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let said = child.wait_with_output().unwrap().stderr;
+    assert_eq!(String::from_utf8_lossy(&said), "");
+}

@@ -25,8 +25,8 @@ parameters! {
         size: Bytes = 70 << 20, 1 << 20 => 1 << 32;
         /// Ordinary memory; the published machine had 42 GB.
         fast: Bytes = 42 << 20, 1 << 20 => 1 << 34;
-        /// Slow memory; the published machine had 98 GB.
-        slow: Bytes = 98 << 20, 1 << 20 => 1 << 34;
+        /// Slow memory, to which pages are demoted; the published machine had 98 GB. With none, pages are dropped at once.
+        slow: Bytes = 98 << 20, 0 => 1 << 34;
         /// How many frames each node keeps free, and how many pages are demoted or dropped at a time; Linux keeps about 10 000 on 42 GB.
         ahead: Count = 2_048, 32 => 1_000_000;
         /// How many more CPUs do nothing but demote and reclaim, as a kernel's threads for it; with none the readers do.
@@ -67,7 +67,11 @@ impl Program for Readers {
             return Err("as many CPUs as threads (processes times threads, and reclaimers)");
         }
         // With less, pages are taken away again before the fault that brought them has returned.
-        if self.ahead > (self.fast.min(self.slow) >> 12) / 5 {
+        let smaller = match self.slow {
+            0 => self.fast,
+            slow => slow.min(self.fast),
+        };
+        if self.ahead > (smaller >> 12) / 5 {
             return Err("`ahead` to be a fifth of each node's frames at most");
         }
         Ok(())
@@ -76,9 +80,9 @@ impl Program for Readers {
     fn memory(&self, _cpus: u64) -> Memory {
         Memory {
             node: self.fast,
-            slow: Some(self.slow),
+            slow: (self.slow > 0).then_some(self.slow),
             nodes: 1,
-            demotion: true,
+            demotion: self.slow > 0,
             ahead: Some(self.ahead),
             idle_reclaims: self.reclaimers > 0,
         }

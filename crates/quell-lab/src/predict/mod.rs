@@ -73,7 +73,6 @@ enum Cpus {
 enum Needs {
     Nothing,
     TwoNodes,
-    SlowMemory,
 }
 
 const CASE: Case = Case {
@@ -135,10 +134,9 @@ const CASES: &[Case] = &[
     Case {
         mechanism: Mechanism::LazyUnmap,
         workload: "readers",
-        parameters: &["processes=2", "threads=1"],
-        what: "two readers of files larger than memory, with demotion",
+        parameters: &["processes=1", "threads=2", "slow=0", "compute=0"],
+        what: "two threads stream a file larger than memory",
         cpus: Cpus::Two,
-        needs: Needs::SlowMemory,
         ..CASE
     },
     Case {
@@ -255,9 +253,6 @@ impl Case {
         match self.needs {
             Needs::TwoNodes if machine.count(Parameter::Nodes) < 2 => {
                 Some("the machine has one memory node: nothing migrates".into())
-            }
-            Needs::SlowMemory if machine.count(Parameter::SlowNodes) == 0 => {
-                Some("the machine has no slow memory: nothing is demoted".into())
             }
             _ => None,
         }
