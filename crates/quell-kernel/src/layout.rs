@@ -107,7 +107,9 @@ impl Control {
 
 /// Nanoseconds that a number of clock ticks take.
 pub fn nanoseconds(ticks: u64, ticks_per_ms: u64) -> u64 {
-    (u128::from(ticks) * 1_000_000 / u128::from(ticks_per_ms.max(1))) as u64
+    // In two steps, because 128 bits are divided by a function: this is called in waiting loops.
+    let (milliseconds, rest) = (ticks / ticks_per_ms, ticks % ticks_per_ms);
+    milliseconds * 1_000_000 + rest * 1_000_000 / ticks_per_ms
 }
 
 /// Memory that the program and the kernel share. Fits a few pages.

@@ -186,10 +186,9 @@ impl Hardware for Kernel {
 
     fn interrupt(&self, targets: &CpuSet) {
         watchdog::progress();
-        for target in targets.iter() {
-            cpu::this().counters.shootdowns_sent.add(1);
-            arch::interrupts::shoot(target.index());
-        }
+        let counters = &cpu::this().counters;
+        counters.shootdowns_sent.add(targets.len() as u64);
+        arch::interrupts::shoot(targets);
     }
 
     #[inline]

@@ -48,7 +48,8 @@ type Outcome = Result<String, String>;
 
 /// Runs all tests; whether all passed.
 pub fn run() -> bool {
-    let tests: [(&str, fn() -> Outcome); 9] = [
+    type Test = (&'static str, fn() -> Outcome);
+    let tests: [Test; 9] = [
         ("interrupts_reach_every_cpu", interrupts),
         ("idle_cpus_halt_and_wake", idle),
         ("timer_interrupts_user_mode", timer),

@@ -170,9 +170,20 @@ pub(crate) fn unpack(word: u64) -> PageRange {
 
 /// Rebuilds a request from packed ranges.
 pub(crate) fn from_packed(words: impl Iterator<Item = u64>, scope: Scope) -> Request {
-    words.fold(Request::Empty, |request, word| {
-        request.merge(Request::range(unpack(word), scope))
-    })
+    let mut ranges = Ranges {
+        list: [PageRange::default(); RANGES],
+        count: 0,
+    };
+    // Every handler does this: no request is merged, and so moved, for each word.
+    for range in words.map(unpack).filter(|range| range.pages != 0) {
+        if !ranges.add(range) {
+            return Request::Full(scope);
+        }
+    }
+    match ranges.count {
+        0 => Request::Empty,
+        _ => Request::Ranges(ranges, scope),
+    }
 }
 
 #[cfg(test)]

@@ -140,6 +140,7 @@ impl Message {
         letter.meta.store(meta, Relaxed);
     }
 
+    #[inline]
     fn read<W: Word>(letter: &Letter<W>, meta: u64) -> Message {
         let scope = if meta & META_TABLES != 0 {
             Scope::Tables
@@ -585,10 +586,8 @@ impl<H: Hardware> Engine<'_, H> {
                 cpu.acks.done.store(number, Release);
             }
             if !self.hw.mutant(Mutant::HandlerSkipsFlush) {
-                match message {
-                    Some(message) => self.obey(me, &message),
-                    None => self.obey(me, &Message::EVERYTHING),
-                }
+                // By reference: a message is too long to be copied in every interrupt.
+                self.obey(me, message.as_ref().unwrap_or(&Message::EVERYTHING));
             }
             // Release: whoever sees the request done sees it flushed.
             cpu.acks
@@ -599,6 +598,7 @@ impl<H: Hardware> Engine<'_, H> {
     }
 
     /// The pending message, or `None` if only flushing everything covers it.
+    #[inline]
     fn take(&self, inbox: &Inbox<H::Word>, seen: u64) -> Option<Message> {
         if seen & (LOCKED | EVERYTHING) != 0 && !self.hw.mutant(Mutant::TakeIgnoresLock) {
             return None;

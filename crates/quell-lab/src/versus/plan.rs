@@ -170,11 +170,11 @@ fn add(name: &str, cpus: u16, scale: Scale, cases: &mut Vec<Case>) -> anyhow::Re
                 let parameters = [
                     format!("processes={processes}"),
                     format!("threads={}", u64::from(cpus) / processes),
-                    format!("size={}M", 42 / processes),
+                    format!("size={}M", 84 / processes),
                     // Two thirds of the files, as published.
-                    "fast=14M".to_string(),
-                    "slow=14M".to_string(),
-                    "ahead=700".to_string(),
+                    "fast=28M".to_string(),
+                    "slow=28M".to_string(),
+                    "ahead=1430".to_string(),
                     format!("passes={}", scale.of(1)),
                     // All CPUs' instructions are counted: computing would only hide the rest.
                     "compute=0".to_string(),
@@ -265,6 +265,6 @@ mod tests {
     fn operations_of_readers_are_pages_of_the_measured_passes() {
         let case = &cases(&["readers".to_string()], 4, Scale::Times(3)).unwrap()[0];
         // Two processes of two threads, three passes, whatever time they took.
-        assert_eq!(case.operations(1_000_000), 3 * 2 * (21 << 20) / 4096);
+        assert_eq!(case.operations(1_000_000), 3 * 2 * (42 << 20) / 4096);
     }
 }

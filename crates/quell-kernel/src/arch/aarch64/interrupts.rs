@@ -9,6 +9,7 @@ use arm_gic::gicv3::{GicCpuInterface, GicV3, SgiTarget, SgiTargetGroup};
 use arm_gic::{IntId, InterruptGroup, UniqueMmioPointer};
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering::Relaxed;
+use quell::CpuSet;
 
 /// Where QEMU's machine `virt` has the distributor and the first redistributor.
 const DISTRIBUTOR: u64 = 0x0800_0000;
@@ -84,9 +85,11 @@ fn send(to: usize, interrupt: IntId) {
         .expect("a software-generated interrupt");
 }
 
-/// Interrupts a CPU to serve the engine's requests.
-pub fn shoot(to: usize) {
-    send(to, SHOOTDOWN);
+/// Interrupts CPUs to serve the engine's requests.
+pub fn shoot(targets: &CpuSet) {
+    for target in targets.iter() {
+        send(target.index(), SHOOTDOWN);
+    }
 }
 
 /// Interrupts a CPU so that it leaves a halt.

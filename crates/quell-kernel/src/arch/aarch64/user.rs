@@ -66,8 +66,11 @@ impl Context {
                 INTERRUPT => {
                     if let Some(interrupt) = interrupts::acknowledge() {
                         trap::interrupt(interrupt, self.frame.pc);
-                        registers::restore_interrupts(true);
-                        return Exit::Interrupt;
+                        // A shootdown changes nothing that the caller looks at.
+                        if interrupt != trap::Interrupt::Shootdown {
+                            registers::restore_interrupts(true);
+                            return Exit::Interrupt;
+                        }
                     }
                 }
                 EXCEPTION if traps::class(self.frame.syndrome) == SYSTEM_CALL => {

@@ -91,9 +91,9 @@ extern "C" fn boot_first(info: u64) -> ! {
         let module = &*memory::pointer::<Module>(start.module_list);
         module.start..module.start + module.bytes
     });
-    // SAFETY: a C string in memory that is never reused, because it lies outside the free range.
     let command_line = match start.command_line {
         0 => "",
+        // SAFETY: a C string in memory that is never reused, because it lies outside the free range.
         address => unsafe { core::ffi::CStr::from_ptr(memory::pointer(address)) }
             .to_str()
             .expect("the command line is text"),

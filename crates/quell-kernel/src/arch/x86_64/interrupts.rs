@@ -3,6 +3,7 @@
 use crate::trap::Interrupt;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use quell::{CpuId, CpuSet};
 use x2apic::lapic::{LocalApic, LocalApicBuilder, TimerMode};
 use x86_64::instructions::port::Port;
 
@@ -51,6 +52,7 @@ pub fn init_cpu() {
     }
     // SAFETY: reads the base register; the direct map covers the registers, uncached.
     let base = crate::memory::pointer::<u8>(unsafe { x2apic::lapic::xapic_base() }) as u64;
+    REGISTERS.store(base, Relaxed);
     let mut apic = LocalApicBuilder::new()
         .timer_vector(TIMER.into())
         .error_vector(ERROR.into())
@@ -71,6 +73,13 @@ pub fn init_cpu() {
         id >> 24
     };
     crate::cpu::this().hardware_id.store(id.into(), Relaxed);
+    if !super::paging::features().x2apic && super::cpu::index() < FLAT {
+        // SAFETY: the flat model, and this CPU's bit in it.
+        unsafe {
+            ((base + 0xe0) as *mut u32).write_volatile(u32::MAX);
+            ((base + 0xd0) as *mut u32).write_volatile(1 << (24 + super::cpu::index()));
+        }
+    }
     // SAFETY: this CPU's element, before its first use.
     unsafe { *APICS[super::cpu::index()].0.get() = Some(apic) };
     // SAFETY: routes the local interrupt pin 1 as a non-maskable interrupt, which is how the
@@ -85,17 +94,58 @@ pub fn init_cpu() {
     }
 }
 
+/// Sends an interrupt by writing the command register itself: [`LocalApic`] composes the command
+/// field by field with reads in between, which takes longer than the interrupt.
 fn send(to: usize, vector: u8) {
-    let id = crate::cpu::cpu(to).hardware_id.load(Relaxed) as u32;
+    let id = crate::cpu::cpu(to).hardware_id.load(Relaxed);
     // In x2APIC mode the sending store is not ordered after earlier stores by itself.
     quell_arch::x86_64::tlb::fence();
-    // SAFETY: the vector has a handler on every CPU.
-    apic(|apic| unsafe { apic.send_ipi(vector, destination(id)) });
+    if super::paging::features().x2apic {
+        const COMMAND: u32 = 0x830;
+        // SAFETY: the vector has a handler on every CPU.
+        unsafe {
+            x86_64::registers::model_specific::Msr::new(COMMAND).write(id << 32 | u64::from(vector))
+        };
+        return;
+    }
+    command((id as u32) << 24, vector.into());
 }
 
-/// Interrupts a CPU to serve the engine's requests.
-pub fn shoot(to: usize) {
-    send(to, SHOOTDOWN);
+/// Gives this CPU's local APIC a command, in xAPIC mode. Writes to its registers are ordered after
+/// earlier stores.
+fn command(destination: u32, what: u32) {
+    let registers = REGISTERS.load(Relaxed);
+    let were_on = super::cpu::mask_interrupts();
+    // SAFETY: the registers of this CPU; nothing comes between the two halves of the command, and
+    // the vectors that are sent have handlers on every CPU.
+    unsafe {
+        ((registers + 0x310) as *mut u32).write_volatile(destination);
+        ((registers + 0x300) as *mut u32).write_volatile(what);
+    }
+    super::cpu::restore_interrupts(were_on);
+}
+
+/// Where every CPU has the registers of its own local APIC, in xAPIC mode.
+static REGISTERS: AtomicU64 = AtomicU64::new(0);
+
+/// How many CPUs have a bit of their own in the logical address of xAPIC mode's flat model.
+const FLAT: usize = 8;
+
+/// Interrupts CPUs to serve the engine's requests; those that xAPIC mode can name together are
+/// interrupted by one command.
+pub fn shoot(targets: &CpuSet) {
+    let mut together = 0u32;
+    for target in targets.iter().map(CpuId::index) {
+        if target < FLAT && !super::paging::features().x2apic {
+            together |= 1 << target;
+        } else {
+            send(target, SHOOTDOWN);
+        }
+    }
+    if together != 0 {
+        const LOGICAL: u32 = 1 << 11;
+        command(together << 24, u32::from(SHOOTDOWN) | LOGICAL);
+    }
 }
 
 /// Interrupts a CPU so that it leaves a halt.

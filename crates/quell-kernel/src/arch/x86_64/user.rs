@@ -90,8 +90,11 @@ impl Context {
                 vector @ FIRST_INTERRUPT.. => {
                     if let Some(interrupt) = interrupts::acknowledge(vector) {
                         trap::interrupt(interrupt, self.frame.rip);
-                        registers::restore_interrupts(true);
-                        return Exit::Interrupt;
+                        // A shootdown changes nothing that the caller looks at.
+                        if interrupt != trap::Interrupt::Shootdown {
+                            registers::restore_interrupts(true);
+                            return Exit::Interrupt;
+                        }
                     }
                 }
                 vector => panic!("exception {vector} in user mode: {:#x?}", self.frame),
