@@ -48,7 +48,7 @@ fn cases(policy: Policy) -> impl Iterator<Item = Case> {
 #[test]
 fn the_contract_holds_with_every_mechanism_on_and_nothing_passes_vacuously() {
     for case in cases(Policy::ALL) {
-        let report = holds(case, Budget::Schedules(500));
+        let report = holds(case, Budget::Schedules(1600));
         assert!(
             report.missed.is_empty(),
             "{} on {} never reached {:?}",
@@ -63,7 +63,7 @@ fn the_contract_holds_with_every_mechanism_on_and_nothing_passes_vacuously() {
 fn the_contract_holds_with_each_mechanism_alone_and_with_none() {
     for (_, policy) in POLICIES {
         for case in cases(policy) {
-            holds(case, Budget::Schedules(20));
+            holds(case, Budget::Schedules(60));
         }
     }
 }

@@ -29,7 +29,7 @@ Examples:
   quell explore                            all scenarios, machines and policies, a small budget
   quell explore unmap-access --exhaustive  every schedule of one scenario
   quell explore --mutants                  every known mistake must be found
-  quell explore --schedules 8000           what CI runs: more than ten million schedules
+  quell explore --schedules 5000           what CI runs: more than ten million schedules
   quell explore --replay CODE              repeat a run, step by step")]
 pub struct ExploreArgs {
     /// Scenarios to search, or with --mutants the mutants to hunt; all if none is named
@@ -41,7 +41,7 @@ pub struct ExploreArgs {
     /// Only under these policies: all, off, or one mechanism alone (see --list)
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     policy: Vec<String>,
-    /// Random schedules for each case
+    /// Random schedules for each case; of scenarios whose runs are long, a fraction
     #[arg(long, value_name = "N", default_value_t = 1000)]
     schedules: u64,
     /// Run every schedule, equivalent ones once
