@@ -11,12 +11,24 @@ use crate::sync::Lock;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use quell::Invalidate;
 
-/// How many a CPU keeps; more are sent as they come.
+/// How many a CPU keeps; the oldest goes when another comes.
 const MOST: usize = 64;
 
+/// What a CPU keeps: those from `first` on, each at its number modulo [`MOST`].
+struct Kept {
+    held: [Invalidate; MOST],
+    first: usize,
+    next: usize,
+}
+
 static KEEPS: AtomicBool = AtomicBool::new(false);
-static KEPT: [Lock<([Invalidate; MOST], usize)>; cpu::MAX] =
-    [const { Lock::new(([Invalidate::All; MOST], 0)) }; cpu::MAX];
+static KEPT: [Lock<Kept>; cpu::MAX] = [const {
+    Lock::new(Kept {
+        held: [Invalidate::All; MOST],
+        first: 0,
+        next: 0,
+    })
+}; cpu::MAX];
 
 /// Keeps broadcasts from now on.
 pub fn start() {
@@ -26,16 +38,25 @@ pub fn start() {
 /// Starts a broadcast, now or when this CPU waits for it; returns how many instructions were
 /// executed.
 pub fn broadcast(what: Invalidate) -> u64 {
-    if KEEPS.load(Relaxed) {
-        let mut kept = KEPT[arch::cpu::index()].lock();
-        let (held, len) = &mut *kept;
-        if let Some(place) = held.get_mut(*len) {
-            *place = what;
-            *len += 1;
-            return 0;
-        }
+    if !KEEPS.load(Relaxed) {
+        return arch::paging::broadcast(what);
     }
-    arch::paging::broadcast(what)
+    let mut kept = KEPT[arch::cpu::index()].lock();
+    let sent = if kept.next - kept.first == MOST {
+        start_oldest(&mut kept)
+    } else {
+        0
+    };
+    let place = kept.next % MOST;
+    kept.held[place] = what;
+    kept.next += 1;
+    sent
+}
+
+fn start_oldest(kept: &mut Kept) -> u64 {
+    let oldest = kept.held[kept.first % MOST];
+    kept.first += 1;
+    arch::paging::broadcast(oldest)
 }
 
 /// Starts what this CPU has kept and waits for all its broadcasts; returns how many instructions
@@ -44,12 +65,9 @@ pub fn complete() -> u64 {
     let mut sent = 0;
     if KEEPS.load(Relaxed) {
         let mut kept = KEPT[arch::cpu::index()].lock();
-        let (held, len) = &mut *kept;
-        sent = held[..*len]
-            .iter()
-            .map(|&what| arch::paging::broadcast(what))
-            .sum();
-        *len = 0;
+        while kept.first < kept.next {
+            sent += start_oldest(&mut kept);
+        }
     }
     arch::paging::complete_broadcasts();
     sent
