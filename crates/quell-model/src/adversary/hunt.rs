@@ -6,7 +6,7 @@
 //! what is not. A mutant that survives there, or that no scenario names, is looked for everywhere.
 //! What is found is the same on every host.
 //!
-//! A few mutants show in no access at all: those are judged by [`promise`](super::promise).
+//! A few mutants show in no access at all: those are judged by [`promise`].
 
 use super::explore::{Budget, Failure, Plan, explore};
 use super::kind::MachineKind;
