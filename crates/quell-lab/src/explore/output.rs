@@ -127,6 +127,7 @@ pub fn results(args: &ExploreArgs, results: &[Searched], elapsed: Duration) -> b
             () if !violated.is_empty() => format!("VIOLATED {}", violated.join(", ")),
             () if !missed.is_empty() => format!("never fired: {}", missed.join(", ")),
             () if exhaustive => "holds in every schedule".to_string(),
+            () if args.exhaustive => "holds so far, given up before the end".to_string(),
             () => "holds".to_string(),
         };
         let policies = match group {

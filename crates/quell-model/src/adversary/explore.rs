@@ -20,7 +20,7 @@ pub enum Budget {
     Schedules(u64),
     /// Random schedules until this moment.
     Until(Instant),
-    /// Every schedule, equivalent ones once, but at most so many.
+    /// Every schedule, equivalent ones once, but at most so many, those cut short included.
     Exhaustive(u64),
 }
 
@@ -91,7 +91,7 @@ pub fn explore(
                 report.schedules >= count.div_ceil(plan.case.scenario.one_in)
             }
             Budget::Until(end) => report.schedules.is_multiple_of(64) && Instant::now() >= end,
-            Budget::Exhaustive(most) => report.schedules >= most,
+            Budget::Exhaustive(most) => report.schedules + report.pruned >= most,
         };
         if spent
             || (report.schedules % 256 == 255 && !progress(report.schedules, &session.coverage))
@@ -109,6 +109,11 @@ pub fn explore(
             let (run, state) =
                 session.run(std::mem::replace(&mut search, Strategy::script(Vec::new())));
             search = state;
+            if session.take_surprise() && !matches!(run.end, End::Violated(_)) {
+                search = Strategy::Exhaustive(Exhaustive::default());
+                (report.schedules, report.pruned) = (0, 0);
+                continue;
+            }
             run
         } else {
             let seed = plan.seed.wrapping_add(report.schedules);

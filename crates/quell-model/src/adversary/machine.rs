@@ -30,6 +30,7 @@ use super::schedule::{Action, BUFFER, Deviation, MAX_CPUS, Strategy};
 use super::timeline::{Entry, What};
 use super::word::AdversaryWord;
 use quell::Invalidate;
+use rustc_hash::FxHashMap;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
@@ -277,6 +278,11 @@ pub(crate) struct Core {
     pub(crate) spurious: u8,
     pub(crate) end: Option<End>,
     pub(crate) trail: Vec<Deviation>,
+    /// Which CPUs have used a word, in all runs of a search.
+    users: FxHashMap<usize, u8>,
+    /// Which CPUs somebody has interrupted, in all runs of a search.
+    interrupted: u8,
+    surprised: bool,
     pub(crate) timeline: Option<Vec<Entry>>,
     /// Stale translations that were used lawfully.
     pub(crate) stale_uses: u64,
@@ -329,6 +335,9 @@ impl Core {
             spurious: 0,
             end: None,
             trail: Vec::with_capacity(1024),
+            users: FxHashMap::default(),
+            interrupted: 0,
+            surprised: false,
             timeline: None,
             stale_uses: 0,
             nmis_taken: 0,

@@ -14,7 +14,8 @@
 //! * **Exhaustive**: depth-first through all schedules, with sleep sets (Godefroid): of schedules
 //!   that differ only in the order of independent actions, one is run to its end. Two actions are
 //!   independent if they belong to different CPUs and touch different words, and not both the
-//!   translation hardware or the same interrupt line.
+//!   translation hardware or the same interrupt line. Where an action concerns nobody else, because
+//!   its word is private to its CPU, nothing else is tried at all: it is a persistent set of its own.
 
 use super::machine::Footprint;
 
@@ -355,7 +356,8 @@ impl Strategy {
     /// Picks one of `enabled`, which is not empty, after [`Strategy::goes_on`] was asked; `None` cuts
     /// the run short.
     ///
-    /// `footprint` says what an action touches; it is asked by the search alone.
+    /// `footprint` says what an action touches, `alone` whether it commutes with whatever others may
+    /// do before it; both are asked by the search alone.
     #[inline]
     pub fn pick(
         &mut self,
@@ -363,6 +365,7 @@ impl Strategy {
         enabled: Actions,
         current: usize,
         footprint: impl Fn(Action) -> Footprint,
+        alone: impl Fn(Action) -> bool,
     ) -> Option<Action> {
         match self {
             Strategy::Random(random) => {
@@ -390,7 +393,7 @@ impl Strategy {
                 }
                 default_action(enabled, current).or_else(|| members(enabled).next())
             }
-            Strategy::Exhaustive(search) => search.pick(enabled, current, footprint),
+            Strategy::Exhaustive(search) => search.pick(enabled, current, footprint, alone),
         }
     }
 
@@ -458,6 +461,7 @@ impl Exhaustive {
         enabled: Actions,
         current: usize,
         footprint: impl Fn(Action) -> Footprint,
+        alone: impl Fn(Action) -> bool,
     ) -> Option<Action> {
         if self.depth == self.path.len() {
             let awake = enabled & !self.sleep;
@@ -465,10 +469,16 @@ impl Exhaustive {
                 self.cut = true;
                 return None;
             }
-            let chosen = default_action(awake, current).or_else(|| members(awake).next())?;
-            // One step that touches nothing commutes with everything else: no need to try others.
+            // Nothing else need be tried where something commutes with all of it.
+            let single = members(awake).find(|action| alone(*action));
+            let usual = || default_action(awake, current).or_else(|| members(awake).next());
+            let chosen = single.or_else(usual)?;
             self.path.push(Node {
-                todo: awake & !chosen.bit(),
+                todo: if single.is_some() {
+                    0
+                } else {
+                    awake & !chosen.bit()
+                },
                 done: 0,
                 chosen: chosen.0,
             });

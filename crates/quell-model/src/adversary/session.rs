@@ -108,6 +108,12 @@ impl Session {
         (run, strategy)
     }
 
+    /// Whether the last run has shown what the search of all schedules did not expect when it began:
+    /// then it must begin anew.
+    pub fn take_surprise(&mut self) -> bool {
+        self.core.as_mut().is_some_and(Core::take_surprise)
+    }
+
     /// How the last run deviated from the fixed scheduler: enough to repeat it.
     pub fn trail(&self) -> Vec<Deviation> {
         self.core

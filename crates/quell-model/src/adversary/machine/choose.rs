@@ -121,7 +121,13 @@ impl Core {
             Some(Action(enabled.trailing_zeros() as u8))
         } else {
             let mut strategy = std::mem::take(&mut self.strategy);
-            let picked = strategy.pick(decision, enabled, current, |action| self.footprint(action));
+            let picked = strategy.pick(
+                decision,
+                enabled,
+                current,
+                |action| self.footprint(action),
+                |action| self.concerns_nobody(action),
+            );
             self.strategy = strategy;
             picked
         };
@@ -129,6 +135,9 @@ impl Core {
             self.end = Some(End::Pruned);
             return None;
         };
+        if searches {
+            self.learn(action);
+        }
         // A step of the current CPU is the default whenever it is possible.
         if action != Action::step(current) && Some(action) != default_action(enabled, current) {
             self.trail.push((decision, action.0));
@@ -260,6 +269,55 @@ impl Core {
                     .flatten()
                     .any(|entry| matches!(entry.target, Target::Content { .. }))
         })
+    }
+
+    /// Whether an action commutes with whatever others may do before it: it touches nothing, or a
+    /// word that only its own CPU ever does, and no interrupt can come in between.
+    ///
+    /// That nobody else touches the word and that nobody interrupts the CPU is what the search has
+    /// seen so far. When it sees otherwise, it begins anew ([`Core::take_surprise`]): in the end all
+    /// runs agree with what was assumed.
+    fn concerns_nobody(&self, action: Action) -> bool {
+        let cpu = &self.cpus[action.cpu()];
+        let left_alone = match action.kind() {
+            Kind::Drain(_) => true,
+            Kind::Step => {
+                let interrupted = cpu.interrupts_on
+                    && (self.spurious > 0 || self.interrupted & 1 << action.cpu() != 0);
+                let kind = matches!(
+                    cpu.pending,
+                    Op::Start | Op::Fence | Op::Load(..) | Op::Store(..) | Op::Modify(..)
+                );
+                kind && !interrupted
+            }
+            Kind::Interrupt | Kind::Nmi => false,
+        };
+        let print = self.footprint(action);
+        let private = || {
+            let users = self.users.get(&print.address).copied().unwrap_or_default();
+            users & !(1 << action.cpu()) == 0
+        };
+        left_alone && self.nmis == 0 && print.translation == 0 && private()
+    }
+
+    /// Remembers who uses what, for [`Core::concerns_nobody`].
+    fn learn(&mut self, action: Action) {
+        let print = self.footprint(action);
+        if print.address != 0 {
+            let users = self.users.entry(print.address).or_default();
+            let before = *users;
+            *users |= 1 << action.cpu();
+            self.surprised |= before.is_power_of_two() && before != *users;
+        }
+        if let (Kind::Step, Op::Send(lines)) = (action.kind(), self.cpus[action.cpu()].pending) {
+            self.surprised |= lines & !self.interrupted != 0;
+            self.interrupted |= lines;
+        }
+    }
+
+    /// Whether a run has shown what the search did not expect when it began.
+    pub(crate) fn take_surprise(&mut self) -> bool {
+        std::mem::take(&mut self.surprised)
     }
 
     /// Which of a CPU's buffered stores may become visible next.
