@@ -48,7 +48,7 @@ fn cases(policy: Policy) -> impl Iterator<Item = Case> {
 #[test]
 fn the_contract_holds_with_every_mechanism_on_and_nothing_passes_vacuously() {
     for case in cases(Policy::ALL) {
-        let report = holds(case, Budget::Schedules(1600));
+        let report = holds(case, Budget::Schedules(1200));
         assert!(
             report.missed.is_empty(),
             "{} on {} never reached {:?}",
@@ -63,7 +63,7 @@ fn the_contract_holds_with_every_mechanism_on_and_nothing_passes_vacuously() {
 fn the_contract_holds_with_each_mechanism_alone_and_with_none() {
     for (_, policy) in POLICIES {
         for case in cases(policy) {
-            holds(case, Budget::Schedules(60));
+            holds(case, Budget::Schedules(40));
         }
     }
 }
@@ -140,7 +140,7 @@ fn the_exhaustive_search_misses_nothing() {
                 mutant: Some(mutant),
                 ..case
             };
-            if search(case, Budget::Schedules(500)).failure.is_none() {
+            if search(case, Budget::Schedules(200)).failure.is_none() {
                 continue;
             }
             let all = search(case, Budget::Exhaustive(300_000));

@@ -11,7 +11,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     finds: &[Mutant::TagWalkedBeforeSeen],
     must: &[
         (On::Every, Reach::Machine(Happening::FrameReused)),
-        (On::Every, Reach::Machine(Happening::StaleUse)),
+        (On::Every, Reach::Machine(Happening::Fault)),
     ],
     ..Scenario::engine(
         "first-switch-unmap",
