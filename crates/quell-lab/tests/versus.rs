@@ -1,7 +1,7 @@
 //! Compares with Linux in the emulator.
 //!
 //! Where the emulator, a Linux kernel or a toolchain for bare metal is missing, a test says
-//! `SKIPPED` and why, and passes, unless `QUELL_REQUIRE_BOOT` is set: then it fails. The kernel is
+//! `SKIPPED` and why, and passes, unless `QUELL_REQUIRE_LINUX` is set: then it fails. The kernel is
 //! one that `quell versus linux --fetch` has fetched, or the one that `QUELL_LINUX` names.
 
 use serde_json::Value;
@@ -24,7 +24,7 @@ fn can_compare() -> bool {
     }
     let why = String::from_utf8_lossy(&check.stderr).into_owned();
     assert!(
-        std::env::var_os("QUELL_REQUIRE_BOOT").is_none(),
+        std::env::var_os("QUELL_REQUIRE_LINUX").is_none(),
         "the comparison must run here: {why}"
     );
     eprintln!("SKIPPED: comparing with Linux: {why}");
