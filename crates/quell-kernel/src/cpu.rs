@@ -160,6 +160,8 @@ pub struct Cpu {
     pub waiting_turns: AtomicU32,
     /// Whether a shootdown interrupt is being served.
     pub serving: AtomicBool,
+    /// Whether the handler of a non-maskable interrupt runs.
+    pub in_nmi: AtomicBool,
     doing: AtomicU8,
 }
 
@@ -173,6 +175,7 @@ impl Cpu {
             waiting_since: AtomicU64::new(0),
             waiting_turns: AtomicU32::new(0),
             serving: AtomicBool::new(false),
+            in_nmi: AtomicBool::new(false),
             doing: AtomicU8::new(Doing::Off as u8),
         }
     }

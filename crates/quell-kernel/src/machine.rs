@@ -34,6 +34,8 @@ enum Broken {
     InvalidateHere,
     /// Broadcast invalidations.
     Broadcast,
+    /// The care that a fault in the handler of a non-maskable interrupt takes to let in no other.
+    NmiReturn,
 }
 
 static BROKEN: AtomicU8 = AtomicU8::new(Broken::Nothing as u8);
@@ -41,8 +43,8 @@ static BROKEN: AtomicU8 = AtomicU8::new(Broken::Nothing as u8);
 /// The engine's or the manager's mistake that is made, above its number; 0 for none.
 static MUTANT: AtomicU16 = AtomicU16::new(0);
 
-/// Leaves something out from now on, so that tests can show that they notice: `request`, `here` or
-/// `broadcast` in this machine, or a [`Mutant`] by its name.
+/// Leaves something out from now on, so that tests can show that they notice: `request`, `here`,
+/// `broadcast` or `nmi` in this machine, or a [`Mutant`] by its name.
 ///
 /// # Errors
 /// If there is no such thing, or the kernel was built without its feature `mutants`.
@@ -54,9 +56,10 @@ pub fn break_on_purpose(what: &str) -> Result<(), &'static str> {
         "request" => Broken::InvalidateOnRequest,
         "here" => Broken::InvalidateHere,
         "broadcast" => Broken::Broadcast,
+        "nmi" => Broken::NmiReturn,
         _ => {
             let mutant = Mutant::ALL.iter().find(|mutant| mutant.name() == what);
-            let mutant = mutant.ok_or("neither request, here, broadcast nor a mutant's name")?;
+            let mutant = mutant.ok_or("neither request, here, broadcast, nmi nor a mutant's name")?;
             MUTANT.store(*mutant as u16 + 1, Ordering::SeqCst);
             return Ok(());
         }
@@ -67,6 +70,12 @@ pub fn break_on_purpose(what: &str) -> Result<(), &'static str> {
 
 fn is_broken(what: Broken) -> bool {
     cfg!(feature = "mutants") && BROKEN.load(Ordering::Relaxed) == what as u8
+}
+
+/// Whether a fault in the handler of a non-maskable interrupt lets in the next one, on purpose.
+#[cfg_attr(target_arch = "aarch64", allow(dead_code))] // No non-maskable interrupts there.
+pub fn lets_nmis_nest() -> bool {
+    is_broken(Broken::NmiReturn)
 }
 
 /// How wide system-wide tags are to be; 0 for as wide as the processor has them.

@@ -118,6 +118,12 @@ fn main(boot: arch::boot::Info) -> ! {
     if let Some(limit) = options.watchdog_ms {
         watchdog::set_limit_ms(limit);
     }
+    if let Some(name) = options.broken
+        && let Err(why) = machine::break_on_purpose(name)
+    {
+        report::event(&Event::Failed { what: "break", why });
+        report::exit(2);
+    }
     let features = arch::cpu::features();
     report::event(&Event::Boot {
         arch: arch::NAME,

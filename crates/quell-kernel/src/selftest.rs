@@ -49,11 +49,12 @@ type Outcome = Result<String, String>;
 /// Runs all tests; whether all passed.
 pub fn run() -> bool {
     type Test = (&'static str, fn() -> Outcome);
-    let tests: [Test; 9] = [
+    let tests: [Test; 10] = [
         ("interrupts_reach_every_cpu", interrupts),
         ("idle_cpus_halt_and_wake", idle),
         ("timer_interrupts_user_mode", timer),
         ("nmi_reaches_masked_cpu", nmi),
+        ("nmis_do_not_nest", nmi_that_faults),
         ("faults_name_address_and_cause", faults),
         ("kernel_accessors_recover", accessors),
         ("threads_keep_their_spaces", threads),
@@ -262,6 +263,39 @@ fn nmi() -> Outcome {
     sched::join(&thread);
     check(taken, || format!("cpu {target} took none"))?;
     Ok(format!("cpu {target}"))
+}
+
+/// Every CPU takes a non-maskable interrupt whose handler sends itself the next and then faults: the
+/// next must wait until the first is over (the handler's entry panics otherwise).
+fn nmi_that_faults() -> Outcome {
+    if !arch::interrupts::HAS_NMI {
+        return Ok(String::from("none on this architecture: skipped"));
+    }
+    static LEFT: [AtomicU64; cpu::MAX] = [const { AtomicU64::new(0) }; cpu::MAX];
+    static RECOVERED: AtomicU64 = AtomicU64::new(0);
+    trap::on_nmi(|| {
+        let me = arch::cpu::index();
+        if LEFT[me].load(SeqCst) > 0 {
+            LEFT[me].fetch_sub(1, SeqCst);
+            arch::interrupts::nmi(me);
+            if arch::traps::load_user(ADDRESS).is_none() {
+                RECOVERED.fetch_add(1, SeqCst);
+            }
+        }
+    });
+    const NMIS: u64 = 3;
+    on_every_cpu(|me| {
+        LEFT[me].store(NMIS, SeqCst);
+        arch::interrupts::nmi(me);
+        while LEFT[me].load(SeqCst) > 0 {
+            watchdog::relax();
+        }
+    });
+    let (recovered, expected) = (RECOVERED.load(SeqCst), NMIS * cpu::count() as u64);
+    check(recovered == expected, || {
+        format!("{recovered} of {expected} handlers recovered")
+    })?;
+    Ok(format!("{expected} handlers faulted"))
 }
 
 fn faults() -> Outcome {

@@ -96,12 +96,18 @@ pub fn on_nmi(handler: fn()) {
 }
 
 /// Handles a non-maskable interrupt: takes no lock.
+///
+/// # Panics
+/// If it interrupted the handler of another, whose way back is then lost.
 #[cfg_attr(target_arch = "aarch64", allow(dead_code))] // None there.
 pub fn nmi(pc: u64) {
     let this = cpu::this();
+    let nested = this.in_nmi.swap(true, Relaxed);
+    assert!(!nested, "a non-maskable interrupt in another's handler, at {pc:#x}");
     this.last_pc.store(pc, Relaxed);
     this.counters.nmis.add(1);
     if let Some(handler) = ON_NMI.get() {
         handler();
     }
+    this.in_nmi.store(false, Relaxed);
 }

@@ -70,9 +70,6 @@ pub fn policy(name: &str) -> Option<Policy> {
 fn try_run(options: &Options) -> Result<(), Refusal> {
     let cpus = cpu::count();
     let policy = policy(options.policy).ok_or_else(|| refuse("policy", &options.policy))?;
-    if let Some(name) = options.broken {
-        machine::break_on_purpose(name).map_err(|why| refuse("break", &why))?;
-    }
     if let Some(bits) = options.tag_bits {
         machine::set_tag_bits(bits).map_err(|why| refuse("tag_bits", &why))?;
         if (1u64 << bits) - 1 <= cpus as u64 {

@@ -179,6 +179,16 @@ fn batches_wait_once_on_aarch64() {
     );
 }
 
+/// A fault in the handler of a non-maskable interrupt must not let in the next: it would be handled
+/// on the same stack, and the first could never return.
+#[test]
+fn a_fault_in_an_nmi_handler_lets_in_no_other() {
+    if can_boot("x86_64") {
+        let noticed = broken("x86_64", &["selftest"], "nmi");
+        assert!(noticed.iter().any(|name| name == "panic"), "{noticed:?}");
+    }
+}
+
 /// A shootdown interrupt that nobody serves must end in a report, not in a hang.
 #[test]
 fn a_lost_interrupt_becomes_a_report() {

@@ -104,7 +104,7 @@ pub struct BootArgs {
     repeat: u32,
     /// Words for the kernel's command line: policy=all|baseline|batch+tags+…,
     /// parameters=NAME:VALUE,… of the workload, watchdog_ms=N, migrate_together=N, tag_bits=N (few AArch64 tags, so that
-    /// they run out), break=request|here|broadcast or a mutant's name as in docs/mutants.md (leaves
+    /// they run out), break=request|here|broadcast|nmi or a mutant's name as in docs/mutants.md (leaves
     /// something out: the run must then fail)
     #[arg(long = "option", value_name = "NAME=VALUE")]
     options: Vec<String>,

@@ -2,6 +2,7 @@
 
 use super::cpu::{DOUBLE_FAULT_STACK, KERNEL_CODE, NMI_STACK};
 use super::interrupts;
+use crate::machine;
 use crate::trap::{self, Fault};
 
 core::arch::global_asm!(include_str!("traps.s"), options(att_syntax));
@@ -100,9 +101,11 @@ pub fn fault(error: u64) -> Fault {
     }
 }
 
-/// A trap from kernel mode, or a non-maskable interrupt from anywhere.
+/// A trap from kernel mode, or a non-maskable interrupt from anywhere. Returns whether the way back
+/// must not let non-maskable interrupts in: they are held back in the handler of one until an
+/// `iretq`, whosever it is, and the handler may fault.
 #[unsafe(no_mangle)]
-extern "C" fn trap_kernel(frame: &mut Frame) {
+extern "C" fn trap_kernel(frame: &mut Frame) -> bool {
     match frame.vector {
         NMI => {
             // The handler may fault, between a fault of what it interrupted and its handler.
@@ -114,7 +117,10 @@ extern "C" fn trap_kernel(frame: &mut Frame) {
                 core::arch::asm!("mov cr2, {}", in(reg) address, options(nostack, preserves_flags));
             }
         }
-        PAGE_FAULT => page_fault(frame),
+        PAGE_FAULT => {
+            page_fault(frame);
+            return !machine::lets_nmis_nest();
+        }
         FIRST_INTERRUPT.. if frame.vector != SYSTEM_CALL => {
             if let Some(interrupt) = interrupts::acknowledge(frame.vector) {
                 trap::interrupt(interrupt, frame.rip);
@@ -122,6 +128,7 @@ extern "C" fn trap_kernel(frame: &mut Frame) {
         }
         _ => panic!("exception {} in the kernel: {frame:#x?}", frame.vector),
     }
+    false
 }
 
 /// A page fault of the kernel: its accessors to user memory may fault, nothing else.

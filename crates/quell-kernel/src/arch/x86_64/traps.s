@@ -72,9 +72,28 @@ trap_from_kernel:
     push_registers
     movq %rsp, %rdi
     call trap_kernel
+    testb %al, %al
+    jnz return_to_kernel
     pop_registers
     addq $16, %rsp
     iretq
+
+# Goes back to kernel mode without `iretq`, which lets non-maskable interrupts in: in a handler of
+# one, the next would begin at the end of the same stack, over the frame that the first must return
+# by. The address and the flags go onto the stack that was interrupted, where they overwrite nothing
+# of the frame but the stack pointer and segment; the error code's place holds the new stack pointer.
+return_to_kernel:
+    movq 20*8(%rsp), %rax       # rsp
+    movq 17*8(%rsp), %rcx       # rip
+    movq 19*8(%rsp), %rdx       # rflags
+    subq $16, %rax
+    movq %rcx, 8(%rax)
+    movq %rdx, (%rax)
+    movq %rax, 16*8(%rsp)       # error
+    pop_registers
+    movq 8(%rsp), %rsp
+    popfq
+    ret
 
 trap_from_user:
     push_registers
