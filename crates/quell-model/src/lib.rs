@@ -30,6 +30,7 @@
 
 pub mod adversary;
 mod alloc;
+mod calls;
 mod clock;
 mod context;
 mod core;

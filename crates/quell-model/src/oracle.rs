@@ -25,12 +25,13 @@
 //! The judgement is one-sided where calls overlap: a translation that was filled while the call
 //! that must take it away was already under way is given the benefit of the doubt.
 
+use crate::calls::may_change;
 use crate::core::Core;
 use crate::file::Time;
 use crate::memory::{History, State};
 use crate::tlb::{Rights, Translation};
 use quell::{Frame, Page, PageRange};
-use quell_vm::{Call, Event};
+use quell_vm::Event;
 use rustc_hash::FxHashMap;
 use std::fmt;
 
@@ -390,22 +391,7 @@ impl Core {
                 let range = address..address.saturating_add(bytes);
                 cpu.space == space && (bytes == 0 || range.contains(&page.address()))
             };
-            match call {
-                Call::Unmap { address, bytes }
-                | Call::Discard { address, bytes }
-                | Call::Protect { address, bytes, .. } => covers(address, bytes),
-                Call::Map {
-                    address: Some(address),
-                    bytes,
-                    ..
-                } => covers(address, bytes),
-                Call::Remap { address, bytes, to } => {
-                    covers(address, bytes) || to.is_some_and(|to| covers(to, bytes))
-                }
-                // The file's pages may be mapped anywhere.
-                Call::Write { .. } | Call::Truncate { .. } => true,
-                _ => false,
-            }
+            may_change(call, covers)
         })
     }
 

@@ -12,6 +12,7 @@
 use crate::frame::Owner;
 use crate::lock::Lock;
 use crate::machine::{Event, Machine, Work};
+use crate::reclaim::BATCH;
 use crate::vm::Vm;
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -130,7 +131,7 @@ impl<M: Machine> Vm<'_, M> {
             return Some(frame);
         }
         if order == 0 && self.config.demotion {
-            self.demote(crate::reclaim::BATCH as u64);
+            self.demote(BATCH as u64);
             if let Some(frame) = self.allocate_from(home, order, content) {
                 return Some(frame);
             }
@@ -157,7 +158,7 @@ impl<M: Machine> Vm<'_, M> {
             if order > 0 {
                 return None;
             }
-            if self.reclaim(crate::reclaim::BATCH as u64) == 0 && attempt > 1 {
+            if self.reclaim(BATCH as u64) == 0 && attempt > 1 {
                 self.machine().relax();
             }
         }
@@ -196,7 +197,7 @@ impl<M: Machine> Vm<'_, M> {
         let wanted = self.config.reclaim_ahead / 4;
         for (index, node) in self.nodes.iter().enumerate() {
             while node.buddy.lock(machine).frames() < wanted {
-                let claimed = self.claim_stale(index, crate::reclaim::BATCH);
+                let claimed = self.claim_stale(index, BATCH);
                 if claimed.is_empty() {
                     break;
                 }

@@ -1,8 +1,7 @@
 //! Several processes, each with many threads, stream read-only files that do not fit into memory.
 //!
-//! What several instances of a language model's inference do: each process maps its own file of
-//! weights and goes through all of it for every token, its threads sharing each stretch of the
-//! file. Ordinary memory holds a part, slow memory another, the rest must be read again, so pages
+//! What several instances of llama.cpp do: each process maps its own file and goes through all of
+//! it over and over, its threads sharing each stretch of the file. Ordinary memory holds a part, slow memory another, the rest must be read again, so pages
 //! are demoted and dropped all the time although nobody ever writes one.
 //!
 //! Between two pages of its file a thread computes and uses some pages of its own (stack,

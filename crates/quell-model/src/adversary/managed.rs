@@ -16,6 +16,7 @@ use super::schedule::MAX_CPUS;
 use super::session::Stage;
 use super::timeline::Line;
 use super::word::AdversaryWord;
+use crate::calls::may_change;
 use quell::clear::{ClearPolicy, Plan};
 use quell::{CpuId, Engine, Epoch, Extent, Frame, Hardware, Page, PageSize, PerCpu, Word};
 use quell_vm::machine::{MemoryMap, Node};
@@ -402,22 +403,7 @@ impl Managed<'_> {
             let covers = |start: u64, bytes: u64| {
                 caller == process && (start..start.saturating_add(bytes)).contains(&address(page))
             };
-            match call {
-                Call::Unmap { address, bytes }
-                | Call::Discard { address, bytes }
-                | Call::Protect { address, bytes, .. } => covers(address, bytes),
-                Call::Map {
-                    address: Some(address),
-                    bytes,
-                    ..
-                } => covers(address, bytes),
-                Call::Remap { address, bytes, to } => {
-                    covers(address, bytes) || to.is_some_and(|to| covers(to, bytes))
-                }
-                // The file's pages may be mapped anywhere.
-                Call::Write { .. } | Call::Truncate { .. } => true,
-                _ => false,
-            }
+            may_change(call, covers)
         })
     }
 

@@ -278,7 +278,31 @@ impl Scenario {
         vm_idle_unmap::SCENARIO,
     ];
 
-    /// A scenario of the engine's own, on all machines, with neither NMIs nor spurious interrupts.
+    /// A scenario on all machines, with neither NMIs nor spurious interrupts.
+    const fn of(
+        name: &'static str,
+        about: &'static str,
+        cpus: usize,
+        one_in: u64,
+        program: Program,
+    ) -> Scenario {
+        Scenario {
+            name,
+            about,
+            bugs: &[],
+            finds: &[],
+            cpus,
+            on: On::Every,
+            nmis: 0,
+            spurious: 0,
+            must: &[],
+            one_in,
+            steps: STEPS,
+            program,
+        }
+    }
+
+    /// A scenario of the engine's own.
     const fn engine(
         name: &'static str,
         about: &'static str,
@@ -286,23 +310,11 @@ impl Scenario {
         start: fn(&Tiny<'_>, usize),
         body: fn(&Tiny<'_>, usize),
     ) -> Scenario {
-        Scenario {
-            name,
-            about,
-            bugs: &[],
-            finds: &[],
-            cpus,
-            on: On::Every,
-            nmis: 0,
-            spurious: 0,
-            must: &[],
-            one_in: 1,
-            steps: STEPS,
-            program: Program::Engine(TinyProgram { start, body }),
-        }
+        let program = Program::Engine(TinyProgram { start, body });
+        Self::of(name, about, cpus, 1, program)
     }
 
-    /// A scenario over the memory manager, on all machines, with 32 frames of memory.
+    /// A scenario over the memory manager, with 32 frames of memory.
     const fn managed(
         name: &'static str,
         about: &'static str,
@@ -310,25 +322,13 @@ impl Scenario {
         start: fn(&Managed<'_>, usize),
         body: fn(&Managed<'_>, usize),
     ) -> Scenario {
-        Scenario {
-            name,
-            about,
-            bugs: &[],
-            finds: &[],
-            cpus,
-            on: On::Every,
-            nmis: 0,
-            spurious: 0,
-            must: &[],
-            one_in: 4,
-            steps: STEPS,
-            program: Program::Managed(ManagedProgram {
-                memory: [32, 0],
-                start,
-                body,
-                after: |_| {},
-            }),
-        }
+        let program = Program::Managed(ManagedProgram {
+            memory: [32, 0],
+            start,
+            body,
+            after: |_| {},
+        });
+        Self::of(name, about, cpus, 4, program)
     }
 
     /// The scenario of this name.
