@@ -2,14 +2,17 @@
 //!
 //! # Exactness
 //!
-//! Operations that other CPUs can see (shared words, walks, interrupts, invalidations) are done in
-//! exact order of virtual time: a CPU may do one only while no other CPU is behind it, ties going
-//! to the lower number. Accesses that hit a TLB and computation are seen by nobody, and the
-//! earliest that another CPU can affect this one is the shortest interrupt latency after the
-//! moment where that CPU is now. So a CPU runs ahead by that much in private ([`Clock::lookahead`])
-//! without any effect on the result: conservative parallel simulation, on one thread.
+//! Operations that other CPUs can see (shared words, interrupts, invalidations, walks that fault or
+//! set a bit or need a line from another core) are done in exact order of virtual time: a CPU may
+//! do one only while no other CPU is behind it, ties going to the lower number. Accesses that hit a
+//! TLB and computation are seen by nobody, and the earliest that another CPU can affect this one is
+//! the shortest interrupt latency after the moment where that CPU is now. So a CPU runs ahead by
+//! that much in private ([`Clock::lookahead`]) without any effect on the result: conservative
+//! parallel simulation, on one thread.
 //!
-//! What this leaves inexact, on purpose: programs that communicate through the memory under
+//! What this leaves inexact, on purpose: a walk that only reads runs ahead too, so a CPU may read an
+//! entry as it was one such latency ago, as if its walker had filled on speculation, and the shared
+//! cache sees the reads of several CPUs in another order. Programs that communicate through the memory under
 //! measurement, without the words of [`User::shared`](quell_vm::User::shared), may see each
 //! other's stores up to one such latency early or late; still the same in every run.
 //!
@@ -127,8 +130,8 @@ pub struct Clock {
 impl Clock {
     /// A clock for CPUs that all are ready at their own time.
     ///
-    /// `lookahead` must not exceed the shortest time in which one CPU can affect another; 0 gives
-    /// the same results, slower.
+    /// `lookahead` must not exceed the shortest time in which one CPU can affect another; 0 is exact
+    /// for walks too, and slower.
     pub fn new(cpus: &[Cpu], lookahead: Time, idle_wake: Time) -> Self {
         let mut agenda = Agenda::new(cpus.len());
         for (number, cpu) in cpus.iter().enumerate() {

@@ -352,6 +352,12 @@ impl Core {
         (page.words[index].peek(), first + (index / 8) as u32)
     }
 
+    /// Whether the walker of the CPU that runs can read a line without asking another core for it.
+    #[inline]
+    pub fn is_settled(&self, line: u32) -> bool {
+        self.lines.is_settled(self.current, line)
+    }
+
     /// The walker's access to a line of a table: as a load, or as a locked operation.
     #[inline]
     pub fn walker_access(&mut self, line: u32, kind: Use) {

@@ -282,6 +282,13 @@ impl Lines {
         self.watchers.get(&number).map_or(&[], Vec::as_slice)
     }
 
+    /// Whether a CPU can read the line without asking another core for it.
+    #[inline]
+    pub fn is_settled(&self, cpu: usize, number: u32) -> bool {
+        let owner = self.lines[number as usize].owner;
+        owner == NOBODY || owner == self.places[cpu].0
+    }
+
     /// Accounts for one access of `cpu` at time `now` to a line.
     #[inline]
     pub fn access(

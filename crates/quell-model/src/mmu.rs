@@ -1,7 +1,9 @@
 //! An access of a program: through the TLBs, or by a walk, to the bytes of a frame.
 //!
-//! A hit in a TLB is private: nobody else sees it. A walk reads words that other CPUs write, so it
-//! takes its place in the order of time. As on real processors, a right that a cached translation
+//! A hit in a TLB is private: nobody else sees it. So is a walk that only reads lines which nobody
+//! else has changed and finds all it needs; it may be early by what a CPU [runs
+//! ahead](crate::clock), as real walkers are that fill on speculation. Every other walk takes its
+//! place in the order of time. As on real processors, a right that a cached translation
 //! lacks is looked for in the tables before the access faults, and a store through a clean entry
 //! walks again to set the dirty bit in the table by a locked operation.
 
@@ -132,50 +134,53 @@ impl Core {
     }
 
     /// Walks the tables and fills the translation, if they allow the access; returns the frame.
+    ///
+    /// Before it is this CPU's turn, the walk must read nothing but settled lines and change nothing
+    /// in the tables; else it is given up and begun anew when the turn has come.
     fn walk(&mut self, page: Page, address: u64, write: bool) -> Result<Frame, Attempt> {
-        if !self.may_share() {
-            return Err(Attempt::Attend(Point::Shared));
-        }
-        let tag = self.cpu().tag;
-        let Some(root) = self.cpu().root else {
+        let early = !self.may_share();
+        let cpu = self.cpu();
+        let tag = cpu.tag;
+        let Some(root) = cpu.root else {
             return Err(Attempt::Fault);
         };
-        self.cpu().counts.walks += 1;
-        self.spend(self.costs.walk);
-        let (mut level, mut table, mut cached) = match self.cpu().tlb.walk_start(page, tag) {
+        let begun = (cpu.now, cpu.counts.walks, cpu.counts.walk_reads);
+        let (mut level, mut table, mut cached) = match cpu.tlb.walk_start(page, tag) {
             Some((level, entry)) => (level, entry.table, Some(entry.filled)),
             None => (Level::ROOT.0, root, None),
         };
+        cpu.counts.walks += 1;
+        self.spend(self.costs.walk);
         loop {
             self.judge_table(table, cached.take(), address);
             let index = Level(level).index(page);
             let (raw, line) = self.table_word(table, index);
+            if early && !self.is_settled(line) {
+                return Err(self.give_up(begun));
+            }
             self.walker_access(line, Use::Load);
             let entry = format::decode(self.costs.arm, raw, level);
-            if !entry.present {
-                return Err(Attempt::Fault);
-            }
-            if entry.table {
-                if level == 0 || !self.memory.contains(entry.frame) {
-                    return Err(Attempt::Fault);
-                }
+            if entry.table && level > 0 && self.memory.contains(entry.frame) {
                 table = entry.frame;
                 level -= 1;
                 let filled = self.oracle.events;
                 self.cpu().tlb.walk_seen(page, tag, level, table, filled);
                 continue;
             }
-            if !entry.user || write && !entry.writable {
-                // The translation that was not enough goes, as on a real processor that faults.
-                self.cpu().tlb.drop_page(page, tag);
-                return Err(Attempt::Fault);
-            }
-            let software = !self.costs.hardware_dirty;
-            if software && (!entry.accessed || write && !entry.dirty) {
-                self.cpu().tlb.drop_page(page, tag);
-                return Err(Attempt::Fault);
-            }
+            let leaf = entry.present && !entry.table;
+            let known = self.costs.hardware_dirty || entry.accessed && (!write || entry.dirty);
+            let allowed = leaf && entry.user && (!write || entry.writable) && known;
             let used = format::used(self.costs.arm, raw, write);
+            if early && (!allowed || used != raw) {
+                return Err(self.give_up(begun));
+            }
+            if !allowed {
+                if leaf {
+                    // The translation that was not enough goes, as on a real processor that faults.
+                    self.cpu().tlb.drop_page(page, tag);
+                }
+                return Err(Attempt::Fault);
+            }
             if used != raw {
                 self.walker_access(line, Use::Modify);
                 self.tables.page(table).words[index].poke(used);
@@ -207,6 +212,16 @@ impl Core {
             cpu.tlb.fill(page, tag, &translation);
             return Ok(entry.frame.plus(page.0 & (size.pages() - 1)));
         }
+    }
+
+    /// Undoes what an early walk has cost so far. What it has fetched into caches stays there.
+    #[cold]
+    fn give_up(&mut self, (now, walks, walk_reads): (Time, u64, u64)) -> Attempt {
+        let cpu = self.cpu();
+        cpu.now = now;
+        cpu.counts.walks = walks;
+        cpu.counts.walk_reads = walk_reads;
+        Attempt::Attend(Point::Shared)
     }
 }
 

@@ -39,8 +39,9 @@ pub struct Setup<'f> {
     pub seed: u64,
     /// How many events the trace keeps; 0 records none.
     pub trace: usize,
-    /// How far CPUs run ahead in private; `None` takes as much as is exact. Any value up to that
-    /// gives the same result.
+    /// How far CPUs run ahead in private; `None` takes as much as an interrupt between CPUs takes at
+    /// least, which is also the most. Any value gives the same result, but for walks: with 0 none
+    /// reads a table earlier than it is that CPU's turn.
     pub lookahead: Option<Time>,
     /// Sizes of the ordinary and the slow memory nodes in bytes, where they are not to be the
     /// machine file's: experiments are scaled down in memory.

@@ -83,7 +83,7 @@ pub enum Replacement {
 /// An entry's key: page number at its size, size and tag, never 0.
 #[inline]
 fn key(page: Page, size: PageSize, tag: Tag) -> u64 {
-    let number = page.0 / size.pages();
+    let number = page.0 >> (9 * size as u64);
     1 << 63 | (size as u64) << 60 | (tag.0 as u64) << 40 | (number & NUMBER)
 }
 

@@ -25,8 +25,8 @@ struct Hint {
 pub struct Array<T> {
     sets: usize,
     ways: usize,
-    /// `sets - 1` where that is a mask, else 0.
-    mask: usize,
+    /// `sets - 1`, where that is a mask.
+    mask: Option<usize>,
     replacement: Replacement,
     keys: Vec<u64>,
     entries: Vec<T>,
@@ -57,7 +57,7 @@ impl<T: Copy + Default> Array<T> {
         Array {
             sets,
             ways,
-            mask: if sets.is_power_of_two() { sets - 1 } else { 0 },
+            mask: sets.is_power_of_two().then(|| sets - 1),
             replacement,
             keys: Vec::new(),
             entries: Vec::new(),
@@ -95,10 +95,9 @@ impl<T: Copy + Default> Array<T> {
     #[inline]
     fn set(&self, key: u64) -> usize {
         let number = (key & NUMBER) as usize;
-        if self.mask != 0 || self.sets == 1 {
-            number & self.mask
-        } else {
-            number % self.sets
+        match self.mask {
+            Some(mask) => number & mask,
+            None => number % self.sets,
         }
     }
 
@@ -236,6 +235,10 @@ impl<T: Copy + Default> Array<T> {
                 let used = &self.used[set * self.ways..][..self.ways];
                 let age = |way: &usize| self.clock.wrapping_sub(used[*way]);
                 (0..self.ways).max_by_key(age).unwrap_or(0)
+            }
+            Replacement::PseudoLru if self.words == 1 => {
+                let way = self.recent[set].trailing_ones() as usize;
+                way.min(self.ways - 1)
             }
             Replacement::PseudoLru => {
                 let recent = &self.recent[set * self.words..][..self.words];
