@@ -17,7 +17,8 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use quell::{CpuId, CpuSet, Frame, Hardware, Invalidate, Page, PageRange, PageSize, Scope, Tag};
 use quell_arch::entry::{Access, Leaf};
 
-/// Waits for a CPU that has interrupts masked for ever: the watchdog must end the run.
+/// Waits for a CPU that has interrupts masked for ever, and serves others meanwhile: the watchdog
+/// must end the run.
 pub fn lose_interrupt() -> bool {
     static SERVED: AtomicU64 = AtomicU64::new(0);
     let target = cpu::count() - 1;
@@ -28,8 +29,21 @@ pub fn lose_interrupt() -> bool {
         }
     });
     machine::set_on_shootdown(|| {
-        SERVED.fetch_add(1, SeqCst);
+        Kernel.invalidate(Invalidate::All);
+        if arch::cpu::index() == cpu::count() - 1 {
+            SERVED.fetch_add(1, SeqCst);
+        }
     });
+    if target > 1 {
+        sched::spawn(1, || {
+            let mut first = CpuSet::EMPTY;
+            first.insert(CpuId(0));
+            loop {
+                Kernel.interrupt(&first);
+                arch::cpu::wait_for(1_000_000, || false);
+            }
+        });
+    }
     // The thread must have masked interrupts before the one that is to be lost.
     arch::cpu::wait_for(50_000_000, || false);
     let mut targets = CpuSet::EMPTY;

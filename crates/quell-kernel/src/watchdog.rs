@@ -4,7 +4,7 @@
 //! many turns it looks at the clock; a CPU that has done nothing but wait for longer than the limit
 //! reports itself and the state of all CPUs, asks the others for their state by a non-maskable
 //! interrupt where there is one, and ends the run. Anything that is progress ([`progress`]) starts
-//! the wait anew.
+//! the wait anew; what a CPU does in interrupts while it waits is not progress of its own.
 //!
 //! It does not see a machine in which every CPU is halted: the program that started the kernel has
 //! a time limit for that.
@@ -17,8 +17,9 @@ static LIMIT: AtomicU64 = AtomicU64::new(10_000_000_000);
 /// Only one CPU reports.
 static REPORTING: AtomicBool = AtomicBool::new(false);
 
-/// Turns between looks at the clock.
-const TURNS: u32 = 1024;
+/// Turns between looks at the clock: few, because where an emulator runs all CPUs on one thread of
+/// its host, a turn can take as long as the slices of all others.
+const TURNS: u32 = 16;
 
 /// Sets how long a CPU may wait.
 pub fn set_limit_ms(limit: u64) {
@@ -57,10 +58,13 @@ fn look(this: &cpu::Cpu) {
     }
 }
 
-/// Says that the CPU does something else than wait.
+/// Says that the CPU does something else than wait; in an interrupt's handler that says nothing.
 #[inline]
 pub fn progress() {
     let this = cpu::this();
+    if this.serving.load(Relaxed) || this.in_nmi.load(Relaxed) {
+        return;
+    }
     this.waiting_turns.store(0, Relaxed);
     this.waiting_since.store(0, Relaxed);
 }
