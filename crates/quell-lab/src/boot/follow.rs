@@ -173,6 +173,7 @@ fn meaning(code: u64) -> &'static str {
 #[cfg(unix)]
 mod monitor {
     use super::*;
+    use std::collections::BTreeMap;
     use std::os::unix::net::UnixStream;
     use std::path::PathBuf;
     use std::sync::atomic::{AtomicU32, Ordering};
@@ -195,30 +196,29 @@ mod monitor {
             ]
         }
 
-        /// One line for each CPU with its program counter; nothing if the monitor does not answer.
+        /// One line for each CPU with its program counters, looked at several times: one that goes
+        /// round shows the places it passes.
         pub fn where_cpus_are(&self) -> Vec<String> {
-            let Some(answer) = self.registers() else {
-                return vec!["the emulator's monitor does not answer".into()];
-            };
-            let mut cpu = 0;
-            let mut lines = Vec::new();
-            for line in answer.lines() {
-                let word = |name: &str| {
-                    line.split_whitespace()
-                        .find_map(|word| Some(word.strip_prefix(name)?.to_string()))
+            const LOOKS: usize = 5;
+            let mut places: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+            for look in 0..LOOKS {
+                if look > 0 {
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+                let Some(answer) = self.registers() else {
+                    return vec!["the emulator's monitor does not answer".into()];
                 };
-                if let Some(number) = line.strip_prefix("CPU#") {
-                    cpu = number.trim().parse().unwrap_or(cpu);
-                } else if let Some(pc) = word("RIP=").or_else(|| word("PC=")) {
-                    let halted = if line.contains("HLT=1") {
-                        ", halted"
-                    } else {
-                        ""
-                    };
-                    lines.push(format!("cpu {cpu} is at {pc}{halted}"));
+                for (cpu, place) in program_counters(&answer) {
+                    let places = places.entry(cpu).or_default();
+                    if places.last() != Some(&place) {
+                        places.push(place);
+                    }
                 }
             }
-            lines
+            places
+                .into_iter()
+                .map(|(cpu, places)| format!("cpu {cpu} is at {}", places.join(", then ")))
+                .collect()
         }
 
         fn registers(&self) -> Option<String> {
@@ -232,6 +232,25 @@ mod monitor {
                 .filter_map(|line| serde_json::from_str::<Value>(&line).ok())
                 .find_map(|answer| Some(answer["return"].as_str()?.to_string()))
         }
+    }
+
+    /// Each CPU's program counter in the monitor's list of registers.
+    fn program_counters(registers: &str) -> Vec<(u32, String)> {
+        let mut cpu = 0;
+        let mut found = Vec::new();
+        for line in registers.lines() {
+            let word = |name: &str| {
+                line.split_whitespace()
+                    .find_map(|word| Some(word.strip_prefix(name)?.to_string()))
+            };
+            if let Some(number) = line.strip_prefix("CPU#") {
+                cpu = number.trim().parse().unwrap_or(cpu);
+            } else if let Some(pc) = word("RIP=").or_else(|| word("PC=")) {
+                let halted = line.contains("HLT=1");
+                found.push((cpu, pc + if halted { " (halted)" } else { "" }));
+            }
+        }
+        found
     }
 
     impl Drop for Socket {
