@@ -75,6 +75,8 @@ pub enum Event<'a> {
         operations: u64,
         /// Digest of the operations chosen so far.
         digest: String,
+        /// Frames that are free, those included that owe a flush.
+        free_frames: u64,
         /// Seconds since it began.
         seconds: f64,
     },

@@ -148,6 +148,7 @@ fn conformance(policy: Policy, seed: u64, cpus: usize) -> Result<(), Refusal> {
     let manager = manager(policy, map, |config| config.demotion = false);
     execute(manager, layout::entry::CONFORMANCE, seed, cpus)?;
     check_tags(manager);
+    check_books(manager);
     match FAILED_CHECKS.load(SeqCst) {
         0 => Ok(()),
         count => Err(refuse(
@@ -180,10 +181,24 @@ fn stress(policy: Policy, options: &Options, cpus: usize) -> Result<(), Refusal>
         alloc::format!("{wrong} of {probed} reads by non-maskable interrupts were wrong"),
     );
     check_tags(manager);
+    check_books(manager);
     match FAILED_CHECKS.load(SeqCst) {
         0 => Ok(()),
         _ => Err(refuse("stress", &"the contract was broken")),
     }
+}
+
+/// Reports whether every frame belongs to somebody, now that no CPU is in the manager.
+fn check_books(manager: &Manager) {
+    let books = manager.check();
+    judge(
+        "C4 every_frame_has_an_owner",
+        books.is_ok(),
+        match books {
+            Ok(totals) => alloc::format!("{} frames free, {} owe a flush", totals.free, totals.stale),
+            Err(wrong) => wrong,
+        },
+    );
 }
 
 /// Reports whether a tag carried entries from one address space to another, and how many rollovers
@@ -269,6 +284,7 @@ fn execute(manager: &'static Manager, what: u64, seed: u64, cpus: usize) -> Resu
                         rounds,
                         operations,
                         digest: alloc::format!("{digest:016x}"),
+                        free_frames: manager.free_frames(),
                         seconds: nanoseconds as f64 / 1e9,
                     });
                     context.answer(0, 0);

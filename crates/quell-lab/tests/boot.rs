@@ -128,7 +128,7 @@ fn conformance(arch: &str) {
         for policy in ["all", "baseline"] {
             let policy = format!("policy={policy}");
             let events = boot(arch, &["conformance", "--cpus", cpus, "--option", &policy]);
-            assert_eq!(tests(&events), (24, 0), "{arch} on {cpus} CPUs, {policy}");
+            assert_eq!(tests(&events), (25, 0), "{arch} on {cpus} CPUs, {policy}");
             let seen = format!("on {cpus} of {cpus} CPUs");
             let kept = events
                 .iter()
@@ -272,7 +272,7 @@ fn tags_run_out_and_are_flushed() {
         "tag_bits=4",
     ];
     let events = boot("aarch64", &words);
-    assert_eq!(tests(&events), (2, 0), "{events:?}");
+    assert_eq!(tests(&events), (3, 0), "{events:?}");
     assert!(
         last(&events, "tags")["rollovers"].as_u64() > Some(10),
         "{events:?}"

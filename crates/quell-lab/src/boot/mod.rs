@@ -322,11 +322,12 @@ fn show(event: &Value) {
             );
         }
         "progress" => println!(
-            "  round {}: {} operations in {:.1} s, digest {}",
+            "  round {}: {} operations in {:.1} s, digest {}, {} frames free",
             event["rounds"],
             event["operations"],
             event["seconds"].as_f64().unwrap_or_default(),
-            text("digest")
+            text("digest"),
+            event["free_frames"]
         ),
         "tags" => println!(
             "  tags ran out {} times, {} switches kept their entries",
