@@ -64,6 +64,9 @@ pub struct Options {
     pub tag_bits: Option<u8>,
     /// How many pages are migrated behind one flush, if not as many as the manager's default.
     pub migrate_together: Option<usize>,
+    /// How often each CPU of a workload is interrupted by its timer, in microseconds; never if not
+    /// given.
+    pub tick_us: Option<u64>,
     /// How long a CPU may wait for another before the watchdog reports it, in milliseconds.
     pub watchdog_ms: Option<u64>,
 }
@@ -93,6 +96,7 @@ impl Options {
                 Some(("migrate_together", text)) => {
                     options.migrate_together = Some(text.parse().map_err(|_| word)?)
                 }
+                Some(("tick_us", text)) => options.tick_us = Some(text.parse().map_err(|_| word)?),
                 Some(("watchdog_ms", text)) => {
                     options.watchdog_ms = Some(text.parse().map_err(|_| word)?)
                 }

@@ -5,6 +5,7 @@
 //! crashed or was killed.
 
 use crate::cpu::Counters;
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use serde::Serialize;
@@ -58,6 +59,8 @@ pub enum Event<'a> {
         /// What all CPUs did in it.
         #[serde(flatten)]
         counters: Counters,
+        /// What the engine did in it and why, by the names of its counters; none that are zero.
+        engine: BTreeMap<&'static str, u64>,
     },
     /// What one CPU has done since it started.
     Counters {

@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use core::iter;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
-use quell::{Counter, Engine, Epoch, Mechanism, PerCpu, Policy};
+use quell::{Counter, Engine, Epoch, Mechanism, PerCpu, Policy, Stats};
 use quell_conformance::stress;
 use quell_vm::machine::USER_END;
 use quell_vm::{Access, Call, Error, Fault, MemoryMap, Node, Vm, VmConfig};
@@ -30,8 +30,10 @@ struct Refusal {
     why: String,
 }
 
+/// Nanoseconds between two timer ticks of a CPU that takes part; 0 for none.
+static TICK: AtomicU64 = AtomicU64::new(0);
 /// Counters of all CPUs when the measurement began and when it ended.
-static WINDOW: Lock<[Option<Counters>; 2]> = Lock::new([None, None]);
+static WINDOW: Lock<[Option<(Counters, Stats)>; 2]> = Lock::new([None, None]);
 /// The first failure that a CPU reported.
 static FAILURE: Lock<Option<String>> = Lock::new(None);
 
@@ -113,13 +115,20 @@ fn try_run(options: &Options) -> Result<(), Refusal> {
     });
     let shared = program::control();
     shared.set_workload(&text);
+    let tick = options.tick_us.unwrap_or(0).saturating_mul(1_000);
+    TICK.store(tick, Relaxed);
+    if tick != 0 {
+        // Whoever sets a timer first finds out how fast it runs: here, while nobody else does
+        // anything that would take the emulator's time.
+        arch::interrupts::set_timer(tick);
+    }
     execute(manager, layout::entry::WORKLOAD, options.seed, cpus)?;
     let words: [u64; WORDS] = core::array::from_fn(|index| shared.words[index].load(SeqCst));
     let measure = workload.measure(&words);
     let [begin, end] = *WINDOW.lock();
-    let counters = match (begin, end) {
-        (Some(begin), Some(end)) => end.since(&begin),
-        _ => cpu::sum(),
+    let (counters, stats) = match (begin, end) {
+        (Some(begin), Some(end)) => (end.0.since(&begin.0), end.1.since(&begin.1)),
+        _ => (cpu::sum(), manager.engine().stats()),
     };
     report::event(&Event::Workload {
         name: options.run,
@@ -130,6 +139,11 @@ fn try_run(options: &Options) -> Result<(), Refusal> {
         window_ns: words[4].wrapping_sub(words[3]),
         done: words[5],
         counters,
+        engine: stats
+            .iter()
+            .filter(|&(_, count)| count != 0)
+            .map(|(counter, count)| (counter.label(), count))
+            .collect(),
     });
     Ok(())
 }
@@ -256,11 +270,16 @@ fn execute(manager: &'static Manager, what: u64, seed: u64, cpus: usize) -> Resu
             fail(error.to_string());
             return;
         }
+        match TICK.load(Relaxed) {
+            0 => {}
+            tick => trap::set_tick(tick),
+        }
         let mut context = program::start(what, index, cpus);
         let ended = program::run(&mut context, |context, exit| {
             match exit {
                 Exit::Call([layout::MARK, which, ..]) => {
-                    WINDOW.lock()[(which & 1) as usize] = Some(cpu::sum());
+                    WINDOW.lock()[(which & 1) as usize] =
+                        Some((cpu::sum(), manager.engine().stats()));
                     context.answer(0, 0);
                 }
                 Exit::Call(
@@ -335,6 +354,7 @@ fn execute(manager: &'static Manager, what: u64, seed: u64, cpus: usize) -> Resu
         }
         manager.leave();
     });
+    trap::set_tick(0);
     match FAILURE.lock().take() {
         Some(why) => Err(refuse("program", &why)),
         None => Ok(()),

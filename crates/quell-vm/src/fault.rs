@@ -75,7 +75,11 @@ impl<'m, M: Machine> Vm<'m, M> {
         match guard.view(page) {
             View::Table(_) => Ok(Step::Again),
             View::Moving(_) => {
+                // Who waits uses no translation: the flush of the move that it waits for, or of any
+                // other, need not interrupt it.
+                self.engine.enter_lazy();
                 guard.await_change(page);
+                self.engine.switch_to(Some(&process.space), &process.space);
                 Ok(Step::Again)
             }
             View::Swapped(slot) => {

@@ -40,7 +40,7 @@ impl Program for Swap {
 
     fn body<U: User + ?Sized>(&self, team: &Team<'_, U>, _seed: u64) -> Result<(), Failure> {
         if !team.leads() {
-            team.begin()?;
+            team.barrier()?;
             return team.bystand(self.spin, self.idle != 0);
         }
         let bytes = self.size;
@@ -73,7 +73,11 @@ impl Program for Swap {
             team.call("paging out", Call::PageOut { address, bytes })
         };
         round(0)?;
-        team.begin()?;
+        team.barrier()?;
+        // Once more while the others come to what they do, be it sleep: until they do it, they are
+        // CPUs that run the process.
+        round(0)?;
+        team.open();
         for value in 1..=self.rounds {
             round(value)?;
         }

@@ -104,10 +104,15 @@ impl<'u, U: User + ?Sized> Team<'u, U> {
     pub fn begin(&self) -> Result<(), Failure> {
         self.barrier()?;
         if self.leads() {
-            self.user.mark(Mark::Begin);
-            self.user.set_shared(word::BEGIN, self.user.now());
+            self.open();
         }
         self.barrier()
+    }
+
+    /// The measured window begins now, whatever the others do. Called by the first CPU alone.
+    pub fn open(&self) {
+        self.user.mark(Mark::Begin);
+        self.user.set_shared(word::BEGIN, self.user.now());
     }
 
     /// The measured window ends once every CPU has come here.

@@ -132,7 +132,9 @@ pub fn perform(job: &Job) -> anyhow::Result<Window> {
         _ => 1,
     };
     let memory = workload.memory(job.team);
-    let limit = memory.slow.map(|slow| memory.node + slow);
+    // Where memory is to run short, it is all that there is: ordinary and slow memory are one here.
+    let all = memory.nodes * memory.node + memory.slow.unwrap_or(0);
+    let limit = memory.ahead.map(|_| all);
     if let Some(bytes) = limit {
         std::fs::write(format!("{}/memory.max", setup::GROUP), bytes.to_string())
             .context("limiting memory")?;

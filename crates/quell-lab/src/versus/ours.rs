@@ -17,6 +17,12 @@ pub fn images() -> anyhow::Result<Images> {
 /// How many pages quell moves behind one flush: all of a call, where Linux takes 512.
 pub const MIGRATE_TOGETHER: u64 = 8192;
 
+/// Microseconds between two timer ticks of a CPU that is not idle: Debian's Linux takes 250 a second.
+///
+/// In the emulator one CPU runs until it waits or a timer fires. Without ticks no other would run
+/// while one moves memory under its feet.
+const TICK_US: u64 = 4_000;
+
 /// The kernel's command line for a case.
 pub fn words(case: &Case, policy: &str) -> Vec<String> {
     let parameters: Vec<_> = case
@@ -30,6 +36,7 @@ pub fn words(case: &Case, policy: &str) -> Vec<String> {
         format!("team={}", case.team),
         format!("parameters={}", parameters.join(",")),
         format!("migrate_together={MIGRATE_TOGETHER}"),
+        format!("tick_us={TICK_US}"),
     ]
 }
 
