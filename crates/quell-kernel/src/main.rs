@@ -64,6 +64,8 @@ pub struct Options {
     pub tag_bits: Option<u8>,
     /// How many pages are migrated behind one flush, if not as many as the manager's default.
     pub migrate_together: Option<usize>,
+    /// Whether CPUs that fault catch up with the flush clock by themselves: `yes` or `no`.
+    pub catch_up: bool,
     /// How often each CPU of a workload is interrupted by its timer, in microseconds; never if not
     /// given.
     pub tick_us: Option<u64>,
@@ -96,6 +98,8 @@ impl Options {
                 Some(("migrate_together", text)) => {
                     options.migrate_together = Some(text.parse().map_err(|_| word)?)
                 }
+                Some(("catch_up", "yes")) => options.catch_up = true,
+                Some(("catch_up", "no")) => options.catch_up = false,
                 Some(("tick_us", text)) => options.tick_us = Some(text.parse().map_err(|_| word)?),
                 Some(("watchdog_ms", text)) => {
                     options.watchdog_ms = Some(text.parse().map_err(|_| word)?)

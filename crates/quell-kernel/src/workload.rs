@@ -111,6 +111,7 @@ fn try_run(options: &Options) -> Result<(), Refusal> {
         config.demotion = wanted.demotion;
         config.reclaim_ahead = wanted.ahead.unwrap_or(config.reclaim_ahead);
         config.reclaim_idle = wanted.idle_reclaims;
+        config.catch_up = options.catch_up;
         config.migrate_together = options.migrate_together.unwrap_or(config.migrate_together);
     });
     let shared = program::control();
@@ -179,7 +180,10 @@ fn stress(policy: Policy, options: &Options, cpus: usize) -> Result<(), Refusal>
     let map = take_nodes(sizes)?;
     audit::start();
     late::start();
-    let manager = manager(policy, map, |config| config.demotion = true);
+    let manager = manager(policy, map, |config| {
+        config.demotion = true;
+        config.catch_up = true;
+    });
     let length = match options.seconds {
         Some(seconds) => 1 << 63 | seconds.saturating_mul(1_000_000_000),
         None => options.rounds,
@@ -441,13 +445,16 @@ const fn bytes_to_mb(bytes: u64) -> u64 {
     bytes.div_ceil(1 << 20)
 }
 
+/// How many debts can be owed at once: two rounds of reclaim, each of thousands of pages.
+const EPOCHS: usize = 256;
+
 /// An engine for all CPUs.
 pub fn engine(policy: Policy) -> Engine<'static, Kernel> {
     let cpus: &'static [PerCpu<'static, Kernel>] = (0..cpu::count())
         .map(|_| PerCpu::new())
         .collect::<Vec<_>>()
         .leak();
-    let epochs: &'static [Epoch<Kernel>] = (0..64).map(|_| Epoch::new()).collect::<Vec<_>>().leak();
+    let epochs: &'static [Epoch<Kernel>] = (0..EPOCHS).map(|_| Epoch::new()).collect::<Vec<_>>().leak();
     Engine::new(&Kernel, cpus, epochs, policy)
 }
 

@@ -40,6 +40,9 @@ impl<'m, M: Machine> Vm<'m, M> {
     pub fn fault(&self, address: u64, access: Access) -> Result<(), Fault> {
         let machine = self.machine();
         machine.charge(Work::Fault);
+        if self.config.catch_up {
+            self.engine.catch_up();
+        }
         let process = self.current_process().ok_or(Fault::NotMapped)?;
         let page = Page::containing(address);
         if page >= USER_END {

@@ -32,6 +32,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use once_cell::race::OnceBox;
 use quell::{Frame, Page, PageSize, Residue};
+use smallvec::SmallVec;
 
 /// Frames that are described together.
 const SECTION: u64 = 512;
@@ -72,6 +73,9 @@ impl<M: Machine> Mapping<M> {
         self.page == page && Arc::ptr_eq(&self.process, process)
     }
 }
+
+/// The mappings of a frame at some moment, mostly one.
+pub(crate) type Mappings<M> = SmallVec<[Mapping<M>; 1]>;
 
 /// What changes under the lock of a block's state.
 pub(crate) struct FrameState<M: Machine> {

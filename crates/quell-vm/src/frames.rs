@@ -166,25 +166,33 @@ impl<M: Machine> Vm<'_, M> {
     }
 
     /// Demotes and reclaims where fewer frames are free than are to be kept so: for each node one
-    /// CPU at a time, the others go on.
+    /// CPU at a time, the others go on; with less than half left, where flushes are owed, each frees a
+    /// batch.
     pub(crate) fn balance(&self) {
         let ahead = self.config.reclaim_ahead;
         if ahead == 0 {
             return;
         }
+        let owes = self.engine.policy().lazy_unmap;
         // Slow nodes first: they take what is demoted.
         for slow in [true, false] {
             for (place, node) in self.frames.map().nodes().iter().zip(&self.nodes) {
-                if place.slow != slow || node.free.load(Relaxed) >= ahead {
+                let free = node.free.load(Relaxed);
+                if place.slow != slow || free >= ahead {
                     continue;
                 }
-                let Some(_balancing) = node.balancing.try_lock() else {
-                    continue;
+                let balancing = node.balancing.try_lock();
+                let pages = match balancing {
+                    Some(_) => ahead,
+                    // That one CPU does not keep up: those who allocate help, before all that is
+                    // left owes its flush since a moment ago.
+                    None if owes && free < ahead / 2 => BATCH as u64,
+                    None => continue,
                 };
                 if self.config.demotion && !slow {
-                    self.demote(ahead);
+                    self.demote(pages);
                 } else {
-                    self.reclaim(ahead);
+                    self.reclaim(pages);
                 }
             }
         }

@@ -30,13 +30,17 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use quell::mutant::Mutant;
 use quell::{Frame, Purpose};
+use smallvec::SmallVec;
 
 /// A page on its way: where to, and the entries that wait for it.
 struct Journey<'v, M: Machine> {
     page: LockedPage<'v, M>,
     to: Frame,
-    waiting: Vec<(Mapping<M>, Entry)>,
+    waiting: Waiting<M>,
 }
+
+/// Entries that wait for a page.
+type Waiting<M> = SmallVec<[(Mapping<M>, Entry); 1]>;
 
 impl<'m, M: Machine> Vm<'m, M> {
     pub(crate) fn migrate(
@@ -157,12 +161,8 @@ impl<'m, M: Machine> Vm<'m, M> {
     }
 
     /// Replaces every entry of the frame by one that waits.
-    fn suspend_migrating<'v>(
-        &'v self,
-        frame: Frame,
-        gather: &mut Gather<'v, 'm, M>,
-    ) -> Vec<(Mapping<M>, Entry)> {
-        let mut waiting = Vec::new();
+    fn suspend_migrating<'v>(&'v self, frame: Frame, gather: &mut Gather<'v, 'm, M>) -> Waiting<M> {
+        let mut waiting = Waiting::new();
         for mapping in self.mappings(frame) {
             self.machine().charge(Work::ReverseMap);
             let Some(guard) = self.reach(&mapping.process, mapping.page) else {

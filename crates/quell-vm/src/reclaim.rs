@@ -17,7 +17,7 @@
 
 use crate::entry::View;
 use crate::file::{Cached, SlotGuard};
-use crate::frame::{FrameInfo, Mapping, Owner};
+use crate::frame::{FrameInfo, Mappings, Owner};
 use crate::gather::Gather;
 use crate::machine::{Machine, Work};
 use crate::process::{Process, SpaceRef};
@@ -60,7 +60,7 @@ impl<M: Machine> Drop for AnonymousLock<'_, M> {
 /// not out of memory.
 pub(crate) struct Departed<'v, M: Machine> {
     pub(crate) page: LockedPage<'v, M>,
-    pub(crate) marked: Vec<Mapping<M>>,
+    pub(crate) marked: Mappings<M>,
     pub(crate) to: Option<Frame>,
 }
 
@@ -364,9 +364,9 @@ impl<'m, M: Machine> Vm<'m, M> {
         &self,
         frame: Frame,
         lazy: &mut LazyBatch<'_, 'm, M>,
-    ) -> Vec<Mapping<M>> {
+    ) -> Mappings<M> {
         self.frames.info(frame).residue.begin();
-        let mut marked = Vec::new();
+        let mut marked = Mappings::new();
         for mapping in self.mappings(frame) {
             self.machine().charge(Work::ReverseMap);
             let Some(guard) = self.reach(&mapping.process, mapping.page) else {

@@ -4,7 +4,7 @@ use crate::area::{Area, Areas, Source};
 use crate::arena::Arena;
 use crate::entry::View;
 use crate::file::File;
-use crate::frame::{FrameTable, Mapping};
+use crate::frame::{FrameTable, Mappings};
 use crate::frames::{CpuCache, NodeState};
 use crate::lock::Lock;
 use crate::machine::{Level, Machine, MemoryMap, USER_END, Work};
@@ -39,6 +39,10 @@ pub struct VmConfig {
     /// Whether that is left to CPUs that are idle, which look each time they go idle, as on a
     /// kernel with a thread for it that has a CPU to itself; if not, whoever allocates does it.
     pub reclaim_idle: bool,
+    /// Whether a CPU that takes a fault flushes by itself when the flush clock has run far ahead of it
+    /// (see [`Engine::catch_up`]): while CPUs fault all the time, claims then interrupt none of
+    /// them. Not part of S3 as published, where only claims and switches pay.
+    pub catch_up: bool,
     /// How many pages a call of [`Call::Migrate`] moves behind one flush. More make fewer interrupts;
     /// a thread that touches one of them meanwhile waits until it was copied, behind all others at
     /// worst. Linux takes 512.
@@ -62,6 +66,7 @@ impl VmConfig {
             demotion: map.nodes().iter().any(|node| node.slow),
             reclaim_ahead: 0,
             reclaim_idle: false,
+            catch_up: false,
             migrate_together: 512,
             clear: ClearPolicy::cooperative(Plan::default()),
             zero_ahead: 0,
@@ -170,7 +175,7 @@ impl<'m, M: Machine> Vm<'m, M> {
     }
 
     /// The entries that map a block.
-    pub(crate) fn mappings(&self, frame: Frame) -> Vec<Mapping<M>> {
+    pub(crate) fn mappings(&self, frame: Frame) -> Mappings<M> {
         self.frames
             .info(frame)
             .state(self.machine())

@@ -44,7 +44,7 @@
 use crate::cpu_set::AtomicCpuSet;
 use crate::hardware::{CpuId, Hardware, Invalidate, Scope, Word};
 use crate::mutant::Mutant;
-use crate::per_cpu::{LAZY, LEFT};
+use crate::per_cpu::{LAZY, LEFT, NOTHING, RUNNING};
 use crate::shootdown::Message;
 use crate::stats::Counter;
 use crate::{AddressSpace, CpuSet, Engine, Purpose};
@@ -111,11 +111,11 @@ impl<'m, H: Hardware> Ledger<'m, H> {
         stamp <= self.paid.0.load(Acquire)
     }
 
-    /// Whether `stamp` would need an epoch that is still owed.
-    fn is_full_for(&self, stamp: u64) -> bool {
+    /// The debt, still owed, whose epoch `stamp` would need.
+    fn in_the_way_of(&self, stamp: u64) -> Option<u64> {
         stamp
             .checked_sub(self.epochs.len() as u64)
-            .is_some_and(|older| !self.is_paid(older))
+            .filter(|&older| !self.is_paid(older))
     }
 
     /// Publishes a debt: remembers the CPUs that it is about. The spaces know of it already.
@@ -323,11 +323,11 @@ impl<H: Hardware> Engine<'_, H> {
             return None;
         }
         let mut now = ledger.now();
-        if ledger.is_full_for(now + 1) {
-            self.pay(me, now, Reason::Background);
+        if let Some(oldest) = ledger.in_the_way_of(now + 1) {
+            self.pay(me, oldest, Reason::Background);
         }
         // A stamp that is given out is published: none is taken before there is room for it.
-        while !ledger.is_full_for(now + 1) {
+        while ledger.in_the_way_of(now + 1).is_none() {
             match ledger
                 .clock
                 .0
@@ -361,7 +361,39 @@ impl<H: Hardware> Engine<'_, H> {
         for () in batch.finish() {}
     }
 
-    /// Pays the debt `through`, and with it every one that is published before or after it.
+    /// Flushes this CPU's loaded tag whole if the flush clock has run a sixteenth of the ledger ahead of
+    /// it: for a CPU that is in the kernel anyway, at a fault. A debt that nobody claims until every
+    /// CPU has done so interrupts nobody. Two loads if the clock has not run that far.
+    ///
+    /// It pays nothing by itself: whoever claims finds this CPU flushed.
+    #[inline]
+    pub fn catch_up(&self) {
+        let far = (self.ledger.epochs.len() as u64).div_ceil(16);
+        if far == 0 || !self.policy.lazy_unmap || self.features.broadcast {
+            return;
+        }
+        let me = self.hw.this_cpu();
+        let flushed_at = self.cpus[me.index()].published.flushed_at.load(Relaxed);
+        if self.ledger.clock.0.load(Relaxed) >= flushed_at + far {
+            self.catch_up_now(me);
+        }
+    }
+
+    #[cold]
+    fn catch_up_now(&self, me: CpuId) {
+        let cpu = &self.cpus[me.index()];
+        let were_on = self.hw.mask_interrupts();
+        if cpu.published.state.load(Relaxed) == RUNNING
+            && cpu.private.space.load(Relaxed) != NOTHING
+        {
+            self.count(me, Counter::CaughtUp, 1);
+            self.flush_tag(me, &cpu.slots()[cpu.private.slot.load(Relaxed) as usize]);
+        }
+        self.hw.restore_interrupts(were_on);
+    }
+
+    /// Pays the debt `through`, and with it every one that is published before or after it; those
+    /// alone for which nobody has to be interrupted, if it is among them.
     #[cold]
     fn pay(&self, me: CpuId, through: u64, reason: Reason) {
         let now = self.ledger.clock.0.load(SeqCst);
@@ -380,7 +412,16 @@ impl<H: Hardware> Engine<'_, H> {
         );
         let mut behind = CpuSet::EMPTY;
         let mut upto = paid;
-        while upto < now && self.add_behind(me, upto + 1, &mut behind) {
+        while upto < now {
+            let nobody = behind.is_empty();
+            if !self.add_behind(me, upto + 1, &mut behind) {
+                break;
+            }
+            if nobody && upto >= through && !behind.is_empty() {
+                // Everybody has flushed since what is asked for: what is younger can wait.
+                self.ledger.paid.0.fetch_max(upto, SeqCst);
+                return;
+            }
             upto += 1;
         }
         if upto < through {

@@ -102,6 +102,8 @@ counters! {
     PaidByBackground = "paid_by_background",
     /// CPUs that a payment found flushed already.
     PaidByOthers = "paid_by_others",
+    /// Flushes by which a CPU caught up with the flush clock before anybody asked it to.
+    CaughtUp = "caught_up",
     /// Frames taken back by the page they belonged to.
     Rescued = "rescued",
 }

@@ -37,6 +37,8 @@ pub fn words(case: &Case, policy: &str) -> Vec<String> {
         format!("parameters={}", parameters.join(",")),
         format!("migrate_together={MIGRATE_TOGETHER}"),
         format!("tick_us={TICK_US}"),
+        // Beyond the published mechanisms.
+        "catch_up=yes".to_string(),
     ]
 }
 

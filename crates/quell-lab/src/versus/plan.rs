@@ -175,7 +175,7 @@ fn add(name: &str, cpus: u16, scale: Scale, cases: &mut Vec<Case>) -> anyhow::Re
                     // both sides only drop pages and read them again.
                     "fast=56M".to_string(),
                     "slow=0".to_string(),
-                    "ahead=1430".to_string(),
+                    "ahead=2800".to_string(),
                     format!("passes={}", scale.of(1)),
                     // All CPUs' instructions are counted: computing would only hide the rest.
                     "compute=0".to_string(),

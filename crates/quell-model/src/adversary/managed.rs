@@ -483,6 +483,7 @@ impl ManagedProgram {
             demotion: false,
             reclaim_ahead: 1,
             reclaim_idle: false,
+            catch_up: true,
             migrate_together: 32,
             clear: ClearPolicy::cooperative(Plan::default()),
             zero_ahead: 1,
