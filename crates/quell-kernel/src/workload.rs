@@ -454,7 +454,8 @@ pub fn engine(policy: Policy) -> Engine<'static, Kernel> {
         .map(|_| PerCpu::new())
         .collect::<Vec<_>>()
         .leak();
-    let epochs: &'static [Epoch<Kernel>] = (0..EPOCHS).map(|_| Epoch::new()).collect::<Vec<_>>().leak();
+    let epochs: &'static [Epoch<Kernel>] =
+        (0..EPOCHS).map(|_| Epoch::new()).collect::<Vec<_>>().leak();
     Engine::new(&Kernel, cpus, epochs, policy)
 }
 

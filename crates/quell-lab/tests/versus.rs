@@ -74,6 +74,47 @@ fn linux_and_quell_are_compared_by_the_same_counts_each_time() {
     assert_eq!(compare(&arguments), first);
 }
 
+/// Quell's count as a part of Linux's; nothing is none of nothing too.
+fn ratio(row: &Value, key: &str) -> f64 {
+    let count = |side: &str| {
+        row[side][key]
+            .as_f64()
+            .unwrap_or_else(|| panic!("no {key} of {side} in {row}"))
+    };
+    match (count("quell"), count("linux")) {
+        (0.0, _) => 0.0,
+        (quell, linux) => quell / linux,
+    }
+}
+
+#[test]
+fn quell_takes_a_tenth_of_the_interrupts_and_fewer_instructions() {
+    if !can_compare() {
+        return;
+    }
+    let workloads = "dontneed,swap,migrate,pingpong,fileio,readers";
+    let result = compare(&["--quick", "--cpus", "2,4", "--workload", workloads]);
+    let rows = result["rows"].as_array().expect("rows");
+    let mut seen = std::collections::BTreeSet::new();
+    for row in rows {
+        let workload = row["workload"].as_str().expect("a workload");
+        seen.insert(workload);
+        let most = match workload {
+            "swap" | "migrate" | "readers" => 0.1,
+            "fileio" => 0.5,
+            _ => 1.0,
+        };
+        let interrupts = ratio(row, "interrupts");
+        assert!(interrupts <= most, "interrupts, {interrupts}: {row}");
+        // More on the way into and out of the file system is Linux's alone there.
+        if workload != "fileio" {
+            let instructions = ratio(row, "instructions");
+            assert!(instructions < 1.0, "instructions, {instructions}: {row}");
+        }
+    }
+    assert_eq!(seen.len(), workloads.split(',').count(), "{seen:?}");
+}
+
 #[test]
 fn a_mistake_is_named_before_anything_is_built_or_booted() {
     let output = quell(&["--workload", "dontned"]);

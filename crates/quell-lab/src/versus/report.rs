@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::fmt;
 
 /// What cannot be compared, and what was done so that the rest can.
-const NOTES: [&str; 11] = [
+const NOTES: [&str; 12] = [
     "Counts are per operation. Instructions are those of all CPUs together in the measured window, \
      waiting included; a CPU that waits gives its turn away, so waiting adds little.",
     "Linux runs without mitigations, random placement and clearing of memory that is overwritten, \
@@ -29,8 +29,11 @@ const NOTES: [&str; 11] = [
     "migrate: move_pages(2) on Linux, which learns each page's address from the caller and flushes \
      once for 512; quell moves up to 8192 pages of a call behind one flush, so a thread that \
      touches one of them may wait longer.",
-    "readers: quell moves pages to a slow node before it drops them, Linux has one pool of the \
-     same total size (memory.max) and drops them; Linux reads ahead, quell does not.",
+    "readers: both sides have one pool of the same size, on Linux a limit (memory.max). Linux reads \
+     ahead and frees some tens of pages at a time against its limit; quell reads page by page, and \
+     frees thousands at a time before memory runs out.",
+    "Both sides take 250 timer ticks a second. CPUs of quell's that fault flush by themselves what is \
+     owed for long, so that a claim interrupts none of them (catch_up); Linux owes nothing.",
 ];
 
 /// What one side did in one row. All counts but `operations` are per operation.
