@@ -5,6 +5,9 @@
 //! is not one moment in time: two bits may come from different moments. Every user of a snapshot
 //! in this crate needs only this: a bit that was set before the snapshot began, and not cleared
 //! before it ended, is in it.
+//!
+//! The callers choose the orderings, so the operations pass on who called: the check of orderings
+//! (`docs/orderings.md`) weakens them there.
 
 use crate::hardware::{CpuId, Word};
 use core::sync::atomic::Ordering;
@@ -133,37 +136,43 @@ impl<W: Word> AtomicCpuSet<W> {
         }
     }
 
-    /// Makes `cpu` a member; a full barrier under [`Ordering::SeqCst`].
+    /// Makes `cpu` a member.
     #[inline]
+    #[track_caller]
     pub fn insert(&self, cpu: CpuId, order: Ordering) {
         self.bits[cpu.index() / 64].fetch_or(1 << (cpu.index() % 64), order);
     }
 
     /// Makes `cpu` no member.
     #[inline]
+    #[track_caller]
     pub fn remove(&self, cpu: CpuId, order: Ordering) {
         self.bits[cpu.index() / 64].fetch_and(!(1 << (cpu.index() % 64)), order);
     }
 
     /// Whether `cpu` is a member right now.
     #[inline]
+    #[track_caller]
     pub fn contains(&self, cpu: CpuId, order: Ordering) -> bool {
         self.bits[cpu.index() / 64].load(order) & (1 << (cpu.index() % 64)) != 0
     }
 
     /// Whether nobody among the CPUs `0..cpus` but `cpu` is a member; word by word, as a snapshot.
     #[inline]
+    #[track_caller]
     pub fn is_within(&self, cpu: CpuId, cpus: usize, order: Ordering) -> bool {
-        let words = self.bits[..cpus.div_ceil(64)].iter().enumerate();
-        words
-            .map(|(index, word)| (index, word.load(order)))
-            .all(|(index, bits)| {
-                bits == 0 || index == cpu.index() / 64 && bits == 1 << (cpu.index() % 64)
-            })
+        for (index, word) in self.bits[..cpus.div_ceil(64)].iter().enumerate() {
+            let bits = word.load(order);
+            if bits != 0 && (index != cpu.index() / 64 || bits != 1 << (cpu.index() % 64)) {
+                return false;
+            }
+        }
+        true
     }
 
     /// The members among the CPUs `0..cpus`, word by word: not one moment in time.
     #[inline]
+    #[track_caller]
     pub fn snapshot(&self, cpus: usize, order: Ordering) -> CpuSet {
         let mut set = CpuSet::EMPTY;
         for (word, shared) in set.bits.iter_mut().zip(&self.bits).take(cpus.div_ceil(64)) {
@@ -174,6 +183,7 @@ impl<W: Word> AtomicCpuSet<W> {
 
     /// Replaces the members; word by word, so only for a set that nobody else changes meanwhile.
     #[inline]
+    #[track_caller]
     pub fn assign(&self, cpus: usize, members: &CpuSet, order: Ordering) {
         for (word, shared) in members.bits.iter().zip(&self.bits).take(cpus.div_ceil(64)) {
             shared.store(*word, order);

@@ -32,7 +32,7 @@ use crate::shootdown::Message;
 use crate::space::{AddressSpace, SpaceId};
 use crate::stats::{Counter, Stats};
 use crate::tags::{GlobalTags, slot_tag};
-use core::sync::atomic::Ordering::{self, Relaxed, Release, SeqCst};
+use core::sync::atomic::Ordering::{self, Acquire, Relaxed, Release, SeqCst};
 
 /// The engine of one machine. It borrows all its memory and allocates nothing.
 ///
@@ -192,12 +192,15 @@ impl<'m, H: Hardware> Engine<'m, H> {
         cpu.private.space.store(SWITCHING, Relaxed);
         // Whoever finds us in the set must not find the old tag's newer flush time.
         cpu.published.flushed_at.store(0, Relaxed);
-        if !self.hw.mutant(Mutant::SwitchPublishesLate) {
+        let publish = || {
             to.loaded.insert(me, SeqCst);
             // Nobody else writes the state, and whoever finds us in the set sees what it was.
             if cpu.published.state.load(Relaxed) != RUNNING {
                 cpu.published.state.store(RUNNING, SeqCst);
             }
+        };
+        if !self.hw.mutant(Mutant::SwitchPublishesLate) {
+            publish();
         }
         let flushed_at = if self.features.broadcast {
             self.load_global(me, to)
@@ -205,8 +208,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
             self.load_per_cpu(me, to)
         };
         if self.hw.mutant(Mutant::SwitchPublishesLate) {
-            to.loaded.insert(me, SeqCst);
-            cpu.published.state.store(RUNNING, SeqCst);
+            publish();
         }
         cpu.private.space.store(to.id().0, Relaxed);
         cpu.published.flushed_at.store(flushed_at, Release);
@@ -373,9 +375,9 @@ impl<'m, H: Hardware> Engine<'m, H> {
         }
         let message = Message::for_retired(space.id(), generation);
         loop {
-            let loaded = space.loaded.snapshot(self.cpus.len(), SeqCst);
+            let loaded = space.loaded.snapshot(self.cpus.len(), Acquire);
             let holds_on = |cpu: &CpuId| {
-                *cpu != me && self.cpus[cpu.index()].published.state.load(SeqCst) != LEFT
+                *cpu != me && self.cpus[cpu.index()].published.state.load(Acquire) != LEFT
             };
             let left: CpuSet = loaded.iter().filter(holds_on).collect();
             if left.is_empty() {

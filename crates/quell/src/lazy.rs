@@ -124,7 +124,9 @@ impl<'m, H: Hardware> Ledger<'m, H> {
     /// next one is given out only after this one was paid.
     pub(crate) fn record(&self, stamp: u64, count: usize, cpus: &CpuSet) {
         let epoch = &self.epochs[stamp as usize % self.epochs.len()];
-        epoch.stamp.store(0, Relaxed);
+        // Release: who finds its debt gone from here finds it paid.
+        epoch.stamp.store(0, Release);
+        // No CPU of the new set is seen by whoever still finds the old stamp in its second look.
         H::Word::fence(Release);
         epoch.cpus.assign(count, cpus, Relaxed);
         epoch.stamp.store(stamp, Release);
@@ -133,13 +135,16 @@ impl<'m, H: Hardware> Ledger<'m, H> {
     /// The CPUs that the debt of `stamp` is about; `None` if it is not published, or no longer.
     fn recorded(&self, stamp: u64, count: usize) -> Option<CpuSet> {
         let epoch = &self.epochs[stamp as usize % self.epochs.len()];
-        // Acquire: the debt that the spaces were told of before is seen by whoever sees the epoch.
-        if epoch.stamp.load(Acquire) != stamp {
-            return None;
+        // Acquire: the debt that the spaces were told of before is seen by whoever sees the epoch,
+        // and that its last debt was paid by whoever sees it used again.
+        while epoch.stamp.load(Acquire) == stamp {
+            let cpus = epoch.cpus.snapshot(count, Relaxed);
+            H::Word::fence(Acquire);
+            if epoch.stamp.load(Relaxed) == stamp {
+                return Some(cpus);
+            }
         }
-        let cpus = epoch.cpus.snapshot(count, Relaxed);
-        H::Word::fence(Acquire);
-        (epoch.stamp.load(Relaxed) == stamp).then_some(cpus)
+        None
     }
 }
 
@@ -186,7 +191,8 @@ impl<H: Hardware> Residue<H> {
     /// The frame's entries are about to be cleared without a flush. Called under the lock of the
     /// page-cache slot, before the first entry is cleared.
     pub fn begin(&self) {
-        self.word.store(PENDING, Release);
+        // Relaxed: the lock publishes it, and nothing goes with it.
+        self.word.store(PENDING, Relaxed);
     }
 
     /// The frame's flush is owed as of `stamp`. Called under the same lock.
@@ -207,10 +213,11 @@ impl<H: Hardware> Residue<H> {
     #[must_use]
     pub fn rescue(&self, engine: &Engine<'_, H>) -> bool {
         let held = self.word.load(Acquire);
+        // Acquire, in either: that somebody has claimed it means that its debt was paid.
         let won = held > PENDING
             && self
                 .word
-                .compare_exchange(held, NONE, SeqCst, Relaxed)
+                .compare_exchange(held, NONE, Relaxed, Acquire)
                 .is_ok();
         let won = won || engine.hw.mutant(Mutant::RescueUnchecked);
         engine.count(engine.hw.this_cpu(), Counter::Rescued, u64::from(won));
@@ -244,7 +251,7 @@ impl<H: Hardware> Engine<'_, H> {
             }
             if residue
                 .word
-                .compare_exchange(held, NONE, SeqCst, Relaxed)
+                .compare_exchange(held, NONE, Release, Relaxed)
                 .is_ok()
             {
                 return Some(Claimed(()));
@@ -331,7 +338,7 @@ impl<H: Hardware> Engine<'_, H> {
             match ledger
                 .clock
                 .0
-                .compare_exchange(now, now + 1, SeqCst, Relaxed)
+                .compare_exchange(now, now + 1, Release, Relaxed)
             {
                 Ok(_) => return Some(now + 1),
                 Err(later) => now = later,
@@ -396,7 +403,8 @@ impl<H: Hardware> Engine<'_, H> {
     /// alone for which nobody has to be interrupted, if it is among them.
     #[cold]
     fn pay(&self, me: CpuId, through: u64, reason: Reason) {
-        let now = self.ledger.clock.0.load(SeqCst);
+        // Relaxed: no older than the debt, which was acquired; what is newer is paid by others.
+        let now = self.ledger.clock.0.load(Relaxed);
         let paid = self.ledger.paid.0.load(Acquire);
         if paid >= through {
             return;
@@ -451,7 +459,7 @@ impl<H: Hardware> Engine<'_, H> {
             }
             self.wait(me, &targets, Scope::Leaf);
         }
-        self.ledger.paid.0.fetch_max(upto, SeqCst);
+        self.ledger.paid.0.fetch_max(upto, Release);
     }
 
     /// Adds the CPUs that may hold what `stamp` is about and have not flushed since; `false` if the

@@ -50,7 +50,7 @@ use crate::stack::Stack;
 use crate::stats::Counter;
 use crate::{AddressSpace, Engine};
 use core::ops::Deref;
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 /// An initiator is writing the letter.
 const LOCKED: u64 = 1;
@@ -411,7 +411,6 @@ impl<H: Hardware> Engine<'_, H> {
             // The targets of this CPU's last flush have all flushed, so nobody reads the outbox;
             // those of this flush read the same letter as before.
             message.write(&self.cpus[me.index()].outbox.letter);
-            H::Word::fence(Release);
         }
         for cpu in cpus.iter().filter(|&cpu| cpu != me) {
             match self.cpus[cpu.index()].published.state.load(SeqCst) {
@@ -456,14 +455,15 @@ impl<H: Hardware> Engine<'_, H> {
     fn post(&self, me: CpuId, target: CpuId, message: &Message) -> Post {
         let cpu = &self.cpus[target.index()];
         let state = &cpu.inbox.state;
-        let mut seen = state.load(Relaxed);
+        // Acquire: who finds it offline has its accesses behind it.
+        let mut seen = state.load(Acquire);
         let before = loop {
             if seen & CLOSED != 0 {
                 return Post::Offline;
             }
             if seen & LOCKED != 0 {
                 // Another initiator is writing. Covering both needs no writing at all.
-                match state.compare_exchange(seen, (seen + ONE_POST) | EVERYTHING, SeqCst, Relaxed)
+                match state.compare_exchange(seen, (seen + ONE_POST) | EVERYTHING, SeqCst, Acquire)
                 {
                     Ok(before) => {
                         self.count(me, Counter::EscalatedContention, 1);
@@ -473,13 +473,15 @@ impl<H: Hardware> Engine<'_, H> {
                 }
                 continue;
             }
-            let idle = cpu.acks.done.load(Acquire) == posted(seen);
+            // Relaxed: a handler that still reads the letter notices in its second look that it changed.
+            let idle = cpu.acks.done.load(Relaxed) == posted(seen);
             let locked = if idle {
                 (seen & !EVERYTHING) | LOCKED
             } else {
                 seen | LOCKED
             };
-            match state.compare_exchange(seen, locked, AcqRel, Relaxed) {
+            // Relaxed: what the letter holds came with `seen`, and changes only as the count does.
+            match state.compare_exchange(seen, locked, Relaxed, Acquire) {
                 Ok(_) => {
                     // Pairs with the handler's acquire fence: a handler that reads any word we
                     // write from here on sees LOCKED, or a later count, in its second look.
@@ -575,15 +577,15 @@ impl<H: Hardware> Engine<'_, H> {
             let number = posted(seen);
             if cpu.acks.done.load(Relaxed) == number {
                 if self.hw.mutant(Mutant::SpuriousAcknowledges) {
-                    cpu.acks.received.swap(number + 1, SeqCst);
-                    cpu.acks.done.store(number + 1, Release);
+                    cpu.acks.received.store(number + 1, Relaxed);
+                    cpu.acks.done.store(number + 1, Relaxed);
                 }
                 break;
             }
             cpu.acks.received.swap(number, SeqCst);
             let message = self.take(&cpu.inbox, seen);
             if self.hw.mutant(Mutant::AckBeforeFlush) {
-                cpu.acks.done.store(number, Release);
+                cpu.acks.done.store(number, Relaxed);
             }
             if !self.hw.mutant(Mutant::HandlerSkipsFlush) {
                 // By reference: a message is too long to be copied in every interrupt.
@@ -674,7 +676,7 @@ impl<H: Hardware> Engine<'_, H> {
         let cpu = &self.cpus[me.index()];
         self.hw.unload_root();
         cpu.private.space.store(NOTHING, Relaxed);
-        cpu.published.state.store(LEFT, SeqCst);
+        cpu.published.state.store(LEFT, Release);
     }
 
     /// Whether user memory may be accessed from an NMI handler or a probe right now.
@@ -708,7 +710,7 @@ impl<H: Hardware> Engine<'_, H> {
             self.hw.invalidate(Invalidate::All);
         }
         cpu.published.flushed_at.store(self.ledger.now(), Release);
-        cpu.inbox.state.fetch_and(!CLOSED, SeqCst);
+        cpu.inbox.state.fetch_and(!CLOSED, Release);
         // A request that was being written when this CPU went offline was counted after its last
         // answer; unanswered, it would make every later initiator believe in an interrupt that
         // nobody sent.
@@ -725,14 +727,14 @@ impl<H: Hardware> Engine<'_, H> {
         let cpu = &self.cpus[me.index()];
         self.leave_root(me);
         if let Some(space) = current {
-            space.loaded.remove(me, SeqCst);
+            space.loaded.remove(me, Release);
         }
-        let last = cpu.inbox.state.fetch_or(CLOSED, SeqCst);
+        let last = cpu.inbox.state.fetch_or(CLOSED, Release);
         if self.features.broadcast {
             self.forget_running_tag(me);
         }
         if !self.hw.mutant(Mutant::OfflineForgetsInbox) {
-            cpu.acks.received.swap(posted(last), SeqCst);
+            cpu.acks.received.store(posted(last), Release);
             cpu.acks.done.store(posted(last), Release);
         }
         self.hw.restore_interrupts(were_on);

@@ -34,7 +34,7 @@
 use crate::addr::Frame;
 use crate::cpu_set::AtomicCpuSet;
 use crate::hardware::{Hardware, Word};
-use core::sync::atomic::Ordering::{self, SeqCst};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 /// The name of an address space, never used again for another one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -122,10 +122,11 @@ impl<H: Hardware> AddressSpace<H> {
     }
 
     /// The latest stamp owed until reuse; 0 if none. A batch that owes raises it *before* it takes
-    /// itself off [`Flushes::deferred`], so who reads that first misses neither.
+    /// itself off [`Flushes::deferred`], so who reads that first misses neither. Acquire: whoever
+    /// finds it paid sees it flushed.
     #[inline]
     pub(crate) fn owed(&self) -> u64 {
-        self.owed.load(SeqCst)
+        self.owed.load(Acquire)
     }
 
     /// Takes the next flush generation and returns it.
@@ -149,21 +150,23 @@ impl<H: Hardware> AddressSpace<H> {
     /// generation before that.
     #[inline]
     pub(crate) fn deferred_alone(&self, bump: bool) -> u64 {
+        // Release, for whoever sees the debt gone. A CPU that loads the space and misses this finds the
+        // debt, which is sequentially consistent.
         let step = if bump { ONE_GENERATION } else { 0 };
-        Flushes(self.flushes.fetch_add(step.wrapping_sub(1), SeqCst)).generation()
+        Flushes(self.flushes.fetch_add(step.wrapping_sub(1), Release)).generation()
     }
 
     /// The batch will not flush: its debt is owed until reuse, as of `stamp`.
     pub(crate) fn deferred_owed(&self, stamp: u64) {
-        self.owed.fetch_max(stamp, SeqCst);
+        // Relaxed: everybody reads it after the word that `deferred_done` releases, and has seen the
+        // batch outstanding, or nothing of it, if not that.
+        self.owed.fetch_max(stamp, Relaxed);
         self.deferred_done();
     }
 
     /// What was owed as of `stamp` is paid.
     pub(crate) fn owed_paid(&self, stamp: u64) {
         // A later debt stays.
-        let _ = self
-            .owed
-            .compare_exchange(stamp, 0, SeqCst, Ordering::Relaxed);
+        let _ = self.owed.compare_exchange(stamp, 0, Release, Relaxed);
     }
 }

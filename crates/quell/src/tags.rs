@@ -14,6 +14,16 @@
 //!   every CPU must flush all its entries before it loads a tag of the new generation, and the
 //!   tags that CPUs are running on at that moment are set aside for their owners.
 //!
+//! # Orderings
+//!
+//! Dealing has a lock, and whoever takes it sees the tag generation. Outside of it, all is relaxed,
+//! for two reasons. A CPU that keeps its tag and a rollover that takes it away both *modify*
+//! `active`: either the rollover comes first, the CPU finds 0 and takes the lock, or it comes later
+//! and sets aside the very word that the CPU has put there; one word has one order, whatever the
+//! ordering. And between a CPU that is about to walk under a new tag and one that has cleared an
+//! entry stand two fences of the machine ([`Hardware::fence`](crate::Hardware::fence)): the tag, the
+//! fence, the walk here; the entry, the fence, the tag there.
+//!
 //! What neither guarantees: that a space keeps its entries. Tags are a hint to the TLB, correctness
 //! rests on the generations in [`space`](crate::space) alone.
 
@@ -112,7 +122,7 @@ impl<H: Hardware> Engine<'_, H> {
     /// rollover either happens before the read, and the new tag is seen; or after it, and then
     /// whoever runs the space under a new tag walked tables that were already changed.
     pub(crate) fn broadcast_tag(&self, space: &AddressSpace<H>) -> Option<Tag> {
-        match space.tag.load(Ordering::SeqCst) {
+        match space.tag.load(Ordering::Relaxed) {
             0 => None,
             word => Some(tag_of(word)),
         }
@@ -121,15 +131,15 @@ impl<H: Hardware> Engine<'_, H> {
     /// The system-wide tag to load `space` under on this CPU. Interrupts are masked.
     pub(crate) fn acquire_global_tag(&self, me: CpuId, space: &AddressSpace<H>) -> Tag {
         let running = &self.cpus[me.index()].running;
-        let word = space.tag.load(Ordering::SeqCst);
+        let word = space.tag.load(Ordering::Relaxed);
         let active = running.active.load(Ordering::Relaxed);
         // The tag is of this generation and no rollover took `active` away between the two reads.
         // A rollover that comes later finds the new word in `active` and sets it aside.
-        if word >> TAG_BITS == self.tags.generation.load(Ordering::SeqCst)
+        if word >> TAG_BITS == self.tags.generation.load(Ordering::Relaxed)
             && active != 0
             && running
                 .active
-                .compare_exchange(active, word, Ordering::SeqCst, Ordering::Relaxed)
+                .compare_exchange(active, word, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
         {
             return tag_of(word);
@@ -138,32 +148,31 @@ impl<H: Hardware> Engine<'_, H> {
         let mut word = space.tag.load(Ordering::Relaxed);
         if word >> TAG_BITS != self.tags.generation.load(Ordering::Relaxed) {
             word = self.deal_tag(me, word);
-            space.tag.store(word, Ordering::SeqCst);
-            // The new tag is visible before this CPU walks under it: whoever clears an entry fences
-            // and then reads the tag. A store and a later walk are not ordered by themselves on Arm.
-            if !self.hw.mutant(Mutant::TagWalkedBeforeSeen) {
-                self.hw.fence();
-            }
+            space.tag.store(word, Ordering::Relaxed);
         }
         if running.flush_pending.swap(0, Ordering::Relaxed) != 0
             && !self.hw.mutant(Mutant::RolloverSkipsFlush)
         {
             self.hw.invalidate(Invalidate::All);
         }
-        running.active.store(word, Ordering::SeqCst);
+        running.active.store(word, Ordering::Relaxed);
         self.tags.lock.store(0, Ordering::Release);
+        // The tag is visible before this CPU walks under it: whoever clears an entry fences and then
+        // reads the tag. A store and a later walk are not ordered by themselves on Arm.
+        if !self.hw.mutant(Mutant::TagWalkedBeforeSeen) {
+            self.hw.fence();
+        }
         tag_of(word)
     }
 
     /// No other tag of this CPU is in use any more: it went offline and dropped all entries.
     pub(crate) fn forget_running_tag(&self, me: CpuId) {
-        self.lock_tags();
+        // No lock: a rollover that happens meanwhile leaves the same behind, and nobody else reads it.
         let running = &self.cpus[me.index()].running;
-        running.active.store(0, Ordering::SeqCst);
+        running.active.store(0, Ordering::Relaxed);
         // What is set aside stays so until the next rollover: its owner may have been given it
         // for this tag generation, and it must not be dealt a second time.
         running.flush_pending.store(1, Ordering::Relaxed);
-        self.tags.lock.store(0, Ordering::Release);
     }
 
     fn lock_tags(&self) {
@@ -230,11 +239,11 @@ impl<H: Hardware> Engine<'_, H> {
     /// Begins a new tag generation, under the lock.
     fn roll_over(&self, me: CpuId, generation: u64) {
         self.count(me, Counter::Rollovers, 1);
-        self.tags.generation.store(generation, Ordering::SeqCst);
+        self.tags.generation.store(generation, Ordering::Relaxed);
         for cpu in self.cpus {
             // A CPU that has not switched since the last rollover still runs on what was set
             // aside then.
-            match cpu.running.active.swap(0, Ordering::SeqCst) {
+            match cpu.running.active.swap(0, Ordering::Relaxed) {
                 0 => {}
                 word => cpu.running.reserved.store(word, Ordering::Relaxed),
             }

@@ -1,0 +1,383 @@
+//! The machine under the engine: TLBs of a few pages, whose frames are cells without
+//! synchronisation, and what a small kernel does with them.
+
+use crate::word::LoomWord;
+use loom::cell::UnsafeCell;
+use loom::sync::atomic::{AtomicBool, AtomicUsize, fence};
+use loom::sync::{Mutex, MutexGuard};
+use loom::thread;
+use quell::clear::Strategy;
+use quell::{
+    AddressSpace, CpuId, CpuSet, Engine, Epoch, Extent, Features, Frame, Hardware, Invalidate,
+    Outcome, Page, PageRange, PerCpu, Policy, Purpose, Residue, Scope, Tag, Tagging,
+};
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+
+loom::thread_local! {
+    static ME: Cell<u16> = Cell::new(0);
+}
+
+/// From now on this thread is a CPU.
+pub fn be(cpu: u16) {
+    ME.with(|me| me.set(cpu));
+}
+
+/// Where in the engine a CPU is held up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Moment {
+    /// A request was posted, its interrupt sent.
+    Sent,
+    /// An inbox is locked, its letter about to be written.
+    Locked,
+}
+
+/// What happens while a CPU is held up.
+type Meanwhile = Box<dyn FnOnce()>;
+
+std::thread_local! {
+    static HELD_UP: RefCell<Option<(Moment, u16, Meanwhile)>> = const { RefCell::new(None) };
+}
+
+/// Holds a CPU up when it next comes to that moment, and does something else meanwhile.
+pub fn hold_up(cpu: u16, moment: Moment, meanwhile: Meanwhile) {
+    HELD_UP.set(Some((moment, cpu, meanwhile)));
+}
+
+/// This CPU has come to that moment.
+pub fn reach(moment: Moment) {
+    let here = HELD_UP.with_borrow_mut(|held_up| {
+        let me = ME.with(Cell::get);
+        held_up.take_if(|(at, cpu, _)| *at == moment && *cpu == me)
+    });
+    if let Some((_, cpu, meanwhile)) = here {
+        meanwhile();
+        be(cpu);
+    }
+}
+
+/// How many pages a space has, and how many frames are behind them.
+const PAGES: usize = 2;
+/// Tags 0 to 3.
+const TAGS: usize = 4;
+/// The root of the space whose pages these are.
+const ROOT: u64 = 1;
+
+/// After so many turns loom goes on with this execution alone: two that wait for a third can let each
+/// other wait for ever.
+const ENOUGH_TURNS: usize = 12;
+/// Nobody waits as often as this, unless in vain.
+const MANY_TURNS: usize = 200;
+
+/// What one CPU's translation hardware holds.
+#[derive(Default)]
+struct Tlb {
+    root: u64,
+    tag: usize,
+    /// The root that an entry was filled from, by tag and page; 0 if there is none.
+    entries: [[u64; PAGES]; TAGS],
+}
+
+impl Tlb {
+    fn invalidate(&mut self, what: Invalidate) {
+        match what {
+            Invalidate::All => self.entries = Default::default(),
+            Invalidate::Tag(tag) => self.entries[usize::from(tag.0)] = [0; PAGES],
+            Invalidate::Range { tag, range, .. } => {
+                for page in 0..PAGES {
+                    if range.contains(Page(page as u64)) {
+                        self.entries[usize::from(tag.0)][page] = 0;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A TLB: its CPU's alone, or, on a machine with broadcasts, behind a lock, for an invalidation has
+/// to do with every access that came before it.
+enum Unit {
+    Own(UnsafeCell<Tlb>),
+    Shared(Mutex<Tlb>),
+}
+
+impl Unit {
+    fn with<R>(&self, look: impl FnOnce(&mut Tlb) -> R) -> R {
+        match self {
+            // SAFETY: only its CPU looks at it, and loom checks that.
+            Unit::Own(cell) => cell.with_mut(|tlb| look(unsafe { &mut *tlb })),
+            Unit::Shared(lock) => {
+                let mut tlb: MutexGuard<'_, Tlb> = lock.lock().expect("nobody panicked");
+                look(&mut tlb)
+            }
+        }
+    }
+}
+
+pub struct Machine {
+    features: Features,
+    pending: Vec<AtomicBool>,
+    tlbs: Vec<Unit>,
+    /// Whether the table maps a page.
+    table: [AtomicBool; PAGES],
+    /// The contents of the frames.
+    frames: [UnsafeCell<u64>; PAGES],
+    /// The lock of the table: taken by whoever has a page's entry cleared.
+    unlocked: AtomicBool,
+    /// How many programs have come to their end.
+    over: AtomicUsize,
+    /// How often anybody waited.
+    turns: std::sync::atomic::AtomicUsize,
+}
+
+// SAFETY: that the accesses to the cells are ordered is what is checked here: loom panics before it
+// lets two of them race.
+unsafe impl Sync for Machine {}
+// SAFETY: as above.
+unsafe impl Send for Machine {}
+
+impl Machine {
+    pub fn new(cpus: usize, broadcast: bool) -> Self {
+        let unit = || match broadcast {
+            true => Unit::Shared(Mutex::new(Tlb::default())),
+            false => Unit::Own(UnsafeCell::new(Tlb::default())),
+        };
+        Machine {
+            features: Features {
+                tagging: match broadcast {
+                    true => Tagging::Global { bits: 2 },
+                    false => Tagging::PerCpu { count: 2 },
+                },
+                broadcast,
+                full_above: 8,
+            },
+            pending: (0..cpus).map(|_| AtomicBool::new(false)).collect(),
+            tlbs: (0..cpus).map(|_| unit()).collect(),
+            table: std::array::from_fn(|_| AtomicBool::new(true)),
+            frames: std::array::from_fn(|_| UnsafeCell::new(0)),
+            unlocked: AtomicBool::new(false),
+            over: AtomicUsize::new(0),
+            turns: Default::default(),
+        }
+    }
+
+    fn tlb<R>(&self, look: impl FnOnce(&mut Tlb) -> R) -> R {
+        self.tlbs[self.this_cpu().index()].with(look)
+    }
+
+    /// A program's access: through the TLB, filled by a walk if it holds nothing.
+    pub fn access(&self, page: usize) {
+        self.tlb(|tlb| {
+            assert_eq!(tlb.root, ROOT, "the program's space is not loaded");
+            let entry = &mut tlb.entries[tlb.tag][page];
+            if *entry == 0 && self.table[page].load(Relaxed) {
+                *entry = tlb.root;
+            }
+            if *entry != 0 {
+                assert_eq!(*entry, tlb.root, "C5: a stranger's entry");
+                self.look(page);
+            }
+        });
+    }
+
+    /// Reads a frame.
+    pub fn look(&self, page: usize) -> u64 {
+        // SAFETY: loom reports it if a new owner writes at the same time.
+        self.frames[page].with(|cell| unsafe { *cell })
+    }
+
+    /// A new owner of the frame writes it.
+    pub fn own(&self, page: usize) {
+        // SAFETY: loom reports it if somebody still reads through a TLB.
+        self.frames[page].with_mut(|cell| unsafe { *cell = 1 });
+    }
+
+    /// Whether a CPU's TLB holds a page of the space. For who is ordered after what it does.
+    pub fn holds(&self, cpu: usize, page: usize) -> bool {
+        self.tlbs[cpu].with(|tlb| tlb.entries.iter().any(|entries| entries[page] == ROOT))
+    }
+
+    /// The tag and the root that a CPU runs under.
+    pub fn runs(&self, cpu: usize) -> (usize, u64) {
+        self.tlbs[cpu].with(|tlb| (tlb.tag, tlb.root))
+    }
+}
+
+impl Hardware for Machine {
+    type Word = LoomWord;
+    fn this_cpu(&self) -> CpuId {
+        CpuId(ME.with(Cell::get))
+    }
+    fn features(&self) -> Features {
+        self.features
+    }
+    fn fence(&self) {
+        fence(SeqCst);
+    }
+    fn invalidate(&self, what: Invalidate) {
+        self.tlb(|tlb| tlb.invalidate(what));
+    }
+    fn broadcast(&self, what: Invalidate) {
+        for tlb in &self.tlbs {
+            tlb.with(|tlb| tlb.invalidate(what));
+        }
+    }
+    fn complete_broadcasts(&self) {}
+    fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
+        self.tlb(|tlb| {
+            (tlb.root, tlb.tag) = (root.0, usize::from(tag.0));
+            if !keep {
+                tlb.entries[tlb.tag] = [0; PAGES];
+            }
+        });
+    }
+    fn unload_root(&self) {
+        self.tlb(|tlb| tlb.root = 0);
+    }
+    fn interrupt(&self, targets: &CpuSet) {
+        for cpu in targets.iter() {
+            // A swap, not a store: loom may order a store before a swap that came earlier.
+            self.pending[cpu.index()].swap(true, Release);
+        }
+        reach(Moment::Sent);
+    }
+    fn mask_interrupts(&self) -> bool {
+        false
+    }
+    fn restore_interrupts(&self, _: bool) {}
+    fn relax(&self) {
+        let turns = self.turns.fetch_add(1, Relaxed);
+        assert!(turns < MANY_TURNS, "C7: everybody waits");
+        if turns > ENOUGH_TURNS {
+            loom::skip_branch();
+        }
+        thread::yield_now();
+    }
+    fn zero(&self, extent: Extent, _: Strategy) {
+        // SAFETY: loom reports it if anybody looks at the same time.
+        self.frames[extent.first.0 as usize].with_mut(|cell| unsafe { *cell = 0 });
+    }
+}
+
+/// Everything that the CPUs share. Loom's threads live as long as they like, so it is leaked, a few
+/// kilobytes for each execution.
+pub struct World {
+    pub hw: &'static Machine,
+    pub engine: Engine<'static, Machine>,
+    pub space: AddressSpace<Machine>,
+    pub other: AddressSpace<Machine>,
+    pub third: AddressSpace<Machine>,
+    pub residue: Residue<Machine>,
+}
+
+pub fn leak<T>(value: T) -> &'static T {
+    Box::leak(Box::new(value))
+}
+
+/// A program, or what a CPU does before the programs start.
+pub type Program = fn(&World);
+
+impl World {
+    /// All CPUs are online, and `prepare` was run on each, on the last one first.
+    pub fn new(
+        cpus: usize,
+        broadcast: bool,
+        epochs: usize,
+        policy: Policy,
+        prepare: Program,
+    ) -> &'static World {
+        let hw = leak(Machine::new(cpus, broadcast));
+        let per_cpu: Vec<PerCpu<'static, Machine>> = (0..cpus).map(|_| PerCpu::new()).collect();
+        let epochs: Vec<Epoch<Machine>> = (0..epochs).map(|_| Epoch::new()).collect();
+        let engine = Engine::new(hw, leak(per_cpu), leak(epochs), policy);
+        let world = leak(World {
+            hw,
+            space: engine.new_space(Frame(ROOT)),
+            other: engine.new_space(Frame(ROOT + 1)),
+            third: engine.new_space(Frame(ROOT + 2)),
+            residue: Residue::new(),
+            engine,
+        });
+        for cpu in (0..cpus as u16).rev() {
+            be(cpu);
+            world.engine.cpu_online();
+            prepare(world);
+        }
+        world
+    }
+
+    pub fn me(&self) -> u16 {
+        self.hw.this_cpu().0
+    }
+
+    /// This CPU's program has come to its end.
+    pub fn end(&self) {
+        self.hw.over.fetch_add(1, Release);
+    }
+
+    /// Takes the interrupts that come until all programs are over.
+    pub fn serve(&self, programs: usize) {
+        while self.hw.over.load(Acquire) < programs {
+            if self.hw.pending[usize::from(self.me())].swap(false, Acquire) {
+                self.engine.on_interrupt();
+            } else {
+                self.hw.relax();
+            }
+        }
+    }
+
+    /// Clears the page's entry. What makes that visible is the engine's business.
+    pub fn clear(&self, page: usize) -> PageRange {
+        self.hw.table[page].store(false, Relaxed);
+        PageRange::base(Page(page as u64), 1)
+    }
+
+    /// Takes a page away, waits for the flush, and gives the frame away.
+    pub fn unmap(&self, page: usize, purpose: Purpose, scope: Scope) {
+        let mut batch = self.engine.batch(purpose);
+        let range = self.clear(page);
+        match scope {
+            Scope::Leaf => batch.unmapped(&self.space, range, page),
+            Scope::Tables => batch.table_unlinked(&self.space, range, page),
+        }
+        for page in batch.finish() {
+            self.hw.own(page);
+        }
+    }
+
+    /// As [`World::unmap`], where CPU 1 runs the space and more than its receipt is waited for: the
+    /// invalidation itself may then be relied on.
+    pub fn unmap_for_good(&self, scope: Scope) {
+        self.unmap(0, Purpose::Call, scope);
+        assert!(!self.hw.holds(1, 0), "the other CPU still holds the page");
+    }
+
+    /// Takes page 0 away and owes the flush, if that may be owed.
+    pub fn unmap_lazily(&self) {
+        self.residue.begin();
+        let mut batch = self.engine.batch(Purpose::Lazy);
+        let range = self.clear(0);
+        batch.unmapped(&self.space, range, 0);
+        match batch.finish_owed() {
+            Outcome::Owed(owed) => self.residue.owe(owed.stamp()),
+            Outcome::Flushed(_) => self.residue.settle_flushed(),
+        }
+    }
+
+    /// Claims the frame of page 0 for a new owner; does nothing if it is not owed.
+    pub fn claim(&self) {
+        if self.engine.claim(&self.residue).is_some() {
+            self.hw.own(0);
+        }
+    }
+
+    /// Lets the table's lock go.
+    pub fn unlock(&self) {
+        self.hw.unlocked.store(true, Release);
+    }
+
+    /// Takes the table's lock, if it has been let go.
+    pub fn locks(&self) -> bool {
+        self.hw.unlocked.load(Acquire)
+    }
+}

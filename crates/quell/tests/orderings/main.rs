@@ -1,0 +1,177 @@
+//! The memory orderings of the lock-free parts, checked with loom.
+//!
+//! The engine runs here unchanged on words that are loom's atomics: [`quell::Word`] is its alias for
+//! whatever atomics the machine has ([`word`]). Loom tries the interleavings of small programs (with
+//! a bounded number of preemptions) *and* everything that loads may return under the C11 memory
+//! model. The judge is loom's own: a frame is a cell without synchronisation ([`machine`]). Whoever
+//! reads it through a TLB must be ordered before the new owner who writes it, by the orderings of
+//! the engine and by nothing else; if one is too weak, loom reports a race.
+//!
+//! `docs/orderings.md` has a row for each ordering above `Relaxed` in the engine's source, and the
+//! race ([`races`]) that is lost if it is one step weaker: `SeqCst` as acquire and release,
+//! `Acquire` or `Release` as `Relaxed`, a fence left out. The table and the source are compared here,
+//! and each row is tried. So no ordering is there in vain, and none comes or goes unnoticed.
+//!
+//! # What this does not show
+//!
+//! Loom runs one thread at a time, and no load returns what is written later: a load that is
+//! executed ahead of its place shows only as one that returns something old. The races are short
+//! and have two threads, though more CPUs may be held up in the middle of the engine. Table walks,
+//! store buffers, receipts and NMIs belong to the adversary (`docs/mutants.md`), the processor's own
+//! reordering to the stress test on threads.
+
+mod machine;
+mod races;
+mod source;
+mod word;
+
+use races::{RACES, Race};
+use source::{Place, Row};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use word::Weak;
+
+/// Runs a race in every way that loom knows, and says how many those are; panics if one is wrong.
+fn check(race: &'static Race) -> usize {
+    let executions = std::sync::Arc::new(AtomicUsize::new(0));
+    let count = executions.clone();
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(race.preemptions);
+    model.max_branches = 20_000;
+    model.check(move || {
+        count.fetch_add(1, Relaxed);
+        race.run();
+    });
+    executions.load(Relaxed)
+}
+
+/// In how many ways the race holds, with that ordering weakened; or else what went wrong in one.
+fn run(race: &'static Race, place: Option<&Place>) -> Result<usize, String> {
+    let weak = place.map(|place| -> &'static Weak {
+        machine::leak(Weak {
+            line: (format!("src/{}", place.file), place.line),
+            nth: place.nth,
+            to: place.to,
+        })
+    });
+    let search = move || {
+        word::weaken(weak);
+        catch_unwind(AssertUnwindSafe(|| check(race))).map_err(|panic| {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string()));
+            text.unwrap_or_default()
+        })
+    };
+    // A thread of its own: a run that panics leaves loom's state behind.
+    let thread = std::thread::spawn(search);
+    thread.join().expect("panics are caught")
+}
+
+/// Whether a run went wrong by breaking the contract, and not because loom gave up.
+fn breaks_the_contract(why: &str) -> bool {
+    why.starts_with("Causality violation")
+        || why.starts_with('C') && why[1..2].parse::<u8>().is_ok()
+}
+
+/// Does something to each of `items`, two at a time, and keeps their order.
+fn two_at_a_time<T: Sync, R: Send>(items: &[T], act: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let results = Mutex::new(Vec::new());
+    let work = || {
+        while let Some((index, item)) = {
+            let index = next.fetch_add(1, Relaxed);
+            items.get(index).map(|item| (index, item))
+        } {
+            let result = act(item);
+            let mut results = results.lock().expect("nobody panics with it");
+            results.push((index, result));
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(work);
+        scope.spawn(work);
+    });
+    let mut results = results.into_inner().expect("nobody panicked with it");
+    results.sort_by_key(|(index, _)| *index);
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
+/// Runs that are meant to panic do so in silence.
+fn quietly() {
+    std::panic::set_hook(Box::new(|panic| {
+        let name = std::thread::current().name().map(str::to_string);
+        if name.is_some_and(|name| name.contains("ordering")) {
+            eprintln!("{panic}");
+        }
+    }));
+}
+
+fn race_named(name: &str) -> Option<&'static Race> {
+    RACES.iter().find(|race| race.name == name)
+}
+
+#[test]
+fn each_ordering_suffices_and_none_is_there_in_vain() {
+    quietly();
+    let races: Vec<&'static Race> = RACES.iter().collect();
+    let results = two_at_a_time(&races, |race| (race.name, run(race, None)));
+    for (name, result) in &results {
+        println!("{name}: {result:?}");
+    }
+    let wrong: Vec<_> = results.iter().filter(|(_, run)| run.is_err()).collect();
+    assert!(wrong.is_empty(), "races that are lost: {wrong:#?}");
+
+    let places = source::places();
+    let rows = source::rows();
+    let unlisted: Vec<String> = places
+        .iter()
+        .map(Place::to_string)
+        .filter(|place| rows.iter().filter(|row| row.place == *place).count() != 1)
+        .collect();
+    let gone: Vec<&Row> = rows
+        .iter()
+        .filter(|row| places.iter().all(|place| place.to_string() != row.place))
+        .collect();
+    assert!(
+        unlisted.is_empty() && gone.is_empty(),
+        "docs/orderings.md differs from the source.\nNot once in the table: {unlisted:#?}\nNot in \
+         the source: {gone:#?}"
+    );
+
+    let unnoticed: Vec<_> = two_at_a_time(&places, |place| {
+        let row = rows.iter().find(|row| row.place == place.to_string());
+        let race = row.and_then(|row| race_named(&row.race));
+        match race.map(|race| run(race, Some(place))) {
+            Some(Err(why)) if breaks_the_contract(&why) => None,
+            Some(result) => Some(format!("{place}: {result:?}")),
+            None => Some(format!("{place}: there is no such race")),
+        }
+    })
+    .into_iter()
+    .flatten()
+    .collect();
+    assert!(unnoticed.is_empty(), "weakened unnoticed: {unnoticed:#?}");
+    println!("{} weakened orderings, each noticed", places.len());
+}
+
+/// Tries every race with each ordering weakened that stands in a function of this name, and prints
+/// the rows of the table: some minutes for each function.
+#[test]
+#[ignore = "a search for new rows of the table: QUELL_FUNCTION=record"]
+fn search() {
+    quietly();
+    let function = std::env::var("QUELL_FUNCTION").unwrap_or_default();
+    let mut places = source::places();
+    places.retain(|place| function.is_empty() || place.function == function);
+    two_at_a_time(&places, |place| {
+        let lost = RACES
+            .iter()
+            .find(|race| run(race, Some(place)).is_err_and(|why| breaks_the_contract(&why)));
+        println!(
+            "| {place} | ? | {} |",
+            lost.map_or("none", |race| race.name)
+        );
+    });
+}

@@ -1,0 +1,214 @@
+//! The engine's words on loom's atomics, each ordering of which can be weakened.
+//!
+//! Loom treats a sequentially consistent access as one that acquires and releases. What such an
+//! access adds, *one order of all of them that every one respects*, is supplied here without a
+//! fence, which would order its neighbours too and hide what they lack: the order is that in which
+//! loom runs them, and a sequentially consistent load does not return a value older than the last
+//! one that was written sequentially consistently. It may miss any later one that was not. That is
+//! what C++20 says of such a load.
+
+use crate::machine::{Moment, reach};
+use loom::sync::atomic::{AtomicBool, AtomicU64, fence};
+use quell::Word;
+use std::cell::Cell;
+use std::panic::Location;
+use std::sync::Mutex;
+use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release, SeqCst};
+
+/// A line of the engine's source: the end of the file's name and the number.
+pub type Line = (String, u32);
+
+/// One ordering that is weakened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Weak {
+    pub line: Line,
+    /// Which of the orderings above `Relaxed` on that line.
+    pub nth: usize,
+    pub to: Ordering,
+}
+
+std::thread_local! {
+    static WEAK: Cell<Option<&'static Weak>> = const { Cell::new(None) };
+}
+
+/// From now on this thread weakens that ordering, if any.
+pub fn weaken(weak: Option<&'static Weak>) {
+    WEAK.set(weak);
+}
+
+/// `order`, unless it is the one to be weakened, being the `nth` on the caller's line.
+#[track_caller]
+fn nth_ordered(order: Ordering, nth: usize) -> Ordering {
+    let here = Location::caller();
+    let chosen = |weak: &Weak| {
+        order != Relaxed
+            && weak.nth == nth
+            && weak.line.1 == here.line()
+            && here.file().ends_with(&weak.line.0)
+    };
+    match WEAK.get() {
+        Some(weak) if chosen(weak) => weak.to,
+        _ => order,
+    }
+}
+
+#[track_caller]
+fn ordered(order: Ordering) -> Ordering {
+    nth_ordered(order, 0)
+}
+
+/// A value that no word of the engine ever holds.
+const NEVER: u64 = 0xdead_dead_dead_dead;
+
+pub struct LoomWord {
+    cell: AtomicU64,
+    /// Tells loom to try the loads of different threads in either order too. Of the accesses before
+    /// a store it remembers one alone, and would overlook the load of one thread behind a later
+    /// load of another.
+    loads: AtomicBool,
+    written: Mutex<Written>,
+}
+
+/// What a sequentially consistent load may return.
+struct Written {
+    /// What was written last in a sequentially consistent way.
+    consistently: u64,
+    /// What was written after that.
+    later: Vec<u64>,
+}
+
+impl LoomWord {
+    fn wrote(&self, value: u64, order: Ordering) {
+        let mut written = self.written.lock().expect("nobody panics with it");
+        if order == SeqCst {
+            written.consistently = value;
+            written.later.clear();
+        } else {
+            written.later.push(value);
+        }
+    }
+
+    fn may_return(&self, value: u64) -> bool {
+        let written = self.written.lock().expect("nobody panics with it");
+        written.consistently == value || written.later.contains(&value)
+    }
+
+    #[track_caller]
+    fn modify(
+        &self,
+        order: Ordering,
+        operation: impl FnOnce(&AtomicU64, Ordering) -> u64,
+        change: impl FnOnce(u64) -> u64,
+    ) -> u64 {
+        let order = ordered(order);
+        let held = operation(&self.cell, order);
+        self.wrote(change(held), order);
+        held
+    }
+}
+
+impl Word for LoomWord {
+    fn new(value: u64) -> Self {
+        let cell = AtomicU64::new(value);
+        // Loom does not count the value that a word is made with as consistently written.
+        cell.store(value, SeqCst);
+        LoomWord {
+            cell,
+            loads: AtomicBool::new(false),
+            written: Mutex::new(Written {
+                consistently: value,
+                later: Vec::new(),
+            }),
+        }
+    }
+    #[track_caller]
+    fn fence(order: Ordering) {
+        match ordered(order) {
+            Relaxed => {}
+            order => fence(order),
+        }
+        if order == Release {
+            reach(Moment::Locked);
+        }
+    }
+    #[track_caller]
+    fn load(&self, order: Ordering) -> u64 {
+        let order = ordered(order);
+        // Fails, so it orders nothing.
+        let _ = self.loads.compare_exchange(true, true, Relaxed, Relaxed);
+        let value = self.cell.load(order);
+        if order != SeqCst || self.may_return(value) {
+            return value;
+        }
+        // Too old. An exchange that fails reads the newest.
+        match self.cell.compare_exchange(NEVER, NEVER, AcqRel, Acquire) {
+            Ok(value) | Err(value) => value,
+        }
+    }
+    #[track_caller]
+    fn store(&self, value: u64, order: Ordering) {
+        let order = ordered(order);
+        self.cell.store(value, order);
+        self.wrote(value, order);
+    }
+    #[track_caller]
+    fn swap(&self, value: u64, order: Ordering) -> u64 {
+        self.modify(order, |cell, order| cell.swap(value, order), |_| value)
+    }
+    #[track_caller]
+    fn compare_exchange(
+        &self,
+        current: u64,
+        new: u64,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u64, u64> {
+        let failure = nth_ordered(failure, usize::from(success != Relaxed));
+        let success = ordered(success);
+        let result = self.cell.compare_exchange(current, new, success, failure);
+        if result.is_ok() {
+            self.wrote(new, success);
+        }
+        result
+    }
+    #[track_caller]
+    fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
+        let operation = |cell: &AtomicU64, order| cell.fetch_add(value, order);
+        self.modify(order, operation, |held| held.wrapping_add(value))
+    }
+    #[track_caller]
+    fn fetch_or(&self, value: u64, order: Ordering) -> u64 {
+        let operation = |cell: &AtomicU64, order| cell.fetch_or(value, order);
+        self.modify(order, operation, |held| held | value)
+    }
+    #[track_caller]
+    fn fetch_and(&self, value: u64, order: Ordering) -> u64 {
+        let operation = |cell: &AtomicU64, order| cell.fetch_and(value, order);
+        self.modify(order, operation, |held| held & value)
+    }
+    #[track_caller]
+    fn fetch_max(&self, value: u64, order: Ordering) -> u64 {
+        let operation = |cell: &AtomicU64, order| cell.fetch_max(value, order);
+        self.modify(order, operation, |held| held.max(value))
+    }
+}
+
+/// The orderings one step below `order`, for a load, a store, a fence or a modification.
+pub fn weaker(order: Ordering, operation: Operation) -> Vec<Ordering> {
+    match (order, operation) {
+        (SeqCst, Operation::Load) => vec![Acquire],
+        (SeqCst, Operation::Store) => vec![Release],
+        (SeqCst, _) => vec![AcqRel],
+        (AcqRel, _) => vec![Acquire, Release],
+        _ => vec![Relaxed],
+    }
+}
+
+/// What an ordering belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Operation {
+    Load,
+    Store,
+    Modification,
+    Fence,
+}
