@@ -111,6 +111,11 @@ impl<'m, H: Hardware> Ledger<'m, H> {
         stamp <= self.paid.0.load(Acquire)
     }
 
+    /// Every debt up to `stamp` is paid. Release: whoever finds it so sees the flushes done.
+    fn paid_up_to(&self, stamp: u64) {
+        self.paid.0.fetch_max(stamp, Release);
+    }
+
     /// The debt, still owed, whose epoch `stamp` would need.
     fn in_the_way_of(&self, stamp: u64) -> Option<u64> {
         stamp
@@ -427,7 +432,7 @@ impl<H: Hardware> Engine<'_, H> {
             }
             if nobody && upto >= through && !behind.is_empty() {
                 // Everybody has flushed since what is asked for: what is younger can wait.
-                self.ledger.paid.0.fetch_max(upto, SeqCst);
+                self.ledger.paid_up_to(upto);
                 return;
             }
             upto += 1;
@@ -459,7 +464,7 @@ impl<H: Hardware> Engine<'_, H> {
             }
             self.wait(me, &targets, Scope::Leaf);
         }
-        self.ledger.paid.0.fetch_max(upto, Release);
+        self.ledger.paid_up_to(upto);
     }
 
     /// Adds the CPUs that may hold what `stamp` is about and have not flushed since; `false` if the
