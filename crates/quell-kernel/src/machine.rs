@@ -59,7 +59,8 @@ pub fn break_on_purpose(what: &str) -> Result<(), &'static str> {
         "nmi" => Broken::NmiReturn,
         _ => {
             let mutant = Mutant::ALL.iter().find(|mutant| mutant.name() == what);
-            let mutant = mutant.ok_or("neither request, here, broadcast, nmi nor a mutant's name")?;
+            let mutant =
+                mutant.ok_or("neither request, here, broadcast, nmi nor a mutant's name")?;
             MUTANT.store(*mutant as u16 + 1, Ordering::SeqCst);
             return Ok(());
         }

@@ -103,7 +103,10 @@ pub fn on_nmi(handler: fn()) {
 pub fn nmi(pc: u64) {
     let this = cpu::this();
     let nested = this.in_nmi.swap(true, Relaxed);
-    assert!(!nested, "a non-maskable interrupt in another's handler, at {pc:#x}");
+    assert!(
+        !nested,
+        "a non-maskable interrupt in another's handler, at {pc:#x}"
+    );
     this.last_pc.store(pc, Relaxed);
     this.counters.nmis.add(1);
     if let Some(handler) = ON_NMI.get() {

@@ -213,7 +213,9 @@ fn check_books(manager: &Manager) {
         "C4 every_frame_has_an_owner",
         books.is_ok(),
         match books {
-            Ok(totals) => alloc::format!("{} frames free, {} owe a flush", totals.free, totals.stale),
+            Ok(totals) => {
+                alloc::format!("{} frames free, {} owe a flush", totals.free, totals.stale)
+            }
             Err(wrong) => wrong,
         },
     );

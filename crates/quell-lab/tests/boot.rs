@@ -2,7 +2,7 @@
 //!
 //! Where the emulator or a toolchain for bare metal is missing, a test says `SKIPPED` and why, past
 //! the test harness, which keeps what passing tests print to itself; and it passes, unless
-//! `QUELL_REQUIRE_BOOT` is set: then it fails.
+//! `QUELL_REQUIRE_BOOT` (or `QUELL_REQUIRE_BOCHS`) is set: then it fails.
 
 use std::io::Write;
 use std::process::{Command, Output};
@@ -16,17 +16,26 @@ fn quell(arguments: &[&str]) -> Output {
 
 /// Whether the architecture can be booted here; says so loudly if not.
 fn can_boot(arch: &str) -> bool {
-    let check = quell(&["boot", "--arch", arch, "--check"]);
+    can(arch, &["--arch", arch], "QUELL_REQUIRE_BOOT")
+}
+
+/// As [`can_boot`], in Bochs.
+fn can_boot_in_bochs() -> bool {
+    can("in Bochs", &["--accel", "bochs"], "QUELL_REQUIRE_BOCHS")
+}
+
+fn can(what: &str, arguments: &[&str], required: &str) -> bool {
+    let check = quell(&[&["boot", "--check"], arguments].concat());
     if check.status.success() {
         return true;
     }
     let why = String::from_utf8_lossy(&check.stderr).into_owned();
     assert!(
-        std::env::var_os("QUELL_REQUIRE_BOOT").is_none(),
-        "{arch} must boot here: {why}"
+        std::env::var_os(required).is_none(),
+        "{what} must boot here: {why}"
     );
     // Not `eprintln!`, which the harness captures: this is to be seen in every run.
-    let line = format!("SKIPPED: booting {arch}: {why}\n");
+    let line = format!("SKIPPED: booting {what}: {why}\n");
     let _ = std::io::stderr().write_all(line.as_bytes());
     false
 }
@@ -58,7 +67,7 @@ fn self_test(arch: &str) {
         };
         assert_eq!(of("cpus")[0]["started"].to_string(), cpus, "{arch}");
         let tests = of("test");
-        assert!(tests.len() >= 9, "{arch} ran only {} tests", tests.len());
+        assert!(tests.len() >= 11, "{arch} ran only {} tests", tests.len());
         assert!(
             tests.iter().all(|test| test["passed"] == true),
             "{arch}: {tests:?}"
@@ -84,6 +93,36 @@ fn the_kernel_passes_its_self_test_on_x86_64() {
 #[test]
 fn the_kernel_passes_its_self_test_on_aarch64() {
     self_test("aarch64");
+}
+
+/// The code for PCIDs, INVPCID and the x2APIC is legal, and flushes end global pages, which Bochs
+/// keeps across loads of roots.
+#[test]
+fn what_qemu_lacks_passes_in_bochs() {
+    if !can_boot_in_bochs() {
+        return;
+    }
+    let bochs = ["--accel", "bochs"];
+    let events = boot("x86_64", &bochs);
+    let (ran, failed) = tests(&events);
+    assert!(ran >= 11 && failed == 0, "{events:?}");
+    let present = last(&events, "boot")["present"].to_string();
+    for feature in ["pcid", "invpcid", "x2apic", "global_pages"] {
+        assert!(present.contains(feature), "{feature} in {present}");
+    }
+    let global = events
+        .iter()
+        .find(|e| e["name"] == "flushes_end_global_pages");
+    let detail = global.expect("the test ran")["detail"].to_string();
+    assert!(detail.contains("4 of 4 CPUs kept"), "{detail}");
+
+    let events = boot("x86_64", &[&["conformance"], &bochs[..]].concat());
+    assert_eq!(tests(&events), (25, 0), "{events:?}");
+    // Tags were lent and found again.
+    assert!(
+        last(&events, "tags")["kept"].as_u64() > Some(0),
+        "{events:?}"
+    );
 }
 
 fn tests(events: &[serde_json::Value]) -> (usize, usize) {

@@ -5,13 +5,16 @@
 //! or a hang never passes. When the time is up the emulator's monitor is asked where every CPU is
 //! before the machine is ended.
 
-use super::qemu::Command;
+use super::qemu::{Command, SERIAL};
 use anyhow::Context;
 use serde_json::Value;
 use std::collections::VecDeque;
-use std::io::{BufRead, BufReader, Write};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
 use std::process::{Child, Stdio};
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 /// What the kernel's lines begin with.
@@ -50,6 +53,39 @@ impl Outcome {
     }
 }
 
+/// A file that an emulator writes, read to the end that it has when the emulator has ended.
+struct Growing {
+    file: File,
+    ended: Arc<AtomicBool>,
+}
+
+impl Growing {
+    /// `output` closes when the emulator ends; what it says is thrown away.
+    fn new(path: &Path, mut output: impl Read + Send + 'static) -> anyhow::Result<Self> {
+        let file = File::open(path).with_context(|| format!("reading {}", path.display()))?;
+        let ended = Arc::new(AtomicBool::new(false));
+        let over = Arc::clone(&ended);
+        std::thread::spawn(move || {
+            let _ = std::io::copy(&mut output, &mut std::io::sink());
+            over.store(true, Ordering::Release);
+        });
+        Ok(Growing { file, ended })
+    }
+}
+
+impl Read for Growing {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        loop {
+            // Asked before the read: what was written before the end is read after it.
+            let ended = self.ended.load(Ordering::Acquire);
+            match self.file.read(buffer) {
+                Ok(0) if !ended => std::thread::sleep(Duration::from_millis(20)),
+                result => return result,
+            }
+        }
+    }
+}
+
 /// Ends the emulator whatever happens.
 struct Running(Child);
 
@@ -71,9 +107,10 @@ pub fn run(
 ) -> anyhow::Result<Outcome> {
     let begin = Instant::now();
     let monitor = monitor::Socket::new();
+    let qemu = command.serial.is_none();
     let child = std::process::Command::new(&command.program)
         .args(&command.arguments)
-        .args(monitor.arguments())
+        .args(qemu.then(|| monitor.arguments()).into_iter().flatten())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -83,10 +120,11 @@ pub fn run(
     let (sender, lines) = mpsc::channel();
     let stdout = child.0.stdout.take().context("the emulator's output")?;
     let stderr = child.0.stderr.take().context("the emulator's messages")?;
-    for source in [
-        Box::new(stdout) as Box<dyn std::io::Read + Send>,
-        Box::new(stderr),
-    ] {
+    let serial: Box<dyn Read + Send> = match &command.serial {
+        None => Box::new(stdout),
+        Some(directory) => Box::new(Growing::new(&directory.path().join(SERIAL), stdout)?),
+    };
+    for source in [serial, Box::new(stderr)] {
         let sender = sender.clone();
         std::thread::spawn(move || {
             for bytes in BufReader::new(source).split(b'\n').map_while(Result::ok) {
@@ -135,7 +173,9 @@ pub fn run(
             Err(mpsc::RecvTimeoutError::Disconnected) => break,
             Err(mpsc::RecvTimeoutError::Timeout) => {
                 outcome.failure = Some(format!("no end after {} s; stopped", limit.as_secs()));
-                kept.extend(monitor.where_cpus_are());
+                if qemu {
+                    kept.extend(monitor.where_cpus_are());
+                }
                 break;
             }
         }
@@ -176,7 +216,7 @@ mod monitor {
     use std::collections::BTreeMap;
     use std::os::unix::net::UnixStream;
     use std::path::PathBuf;
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::AtomicU32;
 
     /// The socket's place; the file goes when this is dropped.
     pub struct Socket(PathBuf);

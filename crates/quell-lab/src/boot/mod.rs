@@ -1,9 +1,10 @@
 //! `quell boot`: the engine on a real MMU.
 //!
 //! Builds the bare-metal kernel with whatever toolchain is there ([`toolchain`]), starts it in QEMU
-//! ([`qemu`]) and follows its events ([`follow`]). Other commands that need the kernel (comparisons,
+//! ([`qemu`]) or Bochs ([`bochs`]) and follows its events ([`follow`]). Other commands that need the kernel (comparisons,
 //! tests) use the same three steps through [`prepare`] and [`follow::run`].
 
+mod bochs;
 pub mod follow;
 pub mod qemu;
 pub mod toolchain;
@@ -83,7 +84,7 @@ pub struct BootArgs {
     /// Count instructions: the run is reproduced byte for byte, and takes several times as long
     #[arg(long)]
     icount: bool,
-    /// Who executes the guest: the emulator, the host's processor, or that where it works
+    /// Who executes the guest: QEMU, the host's processor, that where it works, or Bochs
     #[arg(long, value_enum, default_value = "tcg")]
     accel: Accelerator,
     /// Run the emulated CPUs on threads of their own: other interleavings, slower waits
@@ -158,6 +159,25 @@ impl BootArgs {
         self.options.iter().any(|word| word.starts_with("break="))
     }
 
+    /// The architectures to boot.
+    ///
+    /// # Errors
+    /// If what is to execute has none of them, or lacks what is asked for.
+    fn archs(&self) -> anyhow::Result<&'static [Arch]> {
+        if self.accel != Accelerator::Bochs {
+            return Ok(self.arch.archs());
+        }
+        if self.arch == Which::Aarch64 {
+            bail!("Bochs has no AArch64: use --accel tcg");
+        }
+        if self.icount || self.threads {
+            bail!(
+                "Bochs counts instructions on one thread anyway: leave --icount and --threads out"
+            );
+        }
+        Ok(&[Arch::X86_64])
+    }
+
     fn limit(&self) -> Duration {
         // The guest's clock is the host's, unless instructions are counted.
         let stress = 60 * self.minutes.unwrap_or(1) * if self.icount { 30 } else { 1 };
@@ -201,16 +221,23 @@ pub fn prepare(
 /// # Errors
 /// If something needed is missing or broken. A run that fails is no error but exit code 1.
 pub fn run(args: BootArgs) -> anyhow::Result<ExitCode> {
+    let archs = args.archs()?;
+    let with_bochs = args.accel == Accelerator::Bochs;
     if args.check {
-        for &arch in args.arch.archs() {
-            let emulator = qemu::find(arch)?;
+        for &arch in archs {
+            let emulator = if with_bochs {
+                bochs::find().map(|()| "bochs".into())
+            } else {
+                qemu::find(arch)
+            };
+            let emulator = emulator?;
             let toolchain = toolchain::find(arch)?;
             println!("{arch}: {} and {toolchain}", emulator.display());
         }
         return Ok(ExitCode::SUCCESS);
     }
     let mut passed = true;
-    for &arch in args.arch.archs() {
+    for &arch in archs {
         let machine = Machine {
             arch,
             cpus: args.cpus,
@@ -220,9 +247,18 @@ pub fn run(args: BootArgs) -> anyhow::Result<ExitCode> {
             accelerator: args.accel,
         };
         // Before the build, which takes longer.
-        let emulator = qemu::find(arch)?;
+        let emulator = if with_bochs {
+            bochs::find().map(|()| PathBuf::new())
+        } else {
+            qemu::find(arch)
+        };
+        let emulator = emulator?;
         let images = prepare(arch, args.kernel.as_deref(), args.breaks())?;
-        let command = machine.command(&emulator, &images, &args.words())?;
+        let command = if with_bochs {
+            bochs::command(&images, &args.words(), args.cpus, args.memory)?
+        } else {
+            machine.command(&emulator, &images, &args.words())?
+        };
         if args.print_command {
             println!("{}", command.shown());
             continue;

@@ -7,6 +7,7 @@ use clap::ValueEnum;
 use elf::{ElfBytes, abi, endian::LittleEndian};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Who executes the guest's instructions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -17,6 +18,8 @@ pub enum Accelerator {
     Kvm,
     /// KVM where it works, else TCG.
     Auto,
+    /// Bochs instead of QEMU, x86-64 only: PCIDs, INVPCID, x2APIC and global pages, slowly.
+    Bochs,
 }
 
 /// A machine to boot.
@@ -36,6 +39,9 @@ pub struct Machine {
     pub accelerator: Accelerator,
 }
 
+/// See [`Command::serial`].
+pub const SERIAL: &str = "serial";
+
 /// A command line for the emulator.
 #[derive(Clone, Debug)]
 pub struct Command {
@@ -43,6 +49,9 @@ pub struct Command {
     pub program: PathBuf,
     /// Its arguments.
     pub arguments: Vec<OsString>,
+    /// Where the serial line is written to the file [`SERIAL`], if not to standard output. The
+    /// directory and all else that the emulator needs there goes with the last copy of this.
+    pub serial: Option<Arc<tempfile::TempDir>>,
 }
 
 impl Command {
@@ -119,7 +128,7 @@ impl Machine {
         words: &[String],
     ) -> anyhow::Result<Command> {
         let kvm = match self.accelerator {
-            Accelerator::Tcg => false,
+            Accelerator::Tcg | Accelerator::Bochs => false,
             Accelerator::Auto => !self.icount && kvm_works(self.arch).is_ok(),
             Accelerator::Kvm => {
                 if self.icount {
@@ -187,6 +196,7 @@ impl Machine {
         Ok(Command {
             program: emulator.to_path_buf(),
             arguments,
+            serial: None,
         })
     }
 }

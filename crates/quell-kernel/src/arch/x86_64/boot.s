@@ -9,14 +9,29 @@
     .asciz "Xen"
     .long boot_pvh - BASE
 
+# Multiboot2: the loader looks for this in the file's first 32 KB.
+.section .multiboot, "a"
+.align 8
+multiboot:
+    .long 0xe85250d6, 0, multiboot_end - multiboot, -(0xe85250d6 + (multiboot_end - multiboot))
+    .short 3, 0                 # entry address
+    .long 12, boot_multiboot - BASE, 0
+    .short 0, 0                 # end
+    .long 8
+multiboot_end:
+
 .section .text.boot, "ax"
 
-# PVH: 32-bit protected mode, flat segments, paging off, ebx = start info.
+# PVH and multiboot2 alike: 32-bit protected mode, flat segments, paging off, ebx = what the loader
+# passes. With multiboot2 eax is a magic number; with PVH it says nothing.
 .code32
 .global boot_pvh
 boot_pvh:
+    xorl %eax, %eax
+boot_multiboot:
     cld
     movl %ebx, %edi
+    movl %eax, %esi
     # Root: entry 0 (identity, until long mode is reached) and entry 256 (the direct map).
     movl $(boot_directory - BASE + 3), %eax
     movl %eax, boot_pointers - BASE
@@ -32,7 +47,7 @@ boot_pvh:
     cmpl $512, %ecx
     jne 1b
 
-# 32-bit, edi = start info, or 0 on a CPU that is not the first.
+# 32-bit, edi = what the loader passes and esi = how, or edi = 0 on a CPU that is not the first.
 enter_long_mode:
     movl %cr4, %eax
     orl $0xa0, %eax             # PAE, PGE

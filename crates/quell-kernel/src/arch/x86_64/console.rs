@@ -43,9 +43,19 @@ pub fn set_power_port(port: u16) {
     POWER_PORT.store(port, Ordering::Relaxed);
 }
 
+/// Waits until the serial line has sent everything, or for a moment.
+fn drain() {
+    const LINE_STATUS: u16 = PORT + 5;
+    const ALL_SENT: u8 = 1 << 6;
+    // SAFETY: reading the status of the serial line takes nothing from who uses it.
+    let sent = || unsafe { Port::<u8>::new(LINE_STATUS).read() } & ALL_SENT != 0;
+    super::cpu::wait_for(100_000_000, sent);
+}
+
 /// Switches the machine off. QEMU ends with status 0 for code 0, and for others, if it has the
 /// device `isa-debug-exit` at port 0xf4, with `2 * code + 1`.
 pub fn power_off(code: u8) -> ! {
+    drain();
     // SAFETY: QEMU's debug exit and the ACPI power switch (sleep state 5 is type 0 there).
     unsafe {
         if code != 0 {

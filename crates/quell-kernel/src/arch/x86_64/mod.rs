@@ -5,6 +5,7 @@ pub mod boot;
 pub mod console;
 pub mod cpu;
 pub mod interrupts;
+mod loader;
 pub mod paging;
 pub mod traps;
 pub mod user;
