@@ -368,9 +368,10 @@ impl Core {
         cpu.counts.walk_reads += u64::from(kind == Use::Load);
         cpu.counts.transfers += u64::from(access.transferred);
         let time = access.ready - cpu.now;
-        cpu.now += match self.costs.nested_walk {
-            1.0 => time,
-            nested => (time as f64 * nested) as Time,
+        cpu.now += if self.costs.nested_walk == 1.0 {
+            time
+        } else {
+            nested(time, self.costs.nested_walk)
         };
         if kind == Use::Modify {
             let start = cpu.now;
@@ -604,4 +605,11 @@ impl Core {
         self.trace
             .span(self.current, start, now, Mark::Root(tag.0, keep));
     }
+}
+
+/// The time of a walker's access where a hypervisor's tables are walked too. Out of line: the
+/// conversions would otherwise be made for every access.
+#[cold]
+fn nested(time: Time, factor: f64) -> Time {
+    (time as f64 * factor) as Time
 }

@@ -321,7 +321,7 @@ impl Lines {
     }
 
     /// What the line would cost if only capacity counted; it is in the caches afterwards.
-    #[inline]
+    #[inline(always)]
     fn fetch(&mut self, costs: &Costs, cpu: usize, core: usize, number: u32) -> Time {
         if self.first[core].take(number) {
             return costs.l1_line;

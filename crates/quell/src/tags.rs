@@ -21,7 +21,7 @@
 //! `active`: either the rollover comes first, the CPU finds 0 and takes the lock, or it comes later
 //! and sets aside the very word that the CPU has put there; one word has one order, whatever the
 //! ordering. And between a CPU that is about to walk under a new tag and one that has cleared an
-//! entry stand two fences of the machine ([`Hardware::fence`](crate::Hardware::fence)): the tag, the
+//! entry stand two fences of the machine ([`Hardware::fence`]): the tag, the
 //! fence, the walk here; the entry, the fence, the tag there.
 //!
 //! What neither guarantees: that a space keeps its entries. Tags are a hint to the TLB, correctness

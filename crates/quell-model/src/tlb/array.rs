@@ -107,7 +107,7 @@ impl<T: Copy + Default> Array<T> {
     }
 
     /// The set and the way of a key.
-    #[inline]
+    #[inline(always)]
     fn place(&self, key: u64) -> Option<(usize, usize)> {
         if self.live == 0 {
             return None;
@@ -133,7 +133,7 @@ impl<T: Copy + Default> Array<T> {
         self.place(key).map(|(set, way)| set * self.ways + way)
     }
 
-    #[inline]
+    #[inline(always)]
     fn touch(&mut self, set: usize, way: usize) {
         match self.replacement {
             Replacement::Lru => {
