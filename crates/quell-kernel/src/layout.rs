@@ -37,7 +37,7 @@ pub const FAILED: u64 = 1005;
 pub const CHECK: u64 = 1006;
 /// A round of the stress has ended: `ROUND, rounds, operations, digest, nanoseconds`.
 pub const ROUND: u64 = 1007;
-/// Interrupts another CPU, by a non-maskable interrupt where there is one: `DISTURB, cpu`.
+/// Interrupts another CPU by a non-maskable interrupt: `DISTURB, cpu`.
 pub const DISTURB: u64 = 1008;
 /// The control word with the number of the process that the program began in.
 pub const PROCESS_WORD: usize = 60;

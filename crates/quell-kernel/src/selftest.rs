@@ -260,9 +260,6 @@ fn nmi() -> Outcome {
     let Some(target) = (1..cpu::count()).next_back() else {
         return Ok(String::from("one CPU: nobody to send it"));
     };
-    if !arch::interrupts::HAS_NMI {
-        return Ok(String::from("none on this architecture: skipped"));
-    }
     static MASKED: AtomicU64 = AtomicU64::new(0);
     MASKED.store(0, SeqCst);
     let before = cpu::cpu(target).counters.nmis.get();
@@ -288,9 +285,6 @@ fn nmi() -> Outcome {
 /// Every CPU takes a non-maskable interrupt whose handler sends itself the next and then faults: the
 /// next must wait until the first is over (the handler's entry panics otherwise).
 fn nmi_that_faults() -> Outcome {
-    if !arch::interrupts::HAS_NMI {
-        return Ok(String::from("none on this architecture: skipped"));
-    }
     static LEFT: [AtomicU64; cpu::MAX] = [const { AtomicU64::new(0) }; cpu::MAX];
     static RECOVERED: AtomicU64 = AtomicU64::new(0);
     trap::on_nmi(|| {

@@ -99,7 +99,6 @@ pub fn on_nmi(handler: fn()) {
 ///
 /// # Panics
 /// If it interrupted the handler of another, whose way back is then lost.
-#[cfg_attr(target_arch = "aarch64", allow(dead_code))] // None there.
 pub fn nmi(pc: u64) {
     let this = cpu::this();
     let nested = this.in_nmi.swap(true, Relaxed);

@@ -316,11 +316,7 @@ fn execute(manager: &'static Manager, what: u64, seed: u64, cpus: usize) -> Resu
                 }
                 Exit::Call([layout::DISTURB, target, ..]) => {
                     if (target as usize) < cpu::count() {
-                        if arch::interrupts::HAS_NMI {
-                            arch::interrupts::nmi(target as usize);
-                        } else {
-                            arch::interrupts::wake(target as usize);
-                        }
+                        arch::interrupts::nmi(target as usize);
                     }
                     context.answer(0, 0);
                 }

@@ -278,6 +278,8 @@ fn stress(arch: &str) {
         assert!(ran > 0 && failed == 0, "{arch}: {events:?}");
         let done = last(&events, "progress");
         assert_eq!(done["operations"], 4 * 2 * 1000, "{arch}");
+        let nmis = events.iter().filter_map(|e| e["nmis"].as_u64());
+        assert!(nmis.sum::<u64>() > 0, "{arch}: nobody was disturbed");
         done["digest"].as_str().unwrap().to_string()
     };
     let once = digest("5");

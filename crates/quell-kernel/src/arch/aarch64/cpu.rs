@@ -36,6 +36,12 @@ pub fn restore_interrupts(were_on: bool) {
     }
 }
 
+/// Lets non-maskable interrupts come.
+pub fn allow_nmis() {
+    // SAFETY: this CPU has a stack and its vectors.
+    unsafe { asm!("msr daifclr, #1", options(nostack, preserves_flags)) };
+}
+
 /// Halts until an interrupt was served. Called with interrupts masked, returns with them masked.
 pub fn halt() {
     // A pending interrupt ends the wait though it is masked; it is served after that.

@@ -1,11 +1,13 @@
-//! The GICv3: interrupts between CPUs (software-generated, group 1) and the virtual timer.
+//! The GICv3: interrupts between CPUs (software-generated) and the virtual timer, in group 1, which
+//! come as IRQs; and non-maskable interrupts, in group 0, which come as FIQs and are masked only while
+//! one is handled (`traps.s`).
 
 use crate::memory;
 use crate::sync::Lock;
 use crate::trap::Interrupt;
 use aarch64_cpu::registers::{CNTV_CTL_EL0, CNTV_TVAL_EL0, MPIDR_EL1, Readable, Writeable};
 use arm_gic::gicv3::registers::{Gicd, GicrSgi};
-use arm_gic::gicv3::{GicCpuInterface, GicV3, SgiTarget, SgiTargetGroup};
+use arm_gic::gicv3::{GicCpuInterface, GicV3, Group, SecureIntGroup, SgiTarget, SgiTargetGroup};
 use arm_gic::{IntId, InterruptGroup, UniqueMmioPointer};
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering::Relaxed;
@@ -17,19 +19,17 @@ const REDISTRIBUTORS: u64 = 0x080a_0000;
 
 const SHOOTDOWN: IntId = IntId::sgi(1);
 const WAKE: IntId = IntId::sgi(2);
+const NMI: IntId = IntId::sgi(3);
 /// The virtual timer's private interrupt.
 const TIMER: IntId = IntId::ppi(11);
 
 /// Priorities: lower numbers come first.
+const PRIORITY_NMI: u8 = 0x20;
 const PRIORITY_SHOOTDOWN: u8 = 0x40;
 const PRIORITY_OTHER: u8 = 0x80;
 
 /// The controller's shared registers, one CPU at a time.
 static SETUP: Lock<()> = Lock::new(());
-
-/// Whether the architecture has interrupts that masking does not hold back: this kernel does not
-/// use priorities as a mask, so it has none here.
-pub const HAS_NMI: bool = false;
 
 /// Sets the controller up for this CPU, and as a whole on the first.
 pub fn init_cpu(index: usize) {
@@ -56,6 +56,7 @@ pub fn init_cpu(index: usize) {
         GicCpuInterface::enable_group1(true);
     }
     for (interrupt, priority) in [
+        (NMI, PRIORITY_NMI),
         (SHOOTDOWN, PRIORITY_SHOOTDOWN),
         (WAKE, PRIORITY_OTHER),
         (TIMER, PRIORITY_OTHER),
@@ -65,13 +66,20 @@ pub fn init_cpu(index: usize) {
         gic.enable_interrupt(interrupt, Some(index), true)
             .expect("a private interrupt");
     }
+    gic.redistributor(index)
+        .expect("in range")
+        .set_group(NMI, Group::Secure(SecureIntGroup::Group0))
+        .expect("a private interrupt");
+    gic.distributor().enable_group0(true);
+    GicCpuInterface::enable_group0(true);
     GicCpuInterface::set_priority_mask(0xff);
+    super::cpu::allow_nmis();
     crate::cpu::cpu(index)
         .hardware_id
         .store(MPIDR_EL1.get() & 0xff_00ff_ffff, Relaxed);
 }
 
-fn send(to: usize, interrupt: IntId) {
+fn send(to: usize, interrupt: IntId, group: SgiTargetGroup) {
     let id = crate::cpu::cpu(to).hardware_id.load(Relaxed);
     // Earlier stores are visible to the target before the interrupt is.
     quell_arch::aarch64::tlb::fence();
@@ -81,28 +89,43 @@ fn send(to: usize, interrupt: IntId) {
         affinity1: (id >> 8) as u8,
         target_list: 1 << (id & 0xf),
     };
-    GicCpuInterface::send_sgi(interrupt, target, SgiTargetGroup::CurrentGroup1)
-        .expect("a software-generated interrupt");
+    GicCpuInterface::send_sgi(interrupt, target, group).expect("a software-generated interrupt");
 }
 
 /// Interrupts CPUs to serve the engine's requests.
 pub fn shoot(targets: &CpuSet) {
     for target in targets.iter() {
-        send(target.index(), SHOOTDOWN);
+        send(target.index(), SHOOTDOWN, SgiTargetGroup::CurrentGroup1);
     }
 }
 
 /// Interrupts a CPU so that it leaves a halt.
 pub fn wake(to: usize) {
-    send(to, WAKE);
+    send(to, WAKE, SgiTargetGroup::CurrentGroup1);
 }
 
-/// Would send a non-maskable interrupt to another CPU; there is none ([`HAS_NMI`]).
-pub fn nmi(_to: usize) {}
+/// Sends a non-maskable interrupt to a CPU.
+pub fn nmi(to: usize) {
+    send(to, NMI, SgiTargetGroup::Group0);
+}
 
-/// Would make the other CPUs note where they are; without non-maskable interrupts what they last
-/// noted has to do.
-pub fn interrogate_others() {}
+/// Makes the other CPUs note where they are, interrupts masked or not, and gives them a moment.
+pub fn interrogate_others() {
+    let me = super::cpu::index();
+    for other in (0..crate::cpu::count()).filter(|&other| other != me) {
+        nmi(other);
+    }
+    super::cpu::wait_for(10_000_000, || false);
+}
+
+/// Acknowledges a non-maskable interrupt; false if there was none.
+pub fn acknowledge_nmi() -> bool {
+    let id = GicCpuInterface::get_and_acknowledge_interrupt(InterruptGroup::Group0);
+    if let Some(id) = id {
+        GicCpuInterface::end_interrupt(id, InterruptGroup::Group0);
+    }
+    id.is_some()
+}
 
 /// Asks for one timer interrupt on this CPU after about a time.
 pub fn set_timer(nanoseconds: u64) {

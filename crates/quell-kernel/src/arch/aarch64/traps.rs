@@ -31,6 +31,8 @@ pub struct Frame {
 pub const EXCEPTION: u64 = 0;
 /// The kind of an interrupt.
 pub const INTERRUPT: u64 = 1;
+/// The kind of a non-maskable interrupt.
+pub const NMI: u64 = 3;
 
 /// Exception class of a system call.
 pub const SYSTEM_CALL: u64 = 0x15;
@@ -81,6 +83,11 @@ extern "C" fn trap_kernel(frame: &mut Frame, kind: u64) {
         INTERRUPT => {
             if let Some(interrupt) = interrupts::acknowledge() {
                 trap::interrupt(interrupt, frame.pc);
+            }
+        }
+        NMI => {
+            if interrupts::acknowledge_nmi() {
+                trap::nmi(frame.pc);
             }
         }
         EXCEPTION => match fault(frame) {

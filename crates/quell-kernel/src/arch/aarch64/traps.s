@@ -3,11 +3,16 @@
 // From kernel mode the registers go onto the current stack. From user mode the stack pointer is the
 // start of a user Context (user.rs), so the registers are saved where they belong, and the kernel
 // goes on after its call to enter user mode.
+//
+// Group 0 interrupts come as FIQs, which masking interrupts (PSTATE.I) does not hold back: they are
+// this kernel's non-maskable ones. Every exception masks them too (PSTATE.F); they come again once its
+// registers are saved, unless what it interrupted is the handler of one.
 
 .set FRAME_BYTES, 36*8
 .set EXCEPTION, 0
 .set INTERRUPT, 1
 .set UNEXPECTED, 2
+.set NMI, 3
 
 .macro save_registers       // all but x0 and x1, which are saved; keeps x1, loses x0
     stp x2, x3, [sp, #16]
@@ -82,11 +87,11 @@ trap_vectors:
     from_kernel UNEXPECTED
     from_kernel EXCEPTION       // kernel mode
     from_kernel INTERRUPT
-    from_kernel UNEXPECTED
+    from_kernel NMI
     from_kernel UNEXPECTED
     from_user EXCEPTION         // user mode
     from_user INTERRUPT
-    from_user UNEXPECTED
+    from_user NMI
     from_user UNEXPECTED
     from_kernel UNEXPECTED      // 32-bit user mode: never used
     from_kernel UNEXPECTED
@@ -96,8 +101,14 @@ trap_vectors:
 // x0 and x1 are saved, x1 holds the kind.
 trap_from_kernel:
     save_registers
-    mov x0, sp
+    cmp x1, #NMI
+    b.eq 1f
+    ldr x2, [sp, #264]
+    tbnz x2, #6, 1f             // the interrupted status, F
+    msr daifclr, #1
+1:  mov x0, sp
     bl trap_kernel
+    msr daifset, #3
     restore_registers
     add sp, sp, #FRAME_BYTES
     eret
@@ -114,7 +125,10 @@ trap_from_user:
     ldp x27, x28, [sp, #64]
     ldp x29, x30, [sp, #80]
     add sp, sp, #96
-    ret
+    cmp x1, #NMI                // whose handler turns them on again
+    b.eq 1f
+    msr daifclr, #1
+1:  ret
 
 // extern "C" fn user_enter(context: *mut Context)
 .global user_enter
@@ -128,6 +142,7 @@ user_enter:
     stp x29, x30, [sp, #80]
     mov x9, sp
     str x9, [x0, #FRAME_BYTES]
+    msr daifset, #3             // until user mode runs: there is no stack
     mov sp, x0
     restore_registers
     eret

@@ -1,6 +1,6 @@
 //! User mode, as a function call: [`Context::run`] enters it and returns when it is left.
 
-use super::traps::{EXCEPTION, Frame, INTERRUPT, SYSTEM_CALL};
+use super::traps::{EXCEPTION, Frame, INTERRUPT, NMI, SYSTEM_CALL};
 use super::{cpu as registers, interrupts, traps};
 use crate::cpu::{self, Doing};
 use crate::trap::{self, Fault};
@@ -72,6 +72,12 @@ impl Context {
                             return Exit::Interrupt;
                         }
                     }
+                }
+                NMI => {
+                    if interrupts::acknowledge_nmi() {
+                        trap::nmi(self.frame.pc);
+                    }
+                    registers::allow_nmis();
                 }
                 EXCEPTION if traps::class(self.frame.syndrome) == SYSTEM_CALL => {
                     registers::restore_interrupts(true);

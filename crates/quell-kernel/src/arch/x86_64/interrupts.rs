@@ -153,9 +153,6 @@ pub fn wake(to: usize) {
     send(to, WAKE);
 }
 
-/// Whether the architecture has interrupts that masking does not hold back.
-pub const HAS_NMI: bool = true;
-
 /// Sends a non-maskable interrupt to another CPU.
 pub fn nmi(to: usize) {
     let id = crate::cpu::cpu(to).hardware_id.load(Relaxed) as u32;
