@@ -281,10 +281,11 @@ impl<'m, H: Hardware> Engine<'m, H> {
         (victim, false)
     }
 
-    /// Loads the root under a system-wide tag. Broadcasts reach every CPU under every tag, so there
-    /// is no generation to catch up with.
+    /// Loads the root under a system-wide tag; returns when it was last known to be flushed whole, as
+    /// [`Engine::load_per_cpu`] does: now if entries go with every load, and never if they stay.
+    /// Broadcasts reach every CPU under every tag, so there is no generation to catch up with.
     fn load_global(&self, me: CpuId, to: &AddressSpace<H>) -> u64 {
-        let now = self.ledger.now();
+        let flushed_at = if self.tags_on() { 0 } else { self.ledger.now() };
         let tag = if self.features.tagging == Tagging::None {
             Tag::KERNEL
         } else {
@@ -296,7 +297,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
             .store(tag.0.into(), Relaxed);
         self.count(me, Counter::SwitchKept, u64::from(self.tags_on()));
         self.hw.load_root(to.root(), tag, self.tags_on());
-        now
+        flushed_at
     }
 
     /// The CPU stops running user code: it goes idle or runs a kernel thread. The root stays

@@ -430,7 +430,9 @@ impl<H: Hardware> Engine<'_, H> {
             if !self.add_behind(me, upto + 1, &mut behind) {
                 break;
             }
-            if nobody && upto >= through && !behind.is_empty() {
+            // With broadcasts nobody is known to have flushed: who comes back from idle, where loads
+            // keep their entries, looks at no debt.
+            if nobody && upto >= through && !behind.is_empty() && !self.features.broadcast {
                 // Everybody has flushed since what is asked for: what is younger can wait.
                 self.ledger.paid_up_to(upto);
                 return;
