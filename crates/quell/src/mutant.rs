@@ -115,6 +115,8 @@ mutants! {
     // Lazy unmap.
     /// A frame gets a new owner although its flush is owed (L4).
     ClaimSkipsDebt,
+    /// Where invalidations are broadcast, a claim relies on who has flushed since.
+    ClaimTrustsFlushes,
     /// An entry or a slot is filled again although a flush is owed (L1, L2, L3).
     RefillSkipsDebt,
     /// A frame is taken back although somebody has claimed it.

@@ -17,6 +17,7 @@ mod lazy_stranger;
 mod lazy_switch;
 mod lazy_two_claims;
 mod lazy_unmap_call;
+mod lazy_younger;
 mod leaf_meets_table;
 mod long_range;
 mod nmi_switch;
@@ -231,6 +232,7 @@ impl Scenario {
         lazy_idle::SCENARIO,
         lazy_stranger::SCENARIO,
         lazy_two_claims::SCENARIO,
+        lazy_younger::SCENARIO,
         lazy_ledger::SCENARIO,
         vm_unmap_access::SCENARIO,
         vm_table_free::SCENARIO,
