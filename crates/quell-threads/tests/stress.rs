@@ -159,7 +159,8 @@ fn system_wide_tags_hold_the_contract() {
 
 /// The mutant must be found, and by one of the clauses that it breaks.
 fn found(mutant: Mutant, base: Plan, clauses: &[&str]) {
-    let limit = Duration::from_secs(from_environment("QUELL_MUTANT_SECONDS", 60));
+    // Mostly within a second; where two windows have to meet, on a busy host, it takes luck.
+    let limit = Duration::from_secs(from_environment("QUELL_MUTANT_SECONDS", 300));
     let plan = Plan {
         mutant: Some(mutant),
         duration: limit,
