@@ -3,7 +3,7 @@
 //! Every loop in which one CPU waits for another calls [`relax`]. It counts turns, and every so
 //! many turns it looks at the clock; a CPU that has done nothing but wait for longer than the limit
 //! reports itself and the state of all CPUs, asks the others for their state by a non-maskable
-//! interrupt where there is one, and ends the run. Anything that is progress ([`progress`]) starts
+//! interrupt, and ends the run. Anything that is progress ([`progress`]) starts
 //! the wait anew; what a CPU does in interrupts while it waits is not progress of its own.
 //!
 //! It does not see a machine in which every CPU is halted: the program that started the kernel has
@@ -52,7 +52,7 @@ fn look(this: &cpu::Cpu) {
         }
         this.set_doing(cpu::Doing::Waiting);
         crate::report::watchdog(crate::arch::cpu::index(), (now - since) / 1_000_000);
-        crate::arch::interrupts::interrogate_others();
+        interrogate_others();
         dump_cpus();
         crate::report::exit(4);
     }
@@ -67,6 +67,15 @@ pub fn progress() {
     }
     this.waiting_turns.store(0, Relaxed);
     this.waiting_since.store(0, Relaxed);
+}
+
+/// Makes the other CPUs note where they are, interrupts masked or not, and gives them a moment.
+fn interrogate_others() {
+    let me = crate::arch::cpu::index();
+    for other in (0..cpu::count()).filter(|&other| other != me) {
+        crate::arch::interrupts::nmi(other);
+    }
+    crate::arch::cpu::wait_for(10_000_000, || false);
 }
 
 /// Writes the state of every CPU, as far as memory tells it.

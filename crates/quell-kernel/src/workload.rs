@@ -276,10 +276,7 @@ fn execute(manager: &'static Manager, what: u64, seed: u64, cpus: usize) -> Resu
             fail(error.to_string());
             return;
         }
-        match TICK.load(Relaxed) {
-            0 => {}
-            tick => trap::set_tick(tick),
-        }
+        trap::set_tick(TICK.load(Relaxed));
         let mut context = program::start(what, index, cpus);
         let ended = program::run(&mut context, |context, exit| {
             match exit {

@@ -8,11 +8,11 @@
 //! `script` pretends to be; the serial line goes to a file.
 
 use super::Images;
-use super::qemu::{Command, SERIAL};
+use super::qemu::{Command, Machine, SERIAL};
 use super::toolchain::{SETUP, which};
 use anyhow::{Context, ensure};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Where the packages put the firmware.
@@ -21,17 +21,19 @@ const FIRMWARE: &str = "/usr/share/bochs";
 /// The processor: the oldest of Bochs' with PCIDs, INVPCID and an x2APIC.
 const PROCESSOR: &str = "corei7_haswell_4770";
 
-/// The programs that a run needs.
-const PROGRAMS: [&str; 4] = ["bochs", "grub-mkrescue", "xorriso", "script"];
+/// The programs that a run needs besides.
+const PROGRAMS: [&str; 3] = ["grub-mkrescue", "xorriso", "script"];
 
-/// Whether everything is installed.
+/// Bochs, if all that a run needs is installed.
 ///
 /// # Errors
 /// What is missing.
-pub fn find() -> anyhow::Result<()> {
+pub fn find() -> anyhow::Result<PathBuf> {
+    let installed = |program: &str| {
+        which(program).with_context(|| format!("{program} is not installed; run {SETUP} --bochs"))
+    };
     for program in PROGRAMS {
-        which(program)
-            .with_context(|| format!("{program} is not installed; run {SETUP} --bochs"))?;
+        installed(program)?;
     }
     for file in ["BIOS-bochs-latest", "VGABIOS-lgpl-latest"] {
         let path = Path::new(FIRMWARE).join(file);
@@ -41,20 +43,19 @@ pub fn find() -> anyhow::Result<()> {
             path.display()
         );
     }
-    Ok(())
+    installed("bochs")
 }
 
 /// The command line, with the disk and the configuration in a directory that lives as long as it.
 ///
 /// # Errors
-/// If something is not installed, or the disk cannot be made.
+/// If the disk cannot be made.
 pub fn command(
+    machine: &Machine,
+    emulator: &Path,
     images: &Images,
     words: &[String],
-    cpus: u16,
-    memory_mb: u32,
 ) -> anyhow::Result<Command> {
-    find()?;
     let directory = tempfile::Builder::new()
         .prefix("quell-bochs-")
         .tempdir()
@@ -85,8 +86,8 @@ pub fn command(
     );
     let path = |name: &str| at(name).display().to_string();
     let settings = format!(
-        "cpu: model={PROCESSOR}, count={cpus}, ips=50000000\n\
-         megs: {memory_mb}\n\
+        "cpu: model={PROCESSOR}, count={}, ips=50000000\n\
+         megs: {}\n\
          romimage: file={FIRMWARE}/BIOS-bochs-latest\n\
          vgaromimage: file={FIRMWARE}/VGABIOS-lgpl-latest\n\
          ata0-master: type=cdrom, path={}, status=inserted\n\
@@ -96,6 +97,8 @@ pub fn command(
          clock: sync=none, time0=1700000000\n\
          panic: action=fatal\n\
          log: {}\n",
+        machine.cpus,
+        machine.memory_mb,
         path("disk.iso"),
         path(SERIAL),
         path("log"),
@@ -105,7 +108,8 @@ pub fn command(
     fs::write(at("commands"), "c\n")?;
     fs::write(at(SERIAL), "")?;
     let run = format!(
-        "TERM=xterm exec bochs -q -f {} -rc {}",
+        "TERM=xterm exec {} -q -f {} -rc {}",
+        emulator.display(),
         path("settings"),
         path("commands")
     );

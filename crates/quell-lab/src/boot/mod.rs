@@ -1,8 +1,8 @@
 //! `quell boot`: the engine on a real MMU.
 //!
 //! Builds the bare-metal kernel with whatever toolchain is there ([`toolchain`]), starts it in QEMU
-//! ([`qemu`]) or Bochs ([`bochs`]) and follows its events ([`follow`]). Other commands that need the kernel (comparisons,
-//! tests) use the same three steps through [`prepare`] and [`follow::run`].
+//! ([`qemu`]) or Bochs ([`bochs`]) and follows its events ([`follow`]). Other commands that need the
+//! kernel (comparisons, tests) use the same three steps through [`prepare`] and [`follow::run`].
 
 mod bochs;
 pub mod follow;
@@ -175,7 +175,21 @@ impl BootArgs {
                 "Bochs counts instructions on one thread anyway: leave --icount and --threads out"
             );
         }
+        if self.print_command {
+            bail!("Bochs boots from files made for the run: --print-command is for QEMU");
+        }
         Ok(&[Arch::X86_64])
+    }
+
+    /// The program that executes the guest.
+    ///
+    /// # Errors
+    /// If it, or what it needs, is not installed.
+    fn emulator(&self, arch: Arch) -> anyhow::Result<PathBuf> {
+        match self.accel {
+            Accelerator::Bochs => bochs::find(),
+            _ => qemu::find(arch),
+        }
     }
 
     fn limit(&self) -> Duration {
@@ -222,15 +236,9 @@ pub fn prepare(
 /// If something needed is missing or broken. A run that fails is no error but exit code 1.
 pub fn run(args: BootArgs) -> anyhow::Result<ExitCode> {
     let archs = args.archs()?;
-    let with_bochs = args.accel == Accelerator::Bochs;
     if args.check {
         for &arch in archs {
-            let emulator = if with_bochs {
-                bochs::find().map(|()| "bochs".into())
-            } else {
-                qemu::find(arch)
-            };
-            let emulator = emulator?;
+            let emulator = args.emulator(arch)?;
             let toolchain = toolchain::find(arch)?;
             println!("{arch}: {} and {toolchain}", emulator.display());
         }
@@ -247,17 +255,11 @@ pub fn run(args: BootArgs) -> anyhow::Result<ExitCode> {
             accelerator: args.accel,
         };
         // Before the build, which takes longer.
-        let emulator = if with_bochs {
-            bochs::find().map(|()| PathBuf::new())
-        } else {
-            qemu::find(arch)
-        };
-        let emulator = emulator?;
+        let emulator = args.emulator(arch)?;
         let images = prepare(arch, args.kernel.as_deref(), args.breaks())?;
-        let command = if with_bochs {
-            bochs::command(&images, &args.words(), args.cpus, args.memory)?
-        } else {
-            machine.command(&emulator, &images, &args.words())?
+        let command = match args.accel {
+            Accelerator::Bochs => bochs::command(&machine, &emulator, &images, &args.words())?,
+            _ => machine.command(&emulator, &images, &args.words())?,
         };
         if args.print_command {
             println!("{}", command.shown());

@@ -128,7 +128,8 @@ impl Machine {
         words: &[String],
     ) -> anyhow::Result<Command> {
         let kvm = match self.accelerator {
-            Accelerator::Tcg | Accelerator::Bochs => false,
+            Accelerator::Tcg => false,
+            Accelerator::Bochs => bail!("Bochs is no accelerator of QEMU's"),
             Accelerator::Auto => !self.icount && kvm_works(self.arch).is_ok(),
             Accelerator::Kvm => {
                 if self.icount {

@@ -109,15 +109,6 @@ pub fn nmi(to: usize) {
     send(to, NMI, SgiTargetGroup::Group0);
 }
 
-/// Makes the other CPUs note where they are, interrupts masked or not, and gives them a moment.
-pub fn interrogate_others() {
-    let me = super::cpu::index();
-    for other in (0..crate::cpu::count()).filter(|&other| other != me) {
-        nmi(other);
-    }
-    super::cpu::wait_for(10_000_000, || false);
-}
-
 /// Acknowledges a non-maskable interrupt; false if there was none.
 pub fn acknowledge_nmi() -> bool {
     let id = GicCpuInterface::get_and_acknowledge_interrupt(InterruptGroup::Group0);

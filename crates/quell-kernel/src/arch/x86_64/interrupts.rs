@@ -160,15 +160,6 @@ pub fn nmi(to: usize) {
     apic(|apic| unsafe { apic.send_nmi(destination(id)) });
 }
 
-/// Makes the other CPUs note where they are, interrupts masked or not, and gives them a moment.
-pub fn interrogate_others() {
-    let me = super::cpu::index();
-    for other in (0..crate::cpu::count()).filter(|&other| other != me) {
-        nmi(other);
-    }
-    super::cpu::wait_for(10_000_000, || false);
-}
-
 /// Starts the CPU with this APIC id at a page below 1 MB in real mode.
 pub fn start(id: u32, page: u64) {
     // SAFETY: the trampoline is at that page.
