@@ -439,4 +439,17 @@ fn wrong_arguments_name_the_culprit() {
     let output = quell(&["boot", "--kernel", "nowhere", "--arch", "x86_64"]);
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && !errors.is_empty(), "{errors}");
+    for what in [
+        &["--arch", "aarch64"][..],
+        &["--icount"],
+        &["--threads"],
+        &["--print-command"],
+    ] {
+        let output = quell(&[&["boot", "--accel", "bochs"], what].concat());
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            !output.status.success() && errors.contains("Bochs"),
+            "{what:?}: {errors}"
+        );
+    }
 }
