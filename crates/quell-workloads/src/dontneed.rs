@@ -16,6 +16,8 @@ parameters! {
         iterations: Count = 2_000, 1 => 1_000_000_000;
         /// How many pages it drops with one call.
         pages: Count = 1, 1 => 65_536;
+        /// How many pages lie from one of them to the next; the call spans the untouched ones between.
+        stride: Count = 1, 1 => 512;
         /// How long the other CPUs compute between two looks at whether all is over.
         spin: Time = 100_000, 100 => 1_000_000;
         /// Whether the other CPUs sleep instead of computing.
@@ -38,7 +40,8 @@ impl Program for Dontneed {
     }
 
     fn memory(&self, cpus: u64) -> Memory {
-        Memory::roomy(self.pages << 12, cpus)
+        // The pages, and the page tables that lead to them.
+        Memory::roomy((self.pages + self.pages * self.stride / 512) << 12, cpus)
     }
 
     fn body<U: User + ?Sized>(&self, team: &Team<'_, U>, _seed: u64) -> Result<(), Failure> {
@@ -46,7 +49,7 @@ impl Program for Dontneed {
             team.begin()?;
             return team.bystand(self.spin, self.idle != 0);
         }
-        let bytes = self.pages << 12;
+        let bytes = ((self.pages - 1) * self.stride + 1) << 12;
         let address = team.call(
             "mapping the pages",
             Call::Map {
@@ -61,7 +64,11 @@ impl Program for Dontneed {
         let rounds = |count: u64| {
             for round in 0..count {
                 for page in 0..self.pages {
-                    team.write("touching a page", address + (page << 12), round)?;
+                    team.write(
+                        "touching a page",
+                        address + ((page * self.stride) << 12),
+                        round,
+                    )?;
                 }
                 team.call("dropping the pages", Call::Discard { address, bytes })?;
             }

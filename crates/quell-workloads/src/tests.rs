@@ -17,6 +17,7 @@ struct Machine {
     next: AtomicU64,
     calls: Mutex<Vec<Call>>,
     accesses: AtomicU64,
+    highest_written: AtomicU64,
     marks: AtomicU64,
     refuse: fn(&Call) -> bool,
 }
@@ -38,8 +39,9 @@ impl User for Cpu {
         self.machine.accesses.fetch_add(1, SeqCst);
         Ok(0)
     }
-    fn try_write(&self, _address: u64, _value: u64) -> Result<(), Fault> {
+    fn try_write(&self, address: u64, _value: u64) -> Result<(), Fault> {
         self.machine.accesses.fetch_add(1, SeqCst);
+        self.machine.highest_written.fetch_max(address, SeqCst);
         Ok(())
     }
     fn call(&self, call: Call) -> Result<u64, Error> {
@@ -82,6 +84,7 @@ struct Run {
     measure: Measure,
     calls: Vec<Call>,
     accesses: u64,
+    highest_written: u64,
     marks: u64,
 }
 
@@ -92,6 +95,7 @@ fn run(workload: Workload, cpus: usize, refuse: fn(&Call) -> bool) -> Run {
         next: AtomicU64::new(0x10_0000),
         calls: Mutex::new(Vec::new()),
         accesses: AtomicU64::new(0),
+        highest_written: AtomicU64::new(0),
         marks: AtomicU64::new(0),
         refuse,
     });
@@ -112,6 +116,7 @@ fn run(workload: Workload, cpus: usize, refuse: fn(&Call) -> bool) -> Run {
         measure: workload.measure(&words),
         calls,
         accesses: machine.accesses.load(SeqCst),
+        highest_written: machine.highest_written.load(SeqCst),
         marks: machine.marks.load(SeqCst),
     }
 }
@@ -205,6 +210,31 @@ fn dontneed_drops_as_often_as_told() {
 }
 
 #[test]
+fn dontneed_spans_the_holes_and_does_not_touch_them() {
+    for (stride, span) in [("stride=1", 32), ("stride=2", 63)] {
+        let run = run(
+            small("dontneed", &["iterations=1", "pages=32", stride]),
+            1,
+            |_| false,
+        );
+        let discarded = run.calls.iter().find_map(|call| match *call {
+            Call::Discard { address, bytes } => Some((address, bytes >> 12)),
+            _ => None,
+        });
+        let (address, pages) = discarded.unwrap();
+        assert_eq!(pages, span);
+        assert_eq!(run.highest_written, address + ((span - 1) << 12));
+        // Once in the measured window and in each round of the warm-up.
+        assert_eq!(run.accesses % 32, 0);
+        assert_eq!(
+            run.accesses / 32,
+            run.calls.len() as u64 - 1,
+            "each discard follows 32 stores"
+        );
+    }
+}
+
+#[test]
 fn fileio_syncs_every_file_in_turn() {
     let run = run(
         small(
@@ -274,7 +304,7 @@ fn wrong_parameters_are_refused_by_name() {
         ("iterations", "`iterations` is not of the form name=value"),
         (
             "rounds=1",
-            "dontneed has no parameter `rounds`; it has iterations, pages, spin, idle",
+            "dontneed has no parameter `rounds`; it has iterations, pages, stride, spin, idle",
         ),
         ("pages=many", "pages: expected a whole number, found `many`"),
         ("pages=0", "pages: 0 is out of range, expected 1 to 65536"),
