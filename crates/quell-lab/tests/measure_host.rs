@@ -153,6 +153,12 @@ fn one_call_flushes_once_where_many_flush_each() {
             .unwrap()
             > 0.0
     );
+    let alone = find("1page/spin0").unwrap();
+    let rounds = alone["round_medians"].as_array().unwrap();
+    assert_eq!(report["benchmarks"][0]["rounds"], rounds.len());
+    assert!(rounds.len() > 1, "the price rests on it: several rounds");
+    let keys: BTreeSet<_> = rows.iter().map(|r| r["key"].as_str()).collect();
+    assert_eq!(keys.len(), rows.len(), "rounds are merged");
     let events = |key: &str| {
         let events = &find(key)?["flush_events_per_op"];
         Some(events["local"].as_f64()? + events["local_mm"].as_f64()?)

@@ -88,40 +88,10 @@ pub fn fill_shares(benchmarks: &mut [Benchmark], price_ns: f64) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::{Form, Sample};
     use super::*;
 
     fn row(samples: &[(f64, f64)]) -> Row {
-        let samples: Vec<_> = samples
-            .iter()
-            .map(|&(ns, n)| Sample {
-                ns,
-                interrupts: Some(n),
-            })
-            .collect();
-        Row {
-            key: String::new(),
-            form: Form::Single,
-            instead_of: None,
-            targets: 1,
-            op: "",
-            ns: Spread::of(samples.iter().map(|s| s.ns)).unwrap(),
-            ops: 1,
-            bytes_per_op: None,
-            tlb_interrupts_per_op: Some(
-                samples.iter().map(|s| s.interrupts.unwrap()).sum::<f64>() / samples.len() as f64,
-            ),
-            interrupts: Default::default(),
-            vmstat: Default::default(),
-            flush_events_per_op: None,
-            hardware_per_op: Default::default(),
-            shootdown_share: None,
-            spinner_share: None,
-            foreign_cpus: None,
-            stolen_cpus: None,
-            warnings: Vec::new(),
-            samples,
-        }
+        Row::made_up("", samples)
     }
 
     #[test]
@@ -154,6 +124,7 @@ mod tests {
             refused: Vec::new(),
             failed: None,
             warnings: Vec::new(),
+            rounds: 1,
             seconds: 0.0,
         }];
         fill_shares(&mut benchmarks, 10_000.0);

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Add;
 use std::time::{Duration, Instant};
 
 use super::parse::{self, CpuTicks, Interrupts};
@@ -106,9 +107,8 @@ impl Company {
         })
     }
 
-    /// CPUs used by other programs and CPUs stolen since the start. Ticks are coarse (usually 10 ms), so a span below
-    /// 0.2 s says nothing and gives `None`.
-    pub fn end(&self, children: Duration) -> io::Result<Option<(f64, f64)>> {
+    /// What others used since the start; `None` if the kernel does not tell.
+    pub fn end(&self, children: Duration) -> io::Result<Option<Sharing>> {
         let wall = self.started.elapsed().as_secs_f64();
         let own = (sys::own_cpu_time()? + children)
             .saturating_sub(self.own)
@@ -116,12 +116,43 @@ impl Company {
         let (Some(then), Some(now)) = (self.ticks, ticks()?) else {
             return Ok(None);
         };
-        if wall < 0.2 {
-            return Ok(None);
-        }
         let busy = now.busy.saturating_sub(then.busy) as f64 / TICKS_PER_SECOND;
         let steal = now.steal.saturating_sub(then.steal) as f64 / TICKS_PER_SECOND;
-        Ok(Some((((busy - own) / wall).max(0.0), steal / wall)))
+        Ok(Some(Sharing {
+            wall,
+            foreign: busy - own,
+            stolen: steal,
+        }))
+    }
+}
+
+/// CPU time that others had during one or more spans, all in seconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sharing {
+    /// Length of the spans together.
+    pub wall: f64,
+    /// Used by other programs. Ticks are coarse (usually 10 ms), so a short span can come out below zero.
+    pub foreign: f64,
+    /// Stolen by the hypervisor.
+    pub stolen: f64,
+}
+
+impl Sharing {
+    /// CPUs used by other programs and CPUs stolen; `None` below 0.2 s in all, of which ticks say nothing.
+    pub fn cpus(&self) -> Option<(f64, f64)> {
+        (self.wall >= 0.2).then(|| ((self.foreign / self.wall).max(0.0), self.stolen / self.wall))
+    }
+}
+
+impl Add for Sharing {
+    type Output = Self;
+
+    fn add(self, more: Self) -> Self {
+        Self {
+            wall: self.wall + more.wall,
+            foreign: self.foreign + more.foreign,
+            stolen: self.stolen + more.stolen,
+        }
     }
 }
 

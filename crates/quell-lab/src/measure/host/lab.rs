@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 use indicatif::ProgressBar;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use super::counters::{Company, Reading, TLB, Totals};
+use super::counters::{Company, Reading, Totals};
 use super::events::{FlushTracepoint, HardwareCount};
-use super::report::{Form, Refusal, Row, Sample, Spread};
+use super::report::{Check, FlushEvents, Form, Refusal, Row, Sample, Spread};
 use super::sys::{self, Child};
 
 /// Why a benchmark ended early.
@@ -44,7 +44,7 @@ pub fn refuse(reason: impl Into<String>, remedy: Option<&str>) -> Halt {
 }
 
 /// Set by `SIGINT`, `SIGTERM` or `SIGHUP`; looked at between samples.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
@@ -60,6 +60,12 @@ impl Stop {
     /// Whether a signal arrived.
     pub fn asked(&self) -> bool {
         self.0.load(Ordering::Relaxed)
+    }
+
+    /// As if a signal had arrived.
+    #[cfg(test)]
+    pub fn ask(&self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 
     /// An error if a signal arrived.
@@ -146,6 +152,8 @@ pub struct Plan<'a> {
     pub children: &'a [Child],
     /// Bytes of one operation.
     pub bytes_per_op: Option<u64>,
+    /// What of the row's counters would mislead its reader.
+    pub check: Check,
 }
 
 impl Plan<'_> {
@@ -162,6 +170,7 @@ impl Plan<'_> {
             spinners: None,
             children: &[],
             bytes_per_op: None,
+            check: |_| None,
         }
     }
 
@@ -183,6 +192,11 @@ impl<'a> Plan<'a> {
             spinners: Some(spinners),
             ..self
         }
+    }
+
+    /// With a look at its counters.
+    pub fn checked(self, check: Check) -> Self {
+        Self { check, ..self }
     }
 }
 
@@ -216,14 +230,25 @@ pub struct Lab {
 const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
 /// Share of a row's time for timed samples; the rest is for the pass that counts flush events.
 const TIMED: f64 = 0.85;
-/// A spinning thread that had its CPU less than this is called disturbed.
-pub const SPINNER_QUIET: f64 = 0.9;
-/// Fewer samples than this are pointed out.
-const FEW_SAMPLES: usize = 5;
-/// More CPUs than this used by others, or stolen, are called noise.
-const NOISE: f64 = 0.1;
 
 impl Lab {
+    /// A lab in which nothing was measured yet.
+    pub fn new(stop: Stop, cpus: Vec<usize>, dir: PathBuf, progress: ProgressBar) -> Self {
+        Self {
+            stop,
+            cpus,
+            dir,
+            progress,
+            flushes: None,
+            hardware: HardwareCount::open(),
+            budget: Duration::ZERO,
+            slice: Duration::ZERO,
+            rows: Vec::new(),
+            refused: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+
     /// Divides the benchmark's time among `rows` rows.
     pub fn split(&mut self, rows: usize) {
         self.slice = self.budget / rows.max(1) as u32;
@@ -317,8 +342,8 @@ impl Lab {
                 .map(|(now, then)| (now - then).as_secs_f64() / wall.as_secs_f64())
                 .min_by(f64::total_cmp)
         });
-        let company = company.end(children())?;
-        let flush_events_per_op = self.count_flushes(&mut prepare, &mut op)?;
+        let sharing = company.end(children())?;
+        let (flush_events_per_op, flush_ops) = self.count_flushes(&mut prepare, &mut op)?;
         let per_op = |n: u64| n as f64 / ops as f64;
         // Hardware counters ran during preparation too; scale by the part of the time that was timed.
         let timed_part = measured_in_op.as_secs_f64() / wall.as_secs_f64();
@@ -342,38 +367,43 @@ impl Lab {
             targets: plan.targets,
             op: plan.op,
             ns,
+            round_medians: vec![ns.median],
             ops,
             bytes_per_op: plan.bytes_per_op,
-            tlb_interrupts_per_op: totals.interrupts.get(TLB).map(|c| per_op(c.iter().sum())),
+            tlb_interrupts_per_op: None,
             interrupts: totals.interrupts,
             vmstat: totals.vmstat,
             flush_events_per_op,
             hardware_per_op,
             shootdown_share: None,
             spinner_share,
-            foreign_cpus: company.map(|c| c.0),
-            stolen_cpus: company.map(|c| c.1),
+            foreign_cpus: None,
+            stolen_cpus: None,
             warnings: Vec::new(),
             samples,
+            sharing,
+            flush_ops,
+            check: plan.check,
         };
-        row.warnings = disturbances(&row);
+        row.conclude();
         self.rows.push(row);
         self.progress
             .inc((begin.elapsed().as_millis() / 100) as u64);
         Ok(())
     }
 
+    /// Events for one operation, and how many operations that was found with.
     fn count_flushes(
         &self,
         prepare: &mut impl FnMut() -> io::Result<()>,
         op: &mut impl FnMut() -> io::Result<u64>,
-    ) -> Result<Option<super::report::FlushEvents>, Halt> {
+    ) -> Result<(Option<FlushEvents>, u64), Halt> {
         let Some(tracepoint) = &self.flushes else {
-            return Ok(None);
+            return Ok((None, 0));
         };
         let begin = Instant::now();
         let mut count = tracepoint.count()?;
-        let (mut sum, mut ops): (Option<super::report::FlushEvents>, u64) = (None, 0);
+        let (mut sum, mut ops): (Option<FlushEvents>, u64) = (None, 0);
         while ops == 0 || begin.elapsed() < self.slice.mul_f64(1.0 - TIMED) {
             self.stop.check()?;
             prepare()?;
@@ -382,32 +412,8 @@ impl Lab {
             let more = count.read()?.zip(before, |now, then| now - then);
             sum = Some(sum.map_or(more, |sum| sum.zip(more, |a, b| a + b)));
         }
-        Ok(sum.map(|sum| sum.zip(sum, |n, _| n / ops as f64)))
+        Ok((sum.map(|sum| sum.zip(sum, |n, _| n / ops as f64)), ops))
     }
-}
-
-/// What around a row would mislead its reader.
-fn disturbances(row: &Row) -> Vec<String> {
-    let mut warnings = Vec::new();
-    if row.ns.samples < FEW_SAMPLES {
-        warnings.push(format!(
-            "{} samples only: the spread says little; give it more --seconds",
-            row.ns.samples
-        ));
-    }
-    if let Some(share) = row.spinner_share.filter(|&s| s < SPINNER_QUIET) {
-        warnings.push(format!(
-            "a spinning thread had its CPU only {:.0} % of the time: while other programs ran there, no interrupt was needed and discards look cheaper",
-            share * 100.0
-        ));
-    }
-    if let Some(cpus) = row.foreign_cpus.filter(|&c| c > NOISE) {
-        warnings.push(format!("other programs used {cpus:.2} CPUs meanwhile: times are too long and counters include theirs"));
-    }
-    if let Some(cpus) = row.stolen_cpus.filter(|&c| c > NOISE) {
-        warnings.push(format!("the hypervisor took {cpus:.2} CPUs away meanwhile"));
-    }
-    warnings
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! `quell measure host`: what translation coherence costs the kernel that is running.
 //!
 //! Seven small benchmarks ([`bench`]), each the micro-benchmark behind one of the published systems, each beside the batched
-//! form that a program can use today. Rows are timed ([`lab`]), the kernel's own counters are read around them
-//! ([`counters`], [`events`]), whatever has to be set up is undone by destructors ([`guards`]), and the price of one
+//! form that a program can use today. Rows are timed ([`lab`]), in several rounds where they are compared with the model
+//! ([`rounds`], [`merge`]), the kernel's own counters are read around them ([`counters`], [`events`]), whatever has to be set up is undone by destructors ([`guards`]), and the price of one
 //! shootdown is the difference that one spinning thread makes ([`analysis`]).
 //!
 //! What a result would have to be mistrusted for is checked and said: a busy second CPU hides interrupts, page-out without
@@ -19,15 +19,17 @@ mod events;
 mod guards;
 mod lab;
 mod machine_file;
+mod merge;
 mod parse;
 mod print;
 mod report;
+mod rounds;
 mod sys;
 mod tlb;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use clap::Args;
@@ -35,7 +37,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use bench::ALL;
 use events::{FlushTracepoint, HardwareCount};
-use lab::{Halt, Lab, Stop};
+use lab::{Lab, Stop};
 use report::{Benchmark, Capability, Host, MachineFileWritten, Report, Shootdown};
 
 /// Everything that was asked for was refused; nothing was measured.
@@ -129,62 +131,24 @@ impl HostArgs {
         );
         let cpus = sys::allowed_cpus().context("asking which CPUs this process may use")?;
         let host = host(&cpus);
-        let flushes = FlushTracepoint::find();
-        let hardware = HardwareCount::open();
-        let capabilities = capabilities(&flushes, &hardware, &cpus);
         let chosen: Vec<_> = ALL
             .iter()
             .filter(|b| self.only.is_empty() || self.only.iter().any(|n| n == b.name))
             .collect();
-        let weights: u32 = chosen.iter().map(|b| b.weight).sum();
         let style = ProgressStyle::with_template("{elapsed:>4} [{bar:30}] {prefix}: {msg}")
             .context("progress style")?;
-        let mut lab = Lab {
-            stop: Stop::on_signals().context("taking over the signals")?,
+        let mut lab = Lab::new(
+            Stop::on_signals().context("taking over the signals")?,
             cpus,
             dir,
-            progress: ProgressBar::new(self.seconds * 10).with_style(style),
-            flushes: flushes.ok(),
-            hardware,
-            budget: Duration::ZERO,
-            slice: Duration::ZERO,
-            rows: Vec::new(),
-            refused: Vec::new(),
-            warnings: Vec::new(),
-        };
+            ProgressBar::new(self.seconds * 10).with_style(style),
+        );
+        let flushes = FlushTracepoint::find();
+        let capabilities = capabilities(&flushes, &lab.hardware, &lab.cpus);
+        lab.flushes = flushes.ok();
         sys::pin(&lab.cpus[..1]).context("pinning the measuring thread")?;
-        let mut benchmarks = Vec::new();
-        let mut interrupted = false;
-        for bench in chosen {
-            lab.budget = Duration::from_secs(self.seconds) * bench.weight / weights;
-            lab.progress.set_prefix(bench.name);
-            lab.progress.set_message("setting up");
-            let begin = Instant::now();
-            let result = (bench.run)(&mut lab);
-            let mut refused = std::mem::take(&mut lab.refused);
-            let mut failed = None;
-            match result {
-                Ok(()) => {}
-                Err(Halt::Refused(refusal)) => refused.push(refusal),
-                Err(Halt::Interrupted) => interrupted = true,
-                // The others can still run.
-                Err(Halt::Failed(error)) => failed = Some(error.to_string()),
-            }
-            benchmarks.push(Benchmark {
-                name: bench.name,
-                seed: bench.seed,
-                title: bench.title,
-                rows: std::mem::take(&mut lab.rows),
-                refused,
-                failed,
-                warnings: std::mem::take(&mut lab.warnings),
-                seconds: begin.elapsed().as_secs_f64(),
-            });
-            if interrupted || lab.stop.asked() {
-                interrupted = true;
-                break;
-            }
-        }
+        let (mut benchmarks, interrupted) =
+            rounds::run(&mut lab, &chosen, Duration::from_secs(self.seconds));
         lab.progress.finish_and_clear();
         let shootdown = benchmarks
             .iter()

@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::counters::Sharing;
+
 /// One run of `quell measure host`.
 #[derive(Debug, Serialize)]
 pub struct Report {
@@ -17,7 +19,7 @@ pub struct Report {
     pub host: Host,
     /// What the run could and could not use, and what would add it.
     pub capabilities: Vec<Capability>,
-    /// In the order they ran.
+    /// In the order that `--list` prints, whatever order they ran in.
     pub benchmarks: Vec<Benchmark>,
     /// The price of one shootdown; `null` if the discard benchmark did not run.
     pub shootdown: Option<Shootdown>,
@@ -89,7 +91,9 @@ pub struct Benchmark {
     pub failed: Option<String>,
     /// What would mislead a reader of this benchmark as a whole.
     pub warnings: Vec<String>,
-    /// Wall-clock seconds including set-up.
+    /// How many rounds it ran in, each with a set-up of its own; rows are of all rounds together.
+    pub rounds: u32,
+    /// Wall-clock seconds including set-up, of all rounds.
     pub seconds: f64,
 }
 
@@ -130,6 +134,8 @@ pub struct Row {
     pub op: &'static str,
     /// Nanoseconds of one thread for one operation, over the samples.
     pub ns: Spread,
+    /// The median of each round, in the order they ran: how much the machine's mood and the luck of a set-up matter.
+    pub round_medians: Vec<f64>,
     /// Operations timed.
     pub ops: u64,
     /// Bytes that one operation handles, where a rate means something.
@@ -157,7 +163,19 @@ pub struct Row {
     /// The samples behind `ns` with their interrupts, for whatever is computed across rows.
     #[serde(skip)]
     pub samples: Vec<Sample>,
+    /// What others had of the CPUs during the samples.
+    #[serde(skip)]
+    pub sharing: Option<Sharing>,
+    /// Operations of the pass behind `flush_events_per_op`.
+    #[serde(skip)]
+    pub flush_ops: u64,
+    /// Says what else would mislead a reader of the row, from its counters.
+    #[serde(skip)]
+    pub check: Check,
 }
+
+/// A look at a row that says what would mislead its reader, if anything.
+pub type Check = fn(&Row) -> Option<String>;
 
 /// One timed sample.
 #[derive(Debug, Clone, Copy)]
@@ -252,6 +270,47 @@ pub struct Shootdown {
     pub reliable: bool,
     /// Why the price is missing or not reliable.
     pub note: Option<String>,
+}
+
+#[cfg(test)]
+impl Row {
+    /// A row of these samples, (nanoseconds, interrupts) of one operation each.
+    pub fn made_up(key: &str, samples: &[(f64, f64)]) -> Self {
+        let samples: Vec<_> = samples
+            .iter()
+            .map(|&(ns, n)| Sample {
+                ns,
+                interrupts: Some(n),
+            })
+            .collect();
+        let ns = Spread::of(samples.iter().map(|s| s.ns)).unwrap();
+        let interrupts = samples.iter().filter_map(|s| s.interrupts).sum::<f64>();
+        Self {
+            key: key.into(),
+            form: Form::Single,
+            instead_of: None,
+            targets: 1,
+            op: "",
+            ns,
+            round_medians: vec![ns.median],
+            ops: samples.len() as u64,
+            bytes_per_op: None,
+            tlb_interrupts_per_op: Some(interrupts / samples.len() as f64),
+            interrupts: BTreeMap::new(),
+            vmstat: BTreeMap::new(),
+            flush_events_per_op: None,
+            hardware_per_op: BTreeMap::new(),
+            shootdown_share: None,
+            spinner_share: None,
+            foreign_cpus: None,
+            stolen_cpus: None,
+            warnings: Vec::new(),
+            samples,
+            sharing: None,
+            flush_ops: 0,
+            check: |_| None,
+        }
+    }
 }
 
 #[cfg(test)]

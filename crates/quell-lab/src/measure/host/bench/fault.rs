@@ -13,6 +13,7 @@ use std::io;
 use super::super::guards::HugePool;
 use super::super::lab::{Halt, Lab, Plan, refuse};
 use super::super::parse;
+use super::super::report::{Check, Row};
 use super::super::sys::{self, Mapping, page_size};
 
 /// Bytes mapped for each sample with small and with transparent huge pages.
@@ -31,12 +32,19 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
     }
     lab.split(6);
     let page = page_size();
-    pages(lab, "4k", "fault of a base page", page, || {
-        let map = Mapping::anonymous(BYTES)?;
-        map.advise(0, BYTES, libc::MADV_NOHUGEPAGE)
-            .or_else(without_thp)?;
-        Ok(map)
-    })?;
+    pages(
+        lab,
+        "4k",
+        "fault of a base page",
+        page,
+        |_| None,
+        || {
+            let map = Mapping::anonymous(BYTES)?;
+            map.advise(0, BYTES, libc::MADV_NOHUGEPAGE)
+                .or_else(without_thp)?;
+            Ok(map)
+        },
+    )?;
     transparent(lab)?;
     // One page in use, and as much again so that nothing else is pushed out.
     if available < 2 << GIGA_SHIFT {
@@ -44,9 +52,14 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
         return Ok(());
     }
     match HugePool::with_one_free(GIGA_SHIFT) {
-        Ok(_pool) => pages(lab, "1g", "fault of a 1 GiB page", 1 << GIGA_SHIFT, || {
-            Mapping::hugetlb(1 << GIGA_SHIFT, GIGA_SHIFT)
-        }),
+        Ok(_pool) => pages(
+            lab,
+            "1g",
+            "fault of a 1 GiB page",
+            1 << GIGA_SHIFT,
+            |_| None,
+            || Mapping::hugetlb(1 << GIGA_SHIFT, GIGA_SHIFT),
+        ),
         Err(error) => {
             let remedy = match error.kind() {
                 io::ErrorKind::OutOfMemory => "reserve one at boot (hugepagesz=1G hugepages=1)",
@@ -97,19 +110,28 @@ fn transparent(lab: &mut Lab) -> Result<(), Halt> {
         );
         return Ok(());
     }
-    let rows = lab.rows.len();
-    pages(lab, "2m", "fault of a transparent 2 MiB page", HUGE, || {
-        let map = Mapping::anonymous(BYTES + HUGE)?;
-        map.advise(0, map.len(), libc::MADV_HUGEPAGE)?;
-        Ok(map)
-    })?;
-    for row in &mut lab.rows[rows..] {
-        let huge = row.vmstat.get("thp_fault_alloc").copied().unwrap_or(0);
-        if huge < row.ops * 9 / 10 {
-            row.warnings.push(format!("only {huge} of {} faults got a huge page: memory is fragmented, and this is not a figure for 2 MiB pages", row.ops));
-        }
-    }
-    Ok(())
+    pages(
+        lab,
+        "2m",
+        "fault of a transparent 2 MiB page",
+        HUGE,
+        small_instead,
+        || {
+            let map = Mapping::anonymous(BYTES + HUGE)?;
+            map.advise(0, map.len(), libc::MADV_HUGEPAGE)?;
+            Ok(map)
+        },
+    )
+}
+
+fn small_instead(row: &Row) -> Option<String> {
+    let huge = row.vmstat.get("thp_fault_alloc").copied().unwrap_or(0);
+    (huge < row.ops * 9 / 10).then(|| {
+        format!(
+            "only {huge} of {} faults got a huge page: memory is fragmented, and this is not a figure for 2 MiB pages",
+            row.ops
+        )
+    })
 }
 
 /// Two rows: touch each page, and one populating call.
@@ -118,6 +140,7 @@ fn pages(
     name: &str,
     op: &'static str,
     size: usize,
+    check: Check,
     fresh: impl Fn() -> io::Result<Mapping>,
 ) -> Result<(), Halt> {
     let current: RefCell<Option<Mapping>> = RefCell::new(None);
@@ -140,6 +163,7 @@ fn pages(
     };
     let plan = Plan {
         bytes_per_op: Some(size as u64),
+        check,
         ..Plan::single(format!("{name}/touch"), op)
     };
     lab.row(plan, prepare, || {
@@ -169,6 +193,7 @@ fn pages(
     lab.row(
         Plan {
             bytes_per_op: Some(size as u64),
+            check,
             ..plan
         },
         prepare,

@@ -22,17 +22,21 @@ pub struct Benchmark {
     pub title: &'static str,
     /// Its part of the total time, against the others.
     pub weight: u32,
+    /// Whether the calibration or its predictions rest on it, so that its rows must have seen the same machine as those
+    /// of the others: it then runs in several rounds, by turns with them.
+    pub in_rounds: bool,
     /// Runs it; rows and refusals of single rows are left in the lab.
     pub run: fn(&mut Lab) -> Result<(), Halt>,
 }
 
-/// All of them, in the order they run: the price of a shootdown comes from the first.
+/// All of them, in the order they are listed and reported.
 pub const ALL: [Benchmark; 7] = [
     Benchmark {
         name: "discard",
         seed: "S4",
         title: "touch pages and give them back with MADV_DONTNEED, with 0..n threads spinning on other CPUs",
         weight: 6,
+        in_rounds: true,
         run: discard::run,
     },
     Benchmark {
@@ -40,6 +44,7 @@ pub const ALL: [Benchmark; 7] = [
         seed: "S4",
         title: "random 16 KiB writes through a shared file mapping, synced after every 100",
         weight: 4,
+        in_rounds: false,
         run: file_write::run,
     },
     Benchmark {
@@ -47,6 +52,7 @@ pub const ALL: [Benchmark; 7] = [
         seed: "S0",
         title: "page out 1 MiB with MADV_PAGEOUT and read it back, on a zram swap device made for it",
         weight: 6,
+        in_rounds: true,
         run: page_out::run,
     },
     Benchmark {
@@ -54,6 +60,7 @@ pub const ALL: [Benchmark; 7] = [
         seed: "S0",
         title: "move 1 MiB between two NUMA nodes",
         weight: 2,
+        in_rounds: false,
         run: migrate::run,
     },
     Benchmark {
@@ -61,6 +68,7 @@ pub const ALL: [Benchmark; 7] = [
         seed: "S2",
         title: "two processes on one CPU wake each other through eventfds, touching 0 or 512 pages each turn",
         weight: 3,
+        in_rounds: true,
         run: ping_pong::run,
     },
     Benchmark {
@@ -68,6 +76,7 @@ pub const ALL: [Benchmark; 7] = [
         seed: "S1",
         title: "demand faults by page size: 4 KiB, transparent 2 MiB, hugetlb 1 GiB",
         weight: 4,
+        in_rounds: false,
         run: fault::run,
     },
     Benchmark {
@@ -75,6 +84,7 @@ pub const ALL: [Benchmark; 7] = [
         seed: "S3",
         title: "readers stream over a mapped file twice as large as the memory cgroup they are in",
         weight: 4,
+        in_rounds: false,
         run: stream::run,
     },
 ];

@@ -15,6 +15,7 @@ use std::io;
 
 use super::super::guards::{ZramSwap, unlinked_file};
 use super::super::lab::{Halt, Lab, Plan, Spinners};
+use super::super::report::Row;
 use super::super::sys::{self, Mapping, OwnProcess, page_size};
 
 const PAGES: usize = 256;
@@ -25,13 +26,17 @@ const MAY_STAY: usize = PAGES / 10;
 pub fn run(lab: &mut Lab) -> Result<(), Halt> {
     lab.split(12);
     anonymous(lab)?;
-    for row in lab.rows.iter_mut().filter(|r| !r.key.starts_with("in/")) {
-        let out = row.vmstat.get("pswpout").copied().unwrap_or(0);
-        if out < row.ops * 9 / 10 {
-            row.warnings.push(format!("only {out} of {} pages were written to swap: the rest stayed, and the time is too short", row.ops));
-        }
-    }
     clean_file(lab)
+}
+
+fn few_left(row: &Row) -> Option<String> {
+    let out = row.vmstat.get("pswpout").copied().unwrap_or(0);
+    (out < row.ops * 9 / 10).then(|| {
+        format!(
+            "only {out} of {} pages were written to swap: the rest stayed, and the time is too short",
+            row.ops
+        )
+    })
 }
 
 fn out_each(map: &Mapping) -> io::Result<u64> {
@@ -98,14 +103,13 @@ fn anonymous(lab: &mut Lab) -> Result<(), Halt> {
         let spinners = Spinners::start(&lab.cpus[1..=spinning])?;
         let op = "dirty page written out";
         let single = format!("out/madvise_each/spin{spinning}");
-        lab.row(
-            Plan::single(&single, op).against(&spinners),
-            &mut fill,
-            || out_each(&map),
-        )?;
+        let plan = Plan::single(&single, op).checked(few_left);
+        lab.row(plan.against(&spinners), &mut fill, || out_each(&map))?;
         let plan = Plan::batched(format!("out/madvise_all/spin{spinning}"), &single, op);
+        let plan = plan.checked(few_left);
         lab.row(plan.against(&spinners), &mut fill, || out_all(&map))?;
         let plan = Plan::batched(format!("out/process_madvise/spin{spinning}"), &single, op);
+        let plan = plan.checked(few_left);
         lab.row(plan.against(&spinners), &mut fill, || {
             process
                 .advise(&ranges, libc::MADV_PAGEOUT)
@@ -140,7 +144,7 @@ fn anonymous(lab: &mut Lab) -> Result<(), Halt> {
             "page written and paged out",
         );
         lab.row(
-            plan.against(&spinners),
+            plan.against(&spinners).checked(few_left),
             || Ok(()),
             || fill().and_then(|()| out_all(&map)),
         )?;

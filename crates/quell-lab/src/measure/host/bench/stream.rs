@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use super::super::guards::{LimitedCgroup, unlinked_file};
 use super::super::lab::{Halt, Lab, Plan, refuse};
+use super::super::report::Row;
 use super::super::sys::{self, Child, Mapping, page_size};
 
 const FILE_BYTES: usize = 128 << 20;
@@ -72,6 +73,7 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
             targets: cpus.len() - 1,
             children: std::slice::from_ref(&child),
             bytes_per_op: Some(page as u64),
+            check: limit_did_not_bite,
             ..plan
         };
         lab.row(
@@ -92,24 +94,23 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
                 Ok(pages() - begin)
             },
         )?;
-        let Some(row) = lab.rows.last_mut() else {
-            continue;
-        };
-        let taken: u64 = row
-            .vmstat
-            .iter()
-            .filter(|(name, _)| name.starts_with("pgsteal_file"))
-            .map(|(_, n)| n)
-            .sum();
-        if taken < row.ops / 4 {
-            row.warnings.push(format!(
-                "reclaim took only {taken} pages while {} were read: the limit did not bite",
-                row.ops
-            ));
-        }
     }
     lab.warn("the device is in the times: compare interrupts, events and shares");
     Ok(())
+}
+
+fn limit_did_not_bite(row: &Row) -> Option<String> {
+    let stolen = row.vmstat.iter();
+    let taken: u64 = stolen
+        .filter(|(name, _)| name.starts_with("pgsteal_file"))
+        .map(|(_, n)| n)
+        .sum();
+    (taken < row.ops / 4).then(|| {
+        format!(
+            "reclaim took only {taken} pages while {} were read: the limit did not bite",
+            row.ops
+        )
+    })
 }
 
 /// The child: one thread for each CPU, each at its own place in the file, until killed.

@@ -1,0 +1,236 @@
+//! From what was counted to what a row says, and from the rows of several rounds to one.
+//!
+//! On a shared machine the host's mood changes over seconds, and each set-up has luck of its own (which frames it got,
+//! where the compressed pages lie). So a row that others are compared with is measured in several rounds, and what was
+//! *counted* in them is put together: samples stand side by side, counters add up, whatever is for one operation weighs
+//! by the operations it was found with. What is *computed* from it (spread, CPUs of others, warnings) is computed anew
+//! and never averaged.
+
+use super::counters::{Sharing, TLB};
+use super::report::{Row, Spread};
+
+/// A spinning thread that had its CPU less than this is called disturbed.
+const SPINNER_QUIET: f64 = 0.9;
+/// Fewer samples than this are pointed out.
+const FEW_SAMPLES: usize = 5;
+/// More CPUs than this used by others, or stolen, are called noise.
+const NOISE: f64 = 0.1;
+
+/// The mean of two values, each by its weight; 0 if neither weighs anything.
+fn weighted((a, of_a): (f64, u64), (b, of_b): (f64, u64)) -> f64 {
+    let all = of_a + of_b;
+    if all == 0 {
+        return 0.0;
+    }
+    (a * of_a as f64 + b * of_b as f64) / all as f64
+}
+
+impl Row {
+    /// Computes what follows from samples, counters and company.
+    pub fn conclude(&mut self) {
+        if let Some(ns) = Spread::of(self.samples.iter().map(|s| s.ns)) {
+            self.ns = ns;
+        }
+        let interrupts = self.interrupts.get(TLB).map(|c| c.iter().sum::<u64>());
+        self.tlb_interrupts_per_op = interrupts.map(|n| n as f64 / self.ops as f64);
+        let others = self.sharing.as_ref().and_then(Sharing::cpus);
+        self.foreign_cpus = others.map(|(foreign, _)| foreign);
+        self.stolen_cpus = others.map(|(_, stolen)| stolen);
+        self.warnings = self.disturbances();
+    }
+
+    /// Adds what a later round found for the same key.
+    pub fn merge(&mut self, more: Row) {
+        debug_assert_eq!(self.key, more.key);
+        for (name, value) in &mut self.hardware_per_op {
+            let other = more.hardware_per_op.get(name).copied().flatten();
+            *value = value
+                .zip(other)
+                .map(|(a, b)| weighted((a, self.ops), (b, more.ops)));
+        }
+        self.flush_events_per_op = match (self.flush_events_per_op, more.flush_events_per_op) {
+            (Some(a), Some(b)) => {
+                Some(a.zip(b, |a, b| weighted((a, self.flush_ops), (b, more.flush_ops))))
+            }
+            (one, other) => one.or(other),
+        };
+        self.flush_ops += more.flush_ops;
+        self.ops += more.ops;
+        for (name, counts) in more.interrupts {
+            let sums = self.interrupts.entry(name).or_default();
+            // A CPU that came meanwhile has no count of the earlier rounds.
+            sums.resize(sums.len().max(counts.len()), 0);
+            for (sum, count) in sums.iter_mut().zip(counts) {
+                *sum += count;
+            }
+        }
+        for (name, count) in more.vmstat {
+            *self.vmstat.entry(name).or_default() += count;
+        }
+        self.spinner_share = match (self.spinner_share, more.spinner_share) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (one, other) => one.or(other),
+        };
+        self.sharing = match (self.sharing, more.sharing) {
+            (Some(a), Some(b)) => Some(a + b),
+            (one, other) => one.or(other),
+        };
+        self.samples.extend(more.samples);
+        self.round_medians.extend(more.round_medians);
+        self.conclude();
+    }
+
+    /// What would mislead the row's reader.
+    fn disturbances(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if self.ns.samples < FEW_SAMPLES {
+            warnings.push(format!(
+                "{} samples only: the spread says little; give it more --seconds",
+                self.ns.samples
+            ));
+        }
+        if let Some(share) = self.spinner_share.filter(|&s| s < SPINNER_QUIET) {
+            warnings.push(format!(
+                "a spinning thread had its CPU only {:.0} % of the time: while other programs ran there, no interrupt was needed and discards look cheaper",
+                share * 100.0
+            ));
+        }
+        if let Some(cpus) = self.foreign_cpus.filter(|&c| c > NOISE) {
+            warnings.push(format!("other programs used {cpus:.2} CPUs meanwhile: times are too long and counters include theirs"));
+        }
+        if let Some(cpus) = self.stolen_cpus.filter(|&c| c > NOISE) {
+            warnings.push(format!("the hypervisor took {cpus:.2} CPUs away meanwhile"));
+        }
+        warnings.extend((self.check)(self));
+        warnings
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::super::report::FlushEvents;
+    use super::*;
+
+    const NEAR: f64 = 1e-9;
+
+    fn rounds() -> (Row, Row) {
+        let mut first = Row::made_up("x", &[(10.0, 1.0), (30.0, 1.0), (20.0, 1.0)]);
+        first.ops = 300;
+        first.interrupts = BTreeMap::from([(TLB.to_owned(), vec![100, 200])]);
+        first.vmstat = BTreeMap::from([("pswpout".to_owned(), 300)]);
+        first.flush_events_per_op = Some(FlushEvents {
+            local: 4.0,
+            ..FlushEvents::default()
+        });
+        first.flush_ops = 10;
+        first.hardware_per_op = BTreeMap::from([("cycles", Some(100.0)), ("instructions", None)]);
+        first.spinner_share = Some(0.99);
+        first.sharing = Some(Sharing {
+            wall: 3.0,
+            foreign: 0.0,
+            stolen: 0.3,
+        });
+        let mut second = Row::made_up("x", &[(100.0, 0.0)]);
+        second.ops = 100;
+        second.interrupts = BTreeMap::from([(TLB.to_owned(), vec![0, 100])]);
+        second.vmstat = BTreeMap::from([("pswpout".to_owned(), 20), ("pgfault".to_owned(), 7)]);
+        second.flush_events_per_op = Some(FlushEvents {
+            local: 1.0,
+            ..FlushEvents::default()
+        });
+        second.flush_ops = 20;
+        second.hardware_per_op = BTreeMap::from([("cycles", Some(20.0)), ("instructions", None)]);
+        second.spinner_share = Some(0.5);
+        second.sharing = Some(Sharing {
+            wall: 1.0,
+            foreign: 0.8,
+            stolen: 0.1,
+        });
+        (first, second)
+    }
+
+    #[test]
+    fn samples_stand_side_by_side_and_counters_add_up() {
+        let (mut row, more) = rounds();
+        row.merge(more);
+        // The median of all four, not the mean of 20 and 100.
+        assert_eq!(
+            (row.ns.samples, row.ns.median, row.ns.max),
+            (4, 25.0, 100.0)
+        );
+        assert_eq!(row.round_medians, [20.0, 100.0]);
+        assert_eq!(row.ops, 400);
+        assert_eq!(row.interrupts[TLB], [100, 300]);
+        assert_eq!(row.tlb_interrupts_per_op, Some(1.0));
+        assert_eq!(row.vmstat["pswpout"], 320);
+        assert_eq!(row.vmstat["pgfault"], 7);
+    }
+
+    #[test]
+    fn figures_for_one_operation_weigh_by_the_operations_behind_them() {
+        let (mut row, more) = rounds();
+        row.merge(more);
+        // Timed operations weigh 3 to 1.
+        assert_eq!(row.hardware_per_op["cycles"], Some(80.0));
+        assert_eq!(row.hardware_per_op["instructions"], None);
+        // Those of the counting pass weigh 1 to 2, and 30 to whatever comes after.
+        let local = |row: &Row| row.flush_events_per_op.unwrap().local;
+        assert!((local(&row) - 2.0).abs() < NEAR);
+        let (_, mut third) = rounds();
+        third.flush_events_per_op = Some(FlushEvents {
+            local: 8.0,
+            ..FlushEvents::default()
+        });
+        third.flush_ops = 10;
+        row.merge(third);
+        assert!((local(&row) - 3.5).abs() < NEAR, "{}", local(&row));
+        assert_eq!(row.flush_ops, 40);
+    }
+
+    #[test]
+    fn the_worst_spinner_and_the_others_cpus_by_time() {
+        let (mut row, more) = rounds();
+        row.merge(more);
+        assert_eq!(row.spinner_share, Some(0.5));
+        // 0.8 s of 4 s; the mean of the two rounds would be 0.4.
+        assert!((row.foreign_cpus.unwrap() - 0.2).abs() < NEAR);
+        assert!((row.stolen_cpus.unwrap() - 0.1).abs() < NEAR);
+    }
+
+    #[test]
+    fn spans_too_short_to_tell_add_up_to_one_that_tells() {
+        let short = Sharing {
+            wall: 0.15,
+            foreign: -0.01,
+            stolen: 0.0,
+        };
+        let mut row = Row::made_up("x", &[(1.0, 0.0)]);
+        row.sharing = Some(short);
+        row.conclude();
+        assert_eq!(row.foreign_cpus, None);
+        let mut more = Row::made_up("x", &[(1.0, 0.0)]);
+        more.sharing = Some(Sharing {
+            foreign: 0.07,
+            ..short
+        });
+        row.merge(more);
+        assert!((row.foreign_cpus.unwrap() - 0.2).abs() < NEAR);
+    }
+
+    #[test]
+    fn warnings_are_about_the_merged_row() {
+        let (mut row, more) = rounds();
+        row.check = |row| (row.vmstat["pswpout"] < row.ops).then(|| "stayed".into());
+        row.conclude();
+        let said = |row: &Row, what: &str| row.warnings.iter().filter(|w| w.contains(what)).count();
+        assert_eq!((said(&row, "samples only"), said(&row, "stayed")), (1, 0));
+        row.merge(more);
+        assert_eq!((said(&row, "samples only"), said(&row, "stayed")), (1, 1));
+        assert_eq!(said(&row, "50 % of the time"), 1);
+        let (third, _) = rounds();
+        row.merge(third);
+        assert_eq!(said(&row, "samples only"), 0, "seven samples now");
+    }
+}

@@ -1,0 +1,307 @@
+//! In which order benchmarks run, and what becomes of one that runs more than once.
+//!
+//! Benchmarks that the calibration and its predictions rest on run in [`ROUNDS`] rounds, by turns: the first of each, then
+//! the second of each, and so on, each with its share of the time and with a set-up of its own. So a mood of the host that
+//! lasts seconds, or a lucky placement, is in a part of the samples of all of them and not in all samples of one. The
+//! others run once, afterwards.
+//!
+//! A benchmark that was refused or that failed is not tried again; what it measured in earlier rounds stays. Rounds do not
+//! help against a machine that is busy all the time, nor against luck that lasts as long as the process (where its code
+//! and the kernel's own pages lie).
+
+use std::time::{Duration, Instant};
+
+use super::bench;
+use super::lab::{Halt, Lab};
+use super::report::{Benchmark, Refusal};
+
+/// Rounds of the benchmarks that are measured in rounds. Odd, so that the median cannot fall between two moods of equal
+/// length; not more, because each round sets up anew.
+pub const ROUNDS: u32 = 5;
+
+/// A benchmark and what its rounds found so far.
+struct Course<'a> {
+    bench: &'a bench::Benchmark,
+    rounds: u32,
+    found: Benchmark,
+    /// Refusals with the number of rounds they came in.
+    refused: Vec<(Refusal, u32)>,
+    over: bool,
+}
+
+impl<'a> Course<'a> {
+    fn new(bench: &'a bench::Benchmark) -> Self {
+        Self {
+            bench,
+            rounds: if bench.in_rounds { ROUNDS } else { 1 },
+            found: Benchmark {
+                name: bench.name,
+                seed: bench.seed,
+                title: bench.title,
+                rows: Vec::new(),
+                refused: Vec::new(),
+                failed: None,
+                warnings: Vec::new(),
+                rounds: 0,
+                seconds: 0.0,
+            },
+            refused: Vec::new(),
+            over: false,
+        }
+    }
+
+    /// Runs the benchmark once more, in this time, and takes over what it left in the lab. Says whether a signal ended it.
+    fn round(&mut self, lab: &mut Lab, budget: Duration) -> bool {
+        self.found.rounds += 1;
+        lab.budget = budget;
+        lab.progress.set_prefix(if self.rounds == 1 {
+            self.bench.name.to_owned()
+        } else {
+            format!(
+                "{} (round {} of {})",
+                self.bench.name, self.found.rounds, self.rounds
+            )
+        });
+        lab.progress.set_message("setting up");
+        let begin = Instant::now();
+        let result = (self.bench.run)(lab);
+        self.found.seconds += begin.elapsed().as_secs_f64();
+        for row in lab.rows.drain(..) {
+            match self.found.rows.iter_mut().find(|r| r.key == row.key) {
+                Some(earlier) => earlier.merge(row),
+                None => self.found.rows.push(row),
+            }
+        }
+        for warning in lab.warnings.drain(..) {
+            if !self.found.warnings.contains(&warning) {
+                self.found.warnings.push(warning);
+            }
+        }
+        let interrupted = matches!(result, Err(Halt::Interrupted));
+        let whole = match result {
+            Ok(()) | Err(Halt::Interrupted) => None,
+            Err(Halt::Refused(refusal)) => {
+                self.over = true;
+                Some(refusal)
+            }
+            // The others can still run.
+            Err(Halt::Failed(error)) => {
+                self.over = true;
+                self.found.failed = Some(if self.found.rounds == 1 {
+                    error.to_string()
+                } else {
+                    format!(
+                        "{error} (in round {} of {}; what was measured before is kept)",
+                        self.found.rounds, self.rounds
+                    )
+                });
+                None
+            }
+        };
+        for refusal in lab.refused.drain(..).chain(whole) {
+            match self.refused.iter_mut().find(|(r, _)| r.row == refusal.row) {
+                Some((_, times)) => *times += 1,
+                None => self.refused.push((refusal, 1)),
+            }
+        }
+        interrupted
+    }
+
+    /// What to report of it. A refusal that did not come in every round says in how many.
+    fn end(mut self) -> Benchmark {
+        let rounds = self.found.rounds;
+        for (mut refusal, times) in self.refused {
+            if times < rounds {
+                refusal.reason += &format!(" (in {times} of {rounds} rounds)");
+            }
+            self.found.refused.push(refusal);
+        }
+        self.found
+    }
+}
+
+/// Runs the chosen benchmarks in `total` time, set-up not counted, and says whether a signal ended it. The result is in
+/// the order of `chosen`, without those that were not begun.
+pub fn run(lab: &mut Lab, chosen: &[&bench::Benchmark], total: Duration) -> (Vec<Benchmark>, bool) {
+    let weights: u32 = chosen.iter().map(|bench| bench.weight).sum();
+    let mut courses: Vec<_> = chosen.iter().map(|bench| Course::new(bench)).collect();
+    let (by_turns, once): (Vec<_>, Vec<_>) = (0..chosen.len()).partition(|&i| chosen[i].in_rounds);
+    let mut turns = by_turns.repeat(ROUNDS as usize);
+    turns.extend(once);
+    let mut interrupted = false;
+    for i in turns {
+        let course = &mut courses[i];
+        if course.over {
+            continue;
+        }
+        let budget = total * course.bench.weight / weights / course.rounds;
+        if course.round(lab, budget) || lab.stop.asked() {
+            interrupted = true;
+            break;
+        }
+    }
+    let begun = courses.into_iter().filter(|course| course.found.rounds > 0);
+    (begun.map(Course::end).collect(), interrupted)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::io;
+
+    use indicatif::ProgressBar;
+
+    use super::super::lab::{Stop, refuse};
+    use super::super::report::Row;
+    use super::*;
+
+    thread_local! {
+        /// Which benchmark ran when, and in how much time.
+        static RAN: RefCell<Vec<(char, Duration)>> = const { RefCell::new(Vec::new()) };
+    }
+
+    /// Notes that `name` runs, and says how often it did before.
+    fn runs(name: char, lab: &Lab) -> usize {
+        RAN.with_borrow_mut(|ran| {
+            let before = ran.iter().filter(|(n, _)| *n == name).count();
+            ran.push((name, lab.budget));
+            before
+        })
+    }
+
+    fn row(key: &str, ns: f64) -> Row {
+        Row::made_up(key, &[(ns, 0.0)])
+    }
+
+    fn even(lab: &mut Lab) -> Result<(), Halt> {
+        let before = runs('a', lab);
+        lab.rows.push(row("one", before as f64));
+        lab.rows.push(row("two", 10.0));
+        lab.refuse_row("three", "never", None);
+        if before == 2 {
+            lab.refuse_row("four", "that time", None);
+        }
+        lab.warn("always");
+        Ok(())
+    }
+
+    fn once(lab: &mut Lab) -> Result<(), Halt> {
+        runs('b', lab);
+        lab.rows.push(row("only", 1.0));
+        Ok(())
+    }
+
+    fn refused(lab: &mut Lab) -> Result<(), Halt> {
+        runs('c', lab);
+        Err(refuse("not here", None))
+    }
+
+    fn fails_later(lab: &mut Lab) -> Result<(), Halt> {
+        let before = runs('d', lab);
+        lab.rows.push(row("one", before as f64));
+        if before == 2 {
+            return Err(io::Error::other("broken").into());
+        }
+        lab.rows.push(row("two", before as f64));
+        Ok(())
+    }
+
+    fn signalled(lab: &mut Lab) -> Result<(), Halt> {
+        let before = runs('e', lab);
+        lab.rows.push(row("one", 1.0));
+        if before == 1 {
+            lab.stop.ask();
+            return Err(Halt::Interrupted);
+        }
+        lab.rows.push(row("two", 1.0));
+        Ok(())
+    }
+
+    type Run = fn(&mut Lab) -> Result<(), Halt>;
+
+    /// The order in which these ran with their time, what they found, and whether it was interrupted.
+    fn course(benches: &[(Run, u32, bool)]) -> (Vec<(char, Duration)>, Vec<Benchmark>, bool) {
+        let benches: Vec<_> = benches
+            .iter()
+            .map(|&(run, weight, in_rounds)| bench::Benchmark {
+                name: "made up",
+                seed: "",
+                title: "",
+                weight,
+                in_rounds,
+                run,
+            })
+            .collect();
+        let chosen: Vec<_> = benches.iter().collect();
+        let mut lab = Lab::new(
+            Stop::default(),
+            vec![0],
+            std::env::temp_dir(),
+            ProgressBar::hidden(),
+        );
+        RAN.take();
+        let (found, interrupted) = run(&mut lab, &chosen, Duration::from_secs(10));
+        (RAN.take(), found, interrupted)
+    }
+
+    fn order(ran: &[(char, Duration)]) -> String {
+        ran.iter().map(|(name, _)| name).collect()
+    }
+
+    #[test]
+    fn rounds_take_turns_the_others_come_after_and_the_report_is_in_order() {
+        let (ran, found, _) = course(&[(even, 2, true), (once, 3, false), (fails_later, 5, true)]);
+        assert_eq!(order(&ran), "adadadaab");
+        let time = |name| ran.iter().find(|(n, _)| *n == name).unwrap().1;
+        assert_eq!(time('a'), Duration::from_secs(2) / ROUNDS);
+        assert_eq!(time('b'), Duration::from_secs(3));
+        let keys: Vec<Vec<&str>> = found
+            .iter()
+            .map(|b| b.rows.iter().map(|r| r.key.as_str()).collect())
+            .collect();
+        assert_eq!(keys, [vec!["one", "two"], vec!["only"], vec!["one", "two"]]);
+        assert_eq!(found[0].rows[0].round_medians, [0.0, 1.0, 2.0, 3.0, 4.0]);
+        assert_eq!(found[0].rounds, ROUNDS);
+        assert_eq!(found[1].rounds, 1);
+    }
+
+    #[test]
+    fn refusals_and_warnings_are_not_repeated() {
+        let (ran, found, _) = course(&[(refused, 1, true), (even, 1, true)]);
+        assert_eq!(order(&ran), "caaaaa", "what was refused is not tried again");
+        let reasons =
+            |b: &Benchmark| -> Vec<String> { b.refused.iter().map(|r| r.reason.clone()).collect() };
+        assert_eq!(reasons(&found[0]), ["not here"]);
+        assert_eq!(
+            reasons(&found[1]),
+            ["never", "that time (in 1 of 5 rounds)"]
+        );
+        assert_eq!(found[1].warnings, ["always"]);
+    }
+
+    #[test]
+    fn what_fails_in_a_later_round_keeps_what_it_has_and_says_so() {
+        let (ran, found, interrupted) = course(&[(fails_later, 1, true), (once, 1, false)]);
+        assert_eq!(order(&ran), "dddb");
+        assert_eq!(found[0].rows[0].round_medians, [0.0, 1.0, 2.0]);
+        assert_eq!(found[0].rows[1].round_medians, [0.0, 1.0]);
+        let failed = found[0].failed.as_ref().unwrap();
+        assert!(
+            failed.contains("broken") && failed.contains("round 3 of 5"),
+            "{failed}"
+        );
+        assert!(!interrupted);
+    }
+
+    #[test]
+    fn a_signal_ends_it_all_and_keeps_what_there_is() {
+        let (ran, found, interrupted) =
+            course(&[(once, 1, false), (signalled, 1, true), (even, 1, true)]);
+        assert_eq!(order(&ran), "eae");
+        assert!(interrupted);
+        assert_eq!(found.len(), 2, "what was not begun is not reported");
+        assert_eq!(found[0].rows[0].round_medians, [1.0, 1.0]);
+        assert_eq!(found[0].rows[1].round_medians, [1.0]);
+        assert_eq!(found[1].rounds, 1);
+    }
+}
