@@ -2,8 +2,12 @@
 //!
 //! Stacks come from a pool of the thread, because making one costs a thousand times what switching
 //! to one does. All `unsafe` of the crate's control flow is in this file.
+//!
+//! A fiber that suspends itself with [`suspend_legibly`] shows its stack, registers included, as
+//! bytes ([`Fiber::stack`]): two fibers of one body whose bytes are equal go on alike, if the memory
+//! that the bytes point to is.
 
-use corosensei::stack::DefaultStack;
+use corosensei::stack::{DefaultStack, Stack};
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
@@ -12,6 +16,16 @@ use std::ptr;
 /// Bytes of a CPU's stack. The host gives memory only for what is touched.
 const STACK_BYTES: usize = 256 << 10;
 
+/// Bytes of a stack that [`Fiber::legible`] clears: more than bodies use.
+const CLEARED: usize = 32 << 10;
+
+/// Bytes that [`suspend_legibly`] clears below its frame: more than an operation uses, so that what
+/// it left there does not show in frames that come to lie there.
+const WIPED: usize = 1 << 10;
+
+/// Bytes below the frame of [`suspend_legibly`] in which its registers may lie.
+const REGISTERS: usize = 256;
+
 /// How many stacks a thread keeps.
 const POOL: usize = 1100;
 
@@ -19,6 +33,8 @@ thread_local! {
     static STACKS: RefCell<Vec<DefaultStack>> = const { RefCell::new(Vec::new()) };
     /// The yielder of the fiber that runs; null outside of fibers.
     static RUNNING: Cell<*const Yielder<(), ()>> = const { Cell::new(ptr::null()) };
+    /// Where the stack of the fiber ended that suspended itself legibly last.
+    static LOWEST: Cell<usize> = const { Cell::new(0) };
 }
 
 /// What became of a fiber that was resumed.
@@ -36,6 +52,10 @@ pub struct Fiber<'a> {
     inner: Option<Coroutine<(), (), ()>>,
     /// The yielder while the fiber is suspended, for [`RUNNING`] when it goes on.
     yielder: *const Yielder<(), ()>,
+    /// The end of the stack that it grows from.
+    base: usize,
+    /// How far it has grown, if the fiber suspended itself legibly.
+    lowest: usize,
     borrows: PhantomData<&'a mut ()>,
 }
 
@@ -47,6 +67,7 @@ impl<'a> Fiber<'a> {
     pub fn new(body: impl FnOnce() + 'a) -> std::io::Result<Self> {
         let stack = STACKS.with_borrow_mut(Vec::pop);
         let stack = stack.map_or_else(|| DefaultStack::new(STACK_BYTES), Ok)?;
+        let base = stack.base().get();
         let run = move |yielder: &Yielder<(), ()>, ()| {
             RUNNING.set(yielder);
             body();
@@ -58,8 +79,36 @@ impl<'a> Fiber<'a> {
         Ok(Fiber {
             inner: Some(inner),
             yielder: ptr::null(),
+            base,
+            lowest: base,
             borrows: PhantomData,
         })
+    }
+
+    /// As [`Fiber::new`], on a stack that shows no trace of the fibers that used it before.
+    ///
+    /// # Errors
+    /// If the host has no memory for a stack.
+    pub fn legible(body: impl FnOnce() + 'a) -> std::io::Result<Self> {
+        let stack = STACKS.with_borrow_mut(Vec::pop);
+        let stack = stack.map_or_else(|| DefaultStack::new(STACK_BYTES), Ok)?;
+        let start = (stack.base().get() - CLEARED) as *mut u8;
+        // SAFETY: the bytes below the base belong to this stack, which is larger than `CLEARED` and
+        // which nobody uses while it is not in a fiber.
+        unsafe { start.write_bytes(0, CLEARED) };
+        STACKS.with_borrow_mut(|stacks| stacks.push(stack));
+        Self::new(body)
+    }
+
+    /// The stack and the registers of a fiber that suspended itself legibly; empty before.
+    ///
+    /// That which is dead in them (values that will not be read again) is among the bytes.
+    pub fn stack(&self) -> &[u8] {
+        let bytes = self.base - self.lowest;
+        // SAFETY: the bytes between belong to the fiber's stack, which is mapped and was written or
+        // cleared there; nobody writes to it while the fiber is suspended, and it is not resumed
+        // during the borrow.
+        unsafe { std::slice::from_raw_parts(self.lowest as *const u8, bytes) }
     }
 
     /// Runs the body until it suspends itself or returns.
@@ -74,6 +123,10 @@ impl<'a> Fiber<'a> {
         RUNNING.set(self.yielder);
         let result = inner.resume(());
         self.yielder = RUNNING.replace(ptr::null());
+        self.lowest = match LOWEST.take() {
+            0 => self.base,
+            frame => frame - REGISTERS,
+        };
         match result {
             CoroutineResult::Yield(()) => State::Suspended,
             CoroutineResult::Return(()) => State::Done,
@@ -118,9 +171,50 @@ pub fn suspend() {
     unsafe { (*yielder).suspend(()) };
 }
 
+/// As [`suspend`], so that [`Fiber::stack`] shows the fiber's state and as little else as possible.
+///
+/// # Panics
+/// If no fiber runs.
+#[inline(never)]
+pub fn suspend_legibly() {
+    wipe();
+    // The registers are saved in this frame or right below it.
+    let frame = 0u8;
+    LOWEST.set(ptr::from_ref(std::hint::black_box(&frame)) as usize);
+    suspend();
+}
+
+/// Clears the stack below the caller's frame: what returned calls left there.
+#[inline(never)]
+fn wipe() {
+    std::hint::black_box(&mut [0u8; WIPED]);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stack_shows_what_differs_and_nothing_else() {
+        let trace = |noise: u64, kept: u64| {
+            let body = move || {
+                // Work whose traces are left below, and a value that lives on.
+                std::hint::black_box([noise; 64]);
+                let kept = std::hint::black_box(kept);
+                suspend_legibly();
+                std::hint::black_box(kept);
+            };
+            let mut fiber = Fiber::legible(body).expect("a stack");
+            assert!(fiber.stack().is_empty());
+            assert_eq!(fiber.resume(), State::Suspended);
+            let stack = fiber.stack().to_vec();
+            assert_eq!(fiber.resume(), State::Done);
+            stack
+        };
+        let first = trace(1, 7);
+        assert_eq!(trace(1, 7), first);
+        assert_ne!(trace(1, 8), first);
+    }
 
     #[test]
     fn fibers_interleave_and_borrow() {

@@ -161,7 +161,7 @@ pub enum Scope {
 }
 
 /// What to invalidate with one [`Hardware::invalidate`] or [`Hardware::broadcast`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Invalidate {
     /// The entries of a range under one tag. On machines without tags the tag is ignored.
     Range {

@@ -94,6 +94,8 @@ pub fn results(args: &ExploreArgs, results: &[Searched], elapsed: Duration) -> b
                     "exhaustive": r.report.exhaustive,
                     "violations": u64::from(r.report.failure.is_some()),
                     "pruned": r.report.pruned,
+                    "states": r.report.states,
+                    "stands_for": r.report.stands_for,
                     "never_fired": r.report.missed.iter().map(|m| m.label()).collect::<Vec<_>>(),
                     "fired": fired(&r.report.coverage),
                 });
@@ -126,7 +128,16 @@ pub fn results(args: &ExploreArgs, results: &[Searched], elapsed: Duration) -> b
         let result = match () {
             () if !violated.is_empty() => format!("VIOLATED {}", violated.join(", ")),
             () if !missed.is_empty() => format!("never fired: {}", missed.join(", ")),
-            () if exhaustive => "holds in every schedule".to_string(),
+            () if exhaustive => {
+                let states: u64 = group.iter().map(|r| r.report.states).sum();
+                let all: f64 = group.iter().map(|r| r.report.stands_for).sum();
+                match states {
+                    0 => "holds in every schedule".to_string(),
+                    _ => format!(
+                        "holds in every schedule: {states} states, {all:.1e} schedules or more"
+                    ),
+                }
+            }
             () if args.exhaustive => "holds so far, given up before the end".to_string(),
             () => "holds".to_string(),
         };

@@ -20,6 +20,8 @@ pub trait Kernel {
     fn interrupt(&self);
     /// The CPU took an NMI.
     fn nmi(&self);
+    /// What it keeps for a CPU outside of words and stacks, as a number.
+    fn kept(&self, cpu: usize) -> u64;
 }
 
 /// How operations behave.
@@ -38,6 +40,8 @@ pub(crate) struct Context {
     mode: Cell<Mode>,
     cpu: Cell<u8>,
     mutant: Cell<Option<Mutant>>,
+    /// Whether the state of a CPU that waits is looked at.
+    legible: bool,
     arena: Rc<Arena>,
 }
 
@@ -48,6 +52,7 @@ thread_local! {
 impl Context {
     pub(crate) fn new(core: Core, arena: Rc<Arena>, mutant: Option<Mutant>) -> Self {
         Context {
+            legible: core.searches,
             core: RefCell::new(core),
             kernel: Cell::new(None),
             mode: Cell::new(Mode::Quiet),
@@ -249,7 +254,11 @@ pub(crate) fn point(op: Op) -> bool {
         match verdict {
             Verdict::Go => return true,
             Verdict::Suspend => {
-                fiber::suspend();
+                if context.legible {
+                    fiber::suspend_legibly();
+                } else {
+                    fiber::suspend();
+                }
                 context.cpu.set(me as u8);
                 verdict = context.core.borrow_mut().resumed(me);
                 continue;

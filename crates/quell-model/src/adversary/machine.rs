@@ -16,10 +16,12 @@
 //! | [`choose`] | what may happen next, and what it touches |
 //! | [`memory`] | words, frames, store buffers |
 //! | [`access`] | translations, and accesses through them |
+//! | [`state`] | what all of it is at a moment, as a number |
 
 mod access;
 mod choose;
 mod memory;
+mod state;
 
 use super::context;
 use super::coverage::Happening;
@@ -31,14 +33,17 @@ use super::timeline::{Entry, What};
 use super::word::AdversaryWord;
 use quell::Invalidate;
 use rustc_hash::FxHashMap;
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
+
+pub(super) use state::{Digest, Moments};
 
 /// Words of content that a frame has here; the rest of a frame is zero.
 pub(crate) const FRAME_WORDS: usize = 2;
 
 /// What a CPU is about to do.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Hash, Debug)]
 pub(crate) enum Op {
     /// Begin its program.
     Start,
@@ -94,6 +99,8 @@ pub struct Footprint {
     drain: bool,
     address: usize,
     writes: bool,
+    /// Looks whether any word has changed.
+    looks: bool,
     /// 0: does not touch the translation hardware, 1: reads it, 2: changes it.
     translation: u8,
     /// Interrupt lines.
@@ -110,6 +117,7 @@ impl Footprint {
         let translation = self.translation.min(other.translation) > 0
             && self.translation.max(other.translation) == 2;
         !(same_word && (self.writes || other.writes))
+            && !(self.looks && other.writes || other.looks && self.writes)
             && !translation
             && self.lines & other.lines == 0
     }
@@ -284,6 +292,14 @@ pub(crate) struct Core {
     interrupted: u8,
     surprised: bool,
     pub(crate) timeline: Option<Vec<Entry>>,
+    /// What words and contents are, as a sum that each change adds its part to.
+    sums: state::Sums,
+    locals: state::Locals,
+    digest: RefCell<Digest>,
+    /// Whether the run is one of a search: then nobody chooses while code of a CPU runs.
+    pub(crate) searches: bool,
+    /// A CPU has arrived and nobody has chosen yet.
+    open: bool,
     /// Stale translations that were used lawfully.
     pub(crate) stale_uses: u64,
     pub(crate) nmis_taken: u64,
@@ -339,6 +355,11 @@ impl Core {
             interrupted: 0,
             surprised: false,
             timeline: None,
+            sums: state::Sums::default(),
+            locals: state::Locals::default(),
+            digest: RefCell::default(),
+            searches: false,
+            open: false,
             stale_uses: 0,
             nmis_taken: 0,
             nmi_accesses: 0,
@@ -364,6 +385,9 @@ impl Core {
         self.end = None;
         self.trail.clear();
         self.events = [0; Happening::COUNT];
+        self.sums = state::Sums::default();
+        self.locals = state::Locals::default();
+        self.open = false;
         if let Some(timeline) = &mut self.timeline {
             timeline.clear();
         }

@@ -433,6 +433,10 @@ impl Kernel for Managed<'_> {
             self.hw.happen(Happening::NmiRefused);
         }
     }
+
+    fn kept(&self, _cpu: usize) -> u64 {
+        0
+    }
 }
 
 impl ManagedProgram {

@@ -17,11 +17,13 @@
 //! On machines whose walkers see a table write only after a barrier of the writer ([`Lag`]), the
 //! old and the new value of the word are both walked until then.
 
+use super::machine::{Digest, Moments};
 use super::oracle::{Moment, Used};
 use super::word::AdversaryWord;
 use quell::{Frame, Invalidate, Scope, Word};
 use quell_vm::machine::{Entry, Level, TABLE_WORDS};
 use std::array;
+use std::hash::Hash;
 
 pub(crate) const PRESENT: u64 = 1;
 pub(crate) const WRITABLE: u64 = 1 << 1;
@@ -147,6 +149,21 @@ impl Leaf {
         page.wrapping_sub(self.page) < self.pages()
     }
 
+    /// The root that it was walked from.
+    pub(super) fn root(&self) -> u32 {
+        self.root
+    }
+
+    /// The pages that it maps.
+    pub(super) fn pages_of(&self) -> std::ops::Range<u64> {
+        self.page..self.page + self.pages()
+    }
+
+    /// When its entry was written, and until when it could be walked.
+    pub(super) fn times(&self) -> (Moment, Moment) {
+        (self.written, self.until)
+    }
+
     /// As the oracle sees an access to `page` through it.
     pub(crate) fn used(&self, page: u64) -> Used {
         Used {
@@ -252,6 +269,45 @@ impl Mmu {
                 .filter(move |bit| bits & (1 << bit) != 0)
                 .map(move |bit| block * 64 + bit)
         })
+    }
+
+    /// What the translation hardware is now ([`state`](super::machine)). `forbidden` says what the
+    /// judge holds against the use of a translation.
+    pub(super) fn digest(
+        &self,
+        moments: &Moments,
+        forbidden: impl Fn(&Leaf) -> [u64; 2],
+        digest: &mut Digest,
+    ) {
+        for tlb in &self.tlbs {
+            (tlb.tag, tlb.root).hash(digest);
+            digest.add_all(tlb.pointers.iter().map(|p| {
+                let what = (p.tag, p.level, p.base, p.table, p.via, p.root);
+                (what, moments.outlives(p.until))
+            }));
+            digest.add_all(tlb.leaves.iter().map(|l| {
+                let what = (l.tag, l.level, l.page, l.word, l.via, l.root);
+                let index = Level(l.level).index(quell::Page(l.page));
+                // Whether a walk that finds the entry now finds this translation again.
+                let present = self.sides[l.via as usize].written[index] == l.written;
+                let lags = self.lags.iter().any(|lag| {
+                    lag.table == l.via && lag.index == index && lag.written == l.written
+                });
+                let times = (moments.rank(l.written), moments.outlives(l.until));
+                (what, present, lags, times, forbidden(l))
+            }));
+        }
+        for table in 0..self.sides.len() as u32 {
+            digest.add_all(self.written_words(table).map(|index| {
+                let written = self.sides[table as usize].written[index];
+                (index, moments.rank(written))
+            }));
+        }
+        digest.add_all(
+            self.lags
+                .iter()
+                .map(|lag| (lag.table, lag.index, lag.old, moments.rank(lag.written))),
+        );
     }
 
     /// The root that a CPU has loaded.

@@ -12,6 +12,7 @@
 //! | [`mmu`] | TLBs and walker caches, as sets of everything they may hold |
 //! | [`oracle`] | the contract, as a judge of accesses |
 //! | [`schedule`] | who does what next: random, PCT, exhaustive, replay |
+//! | [`search`] | every schedule, each state once |
 //! | [`session`] | runs |
 //! | [`mod@explore`] | many runs, failures shrunk, replay codes |
 //! | [`hunt`] | mutants |
@@ -38,6 +39,7 @@ pub mod mmu;
 pub mod oracle;
 pub mod promise;
 pub mod schedule;
+pub mod search;
 pub mod session;
 pub mod timeline;
 pub mod tiny;

@@ -10,7 +10,10 @@
 
 pub use crate::oracle::Clause;
 use quell::{CpuId, Frame, Page};
+use rustc_hash::FxHasher;
 use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::ops::Range;
 
 /// A breach of the contract.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -151,6 +154,45 @@ impl Oracle {
         if let Some(value) = value {
             self.promises.push((root, page, value));
         }
+    }
+
+    /// The histories of all frames.
+    pub(super) fn frames(&self) -> impl Iterator<Item = &History> {
+        self.frames.iter()
+    }
+
+    /// What reads must yield: (root, page, value), in any order.
+    pub(super) fn promises(&self) -> impl Iterator<Item = &(u32, u64, u64)> {
+        self.promises.iter()
+    }
+
+    /// What returned calls hold against loads and stores through a translation of these pages that
+    /// was `written` then and can be walked `until` then: 0 if nothing, else which of the pages.
+    ///
+    /// The future takes nothing away from that, and what it adds does not depend on calls that
+    /// have returned by now.
+    pub(super) fn forbids(
+        &self,
+        root: u32,
+        pages: Range<u64>,
+        (written, until): (Moment, Moment),
+    ) -> [u64; 2] {
+        let mut forbidden = [FxHasher::default(), FxHasher::default()];
+        for call in &self.returned {
+            let (start, end) = (call.start.max(pages.start), call.end.min(pages.end));
+            if call.root != root || start >= end || until > call.at || written >= call.began {
+                continue;
+            }
+            for (allowed, forbidden) in [call.readable, call.writable]
+                .into_iter()
+                .zip(&mut forbidden)
+            {
+                if !allowed && (pages.end - pages.start > 1 || forbidden.finish() == 0) {
+                    (start, end).hash(forbidden);
+                }
+            }
+        }
+        forbidden.map(|forbidden| forbidden.finish())
     }
 
     /// What a read of the page must yield, if that is known.

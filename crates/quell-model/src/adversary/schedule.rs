@@ -11,13 +11,10 @@
 //! * **PCT** (Burckhardt et al., ASPLOS 2010): a random priority for each actor, and `depth - 1`
 //!   random moments at which the one that runs falls to the lowest. A bug that needs `d` ordering
 //!   constraints is found with a probability of at least 1/(n·k^(d-1)) per run.
-//! * **Exhaustive**: depth-first through all schedules, with sleep sets (Godefroid): of schedules
-//!   that differ only in the order of independent actions, one is run to its end. Two actions are
-//!   independent if they belong to different CPUs and touch different words, and not both the
-//!   translation hardware or the same interrupt line. Where an action concerns nobody else, because
-//!   its word is private to its CPU, nothing else is tried at all: it is a persistent set of its own.
+//! * **Exhaustive**: every schedule, see [`search`](super::search).
 
 use super::machine::Footprint;
+use super::search::Exhaustive;
 
 /// The number of CPUs that a run can have.
 pub const MAX_CPUS: usize = 4;
@@ -104,7 +101,7 @@ const fn drains(cpu: usize) -> Actions {
     ((1 << BUFFER) - 1) << (DRAIN as usize + cpu * BUFFER)
 }
 
-fn members(set: Actions) -> impl Iterator<Item = Action> {
+pub(super) fn members(set: Actions) -> impl Iterator<Item = Action> {
     let mut left = set;
     core::iter::from_fn(move || {
         if left == 0 {
@@ -220,55 +217,6 @@ pub struct Pct {
     decision: u32,
 }
 
-/// A place on the path of the depth-first search.
-#[derive(Debug)]
-struct Node {
-    /// What may still be tried here, the present choice excluded.
-    todo: Actions,
-    /// What was tried here before.
-    done: Actions,
-    chosen: u8,
-}
-
-/// The state of the depth-first search, from one run to the next.
-#[derive(Debug, Default)]
-pub struct Exhaustive {
-    path: Vec<Node>,
-    /// Data choices are nodes as well: `todo` is then the number of alternatives left.
-    depth: usize,
-    sleep: Actions,
-    /// The run was cut short: everything possible sleeps.
-    cut: bool,
-    /// How many runs were cut short.
-    pub pruned: u64,
-}
-
-impl Exhaustive {
-    /// Prepares the next run; `false` if there is none.
-    pub fn advance(&mut self) -> bool {
-        self.pruned += u64::from(self.cut);
-        self.cut = false;
-        self.depth = 0;
-        self.sleep = 0;
-        while let Some(node) = self.path.last_mut() {
-            if node.chosen & DATA != 0 {
-                if node.todo > 0 {
-                    node.todo -= 1;
-                    node.chosen += 1;
-                    return true;
-                }
-            } else if node.todo != 0 {
-                node.done |= 1 << node.chosen;
-                node.chosen = node.todo.trailing_zeros() as u8;
-                node.todo &= node.todo - 1;
-                return true;
-            }
-            self.path.pop();
-        }
-        false
-    }
-}
-
 /// A scheduler.
 #[derive(Debug)]
 pub enum Strategy {
@@ -357,7 +305,7 @@ impl Strategy {
     /// the run short.
     ///
     /// `footprint` says what an action touches, `alone` whether it commutes with whatever others may
-    /// do before it; both are asked by the search alone.
+    /// do before it, `state` what the machine is now; they are asked by the search alone.
     #[inline]
     pub fn pick(
         &mut self,
@@ -366,6 +314,7 @@ impl Strategy {
         current: usize,
         footprint: impl Fn(Action) -> Footprint,
         alone: impl Fn(Action) -> bool,
+        state: impl FnOnce() -> u128,
     ) -> Option<Action> {
         match self {
             Strategy::Random(random) => {
@@ -393,7 +342,7 @@ impl Strategy {
                 }
                 default_action(enabled, current).or_else(|| members(enabled).next())
             }
-            Strategy::Exhaustive(search) => search.pick(enabled, current, footprint, alone),
+            Strategy::Exhaustive(search) => search.pick(enabled, current, footprint, alone, state),
         }
     }
 
@@ -413,18 +362,7 @@ impl Strategy {
                     _ => 0,
                 }
             }
-            Strategy::Exhaustive(search) => {
-                if search.depth == search.path.len() {
-                    search.path.push(Node {
-                        todo: count as u64 - 1,
-                        done: 0,
-                        chosen: DATA,
-                    });
-                }
-                let node = &search.path[search.depth];
-                search.depth += 1;
-                usize::from(node.chosen & !DATA)
-            }
+            Strategy::Exhaustive(search) => search.pick_data(count),
         }
     }
 }
@@ -452,49 +390,6 @@ impl Pct {
             Kind::Drain(_) => Action::drain(action.cpu(), 0).0.into(),
             _ => action.0.into(),
         }
-    }
-}
-
-impl Exhaustive {
-    fn pick(
-        &mut self,
-        enabled: Actions,
-        current: usize,
-        footprint: impl Fn(Action) -> Footprint,
-        alone: impl Fn(Action) -> bool,
-    ) -> Option<Action> {
-        if self.depth == self.path.len() {
-            let awake = enabled & !self.sleep;
-            if awake == 0 {
-                self.cut = true;
-                return None;
-            }
-            // Nothing else need be tried where something commutes with all of it.
-            let single = members(awake).find(|action| alone(*action));
-            let usual = || default_action(awake, current).or_else(|| members(awake).next());
-            let chosen = single.or_else(usual)?;
-            self.path.push(Node {
-                todo: if single.is_some() {
-                    0
-                } else {
-                    awake & !chosen.bit()
-                },
-                done: 0,
-                chosen: chosen.0,
-            });
-        }
-        let node = &self.path[self.depth];
-        self.depth += 1;
-        let chosen = Action(node.chosen);
-        let touched = footprint(chosen);
-        let others = (self.sleep | node.done) & !chosen.bit();
-        self.sleep = 0;
-        for action in members(others) {
-            if footprint(action).independent(&touched) {
-                self.sleep |= action.bit();
-            }
-        }
-        Some(chosen)
     }
 }
 

@@ -88,7 +88,6 @@ impl Session {
             program.table_frames(),
         );
         core.limit = LIMIT;
-        core.fair_after = case.scenario.steps;
         Session {
             case,
             core: Some(core),
@@ -114,6 +113,11 @@ impl Session {
         self.core.as_mut().is_some_and(Core::take_surprise)
     }
 
+    /// What the machine was when the last run, one of a search, had ended, without the CPUs' code.
+    pub fn last_state(&self) -> u128 {
+        self.core.as_ref().map_or(0, Core::state)
+    }
+
     /// How the last run deviated from the fixed scheduler: enough to repeat it.
     pub fn trail(&self) -> Vec<Deviation> {
         self.core
@@ -135,6 +139,17 @@ impl Session {
         core.reset(program.levels());
         core.nmis = self.case.scenario.nmis;
         core.spurious = self.case.scenario.spurious;
+        core.searches = matches!(strategy, Strategy::Exhaustive(_));
+        core.fair_after = match &strategy {
+            // Whoever searches by state notices where nothing leads on.
+            Strategy::Exhaustive(search) if search.by_state() => u32::MAX,
+            // A schedule that was found so is no shorter than its last deviation.
+            Strategy::Script { deviations, .. } => {
+                let last = deviations.last().map_or(0, |deviation| deviation.0);
+                self.case.scenario.steps.max(last)
+            }
+            _ => self.case.scenario.steps,
+        };
         core.strategy = strategy;
         let context = Context::new(core, Rc::clone(&self.arena), self.case.mutant);
         let mut lines = Vec::new();
@@ -191,18 +206,41 @@ impl Stage<'_> {
         self.context.loudly(kernel, || {
             QUIET_PANICS.set(true);
             let mut fibers: [Option<Fiber<'_>>; super::schedule::MAX_CPUS] = Default::default();
+            let searches = context::with(|core| core.searches);
             for (cpu, fiber) in fibers.iter_mut().enumerate().take(count) {
                 let program = move || act(cpu, body);
-                *fiber = Some(Fiber::new(program).expect("the host has memory for a stack"));
+                let made = if searches {
+                    Fiber::legible(program)
+                } else {
+                    Fiber::new(program)
+                };
+                *fiber = Some(made.expect("the host has memory for a stack"));
             }
             let mut next = context::with(Core::begin);
+            // Whose state has changed since it was last told.
+            let mut changed = 0u8;
             while let Some(cpu) = next {
                 if let Some(fiber) = &mut fibers[cpu] {
                     fiber.resume();
+                    changed |= 1 << cpu;
                 }
-                next = context::with(|core| core.turn());
+                next = context::with(|core| {
+                    if core.wants_state() {
+                        for (cpu, fiber) in fibers.iter().enumerate() {
+                            if let (Some(fiber), true) = (fiber, changed & 1 << cpu != 0) {
+                                core.local(cpu, fiber.stack(), kernel.kept(cpu));
+                            }
+                        }
+                        changed = 0;
+                    }
+                    core.turn()
+                });
             }
-            drop(fibers);
+            context::with(Core::forget_locals);
+            // The next run gives each CPU the stack that it had in this one.
+            for fiber in fibers.iter_mut().rev() {
+                *fiber = None;
+            }
             QUIET_PANICS.set(false);
         });
         if context::with(|core| core.end == Some(End::Finished)) {

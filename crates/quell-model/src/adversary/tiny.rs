@@ -443,6 +443,10 @@ impl Kernel for Tiny<'_> {
             self.hw.happen(Happening::NmiRefused);
         }
     }
+
+    fn kept(&self, cpu: usize) -> u64 {
+        self.current[cpu].get().map_or(0, |space| space as u64 + 1)
+    }
 }
 
 impl TinyProgram {

@@ -5,7 +5,7 @@ use super::{Buffered, Core, Cpu, End, Footprint, Op, SECOND_LOOKS, TURNS, Target
 use crate::adversary::kind::Stores;
 use crate::adversary::oracle::{Clause, Violation};
 use crate::adversary::schedule::{
-    Action, Actions, BUFFER, DATA, Kind, NMIS, Strategy, default_action, fair_action,
+    Action, Actions, BUFFER, DATA, Kind, NMIS, default_action, fair_action,
 };
 use crate::adversary::timeline::What;
 use quell::CpuId;
@@ -17,6 +17,10 @@ impl Core {
     pub(crate) fn arrive(&mut self, me: usize, op: Op) -> Verdict {
         self.cpus[me].pending = op;
         self.current = me;
+        if self.searches {
+            self.open = true;
+            return Verdict::Suspend;
+        }
         self.choose(Some(me))
     }
 
@@ -27,7 +31,10 @@ impl Core {
     }
 
     /// The CPU that goes on, if the run does.
-    pub(crate) fn turn(&self) -> Option<usize> {
+    pub(crate) fn turn(&mut self) -> Option<usize> {
+        if std::mem::take(&mut self.open) {
+            self.choose(None);
+        }
         self.end.is_none().then_some(self.current)
     }
 
@@ -116,8 +123,7 @@ impl Core {
         if fair {
             return fair_action(enabled, decision);
         }
-        let searches = matches!(self.strategy, Strategy::Exhaustive(_));
-        let picked = if enabled.is_power_of_two() && !searches {
+        let picked = if enabled.is_power_of_two() && !self.searches {
             Some(Action(enabled.trailing_zeros() as u8))
         } else {
             let mut strategy = std::mem::take(&mut self.strategy);
@@ -127,6 +133,7 @@ impl Core {
                 current,
                 |action| self.footprint(action),
                 |action| self.concerns_nobody(action),
+                || self.state(),
             );
             self.strategy = strategy;
             picked
@@ -135,7 +142,7 @@ impl Core {
             self.end = Some(End::Pruned);
             return None;
         };
-        if searches {
+        if self.searches {
             self.learn(action);
         }
         // A step of the current CPU is the default whenever it is possible.
@@ -352,6 +359,7 @@ impl Core {
             drain: false,
             address: 0,
             writes: false,
+            looks: false,
             translation: 0,
             lines: 0,
         };
@@ -376,7 +384,8 @@ impl Core {
                 }
             }
             Kind::Step => match cpu.pending {
-                Op::Start | Op::Mask | Op::Fence | Op::Relax | Op::Halt | Op::Park => {}
+                Op::Start | Op::Mask | Op::Fence | Op::Halt | Op::Park => {}
+                Op::Relax => print.looks = true,
                 Op::Load(word, _) => print.address = word as usize,
                 Op::Store(word, order) => {
                     if order == Ordering::SeqCst && self.kind.stores == Stores::Ordered {

@@ -27,8 +27,12 @@ impl Core {
             *known = fresh;
         } else if watch.len() < WATCH {
             watch.push(fresh);
-        } else {
-            watch[self.now as usize % WATCH] = fresh;
+        } else if let Some(known) = watch
+            .iter_mut()
+            .max_by_key(|known| (known.turns, known.word))
+        {
+            // Which one goes does not depend on the order in which they came: that is not state.
+            *known = fresh;
         }
     }
 
@@ -105,6 +109,7 @@ impl Core {
         }
         self.second_looks = 0;
         word.poke(value);
+        self.sums.word(word, old, value);
         if let Some(place) = self.arena.place(word) {
             let arena = Rc::clone(&self.arena);
             self.mmu.written(&arena, self.now, place, (old, value));
@@ -191,7 +196,8 @@ impl Core {
     pub(crate) fn set_content(&mut self, frame: u32, word: usize, value: u64) {
         if value != self.content[frame as usize][word] {
             self.touched.push(frame);
-            self.content[frame as usize][word] = value;
+            let old = std::mem::replace(&mut self.content[frame as usize][word], value);
+            self.sums.content(frame, word, old, value);
         }
     }
 
