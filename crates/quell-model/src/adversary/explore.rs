@@ -373,10 +373,11 @@ mod tests {
                 k.switch(0);
             },
             body: |k, _| {
-                let second = k.unmap(0, 0).is_none();
-                while second {
-                    k.lock(1);
-                    k.unlock(1);
+                if k.unmap(0, 0).is_none() {
+                    loop {
+                        k.lock(1);
+                        k.unlock(1);
+                    }
                 }
             },
         }),
