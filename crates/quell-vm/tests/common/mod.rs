@@ -82,7 +82,16 @@ pub struct TestMachine {
     clock: AtomicU64,
     pub interrupts: AtomicU64,
     pub rescued: AtomicU64,
+    /// Turns of waiting loops so far.
+    pub turns: AtomicU64,
+    /// How often the manager has asked for a table's words.
+    pub tables_read: AtomicU64,
+    at_interrupt: Mutex<Option<Hook>>,
+    at_turn: Mutex<Option<(u64, Hook)>>,
 }
+
+/// What happens at a moment of the machine's, once.
+type Hook = Box<dyn FnOnce() + Send>;
 
 impl TestMachine {
     fn new(options: Options) -> Self {
@@ -107,8 +116,23 @@ impl TestMachine {
             clock: AtomicU64::new(0),
             interrupts: AtomicU64::new(0),
             rescued: AtomicU64::new(0),
+            turns: AtomicU64::new(0),
+            tables_read: AtomicU64::new(0),
+            at_interrupt: Mutex::default(),
+            at_turn: Mutex::default(),
             options,
         }
+    }
+
+    /// When the next interrupt has been sent, before anybody takes it.
+    pub fn at_interrupt(&self, hook: impl FnOnce() + Send + 'static) {
+        *self.at_interrupt.lock().unwrap() = Some(Box::new(hook));
+    }
+
+    /// After so many more turns of waiting loops, in the last of them.
+    pub fn after_turns(&self, turns: u64, hook: impl FnOnce() + Send + 'static) {
+        let when = self.turns.load(SeqCst) + turns;
+        *self.at_turn.lock().unwrap() = Some((when, Box::new(hook)));
     }
 
     fn page(&self, frame: Frame) -> &[AtomicU64; 512] {
@@ -260,6 +284,10 @@ impl Hardware for TestMachine {
             self.interrupts.fetch_add(1, SeqCst);
             self.pending[cpu.index()].store(true, SeqCst);
         }
+        let hook = self.at_interrupt.lock().unwrap().take();
+        if let Some(hook) = hook {
+            hook();
+        }
     }
     fn mask_interrupts(&self) -> bool {
         !self.masked[self.me()].swap(true, SeqCst)
@@ -268,6 +296,12 @@ impl Hardware for TestMachine {
         self.masked[self.me()].store(!were_on, SeqCst);
     }
     fn relax(&self) {
+        let turn = self.turns.fetch_add(1, SeqCst) + 1;
+        let due = |&mut (when, _): &mut (u64, Hook)| when <= turn;
+        let hook = self.at_turn.lock().unwrap().take_if(due);
+        if let Some((_, hook)) = hook {
+            hook();
+        }
         self.poll();
         std::thread::yield_now();
     }
@@ -302,6 +336,7 @@ impl Machine for TestMachine {
         self.cpus.len()
     }
     fn table(&self, frame: Frame) -> &[AtomicU64; 512] {
+        self.tables_read.fetch_add(1, Relaxed);
         self.page(frame)
     }
     fn encode(&self, mut entry: Entry, _: Level) -> u64 {

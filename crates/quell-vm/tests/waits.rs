@@ -1,0 +1,85 @@
+//! How CPUs wait for each other.
+
+mod common;
+
+use common::{Options, Program, be};
+use quell::{Extent, Frame, PageSize};
+use quell_vm::{Backing, Call, MemoryMap, Node, Protection};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock};
+
+const PAGE: u64 = 4096;
+
+/// Who waits for a page that is being moved looks at its entry without the lock of its table, which
+/// the CPU that brings the page needs: on a machine where the two keep time, one that took the lock
+/// for every look kept the other out for ever.
+#[test]
+fn who_waits_for_a_page_on_its_way_leaves_the_lock_to_who_brings_it() {
+    const TURNS: u64 = 1000;
+    let by_access: fn(Program, u64) = |program, address| assert_eq!(program.read(address), 0);
+    let by_call: fn(Program, u64) = |program, address| {
+        let bytes = PAGE;
+        assert_eq!(program.call(Call::PageOut { address, bytes }), Ok(0));
+    };
+    for wait in [by_access, by_call] {
+        let node = |first, frames| Node {
+            extent: Extent {
+                first: Frame(first),
+                frames,
+            },
+            slow: false,
+        };
+        let program = Program::start(Options {
+            cpus: 3,
+            map: MemoryMap::new(&[node(0x1000, 128), node(0x2000, 128)]),
+            ..Options::new(0)
+        });
+        let Program { machine, vm } = program;
+        let map = Call::Map {
+            address: None,
+            bytes: PAGE,
+            protection: Protection::READ_WRITE,
+            backing: Backing::Anonymous {
+                page: PageSize::Base,
+            },
+        };
+        let address = program.call(map).unwrap();
+        program.write(address, 7);
+        let bytes = PAGE;
+        for cpu in [2, 1] {
+            be(cpu);
+            vm.enter(1).unwrap();
+        }
+        let looks = Arc::new(OnceLock::new());
+        let seen = looks.clone();
+        // CPU 1 has taken the page's entry out and waits for the flush; meanwhile CPU 0 waits for
+        // the page, until CPU 2 discards it.
+        machine.at_interrupt(move || {
+            be(0);
+            let before = machine.tables_read.load(Relaxed);
+            machine.after_turns(TURNS, move || {
+                let read = machine.tables_read.load(Relaxed) - before;
+                assert_eq!(seen.set(read), Ok(()));
+                be(2);
+                program.call(Call::Discard { address, bytes }).unwrap();
+                be(0);
+            });
+            wait(program, address);
+            be(1);
+        });
+        let node = 1;
+        let migrate = Call::Migrate {
+            address,
+            bytes,
+            node,
+        };
+        program.call(migrate).unwrap();
+        // Five for each walk, and a walk for each look under the lock.
+        let read = *looks.get().expect("CPU 0 has waited");
+        assert!(
+            read < TURNS / 4,
+            "{read} tables were read in {TURNS} turns of waiting"
+        );
+        program.finish(&[1]);
+    }
+}
