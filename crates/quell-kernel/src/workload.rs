@@ -118,11 +118,6 @@ fn try_run(options: &Options) -> Result<(), Refusal> {
     shared.set_workload(&text);
     let tick = options.tick_us.unwrap_or(0).saturating_mul(1_000);
     TICK.store(tick, Relaxed);
-    if tick != 0 {
-        // Whoever sets a timer first finds out how fast it runs: here, while nobody else does
-        // anything that would take the emulator's time.
-        arch::interrupts::set_timer(tick);
-    }
     execute(manager, layout::entry::WORKLOAD, options.seed, cpus)?;
     let words: [u64; WORDS] = core::array::from_fn(|index| shared.words[index].load(SeqCst));
     let measure = workload.measure(&words);

@@ -54,6 +54,7 @@ extern "C" fn boot_first(info: u64, magic: u32) -> ! {
     let acpi = unsafe { acpi::Tables::read(passed.rsdp) };
     init_cpu(0);
     registers::calibrate(acpi.timer_port);
+    interrupts::calibrate();
     crate::main(Info {
         command_line: passed.command_line,
         module: passed.module,

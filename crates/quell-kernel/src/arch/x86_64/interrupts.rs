@@ -172,27 +172,29 @@ pub fn start(id: u32, page: u64) {
     }
 }
 
-/// Ticks of the APIC timer in a millisecond, measured by the first CPU that asks.
-fn timer_ticks_per_ms() -> u32 {
-    static MEASURED: AtomicU64 = AtomicU64::new(0);
-    let known = MEASURED.load(Relaxed);
-    if known != 0 {
-        return known as u32;
-    }
+/// Ticks of every CPU's APIC timer in a millisecond, measured by [`calibrate`].
+static TIMER_TICKS_PER_MS: AtomicU64 = AtomicU64::new(0);
+
+/// Measures the first CPU's APIC timer against the time-stamp counter, which is calibrated. Called
+/// before there are other CPUs: where an emulator runs all of them on one thread, they could come
+/// between the two readings.
+pub fn calibrate() {
+    use super::cpu::{ticks, ticks_per_ms, wait_for};
     // SAFETY: the timer is masked while it counts.
-    apic(|apic| unsafe {
+    let (counted, passed) = apic(|apic| unsafe {
         apic.disable_timer();
+        let begin = ticks();
         apic.set_timer_initial(u32::MAX);
-        super::cpu::wait_for(1_000_000, || false);
-        let ticks = (u32::MAX - apic.timer_current()).max(1);
-        MEASURED.store(ticks.into(), Relaxed);
-        ticks
-    })
+        wait_for(1_000_000, || false);
+        (u32::MAX - apic.timer_current(), ticks() - begin)
+    });
+    let per_ms = u64::from(counted) * ticks_per_ms() / passed.max(1);
+    TIMER_TICKS_PER_MS.store(per_ms.max(1), Relaxed);
 }
 
 /// Asks for one timer interrupt on this CPU after about a time.
 pub fn set_timer(nanoseconds: u64) {
-    let ticks = u64::from(timer_ticks_per_ms()) * nanoseconds / 1_000_000;
+    let ticks = TIMER_TICKS_PER_MS.load(Relaxed).saturating_mul(nanoseconds) / 1_000_000;
     // SAFETY: the timer's vector has a handler.
     apic(|apic| unsafe {
         // A timer that runs out while it is masked is forgotten.
