@@ -129,11 +129,16 @@ fn count_of(kind: Kind, cpu: usize, page: u64, held: u64) -> Option<u64> {
 
 /// Where a non-maskable interrupt may look: a word that all CPUs share, and whether what it holds
 /// was ever stored there. `choice` is any number.
+///
+/// The interrupt does not know which process it finds its CPU in. In a guest and in a child, the
+/// word at that address is what its CPU stored in that process.
 pub fn probe(choice: u64, cpus: usize) -> (u64, impl Fn(u64) -> bool) {
     let (page, cpu) = (choice % SHARED, (choice >> 32) as usize % cpus);
     let address = SHARED_AT + page * PAGE + 64 * cpu as u64;
     (address, move |held| {
-        count_of(Kind::Shared, cpu, page, held).is_some()
+        [Kind::Shared, Kind::Guest, Kind::Child]
+            .into_iter()
+            .any(|kind| count_of(kind, cpu, page, held).is_some())
     })
 }
 

@@ -188,11 +188,13 @@ fn stress(policy: Policy, options: &Options, cpus: usize) -> Result<(), Refusal>
     execute(manager, layout::entry::STRESS, options.seed, cpus)?;
     let wrong = PROBES_WRONG.load(SeqCst);
     let probed = PROBES.load(SeqCst);
-    judge(
-        "C1 probes_read_what_was_stored",
-        wrong == 0,
-        alloc::format!("{wrong} of {probed} reads by non-maskable interrupts were wrong"),
-    );
+    let mut detail =
+        alloc::format!("{wrong} of {probed} reads by non-maskable interrupts were wrong");
+    if wrong > 0 {
+        let [address, held] = WRONG.each_ref().map(|word| word.load(SeqCst));
+        detail += &alloc::format!(", at last {address:#x} held {held:#x}");
+    }
+    judge("C1 probes_read_what_was_stored", wrong == 0, detail);
     check_tags(manager);
     check_books(manager);
     match FAILED_CHECKS.load(SeqCst) {
@@ -237,6 +239,8 @@ fn check_tags(manager: &Manager) {
 
 static PROBES: AtomicU64 = AtomicU64::new(0);
 static PROBES_WRONG: AtomicU64 = AtomicU64::new(0);
+/// Where a probe was wrong last, and what it read.
+static WRONG: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 /// What a non-maskable interrupt does during a stress: it reads a word of the program's, where the
 /// engine allows that.
@@ -246,11 +250,11 @@ fn probe() {
         return;
     }
     let (address, right) = stress::probe(arch::cpu::ticks(), cpu::count());
-    // A CPU may be in a process other than the one that the words belong to: that is kept by the
-    // program in memory of the same values, or nothing is mapped.
     if let Some(held) = arch::traps::load_user(address) {
         PROBES.fetch_add(1, Relaxed);
         if !right(held) {
+            WRONG[0].store(address, Relaxed);
+            WRONG[1].store(held, Relaxed);
             PROBES_WRONG.fetch_add(1, Relaxed);
         }
     }
