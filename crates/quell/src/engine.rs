@@ -315,12 +315,25 @@ impl<'m, H: Hardware> Engine<'m, H> {
         if cpu.published.state.load(Relaxed) == RUNNING {
             return;
         }
+        // Not this space's yet, for NMI handlers: what it holds may have been flushed everywhere else.
+        let guarded = !self.hw.mutant(Mutant::ResumeLetsNmisIn);
+        if guarded {
+            cpu.private.space.store(SWITCHING, Relaxed);
+        }
         cpu.published
             .state
             .store(RUNNING, self.weakened(Mutant::RelaxedLeaveLazy, SeqCst));
-        if self.features.broadcast || self.hw.mutant(Mutant::LazyResumesUnchecked) {
-            return;
+        if !self.features.broadcast && !self.hw.mutant(Mutant::LazyResumesUnchecked) {
+            self.catch_up_with(me, space);
         }
+        if guarded {
+            cpu.private.space.store(space.id().0, Relaxed);
+        }
+    }
+
+    /// Flushes what a lazy CPU was not told of.
+    fn catch_up_with(&self, me: CpuId, space: &AddressSpace<H>) {
+        let cpu = &self.cpus[me.index()];
         // Initiators count the generation up and then look at our state; we do the opposite.
         let slot = &cpu.slots()[cpu.private.slot.load(Relaxed) as usize];
         // Who finds us in the set, where we are all the time, does not end a batch alone.

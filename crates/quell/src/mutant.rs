@@ -79,6 +79,8 @@ mutants! {
     SwitchIgnoresBatch,
     /// A lazy CPU goes on with its space without looking what it missed.
     LazyResumesUnchecked,
+    /// A lazy CPU that comes back lets NMI handlers at user memory before it has caught up (C1).
+    ResumeLetsNmisIn,
     /// A lazy CPU declares itself running with a relaxed store (bug 34).
     RelaxedLeaveLazy,
     /// A CPU comes online with whatever its TLB holds.

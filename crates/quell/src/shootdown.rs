@@ -682,8 +682,9 @@ impl<H: Hardware> Engine<'_, H> {
     /// Whether user memory may be accessed from an NMI handler or a probe right now.
     ///
     /// `false` while this CPU has acknowledged a flush that it has not done yet, and while it is
-    /// between two address spaces; the caller then gives up, as for an access that faults. Any
-    /// other code need not ask: it never runs in those windows.
+    /// between two address spaces or on its way back to one that it had left alone; the caller then
+    /// gives up, as for an access that faults. Any other code need not ask: it never runs in those
+    /// windows.
     pub fn user_access_allowed(&self) -> bool {
         if self.hw.mutant(Mutant::NmiGuardAlwaysAllows) {
             return true;

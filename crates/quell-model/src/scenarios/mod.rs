@@ -20,6 +20,7 @@ mod lazy_unmap_call;
 mod lazy_younger;
 mod leaf_meets_table;
 mod long_range;
+mod nmi_idle;
 mod nmi_switch;
 mod nmi_unmap;
 mod offline_answers;
@@ -217,6 +218,7 @@ impl Scenario {
         cross_shootdown::SCENARIO,
         nmi_unmap::SCENARIO,
         nmi_switch::SCENARIO,
+        nmi_idle::SCENARIO,
         spurious::SCENARIO,
         reclaim_unmap::SCENARIO,
         reclaim_protect::SCENARIO,
