@@ -267,6 +267,9 @@ impl<'m, M: Machine> Vm<'m, M> {
 
     /// Moves one base page. The old place stays in the reverse map until its flush, so that whoever
     /// finds the page at the new place also finds that the old one may still be in use.
+    ///
+    /// Who walks the reverse map holds the page's lock and looks at the places that were listed as it
+    /// began: between that and its looking the page must not go from one to another.
     fn move_entry<'v>(
         &'v self,
         process: &Arc<Process<M>>,
@@ -274,24 +277,37 @@ impl<'m, M: Machine> Vm<'m, M> {
         to: Page,
         gather: &mut Gather<'v, 'm, M>,
     ) {
-        self.each_entry(
-            process,
-            from,
-            from.plus(1),
-            Migrating::Wait,
-            |source, _, _| {
-                // Nobody else waits for two tables of this process while its areas are held.
-                let other = (!source.spans(to)).then(|| self.governing(process, to));
-                let target = other.as_ref().unwrap_or(source);
-                match source.view(from) {
-                    View::Page(_) => source.move_page(from, target, to, gather),
-                    // The new place cannot stand for a stale translation of the old one.
-                    View::Marker(_) => {
-                        source.take(from, View::Empty, gather);
+        let unlocked = self.machine().mutant(Mutant::VmRemapsUnlocked);
+        let mut moved = false;
+        while !moved {
+            let mapped = self.governing(process, from).view(from).frame();
+            let _lock = mapped
+                .filter(|_| !unlocked)
+                .map(|frame| self.lock_mapped(frame));
+            moved = true;
+            self.each_entry(
+                process,
+                from,
+                from.plus(1),
+                Migrating::Wait,
+                |source, _, view| {
+                    if !unlocked && view.frame().is_some_and(|frame| Some(frame) != mapped) {
+                        moved = false;
+                        return;
                     }
-                    _ => target.put(to, source.lift(from)),
-                }
-            },
-        );
+                    // Nobody else waits for two tables of this process while its areas are held.
+                    let other = (!source.spans(to)).then(|| self.governing(process, to));
+                    let target = other.as_ref().unwrap_or(source);
+                    match view {
+                        View::Page(_) => source.move_page(from, target, to, gather),
+                        // The new place cannot stand for a stale translation of the old one.
+                        View::Marker(_) => {
+                            source.take(from, View::Empty, gather);
+                        }
+                        _ => target.put(to, source.lift(from)),
+                    }
+                },
+            );
+        }
     }
 }

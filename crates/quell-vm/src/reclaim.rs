@@ -41,7 +41,7 @@ pub(crate) struct LockedPage<'v, M: Machine> {
 
 /// By which lock.
 pub(crate) enum PageKind<'v, M: Machine> {
-    /// The frame's own. A reference is held as well.
+    /// The frame's own. A [`LockedPage`] holds a reference as well.
     Anonymous(AnonymousLock<'v, M>),
     /// The page-cache slot's.
     File(FileId, u64, SlotGuard<'v, M>),
@@ -97,6 +97,31 @@ impl<'m, M: Machine> Vm<'m, M> {
                 })
             }
             Owner::Free | Owner::Kernel | Owner::Table => None,
+        }
+    }
+
+    /// Waits for the page lock of an anonymous block, which only keeps reclaim and migration away:
+    /// what the frame is, the holder has to look. Who calls this holds no other page lock.
+    pub(crate) fn lock_block(&self, frame: Frame) -> AnonymousLock<'_, M> {
+        let info = self.frames.info(frame);
+        info.page.lock(self.machine());
+        AnonymousLock(info)
+    }
+
+    /// Waits for the lock of the page in `frame`, which the caller has seen mapped, and takes no
+    /// reference: keeps away whoever walks the reverse map. The caller has to look again what is
+    /// mapped then, and holds no other page lock.
+    pub(crate) fn lock_mapped(&self, frame: Frame) -> PageKind<'_, M> {
+        let owner = self.frames.info(frame).state(self.machine()).owner;
+        let slot = match owner {
+            Owner::File(file, page) => self.file(file).ok().and_then(|file| file.slot(page)),
+            _ => None,
+        };
+        match (owner, slot) {
+            (Owner::File(file, page), Some(slot)) => {
+                PageKind::File(file, page, slot.lock(self.machine()))
+            }
+            _ => PageKind::Anonymous(self.lock_block(frame)),
         }
     }
 

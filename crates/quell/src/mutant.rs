@@ -170,6 +170,8 @@ mutants! {
     VmProtectsUnsettled,
     /// A remap finds entries cleared by somebody else and does not settle (family a).
     VmRemapsUnsettled,
+    /// A remap moves an entry while somebody who walks the reverse map looks for it (C3).
+    VmRemapsUnlocked,
     /// Truncation finds a mapping cleared by somebody else and frees the page without settling (bug 1).
     VmTruncatesUnsettled,
     /// Writeback finds a mapping cleared by somebody else and cleans the page without settling (bug 22).

@@ -1,20 +1,28 @@
 //! CPU 0 moves a file page: until its flush the old place is still in use. CPU 1 truncates the file, finds
-//! the page at the new place and frees it; CPU 2 uses the old address.
+//! the page at the new place and frees it; CPU 2 uses the old address. CPU 1 must not look for the page
+//! at the old place alone, either.
 
-use super::{On, Scenario};
+use super::{On, Program, Scenario};
 use crate::adversary::coverage::{Happening, Reach};
-use crate::adversary::managed::Managed;
+use crate::adversary::managed::{FIRST_PROCESS, Managed, ManagedProgram};
+use crate::adversary::oracle::Clause;
 use quell::Counter;
 use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["1"],
-    finds: &[Mutant::VmTruncatesUnsettled],
+    finds: &[Mutant::VmTruncatesUnsettled, Mutant::VmRemapsUnlocked],
     must: &[
         (On::Every, Reach::Engine(Counter::PaidBySettle)),
         (On::Every, Reach::Machine(Happening::FrameReused)),
         (On::Every, Reach::Machine(Happening::StaleUse)),
     ],
+    program: Program::Managed(ManagedProgram {
+        memory: [32, 0],
+        start,
+        body,
+        after,
+    }),
     ..Scenario::managed(
         "vm-remap-truncate",
         "remap against truncation",
@@ -48,4 +56,12 @@ fn body(k: &Managed<'_>, cpu: usize) {
             k.write(0, 3);
         }
     }
+}
+
+fn after(k: &Managed<'_>) {
+    k.must(
+        Clause::C3,
+        k.holds(FIRST_PROCESS, 2).is_none(),
+        "a page beyond the end of the file is still mapped",
+    );
 }
