@@ -29,6 +29,8 @@ enum Step {
     Done,
     /// Somebody else changed the entry meanwhile.
     Again,
+    /// There is no memory to copy the page whole: it is to be split first.
+    Split,
 }
 
 impl<'m, M: Machine> Vm<'m, M> {
@@ -74,6 +76,7 @@ impl<'m, M: Machine> Vm<'m, M> {
         page: Page,
         access: Access,
     ) -> Result<Step, Fault> {
+        let machine = self.machine();
         let guard = self.governing(process, page);
         match guard.view(page) {
             View::Table(_) => Ok(Step::Again),
@@ -112,7 +115,7 @@ impl<'m, M: Machine> Vm<'m, M> {
                 Ok(Step::Done)
             }
             View::Page(entry) => {
-                let mut state = self.frames.info(entry.frame).state(self.machine());
+                let mut state = self.frames.info(entry.frame).state(machine);
                 match (state.owner, area.source) {
                     (Owner::File(..), Source::File { shared: true, .. }) => {
                         drop(state);
@@ -135,8 +138,20 @@ impl<'m, M: Machine> Vm<'m, M> {
                         let range = guard.range(page);
                         drop(guard);
                         let step = self.copy(process, area, range, seen, entry.frame, order);
+                        let split = || {
+                            self.split(process, range.start)
+                                .map_err(|_| Fault::OutOfMemory)
+                        };
+                        if step == Ok(Step::Split) && machine.mutant(Mutant::VmSplitsHeldBlock) {
+                            split()?;
+                        }
+                        // A split waits until nobody holds the block.
                         self.put(entry.frame);
-                        step
+                        if step != Ok(Step::Split) {
+                            return step;
+                        }
+                        split()?;
+                        Ok(Step::Again)
                     }
                 }
             }
@@ -298,10 +313,10 @@ impl<'m, M: Machine> Vm<'m, M> {
         let copy = self.allocate(order, Content::Any);
         let Some(copy) = copy else {
             // A large page is copied piece by piece if it must be.
-            if order > 0 && self.split(process, range.start).is_ok() {
-                return Ok(Step::Again);
-            }
-            return Err(Fault::OutOfMemory);
+            return match order {
+                0 => Err(Fault::OutOfMemory),
+                _ => Ok(Step::Split),
+            };
         };
         // Whoever write-protected the page may not have flushed yet, and then it may still change.
         self.settle(process, Mutant::VmCopiesUnsettled);

@@ -21,6 +21,26 @@ use quell::{Frame, Page, Purpose};
 /// Base pages in a large page.
 const LARGE: u64 = TABLE_WORDS as u64;
 
+/// By how much the order of a block exceeds that of its 512 pieces.
+const PIECE: u8 = 9;
+
+/// How an attempt to split a page ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Split {
+    Done,
+    /// Other processes map the block too: what the entry says, where its page starts, the order.
+    Shared(View, Page, u8),
+    /// Somebody else changed the entry meanwhile, or holds the block for a moment.
+    Again,
+}
+
+/// Memory for a copy of a block.
+enum Copy {
+    Whole(Frame),
+    /// A table, and what goes into it.
+    Pieces(Frame, Vec<Frame>),
+}
+
 impl<'m, M: Machine> Vm<'m, M> {
     /// Splits the pages that the edges of `start..end` cut.
     pub(crate) fn split_edges(
@@ -75,65 +95,72 @@ impl<'m, M: Machine> Vm<'m, M> {
     }
 
     /// Splits the large page around `page`, if there is one, into 512 of the next smaller size.
-    /// The caller holds the areas.
+    /// The caller holds the areas, but neither a page lock nor a reference to the block: that would
+    /// be waited for.
     pub(crate) fn split(&self, process: &Arc<Process<M>>, page: Page) -> Result<(), Error> {
-        let machine = self.machine();
-        let mut spare: Option<(Frame, Level)> = None;
-        let result = loop {
-            let guard = self.governing(process, page);
-            let View::Page(entry) = guard.view(page) else {
-                break Ok(());
+        loop {
+            let (block, below) = {
+                let guard = self.governing(process, page);
+                match guard.view(page) {
+                    View::Page(entry) if guard.level > Level::LEAF => {
+                        (entry.frame, Level(guard.level.0 - 1))
+                    }
+                    _ => return Ok(()),
+                }
             };
-            if guard.level == Level::LEAF {
-                break Ok(());
+            let table = self.new_table(below).ok_or(Error::OutOfMemory)?;
+            let split = self.split_into(process, page, block, table, below);
+            if split == Split::Done {
+                return Ok(());
             }
-            let below = Level(guard.level.0 - 1);
-            let (references, mapped, order) = {
-                let state = self.frames.info(entry.frame).state(machine);
-                (state.references, state.mapped(), state.order)
-            };
-            if references > 1 {
-                let (seen, range) = (guard.view(page), guard.range(page));
-                drop(guard);
-                if mapped > 1 {
-                    // Shared with another process: a copy of our own can be split.
-                    self.unshare(process, range.start, seen, order)?;
-                } else {
-                    // Held for a moment by reclaim, migration or a copy.
-                    machine.relax();
-                }
-                continue;
-            }
-            match spare.take() {
-                Some((table, level)) if level == below => {
-                    let range = guard.range(page);
-                    let mut gather = Gather::new(self, Purpose::Call);
-                    let old = guard.suspend(page, View::Empty, |range| {
-                        gather.changed(process, range);
-                    });
-                    gather.flush();
-                    if let View::Page(entry) = old {
-                        self.break_block(process, range.start, entry, table, below);
-                    }
-                    guard.link(page, table);
-                    break Ok(());
-                }
-                other => {
-                    drop(guard);
-                    if let Some((table, _)) = other {
-                        self.discard_table(table);
-                    }
-                    match self.new_table(below) {
-                        Some(table) => spare = Some((table, below)),
-                        None => break Err(Error::OutOfMemory),
-                    }
-                }
-            }
-        };
-        if let Some((table, _)) = spare {
             self.discard_table(table);
+            match split {
+                Split::Shared(seen, start, order) => self.unshare(process, start, seen, order)?,
+                _ => self.machine().relax(),
+            }
         }
-        result
+    }
+
+    /// Splits the page behind which `block` was seen, with `table` for its pieces.
+    fn split_into(
+        &self,
+        process: &Arc<Process<M>>,
+        page: Page,
+        block: Frame,
+        table: Frame,
+        below: Level,
+    ) -> Split {
+        let machine = self.machine();
+        // Reclaim and migration take references under the page lock, and everybody else who may
+        // take one here under the table's: from the look at the references to the end of the block
+        // nobody takes one, which would be forgotten.
+        let _lock = (!machine.mutant(Mutant::VmSplitsUnlocked)).then(|| self.lock_block(block));
+        let guard = self.governing(process, page);
+        let seen = guard.view(page);
+        let range = guard.range(page);
+        if seen.frame() != Some(block) || !matches!(seen, View::Page(_)) || guard.level <= below {
+            return Split::Again;
+        }
+        let (references, mapped, order) = {
+            let state = self.frames.info(block).state(machine);
+            (state.references, state.mapped(), state.order)
+        };
+        match (references, mapped) {
+            (1, _) => {}
+            (_, 2..) => return Split::Shared(seen, range.start, order),
+            // A fault that copies the block holds it, or somebody whose flush is still to come.
+            _ => return Split::Again,
+        }
+        let mut gather = Gather::new(self, Purpose::Call);
+        let old = guard.suspend(page, View::Empty, |range| {
+            gather.changed(process, range);
+        });
+        gather.flush();
+        if let View::Page(entry) = old {
+            self.break_block(process, range.start, entry, table, below);
+        }
+        guard.link(page, table);
+        Split::Done
     }
 
     /// Makes 512 blocks of one, each mapped in `table` as the whole was by `entry`.
@@ -145,21 +172,34 @@ impl<'m, M: Machine> Vm<'m, M> {
         table: Frame,
         level: Level,
     ) {
-        let machine = self.machine();
         let span = level.pages();
-        let order = 9 * level.0;
+        self.fill_table(process, start, entry, table, level, |at| {
+            entry.frame.plus(at as u64 * span)
+        });
+    }
+
+    /// Makes each of 512 frames a block of its own, mapped in `table` with the rights of `entry`.
+    fn fill_table(
+        &self,
+        process: &Arc<Process<M>>,
+        start: Page,
+        entry: Entry,
+        table: Frame,
+        level: Level,
+        piece: impl Fn(usize) -> Frame,
+    ) {
+        let machine = self.machine();
         for (index, word) in machine.table(table).iter().enumerate() {
-            let offset = index as u64 * span;
-            let frame = entry.frame.plus(offset);
+            let frame = piece(index);
             let mut state = self.frames.info(frame).state(machine);
             state.owner = Owner::Anonymous;
-            state.order = order;
+            state.order = PIECE * level.0;
             state.references = 1;
             state.zeros = false;
             state.forget_mappings();
             state.map(Mapping {
                 process: process.clone(),
-                page: start.plus(offset),
+                page: start.plus(index as u64 * level.pages()),
             });
             drop(state);
             let raw = View::Page(Entry { frame, ..entry }).word(machine, level);
@@ -169,7 +209,8 @@ impl<'m, M: Machine> Vm<'m, M> {
         used.store(TABLE_WORDS as u32, core::sync::atomic::Ordering::Relaxed);
     }
 
-    /// Replaces a large page that other processes map too by a copy of this process's own.
+    /// Replaces a large page that other processes map too by a copy of this process's own, in pieces
+    /// where memory for a whole one is short.
     fn unshare(
         &self,
         process: &Arc<Process<M>>,
@@ -181,20 +222,19 @@ impl<'m, M: Machine> Vm<'m, M> {
             return Ok(());
         };
         let machine = self.machine();
-        let copy = self
-            .allocate(order, Content::Any)
-            .ok_or(Error::OutOfMemory)?;
-        let guard = self.governing(process, page);
-        let View::Page(now) = guard.view(page) else {
-            drop(guard);
-            self.put(copy);
-            return Ok(());
+        let copy = match self.allocate(order, Content::Any) {
+            Some(block) => Copy::Whole(block),
+            None => self.allocate_pieces(order).ok_or(Error::OutOfMemory)?,
         };
-        if now.frame != seen.frame {
-            drop(guard);
-            self.put(copy);
-            return Ok(());
-        }
+        let guard = self.governing(process, page);
+        let now = match guard.view(page) {
+            View::Page(now) if now.frame == seen.frame => now,
+            _ => {
+                drop(guard);
+                self.give_back(copy);
+                return Ok(());
+            }
+        };
         self.hold(now.frame);
         let mut gather = Gather::new(self, Purpose::Call);
         guard.take(page, View::Empty, &mut gather);
@@ -203,23 +243,60 @@ impl<'m, M: Machine> Vm<'m, M> {
             frame: now.frame,
             frames: 1 << order,
         });
-        machine.copy_frames(now.frame, copy, 1 << order);
-        let mut state = self.frames.info(copy).state(machine);
-        state.owner = Owner::Anonymous;
-        state.zeros = false;
-        drop(state);
         // Writable only by a fault, which finds the copy to be this process's alone.
-        guard.map(
-            page,
-            Entry {
-                frame: copy,
-                writable: false,
-                ..now
-            },
-        );
+        let entry = Entry {
+            writable: false,
+            ..now
+        };
+        match copy {
+            Copy::Whole(frame) => {
+                machine.copy_frames(now.frame, frame, 1 << order);
+                let mut state = self.frames.info(frame).state(machine);
+                state.owner = Owner::Anonymous;
+                state.zeros = false;
+                drop(state);
+                guard.map(page, Entry { frame, ..entry });
+            }
+            Copy::Pieces(table, pieces) => {
+                let each = 1 << (order - PIECE);
+                for (at, &frame) in pieces.iter().enumerate() {
+                    machine.copy_frames(now.frame.plus(at as u64 * each), frame, each);
+                }
+                let below = Level(guard.level.0 - 1);
+                self.fill_table(process, page, entry, table, below, |at| pieces[at]);
+                guard.link(page, table);
+            }
+        }
         drop(guard);
         self.put(now.frame);
         Ok(())
+    }
+
+    /// Memory for the pieces of a block and a table for them; `None` if there is not so much.
+    fn allocate_pieces(&self, order: u8) -> Option<Copy> {
+        let table = self.new_table(Level((order - PIECE) / PIECE))?;
+        let mut pieces = Vec::with_capacity(TABLE_WORDS);
+        while pieces.len() < TABLE_WORDS {
+            match self.allocate(order - PIECE, Content::Any) {
+                Some(piece) => pieces.push(piece),
+                None => {
+                    self.give_back(Copy::Pieces(table, pieces));
+                    return None;
+                }
+            }
+        }
+        Some(Copy::Pieces(table, pieces))
+    }
+
+    /// Memory for a copy that was not made.
+    fn give_back(&self, copy: Copy) {
+        match copy {
+            Copy::Whole(block) => self.put(block),
+            Copy::Pieces(table, pieces) => {
+                pieces.into_iter().for_each(|piece| self.put(piece));
+                self.discard_table(table);
+            }
+        }
     }
 
     /// Collapses the 2 MB around `address` into one page. Returns whether it was done: the range

@@ -10,8 +10,8 @@
 //!
 //! 1. the areas of a process (one process; a fork takes the parent's and has the child to itself);
 //! 2. page locks: the lock of a page-cache slot, or of an anonymous frame. Reclaim, migration and
-//!    `sync` hold up to 32. Only `sync` *waits* for a second one, in ascending order of the file's
-//!    pages; everybody else tries;
+//!    `sync` hold up to 32, faults on files, splits and remaps one. Only `sync` *waits* for a second
+//!    one, in ascending order of the file's pages; everybody else tries;
 //! 3. the table that holds a word: of two tables the one of the higher level first. Two tables of
 //!    one level are held only by a remap, which has the areas to itself; all others hold one;
 //! 4. a node's list of stale frames;

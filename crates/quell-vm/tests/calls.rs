@@ -676,6 +676,43 @@ fn large_pages_are_used_split_copied_and_collapsed() {
 }
 
 #[test]
+fn shared_large_pages_are_copied_in_pieces_where_no_block_is_left() {
+    let by_store = |program: Program, a: u64| program.write(a + 5 * PAGE, 50);
+    let by_discard = |program: Program, a: u64| {
+        let (address, bytes) = (a + 5 * PAGE, PAGE);
+        program.call(Call::Discard { address, bytes }).unwrap();
+        program.write(address, 50);
+    };
+    for change in [by_store, by_discard] {
+        // One block of 512 frames, and twice 511 that make none.
+        let map = MemoryMap::flat(Frame(0x1001), 511 + 512 + 511);
+        let program = Program::start(Options {
+            map,
+            ..Options::new(0)
+        });
+        let a = program.call(anonymous(LARGE, PageSize::Large)).unwrap();
+        for page in 0..512 {
+            program.write(a + page * PAGE, page);
+        }
+        let child = program.call(Call::Fork).unwrap() as u32;
+        assert_eq!(program.vm.check().unwrap().anonymous, 512);
+        change(program, a);
+        assert_eq!(program.vm.check().unwrap().anonymous, 1024);
+        for (process, fifth) in [(1, 50), (child, 5)] {
+            program.call(Call::Enter { process }).unwrap();
+            for page in 0..512 {
+                let expected = if page == 5 { fifth } else { page };
+                assert_eq!(program.read(a + page * PAGE), expected);
+            }
+        }
+        program.write(a, 7);
+        program.call(Call::Enter { process: 1 }).unwrap();
+        assert_eq!(program.read(a), 0);
+        program.finish(&[1, child]);
+    }
+}
+
+#[test]
 fn huge_pages_are_used_and_split() {
     let frames = 3 * 512 * 512;
     let program = Program::start(Options {

@@ -194,4 +194,8 @@ mutants! {
     VmMigratesBeforeFlush,
     /// Collapse copies pages before their entries were flushed (C2).
     VmCollapseCopiesBeforeFlush,
+    /// A large page is split while reclaim or migration take a reference to it, which is forgotten (C1).
+    VmSplitsUnlocked,
+    /// A fault splits a large page that it holds, and waits for itself (C7).
+    VmSplitsHeldBlock,
 }

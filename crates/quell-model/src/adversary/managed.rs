@@ -102,6 +102,14 @@ impl Managed<'_> {
         self.map_backed(page, pages, Protection::READ_WRITE, backing);
     }
 
+    /// Maps zeroed memory, in large pages.
+    pub fn map_large(&self, page: u64, pages: u64) {
+        let backing = Backing::Anonymous {
+            page: PageSize::Large,
+        };
+        self.map_backed(page, pages, Protection::READ_WRITE, backing);
+    }
+
     /// Maps a file from its beginning, shared, to read only.
     pub fn map_file_read(&self, page: u64, pages: u64, file: FileId) {
         let backing = Backing::Shared { file, offset: 0 };

@@ -44,6 +44,7 @@ mod vm_allocate_flush;
 mod vm_collapse_write;
 mod vm_copy_on_write;
 mod vm_copy_on_write_read;
+mod vm_copy_split;
 mod vm_discard_twice;
 mod vm_exit_lazy;
 mod vm_fork_copy;
@@ -73,6 +74,7 @@ mod vm_rescue_claim;
 mod vm_rollover_unmap;
 mod vm_shadow_fault;
 mod vm_shadow_write;
+mod vm_split_migrate;
 mod vm_swap_in_write;
 mod vm_sync_write;
 mod vm_table_free;
@@ -264,6 +266,8 @@ impl Scenario {
         vm_migrate_write::SCENARIO,
         vm_migrate_reclaim::SCENARIO,
         vm_collapse_write::SCENARIO,
+        vm_split_migrate::SCENARIO,
+        vm_copy_split::SCENARIO,
         vm_copy_on_write::SCENARIO,
         vm_copy_on_write_read::SCENARIO,
         vm_fork_write::SCENARIO,
