@@ -6,16 +6,18 @@
 //! allocations share a line, as if each came from a kernel's cache of aligned objects, and the same
 //! run gives the same figures on every thread and every host.
 
+use crate::heap;
 use std::alloc::{GlobalAlloc, Layout, System};
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// The system's allocator, each allocation on lines of its own.
+/// The system's allocator, each allocation on lines of its own; during a search, for the code that is
+/// searched, the search's own heap.
 ///
 /// A program that runs models makes it its `#[global_allocator]`. Without it the contract is
 /// checked all the same, but the time that a run takes may differ a little from one run to the
-/// next.
+/// next, and a search of every schedule does not know the states of programs over the memory manager.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LineAllocator;
 
@@ -31,17 +33,26 @@ fn lines(layout: Layout) -> Layout {
 // is at least as large and at least as aligned as the caller's.
 unsafe impl GlobalAlloc for LineAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if let Some(place) = heap::allocate(lines(layout)) {
+            return place;
+        }
         // SAFETY: as above; the size is not zero because the caller's is not.
         unsafe { System.alloc(lines(layout)) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if let Some(place) = heap::allocate(lines(layout)) {
+            return place;
+        }
         // SAFETY: as above.
         unsafe { System.alloc_zeroed(lines(layout)) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as above.
+        if heap::free(pointer, lines(layout)) {
+            return;
+        }
+        // SAFETY: as above; it did not come from the heap, so it came from `System`.
         unsafe { System.dealloc(pointer, lines(layout)) }
     }
 }

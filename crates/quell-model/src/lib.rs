@@ -40,6 +40,7 @@ mod cpu;
 mod fiber;
 pub mod file;
 mod format;
+mod heap;
 mod kernel;
 mod lines;
 mod machine;
@@ -54,6 +55,10 @@ pub mod trace;
 mod user;
 mod vm;
 mod word;
+
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: LineAllocator = LineAllocator;
 
 pub use alloc::LineAllocator;
 pub use counts::Counts;

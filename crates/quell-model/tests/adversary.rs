@@ -9,6 +9,10 @@ use quell_model::adversary::hunt;
 use quell_model::adversary::{Budget, Case, MachineKind, Plan, Report, Session, explore};
 use quell_model::scenarios::{Program, Scenario};
 
+/// Searches know the states of programs over the memory manager through it.
+#[global_allocator]
+static ALLOCATOR: quell_model::LineAllocator = quell_model::LineAllocator;
+
 fn search(case: Case, budget: Budget) -> Report {
     let plan = Plan {
         case,

@@ -44,10 +44,10 @@ pub struct ExploreArgs {
     /// Random schedules for each case; of scenarios whose runs are long, a fraction
     #[arg(long, value_name = "N", default_value_t = 1000)]
     schedules: u64,
-    /// Run every schedule, equivalent ones once
+    /// Run every schedule, equivalent ones and what follows a state once
     #[arg(long, conflicts_with = "minutes")]
     exhaustive: bool,
-    /// With --exhaustive: give a case up after so many schedules
+    /// With --exhaustive: give a case up after so many runs, those cut short included
     #[arg(
         long,
         value_name = "N",

@@ -8,7 +8,7 @@
 use super::machine::{Core, Op, Verdict};
 use super::mmu::Arena;
 use super::word::AdversaryWord;
-use crate::fiber;
+use crate::{fiber, heap};
 use quell::mutant::Mutant;
 use std::cell::{Cell, RefCell};
 use std::ptr;
@@ -122,6 +122,16 @@ impl Context {
         unsafe { &*kernel }
     }
 
+    /// Whether the run is one of a search.
+    pub(crate) fn searches(&self) -> bool {
+        self.legible
+    }
+
+    /// Uses the machine, which allocates as always.
+    pub(crate) fn machine<R>(&self, body: impl FnOnce(&mut Core) -> R) -> R {
+        heap::off(|| body(&mut self.core.borrow_mut()))
+    }
+
     /// From here on the code that runs is that of `cpu`.
     pub(crate) fn on_cpu(&self, cpu: usize) {
         self.cpu.set(cpu as u8);
@@ -148,7 +158,7 @@ fn expect<'c>() -> &'c Context {
 /// Uses the machine's state.
 #[inline]
 pub(crate) fn with<R>(body: impl FnOnce(&mut Core) -> R) -> R {
-    body(&mut expect().core.borrow_mut())
+    expect().machine(body)
 }
 
 /// The CPU whose code runs.
@@ -182,7 +192,7 @@ pub(crate) fn order_stores() {
         && context.mode.get() == Mode::Loud
     {
         let me = context.cpu.get().into();
-        context.core.borrow_mut().order_stores(me);
+        context.machine(|core| core.order_stores(me));
     }
 }
 
@@ -230,9 +240,10 @@ pub(crate) fn forget(word: &AdversaryWord) {
 pub(crate) fn quiet_store(word: &AdversaryWord, value: u64) {
     match current() {
         Some(context) => {
-            let mut core = context.core.borrow_mut();
-            core.now += 1;
-            core.write_visible(word, value);
+            context.machine(|core| {
+                core.now += 1;
+                core.write_visible(word, value);
+            });
         }
         None => word.poke(value),
     }
@@ -249,7 +260,7 @@ pub(crate) fn point(op: Op) -> bool {
         return false;
     }
     let me = usize::from(context.cpu.get());
-    let mut verdict = context.core.borrow_mut().arrive(me, op);
+    let mut verdict = context.machine(|core| core.arrive(me, op));
     loop {
         match verdict {
             Verdict::Go => return true,
@@ -260,21 +271,21 @@ pub(crate) fn point(op: Op) -> bool {
                     fiber::suspend();
                 }
                 context.cpu.set(me as u8);
-                verdict = context.core.borrow_mut().resumed(me);
+                verdict = context.machine(|core| core.resumed(me));
                 continue;
             }
             Verdict::Interrupt => {
-                let were_on = context.core.borrow_mut().begin_interrupt(me);
+                let were_on = context.machine(|core| core.begin_interrupt(me));
                 context.kernel().interrupt();
-                context.core.borrow_mut().end_interrupt(me, were_on);
+                context.machine(|core| core.end_interrupt(me, were_on));
             }
             Verdict::Nmi => {
-                context.core.borrow_mut().begin_nmi(me);
+                context.machine(|core| core.begin_nmi(me));
                 context.kernel().nmi();
-                context.core.borrow_mut().end_nmi(me);
+                context.machine(|core| core.end_nmi(me));
             }
         }
-        verdict = context.core.borrow_mut().arrive(me, op);
+        verdict = context.machine(|core| core.arrive(me, op));
     }
 }
 
@@ -282,6 +293,6 @@ pub(crate) fn point(op: Op) -> bool {
 pub(crate) fn begin(cpu: usize) {
     let context = expect();
     context.cpu.set(cpu as u8);
-    let verdict = context.core.borrow_mut().resumed(cpu);
+    let verdict = context.machine(|core| core.resumed(cpu));
     debug_assert_eq!(verdict, Verdict::Go, "a program begins with a step");
 }

@@ -90,8 +90,7 @@ pub fn explore(
         coverage: Coverage::default(),
         missed: Vec::new(),
     };
-    let by_state = plan.case.scenario.program.shows_its_state();
-    let mut search = Strategy::Exhaustive(Exhaustive::new(by_state));
+    let mut search = Strategy::Exhaustive(session.search());
     let mut runs = 0u64;
     let mut longest = 64;
     loop {
@@ -123,7 +122,7 @@ pub fn explore(
                 report.states = state.states();
             }
             if session.take_surprise() && !matches!(run.end, End::Violated(_)) {
-                search = Strategy::Exhaustive(Exhaustive::new(by_state));
+                search = Strategy::Exhaustive(session.search());
                 (report.schedules, report.pruned) = (0, 0);
                 continue;
             }

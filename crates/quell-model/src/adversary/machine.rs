@@ -295,6 +295,8 @@ pub(crate) struct Core {
     /// What words and contents are, as a sum that each change adds its part to.
     sums: state::Sums,
     locals: state::Locals,
+    /// What the heap of a search holds.
+    books: u128,
     digest: RefCell<Digest>,
     /// Whether the run is one of a search: then nobody chooses while code of a CPU runs.
     pub(crate) searches: bool,
@@ -357,6 +359,7 @@ impl Core {
             timeline: None,
             sums: state::Sums::default(),
             locals: state::Locals::default(),
+            books: 0,
             digest: RefCell::default(),
             searches: false,
             open: false,

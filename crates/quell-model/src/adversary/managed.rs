@@ -17,6 +17,7 @@ use super::session::Stage;
 use super::timeline::Line;
 use super::word::AdversaryWord;
 use crate::calls::may_change;
+use crate::heap;
 use quell::clear::{ClearPolicy, Plan};
 use quell::{CpuId, Engine, Epoch, Extent, Frame, Hardware, Page, PageSize, PerCpu, Word};
 use quell_vm::machine::{MemoryMap, Node};
@@ -501,14 +502,15 @@ impl ManagedProgram {
             zero_ahead: 1,
             reclaim_attempts: 3,
         };
-        let kernel = Managed {
+        // On the heap, where a search sees it.
+        let kernel = Box::new(Managed {
             hw: &hw,
             vm: Vm::new(engine, config),
             calls: Default::default(),
             flags: ManuallyDrop::new(std::array::from_fn(|_| AdversaryWord::new(0))),
-        };
+        });
         for cpu in 0..count {
-            stage.prepare(cpu, &kernel, || {
+            stage.prepare(cpu, &*kernel, || {
                 kernel.vm.online();
                 if cpu == 0 {
                     assert_eq!(kernel.vm.spawn(), Ok(FIRST_PROCESS));
@@ -525,8 +527,8 @@ impl ManagedProgram {
                 kernel.hw.fail(Clause::C1, None, account);
             }
         };
-        let lines = stage.perform(&kernel, &|cpu| (self.body)(&kernel, cpu), &after, &names);
-        coverage.add_engine(&kernel.vm.engine().stats());
+        let lines = stage.perform(&*kernel, &|cpu| (self.body)(&kernel, cpu), &after, &names);
+        heap::off(|| coverage.add_engine(&kernel.vm.engine().stats()));
         lines
     }
 }

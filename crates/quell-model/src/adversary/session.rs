@@ -10,9 +10,11 @@ use super::machine::{Core, End, Op};
 use super::mmu::Arena;
 use super::oracle::{Clause, Violation};
 use super::schedule::{Deviation, Strategy};
+use super::search::Exhaustive;
 use super::timeline::{self, Line};
 use crate::fiber::Fiber;
-use crate::scenarios::Scenario;
+use crate::heap::{self, Heap};
+use crate::scenarios::{Program, Scenario};
 use quell::mutant::Mutant;
 use quell::{CpuId, Policy};
 use std::cell::Cell;
@@ -50,6 +52,8 @@ pub struct Session {
     case: Case,
     core: Option<Core>,
     arena: Rc<Arena>,
+    /// Where programs over the manager allocate during a search.
+    heap: Option<Box<Heap>>,
     /// What happened in all runs so far.
     pub coverage: Coverage,
 }
@@ -92,6 +96,7 @@ impl Session {
             case,
             core: Some(core),
             arena,
+            heap: None,
             coverage: Coverage::default(),
         }
     }
@@ -105,6 +110,15 @@ impl Session {
     pub fn run(&mut self, strategy: Strategy) -> (Run, Strategy) {
         let (run, strategy, _) = self.run_named(strategy, false);
         (run, strategy)
+    }
+
+    /// A search through every schedule, by state if this program can show its state.
+    pub(crate) fn search(&mut self) -> Exhaustive {
+        let engine = matches!(self.case.scenario.program, Program::Engine(_));
+        if !engine && self.heap.is_none() {
+            self.heap = Heap::new();
+        }
+        Exhaustive::new(engine || self.heap.is_some())
     }
 
     /// Whether the last run has shown what the search of all schedules did not expect when it began:
@@ -152,18 +166,34 @@ impl Session {
         };
         core.strategy = strategy;
         let context = Context::new(core, Rc::clone(&self.arena), self.case.mutant);
+        let heap = self.heap.as_deref().filter(|_| context.searches());
         let mut lines = Vec::new();
-        context.enter(|| {
-            let stage = Stage {
-                context: &context,
-                case: &self.case,
-                record,
-            };
-            lines = program.perform(stage, &mut self.coverage);
-        });
-        let mut core = context.into_core();
+        let mut perform = || {
+            context.enter(|| {
+                let stage = Stage {
+                    context: &context,
+                    case: &self.case,
+                    record,
+                    heap,
+                };
+                lines = program.perform(stage, &mut self.coverage);
+            });
+            // What the run has found must outlive its heap.
+            context.machine(|core| core.end.clone().unwrap_or(End::Finished))
+        };
+        let end = match heap {
+            Some(heap) => {
+                heap.clear();
+                heap.on(Some(0), perform)
+            }
+            None => perform(),
+        };
+        let mut core = match heap {
+            Some(heap) => heap.on(None, || context.into_core()),
+            None => context.into_core(),
+        };
         let run = Run {
-            end: core.end.take().unwrap_or(End::Finished),
+            end,
             decisions: core.decisions,
         };
         self.coverage.add_machine(&core.events);
@@ -178,6 +208,7 @@ pub(crate) struct Stage<'s> {
     context: &'s Context,
     pub(crate) case: &'s Case,
     record: bool,
+    heap: Option<&'s Heap>,
 }
 
 impl Stage<'_> {
@@ -203,7 +234,7 @@ impl Stage<'_> {
         names: &timeline::Names<'_>,
     ) -> Vec<Line> {
         let count = self.case.scenario.cpus;
-        self.context.loudly(kernel, || {
+        let run = || {
             QUIET_PANICS.set(true);
             let mut fibers: [Option<Fiber<'_>>; super::schedule::MAX_CPUS] = Default::default();
             let searches = context::with(|core| core.searches);
@@ -221,7 +252,10 @@ impl Stage<'_> {
             let mut changed = 0u8;
             while let Some(cpu) = next {
                 if let Some(fiber) = &mut fibers[cpu] {
-                    fiber.resume();
+                    match self.heap {
+                        Some(heap) => heap.on(Some(1 + cpu), || fiber.resume()),
+                        None => fiber.resume(),
+                    };
                     changed |= 1 << cpu;
                 }
                 next = context::with(|core| {
@@ -232,6 +266,7 @@ impl Stage<'_> {
                             }
                         }
                         changed = 0;
+                        core.books(self.heap);
                     }
                     core.turn()
                 });
@@ -242,7 +277,9 @@ impl Stage<'_> {
                 *fiber = None;
             }
             QUIET_PANICS.set(false);
-        });
+        };
+        // What is kept from run to run is not the programs'.
+        self.context.loudly(kernel, || heap::off(run));
         if context::with(|core| core.end == Some(End::Finished)) {
             self.prepare(0, kernel, after);
         }

@@ -150,12 +150,6 @@ impl Program {
         }
     }
 
-    /// Whether its state is words, contents and stacks alone. The manager keeps books on the heap of
-    /// the host, too.
-    pub(crate) fn shows_its_state(&self) -> bool {
-        matches!(self, Program::Engine(_))
-    }
-
     pub(crate) fn levels(&self) -> u8 {
         match self {
             Program::Engine(_) => 2,

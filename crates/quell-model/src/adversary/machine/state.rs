@@ -19,6 +19,7 @@ use crate::adversary::mmu::Leaf;
 use crate::adversary::oracle::{History, Moment};
 use crate::adversary::schedule::MAX_CPUS;
 use crate::adversary::word::AdversaryWord;
+use crate::heap::Heap;
 use std::hash::{Hash, Hasher};
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -109,7 +110,14 @@ impl Core {
         let mut digest = self.digest.borrow_mut();
         let digest = &mut *digest;
         let moments = self.moments();
-        (self.sums.0, self.locals, self.nmis, self.spurious).hash(digest);
+        (
+            self.sums.0,
+            self.locals,
+            self.books,
+            self.nmis,
+            self.spurious,
+        )
+            .hash(digest);
         self.second_looks.hash(digest);
         for cpu in &self.cpus[..self.count] {
             cpu.digest(&moments, digest);
@@ -168,9 +176,19 @@ impl Core {
         self.locals[cpu] = (xxh3_128(stack), kept);
     }
 
+    /// What programs have allocated.
+    pub(crate) fn books(&mut self, heap: Option<&Heap>) {
+        if let Some(heap) = heap {
+            let digest = self.digest.get_mut();
+            heap.digest(digest);
+            self.books = digest.take(0);
+        }
+    }
+
     /// The CPUs' code is gone, and with it what it left on the stacks.
     pub(crate) fn forget_locals(&mut self) {
         self.locals = Locals::default();
+        self.books = 0;
     }
 
     /// Whether [`Core::state`] will be asked for next.
