@@ -6,7 +6,7 @@
 //! watches over that.
 
 use super::machine::{Core, Op, Verdict};
-use super::mmu::Arena;
+use super::tables::Arena;
 use super::word::AdversaryWord;
 use crate::{fiber, heap};
 use quell::mutant::Mutant;

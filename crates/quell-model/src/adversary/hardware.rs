@@ -4,8 +4,8 @@ use super::context::{self, point};
 use super::coverage::Happening;
 use super::kind::MachineKind;
 use super::machine::{FRAME_WORDS, Op, on_machine};
-use super::mmu;
 use super::oracle::{Clause, Returned, Violation};
+use super::tables;
 use super::word::AdversaryWord;
 use quell::clear::Strategy;
 use quell::mutant::Mutant;
@@ -205,13 +205,13 @@ impl Machine for Adversary {
         if !self.kind.hardware_dirty && !entry.table && entry.writable && !entry.dirty {
             // The hardware must refuse the first store: see the software bit in `decode`.
             entry.writable = false;
-            return mmu::encode(entry) | SOFTWARE_WRITABLE;
+            return tables::encode(entry) | SOFTWARE_WRITABLE;
         }
-        mmu::encode(entry)
+        tables::encode(entry)
     }
 
     fn decode(&self, word: u64, _level: Level) -> Entry {
-        let mut entry = mmu::decode(word & !SOFTWARE_WRITABLE);
+        let mut entry = tables::decode(word & !SOFTWARE_WRITABLE);
         entry.writable |= word & 1 != 0 && word & SOFTWARE_WRITABLE != 0;
         entry
     }

@@ -19,90 +19,13 @@
 
 use super::machine::{Digest, Moments};
 use super::oracle::{Moment, Used};
-use super::word::AdversaryWord;
-use quell::{Frame, Invalidate, Scope, Word};
-use quell_vm::machine::{Entry, Level, TABLE_WORDS};
-use std::array;
+use super::tables::{ACCESSED, Arena, DIRTY, PRESENT, TABLE, USER, frame_of};
+use quell::{Invalidate, Scope};
+use quell_vm::machine::{Level, TABLE_WORDS};
 use std::hash::Hash;
-
-pub(crate) const PRESENT: u64 = 1;
-pub(crate) const WRITABLE: u64 = 1 << 1;
-pub(crate) const USER: u64 = 1 << 2;
-pub(crate) const ACCESSED: u64 = 1 << 3;
-pub(crate) const DIRTY: u64 = 1 << 4;
-pub(crate) const TABLE: u64 = 1 << 5;
-const EXECUTABLE: u64 = 1 << 6;
-const GLOBAL: u64 = 1 << 7;
-const FRAME_SHIFT: u32 = 12;
 
 /// Under how many tags a TLB holds rubbish when its CPU starts.
 const JUNK_TAGS: u16 = 3;
-
-/// Encodes an entry in the format of the machines under the adversary.
-pub fn encode(entry: Entry) -> u64 {
-    let bit = |on: bool, bit: u64| if on { bit } else { 0 };
-    bit(entry.present, PRESENT)
-        | bit(entry.writable, WRITABLE)
-        | bit(entry.user, USER)
-        | bit(entry.accessed, ACCESSED)
-        | bit(entry.dirty, DIRTY)
-        | bit(entry.table, TABLE)
-        | bit(entry.executable, EXECUTABLE)
-        | bit(entry.global, GLOBAL)
-        | entry.frame.0 << FRAME_SHIFT
-}
-
-/// Undoes [`encode`].
-pub fn decode(word: u64) -> Entry {
-    if word & PRESENT == 0 {
-        return Entry::default();
-    }
-    Entry {
-        present: true,
-        writable: word & WRITABLE != 0,
-        user: word & USER != 0,
-        accessed: word & ACCESSED != 0,
-        dirty: word & DIRTY != 0,
-        table: word & TABLE != 0,
-        executable: word & EXECUTABLE != 0,
-        global: word & GLOBAL != 0,
-        frame: Frame(word >> FRAME_SHIFT),
-    }
-}
-
-fn frame_of(word: u64) -> u32 {
-    (word >> FRAME_SHIFT) as u32
-}
-
-/// The words of all page-table pages.
-pub struct Arena {
-    pages: Box<[[AdversaryWord; TABLE_WORDS]]>,
-}
-
-impl Arena {
-    /// Room for `frames` page-table pages, in frames from 0.
-    pub fn new(frames: usize) -> Self {
-        let page = |_| array::from_fn(|_| AdversaryWord::new(0));
-        Arena {
-            pages: (0..frames).map(page).collect(),
-        }
-    }
-
-    /// The words of a table.
-    #[inline]
-    pub fn table(&self, frame: u32) -> &[AdversaryWord; TABLE_WORDS] {
-        &self.pages[frame as usize]
-    }
-
-    /// The table and the index of a word, if it is one of a table.
-    #[inline]
-    pub fn place(&self, word: *const AdversaryWord) -> Option<(u32, usize)> {
-        let offset = (word as usize).wrapping_sub(self.pages.as_ptr() as usize);
-        let index = offset / size_of::<AdversaryWord>();
-        (index < self.pages.len() * TABLE_WORDS)
-            .then_some(((index / TABLE_WORDS) as u32, index % TABLE_WORDS))
-    }
-}
 
 /// What is known about a table besides its words.
 struct Side {

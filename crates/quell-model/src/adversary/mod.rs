@@ -9,6 +9,7 @@
 //! | --- | --- |
 //! | [`kind`] | the machines: tags, memory ordering, walkers |
 //! | [`machine`] | the state of a machine; store buffers, interrupts, waiting |
+//! | [`tables`] | page-table pages and the format of their entries |
 //! | [`mmu`] | TLBs and walker caches, as sets of everything they may hold |
 //! | [`oracle`] | the contract, as a judge of accesses |
 //! | [`schedule`] | who does what next: random, PCT, exhaustive, replay |
@@ -41,6 +42,7 @@ pub mod promise;
 pub mod schedule;
 pub mod search;
 pub mod session;
+pub mod tables;
 pub mod timeline;
 pub mod tiny;
 pub mod word;

@@ -8,8 +8,8 @@ use super::context::{self, Kernel};
 use super::coverage::{Coverage, Happening};
 use super::hardware::Adversary;
 use super::machine::{Accessed, Op};
-use super::mmu;
 use super::session::Stage;
+use super::tables;
 use super::timeline::Line;
 use super::word::AdversaryWord;
 use quell::{
@@ -111,8 +111,10 @@ impl Tiny<'_> {
 
     /// Writes an entry that was empty.
     pub fn map(&self, space: usize, page: u64, frame: Frame, writable: bool) {
-        let rights =
-            mmu::PRESENT | mmu::USER | mmu::DIRTY | if writable { mmu::WRITABLE } else { 0 };
+        let rights = tables::PRESENT
+            | tables::USER
+            | tables::DIRTY
+            | if writable { tables::WRITABLE } else { 0 };
         self.entry(space, page)
             .store(frame.0 << 12 | rights, Release);
     }
@@ -120,15 +122,18 @@ impl Tiny<'_> {
     /// Links a leaf table that is ready.
     pub fn link(&self, space: usize, page: u64) {
         let index = (page / 512) as usize;
-        let word =
-            leaf_of(space, page).0 << 12 | mmu::PRESENT | mmu::TABLE | mmu::WRITABLE | mmu::USER;
+        let word = leaf_of(space, page).0 << 12
+            | tables::PRESENT
+            | tables::TABLE
+            | tables::WRITABLE
+            | tables::USER;
         self.hw.table(root_of(space))[index].store(word, Release);
     }
 
     /// Clears an entry; the frame that it mapped.
     pub fn clear(&self, space: usize, page: u64) -> Option<Frame> {
         let old = self.entry(space, page).swap(0, ENTRY_ORDER);
-        (old & mmu::PRESENT != 0).then_some(Frame(old >> 12))
+        (old & tables::PRESENT != 0).then_some(Frame(old >> 12))
     }
 
     /// Runs user code of a space on this CPU.
@@ -178,10 +183,10 @@ impl Tiny<'_> {
         let mut batch = self.engine.batch::<_, Frame>(Purpose::Call);
         let old = self
             .entry(space, page)
-            .fetch_and(!mmu::WRITABLE, ENTRY_ORDER);
-        if old & mmu::PRESENT == 0 {
+            .fetch_and(!tables::WRITABLE, ENTRY_ORDER);
+        if old & tables::PRESENT == 0 {
             self.engine.settle(&self.spaces[space]);
-        } else if old & mmu::WRITABLE != 0 {
+        } else if old & tables::WRITABLE != 0 {
             batch.changed(&self.spaces[space], range, Scope::Leaf);
         } else {
             // Somebody else is about to flush what he took away.
@@ -243,7 +248,7 @@ impl Tiny<'_> {
             .say(|| format!("reclaim page {page:#x} of {space} lazily"));
         self.lock(space);
         let old = self.entry(space, page).load(Relaxed);
-        if old & mmu::PRESENT == 0 {
+        if old & tables::PRESENT == 0 {
             self.unlock(space);
             return None;
         }

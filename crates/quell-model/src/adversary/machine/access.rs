@@ -3,9 +3,10 @@
 use super::{Accessed, Core, Target};
 use crate::adversary::coverage::Happening;
 use crate::adversary::kind::Stores;
-use crate::adversary::mmu::{self, Leaf};
+use crate::adversary::mmu::Leaf;
 use crate::adversary::oracle::{Clause, Moment, Used, Violation};
 use crate::adversary::schedule::BUFFER;
+use crate::adversary::tables;
 use quell::{CpuId, Frame, Invalidate, Page};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -78,9 +79,9 @@ impl Core {
             return Accessed::Fault;
         };
         let needed = if store.is_some() {
-            mmu::PRESENT | mmu::USER | mmu::WRITABLE
+            tables::PRESENT | tables::USER | tables::WRITABLE
         } else {
-            mmu::PRESENT | mmu::USER
+            tables::PRESENT | tables::USER
         };
         let arena = Rc::clone(&self.arena);
         let live = self.mmu.walk(&arena, me, page);
@@ -109,7 +110,8 @@ impl Core {
                 let live_used = live.used(page);
                 live_used.frame == used.frame
                     && used.root == root
-                    && leaf.word & !live.word & (mmu::WRITABLE | mmu::USER | mmu::DIRTY) == 0
+                    && leaf.word & !live.word & (tables::WRITABLE | tables::USER | tables::DIRTY)
+                        == 0
             });
             if fresh {
                 continue;
@@ -117,7 +119,7 @@ impl Core {
             // A store through an entry that is not dirty makes the walker look again.
             if store.is_some()
                 && self.kind.hardware_dirty
-                && leaf.word & mmu::DIRTY == 0
+                && leaf.word & tables::DIRTY == 0
                 && leaf.until != Moment::MAX
             {
                 continue;
@@ -215,8 +217,8 @@ impl Core {
         let arena = Rc::clone(&self.arena);
         let word = &arena.table(table)[index];
         let held = word.peek();
-        let bits = mmu::ACCESSED | if store { mmu::DIRTY } else { 0 };
-        if held & mmu::PRESENT != 0 && held & bits != bits {
+        let bits = tables::ACCESSED | if store { tables::DIRTY } else { 0 };
+        if held & tables::PRESENT != 0 && held & bits != bits {
             self.write(word, held | bits);
         }
     }
