@@ -22,13 +22,14 @@ use crate::frames::Content;
 use crate::gather::Gather;
 use crate::lock::{Guard, Lock, RawLock};
 use crate::machine::{Event, Machine, Work};
+use crate::shared::Shared;
 use crate::user::{Error, FileId};
 use crate::vm::Vm;
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 use quell::addr::PAGE_BYTES;
 use quell::mutant::Mutant;
 use quell::{Frame, Purpose};
@@ -59,7 +60,7 @@ pub(crate) struct Slot {
 
 /// A file.
 pub(crate) struct File<M: Machine> {
-    bytes: AtomicU64,
+    bytes: Shared<M::Word>,
     /// Held by whoever changes the length downwards.
     truncation: RawLock<M::Word>,
     slots: Arena<Lock<M::Word, Slot>, 16>,
@@ -70,7 +71,7 @@ pub(crate) struct File<M: Machine> {
 impl<M: Machine> File<M> {
     pub(crate) fn new(bytes: u64) -> Self {
         File {
-            bytes: AtomicU64::new(bytes),
+            bytes: Shared::new(bytes),
             truncation: RawLock::new(),
             slots: Arena::new(),
             dirty: Lock::new(BTreeSet::new()),

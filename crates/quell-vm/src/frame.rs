@@ -25,11 +25,12 @@
 use crate::lock::{Guard, Lock, RawLock};
 use crate::machine::{Level, Machine, MemoryMap};
 use crate::process::Process;
+use crate::shared::Shared;
 use crate::user::FileId;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 use once_cell::race::OnceBox;
 use quell::{Frame, Page, PageSize, Residue};
 use smallvec::SmallVec;
@@ -171,7 +172,7 @@ pub(crate) struct FrameInfo<M: Machine> {
     /// What the flush of the frame owes.
     pub(crate) residue: Residue<M>,
     state: Lock<M::Word, FrameState<M>>,
-    table_id: AtomicU64,
+    table_id: Shared<M::Word>,
     /// How many words of a table are not empty. Changes under its lock.
     pub(crate) used: AtomicU32,
 }
@@ -183,7 +184,7 @@ impl<M: Machine> FrameInfo<M> {
             table: RawLock::new(),
             residue: Residue::new(),
             state: Lock::new(FrameState::new()),
-            table_id: AtomicU64::new(0),
+            table_id: Shared::new(0),
             used: AtomicU32::new(0),
         }
     }

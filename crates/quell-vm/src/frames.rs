@@ -13,10 +13,11 @@ use crate::frame::Owner;
 use crate::lock::Lock;
 use crate::machine::{Event, Machine, Work};
 use crate::reclaim::BATCH;
+use crate::shared::Shared;
 use crate::vm::Vm;
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::Ordering::Relaxed;
 use quell::mutant::Mutant;
 use quell::{CpuId, Extent, Frame};
 
@@ -78,7 +79,7 @@ pub(crate) struct NodeState<M: Machine> {
     /// Frames whose flush is owed until reuse, oldest first; some were rescued since.
     pub(crate) stale: Lock<M::Word, VecDeque<Frame>>,
     /// How many base frames lie in the two above: a hint, not charged for.
-    pub(crate) free: AtomicU64,
+    pub(crate) free: Shared<M::Word>,
     /// Held by the CPU that frees pages of this node ahead.
     balancing: Lock<M::Word, ()>,
     /// Where reclaim and demotion go on looking.
@@ -90,7 +91,7 @@ impl<M: Machine> NodeState<M> {
         NodeState {
             buddy: Lock::new(Buddy::new(extent)),
             stale: Lock::new(VecDeque::new()),
-            free: AtomicU64::new(extent.frames),
+            free: Shared::new(extent.frames),
             balancing: Lock::new(()),
             hand: Lock::new(extent.first),
         }

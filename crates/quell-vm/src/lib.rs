@@ -61,6 +61,7 @@ pub mod machine;
 mod migrate;
 mod process;
 mod reclaim;
+mod shared;
 mod swap;
 mod table;
 pub mod user;

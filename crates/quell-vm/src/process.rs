@@ -3,10 +3,11 @@
 use crate::area::Areas;
 use crate::lock::RwLock;
 use crate::machine::Machine;
+use crate::shared::Shared;
 use crate::user::ProcessId;
 use alloc::sync::Arc;
 use core::ops::Deref;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::Ordering;
 use quell::{AddressSpace, Frame};
 
 /// A process. Whoever may still have to flush its space, a batch or a mapping in a reverse map,
@@ -17,8 +18,8 @@ pub(crate) struct Process<M: Machine> {
     /// Faults and calls that change no area read; calls that do write.
     pub(crate) areas: RwLock<M::Word, Areas>,
     /// How many CPUs run it.
-    pub(crate) running: AtomicU32,
-    retired: AtomicBool,
+    pub(crate) running: Shared<M::Word>,
+    retired: Shared<M::Word>,
 }
 
 impl<M: Machine> Process<M> {
@@ -27,8 +28,8 @@ impl<M: Machine> Process<M> {
             id,
             space,
             areas: RwLock::new(areas),
-            running: AtomicU32::new(0),
-            retired: AtomicBool::new(false),
+            running: Shared::new(0),
+            retired: Shared::new(0),
         }
     }
 
@@ -37,12 +38,12 @@ impl<M: Machine> Process<M> {
     }
 
     pub(crate) fn set_retired(&self) {
-        self.retired.store(true, Ordering::Release);
+        self.retired.store(1, Ordering::Release);
     }
 
     /// Whether the engine has retired the space: no CPU has its root loaded.
     pub(crate) fn retired(&self) -> bool {
-        self.retired.load(Ordering::Acquire)
+        self.retired.load(Ordering::Acquire) != 0
     }
 }
 

@@ -49,6 +49,12 @@ pub trait Word: Send + Sync + Sized {
     fn new(value: u64) -> Self;
     /// A fence of the memory model, as [`core::sync::atomic::fence`].
     fn fence(order: Ordering);
+    /// The CPU is about to read or write something shared that is no word, at this address. Does
+    /// nothing, except on machines that choose who comes when.
+    #[inline]
+    fn touch(place: usize, writes: bool) {
+        let _ = (place, writes);
+    }
     /// Reads the word.
     fn load(&self, order: Ordering) -> u64;
     /// Writes the word.

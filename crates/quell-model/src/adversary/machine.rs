@@ -54,6 +54,13 @@ pub(crate) enum Op {
     Store(*const AdversaryWord, Ordering),
     /// Modify a word atomically.
     Modify(*const AdversaryWord, Ordering),
+    /// Read or write something shared that is no word. A write comes after the CPU's stores.
+    Touch {
+        /// Its address.
+        place: usize,
+        /// Whether it is changed.
+        writes: bool,
+    },
     /// A full barrier of memory.
     Fence,
     /// A full barrier that also makes table writes visible to walkers.

@@ -57,6 +57,10 @@ pub(crate) fn lines(entries: &[Entry], names: &Names<'_>) -> Vec<Line> {
                 Op::Load(word, order) => format!("load {} ({order:?})", name(word)),
                 Op::Store(word, order) => format!("store {} ({order:?})", name(word)),
                 Op::Modify(word, order) => format!("modify {} ({order:?})", name(word)),
+                Op::Touch { place, writes } => {
+                    let how = if writes { "change" } else { "look at" };
+                    format!("{how} what is shared at {place:#x}")
+                }
                 Op::Fence => "fence".into(),
                 Op::Barrier => "barrier: table writes reach walkers".into(),
                 Op::Complete => "barrier: own broadcasts complete".into(),

@@ -61,6 +61,10 @@ impl Word for AdversaryWord {
         }
     }
     #[inline]
+    fn touch(place: usize, writes: bool) {
+        context::point(Op::Touch { place, writes });
+    }
+    #[inline]
     fn load(&self, order: Ordering) -> u64 {
         if !context::point(Op::Load(self, order)) {
             return self.peek();

@@ -254,6 +254,7 @@ impl Core {
             Op::Content { store, .. } => empty || !store,
             // The completion of an invalidation waits for the stores through what it covers.
             Op::Complete => empty && !self.stores_under_way(),
+            Op::Touch { writes, .. } => empty || !writes,
             Op::Broadcast | Op::Note => true,
             Op::Relax => {
                 cpu.woken
@@ -293,7 +294,12 @@ impl Core {
                     && (self.spurious > 0 || self.interrupted & 1 << action.cpu() != 0);
                 let kind = matches!(
                     cpu.pending,
-                    Op::Start | Op::Fence | Op::Load(..) | Op::Store(..) | Op::Modify(..)
+                    Op::Start
+                        | Op::Fence
+                        | Op::Load(..)
+                        | Op::Store(..)
+                        | Op::Modify(..)
+                        | Op::Touch { .. }
                 );
                 kind && !interrupted
             }
@@ -386,6 +392,10 @@ impl Core {
             Kind::Step => match cpu.pending {
                 Op::Start | Op::Mask | Op::Fence | Op::Halt | Op::Park => {}
                 Op::Relax => print.looks = true,
+                Op::Touch { place, writes } => {
+                    print.address = place;
+                    print.writes = writes;
+                }
                 Op::Load(word, _) => print.address = word as usize,
                 Op::Store(word, order) => {
                     if order == Ordering::SeqCst && self.kind.stores == Stores::Ordered {

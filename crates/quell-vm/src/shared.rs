@@ -1,0 +1,55 @@
+//! Numbers that CPUs share and that are not words of the machine.
+//!
+//! A length, a counter, a name: what a fault or a call looks at in passing. The machine under the
+//! clock does not charge for it, because the figures of its paths have it already, so it is not a
+//! [`Word`]. But others may come between two looks, and the machine under the adversary must know:
+//! hence each operation tells it ([`Word::touch`]). Counters from which nothing but names are taken need
+//! not: their order shows in the names alone.
+
+use core::marker::PhantomData;
+use core::sync::atomic::{AtomicU64, Ordering};
+use quell::Word;
+
+/// A shared number on a machine with words of type `W`.
+pub(crate) struct Shared<W> {
+    value: AtomicU64,
+    words: PhantomData<fn() -> W>,
+}
+
+impl<W: Word> Shared<W> {
+    pub(crate) const fn new(value: u64) -> Self {
+        Shared {
+            value: AtomicU64::new(value),
+            words: PhantomData,
+        }
+    }
+
+    fn touch(&self, writes: bool) {
+        W::touch(&raw const self.value as usize, writes);
+    }
+
+    pub(crate) fn load(&self, order: Ordering) -> u64 {
+        self.touch(false);
+        self.value.load(order)
+    }
+
+    pub(crate) fn store(&self, value: u64, order: Ordering) {
+        self.touch(true);
+        self.value.store(value, order);
+    }
+
+    pub(crate) fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
+        self.touch(true);
+        self.value.fetch_add(value, order)
+    }
+
+    pub(crate) fn fetch_sub(&self, value: u64, order: Ordering) -> u64 {
+        self.touch(true);
+        self.value.fetch_sub(value, order)
+    }
+
+    pub(crate) fn fetch_max(&self, value: u64, order: Ordering) -> u64 {
+        self.touch(true);
+        self.value.fetch_max(value, order)
+    }
+}
