@@ -94,7 +94,8 @@ fn is_small(case: &Case) -> bool {
             (_, Program::Engine(_)) => true,
             // Over the manager, of which one call is as long as a whole program over the engine.
             ("vm-unmap-access", _) => !riscv,
-            ("vm-table-free-idle" | "vm-reclaim-protect" | "vm-migrate-write", _) => broadcast,
+            ("vm-table-free-idle" | "vm-reclaim-protect" | "vm-migrate-write", _)
+            | ("vm-idle-unmap" | "vm-offline-unmap" | "vm-rollover-unmap", _) => broadcast,
             _ => false,
         }
 }
