@@ -253,7 +253,9 @@ where
         for entry in self.gather.pending.as_slice() {
             // The debt first, then the set: a CPU that loads the space enters the set before it
             // reads the debt, so one of the two sees the other.
-            entry.space.deferred_owed(stamp);
+            if !engine.hw.mutant(Mutant::DebtNotRecorded) {
+                entry.space.deferred_owed(stamp);
+            }
             cpus.union(&entry.space.loaded.snapshot(engine.cpus.len(), SeqCst));
         }
         engine.ledger.record(stamp, engine.cpus.len(), &cpus);
@@ -278,15 +280,14 @@ where
         let gathers = engine.policy.batch || self.purpose == Purpose::Call;
         if gathers && !engine.features.broadcast && self.pending.is_empty() {
             // The first of a batch, and mostly the only one.
-            let fresh = !engine.hw.mutant(Mutant::DebtNotRecorded);
-            if fresh {
+            if !engine.hw.mutant(Mutant::DebtNotRecorded) {
                 space.defer();
             }
             self.pending.push(Pending {
                 space,
                 request,
                 sent: false,
-                fresh,
+                fresh: true,
             });
         } else {
             self.add_another(space, request);
@@ -311,8 +312,8 @@ where
             self.cpu = me;
         }
         let found = self.find(&space);
-        let fresh = found.is_none() && !engine.hw.mutant(Mutant::DebtNotRecorded);
-        if fresh {
+        let fresh = found.is_none();
+        if fresh && !engine.hw.mutant(Mutant::DebtNotRecorded) {
             space.defer();
         }
         // On a machine with broadcasts, reclaim sends now and waits later.

@@ -222,7 +222,12 @@ impl<'m, H: Hardware> Engine<'m, H> {
     fn load_per_cpu(&self, me: CpuId, to: &AddressSpace<H>) -> u64 {
         let cpu = &self.cpus[me.index()];
         let flushes = to.flushes();
-        let (generation, owed) = (flushes.generation(), to.owed());
+        let generation = flushes.generation();
+        let owed = if self.hw.mutant(Mutant::SwitchIgnoresDebt) {
+            0
+        } else {
+            to.owed()
+        };
         let (index, held) = self.choose_slot(me, to);
         let slot = &cpu.slots()[index];
         // A batch that read the set of CPUs before we entered it posts nothing to us, and takes its
@@ -230,8 +235,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
         let settled = flushes.deferred() == 0 || self.hw.mutant(Mutant::SwitchIgnoresBatch);
         let current = slot.generation.load(Relaxed) >= generation && settled
             || self.hw.mutant(Mutant::SwitchIgnoresGeneration);
-        let paid =
-            slot.flushed_at.load(Relaxed) >= owed || self.hw.mutant(Mutant::SwitchIgnoresDebt);
+        let paid = slot.flushed_at.load(Relaxed) >= owed;
         let keep = self.tags_on() && held && current && paid;
         if held {
             let counter = match (current, paid) {

@@ -249,10 +249,12 @@ impl<H: Hardware> Engine<'_, H> {
             }
             let stamp = held >> OWED_SHIFT;
             // Paid before it is taken: as long as the word says "owed", a refill pays or rescues.
-            if self.ledger.is_paid(stamp) {
-                self.count(me, Counter::ClaimsFree, 1);
-            } else if !self.hw.mutant(Mutant::ClaimSkipsDebt) {
-                self.pay(me, stamp, Reason::Claim);
+            if !self.hw.mutant(Mutant::ClaimSkipsDebt) {
+                if self.ledger.is_paid(stamp) {
+                    self.count(me, Counter::ClaimsFree, 1);
+                } else {
+                    self.pay(me, stamp, Reason::Claim);
+                }
             }
             if residue
                 .word
@@ -274,16 +276,15 @@ impl<H: Hardware> Engine<'_, H> {
     /// that held the frame is filled again (rules 2 and 3). One load when nothing is owed.
     #[inline]
     pub fn settle_residue(&self, residue: &Residue<H>, space: &AddressSpace<H>) {
+        if self.hw.mutant(Mutant::RefillSkipsDebt) {
+            return;
+        }
         match residue.word.load(Acquire) {
             NONE => {}
             // The batch has no stamp yet: its debt still stands in the space.
             PENDING => self.settle(space),
             owed if self.ledger.is_paid(owed >> OWED_SHIFT) => {}
-            owed => {
-                if !self.hw.mutant(Mutant::RefillSkipsDebt) {
-                    self.pay(self.hw.this_cpu(), owed >> OWED_SHIFT, Reason::Refill);
-                }
-            }
+            owed => self.pay(self.hw.this_cpu(), owed >> OWED_SHIFT, Reason::Refill),
         }
     }
 
@@ -292,8 +293,10 @@ impl<H: Hardware> Engine<'_, H> {
     /// cleared before the call. Two loads from one line when nothing is owed.
     #[inline]
     pub fn settle(&self, space: &AddressSpace<H>) {
-        let outstanding = space.flushes().deferred() != 0 || space.owed() != 0;
-        if outstanding && !self.hw.mutant(Mutant::SettleSkipped) {
+        if self.hw.mutant(Mutant::SettleSkipped) {
+            return;
+        }
+        if space.flushes().deferred() != 0 || space.owed() != 0 {
             self.settle_owed(space);
         }
     }
@@ -303,7 +306,7 @@ impl<H: Hardware> Engine<'_, H> {
     /// deals with markers one by one. One load when no batch is outstanding.
     #[inline]
     pub fn settle_deferred(&self, space: &AddressSpace<H>) {
-        if space.flushes().deferred() != 0 && !self.hw.mutant(Mutant::SettleSkipped) {
+        if !self.hw.mutant(Mutant::SettleSkipped) && space.flushes().deferred() != 0 {
             self.settle_owed(space);
         }
     }

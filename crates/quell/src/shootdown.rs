@@ -267,6 +267,7 @@ impl<H: Hardware> Engine<'_, H> {
         }
         let cpu = &self.cpus[me.index()];
         let bump = !self.hw.mutant(Mutant::SkipGenerationBump);
+        let recorded = !self.hw.mutant(Mutant::DebtNotRecorded);
         if cpu.private.space.load(Relaxed) == space.id().0 {
             let were_on = self.hw.mask_interrupts();
             let running = cpu.published.state.load(Relaxed) == RUNNING;
@@ -278,7 +279,7 @@ impl<H: Hardware> Engine<'_, H> {
                 }
                 // The flush first: whoever sees the debt gone relies on it. Somebody else's request
                 // that came in between stays behind, and the next one closes the gap.
-                if space.deferred_alone(bump) == caught_up {
+                if space.deferred_alone(bump, recorded) == caught_up {
                     slot.generation.store(caught_up + 1, Relaxed);
                 }
             }
@@ -287,7 +288,7 @@ impl<H: Hardware> Engine<'_, H> {
                 return false;
             }
         } else {
-            space.deferred_alone(bump);
+            space.deferred_alone(bump, recorded);
         }
         cpu.stats.add(Counter::Requested, 1);
         cpu.stats.add(Counter::SkippedNoTarget, 1);
@@ -615,8 +616,8 @@ impl<H: Hardware> Engine<'_, H> {
             Message::read(&inbox.letter, meta)
         };
         H::Word::fence(Acquire);
-        let again = inbox.state.load(Relaxed);
-        (again == seen || self.hw.mutant(Mutant::TakeIgnoresLock)).then_some(message)
+        let settled = self.hw.mutant(Mutant::TakeIgnoresLock) || inbox.state.load(Relaxed) == seen;
+        settled.then_some(message)
     }
 
     /// Does on this CPU what a message says. Interrupts are masked.

@@ -146,14 +146,15 @@ impl<H: Hardware> AddressSpace<H> {
         self.flushes.fetch_add(u64::MAX, SeqCst);
     }
 
-    /// The batch needed no other CPU: its debt ends and it takes a generation, at once. Returns the
-    /// generation before that.
+    /// The batch needed no other CPU: its debt ends, if it was `recorded`, and it takes a generation, at
+    /// once. Returns the generation before that.
     #[inline]
-    pub(crate) fn deferred_alone(&self, bump: bool) -> u64 {
+    pub(crate) fn deferred_alone(&self, bump: bool, recorded: bool) -> u64 {
         // Release, for whoever sees the debt gone. A CPU that loads the space and misses this finds the
         // debt, which is sequentially consistent.
         let step = if bump { ONE_GENERATION } else { 0 };
-        Flushes(self.flushes.fetch_add(step.wrapping_sub(1), Release)).generation()
+        let step = step.wrapping_sub(recorded.into());
+        Flushes(self.flushes.fetch_add(step, Release)).generation()
     }
 
     /// The batch will not flush: its debt is owed until reuse, as of `stamp`.
