@@ -22,6 +22,8 @@ parameters! {
         spin: Time = 100_000, 100 => 1_000_000;
         /// Whether the other CPUs sleep instead of computing.
         idle: Switch = 0, 0 => 1;
+        /// Whether the pages are unmapped and mapped again instead (munmap, mmap), which frees page tables.
+        unmap: Switch = 0, 0 => 1;
     }
 }
 
@@ -50,17 +52,20 @@ impl Program for Dontneed {
             return team.bystand(self.spin, self.idle != 0);
         }
         let bytes = ((self.pages - 1) * self.stride + 1) << 12;
-        let address = team.call(
-            "mapping the pages",
-            Call::Map {
-                address: None,
-                bytes,
-                protection: Protection::READ_WRITE,
-                backing: Backing::Anonymous {
-                    page: PageSize::Base,
+        let map = |address| {
+            team.call(
+                "mapping the pages",
+                Call::Map {
+                    address,
+                    bytes,
+                    protection: Protection::READ_WRITE,
+                    backing: Backing::Anonymous {
+                        page: PageSize::Base,
+                    },
                 },
-            },
-        )?;
+            )
+        };
+        let address = map(None)?;
         let rounds = |count: u64| {
             for round in 0..count {
                 for page in 0..self.pages {
@@ -70,7 +75,12 @@ impl Program for Dontneed {
                         round,
                     )?;
                 }
-                team.call("dropping the pages", Call::Discard { address, bytes })?;
+                if self.unmap == 0 {
+                    team.call("dropping the pages", Call::Discard { address, bytes })?;
+                } else {
+                    team.call("unmapping the pages", Call::Unmap { address, bytes })?;
+                    map(Some(address))?;
+                }
             }
             Ok(())
         };

@@ -235,6 +235,59 @@ fn dontneed_spans_the_holes_and_does_not_touch_them() {
 }
 
 #[test]
+fn dontneed_unmaps_and_maps_again_where_it_was() {
+    let run = run(small("dontneed", &["iterations=5", "unmap=yes"]), 1, |_| {
+        false
+    });
+    let mut expected = None;
+    let (first, rounds) = run.calls.split_first().unwrap();
+    assert!(matches!(first, Call::Map { address: None, .. }));
+    for pair in rounds.chunks(2) {
+        let [
+            Call::Unmap {
+                address,
+                bytes: 4096,
+            },
+            Call::Map {
+                address: Some(again),
+                ..
+            },
+        ] = pair
+        else {
+            panic!("{pair:?}");
+        };
+        assert_eq!(address, again);
+        assert_eq!(expected.get_or_insert(*address), address);
+    }
+}
+
+#[test]
+fn pingpong_drops_on_one_cpu_what_others_keep_tagged() {
+    let pairs = ["switches=6", "pages=2", "own=0", "drops=1"];
+    let dropped = |run: &Run| -> Vec<_> {
+        let drops = |call: &&Call| matches!(call, Call::Discard { .. } | Call::PageOut { .. });
+        run.calls.iter().filter(drops).cloned().collect()
+    };
+    let written = run(small("pingpong", &pairs), 3, |_| false);
+    assert!(written.results.iter().all(Result::is_ok));
+    assert!(written.measure.value > 0.0);
+    // Two turns of each process before the measured ones, and none by the other CPUs.
+    let calls = dropped(&written);
+    assert_eq!(calls.len(), 2 * 2 + 6);
+    let discard = |call: &Call| matches!(call, Call::Discard { bytes: 4096, .. });
+    assert!(calls.iter().all(discard), "{calls:?}");
+    let clean = run(
+        small("pingpong", &[&pairs[..], &["clean=yes"]].concat()),
+        3,
+        |_| false,
+    );
+    let page_out = |call: &Call| matches!(call, Call::PageOut { bytes: 4096, .. });
+    assert!(dropped(&clean).iter().all(page_out));
+    assert_eq!(clean.highest_written, 0, "only read");
+    assert!(small("pingpong", &["drops=99"]).check(1).is_err());
+}
+
+#[test]
 fn fileio_syncs_every_file_in_turn() {
     let run = run(
         small(
@@ -304,7 +357,7 @@ fn wrong_parameters_are_refused_by_name() {
         ("iterations", "`iterations` is not of the form name=value"),
         (
             "rounds=1",
-            "dontneed has no parameter `rounds`; it has iterations, pages, stride, spin, idle",
+            "dontneed has no parameter `rounds`; it has iterations, pages, stride, spin, idle, unmap",
         ),
         ("pages=many", "pages: expected a whole number, found `many`"),
         ("pages=0", "pages: 0 is out of range, expected 1 to 65536"),
