@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Args;
+use quell::mutant::Mutant;
 use serde::Serialize;
 
 use crate::machines;
@@ -43,6 +44,18 @@ pub struct RunArgs {
     /// Writes what every CPU did to this file, for Perfetto (ui.perfetto.dev) or chrome://tracing
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    /// Leaves a guard out, to see what it costs and what breaks without it: the name of a mutant of
+    /// docs/mutants.md; may be repeated. The contract may break, and the run may come to no end
+    #[arg(long, value_name = "GUARD", value_parser = guard)]
+    without: Vec<Mutant>,
+}
+
+/// The mutant of that name.
+fn guard(name: &str) -> Result<Mutant, String> {
+    let found = Mutant::ALL.iter().find(|mutant| mutant.name() == name);
+    found
+        .copied()
+        .ok_or_else(|| "no mutant of that name; docs/mutants.md lists them".into())
 }
 
 /// What `--json` prints.
@@ -53,6 +66,7 @@ struct Report<'a> {
     policy: &'a str,
     cpus: usize,
     seed: u64,
+    without: Vec<&'static str>,
     parameters: BTreeMap<&'static str, u64>,
     metric: &'static str,
     value: Option<f64>,
@@ -99,7 +113,7 @@ pub fn run(args: RunArgs) -> Result<ExitCode> {
         seed: args.seed,
         trace: if trace.is_some() { TRACE_EVENTS } else { 0 },
     };
-    let outcome = trial.run().map_err(refusal)?;
+    let outcome = trial.run_without(&args.without).map_err(refusal)?;
     if let Some((path, file)) = trace {
         let name = format!("{} on {}, {policy}", workload.name(), machine.name());
         outcome
@@ -121,10 +135,10 @@ pub fn run(args: RunArgs) -> Result<ExitCode> {
     if args.json {
         println!(
             "{}",
-            serde_json::to_string_pretty(&report(&trial, &outcome))?
+            serde_json::to_string_pretty(&report(&trial, &args.without, &outcome))?
         );
     } else {
-        print(&trial, &outcome);
+        print(&trial, &args.without, &outcome);
     }
     Ok(if outcome.violations == 0 {
         ExitCode::SUCCESS
@@ -133,7 +147,7 @@ pub fn run(args: RunArgs) -> Result<ExitCode> {
     })
 }
 
-fn report<'a>(trial: &Trial<'a>, outcome: &'a Outcome) -> Report<'a> {
+fn report<'a>(trial: &Trial<'a>, without: &[Mutant], outcome: &'a Outcome) -> Report<'a> {
     let workload = &trial.workload;
     Report {
         workload: workload.name(),
@@ -141,6 +155,7 @@ fn report<'a>(trial: &Trial<'a>, outcome: &'a Outcome) -> Report<'a> {
         policy: &trial.policy.text,
         cpus: trial.cpus,
         seed: trial.seed,
+        without: without.iter().map(|guard| guard.name()).collect(),
         parameters: workload
             .parameters()
             .iter()
@@ -165,7 +180,7 @@ fn report<'a>(trial: &Trial<'a>, outcome: &'a Outcome) -> Report<'a> {
     }
 }
 
-fn print(trial: &Trial<'_>, outcome: &Outcome) {
+fn print(trial: &Trial<'_>, without: &[Mutant], outcome: &Outcome) {
     let plural = if trial.cpus == 1 { "" } else { "s" };
     println!(
         "{} on {}, {} CPU{plural}, policy {}, seed {}",
@@ -175,6 +190,9 @@ fn print(trial: &Trial<'_>, outcome: &Outcome) {
         trial.policy,
         trial.seed
     );
+    for guard in without {
+        println!("  left out: {}: {}", guard.name(), guard.mistake().trim());
+    }
     println!("  {}: {:.4}", outcome.measure.metric, outcome.measure.value);
     println!(
         "  contract: {}",

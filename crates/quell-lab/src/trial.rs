@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 
 use quell::Stats;
 use quell::clear::{ClearPolicy, Plan, Strategy};
+use quell::mutant::Mutant;
 use quell_model::{
     Counts, MachineFile, ModelUser, Parameter, Run, RunError, Setup, Trace, built_in,
 };
@@ -160,6 +161,14 @@ impl Trial<'_> {
     /// # Errors
     /// See [`TrialError`]. Breaches of the contract are no error but part of the outcome.
     pub fn run(&self) -> Result<Outcome, TrialError> {
+        self.run_without(&[])
+    }
+
+    /// Runs it with guards of the engine and of the manager left out, as these mutants do.
+    ///
+    /// # Errors
+    /// See [`TrialError`].
+    pub fn run_without(&self, mutants: &[Mutant]) -> Result<Outcome, TrialError> {
         self.check()?;
         let memory = self.workload.memory(self.cpus);
         let setup = Setup {
@@ -168,6 +177,7 @@ impl Trial<'_> {
             trace: self.trace,
             node_bytes: Some(memory.node),
             slow_node_bytes: memory.slow.or(Some(16 << 20)),
+            mutants,
             ..Setup::new(self.machine)
         };
         let program = Program {

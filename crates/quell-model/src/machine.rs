@@ -17,6 +17,7 @@ use crate::mmu;
 use crate::trace::Mark;
 use crate::word::ModelWord;
 use quell::clear::Strategy;
+use quell::mutant::Mutant;
 use quell::{CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, Tag};
 use quell_vm::machine::TABLE_WORDS;
 use quell_vm::{Entry, Event, Level, Machine, MemoryMap, Work};
@@ -34,10 +35,26 @@ pub struct Model {
     map: MemoryMap,
     cpus: usize,
     tables: Arc<Tables>,
+    /// One bit for each mutant that this machine makes.
+    mutants: u128,
 }
 
+/// The bit of a mutant in a set of them.
+#[inline(always)]
+const fn bit(mutant: Mutant) -> u128 {
+    1 << mutant as u32
+}
+
+const _: () = assert!(Mutant::ALL.len() <= u128::BITS as usize);
+
 impl Model {
-    pub(crate) fn new(costs: &Costs, cpus: usize, map: MemoryMap, tables: Arc<Tables>) -> Self {
+    pub(crate) fn new(
+        costs: &Costs,
+        cpus: usize,
+        map: MemoryMap,
+        tables: Arc<Tables>,
+        mutants: &[Mutant],
+    ) -> Self {
         Model {
             features: costs.features(),
             arm: costs.arm,
@@ -45,6 +62,7 @@ impl Model {
             map,
             cpus,
             tables,
+            mutants: mutants.iter().fold(0, |set, &mutant| set | bit(mutant)),
         }
     }
 
@@ -221,6 +239,11 @@ impl Hardware for Model {
             duration
         });
         work(duration);
+    }
+
+    #[inline(always)]
+    fn mutant(&self, mutant: Mutant) -> bool {
+        self.mutants & bit(mutant) != 0
     }
 }
 

@@ -17,6 +17,7 @@ use crate::memory::{Memory, Tables};
 use crate::oracle::Violation;
 use crate::trace::Trace;
 use crate::user::{Control, ModelUser, SHARED_WORDS};
+use quell::mutant::Mutant;
 use quell::{Extent, Frame};
 use quell_vm::{MemoryMap, Node};
 use std::any::Any;
@@ -50,10 +51,14 @@ pub struct Setup<'f> {
     pub slow_node_bytes: Option<u64>,
     /// The virtual time after which a run that has not ended is given up.
     pub limit: Time,
+    /// Guards of the engine and of the manager that are left out, to measure what they cost. Such a
+    /// run may break the contract, and the oracle says how often; it may also end with an error.
+    pub mutants: &'f [Mutant],
 }
 
 impl<'f> Setup<'f> {
-    /// Everything as the machine file says, seed 0, no trace, a minute of virtual time at most.
+    /// Everything as the machine file says, seed 0, no trace, a minute of virtual time at most, every
+    /// guard in its place.
     pub fn new(machine: &'f MachineFile) -> Self {
         Setup {
             machine,
@@ -64,6 +69,7 @@ impl<'f> Setup<'f> {
             node_bytes: None,
             slow_node_bytes: None,
             limit: 60_000_000_000_000,
+            mutants: &[],
         }
     }
 }
@@ -230,7 +236,7 @@ impl Setup<'_> {
         let exact = costs.shortest_influence();
         let lookahead = self.lookahead.unwrap_or(exact).min(exact);
         let clock = Clock::new(&states, lookahead, costs.idle_wake);
-        let model = Model::new(&costs, cpus, map, tables.clone());
+        let model = Model::new(&costs, cpus, map, tables.clone(), self.mutants);
         let core = Core::new(
             costs,
             states,
