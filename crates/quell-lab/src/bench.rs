@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use quell::mutant::Mutant;
 use quell_model::MachineFile;
 use quell_workloads::Workload;
 use rayon::prelude::*;
@@ -27,23 +28,48 @@ pub struct Job {
     pub cpus: usize,
     /// How many events to trace.
     pub trace: usize,
+    /// What decides everything random.
+    pub seed: u64,
+    /// The guards that are left out.
+    pub without: &'static [Mutant],
 }
 
-/// The seed of every experiment: one run is as good as another, and equal on every host.
+/// The seed of the experiments: one run is as good as another, and equal on every host.
 pub const SEED: u64 = 1;
 
 impl Job {
+    /// A run on a machine as its file says, with every guard in its place and without a trace.
+    pub fn new(
+        machine: Arc<MachineFile>,
+        workload: Workload,
+        policy: NamedPolicy,
+        cpus: usize,
+    ) -> Self {
+        Job {
+            machine,
+            variant: String::new(),
+            workload,
+            policy,
+            cpus,
+            trace: 0,
+            seed: SEED,
+            without: &[],
+        }
+    }
+
     /// Equal for trials that give the same result.
     fn key(&self) -> String {
         format!(
-            "{}/{}/{:?}/{:?}/{:?}/{}/{}",
+            "{}/{}/{:?}/{:?}/{:?}/{}/{}/{}/{:?}",
             self.machine.name(),
             self.variant,
             self.workload,
             self.policy.engine,
             self.policy.cap,
             self.cpus,
-            self.trace
+            self.trace,
+            self.seed,
+            self.without
         )
     }
 
@@ -53,10 +79,10 @@ impl Job {
             workload: self.workload,
             policy: &self.policy,
             cpus: self.cpus,
-            seed: SEED,
+            seed: self.seed,
             trace: self.trace,
         }
-        .run()
+        .run_without(self.without)
     }
 }
 

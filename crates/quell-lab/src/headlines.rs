@@ -83,7 +83,7 @@ pub struct Headline {
 }
 
 /// The mechanisms that Linux on x86 had when S3 was measured.
-const LINUX_6_X86: &str = "S0+S2+S4,asynchronous=no,inline=no";
+pub const LINUX_6_X86: &str = "S0+S2+S4,asynchronous=no,inline=no";
 
 const DONTNEED: Headline = Headline {
     mechanism: Mechanism::RemoteFlush,

@@ -6,6 +6,7 @@
 mod bench;
 mod boot;
 mod explore;
+mod guards;
 mod headlines;
 mod list;
 mod machines;

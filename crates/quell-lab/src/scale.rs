@@ -91,14 +91,8 @@ pub fn run(args: &ScaleArgs) -> Result<ExitCode> {
             workload.name()
         )));
     }
-    let job = |policy: &NamedPolicy, cpus| Job {
-        machine: machine.clone(),
-        variant: String::new(),
-        workload,
-        policy: policy.clone(),
-        cpus,
-        trace: 0,
-    };
+    let job =
+        |policy: &NamedPolicy, cpus| Job::new(machine.clone(), workload, policy.clone(), cpus);
     let mut results = Results::default();
     let jobs = counts
         .iter()

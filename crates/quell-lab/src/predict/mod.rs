@@ -270,14 +270,7 @@ impl Case {
             &kernel.policy
         };
         let (without, with, in_kernel) = pair(policy, self.mechanism);
-        let job = |policy| Job {
-            machine: machine.clone(),
-            variant: String::new(),
-            workload,
-            policy,
-            cpus: self.cpus(machine),
-            trace: 0,
-        };
+        let job = |policy| Job::new(machine.clone(), workload, policy, self.cpus(machine));
         Ok((job(without), job(with), in_kernel))
     }
 }

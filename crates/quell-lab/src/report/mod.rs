@@ -17,6 +17,7 @@ use quell_model::{Parameter, built_in};
 use quell_workloads::Workload;
 
 use crate::bench::{Job, Results};
+use crate::guards;
 use crate::headlines::Headline;
 use crate::policy::{NamedPolicy, seed};
 use crate::reproduce::{Plan, Row, digits, single_policies};
@@ -45,6 +46,7 @@ pub fn write(path: &Path, page: &Markup) -> io::Result<()> {
 pub fn build(
     plans: &[Plan],
     rows: &[Row],
+    guards: &[guards::Row],
     worse: &[(&'static Headline, f64)],
     results: &mut Results,
 ) -> Markup {
@@ -85,7 +87,7 @@ pub fn build(
             })
         }),
     );
-    page(plans, rows, worse, results, &scaling, &shootdowns)
+    page(plans, rows, guards, worse, results, &scaling, &shootdowns)
 }
 
 /// The guessed parameters of the plan's machine that can be moved by half: costs and rates. Half a
@@ -130,19 +132,17 @@ fn dontneed(policy: &str, cpus: usize, iterations: usize, trace: usize) -> Optio
     let mut workload = Workload::from_name("dontneed")?;
     workload.set(&format!("iterations={iterations}")).ok()?;
     let policy: NamedPolicy = policy.parse().ok()?;
+    let machine = Arc::new(built_in("haswell-server")?);
     Some(Job {
-        machine: Arc::new(built_in("haswell-server")?),
-        variant: String::new(),
-        workload,
-        policy,
-        cpus,
         trace,
+        ..Job::new(machine, workload, policy, cpus)
     })
 }
 
 fn page(
     plans: &[Plan],
     rows: &[Row],
+    guards: &[guards::Row],
     worse: &[(&'static Headline, f64)],
     results: &Results,
     scaling: &[(&'static str, usize, Job)],
@@ -175,6 +175,7 @@ fn page(
                     }
                     (table(rows))
                     (before_after(rows))
+                    (what_guards_cost(guards))
                     (scale(results, scaling))
                     (timelines(results, shootdowns))
                     (mechanisms(plans, results, worse))
@@ -223,6 +224,38 @@ fn table(rows: &[Row]) -> Markup {
                         td .n { (row.violations) }
                         td { span class=(row.verdict) { (row.verdict) } br; span .soft { (row.tolerance) }
                             @if let Some(reason) = &row.reason { br; (reason) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn what_guards_cost(rows: &[guards::Row]) -> Markup {
+    html! {
+        @if !rows.is_empty() {
+            h2 { "What the guards cost" }
+            p {
+                "Closing a hole takes time on a fast path. Each guard here is left out of the same run: its cost is the time with it against "
+                "the time without it, beside what the mechanism gains with it. Without it the contract may break; "
+                "where it does not, this workload does not come across the hole."
+            }
+            div .wide {
+                table {
+                    thead { tr {
+                        th { "" } th { "guard" } th { "without it" } th { "experiment" } th .n { "gain" } th .n { "the guard costs" }
+                        th { "because of" } th .n { "broken without" }
+                    } }
+                    @for row in rows {
+                        tr {
+                            td { (row.seed) }
+                            td { (row.guard) br; span .soft { (row.without.join(", ")) } }
+                            td { (row.clause) ": " (row.hole) }
+                            td { (row.experiment) ", " (row.case) br; span .soft { (row.policy_before) " → " (row.policy_after) } }
+                            td .n { (row.gain_text()) } td .n { (row.cost_text()) }
+                            td { @match &row.failed { Some(why) => (why), None => (row.explained()) } }
+                            td .n { (row.broken_text()) }
+                        }
                     }
                 }
             }
