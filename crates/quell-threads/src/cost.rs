@@ -5,21 +5,26 @@
 //! in another core's cache line, so that what is left is the engine. Each operation is timed beside
 //! the algorithm that it replaces, interleaved with it in the same run, and the medians are given.
 //!
+//! The [guards](crate::cost::Costs::guards), which close holes, are timed beside the same operation with
+//! the guard compiled away.
+//!
 //! Not shown: real invalidations and interrupts (measure the host for those), and caches that other
 //! work has emptied. Cycles are those of the time-stamp counter, which ticks at one rate whatever the core's
 //! clock does.
 
+mod guards;
+
 use crate::Threads;
 use quell::{
-    AddressSpace, Batch, CpuId, Engine, Epoch, Features, Frame, Outcome, Page, PageRange, PerCpu,
-    Policy, Purpose, Residue, TagPolicy, Tagging,
+    AddressSpace, Batch, CpuId, Engine, Epoch, Features, Frame, Hardware, Outcome, Page, PageRange,
+    PerCpu, Policy, Purpose, Residue, Stamp, TagPolicy, Tagging,
 };
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
 type Machine = Threads<false>;
-type Gather<'a> = Batch<'a, 'a, Machine, &'a AddressSpace<Machine>, Frame>;
+type Gather<'a, H = Machine> = Batch<'a, 'a, H, &'a AddressSpace<H>, Frame>;
 
 /// Nanoseconds and cycles of one operation.
 #[derive(Clone, Copy, PartialEq, PartialOrd, Debug, Default)]
@@ -65,6 +70,8 @@ pub struct Costs {
     pub rows: Vec<Row>,
     /// One shootdown of [`SHOOTDOWN_PAGES`] pages between two cores; `None` where there is only one.
     pub shootdowns: Option<Shootdowns>,
+    /// Operations of one CPU beside the same with a guard left out: what closing a hole costs.
+    pub guards: Vec<Row>,
 }
 
 /// Pages, not adjacent, that each measured shootdown covers.
@@ -129,8 +136,11 @@ struct Subject<'a> {
 pub fn measure(rounds: usize, mut progress: impl FnMut(usize) + Send) -> Costs {
     let alone = Machine::new(1, 16, TAGGED);
     let progress = std::sync::Mutex::new(&mut progress);
-    let mut rows = alone
-        .run(|_| operations(&alone, rounds, &progress))
+    let (mut rows, guards) = alone
+        .run(|_| {
+            let rows = operations(&alone, rounds, &progress);
+            (rows, guards::measure(rounds))
+        })
         .pop()
         .expect("one CPU gives one result")
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -140,7 +150,11 @@ pub fn measure(rounds: usize, mut progress: impl FnMut(usize) + Send) -> Costs {
         rows.push(claim);
         shootdowns
     });
-    Costs { rows, shootdowns }
+    Costs {
+        rows,
+        shootdowns,
+        guards,
+    }
 }
 
 fn page(index: usize) -> PageRange {
@@ -149,17 +163,39 @@ fn page(index: usize) -> PageRange {
 
 /// Unmaps `pages` of `space`, one batch.
 #[inline]
-fn unmap<'a>(
-    engine: &'a Engine<'a, Machine>,
-    space: &'a AddressSpace<Machine>,
+fn unmap<'a, H: Hardware>(
+    engine: &'a Engine<'a, H>,
+    space: &'a AddressSpace<H>,
     pages: impl Iterator<Item = usize>,
 ) {
-    let mut gather: Gather<'a> = engine.batch(Purpose::Call);
+    let mut gather: Gather<'a, H> = engine.batch(Purpose::Call);
     for index in pages {
         gather.unmapped(space, page(index), Frame(index as u64));
     }
     for frame in gather.finish() {
         black_box(frame);
+    }
+}
+
+/// Takes a debt about a page of `space` and pays it; returns its stamp.
+fn paid_debt<H: Hardware>(engine: &Engine<'_, H>, space: &AddressSpace<H>) -> Stamp {
+    let stamp = {
+        let mut gather: Batch<'_, '_, H, &AddressSpace<H>, Frame> = engine.batch(Purpose::Lazy);
+        gather.unmapped(space, page(0), Frame(0));
+        match gather.finish_owed() {
+            Outcome::Owed(owed) => owed.stamp(),
+            Outcome::Flushed(_) => unreachable!("an empty ledger has room"),
+        }
+    };
+    engine.pay_all();
+    stamp
+}
+
+/// Switches [`LOOP`] times between two spaces.
+fn ping_pong<H: Hardware>(engine: &Engine<'_, H>, spaces: &[AddressSpace<H>; 2]) {
+    for _ in 0..LOOP / 2 {
+        engine.switch_to(Some(&spaces[1]), &spaces[0]);
+        engine.switch_to(Some(&spaces[0]), &spaces[1]);
     }
 }
 
@@ -184,23 +220,9 @@ fn operations(
     let away = engine.new_space(Frame(2));
     let clear = Residue::<Machine>::new();
     let paid = Residue::<Machine>::new();
-    let stamp = {
-        let mut gather: Gather<'_> = engine.batch(Purpose::Lazy);
-        gather.unmapped(&away, page(0), Frame(0));
-        match gather.finish_owed() {
-            Outcome::Owed(owed) => owed.stamp(),
-            Outcome::Flushed(_) => unreachable!("an empty ledger has room"),
-        }
-    };
-    engine.pay_all();
+    let stamp = paid_debt(&engine, &away);
     let lock = std::sync::Mutex::new(0u64);
 
-    let ping_pong = |engine: &Engine<'_, Machine>, spaces: &[AddressSpace<Machine>; 2]| {
-        for _ in 0..LOOP / 2 {
-            engine.switch_to(Some(&spaces[1]), &spaces[0]);
-            engine.switch_to(Some(&spaces[0]), &spaces[1]);
-        }
-    };
     let contenders: Vec<Box<dyn FnMut() + '_>> = vec![
         Box::new(|| ping_pong(&engine, &spaces)),
         Box::new(|| ping_pong(&untagged, &spaces_off)),

@@ -104,18 +104,40 @@ fn print(costs: &Costs) {
         }
         None => println!("\nNo shootdowns: this process may use one core only."),
     }
+    print_guards(&costs.guards);
     println!(
         "\nThe machine is made of threads: a root load, an invalidation and an interrupt cost a few \
          stores here.\nCycles are ticks of the time-stamp counter."
     );
 }
 
+/// What each guard costs, beside the same operation without it.
+fn print_guards(rows: &[cost::Row]) {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_BORDERS_ONLY);
+    table.set_header([
+        "operation, and the guard in it",
+        "ns",
+        "without it",
+        "the guard costs",
+        "left out by",
+    ]);
+    for row in rows {
+        table.add_row([
+            row.name.to_string(),
+            format!("{:.1}", row.cost.ns),
+            format!("{:.1}", row.baseline.ns),
+            format!("{:+.1} ns", row.cost.ns - row.baseline.ns),
+            row.baseline_name.to_string(),
+        ]);
+    }
+    println!("\nWhat closing holes costs (the rest: quell reproduce --guards):\n{table}");
+}
+
 fn document(costs: &Costs) -> Value {
     let one = |cost: Cost| json!({"ns": cost.ns, "cycles": cost.cycles});
-    let rows: Vec<Value> = costs
-        .rows
-        .iter()
-        .map(|row| {
+    let values = |rows: &[cost::Row]| -> Vec<Value> {
+        let value = |row: &cost::Row| {
             json!({
                 "name": row.name,
                 "ns": row.cost.ns,
@@ -126,8 +148,9 @@ fn document(costs: &Costs) -> Value {
                 "baseline_ns": row.baseline.ns,
                 "baseline_cycles": row.baseline.cycles,
             })
-        })
-        .collect();
+        };
+        rows.iter().map(value).collect()
+    };
     let shootdowns = costs.shootdowns.map(|all| {
         json!({
             "pages": SHOOTDOWN_PAGES,
@@ -136,5 +159,10 @@ fn document(costs: &Costs) -> Value {
             "asynchronous": one(all.asynchronous),
         })
     });
-    json!({"rows": rows, "shootdowns": shootdowns, "kept": kept(costs)})
+    json!({
+        "rows": values(&costs.rows),
+        "guards": values(&costs.guards),
+        "shootdowns": shootdowns,
+        "kept": kept(costs),
+    })
 }
