@@ -39,6 +39,64 @@ fn reproduce_keeps_its_keys_and_its_promise() {
 }
 
 #[test]
+fn what_guards_cost_is_printed_beside_the_gain_and_breaks_nothing() {
+    let found = document(&["reproduce", "--guards", "--only", "pingpong", "--json"]);
+    assert_eq!(found["violations"], 0, "with a guard left out none counts");
+    assert_eq!(found["rows"].as_array().unwrap().len(), 0);
+    let guards = found["guards"].as_array().unwrap();
+    for guard in guards {
+        for key in [
+            "seed",
+            "guard",
+            "hole",
+            "clause",
+            "experiment",
+            "case",
+            "machine",
+            "each",
+            "metric",
+            "policy_before",
+            "policy_after",
+            "command",
+        ] {
+            assert!(!guard[key].as_str().unwrap().is_empty(), "{key}");
+        }
+        for key in [
+            "before", "shipped", "left_out", "gain", "cost", "seeds", "cpus",
+        ] {
+            assert!(guard[key].as_f64().unwrap().is_finite(), "{key}");
+        }
+        assert!(
+            guard["events"]
+                .as_object()
+                .unwrap()
+                .contains_key("shared words")
+        );
+        assert_eq!(guard["violations"], 0);
+        assert!(guard["failed"].is_null());
+    }
+    let broken = guards
+        .iter()
+        .find(|guard| guard["violations_left_out"] != 0);
+    let broken = broken.expect("a switch that trusts its tag breaks the contract");
+    // The command of the row shows the same, and fails.
+    let command = broken["command"].as_str().unwrap();
+    let words: Vec<_> = command.split_whitespace().skip(1).collect();
+    quell(&words)
+        .assert()
+        .code(1)
+        .stdout(contains("left out: SwitchIgnores").and(contains("contract: BROKEN")));
+    quell(&["run", "dontneed", "--without", "Nothing"])
+        .assert()
+        .code(2)
+        .stderr(contains("Nothing").and(contains("docs/mutants.md")));
+    quell(&["reproduce", "--only", "dontneed", "--no-report"])
+        .assert()
+        .success()
+        .stdout(contains("What the guards cost").and(contains("idle CPUs are interrupted too")));
+}
+
+#[test]
 fn the_report_needs_nothing_from_elsewhere() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("report.html");
@@ -49,6 +107,7 @@ fn the_report_needs_nothing_from_elsewhere() {
         .stdout(contains("every access of every CPU was checked").and(contains("Report: ")));
     let page = std::fs::read_to_string(path).unwrap();
     assert!(page.contains("<svg") && page.contains("1024"));
+    assert!(page.contains("What the guards cost"));
     for foreign in ["<script", "<link", "src=\"http", "@import"] {
         assert!(!page.contains(foreign), "{foreign}");
     }

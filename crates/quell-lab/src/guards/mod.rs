@@ -1,7 +1,7 @@
 //! What the guards cost: the work on fast paths that closes holes, beside what the mechanisms gain.
 //!
 //! A guard is a look, a fence, a wait or a flush without which a mechanism would be faster and the
-//! contract would not hold. Each has a mutant ([`Mutant`]) that leaves it out, so its cost is measured
+//! contract would not hold. Each has a mutant ([`quell::mutant`]) that leaves it out, so its cost is measured
 //! and not estimated: the same workload on the same machine with the mechanism off, with it on, and with
 //! it on but the guard left out. The first two give the gain, the last two the cost. In the last the
 //! contract may break; how often is counted, and is no failure.
@@ -16,281 +16,27 @@
 //! take away what a mechanism is for (the flush, the post, the wait) are no guards. Guards that no
 //! workload comes to are listed in `docs/guards.md` with the reason.
 
+mod scenes;
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use quell::Mechanism;
-use quell::mutant::Mutant;
 use quell_model::{Counts, MachineFile, built_in};
 use quell_workloads::Workload;
 use serde::Serialize;
 
 use crate::bench::{Job, Results};
-use crate::headlines::LINUX_6_X86;
 use crate::policy::{NamedPolicy, seed};
 use crate::table::{align_right, table};
+use scenes::{GUARDS, Guard};
 
-/// A workload on a machine under a mechanism.
-#[derive(Clone, Copy, Debug)]
-struct Scene {
-    mechanism: Mechanism,
-    workload: &'static str,
-    /// Which case of it.
-    case: &'static str,
-    machine: &'static str,
-    cpus: usize,
-    parameters: &'static [&'static str],
-    /// The kernel without the mechanism.
-    before: &'static str,
-    /// What happens so often that counts are given for one of it, and how often it happens.
-    each: (&'static str, u64),
-    seeds: u64,
-}
-
-/// A guard in a scene.
-#[derive(Clone, Copy, Debug)]
-pub struct Guard {
-    scene: &'static Scene,
-    /// What leaves it out.
-    without: &'static [Mutant],
-    /// What it does.
-    what: &'static str,
-    /// What would go wrong.
-    hole: &'static str,
-    /// The clause of the contract that would break.
-    clause: &'static str,
-}
-
-const SWAP: Scene = Scene {
-    mechanism: Mechanism::Batch,
-    workload: "swap",
-    case: "Kunpeng 920, 8 CPUs",
-    machine: "kunpeng-920",
-    cpus: 8,
-    parameters: &["rounds=4"],
-    before: "baseline",
-    each: ("page", 4 * 256),
-    seeds: 1,
-};
-
-const SWITCH: Scene = Scene {
-    mechanism: Mechanism::Tags,
-    workload: "pingpong",
-    case: "Skylake, 1 CPU",
-    machine: "skylake-laptop",
-    cpus: 1,
-    parameters: &["switches=400"],
-    before: "baseline",
-    each: ("switch", 400),
-    seeds: 1,
-};
-
-/// One CPU changes spaces that others keep tagged.
-const SWITCH_CHANGED: Scene = Scene {
-    case: "Skylake, 4 CPUs, one drops a page each turn",
-    cpus: 4,
-    parameters: &["switches=400", "processes=4", "pages=64", "drops=1"],
-    each: ("turn of the first CPU", 400),
-    seeds: 5,
-    ..SWITCH
-};
-
-/// The same, and the flush of what is dropped is owed.
-const SWITCH_OWED: Scene = Scene {
-    mechanism: Mechanism::LazyUnmap,
-    case: "Skylake, 4 CPUs, one pages a clean page out each turn",
-    parameters: &[
-        "switches=400",
-        "processes=4",
-        "pages=64",
-        "drops=1",
-        "clean=yes",
-    ],
-    before: "S0+S2",
-    ..SWITCH_CHANGED
-};
-
-const READERS: Scene = Scene {
-    mechanism: Mechanism::LazyUnmap,
-    workload: "readers",
-    case: "Xeon 6430 with CXL, 26 CPUs",
-    machine: "xeon-6430-cxl",
-    cpus: 26,
-    parameters: &[
-        "threads=8",
-        "reclaimers=2",
-        "size=7M",
-        "fast=4300K",
-        "slow=10035K",
-        "ahead=204",
-    ],
-    before: LINUX_6_X86,
-    each: ("page", 3 * 1792),
-    seeds: 2,
-};
-
-/// Broadcasts, and no slow memory: what is reclaimed is read again.
-const READERS_ARM: Scene = Scene {
-    case: "Kunpeng 920, 12 CPUs",
-    machine: "kunpeng-920",
-    cpus: 12,
-    parameters: &["threads=4", "size=3584K", "fast=6M", "slow=0", "ahead=96"],
-    before: "S0+S2",
-    each: ("page", 3 * 896),
-    ..READERS
-};
-
-const DONTNEED: Scene = Scene {
-    mechanism: Mechanism::RemoteFlush,
-    workload: "dontneed",
-    case: "Haswell, 4 CPUs",
-    machine: "haswell-server",
-    cpus: 4,
-    parameters: &["iterations=300"],
-    before: "baseline",
-    each: ("call", 300),
-    seeds: 1,
-};
-
-/// Page tables are freed too.
-const MUNMAP: Scene = Scene {
-    case: "Haswell, 4 CPUs, munmap",
-    parameters: &["iterations=300", "unmap=yes"],
-    ..DONTNEED
-};
-
-/// The others sleep, and each interrupt wakes them: the most that telling lazy CPUs can cost.
-const MUNMAP_IDLE: Scene = Scene {
-    case: "Haswell, 4 CPUs, munmap, others asleep and woken each time",
-    parameters: &["iterations=300", "unmap=yes", "idle=yes"],
-    ..DONTNEED
-};
-
-/// Every guard that a workload comes to on a fast path.
-pub const GUARDS: &[Guard] = &[
-    Guard {
-        scene: &SWAP,
-        without: &[Mutant::BroadcastSkipsFence],
-        what: "fence before the tag of a broadcast is read",
-        hole: "the invalidation goes to a tag that a rollover took away (bug 16)",
-        clause: "C1",
-    },
-    Guard {
-        scene: &SWAP,
-        without: &[Mutant::DebtNotRecorded],
-        what: "a batch says in the space that it owes a flush",
-        hole: "mprotect or munmap finds the entry cleared and returns too early (bugs 3, 5, 19)",
-        clause: "C3",
-    },
-    Guard {
-        scene: &SWITCH,
-        without: &[Mutant::SwitchIgnoresDebt],
-        what: "a switch looks what the space owes",
-        hole: "an entry whose flush is owed comes back with the tag",
-        clause: "C1",
-    },
-    Guard {
-        scene: &SWITCH_CHANGED,
-        without: &[Mutant::SwitchIgnoresGeneration],
-        what: "a switch flushes a tag whose space was flushed meanwhile",
-        hole: "entries that others have flushed come back with the tag",
-        clause: "C1",
-    },
-    Guard {
-        scene: &SWITCH_CHANGED,
-        without: &[Mutant::SwitchIgnoresBatch],
-        what: "a switch flushes a tag whose space has a batch outstanding",
-        hole: "the batch read who runs the space before this CPU ran it (as bug 8)",
-        clause: "C3",
-    },
-    Guard {
-        scene: &SWITCH_OWED,
-        without: &[Mutant::SwitchIgnoresDebt],
-        what: "a switch flushes a tag whose space owes",
-        hole: "an entry whose flush is owed comes back with the tag",
-        clause: "C1",
-    },
-    Guard {
-        scene: &READERS,
-        without: &[Mutant::ClaimSkipsDebt],
-        what: "a new owner pays what the frame owes",
-        hole: "stale readers see what the new owner writes (LUF program 4)",
-        clause: "C1",
-    },
-    Guard {
-        scene: &READERS,
-        without: &[Mutant::VmRewritesOwedEntry],
-        what: "an emptied entry is written again only when its debt is paid",
-        hole: "the page that was mapped there before is read (LUF program 1)",
-        clause: "C4",
-    },
-    Guard {
-        scene: &READERS,
-        without: &[Mutant::LazyResumesUnchecked],
-        what: "a CPU that was idle looks what it missed",
-        hole: "it goes on with entries whose flush it was spared",
-        clause: "C1",
-    },
-    Guard {
-        scene: &READERS_ARM,
-        without: &[Mutant::ClaimSkipsDebt],
-        what: "a new owner pays what the frame owes, by broadcast",
-        hole: "stale readers see what the new owner writes (LUF program 4)",
-        clause: "C1",
-    },
-    Guard {
-        scene: &READERS_ARM,
-        without: &[Mutant::ClaimTrustsFlushes],
-        what: "a claim trusts no flush that nobody knows of",
-        hole: "a CPU back from idle was not seen, and still has the entry",
-        clause: "C1",
-    },
-    Guard {
-        scene: &DONTNEED,
-        without: &[Mutant::DebtNotRecorded],
-        what: "a batch says in the space that it owes a flush",
-        hole: "a second madvise finds the entry cleared and returns too early (bugs 3, 6)",
-        clause: "C3",
-    },
-    Guard {
-        scene: &DONTNEED,
-        without: &[Mutant::VmDiscardsUnsettled],
-        what: "madvise looks whether others owe a flush",
-        hole: "entries that reclaim has cleared are used after it returned (bugs 4, 6)",
-        clause: "C3",
-    },
-    Guard {
-        scene: &MUNMAP,
-        without: &[Mutant::EarlyAckForTables],
-        what: "page tables freed: the flush is waited for, not its receipt",
-        hole: "a walk reads the freed table: Linux's reason against asynchronous flushes",
-        clause: "C6",
-    },
-    Guard {
-        scene: &MUNMAP,
-        without: &[Mutant::VmUnmapsUnsettled],
-        what: "munmap looks whether others owe a flush",
-        hole: "entries that reclaim has cleared are used after it returned (bugs 6, 19)",
-        clause: "C3",
-    },
-    Guard {
-        scene: &MUNMAP,
-        without: &[Mutant::TakeIgnoresLock],
-        what: "the handler looks whether the request changed while it read it",
-        hole: "half of one request and half of another is flushed",
-        clause: "C6",
-    },
-    Guard {
-        scene: &MUNMAP_IDLE,
-        without: &[Mutant::LazySkippedForTables],
-        what: "page tables freed: idle CPUs are interrupted too",
-        hole: "an idle CPU's walker reads the freed table (bug 10)",
-        clause: "C6",
-    },
-];
+/// An event, and how a machine's counts give it.
+type Event = (&'static str, fn(&Counts) -> u64);
 
 /// The events that explain a cost, those that cost most first.
-const EVENTS: [(&str, fn(&Counts) -> u64); 10] = [
+const EVENTS: [Event; 10] = [
     ("interrupts", |counts| counts.interrupts_taken),
     ("broadcasts", |counts| counts.broadcasts),
     ("fences", |counts| counts.fences),
@@ -656,112 +402,8 @@ pub fn print(rows: &[Row]) {
     println!("{lines}\n");
     println!(
         "Gain: time saved by the mechanism with the guard in its place. Cost: time with the guard \
-         against the same run without it, in which the contract may break. 0 broken: this workload \
-         does not come across the hole; `quell explore --mutants NAME` does."
+         against the same run without it, in which the contract may break; of several seeds the mean, \
+         the least and the most, and what is below 0.1 % is chance. 0 broken: this workload does not \
+         come across the hole; `quell explore --mutants NAME` does, see docs/guards.md."
     );
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn rows(only: &str) -> Vec<Row> {
-        let plans = plans(Some(only));
-        let mut results = Results::default();
-        let left_out = run(&plans, &mut results);
-        let row = |plan: &Plan| plan.row(&results, &left_out);
-        plans.iter().map(row).collect()
-    }
-
-    fn row<'r>(rows: &'r [Row], case: &str, mutant: &str) -> &'r Row {
-        let found = rows
-            .iter()
-            .find(|row| row.case.contains(case) && row.without == [mutant]);
-        found.unwrap_or_else(|| panic!("no row of {mutant} on {case}"))
-    }
-
-    /// Every guard is named in the docs, with the mutant that leaves it out, and plans a run.
-    #[test]
-    fn the_docs_name_every_guard() {
-        let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guards.md");
-        let docs = std::fs::read_to_string(docs).unwrap();
-        for (guard, plan) in GUARDS.iter().zip(plans(None)) {
-            plan.workload.check(guard.scene.cpus).unwrap();
-            assert!(docs.contains(guard.what), "{}", guard.what);
-            for mutant in guard.without {
-                assert!(docs.contains(mutant.name()), "{}", mutant.name());
-            }
-        }
-    }
-
-    /// Without the question in the engine, both runs would be the same.
-    #[test]
-    fn guards_of_a_flush_are_work_that_goes_with_them() {
-        let rows = rows("dontneed");
-        for (case, mutant, event, least) in [
-            ("4 CPUs", "DebtNotRecorded", "shared words", 1.99),
-            ("4 CPUs", "VmDiscardsUnsettled", "shared words", 0.99),
-            ("munmap", "EarlyAckForTables", "shared words", 1.0),
-            ("munmap", "VmUnmapsUnsettled", "shared words", 0.99),
-            ("munmap", "TakeIgnoresLock", "shared words", 0.99),
-            ("asleep", "LazySkippedForTables", "interrupts", 0.99),
-        ] {
-            let row = row(&rows, case, mutant);
-            assert_eq!(row.violations, 0, "{mutant}");
-            assert_eq!(row.failed, None, "{mutant}");
-            assert!(row.events[event] >= least, "{mutant}: {:?}", row.events);
-            assert!(row.cost.unwrap() > 0.0, "{mutant}: {:?}", row.cost);
-        }
-    }
-
-    #[test]
-    fn guards_of_a_batch_are_work_that_goes_with_them() {
-        let rows = rows("S0");
-        let fence = row(&rows, "Kunpeng", "BroadcastSkipsFence");
-        assert!(
-            (fence.events["fences"] - 1.0).abs() < 0.01,
-            "{:?}",
-            fence.events
-        );
-        assert!(fence.cost.unwrap() > 0.0 && fence.gain.unwrap() > fence.cost.unwrap());
-        let debt = row(&rows, "Kunpeng", "DebtNotRecorded");
-        // Two locked operations for each batch of 32.
-        assert!((debt.events["shared words"] - 2.0 / 32.0).abs() < 0.01);
-    }
-
-    #[test]
-    fn guards_of_a_switch_are_flushes_without_which_the_contract_breaks() {
-        let rows = rows("pingpong");
-        let load = row(&rows, "1 CPU", "SwitchIgnoresDebt");
-        assert!(
-            (load.events["shared words"] - 1.0).abs() < 0.01,
-            "{:?}",
-            load.events
-        );
-        let changed = row(&rows, "drops a page", "SwitchIgnoresGeneration");
-        assert!(changed.events["tag flushes"] > 0.5, "{:?}", changed.events);
-        assert!(changed.cost.unwrap() > 0.01);
-        assert!(changed.violations == 0 && changed.violations_left_out > 100);
-        assert!(
-            changed
-                .broken
-                .iter()
-                .any(|clause| clause == "C3" || clause == "C1")
-        );
-        let owed = row(&rows, "clean page", "SwitchIgnoresDebt");
-        assert!(owed.events["tag flushes"] > 0.5, "{:?}", owed.events);
-    }
-
-    #[test]
-    fn guards_of_a_claim_are_payments_without_which_the_contract_breaks() {
-        let rows = rows("readers");
-        let x86 = row(&rows, "Xeon", "ClaimSkipsDebt");
-        assert!(x86.events["interrupts"] > 0.0 && x86.cost.unwrap() > 0.0);
-        let arm = row(&rows, "Kunpeng", "ClaimSkipsDebt");
-        assert!(arm.events["broadcasts"] > 0.0 && arm.cost.unwrap() > 0.0);
-        assert!(arm.violations == 0 && arm.violations_left_out > 0);
-        assert!(arm.broken.iter().any(|clause| clause == "C1"));
-        let entry = row(&rows, "Xeon", "VmRewritesOwedEntry");
-        assert!(entry.events["shared words"] > 0.0 && entry.cost.unwrap() > 0.0);
-    }
 }

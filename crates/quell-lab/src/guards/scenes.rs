@@ -1,0 +1,275 @@
+//! Which guards are left out, of which runs.
+//!
+//! The workloads are those of the headlines, made short, and two more cases of them: spaces that one CPU
+//! changes while others keep them tagged, and unmaps that free page tables.
+
+use quell::Mechanism;
+use quell::mutant::Mutant;
+
+use crate::headlines::LINUX_6_X86;
+
+/// A workload on a machine under a mechanism.
+#[derive(Clone, Copy, Debug)]
+pub struct Scene {
+    /// The mechanism whose fast path it is.
+    pub mechanism: Mechanism,
+    /// The workload's name.
+    pub workload: &'static str,
+    /// Which case of it.
+    pub case: &'static str,
+    /// On which machine.
+    pub machine: &'static str,
+    /// On how many CPUs.
+    pub cpus: usize,
+    /// Parameters of the workload that differ from their defaults.
+    pub parameters: &'static [&'static str],
+    /// The kernel without the mechanism.
+    pub before: &'static str,
+    /// What happens so often that counts are given for one of it, and how often it happens.
+    pub each: (&'static str, u64),
+    /// How many seeds are run, from 1.
+    pub seeds: u64,
+}
+
+/// A guard in a scene.
+#[derive(Clone, Copy, Debug)]
+pub struct Guard {
+    /// Where it does its work.
+    pub scene: &'static Scene,
+    /// What leaves it out.
+    pub without: &'static [Mutant],
+    /// What it does.
+    pub what: &'static str,
+    /// What would go wrong.
+    pub hole: &'static str,
+    /// The clause of the contract that would break.
+    pub clause: &'static str,
+}
+
+const SWAP: Scene = Scene {
+    mechanism: Mechanism::Batch,
+    workload: "swap",
+    case: "Kunpeng 920, 8 CPUs",
+    machine: "kunpeng-920",
+    cpus: 8,
+    parameters: &["rounds=4"],
+    before: "baseline",
+    each: ("page", 4 * 256),
+    seeds: 1,
+};
+
+const SWITCH: Scene = Scene {
+    mechanism: Mechanism::Tags,
+    workload: "pingpong",
+    case: "Skylake, 1 CPU",
+    machine: "skylake-laptop",
+    cpus: 1,
+    parameters: &["switches=400"],
+    before: "baseline",
+    each: ("switch", 400),
+    seeds: 1,
+};
+
+/// One CPU changes spaces that others keep tagged.
+const SWITCH_CHANGED: Scene = Scene {
+    case: "Skylake, 4 CPUs, one drops a page each turn",
+    cpus: 4,
+    parameters: &["switches=400", "processes=4", "pages=64", "drops=1"],
+    each: ("turn of the first CPU", 400),
+    seeds: 5,
+    ..SWITCH
+};
+
+/// The same, and the flush of what is dropped is owed.
+const SWITCH_OWED: Scene = Scene {
+    mechanism: Mechanism::LazyUnmap,
+    case: "Skylake, 4 CPUs, one pages a clean page out each turn",
+    parameters: &[
+        "switches=400",
+        "processes=4",
+        "pages=64",
+        "drops=1",
+        "clean=yes",
+    ],
+    before: "S0+S2",
+    ..SWITCH_CHANGED
+};
+
+const READERS: Scene = Scene {
+    mechanism: Mechanism::LazyUnmap,
+    workload: "readers",
+    case: "Xeon 6430 with CXL, 26 CPUs",
+    machine: "xeon-6430-cxl",
+    cpus: 26,
+    parameters: &[
+        "threads=8",
+        "reclaimers=2",
+        "size=7M",
+        "fast=4300K",
+        "slow=10035K",
+        "ahead=204",
+    ],
+    before: LINUX_6_X86,
+    each: ("page", 3 * 1792),
+    seeds: 2,
+};
+
+/// Broadcasts, and no slow memory: what is reclaimed is read again.
+const READERS_ARM: Scene = Scene {
+    case: "Kunpeng 920, 12 CPUs",
+    machine: "kunpeng-920",
+    cpus: 12,
+    parameters: &["threads=4", "size=3584K", "fast=6M", "slow=0", "ahead=96"],
+    before: "S0+S2",
+    each: ("page", 3 * 896),
+    ..READERS
+};
+
+const DONTNEED: Scene = Scene {
+    mechanism: Mechanism::RemoteFlush,
+    workload: "dontneed",
+    case: "Haswell, 4 CPUs",
+    machine: "haswell-server",
+    cpus: 4,
+    parameters: &["iterations=300"],
+    before: "baseline",
+    each: ("call", 300),
+    seeds: 1,
+};
+
+/// Page tables are freed too.
+const MUNMAP: Scene = Scene {
+    case: "Haswell, 4 CPUs, munmap",
+    parameters: &["iterations=300", "unmap=yes"],
+    ..DONTNEED
+};
+
+/// The others sleep, and each interrupt wakes them: the most that telling lazy CPUs can cost.
+const MUNMAP_IDLE: Scene = Scene {
+    case: "Haswell, 4 CPUs, munmap, others asleep and woken each time",
+    parameters: &["iterations=300", "unmap=yes", "idle=yes"],
+    ..DONTNEED
+};
+
+/// Every guard that a workload comes to on a fast path.
+pub const GUARDS: &[Guard] = &[
+    Guard {
+        scene: &SWAP,
+        without: &[Mutant::BroadcastSkipsFence],
+        what: "fence before the tag of a broadcast is read",
+        hole: "the invalidation goes to a tag that a rollover took away (bug 16)",
+        clause: "C1",
+    },
+    Guard {
+        scene: &SWAP,
+        without: &[Mutant::DebtNotRecorded],
+        what: "a batch says in the space that it owes a flush",
+        hole: "mprotect or munmap finds the entry cleared and returns too early (bugs 3, 5, 19)",
+        clause: "C3",
+    },
+    Guard {
+        scene: &SWITCH,
+        without: &[Mutant::SwitchIgnoresDebt],
+        what: "a switch looks what the space owes",
+        hole: "an entry whose flush is owed comes back with the tag",
+        clause: "C1",
+    },
+    Guard {
+        scene: &SWITCH_CHANGED,
+        without: &[Mutant::SwitchIgnoresGeneration],
+        what: "a switch flushes a tag whose space was flushed meanwhile",
+        hole: "entries that others have flushed come back with the tag",
+        clause: "C1",
+    },
+    Guard {
+        scene: &SWITCH_CHANGED,
+        without: &[Mutant::SwitchIgnoresBatch],
+        what: "a switch flushes a tag whose space has a batch outstanding",
+        hole: "the batch read who runs the space before this CPU ran it (as bug 8)",
+        clause: "C3",
+    },
+    Guard {
+        scene: &SWITCH_OWED,
+        without: &[Mutant::SwitchIgnoresDebt],
+        what: "a switch flushes a tag whose space owes",
+        hole: "an entry whose flush is owed comes back with the tag",
+        clause: "C1",
+    },
+    Guard {
+        scene: &READERS,
+        without: &[Mutant::ClaimSkipsDebt],
+        what: "a new owner pays what the frame owes",
+        hole: "stale readers see what the new owner writes (LUF program 4)",
+        clause: "C1",
+    },
+    Guard {
+        scene: &READERS,
+        without: &[Mutant::VmRewritesOwedEntry],
+        what: "an emptied entry is written again only when its debt is paid",
+        hole: "the page that was mapped there before is read (LUF program 1)",
+        clause: "C4",
+    },
+    Guard {
+        scene: &READERS,
+        without: &[Mutant::LazyResumesUnchecked],
+        what: "a CPU that was idle looks what it missed",
+        hole: "it goes on with entries whose flush it was spared",
+        clause: "C1",
+    },
+    Guard {
+        scene: &READERS,
+        without: &[Mutant::ResumeLetsNmisIn],
+        what: "a CPU that was idle keeps NMI handlers out until it has looked",
+        hole: "an NMI handler reads through entries whose flush the CPU was spared",
+        clause: "C1",
+    },
+    Guard {
+        scene: &READERS_ARM,
+        without: &[Mutant::ClaimSkipsDebt],
+        what: "a new owner pays what the frame owes, by broadcast",
+        hole: "stale readers see what the new owner writes (LUF program 4)",
+        clause: "C1",
+    },
+    Guard {
+        scene: &DONTNEED,
+        without: &[Mutant::DebtNotRecorded],
+        what: "a batch says in the space that it owes a flush",
+        hole: "a second madvise finds the entry cleared and returns too early (bugs 3, 6)",
+        clause: "C3",
+    },
+    Guard {
+        scene: &DONTNEED,
+        without: &[Mutant::VmDiscardsUnsettled],
+        what: "madvise looks whether others owe a flush",
+        hole: "entries that reclaim has cleared are used after it returned (bugs 4, 6)",
+        clause: "C3",
+    },
+    Guard {
+        scene: &MUNMAP,
+        without: &[Mutant::EarlyAckForTables],
+        what: "page tables freed: the flush is waited for, not its receipt",
+        hole: "a walk reads the freed table: Linux's reason against asynchronous flushes",
+        clause: "C6",
+    },
+    Guard {
+        scene: &MUNMAP,
+        without: &[Mutant::VmUnmapsUnsettled],
+        what: "munmap looks whether others owe a flush",
+        hole: "entries that reclaim has cleared are used after it returned (bugs 6, 19)",
+        clause: "C3",
+    },
+    Guard {
+        scene: &MUNMAP,
+        without: &[Mutant::TakeIgnoresLock],
+        what: "the handler looks whether the request changed while it read it",
+        hole: "half of one request and half of another is flushed",
+        clause: "C6",
+    },
+    Guard {
+        scene: &MUNMAP_IDLE,
+        without: &[Mutant::LazySkippedForTables],
+        what: "page tables freed: idle CPUs are interrupted too",
+        hole: "an idle CPU's walker reads the freed table (bug 10)",
+        clause: "C6",
+    },
+];

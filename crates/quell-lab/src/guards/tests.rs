@@ -1,0 +1,111 @@
+//! That each row comes from runs with and without its guard, and that the docs know it.
+
+use super::*;
+
+fn rows(only: &str) -> Vec<Row> {
+    let plans = plans(Some(only));
+    let mut results = Results::default();
+    let left_out = run(&plans, &mut results);
+    let row = |plan: &Plan| plan.row(&results, &left_out);
+    plans.iter().map(row).collect()
+}
+
+fn row<'r>(rows: &'r [Row], case: &str, mutant: &str) -> &'r Row {
+    let found = rows
+        .iter()
+        .find(|row| row.case.contains(case) && row.without == [mutant]);
+    found.unwrap_or_else(|| panic!("no row of {mutant} on {case}"))
+}
+
+/// Every guard is named in the docs, with the mutant that leaves it out, and plans a run.
+#[test]
+fn the_docs_name_every_guard() {
+    let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guards.md");
+    let docs = std::fs::read_to_string(docs).unwrap();
+    for (guard, plan) in GUARDS.iter().zip(plans(None)) {
+        plan.workload.check(guard.scene.cpus).unwrap();
+        assert!(docs.contains(guard.what), "{}", guard.what);
+        for mutant in guard.without {
+            assert!(docs.contains(mutant.name()), "{}", mutant.name());
+        }
+    }
+}
+
+/// Without the question in the engine, both runs would be the same.
+#[test]
+fn guards_of_a_flush_are_work_that_goes_with_them() {
+    let rows = rows("dontneed");
+    for (case, mutant, event, least) in [
+        ("4 CPUs", "DebtNotRecorded", "shared words", 1.99),
+        ("4 CPUs", "VmDiscardsUnsettled", "shared words", 0.99),
+        ("munmap", "EarlyAckForTables", "shared words", 1.0),
+        ("munmap", "VmUnmapsUnsettled", "shared words", 0.99),
+        ("munmap", "TakeIgnoresLock", "shared words", 0.99),
+        ("asleep", "LazySkippedForTables", "interrupts", 0.99),
+    ] {
+        let row = row(&rows, case, mutant);
+        assert_eq!(row.violations, 0, "{mutant}");
+        assert_eq!(row.failed, None, "{mutant}");
+        assert!(row.events[event] >= least, "{mutant}: {:?}", row.events);
+        assert!(row.cost.unwrap() > 0.0, "{mutant}: {:?}", row.cost);
+    }
+}
+
+#[test]
+fn guards_of_a_batch_are_work_that_goes_with_them() {
+    let rows = rows("S0");
+    let fence = row(&rows, "Kunpeng", "BroadcastSkipsFence");
+    assert!(
+        (fence.events["fences"] - 1.0).abs() < 0.01,
+        "{:?}",
+        fence.events
+    );
+    assert!(fence.cost.unwrap() > 0.0 && fence.gain.unwrap() > fence.cost.unwrap());
+    let debt = row(&rows, "Kunpeng", "DebtNotRecorded");
+    // Two locked operations for each batch of 32.
+    assert!((debt.events["shared words"] - 2.0 / 32.0).abs() < 0.01);
+}
+
+#[test]
+fn guards_of_a_switch_are_flushes_without_which_the_contract_breaks() {
+    let rows = rows("pingpong");
+    let load = row(&rows, "1 CPU", "SwitchIgnoresDebt");
+    assert!(
+        (load.events["shared words"] - 1.0).abs() < 0.01,
+        "{:?}",
+        load.events
+    );
+    let changed = row(&rows, "drops a page", "SwitchIgnoresGeneration");
+    assert!(changed.events["tag flushes"] > 0.5, "{:?}", changed.events);
+    assert!(changed.cost.unwrap() > 0.01);
+    assert!(changed.violations == 0 && changed.violations_left_out > 100);
+    assert!(
+        changed
+            .broken
+            .iter()
+            .any(|clause| clause == "C3" || clause == "C1")
+    );
+    let owed = row(&rows, "clean page", "SwitchIgnoresDebt");
+    assert!(owed.events["tag flushes"] > 0.5, "{:?}", owed.events);
+}
+
+#[test]
+fn guards_of_a_claim_are_payments_without_which_the_contract_breaks() {
+    let rows = rows("readers");
+    let x86 = row(&rows, "Xeon", "ClaimSkipsDebt");
+    assert!(x86.events["interrupts"] > 0.01, "{:?}", x86.events);
+    let arm = row(&rows, "Kunpeng", "ClaimSkipsDebt");
+    assert!(arm.events["broadcasts"] > 0.0 && arm.cost.unwrap() > 0.0);
+    assert!(arm.violations == 0 && arm.violations_left_out > 0);
+    assert!(arm.broken.iter().any(|clause| clause == "C1"));
+    // What these cost is little beside who comes first; but the run is another one.
+    for mutant in [
+        "VmRewritesOwedEntry",
+        "LazyResumesUnchecked",
+        "ResumeLetsNmisIn",
+    ] {
+        let row = row(&rows, "Xeon", mutant);
+        assert_eq!((row.violations, &row.failed), (0, &None), "{mutant}");
+        assert!(row.events.values().any(|&more| more != 0.0), "{mutant}");
+    }
+}
