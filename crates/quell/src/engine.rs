@@ -25,7 +25,7 @@ use crate::addr::{Frame, PageRange};
 use crate::hardware::{CpuId, Features, Hardware, Invalidate, Scope, Tag, Tagging, Word};
 use crate::lazy::{Epoch, Ledger};
 use crate::mutant::Mutant;
-use crate::per_cpu::{LAZY, LEFT, NOTHING, PerCpu, RUNNING, SWITCHING};
+use crate::per_cpu::{LAZY, LEFT, NOTHING, PerCpu, RUNNING, SWITCHING, WAKING};
 use crate::policy::{Policy, TagPolicy};
 use crate::request::Request;
 use crate::shootdown::Message;
@@ -319,19 +319,21 @@ impl<'m, H: Hardware> Engine<'m, H> {
         if cpu.published.state.load(Relaxed) == RUNNING {
             return;
         }
-        // Not this space's yet, for NMI handlers: what it holds may have been flushed everywhere else.
-        let guarded = !self.hw.mutant(Mutant::ResumeLetsNmisIn);
-        if guarded {
-            cpu.private.space.store(SWITCHING, Relaxed);
-        }
+        let misses = !self.features.broadcast;
+        let waking = if misses && !self.hw.mutant(Mutant::ResumeLetsNmisIn) {
+            WAKING
+        } else {
+            RUNNING
+        };
         cpu.published
             .state
-            .store(RUNNING, self.weakened(Mutant::RelaxedLeaveLazy, SeqCst));
-        if !self.features.broadcast && !self.hw.mutant(Mutant::LazyResumesUnchecked) {
+            .store(waking, self.weakened(Mutant::RelaxedLeaveLazy, SeqCst));
+        if misses && !self.hw.mutant(Mutant::LazyResumesUnchecked) {
             self.catch_up_with(me, space);
         }
-        if guarded {
-            cpu.private.space.store(space.id().0, Relaxed);
+        if waking == WAKING {
+            // Initiators make no difference between the two.
+            cpu.published.state.store(RUNNING, Relaxed);
         }
     }
 

@@ -83,6 +83,10 @@ pub(crate) const LAZY: u64 = 1;
 /// The CPU has no user root loaded.
 pub(crate) const LEFT: u64 = 2;
 
+/// The CPU comes back to the space that it had left alone. To others that is [`RUNNING`]; NMI handlers may
+/// not access user memory yet, because what the TLB holds may have been flushed everywhere else.
+pub(crate) const WAKING: u64 = 3;
+
 /// What only the CPU itself looks at.
 #[repr(align(64))]
 pub(crate) struct Private<W> {

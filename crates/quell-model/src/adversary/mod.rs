@@ -27,6 +27,8 @@
 //!
 //! Loads are not reordered: of the weak memory models only the reordering and delay of stores is
 //! modelled. A TLB that returns garbage, walks that tear words and machine checks are not either.
+//! Nobody comes between two operations on the reference count of an `Arc`, or on counters from which
+//! names alone are taken.
 
 pub mod context;
 pub mod coverage;
