@@ -65,8 +65,10 @@ impl<'a> Fiber<'a> {
     /// # Errors
     /// If the host has no memory for a stack.
     pub fn new(body: impl FnOnce() + 'a) -> std::io::Result<Self> {
-        let stack = STACKS.with_borrow_mut(Vec::pop);
-        let stack = stack.map_or_else(|| DefaultStack::new(STACK_BYTES), Ok)?;
+        Ok(Self::on(take_stack()?, body))
+    }
+
+    fn on(stack: DefaultStack, body: impl FnOnce() + 'a) -> Self {
         let base = stack.base().get();
         let run = move |yielder: &Yielder<(), ()>, ()| {
             RUNNING.set(yielder);
@@ -76,13 +78,13 @@ impl<'a> Fiber<'a> {
         // it is dropped, is marked as completed and never runs again; if it is leaked instead,
         // nobody can resume it, because `resume` needs the fiber.
         let inner = unsafe { Coroutine::with_stack_unchecked(stack, run) };
-        Ok(Fiber {
+        Fiber {
             inner: Some(inner),
             yielder: ptr::null(),
             base,
             lowest: base,
             borrows: PhantomData,
-        })
+        }
     }
 
     /// As [`Fiber::new`], on a stack that shows no trace of the fibers that used it before.
@@ -90,14 +92,12 @@ impl<'a> Fiber<'a> {
     /// # Errors
     /// If the host has no memory for a stack.
     pub fn legible(body: impl FnOnce() + 'a) -> std::io::Result<Self> {
-        let stack = STACKS.with_borrow_mut(Vec::pop);
-        let stack = stack.map_or_else(|| DefaultStack::new(STACK_BYTES), Ok)?;
+        let stack = take_stack()?;
         let start = (stack.base().get() - CLEARED) as *mut u8;
         // SAFETY: the bytes below the base belong to this stack, which is larger than `CLEARED` and
         // which nobody uses while it is not in a fiber.
         unsafe { start.write_bytes(0, CLEARED) };
-        STACKS.with_borrow_mut(|stacks| stacks.push(stack));
-        Self::new(body)
+        Ok(Self::on(stack, body))
     }
 
     /// The stack and the registers of a fiber that suspended itself legibly; empty before.
@@ -156,6 +156,12 @@ impl Drop for Fiber<'_> {
             });
         }
     }
+}
+
+/// A stack of the pool, or a new one.
+fn take_stack() -> std::io::Result<DefaultStack> {
+    let stack = STACKS.with_borrow_mut(Vec::pop);
+    stack.map_or_else(|| DefaultStack::new(STACK_BYTES), Ok)
 }
 
 /// Stops the fiber that runs until it is resumed.

@@ -90,7 +90,10 @@ pub fn explore(
         coverage: Coverage::default(),
         missed: Vec::new(),
     };
-    let mut search = Strategy::Exhaustive(session.search());
+    let mut search = match plan.budget {
+        Budget::Exhaustive(_) => Some(session.search()),
+        _ => None,
+    };
     let mut runs = 0u64;
     let mut longest = 64;
     loop {
@@ -105,24 +108,17 @@ pub fn explore(
             break;
         }
         runs += 1;
-        let run = if matches!(plan.budget, Budget::Exhaustive(_)) {
-            let Strategy::Exhaustive(state) = &mut search else {
-                unreachable!("a search stays a search")
-            };
-            if report.schedules + report.pruned > 0 && !state.advance() {
+        let run = if let Some(search) = &mut search {
+            if report.schedules + report.pruned > 0 && !search.advance() {
                 report.exhaustive = true;
-                report.stands_for = state.stands_for();
-                report.failure = state.stuck().and_then(|state| dead_end(session, state));
+                report.stands_for = search.stands_for();
+                report.failure = search.stuck().and_then(|state| dead_end(session, state));
                 break;
             }
-            let (run, state) =
-                session.run(std::mem::replace(&mut search, Strategy::script(Vec::new())));
-            search = state;
-            if let Strategy::Exhaustive(state) = &search {
-                report.states = state.states();
-            }
+            let run = session.run_search(search);
+            report.states = search.states();
             if session.take_surprise() && !matches!(run.end, End::Violated(_)) {
-                search = Strategy::Exhaustive(session.search());
+                *search = session.search();
                 (report.schedules, report.pruned) = (0, 0);
                 continue;
             }
@@ -180,11 +176,7 @@ impl Case {
 fn dead_end(session: &mut Session, state: u32) -> Option<Failure> {
     let mut search = Exhaustive::until(state);
     loop {
-        let (_, strategy) = session.run(Strategy::Exhaustive(search));
-        let Strategy::Exhaustive(reached) = strategy else {
-            unreachable!("a search stays a search")
-        };
-        search = reached;
+        session.run_search(&mut search);
         if search.found() {
             break;
         }
@@ -357,6 +349,7 @@ pub fn replay(case: Case, deviations: Vec<Deviation>) -> (Option<Violation>, Vec
 mod tests {
     use super::*;
     use crate::adversary::Clause;
+    use crate::adversary::managed::ManagedProgram;
     use crate::adversary::tiny::{TinyProgram, frame};
     use crate::scenarios::Program;
     use std::collections::BTreeSet;
@@ -403,16 +396,44 @@ mod tests {
         assert_eq!(failure.violation.clause, Clause::C7);
     }
 
+    /// Finds something wrong after the run, and says so in words of its own.
+    const TELLS: Scenario = Scenario {
+        name: "tells",
+        program: Program::Managed(ManagedProgram {
+            memory: [32, 0],
+            start: |_, _| {},
+            body: |_, _| {},
+            after: |k| k.must(Clause::C4, false, "what was found after the run"),
+        }),
+        ..*Scenario::ALL.first().expect("there are scenarios")
+    };
+
+    #[test]
+    fn what_a_run_has_found_outlives_its_heap() {
+        let case = Case {
+            scenario: &TELLS,
+            kind: *MachineKind::named("x86").expect("a machine"),
+            policy: Policy::ALL,
+            mutant: None,
+        };
+        let mut session = Session::new(case);
+        let mut search = session.search();
+        assert!(search.by_state(), "the manager has its heap");
+        let first = session.run_search(&mut search).end;
+        // The next run clears the heap and forgets what this one has left.
+        session.run(Strategy::default());
+        let End::Violated(violation) = first else {
+            panic!("nothing was found: {first:?}");
+        };
+        assert_eq!(violation.account, "what was found after the run");
+    }
+
     /// What the machine can be at the end, and how many runs it took to find out.
     fn ends(session: &mut Session, by_state: bool) -> (BTreeSet<u128>, u64) {
         let (mut ends, mut runs) = (BTreeSet::new(), 0);
         let mut search = Exhaustive::new(by_state);
         loop {
-            let (run, strategy) = session.run(Strategy::Exhaustive(search));
-            let Strategy::Exhaustive(state) = strategy else {
-                unreachable!("a search stays a search")
-            };
-            search = state;
+            let run = session.run_search(&mut search);
             runs += 1;
             assert!(runs < 400_000, "{:?} is too large", session.case());
             assert!(!matches!(run.end, End::Violated(_)), "{:?}", run.end);

@@ -121,6 +121,16 @@ impl Session {
         Exhaustive::new(engine || self.heap.is_some())
     }
 
+    /// Runs once as `search` wants it.
+    pub(crate) fn run_search(&mut self, search: &mut Exhaustive) -> Run {
+        let (run, strategy) = self.run(Strategy::Exhaustive(std::mem::take(search)));
+        let Strategy::Exhaustive(reached) = strategy else {
+            unreachable!("a search stays a search")
+        };
+        *search = reached;
+        run
+    }
+
     /// Whether the last run has shown what the search of all schedules did not expect when it began:
     /// then it must begin anew.
     pub fn take_surprise(&mut self) -> bool {
@@ -178,8 +188,8 @@ impl Session {
                 };
                 lines = program.perform(stage, &mut self.coverage);
             });
-            // What the run has found must outlive its heap.
-            context.machine(|core| core.end.clone().unwrap_or(End::Finished))
+            // What the run has found must outlive its heap, and what lies there must go with it.
+            context.machine(|core| core.end.take().clone().unwrap_or(End::Finished))
         };
         let end = match heap {
             Some(heap) => {

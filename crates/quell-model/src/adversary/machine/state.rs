@@ -17,7 +17,7 @@
 use super::{Core, Cpu, Target};
 use crate::adversary::mmu::Leaf;
 use crate::adversary::oracle::{History, Moment};
-use crate::adversary::schedule::MAX_CPUS;
+use crate::adversary::schedule::{MAX_CPUS, Strategy};
 use crate::adversary::word::AdversaryWord;
 use crate::heap::Heap;
 use std::hash::{Hash, Hasher};
@@ -193,7 +193,6 @@ impl Core {
 
     /// Whether [`Core::state`] will be asked for next.
     pub(crate) fn wants_state(&self) -> bool {
-        use crate::adversary::schedule::Strategy;
         matches!(&self.strategy, Strategy::Exhaustive(search) if search.wants_state())
     }
 }
