@@ -21,11 +21,14 @@
 //! reordering to the stress test on threads.
 
 mod machine;
+mod programs;
+mod race;
 mod races;
 mod source;
 mod word;
 
-use races::{RACES, Race};
+use race::Race;
+use races::RACES;
 use source::{Place, Row};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;

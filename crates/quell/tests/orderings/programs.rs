@@ -1,0 +1,187 @@
+//! The programs that race, as far as more than one race has them or they are too long for the table.
+
+use crate::machine::{Machine, World, be, leak};
+use crate::word::LoomWord;
+use loom::thread;
+use quell::clear::{ClearPolicy, Clearable, Pool, Pooled, clear};
+use quell::{Extent, Frame, Purpose, Scope, Word};
+
+pub fn run_there(world: &World) {
+    if world.me() == 1 {
+        world.engine.switch_to(None, &world.space);
+        world.hw.access(0);
+    }
+}
+
+pub fn run_both_pages_there(world: &World) {
+    if world.me() == 1 {
+        world.engine.switch_to(None, &world.space);
+        world.hw.access(0);
+        world.hw.access(1);
+    }
+}
+
+pub fn idle_there(world: &World) {
+    run_there(world);
+    if world.me() == 1 {
+        world.engine.enter_lazy();
+    }
+}
+
+pub fn run_other_there(world: &World) {
+    run_there(world);
+    if world.me() == 1 {
+        world.engine.switch_to(Some(&world.space), &world.other);
+    }
+}
+
+pub fn idle_with_other_there(world: &World) {
+    run_other_there(world);
+    if world.me() == 1 {
+        world.engine.enter_lazy();
+    }
+}
+
+pub fn owe_there(world: &World) {
+    run_there(world);
+    if world.me() == 0 {
+        world.unmap_lazily();
+    }
+}
+
+pub fn unmap(world: &World) {
+    world.unmap(0, Purpose::Call, Scope::Leaf);
+}
+
+pub fn unmap_one_by_one(world: &World) {
+    world.unmap(0, Purpose::Reclaim, Scope::Leaf);
+}
+
+/// Clears the entry under the table's lock, and flushes after letting it go.
+pub fn unmap_under_lock(world: &World) {
+    let mut batch = world.engine.batch(Purpose::Call);
+    let range = world.clear(0);
+    batch.unmapped(&world.space, range, 0);
+    world.unlock();
+    if world.me() == 1 {
+        world.hw.access(0);
+    }
+    for _ in batch.finish() {}
+}
+
+pub fn settle(world: &World) {
+    world.engine.settle(&world.space);
+}
+
+/// A second actor finds the entry cleared and relies on it.
+pub fn rely(world: &World) {
+    if world.locks() {
+        settle(world);
+        world.hw.own(0);
+    }
+}
+
+/// Fills the entry again, or the slot of the page cache.
+pub fn refill(world: &World) {
+    world.engine.settle_residue(&world.residue, &world.space);
+    world.hw.own(0);
+}
+
+pub fn load(world: &World) {
+    world.engine.switch_to(Some(&world.other), &world.space);
+    world.hw.access(0);
+}
+
+pub fn resume(world: &World) {
+    world.engine.switch_to(Some(&world.space), &world.space);
+    world.hw.access(0);
+}
+
+pub fn leave(world: &World) {
+    world.hw.access(0);
+    world.engine.switch_to(Some(&world.space), &world.other);
+}
+
+pub fn owe_and_claim(world: &World) {
+    world.unmap_lazily();
+    world.claim();
+}
+
+pub fn flush_whole(world: &World) {
+    world.hw.access(0);
+    let mut batch = world.engine.batch::<_, ()>(Purpose::Call);
+    batch.changed_all(&world.space, Scope::Leaf);
+    for () in batch.finish() {}
+    world.hw.access(0);
+}
+
+/// The page table of the space is freed when the space is retired; a lazy CPU walks it.
+pub fn retire(world: &World) {
+    world.engine.retire(&world.space);
+    world.hw.own(0);
+}
+
+/// CPU 1 has done what it was asked for.
+pub fn nothing_lost(world: &World) {
+    let lost = (0..2).any(|page| world.hw.holds(1, page));
+    assert!(!lost, "C1: a request was lost");
+}
+
+/// No two CPUs run two spaces under one tag.
+pub fn tags_differ(world: &World) {
+    let ((tag, root), (other_tag, other_root)) = (world.hw.runs(0), world.hw.runs(1));
+    assert!(
+        tag != other_tag || root == other_root,
+        "C5: one tag for two"
+    );
+}
+
+/// All tags are dealt; CPU 1 runs the other space and has entries of the first.
+pub fn use_up_tags(world: &World) {
+    if world.me() == 1 {
+        run_other_there(world);
+        let passing = leak(world.engine.new_space(Frame(9)));
+        world.engine.switch_to(Some(&world.other), passing);
+        world.engine.switch_to(Some(passing), &world.other);
+    }
+}
+
+/// The only frame of the pool: its memory is a cell.
+struct PoolFrame;
+
+impl Clearable for PoolFrame {
+    fn extent(&self) -> Extent {
+        Extent {
+            first: Frame(0),
+            frames: 1,
+        }
+    }
+}
+
+impl Pooled for PoolFrame {
+    fn into_raw(self) -> u64 {
+        0
+    }
+    fn from_raw(_: u64) -> Self {
+        PoolFrame
+    }
+}
+
+/// One CPU clears a frame and puts it in, another takes it out and uses it.
+pub fn pool() {
+    let slots: &'static [LoomWord; 1] = leak([LoomWord::new(0)]);
+    let pool: &'static Pool<'static, LoomWord, PoolFrame> = leak(Pool::new(slots, 4096));
+    let machine = leak(Machine::new(2, false));
+    machine.own(0);
+    let filler = thread::spawn(move || {
+        be(1);
+        let (zeroed, _) = clear(machine, PoolFrame, None, &ClearPolicy::default(), || ());
+        let _ = pool.put(zeroed);
+    });
+    be(0);
+    if let Some(zeroed) = pool.take() {
+        let _ = zeroed.into_inner();
+        assert_eq!(machine.look(0), 0, "C8: a frame that is not zero");
+    }
+    filler.join().expect("it ended");
+}

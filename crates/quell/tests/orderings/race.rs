@@ -1,0 +1,115 @@
+//! What a race is, and how one is run.
+
+use crate::machine::{Moment, Program, World, be, hold_up};
+use loom::thread;
+use quell::{Policy, Purpose, Scope};
+
+/// Programs on as many CPUs, and what each CPU did before.
+pub struct Race {
+    /// What the table of orderings calls it.
+    pub name: &'static str,
+    /// How many times loom takes a CPU from a thread that could go on.
+    pub preemptions: usize,
+    pub body: Body,
+}
+
+pub enum Body {
+    /// The engine on CPUs.
+    Engine(Setup),
+    /// Anything else.
+    Free(fn()),
+}
+
+/// The engine on as many CPUs as there are programs.
+#[derive(Clone, Copy)]
+pub struct Setup {
+    pub policy: Policy,
+    pub broadcast: bool,
+    pub epochs: usize,
+    /// What each CPU did before.
+    pub prepare: Program,
+    /// CPU 0's, CPU 1's and so on. All but CPU 0 then take interrupts until all are over.
+    pub programs: &'static [Program],
+    /// Where CPU 2 and those after it are held up, each taking page 1 away, before the programs
+    /// start. They go on when CPU 0 is through, and are no threads of their own.
+    pub held_up: &'static [Moment],
+    /// What holds when all are over.
+    pub finally: Program,
+}
+
+/// A race of the engine in which loom takes a CPU at most twice from a thread that could go on: enough to lose
+/// it by all orderings but one.
+pub const fn race(name: &'static str, setup: Setup) -> Race {
+    Race {
+        name,
+        preemptions: 2,
+        body: Body::Engine(setup),
+    }
+}
+
+impl Race {
+    /// Runs the race once; loom runs this in every way it knows.
+    pub fn run(&self) {
+        let setup = match &self.body {
+            Body::Free(run) => return run(),
+            Body::Engine(setup) => *setup,
+        };
+        let cpus = setup.programs.len() + setup.held_up.len();
+        let world = World::new(
+            cpus,
+            setup.broadcast,
+            setup.epochs,
+            setup.policy,
+            setup.prepare,
+        );
+        setup.run(world, 0);
+        (setup.finally)(world);
+    }
+}
+
+impl Setup {
+    /// Runs the programs with that many CPUs held up already.
+    fn run(self, world: &'static World, held_up: usize) {
+        let Some(&moment) = self.held_up.get(held_up) else {
+            return self.start(world);
+        };
+        let cpu = (self.programs.len() + held_up) as u16;
+        hold_up(cpu, moment, Box::new(move || self.run(world, held_up + 1)));
+        be(cpu);
+        world.unmap(1, Purpose::Reclaim, Scope::Leaf);
+        world.end();
+        if held_up == 0 {
+            HANDLES
+                .take()
+                .into_iter()
+                .for_each(|other: thread::JoinHandle<()>| {
+                    other.join().expect("the other program ended");
+                });
+        }
+    }
+
+    fn start(self, world: &'static World) {
+        let ends = self.programs.len() + self.held_up.len();
+        let others = (1..self.programs.len()).map(|cpu| {
+            thread::spawn(move || {
+                be(cpu as u16);
+                self.programs[cpu](world);
+                world.end();
+                world.serve(ends);
+            })
+        });
+        HANDLES.set(others.collect());
+        be(0);
+        self.programs[0](world);
+        world.end();
+        if self.held_up.is_empty() {
+            HANDLES.take().into_iter().for_each(|other| {
+                other.join().expect("the other program ended");
+            });
+        }
+    }
+}
+
+std::thread_local! {
+    static HANDLES: std::cell::RefCell<Vec<thread::JoinHandle<()>>> = const { std::cell::RefCell::new(Vec::new()) };
+}
