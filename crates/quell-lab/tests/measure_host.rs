@@ -157,6 +157,11 @@ fn one_call_flushes_once_where_many_flush_each() {
     let rounds = alone["round_medians"].as_array().unwrap();
     assert_eq!(report["benchmarks"][0]["rounds"], rounds.len());
     assert!(rounds.len() > 1, "the price rests on it: several rounds");
+    let quiet = &alone["quiet"];
+    assert_eq!(report["shootdown"]["alone_ns"], quiet["median"]);
+    assert!(quiet["samples"].as_u64() <= alone["ns"]["samples"].as_u64());
+    let shared = report["shared_core"].as_f64().unwrap();
+    assert!((0.0..1.0).contains(&shared), "the fastest had its core");
     let keys: BTreeSet<_> = rows.iter().map(|r| r["key"].as_str()).collect();
     assert_eq!(keys.len(), rows.len(), "rounds are merged");
     let events = |key: &str| {

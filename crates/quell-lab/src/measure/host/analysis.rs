@@ -1,20 +1,57 @@
-//! What is computed across rows: the price of a shootdown, and what share of each row it is.
+//! What is computed across rows: which samples were quiet, the price of a shootdown, and what share of each row it is.
 
-use super::report::{Benchmark, Row, Shootdown, Spread};
+use super::report::{Benchmark, Quiet, Row, Sample, Shootdown, Spread};
 
-/// A sample with one spinning thread counts as quiet if at least this many interrupts arrived for each discard.
-const QUIET_INTERRUPTS: f64 = 0.95;
-/// Quiet samples wanted before the others are left out.
-const QUIET_SAMPLES: usize = 5;
+/// A sample counts if it got at least this part of the interrupts that the row's samples usually get: in the others, some
+/// other program had the target's CPU, and nobody had to be interrupted.
+const INTERRUPTED: f64 = 0.95;
+/// A core is its thread's own while the pulse takes at most this many times what the fastest of the run took.
+const OWN_CORE: f64 = 1.15;
+/// Quiet samples wanted for a median.
+const FEW: usize = 5;
 /// Below this many interrupts for each discard, the difference of times says nothing about interrupts.
 const TOO_FEW_INTERRUPTS: f64 = 0.5;
 
-/// The price of one shootdown: ((with one spinning thread) - (alone)) / interrupts.
-///
-/// While another program runs on the spinning thread's CPU no interrupt is sent, so samples with too few are left out if
-/// enough others remain.
+/// Finds the quiet samples of each row, and says in what part of all samples the core was shared.
+pub fn find_quiet(benchmarks: &mut [Benchmark]) -> Option<f64> {
+    let rows = || benchmarks.iter().flat_map(|b| &b.rows);
+    let pulses: Vec<f64> = rows()
+        .flat_map(|row| row.samples.iter().map(|s| s.pulse))
+        .collect();
+    let own = pulses.iter().copied().min_by(f64::total_cmp)? * OWN_CORE;
+    let shared = pulses.iter().filter(|&&pulse| pulse > own).count();
+    for row in benchmarks.iter_mut().flat_map(|b| &mut b.rows) {
+        row.quiet = quiet(&row.samples, own);
+    }
+    Some(shared as f64 / pulses.len() as f64)
+}
+
+/// The samples with all their interrupts and a pulse of at most `own`; if these are few, the tenth with the fastest pulses.
+fn quiet(samples: &[Sample], own: f64) -> Option<Quiet> {
+    let usual = Spread::of(samples.iter().filter_map(|s| s.interrupts)).map_or(0.0, |s| s.q3);
+    let mut found: Vec<_> = samples
+        .iter()
+        .filter(|s| s.interrupts.is_none_or(|n| n >= INTERRUPTED * usual))
+        .collect();
+    if found.len() < FEW {
+        return None;
+    }
+    found.sort_by(|a, b| a.pulse.total_cmp(&b.pulse));
+    let on_own_core = found.partition_point(|s| s.pulse <= own);
+    let wanted = FEW.max(found.len() / 10);
+    found.truncate(on_own_core.max(wanted));
+    Some(Quiet {
+        samples: found.len(),
+        median: Spread::of(found.iter().map(|s| s.ns))?.median,
+        tlb_interrupts_per_op: Spread::of(found.iter().filter_map(|s| s.interrupts))
+            .map(|s| s.median),
+        own_core: on_own_core >= wanted,
+    })
+}
+
+/// The price of one shootdown: ((with one spinning thread) - (alone)) / interrupts, in the quiet samples of both rows.
 pub fn price(alone: &Row, one_target: Option<&Row>) -> Shootdown {
-    let alone_ns = alone.ns.median;
+    let alone_ns = alone.undisturbed();
     let mut price = Shootdown {
         alone_ns,
         one_target_ns: None,
@@ -29,23 +66,14 @@ pub fn price(alone: &Row, one_target: Option<&Row>) -> Shootdown {
         price.note = Some("no second CPU to shoot at".into());
         return price;
     };
-    let quiet: Vec<_> = row
-        .samples
-        .iter()
-        .filter(|s| s.interrupts.is_some_and(|n| n >= QUIET_INTERRUPTS))
-        .collect();
-    price.quiet_samples = quiet.len();
-    price.all_samples = row.samples.len();
-    let enough = quiet.len() >= QUIET_SAMPLES;
-    let used = if enough {
-        quiet
-    } else {
-        row.samples.iter().collect()
-    };
-    let one_target_ns = Spread::of(used.iter().map(|s| s.ns)).map_or(row.ns.median, |s| s.median);
+    let one_target_ns = row.undisturbed();
     price.one_target_ns = Some(one_target_ns);
-    price.interrupts_per_op =
-        Spread::of(used.iter().filter_map(|s| s.interrupts)).map(|s| s.median);
+    price.all_samples = row.samples.len();
+    price.quiet_samples = row.quiet.map_or(0, |quiet| quiet.samples);
+    price.interrupts_per_op = match row.quiet {
+        Some(quiet) => quiet.tlb_interrupts_per_op,
+        None => row.tlb_interrupts_per_op,
+    };
     match price.interrupts_per_op {
         None => {
             price.note = Some("this kernel counts no TLB interrupts (the hardware broadcasts invalidations); the difference of the two times is the price of a remote invalidation, however it is done".into());
@@ -59,9 +87,11 @@ pub fn price(alone: &Row, one_target: Option<&Row>) -> Shootdown {
         }
         Some(interrupts) => {
             price.ns = Some(((one_target_ns - alone_ns) / interrupts).max(0.0));
-            price.reliable = enough && alone.foreign_cpus.is_none_or(|c| c < 0.5);
+            price.reliable = row.quiet.is_some()
+                && interrupts >= INTERRUPTED
+                && alone.foreign_cpus.is_none_or(|c| c < 0.5);
             if !price.reliable {
-                let why = if price.all_samples < QUIET_SAMPLES {
+                let why = if price.all_samples < FEW {
                     "too few samples; give it more --seconds"
                 } else {
                     "other programs were busy meanwhile; run again on a quiet machine"
@@ -91,7 +121,51 @@ mod tests {
     use super::*;
 
     fn row(samples: &[(f64, f64)]) -> Row {
-        Row::made_up("", samples)
+        let mut row = Row::made_up("", samples);
+        row.quiet = quiet(&row.samples, 1.0);
+        row
+    }
+
+    fn sample(ns: f64, pulse: f64) -> Sample {
+        Sample {
+            ns,
+            interrupts: None,
+            pulse,
+        }
+    }
+
+    #[test]
+    fn samples_on_a_shared_core_are_left_out() {
+        let mut samples = vec![sample(30.0, 2.0); 60];
+        samples.extend([sample(20.0, 1.1); 7]);
+        let found = quiet(&samples, 1.15).unwrap();
+        assert_eq!(
+            (found.samples, found.median, found.own_core),
+            (7, 20.0, true)
+        );
+        // Nothing is quiet: the tenth that had most of the core.
+        let found = quiet(&samples, 1.0).unwrap();
+        assert_eq!(
+            (found.samples, found.median, found.own_core),
+            (6, 20.0, false)
+        );
+        assert_eq!(quiet(&samples[..4], 3.0), None);
+    }
+
+    #[test]
+    fn the_fastest_pulse_of_any_row_is_the_measure_for_all() {
+        let bench = |pulses: [f64; 5]| Benchmark {
+            rows: vec![Row {
+                samples: pulses.map(|pulse| sample(pulse, pulse)).to_vec(),
+                ..row(&[(1.0, 0.0)])
+            }],
+            ..benchmark()
+        };
+        let mut both = [bench([2.0; 5]), bench([1.0, 1.1, 1.1, 1.1, 1.1])];
+        assert_eq!(find_quiet(&mut both), Some(0.5));
+        let own_core = |b: &Benchmark| b.rows[0].quiet.unwrap().own_core;
+        assert_eq!((own_core(&both[0]), own_core(&both[1])), (false, true));
+        assert_eq!(find_quiet(&mut [benchmark()]), None);
     }
 
     #[test]
@@ -113,19 +187,37 @@ mod tests {
     }
 
     #[test]
-    fn the_share_counts_shootdowns_not_interrupts() {
-        let mut wide = row(&[(20_000.0, 3.0); 4]);
-        wide.targets = 3;
-        let mut benchmarks = [Benchmark {
+    fn too_few_interrupts_or_samples_give_no_reliable_price() {
+        let alone = row(&[(3000.0, 0.0); 6]);
+        let half = price(&alone, Some(&row(&[(9_000.0, 0.6); 16])));
+        assert_eq!(half.ns, Some(10_000.0));
+        assert!(!half.reliable);
+        let few = price(&alone, Some(&row(&[(13_000.0, 1.0); 4])));
+        assert_eq!(few.ns, Some(10_000.0));
+        assert!(!few.reliable && few.note.unwrap().contains("--seconds"));
+    }
+
+    fn benchmark() -> Benchmark {
+        Benchmark {
             name: "x",
             seed: "S4",
             title: "",
-            rows: vec![wide],
+            rows: Vec::new(),
             refused: Vec::new(),
             failed: None,
             warnings: Vec::new(),
             rounds: 1,
             seconds: 0.0,
+        }
+    }
+
+    #[test]
+    fn the_share_counts_shootdowns_not_interrupts() {
+        let mut wide = row(&[(20_000.0, 3.0); 4]);
+        wide.targets = 3;
+        let mut benchmarks = [Benchmark {
+            rows: vec![wide],
+            ..benchmark()
         }];
         fill_shares(&mut benchmarks, 10_000.0);
         assert_eq!(benchmarks[0].rows[0].shootdown_share, Some(0.5));

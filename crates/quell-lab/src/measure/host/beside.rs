@@ -2,6 +2,9 @@
 //!
 //! Predicted are the rows whose work the model's workloads do as well: the batched forms of `discard`,
 //! the ping-pong of processes and the round of page-out. None of them was used to make the machine file.
+//!
+//! The model's machine has no neighbours. So each row stands there with the median of its quiet samples, as do the two
+//! that the machine file is made from.
 
 use serde::Serialize;
 
@@ -21,7 +24,7 @@ pub struct Beside {
     pub benchmark: &'static str,
     /// The row's key.
     pub row: String,
-    /// Median of the measurement, nanoseconds for one operation.
+    /// Median of the measurement's quiet samples, nanoseconds for one operation.
     pub measured_ns: f64,
     /// What the model says, in the same unit; `null` if it could not run.
     pub predicted_ns: Option<f64>,
@@ -153,7 +156,7 @@ impl Case {
     }
 
     fn beside(&self, row: &Row, host: &HostMachine) -> Beside {
-        let measured_ns = row.ns.median;
+        let measured_ns = row.undisturbed();
         let predicted = self.predict(host);
         let error = predicted
             .as_ref()
@@ -163,10 +166,14 @@ impl Case {
         let why = match &predicted {
             Err(why) => Some(why.clone()),
             Ok(_) if within == Some(false) => {
-                let disturbed = if row.warnings.is_empty() {
+                let mut disturbed = row.warnings.clone();
+                if row.quiet.is_some_and(|quiet| !quiet.own_core) {
+                    disturbed.push("the core was always shared".into());
+                }
+                let disturbed = if disturbed.is_empty() {
                     String::new()
                 } else {
-                    format!("; measured under disturbance: {}", row.warnings.join("; "))
+                    format!("; measured under disturbance: {}", disturbed.join("; "))
                 };
                 Some(format!("{}{disturbed}", self.leaves_out))
             }

@@ -17,6 +17,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::counters::{Company, Reading, Totals};
 use super::events::{FlushTracepoint, HardwareCount};
+use super::pulse;
 use super::report::{Check, FlushEvents, Form, Refusal, Row, Sample, Spread};
 use super::sys::{self, Child};
 
@@ -315,9 +316,11 @@ impl Lab {
             }
             prepare()?;
             let before = Reading::now()?;
+            let pulse = pulse::take();
             let start = Instant::now();
             let done = op()?;
             let took = start.elapsed();
+            let pulse = pulse.max(pulse::take());
             let interrupts = totals.add(&before, &Reading::now()?);
             if done == 0 {
                 self.stop.check()?;
@@ -329,6 +332,7 @@ impl Lab {
             samples.push(Sample {
                 ns: each(took.as_nanos() as f64 * plan.threads as f64),
                 interrupts: interrupts.map(|n| each(n as f64)),
+                pulse,
             });
         }
         let hardware_after = self.hardware.read()?;
@@ -368,6 +372,7 @@ impl Lab {
             op: plan.op,
             ns,
             round_medians: vec![ns.median],
+            quiet: None,
             ops,
             bytes_per_op: plan.bytes_per_op,
             tlb_interrupts_per_op: None,

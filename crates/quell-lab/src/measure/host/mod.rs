@@ -2,8 +2,9 @@
 //!
 //! Seven small benchmarks ([`bench`]), each the micro-benchmark behind one of the published systems, each beside the batched
 //! form that a program can use today. Rows are timed ([`lab`]), in several rounds where they are compared with the model
-//! ([`rounds`], [`merge`]), the kernel's own counters are read around them ([`counters`], [`events`]), whatever has to be set up is undone by destructors ([`guards`]), and the price of one
-//! shootdown is the difference that one spinning thread makes ([`analysis`]).
+//! ([`rounds`], [`merge`]), the kernel's own counters are read around them ([`counters`], [`events`]), samples that a neighbour on
+//! the core disturbed are told from quiet ones ([`pulse`]), whatever has to be set up is undone by destructors ([`guards`]),
+//! and the price of one shootdown is the difference that one spinning thread makes ([`analysis`]).
 //!
 //! What a result would have to be mistrusted for is checked and said: a busy second CPU hides interrupts, page-out without
 //! swap pages nothing out, a request to flush is not an interrupt, a kept TLB is not a flush. `docs/measuring.md` has the
@@ -22,6 +23,7 @@ mod machine_file;
 mod merge;
 mod parse;
 mod print;
+mod pulse;
 mod report;
 mod rounds;
 mod sys;
@@ -150,6 +152,7 @@ impl HostArgs {
         let (mut benchmarks, interrupted) =
             rounds::run(&mut lab, &chosen, Duration::from_secs(self.seconds));
         lab.progress.finish_and_clear();
+        let shared_core = analysis::find_quiet(&mut benchmarks);
         let shootdown = benchmarks
             .iter()
             .find(|b| b.name == "discard")
@@ -177,6 +180,7 @@ impl HostArgs {
             shootdown,
             machine_file,
             predictions,
+            shared_core,
             interrupted,
             not_restored: guards::not_restored(),
         })

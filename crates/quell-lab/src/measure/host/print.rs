@@ -3,7 +3,7 @@
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 
 use super::beside::TOLERANCE;
-use super::report::{Benchmark, FlushEvents, Report, Row};
+use super::report::{Benchmark, FlushEvents, Quiet, Report, Row};
 
 /// A duration with three digits and a unit.
 fn time(ns: f64) -> String {
@@ -49,6 +49,11 @@ fn flushes(events: FlushEvents) -> String {
     }
 }
 
+fn quiet(quiet: Quiet) -> String {
+    let mark = if quiet.own_core { "" } else { "~" };
+    format!("{mark}{}", time(quiet.median))
+}
+
 /// A line under the header and nothing else.
 const STYLE: TableStyle =
     TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
@@ -63,7 +68,7 @@ fn table(benchmark: &Benchmark) -> Table {
         "",
         "median",
         "quartiles",
-        "min",
+        "quiet",
         "against",
         "TLB interrupts",
         "shootdowns",
@@ -78,7 +83,7 @@ fn table(benchmark: &Benchmark) -> Table {
             row.key.clone(),
             time(row.ns.median),
             format!("{} .. {}", time(row.ns.q1), time(row.ns.q3)),
-            time(row.ns.min),
+            or_dash(row.quiet, quiet),
             against(benchmark, row),
             or_dash(row.tlb_interrupts_per_op, |n| format!("{n:.3}")),
             or_dash(row.shootdown_share, |share| {
@@ -187,6 +192,7 @@ pub fn report(report: &Report) {
             println!("  ! {warning}");
         }
     }
+    shared_core(report);
     price(report);
     beside(report);
     if report.interrupted {
@@ -197,12 +203,24 @@ pub fn report(report: &Report) {
     }
 }
 
+/// How much a neighbour on the core had to do with it all.
+fn shared_core(report: &Report) {
+    if let Some(shared) = report.shared_core {
+        println!(
+            "\nthe measuring core was shared in {:.0} % of the samples (a loop that fills it took longer than it can); column\n\
+             \"quiet\": the median of those in which it was not and no interrupt was missing; \"~\": of those that had most of\n\
+             the core, because it was hardly ever their own; \"-\": too few samples.",
+            shared * 100.0
+        );
+    }
+}
+
 /// What the model makes of this host.
 fn beside(report: &Report) {
     if !report.predictions.is_empty() {
         println!(
             "\nthe model, calibrated on discard alone and with one spinning thread, beside rows that it was not made from\n\
-             (the target is {:.0} %):",
+             (quiet samples of both; the target is {:.0} %):",
             TOLERANCE * 100.0
         );
         let mut table = crate::table::table(&["", "measured", "predicted", "error", ""]);

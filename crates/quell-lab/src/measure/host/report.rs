@@ -27,6 +27,8 @@ pub struct Report {
     pub machine_file: Option<MachineFileWritten>,
     /// What the model says with it about rows that it was not made from.
     pub predictions: Vec<super::beside::Beside>,
+    /// Part of the samples in which the measuring thread had to share its core, 0 to 1; `null` without samples.
+    pub shared_core: Option<f64>,
     /// Whether a signal ended the run early.
     pub interrupted: bool,
     /// What could not be put back, empty if all was.
@@ -136,6 +138,8 @@ pub struct Row {
     pub ns: Spread,
     /// The median of each round, in the order they ran: how much the machine's mood and the luck of a set-up matter.
     pub round_medians: Vec<f64>,
+    /// The samples that were not disturbed, as far as one can tell.
+    pub quiet: Option<Quiet>,
     /// Operations timed.
     pub ops: u64,
     /// Bytes that one operation handles, where a rate means something.
@@ -184,6 +188,21 @@ pub struct Sample {
     pub ns: f64,
     /// TLB interrupts for one operation.
     pub interrupts: Option<f64>,
+    /// The slower of the two pulses around it, in nanoseconds (see [`super::pulse`]).
+    pub pulse: f64,
+}
+
+/// The samples of a row that nothing is known to have disturbed.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Quiet {
+    /// How many of the row's samples they are.
+    pub samples: usize,
+    /// Their median: nanoseconds of one thread for one operation.
+    pub median: f64,
+    /// Their TLB interrupts for one operation (median); `null` where the kernel does not count them.
+    pub tlb_interrupts_per_op: Option<f64>,
+    /// Whether all of them had their core to themselves; if not, too few had, and these are those that had most of it.
+    pub own_core: bool,
 }
 
 /// Median and spread.
@@ -253,7 +272,7 @@ pub struct FlushEvents {
 /// The price of one shootdown on this host: ((with one spinning thread) - (alone)) / interrupts.
 #[derive(Debug, Serialize)]
 pub struct Shootdown {
-    /// Nanoseconds of one touch and discard of a page, alone.
+    /// Nanoseconds of one touch and discard of a page, alone: the median of the quiet samples, as below.
     pub alone_ns: f64,
     /// The same with one thread spinning in the address space on another CPU.
     pub one_target_ns: Option<f64>,
@@ -261,8 +280,8 @@ pub struct Shootdown {
     pub interrupts_per_op: Option<f64>,
     /// The price of one shootdown with one target, in nanoseconds.
     pub ns: Option<f64>,
-    /// Samples in which at least 0.95 interrupts arrived for each discard, out of all; only those are used if there
-    /// are five or more.
+    /// The samples used of those with one spinning thread: at least 0.95 interrupts arrived for each discard, and the
+    /// core was the measuring thread's own.
     pub quiet_samples: usize,
     /// All samples with one spinning thread.
     pub all_samples: usize,
@@ -270,6 +289,13 @@ pub struct Shootdown {
     pub reliable: bool,
     /// Why the price is missing or not reliable.
     pub note: Option<String>,
+}
+
+impl Row {
+    /// The best that is known of its time: the median of its quiet samples, or of all if too few are.
+    pub fn undisturbed(&self) -> f64 {
+        self.quiet.map_or(self.ns.median, |quiet| quiet.median)
+    }
 }
 
 #[cfg(test)]
@@ -281,6 +307,7 @@ impl Row {
             .map(|&(ns, n)| Sample {
                 ns,
                 interrupts: Some(n),
+                pulse: 1.0,
             })
             .collect();
         let ns = Spread::of(samples.iter().map(|s| s.ns)).unwrap();
@@ -293,6 +320,7 @@ impl Row {
             op: "",
             ns,
             round_medians: vec![ns.median],
+            quiet: None,
             ops: samples.len() as u64,
             bytes_per_op: None,
             tlb_interrupts_per_op: Some(interrupts / samples.len() as f64),

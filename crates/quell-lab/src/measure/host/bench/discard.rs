@@ -13,7 +13,7 @@ use super::super::sys::{Mapping, OwnProcess, page_size};
 const RANGES: usize = 32;
 /// Few, so that a sample is shorter than the time another program usually holds a CPU for: quiet ones remain quiet.
 const ONE_PAGE_OPS: u64 = 100;
-const RANGE_OPS: u64 = 25;
+const RANGE_OPS: u64 = 10;
 
 /// The key of the row with `spinning` threads.
 pub fn one_page_key(spinning: usize) -> String {
