@@ -3,7 +3,9 @@
 //! On a kernel's hardware the price of an operation is mostly the hardware's: a root load, an
 //! invalidation, an interrupt. Here those are a few plain stores, a scan of a small table and a flag
 //! in another core's cache line, so that what is left is the engine. Each operation is timed beside
-//! the algorithm that it replaces, interleaved with it in the same run, and the medians are given.
+//! the algorithm that it replaces, interleaved with it in the same run, and the medians are given: of the
+//! samples in which the core was the measuring thread's own, because a busy neighbour on the core's other hardware
+//! thread makes everything slower by a third or more ([`pulse`]).
 //!
 //! The [guards](crate::cost::Costs::guards), which close holes, are timed beside the same operation with
 //! the guard compiled away.
@@ -14,7 +16,7 @@
 
 mod guards;
 
-use crate::Threads;
+use crate::{Threads, pulse};
 use quell::{
     AddressSpace, Batch, CpuId, Engine, Epoch, Features, Frame, Hardware, Outcome, Page, PageRange,
     PerCpu, Policy, Purpose, Residue, Stamp, TagPolicy, Tagging,
@@ -40,13 +42,13 @@ pub struct Cost {
 pub struct Row {
     /// The operation.
     pub name: &'static str,
-    /// Its median cost.
+    /// Its cost: the median of the [quiet](pulse::quiet) samples.
     pub cost: Cost,
-    /// The first and the third quartile of its time, in nanoseconds.
+    /// The first and the third quartile of all samples, in nanoseconds.
     pub quartiles: (f64, f64),
     /// What it is compared with.
     pub baseline_name: &'static str,
-    /// The median cost of that.
+    /// The cost of that, likewise.
     pub baseline: Cost,
     /// What it must stay below, in nanoseconds, if that is promised.
     pub limit_ns: Option<f64>,
@@ -72,6 +74,9 @@ pub struct Costs {
     pub shootdowns: Option<Shootdowns>,
     /// Operations of one CPU beside the same with a guard left out: what closing a hole costs.
     pub guards: Vec<Row>,
+    /// In what part of the samples behind `rows` the core was shared with a neighbour, 0 to 1; those count only where
+    /// too few others are ([`pulse`]).
+    pub shared_core: f64,
 }
 
 /// Pages, not adjacent, that each measured shootdown covers.
@@ -106,12 +111,38 @@ fn timed(operations: usize, body: impl FnOnce()) -> Cost {
     }
 }
 
-fn quantile(samples: &mut [Cost], part: f64) -> Cost {
-    samples.sort_by(|a, b| a.ns.total_cmp(&b.ns));
-    samples
-        .get(((samples.len().max(1) - 1) as f64 * part).round() as usize)
-        .copied()
-        .unwrap_or_default()
+/// What one operation took, again and again, each time with the slower of the pulses around it.
+#[derive(Clone, Default)]
+struct Samples(Vec<(f64, Cost)>);
+
+impl Samples {
+    fn pulses(&self) -> impl Iterator<Item = f64> {
+        self.0.iter().map(|&(pulse, _)| pulse)
+    }
+
+    /// The median of the quiet ones.
+    fn cost(&self, longest_own: f64) -> Cost {
+        let quiet = pulse::quiet(self.0.iter().copied(), longest_own);
+        let all = || self.0.iter().map(|&(_, cost)| cost).collect();
+        quantile(quiet.map_or_else(all, |quiet| quiet.values), 0.5)
+    }
+
+    /// The first and the third quartile of all, in nanoseconds.
+    fn quartiles(&self) -> (f64, f64) {
+        let all: Vec<_> = self.0.iter().map(|&(_, cost)| cost).collect();
+        (quantile(all.clone(), 0.25).ns, quantile(all, 0.75).ns)
+    }
+}
+
+/// How long a pulse may be on a core of one's own, by all that was felt.
+fn longest_own<'a>(samples: impl IntoIterator<Item = &'a Samples>) -> f64 {
+    pulse::longest_own(samples.into_iter().flat_map(Samples::pulses)).unwrap_or(f64::MAX)
+}
+
+fn quantile(mut costs: Vec<Cost>, part: f64) -> Cost {
+    costs.sort_by(|a, b| a.ns.total_cmp(&b.ns));
+    let place = ((costs.len().max(1) - 1) as f64 * part).round();
+    costs.get(place as usize).copied().unwrap_or_default()
 }
 
 const TAGGED: Features = Features {
@@ -126,7 +157,7 @@ const LOOP: usize = 512;
 /// One thing to time: does it [`LOOP`] times.
 struct Subject<'a> {
     run: Box<dyn FnMut() + 'a>,
-    samples: Vec<Cost>,
+    samples: Samples,
 }
 
 /// Measures everything, `rounds` times over; `progress` hears how many rounds are done.
@@ -136,7 +167,7 @@ struct Subject<'a> {
 pub fn measure(rounds: usize, mut progress: impl FnMut(usize) + Send) -> Costs {
     let alone = Machine::new(1, 16, TAGGED);
     let progress = std::sync::Mutex::new(&mut progress);
-    let (mut rows, guards) = alone
+    let ((mut rows, shared_core), guards) = alone
         .run(|_| {
             let rows = operations(&alone, rounds, &progress);
             (rows, guards::measure(rounds))
@@ -154,6 +185,7 @@ pub fn measure(rounds: usize, mut progress: impl FnMut(usize) + Send) -> Costs {
         rows,
         shootdowns,
         guards,
+        shared_core,
     }
 }
 
@@ -199,12 +231,12 @@ fn ping_pong<H: Hardware>(engine: &Engine<'_, H>, spaces: &[AddressSpace<H>; 2])
     }
 }
 
-/// What one CPU does alone.
+/// What one CPU does alone, and in what part of the samples its core was shared.
 fn operations(
     hw: &Machine,
     rounds: usize,
     progress: &std::sync::Mutex<&mut (impl FnMut(usize) + Send)>,
-) -> Vec<Row> {
+) -> (Vec<Row>, f64) {
     let tags_off = Policy {
         tags: TagPolicy::Off,
         ..Policy::ALL
@@ -267,36 +299,39 @@ fn operations(
         .into_iter()
         .map(|run| Subject {
             run,
-            samples: Vec::with_capacity(rounds),
+            samples: Samples::default(),
         })
         .collect();
+    let mut before = pulse::take();
     for round in 0..rounds {
         for subject in &mut subjects {
             let cost = timed(LOOP, &mut subject.run);
+            let after = pulse::take();
             // The first rounds warm caches and predictors.
             if round > 0 {
-                subject.samples.push(cost);
+                subject.samples.0.push((before.max(after), cost));
             }
+            before = after;
         }
         (progress.lock().unwrap_or_else(|held| held.into_inner()))(round);
     }
-    let samples: Vec<Vec<Cost>> = subjects
+    let samples: Vec<Samples> = subjects
         .into_iter()
         .map(|subject| subject.samples)
         .collect();
-    let row = |name, ours: usize, baseline_name, baseline: usize, limit_ns| {
-        let mut own = samples[ours].clone();
-        Row {
-            name,
-            cost: quantile(&mut own, 0.5),
-            quartiles: (quantile(&mut own, 0.25).ns, quantile(&mut own, 0.75).ns),
-            baseline_name,
-            baseline: quantile(&mut samples[baseline].clone(), 0.5),
-            limit_ns,
-        }
+    let own = longest_own(&samples);
+    let row = |name, ours: usize, baseline_name, baseline: usize, limit_ns| Row {
+        name,
+        cost: samples[ours].cost(own),
+        quartiles: samples[ours].quartiles(),
+        baseline_name,
+        baseline: samples[baseline].cost(own),
+        limit_ns,
     };
+    let pulses = || samples.iter().flat_map(Samples::pulses);
+    let shared = pulses().filter(|&pulse| pulse > own).count() as f64 / pulses().count() as f64;
     const LOCK: &str = "a global lock, taken and released";
-    vec![
+    let rows = vec![
         row(
             "switch that hits its slot",
             0,
@@ -322,7 +357,8 @@ fn operations(
         row("claim of a debt that others paid", 8, LOCK, 7, Some(30.0)),
         row("check before a refill, nothing owed", 9, LOCK, 7, None),
         row("spurious interrupt", 10, LOCK, 7, None),
-    ]
+    ];
+    (rows, shared)
 }
 
 /// One shootdown between two cores under each policy, and a claim that has to pay.
@@ -378,27 +414,34 @@ fn remote(
             std::hint::spin_loop();
         }
         let residue = Residue::<Machine>::new();
-        let mut samples: [Vec<Cost>; 5] = Default::default();
+        let mut samples: [Samples; 5] = Default::default();
+        const TURNS: usize = 32;
         // Pages that do not touch stay ranges of their own.
         let pages = || (0..SHOOTDOWN_PAGES).map(|index| index * 2);
         for round in 0..rounds {
-            for index in 0..5 {
-                let engine_index = [0, 1, 2, 2, 2][index];
-                variant.store(engine_index, Ordering::Release);
-                let (engine, space) = (&engines[engine_index], &spaces[engine_index]);
-                for turn in 0..32 {
+            // All by turns, so that what slows the other core slows them all.
+            let before = pulse::take();
+            let mut costs = [[Cost::default(); TURNS]; 5];
+            for turn in 0..TURNS {
+                for (index, costs) in costs.iter_mut().enumerate() {
+                    let engine_index = index.min(2);
+                    variant.store(engine_index, Ordering::Release);
+                    let (engine, space) = (&engines[engine_index], &spaces[engine_index]);
                     // Rarely in step with the target's loop.
                     (0..turn % 7 * 20).for_each(|_| std::hint::spin_loop());
-                    let cost = match index {
+                    costs[turn] = match index {
                         3 => timed(1, || owe_and_claim(engine, space, &residue)),
                         4 => timed(1, || unmap(engine, space, 0..1)),
                         _ => timed(1, || unmap(engine, space, pages())),
                     };
-                    if round > 0 {
-                        samples[index].push(cost);
-                    }
                     // The target is done before the next one begins, or they would merge.
                     (0..200).for_each(|_| std::hint::spin_loop());
+                }
+            }
+            let pulse = before.max(pulse::take());
+            if round > 0 {
+                for (samples, costs) in samples.iter_mut().zip(costs) {
+                    samples.0.extend(costs.map(|cost| (pulse, cost)));
                 }
             }
             (progress.lock().unwrap_or_else(|held| held.into_inner()))(rounds + round);
@@ -406,27 +449,24 @@ fn remote(
         done.store(true, Ordering::Release);
         Some(samples)
     };
-    let mut samples = hw
+    let samples = hw
         .run(body)
         .into_iter()
         .find_map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         .expect("the first CPU measures");
+    let own = longest_own(&samples);
     let claim = Row {
         name: "unmap a page owed, claim it and pay (one target)",
-        cost: quantile(&mut samples[3], 0.5),
-        quartiles: (
-            quantile(&mut samples[3], 0.25).ns,
-            quantile(&mut samples[3], 0.75).ns,
-        ),
+        cost: samples[3].cost(own),
+        quartiles: samples[3].quartiles(),
         baseline_name: "unmap and flush it at once",
-        baseline: quantile(&mut samples[4], 0.5),
+        baseline: samples[4].cost(own),
         limit_ns: None,
     };
-    let median = |index: usize, samples: &mut [Vec<Cost>; 5]| quantile(&mut samples[index], 0.5);
     let shootdowns = Shootdowns {
-        serial: median(0, &mut samples),
-        concurrent: median(1, &mut samples),
-        asynchronous: median(2, &mut samples),
+        serial: samples[0].cost(own),
+        concurrent: samples[1].cost(own),
+        asynchronous: samples[2].cost(own),
     };
     (shootdowns, claim)
 }

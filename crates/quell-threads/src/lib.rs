@@ -12,6 +12,7 @@
 //! | [`world`] | page tables, frames, a page cache, and the oracle that checks each access |
 //! | [`stress`] | programs that do everything at random, and a verdict |
 //! | [`cost`] | what the engine itself costs, in nanoseconds and cycles |
+//! | [`pulse`] | whether a neighbour shared the core while something was measured |
 //!
 //! It serves two ends: the stress test (`cargo test -p quell-threads`; minutes with
 //! `QUELL_STRESS_SECONDS`), and measuring what the engine itself costs, since here nothing but the
@@ -26,6 +27,7 @@
 
 pub mod cost;
 pub mod machine;
+pub mod pulse;
 pub mod stress;
 pub mod tlb;
 pub mod world;

@@ -5,7 +5,7 @@
 fn main() {
     // `cargo test --benches` runs this too, to see that it works.
     let rounds = if std::env::args().any(|argument| argument == "--bench") {
-        400
+        2000
     } else {
         3
     };

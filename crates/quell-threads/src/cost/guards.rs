@@ -7,9 +7,9 @@
 //! All caches are warm and nobody else is there: a load here is one that hits. What a guard makes
 //! other CPUs do, the machine in software shows (`quell reproduce --guards`).
 
-use super::{Cost, LOOP, Row, TAGGED, paid_debt, ping_pong, quantile, timed, unmap};
-use crate::Threads;
+use super::{Cost, LOOP, Row, Samples, TAGGED, longest_own, paid_debt, ping_pong, timed, unmap};
 use crate::machine::NOTHING;
+use crate::{Threads, pulse};
 use quell::mutant::Mutant;
 use quell::{AddressSpace, Engine, Epoch, Frame, PerCpu, Policy, Residue, Stamp};
 use std::hint::black_box;
@@ -89,27 +89,30 @@ fn pair<const LEFT_OUT: u16>(
     name: &'static str,
     without: &'static str,
 ) -> Row {
-    let mut samples = [Vec::with_capacity(rounds), Vec::with_capacity(rounds)];
+    let mut samples = [Samples::default(), Samples::default()];
     Bench::<NOTHING>::with(|guarded| {
         Bench::<LEFT_OUT>::with(|bare| {
             for round in 0..rounds {
+                let before = pulse::take();
                 let costs = [guarded.time(operation), bare.time(operation)];
+                let pulse = before.max(pulse::take());
                 // The first rounds warm caches and predictors.
                 if round > 0 {
-                    let [with, without] = &mut samples;
-                    with.push(costs[0]);
-                    without.push(costs[1]);
+                    for (samples, cost) in samples.iter_mut().zip(costs) {
+                        samples.0.push((pulse, cost));
+                    }
                 }
             }
         });
     });
-    let [mut with, mut bare] = samples;
+    let own = longest_own(&samples);
+    let [with, bare] = samples;
     Row {
         name,
-        cost: quantile(&mut with, 0.5),
-        quartiles: (quantile(&mut with, 0.25).ns, quantile(&mut with, 0.75).ns),
+        cost: with.cost(own),
+        quartiles: with.quartiles(),
         baseline_name: without,
-        baseline: quantile(&mut bare, 0.5),
+        baseline: bare.cost(own),
         limit_ns: None,
     }
 }

@@ -1,51 +1,44 @@
 //! What is computed across rows: which samples were quiet, the price of a shootdown, and what share of each row it is.
 
+use quell_threads::pulse;
+
 use super::report::{Benchmark, Quiet, Row, Sample, Shootdown, Spread};
 
 /// A sample counts if it got at least this part of the interrupts that the row's samples usually get: in the others, some
 /// other program had the target's CPU, and nobody had to be interrupted.
 const INTERRUPTED: f64 = 0.95;
-/// A core is its thread's own while the pulse takes at most this many times what the fastest of the run took.
-const OWN_CORE: f64 = 1.15;
-/// Quiet samples wanted for a median.
-const FEW: usize = 5;
 /// Below this many interrupts for each discard, the difference of times says nothing about interrupts.
 const TOO_FEW_INTERRUPTS: f64 = 0.5;
 
 /// Finds the quiet samples of each row, and says in what part of all samples the core was shared.
 pub fn find_quiet(benchmarks: &mut [Benchmark]) -> Option<f64> {
     let rows = || benchmarks.iter().flat_map(|b| &b.rows);
-    let pulses: Vec<f64> = rows()
-        .flat_map(|row| row.samples.iter().map(|s| s.pulse))
-        .collect();
-    let own = pulses.iter().copied().min_by(f64::total_cmp)? * OWN_CORE;
-    let shared = pulses.iter().filter(|&&pulse| pulse > own).count();
+    let pulses = || rows().flat_map(|row| row.samples.iter().map(|s| s.pulse));
+    let own = pulse::longest_own(pulses())?;
+    let (shared, all) = (
+        pulses().filter(|&pulse| pulse > own).count(),
+        pulses().count(),
+    );
     for row in benchmarks.iter_mut().flat_map(|b| &mut b.rows) {
         row.quiet = quiet(&row.samples, own);
     }
-    Some(shared as f64 / pulses.len() as f64)
+    Some(shared as f64 / all as f64)
 }
 
-/// The samples with all their interrupts and a pulse of at most `own`; if these are few, the tenth with the fastest pulses.
-fn quiet(samples: &[Sample], own: f64) -> Option<Quiet> {
+/// The samples with all their interrupts that had the core to themselves.
+fn quiet(samples: &[Sample], longest_own: f64) -> Option<Quiet> {
     let usual = Spread::of(samples.iter().filter_map(|s| s.interrupts)).map_or(0.0, |s| s.q3);
-    let mut found: Vec<_> = samples
+    let whole = samples
         .iter()
-        .filter(|s| s.interrupts.is_none_or(|n| n >= INTERRUPTED * usual))
-        .collect();
-    if found.len() < FEW {
-        return None;
-    }
-    found.sort_by(|a, b| a.pulse.total_cmp(&b.pulse));
-    let on_own_core = found.partition_point(|s| s.pulse <= own);
-    let wanted = FEW.max(found.len() / 10);
-    found.truncate(on_own_core.max(wanted));
+        .filter(|s| s.interrupts.is_none_or(|n| n >= INTERRUPTED * usual));
+    let found = pulse::quiet(whole.map(|s| (s.pulse, *s)), longest_own)?;
+    let samples = &found.values;
     Some(Quiet {
-        samples: found.len(),
-        median: Spread::of(found.iter().map(|s| s.ns))?.median,
-        tlb_interrupts_per_op: Spread::of(found.iter().filter_map(|s| s.interrupts))
+        samples: samples.len(),
+        median: Spread::of(samples.iter().map(|s| s.ns))?.median,
+        tlb_interrupts_per_op: Spread::of(samples.iter().filter_map(|s| s.interrupts))
             .map(|s| s.median),
-        own_core: on_own_core >= wanted,
+        own_core: found.own_core,
     })
 }
 
@@ -91,7 +84,7 @@ pub fn price(alone: &Row, one_target: Option<&Row>) -> Shootdown {
                 && interrupts >= INTERRUPTED
                 && alone.foreign_cpus.is_none_or(|c| c < 0.5);
             if !price.reliable {
-                let why = if price.all_samples < FEW {
+                let why = if row.quiet.is_none() {
                     "too few samples; give it more --seconds"
                 } else {
                     "other programs were busy meanwhile; run again on a quiet machine"
@@ -132,24 +125,6 @@ mod tests {
             interrupts: None,
             pulse,
         }
-    }
-
-    #[test]
-    fn samples_on_a_shared_core_are_left_out() {
-        let mut samples = vec![sample(30.0, 2.0); 60];
-        samples.extend([sample(20.0, 1.1); 7]);
-        let found = quiet(&samples, 1.15).unwrap();
-        assert_eq!(
-            (found.samples, found.median, found.own_core),
-            (7, 20.0, true)
-        );
-        // Nothing is quiet: the tenth that had most of the core.
-        let found = quiet(&samples, 1.0).unwrap();
-        assert_eq!(
-            (found.samples, found.median, found.own_core),
-            (6, 20.0, false)
-        );
-        assert_eq!(quiet(&samples[..4], 3.0), None);
     }
 
     #[test]

@@ -13,11 +13,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
+use quell_threads::pulse;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::counters::{Company, Reading, Totals};
 use super::events::{FlushTracepoint, HardwareCount};
-use super::pulse;
 use super::report::{Check, FlushEvents, Form, Refusal, Row, Sample, Spread};
 use super::sys::{self, Child};
 

@@ -3,7 +3,7 @@
 //! Seven small benchmarks ([`bench`]), each the micro-benchmark behind one of the published systems, each beside the batched
 //! form that a program can use today. Rows are timed ([`lab`]), in several rounds where they are compared with the model
 //! ([`rounds`], [`merge`]), the kernel's own counters are read around them ([`counters`], [`events`]), samples that a neighbour on
-//! the core disturbed are told from quiet ones ([`pulse`]), whatever has to be set up is undone by destructors ([`guards`]),
+//! the core disturbed are told from quiet ones ([`quell_threads::pulse`]), whatever has to be set up is undone by destructors ([`guards`]),
 //! and the price of one shootdown is the difference that one spinning thread makes ([`analysis`]).
 //!
 //! What a result would have to be mistrusted for is checked and said: a busy second CPU hides interrupts, page-out without
@@ -23,7 +23,6 @@ mod machine_file;
 mod merge;
 mod parse;
 mod print;
-mod pulse;
 mod report;
 mod rounds;
 mod sys;

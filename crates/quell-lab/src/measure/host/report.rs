@@ -188,7 +188,7 @@ pub struct Sample {
     pub ns: f64,
     /// TLB interrupts for one operation.
     pub interrupts: Option<f64>,
-    /// The slower of the two pulses around it, in nanoseconds (see [`super::pulse`]).
+    /// The slower of the two pulses around it, in nanoseconds (see [`quell_threads::pulse`]).
     pub pulse: f64,
 }
 

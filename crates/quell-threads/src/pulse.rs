@@ -1,0 +1,110 @@
+//! Whether the measuring thread had its core to itself, felt by a loop.
+//!
+//! Two hardware threads share a core's front end and execution units. In a virtual machine the other one may be another
+//! guest's: no counter that this guest can read says whether it is busy, the hypervisor steals no time, and yet everything
+//! takes 1.3 to 1.6 times as long, for a millisecond or for minutes. Different work suffers differently, so that two
+//! things measured one after the other cannot be put right by a factor.
+//!
+//! A loop of independent operations that fills every slot of the core takes twice as long when it has half of them. It
+//! [takes](take) a few microseconds right before and right after each sample; a sample is *quiet* if both took little more
+//! than the fastest of the whole run.
+//!
+//! # What this does not show
+//!
+//! What happened only in the middle of a sample (make samples short), contention for the shared cache and for memory,
+//! and what other cores went through. Where the core is shared all the time, the fastest loop is a slow one, and nothing
+//! is noticed.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+/// Turns of the loop: some microseconds, so that the clock's resolution does not matter.
+const TURNS: u64 = 8_000;
+/// A core is its thread's own while the loop takes at most this many times what it took at its fastest.
+const OWN_CORE: f64 = 1.15;
+/// Fewer values than this have no median worth the name.
+const FEW: usize = 5;
+
+/// Nanoseconds that the loop takes now.
+pub fn take() -> f64 {
+    let begin = Instant::now();
+    // Different operations, so that the compiler cannot make one vector of them and leave most of the slots empty.
+    let mut lanes: [u64; 6] = black_box([1; 6]);
+    for turn in 0..black_box(TURNS) {
+        lanes[0] = lanes[0].wrapping_add(turn);
+        lanes[1] ^= turn;
+        lanes[2] = lanes[2].wrapping_sub(turn);
+        lanes[3] |= turn;
+        lanes[4] = lanes[4].rotate_left(5);
+        lanes[5] = lanes[5].wrapping_add(3);
+    }
+    black_box(lanes);
+    begin.elapsed().as_nanos() as f64
+}
+
+/// How long a pulse may be on a core of one's own, given all pulses of a run; `None` if there are none.
+pub fn longest_own(pulses: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let fastest = pulses.into_iter().min_by(f64::total_cmp)?;
+    Some(fastest * OWN_CORE)
+}
+
+/// The quiet ones of a number of values.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Quiet<T> {
+    /// At least five, and at least a tenth of all.
+    pub values: Vec<T>,
+    /// Whether all of them were found on a core of their own. If not, too few were, and these are those with the
+    /// fastest pulses.
+    pub own_core: bool,
+}
+
+/// Chooses among values, each with the slower of the pulses around it, those with pulses of at most
+/// `longest_own`; `None` if there are fewer than five values in all.
+pub fn quiet<T>(values: impl IntoIterator<Item = (f64, T)>, longest_own: f64) -> Option<Quiet<T>> {
+    let mut found: Vec<_> = values.into_iter().collect();
+    if found.len() < FEW {
+        return None;
+    }
+    found.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+    let own = found.partition_point(|&(pulse, _)| pulse <= longest_own);
+    let wanted = FEW.max(found.len() / 10);
+    found.truncate(own.max(wanted));
+    Some(Quiet {
+        values: found.into_iter().map(|(_, value)| value).collect(),
+        own_core: own >= wanted,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loop_is_not_optimised_away() {
+        let fastest = (0..100).map(|_| take()).fold(f64::MAX, f64::min);
+        // Six operations in each turn, and no processor does more than a dozen in a cycle of 6 GHz.
+        assert!(fastest > TURNS as f64 * 6.0 / 12.0 / 6.0, "{fastest} ns");
+    }
+
+    #[test]
+    fn what_a_shared_core_took_is_left_out() {
+        assert_eq!(longest_own([]), None);
+        assert_eq!(longest_own([3.0, 1.0, 2.0]), Some(OWN_CORE));
+        let mut values = vec![(2.0, 30); 60];
+        values.extend([(1.1, 20); 7]);
+        let found = quiet(values.clone(), OWN_CORE).unwrap();
+        assert_eq!(found.values, [20; 7]);
+        assert!(found.own_core);
+    }
+
+    #[test]
+    fn where_nothing_is_quiet_the_tenth_with_most_of_the_core_is_taken_and_told() {
+        let values = (0..100).map(|i| (f64::from(100 - i), i));
+        let found = quiet(values.clone(), 0.5).unwrap();
+        assert_eq!(found.values, (90..100).rev().collect::<Vec<_>>());
+        assert!(!found.own_core);
+        let found = quiet(values.clone().take(7), 0.5).unwrap();
+        assert_eq!((found.values.len(), found.own_core), (5, false));
+        assert_eq!(quiet(values.take(4), 200.0), None);
+    }
+}
