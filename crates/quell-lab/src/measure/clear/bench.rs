@@ -6,8 +6,10 @@ use quell::clear::{Available, Sample, Strategy, Temperature};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
+use quell_threads::pulse;
+
 /// How much one sample clears at least, in extents of its length.
-const SPAN: u64 = 32 << 20;
+const SPAN: u64 = 8 << 20;
 /// A huge page, to which regions are aligned.
 const HUGE: u64 = 2 << 20;
 /// A base page.
@@ -189,14 +191,31 @@ pub struct Cell {
     pub bytes: u64,
     /// Who wrote them.
     pub contender: Contender,
-    /// The samples, in the order they were taken.
-    pub samples: Vec<f64>,
+    /// The samples, each with the slowest of the [pulses](pulse) around it on the CPUs that took it.
+    pub samples: Vec<(f64, f64)>,
 }
 
 impl Cell {
     /// The median of the samples.
     pub fn median(&self) -> f64 {
-        median(&mut self.samples.clone())
+        let mut speeds: Vec<f64> = self.samples.iter().map(|&(_, speed)| speed).collect();
+        median(&mut speeds)
+    }
+}
+
+/// Leaves each cell the samples in which nobody else was on the cores, if there are enough. Samples of longer extents
+/// take so long that pulses before and after tell nothing about them: they stay.
+fn keep_quiet(cells: &mut [Cell]) {
+    let pulses = cells.iter().flat_map(|c| &c.samples);
+    let Some(own) = pulse::longest_own(pulses.map(|&(pulse, _)| pulse)) else {
+        return;
+    };
+    for cell in cells.iter_mut().filter(|c| c.bytes <= SPAN) {
+        let samples = cell.samples.iter().map(|&sample| (sample.0, sample));
+        match pulse::quiet(samples, own) {
+            Some(quiet) if quiet.own_core => cell.samples = quiet.values,
+            _ => {}
+        }
     }
 }
 
@@ -315,15 +334,15 @@ impl Bench {
     pub fn calibrate(&mut self, available: &Available) -> Vec<Sample> {
         /// Extents around the caches, with how much of each length is cleared per sample.
         const BYPASSING: &[(u64, u64)] = &[
-            (4 << 10, 1 << 20),
-            (16 << 10, 1 << 20),
-            (64 << 10, 1 << 20),
-            (256 << 10, 1 << 20),
-            (2 << 20, 4 << 20),
+            (4 << 10, 128 << 10),
+            (16 << 10, 128 << 10),
+            (64 << 10, 256 << 10),
+            (256 << 10, 512 << 10),
+            (2 << 20, 2 << 20),
         ];
         /// Runs that are read next: one page, and a faulting page with its neighbours.
         const HOT: &[u64] = &[4 << 10, 20 << 10];
-        const ROUNDS: usize = 3;
+        const ROUNDS: usize = 4;
         let available = *available;
         self.with_region(|region| {
             let mut samples = Vec::new();
@@ -358,7 +377,7 @@ impl Bench {
                 }
                 for &bytes in HOT {
                     for strategy in available.iter().filter(|s| s.keeps_hot()) {
-                        take(region, strategy, Temperature::Hot, bytes, 1 << 20);
+                        take(region, strategy, Temperature::Hot, bytes, 128 << 10);
                     }
                 }
             }
@@ -396,11 +415,12 @@ impl Bench {
         for round in 0.. {
             for &bytes in sizes {
                 // As much time for the longest extents together as for short ones.
-                let every = (bytes / SPAN).clamp(1, 8) as usize;
+                let every = (bytes / SPAN).clamp(1, 16) as usize;
                 if round % every != 0 {
                     continue;
                 }
                 if round > 0 && Instant::now() > deadline {
+                    keep_quiet(&mut cells);
                     return Ok(cells);
                 }
                 let mut turn: Vec<&mut Cell> =
@@ -422,6 +442,7 @@ impl Bench {
             let extents = (SPAN / bytes).max(1);
             let start = region.span(extents * bytes);
             barrier.wait();
+            let pulse = pulse::take();
             let before = cpu_time();
             for i in 0..extents {
                 // SAFETY: within the span, which only this thread uses; only strategies that are
@@ -429,10 +450,11 @@ impl Bench {
                 unsafe { contender.write(start.add((i * bytes) as usize), bytes) };
             }
             let seconds = (cpu_time() - before).as_secs_f64();
-            (extents * bytes) as f64 / seconds / 1e9
+            let speed = (extents * bytes) as f64 / seconds / 1e9;
+            (pulse.max(pulse::take()), speed)
         };
         let (one, order) = (&one, &order);
-        let speeds: Vec<Vec<f64>> = std::thread::scope(|scope| {
+        let taken: Vec<Vec<(f64, f64)>> = std::thread::scope(|scope| {
             let threads: Vec<_> = self.regions[..cores]
                 .iter_mut()
                 .zip(&self.cpus)
@@ -447,7 +469,10 @@ impl Bench {
             threads.into_iter().map(join).collect()
         });
         for (i, cell) in turn.iter_mut().enumerate() {
-            cell.samples.push(speeds.iter().map(|s| s[i]).sum());
+            let all = || taken.iter().map(|one| one[i]);
+            let pulse = all().map(|(pulse, _)| pulse).fold(0.0, f64::max);
+            cell.samples
+                .push((pulse, all().map(|(_, speed)| speed).sum()));
         }
     }
 }
