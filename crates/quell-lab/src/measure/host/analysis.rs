@@ -1,5 +1,7 @@
 //! What is computed across rows: which samples were quiet, the price of a shootdown, and what share of each row it is.
 
+use std::collections::BTreeMap;
+
 use quell_threads::pulse;
 
 use super::report::{Benchmark, Quiet, Row, Sample, Shootdown, Spread};
@@ -11,18 +13,27 @@ const INTERRUPTED: f64 = 0.95;
 const TOO_FEW_INTERRUPTS: f64 = 0.5;
 
 /// Finds the quiet samples of each row, and says in what part of all samples the core was shared.
+///
+/// Pulses are compared among rows with as many busy CPUs: a processor with fewer of them may run faster, and a thread
+/// spinning on the other half of the same core is not a neighbour but what is measured.
 pub fn find_quiet(benchmarks: &mut [Benchmark]) -> Option<f64> {
-    let rows = || benchmarks.iter().flat_map(|b| &b.rows);
-    let pulses = || rows().flat_map(|row| row.samples.iter().map(|s| s.pulse));
-    let own = pulse::longest_own(pulses())?;
-    let (shared, all) = (
-        pulses().filter(|&pulse| pulse > own).count(),
-        pulses().count(),
-    );
+    let mut alike: BTreeMap<usize, Vec<&mut Row>> = BTreeMap::new();
     for row in benchmarks.iter_mut().flat_map(|b| &mut b.rows) {
-        row.quiet = quiet(&row.samples, own);
+        alike.entry(row.targets).or_default().push(row);
     }
-    Some(shared as f64 / all as f64)
+    let (mut shared, mut all) = (0, 0);
+    for rows in alike.into_values() {
+        let samples = || rows.iter().flat_map(|row| &row.samples);
+        let Some(own) = pulse::longest_own(samples().map(|s| s.pulse)) else {
+            continue;
+        };
+        shared += samples().filter(|s| s.pulse > own).count();
+        all += samples().count();
+        for row in rows {
+            row.quiet = quiet(&row.samples, own);
+        }
+    }
+    (all > 0).then(|| shared as f64 / all as f64)
 }
 
 /// The samples with all their interrupts that had the core to themselves.
@@ -128,18 +139,22 @@ mod tests {
     }
 
     #[test]
-    fn the_fastest_pulse_of_any_row_is_the_measure_for_all() {
-        let bench = |pulses: [f64; 5]| Benchmark {
+    fn the_fastest_pulse_with_as_many_busy_cpus_is_the_measure_for_all() {
+        let bench = |targets, pulses: [f64; 5]| Benchmark {
             rows: vec![Row {
+                targets,
                 samples: pulses.map(|pulse| sample(pulse, pulse)).to_vec(),
                 ..row(&[(1.0, 0.0)])
             }],
             ..benchmark()
         };
-        let mut both = [bench([2.0; 5]), bench([1.0, 1.1, 1.1, 1.1, 1.1])];
-        assert_eq!(find_quiet(&mut both), Some(0.5));
         let own_core = |b: &Benchmark| b.rows[0].quiet.unwrap().own_core;
-        assert_eq!((own_core(&both[0]), own_core(&both[1])), (false, true));
+        let mut both = [bench(0, [2.0; 5]), bench(0, [1.0, 1.1, 1.1, 1.1, 1.1])];
+        assert_eq!(find_quiet(&mut both), Some(0.5));
+        assert_eq!(both.each_ref().map(own_core), [false, true]);
+        let mut apart = [bench(1, [2.0; 5]), bench(0, [1.0, 1.1, 1.1, 1.1, 1.1])];
+        assert_eq!(find_quiet(&mut apart), Some(0.0));
+        assert_eq!(apart.each_ref().map(own_core), [true, true]);
         assert_eq!(find_quiet(&mut [benchmark()]), None);
     }
 
