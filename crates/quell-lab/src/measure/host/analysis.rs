@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use quell_threads::pulse;
 
-use super::report::{Benchmark, Quiet, Row, Sample, Shootdown, Spread};
+use super::report::{Benchmark, Quiet, Row, Shootdown, Spread};
 
-/// A sample counts if it got at least this part of the interrupts that the row's samples usually get: in the others, some
-/// other program had the target's CPU, and nobody had to be interrupted.
+/// A sample counts if it got at least this part of the interrupts that it must get, or that the row's samples usually get:
+/// in the others, some other program had the target's CPU, and nobody had to be interrupted.
 const INTERRUPTED: f64 = 0.95;
 /// Below this many interrupts for each discard, the difference of times says nothing about interrupts.
 const TOO_FEW_INTERRUPTS: f64 = 0.5;
@@ -30,18 +30,18 @@ pub fn find_quiet(benchmarks: &mut [Benchmark]) -> Option<f64> {
         shared += samples().filter(|s| s.pulse > own).count();
         all += samples().count();
         for row in rows {
-            row.quiet = quiet(&row.samples, own);
+            row.quiet = quiet(row, own);
         }
     }
     (all > 0).then(|| shared as f64 / all as f64)
 }
 
 /// The samples with all their interrupts that had the core to themselves.
-fn quiet(samples: &[Sample], longest_own: f64) -> Option<Quiet> {
-    let usual = Spread::of(samples.iter().filter_map(|s| s.interrupts)).map_or(0.0, |s| s.q3);
-    let whole = samples
-        .iter()
-        .filter(|s| s.interrupts.is_none_or(|n| n >= INTERRUPTED * usual));
+fn quiet(row: &Row, longest_own: f64) -> Option<Quiet> {
+    let usual = Spread::of(row.samples.iter().filter_map(|s| s.interrupts)).map_or(0.0, |s| s.q3);
+    let wanted = INTERRUPTED * row.expected_interrupts.unwrap_or(usual);
+    let samples = row.samples.iter();
+    let whole = samples.filter(|s| s.interrupts.is_none_or(|n| n >= wanted));
     let found = pulse::quiet(whole.map(|s| (s.pulse, *s)), longest_own)?;
     let samples = &found.values;
     Some(Quiet {
@@ -91,14 +91,13 @@ pub fn price(alone: &Row, one_target: Option<&Row>) -> Shootdown {
         }
         Some(interrupts) => {
             price.ns = Some(((one_target_ns - alone_ns) / interrupts).max(0.0));
-            price.reliable = row.quiet.is_some()
-                && interrupts >= INTERRUPTED
-                && alone.foreign_cpus.is_none_or(|c| c < 0.5);
+            let busy = interrupts < INTERRUPTED || alone.foreign_cpus.is_some_and(|c| c >= 0.5);
+            price.reliable = row.quiet.is_some() && !busy;
             if !price.reliable {
-                let why = if row.quiet.is_none() {
-                    "too few samples; give it more --seconds"
-                } else {
+                let why = if busy {
                     "other programs were busy meanwhile; run again on a quiet machine"
+                } else {
+                    "too few samples; give it more --seconds"
                 };
                 price.note = Some(why.into());
             }
@@ -122,11 +121,12 @@ pub fn fill_shares(benchmarks: &mut [Benchmark], price_ns: f64) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::report::Sample;
     use super::*;
 
     fn row(samples: &[(f64, f64)]) -> Row {
         let mut row = Row::made_up("", samples);
-        row.quiet = quiet(&row.samples, 1.0);
+        row.quiet = quiet(&row, 1.0);
         row
     }
 
@@ -162,9 +162,9 @@ mod tests {
     fn disturbed_samples_do_not_cheapen_the_price() {
         let alone = row(&[(3000.0, 0.0); 6]);
         let mut samples = vec![(13_000.0, 1.0); 6];
-        samples.extend([(3500.0, 0.1); 10]);
+        samples.extend([(3500.0, 0.1); 30]);
         let found = price(&alone, Some(&row(&samples)));
-        assert_eq!((found.quiet_samples, found.all_samples), (6, 16));
+        assert_eq!((found.quiet_samples, found.all_samples), (6, 36));
         assert_eq!(found.ns, Some(10_000.0));
         assert!(found.reliable);
     }
@@ -179,9 +179,9 @@ mod tests {
     #[test]
     fn too_few_interrupts_or_samples_give_no_reliable_price() {
         let alone = row(&[(3000.0, 0.0); 6]);
-        let half = price(&alone, Some(&row(&[(9_000.0, 0.6); 16])));
+        let half = price(&alone, Some(&row(&[(8_000.0, 0.5); 16])));
         assert_eq!(half.ns, Some(10_000.0));
-        assert!(!half.reliable);
+        assert!(!half.reliable && half.note.unwrap().contains("busy"));
         let few = price(&alone, Some(&row(&[(13_000.0, 1.0); 4])));
         assert_eq!(few.ns, Some(10_000.0));
         assert!(!few.reliable && few.note.unwrap().contains("--seconds"));

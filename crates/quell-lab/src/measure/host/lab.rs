@@ -153,6 +153,8 @@ pub struct Plan<'a> {
     pub children: &'a [Child],
     /// Bytes of one operation.
     pub bytes_per_op: Option<u64>,
+    /// TLB interrupts of one operation, if the target's CPU is the target's and that many are known to come.
+    pub interrupts: Option<f64>,
     /// What of the row's counters would mislead its reader.
     pub check: Check,
 }
@@ -171,6 +173,7 @@ impl Plan<'_> {
             spinners: None,
             children: &[],
             bytes_per_op: None,
+            interrupts: None,
             check: |_| None,
         }
     }
@@ -388,6 +391,7 @@ impl Lab {
             samples,
             sharing,
             flush_ops,
+            expected_interrupts: plan.interrupts,
             check: plan.check,
         };
         row.conclude();

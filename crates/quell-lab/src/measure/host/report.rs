@@ -173,6 +173,9 @@ pub struct Row {
     /// Operations of the pass behind `flush_events_per_op`.
     #[serde(skip)]
     pub flush_ops: u64,
+    /// TLB interrupts that one operation must have caused, if that is known.
+    #[serde(skip)]
+    pub expected_interrupts: Option<f64>,
     /// Says what else would mislead a reader of the row, from its counters.
     #[serde(skip)]
     pub check: Check,
@@ -336,6 +339,7 @@ impl Row {
             samples,
             sharing: None,
             flush_ops: 0,
+            expected_interrupts: Some(1.0),
             check: |_| None,
         }
     }

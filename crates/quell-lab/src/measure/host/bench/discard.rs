@@ -34,8 +34,11 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
     let one = Mapping::anonymous(page)?;
     for &spinning in &counts {
         let spinners = Spinners::start(&others[..spinning])?;
-        let plan =
-            Plan::single(one_page_key(spinning), "page touched and discarded").against(&spinners);
+        let plan = Plan {
+            // Each of them, each time.
+            interrupts: Some(spinning as f64),
+            ..Plan::single(one_page_key(spinning), "page touched and discarded").against(&spinners)
+        };
         lab.row(
             plan,
             || Ok(()),
