@@ -436,6 +436,12 @@ fn wrong_arguments_name_the_culprit() {
         errors.contains("65") && errors.contains("1..=64"),
         "{errors}"
     );
+    let output = quell(&["boot", "self-test"]);
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2));
+    for named in ["'self-test'", "selftest", "dontneed"] {
+        assert!(errors.contains(named), "{errors}");
+    }
     let output = quell(&["boot", "--kernel", "nowhere", "--arch", "x86_64"]);
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && !errors.is_empty(), "{errors}");

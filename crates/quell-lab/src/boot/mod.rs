@@ -12,6 +12,7 @@ pub mod toolchain;
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use qemu::{Accelerator, Machine};
+use quell_workloads::Workload;
 use serde_json::Value;
 use std::fmt;
 use std::path::PathBuf;
@@ -66,11 +67,27 @@ impl Which {
     }
 }
 
+/// What the kernel runs besides workloads. The last is for tests of its watchdog.
+const RUNS: [&str; 4] = ["selftest", "conformance", "stress", "lost_interrupt"];
+
+/// The kernel would refuse another name, but only once it was built and has booted.
+fn run_name(name: &str) -> Result<String, String> {
+    if RUNS.contains(&name) || Workload::from_name(name).is_some() {
+        return Ok(name.to_owned());
+    }
+    let workloads: Vec<_> = Workload::all().iter().map(Workload::name).collect();
+    Err(format!(
+        "there are {} and the workloads {}",
+        RUNS[..3].join(", "),
+        workloads.join(", ")
+    ))
+}
+
 /// Boots the kernel in an emulator.
 #[derive(Debug, Args)]
 pub struct BootArgs {
     /// What the kernel runs: selftest, conformance, stress, or a workload such as dontneed or swap
-    #[arg(default_value = "selftest")]
+    #[arg(default_value = "selftest", value_parser = run_name)]
     run: String,
     /// Which architecture
     #[arg(long, value_enum, default_value = "all")]
