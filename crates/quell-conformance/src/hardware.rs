@@ -8,7 +8,7 @@
 //! user half of the loaded root.
 //!
 //! ```text
-//! let engine = Engine::new(&hardware, cpus, epochs, Policy::ALL);
+//! let engine = Engine::new(&hardware, cpus, epochs, Policy::ALL)?;
 //! // Shootdown interrupts call engine.on_interrupt() from here on.
 //! let suite = Suite::new(&engine);
 //! // On every CPU, at once:

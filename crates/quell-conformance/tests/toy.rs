@@ -310,12 +310,9 @@ fn run(tagging: Tagging, policy: Policy, wrong: Wrong) -> Vec<Check> {
     }));
     let cpus: Vec<_> = (0..CPUS).map(|_| PerCpu::new()).collect();
     let epochs: Vec<_> = (0..8).map(|_| Epoch::new()).collect();
-    let engine: &'static Engine<'static, Toy> = Box::leak(Box::new(Engine::new(
-        toy,
-        cpus.leak(),
-        epochs.leak(),
-        policy,
-    )));
+    let engine =
+        Engine::new(toy, cpus.leak(), epochs.leak(), policy).expect("a machine that holds");
+    let engine: &'static Engine<'static, Toy> = Box::leak(Box::new(engine));
     let _ = toy.handler.set(Box::new(|| engine.on_interrupt()));
     let suite = Suite::new(engine);
     let checks = Mutex::new(Vec::new());

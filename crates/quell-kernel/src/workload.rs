@@ -450,7 +450,7 @@ pub fn engine(policy: Policy) -> Engine<'static, Kernel> {
         .leak();
     let epochs: &'static [Epoch<Kernel>] =
         (0..EPOCHS).map(|_| Epoch::new()).collect::<Vec<_>>().leak();
-    Engine::new(&Kernel, cpus, epochs, policy)
+    Engine::new(&Kernel, cpus, epochs, policy).unwrap_or_else(|why| panic!("{why}"))
 }
 
 /// Makes the engine and the manager, as `configure` wants it, and sends shootdown interrupts to them.

@@ -77,9 +77,9 @@ impl<'f> Setup<'f> {
 /// Why a run came to no result.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// More CPUs than the engine handles, or none.
-    #[error("{0} CPUs, but a machine has 1 to {max}", max = quell::cpu_set::MAX_CPUS)]
-    Cpus(usize),
+    /// The engine does not run on such a machine with so many CPUs.
+    #[error("the engine refuses the machine: {0}")]
+    Unsupported(#[from] quell::Unsupported),
     /// Every CPU waits, and nothing is under way that could wake one (C7).
     #[error("C7: every CPU waits for ever: {0}")]
     Stuck(String),
@@ -210,10 +210,8 @@ impl Setup<'_> {
         let cpus = self
             .cpus
             .unwrap_or_else(|| self.machine.count(Parameter::Cpus));
-        if !(1..=quell::cpu_set::MAX_CPUS).contains(&cpus) {
-            return Err(RunError::Cpus(cpus));
-        }
         let costs = Costs::new(self.machine);
+        costs.features().check(cpus)?;
         let map = self.memory_map();
         let end = map
             .nodes()

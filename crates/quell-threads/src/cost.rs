@@ -154,6 +154,9 @@ const TAGGED: Features = Features {
 /// Operations in each timed loop.
 const LOOP: usize = 512;
 
+/// Why an engine can be made here.
+const HOLDS: &str = "the engine runs on such machines";
+
 /// One thing to time: does it [`LOOP`] times.
 struct Subject<'a> {
     run: Box<dyn FnMut() + 'a>,
@@ -243,8 +246,8 @@ fn operations(
     };
     let (cpus, epochs) = ([PerCpu::new()], [(); 4].map(|()| Epoch::new()));
     let (cpus_off, epochs_off) = ([PerCpu::new()], []);
-    let engine = Engine::new(hw, &cpus, &epochs, Policy::ALL);
-    let untagged = Engine::new(hw, &cpus_off, &epochs_off, tags_off);
+    let engine = Engine::new(hw, &cpus, &epochs, Policy::ALL).expect(HOLDS);
+    let untagged = Engine::new(hw, &cpus_off, &epochs_off, tags_off).expect(HOLDS);
     engine.cpu_online();
     untagged.cpu_online();
     let spaces = [0, 1].map(|root| engine.new_space(Frame(root)));
@@ -387,7 +390,7 @@ fn remote(
     let cpus = [(); 3].map(|()| [PerCpu::new(), PerCpu::new()]);
     let epochs = [(); 3].map(|()| [(); 64].map(|()| Epoch::new()));
     let engines: Vec<_> = (0..3)
-        .map(|index| Engine::new(&hw, &cpus[index], &epochs[index], policies[index]))
+        .map(|index| Engine::new(&hw, &cpus[index], &epochs[index], policies[index]).expect(HOLDS))
         .collect();
     let spaces: Vec<_> = engines
         .iter()

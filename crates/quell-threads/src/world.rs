@@ -206,7 +206,7 @@ impl Ground {
     }
     /// The engine in it.
     pub fn engine<'m>(&'m self, hw: &'m Machine, policy: Policy) -> Engine<'m, Machine> {
-        Engine::new(hw, &self.cpus, &self.epochs, policy)
+        Engine::new(hw, &self.cpus, &self.epochs, policy).expect("the threads are such a machine")
     }
 }
 

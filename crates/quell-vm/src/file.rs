@@ -32,7 +32,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 use quell::addr::PAGE_BYTES;
 use quell::mutant::Mutant;
-use quell::{Frame, Purpose};
+use quell::{Frame, Purpose, Stamp};
 
 /// The longest file: 64 GB.
 const MAX_PAGES: u64 = 1 << 24;
@@ -52,8 +52,9 @@ pub(crate) enum Cached {
 pub(crate) struct Slot {
     pub(crate) cached: Cached,
     pub(crate) dirty: bool,
-    /// The frame that the page was moved from lazily: stale translations may still read it.
-    pub(crate) shadow: Option<Frame>,
+    /// When the flush of the frame that the page was moved from last began to be owed: stale translations may
+    /// still read that frame, or one before it.
+    pub(crate) shadow: Option<Stamp>,
     /// What the device holds; zeros if nothing.
     device: Option<Box<[u8]>>,
 }
@@ -173,15 +174,13 @@ impl<'m, M: Machine> Vm<'m, M> {
         rescued
     }
 
-    /// The bytes of the page are about to differ from those of its shadow: pays the debt.
+    /// The bytes of the page are about to differ from those of the frames that it was moved from: pays the
+    /// debts. One load if somebody has.
     fn settle_shadow(&self, slot: &mut Slot) {
-        if let Some(shadow) = slot.shadow.take() {
-            // One load if somebody has paid. If the frame has become another page's, this pays
-            // that page's debt, too early but not in vain.
-            let paid = self.engine.is_paid(&self.frames.info(shadow).residue);
-            if !paid && !self.machine().mutant(Mutant::VmWritesShadowedPage) {
-                self.engine.pay_all();
-            }
+        if let Some(owed) = slot.shadow.take()
+            && !self.machine().mutant(Mutant::VmWritesShadowedPage)
+        {
+            self.engine.settle_stamp(owed);
         }
     }
 

@@ -440,8 +440,8 @@ impl<'m, M: Machine> Vm<'m, M> {
                     match to {
                         Some(to) => {
                             slot.cached = Cached::Present(to);
-                            // An older shadow's debt has an older stamp: this one's covers it.
-                            slot.shadow = Some(frame);
+                            // An older shadow's debt has an older stamp, and is paid with this one.
+                            slot.shadow = Some(owed.stamp());
                         }
                         None => slot.cached = Cached::Stale(frame),
                     }

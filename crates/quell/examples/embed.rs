@@ -92,7 +92,7 @@ fn main() {
     let machine = Machine::default();
     let cpus = [PerCpu::new(), PerCpu::new()];
     let epochs: Vec<Epoch<Machine>> = (0..64).map(|_| Epoch::new()).collect();
-    let engine = Engine::new(&machine, &cpus, &epochs, Policy::ALL);
+    let engine = Engine::new(&machine, &cpus, &epochs, Policy::ALL).expect("a machine that holds");
 
     // One address space; its page table is a single entry: page 5 -> frame 42.
     let space = engine.new_space(Frame(1));

@@ -136,6 +136,31 @@ where
 }
 
 impl<'m, H: Hardware> Engine<'m, H> {
+    /// Tells second actors that a batch owes `space` a flush; `false` if it must not be owed.
+    #[inline]
+    fn defer(&self, space: &AddressSpace<H>) -> bool {
+        let most = if self.hw.mutant(Mutant::BatchesCountedWithoutEnd) {
+            u64::MAX
+        } else {
+            AddressSpace::<H>::MOST_BATCHES
+        };
+        self.hw.mutant(Mutant::DebtNotRecorded) || space.defer(most)
+    }
+
+    /// Flushes what was changed before the lock under which it was changed is dropped.
+    #[inline(never)]
+    fn flush_at_once<S>(&self, space: S, request: Request)
+    where
+        S: Deref<Target = AddressSpace<H>>,
+    {
+        self.flush_pending(&[Pending {
+            space,
+            request,
+            sent: false,
+            fresh: false,
+        }]);
+    }
+
     /// Begins a gather.
     #[inline]
     pub fn batch<S, F>(&self, purpose: Purpose) -> Batch<'_, 'm, H, S, F>
@@ -280,8 +305,8 @@ where
         let gathers = engine.policy.batch || self.purpose == Purpose::Call;
         if gathers && !engine.features.broadcast && self.pending.is_empty() {
             // The first of a batch, and mostly the only one.
-            if !engine.hw.mutant(Mutant::DebtNotRecorded) {
-                space.defer();
+            if !engine.defer(&space) {
+                return engine.flush_at_once(space, request);
             }
             self.pending.push(Pending {
                 space,
@@ -299,13 +324,7 @@ where
         let engine = self.engine;
         let may_owe = self.purpose == Purpose::Lazy && engine.policy.lazy_unmap;
         if !(engine.policy.batch || self.purpose == Purpose::Call || may_owe) {
-            engine.flush_pending(&[Pending {
-                space,
-                request,
-                sent: false,
-                fresh: false,
-            }]);
-            return;
+            return engine.flush_at_once(space, request);
         }
         let me = engine.hw.this_cpu();
         if self.pending.is_empty() {
@@ -313,8 +332,8 @@ where
         }
         let found = self.find(&space);
         let fresh = found.is_none();
-        if fresh && !engine.hw.mutant(Mutant::DebtNotRecorded) {
-            space.defer();
+        if fresh && !engine.defer(&space) {
+            return engine.flush_at_once(space, request);
         }
         // On a machine with broadcasts, reclaim sends now and waits later.
         let send_now = engine.features.broadcast

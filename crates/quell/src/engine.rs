@@ -22,7 +22,8 @@
 
 use crate::CpuSet;
 use crate::addr::{Frame, PageRange};
-use crate::hardware::{CpuId, Features, Hardware, Invalidate, Scope, Tag, Tagging, Word};
+use crate::features::{Features, Tagging, Unsupported};
+use crate::hardware::{CpuId, Hardware, Invalidate, Scope, Tag, Word};
 use crate::lazy::{Epoch, Ledger};
 use crate::mutant::Mutant;
 use crate::per_cpu::{LAZY, LEFT, NOTHING, PerCpu, RUNNING, SWITCHING, WAKING};
@@ -56,66 +57,40 @@ impl<'m, H: Hardware> Engine<'m, H> {
     /// `epochs` is the memory of the flush clock (S3): as many batches can be owed at once as there
     /// are epochs; 64 is plenty, none switches S3 off.
     ///
-    /// # Panics
-    /// If there is no CPU, more than [`MAX_CPUS`](crate::cpu_set::MAX_CPUS), or if the machine's
-    /// features contradict each other: broadcasts by tag need tags that mean the same everywhere,
-    /// and there must be more of those than CPUs.
+    /// # Errors
+    /// If the machine's features contradict each other, if there are too few tags for its CPUs, or if a
+    /// CPU was given no slot.
     pub fn new(
         hw: &'m H,
         cpus: &'m [PerCpu<'m, H>],
         epochs: &'m [Epoch<H>],
         policy: Policy,
-    ) -> Self {
+    ) -> Result<Self, Unsupported> {
         let features = hw.features();
-        assert!(
-            (1..=crate::cpu_set::MAX_CPUS).contains(&cpus.len()),
-            "an engine needs 1 to {} CPUs, not {}",
-            crate::cpu_set::MAX_CPUS,
-            cpus.len()
-        );
-        let highest_tag = match features.tagging {
-            Tagging::Global { bits } => ((1u32 << bits.min(16)) - 1) as u16,
-            _ => 0,
-        };
-        match features.tagging {
-            Tagging::PerCpu { .. } => {
-                assert!(
-                    !features.broadcast,
-                    "broadcasts by tag need system-wide tags"
-                );
-            }
-            Tagging::Global { .. } => {
-                assert!(
-                    features.broadcast,
-                    "system-wide tags are flushed by broadcast"
-                );
-                assert!(
-                    usize::from(highest_tag) > cpus.len(),
-                    "{highest_tag} tags are too few for {} CPUs",
-                    cpus.len()
-                );
-            }
-            Tagging::None => {}
+        features.check(cpus.len())?;
+        let fewest = cpus.iter().map(|cpu| cpu.slots().len()).enumerate();
+        let (cpu, given) = fewest.min_by_key(|&(_, slots)| slots).unwrap_or_default();
+        if given == 0 {
+            return Err(Unsupported::NoSlots { cpu });
         }
-        let given = cpus[0].slots().len();
         let slots = match (features.tagging, policy.tags) {
             (Tagging::PerCpu { count }, TagPolicy::Slots(wanted)) => {
                 given.min(count.into()).min(wanted.into()).max(1)
             }
-            (Tagging::PerCpu { count }, TagPolicy::All) => given.min(count.into()).max(1),
+            (Tagging::PerCpu { count }, TagPolicy::All) => given.min(count.into()),
             _ => 1,
         };
-        Engine {
+        Ok(Engine {
             hw,
             features,
             policy,
             cpus,
             ledger: Ledger::new(epochs),
             tags: GlobalTags::new(),
-            highest_tag,
+            highest_tag: features.highest_global_tag(),
             slots,
             next_space: H::Word::new(1),
-        }
+        })
     }
 
     /// The machine.
@@ -222,7 +197,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
     fn load_per_cpu(&self, me: CpuId, to: &AddressSpace<H>) -> u64 {
         let cpu = &self.cpus[me.index()];
         let flushes = to.flushes();
-        let generation = flushes.generation();
+        let generation = flushes.generation;
         let owed = if self.hw.mutant(Mutant::SwitchIgnoresDebt) {
             0
         } else {
@@ -232,7 +207,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
         let slot = &cpu.slots()[index];
         // A batch that read the set of CPUs before we entered it posts nothing to us, and takes its
         // generation later: that it is outstanding is all that we can know of it.
-        let settled = flushes.deferred() == 0 || self.hw.mutant(Mutant::SwitchIgnoresBatch);
+        let settled = flushes.deferred == 0 || self.hw.mutant(Mutant::SwitchIgnoresBatch);
         let current = slot.generation.load(Relaxed) >= generation && settled
             || self.hw.mutant(Mutant::SwitchIgnoresGeneration);
         let paid = slot.flushed_at.load(Relaxed) >= owed;
@@ -343,7 +318,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
         // Initiators count the generation up and then look at our state; we do the opposite.
         let slot = &cpu.slots()[cpu.private.slot.load(Relaxed) as usize];
         // Who finds us in the set, where we are all the time, does not end a batch alone.
-        let generation = space.flushes().generation();
+        let generation = space.flushes().generation;
         let behind = slot.generation.load(Relaxed) < generation;
         if behind || slot.flushed_at.load(Relaxed) < space.owed() {
             self.count(
@@ -384,15 +359,15 @@ impl<'m, H: Hardware> Engine<'m, H> {
             return;
         }
         let generation = space.next_generation();
+        let were_on = self.hw.mask_interrupts();
         if self.cpus[me.index()].private.space.load(Relaxed) == space.id().0 {
             assert!(
                 self.cpus[me.index()].published.state.load(Relaxed) != RUNNING,
                 "a space cannot be retired by a CPU that runs it"
             );
-            let were_on = self.hw.mask_interrupts();
             self.leave_root(me);
-            self.hw.restore_interrupts(were_on);
         }
+        self.hw.restore_interrupts(were_on);
         let message = Message::for_retired(space.id(), generation);
         loop {
             let loaded = space.loaded.snapshot(self.cpus.len(), Acquire);
@@ -404,10 +379,10 @@ impl<'m, H: Hardware> Engine<'m, H> {
                 break;
             }
             // Lazy ones leave when they are asked; one in the middle of a switch leaves by itself.
-            let (mut targets, mut interrupts) = (CpuSet::EMPTY, CpuSet::EMPTY);
-            self.post_to(me, &left, &message, &mut targets, &mut interrupts);
-            self.send(me, &interrupts);
-            self.wait(me, &targets, Scope::Tables);
+            let mut posting = self.begin_posting(me);
+            self.post_to(me, &left, &message, &mut posting);
+            self.send(me, &posting);
+            self.wait(me, posting, Scope::Tables);
             self.hw.relax();
         }
         if self.features.broadcast

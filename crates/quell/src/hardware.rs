@@ -17,6 +17,7 @@
 use crate::addr::{Extent, Frame, PageRange};
 use crate::clear::Strategy;
 use crate::cpu_set::CpuSet;
+use crate::features::Features;
 use crate::mutant::Mutant;
 use core::sync::atomic::Ordering;
 
@@ -45,6 +46,10 @@ impl Tag {
 ///
 /// The orderings mean what they mean in the Rust memory model.
 pub trait Word: Send + Sync + Sized {
+    /// How many bits of the word that counts a space's flushes count its outstanding batches. Machines
+    /// under test make them few, so that their end is reached.
+    #[doc(hidden)]
+    const BATCH_BITS: u32 = 12;
     /// A word that holds `value`.
     fn new(value: u64) -> Self;
     /// A fence of the memory model, as [`core::sync::atomic::fence`].
@@ -139,23 +144,6 @@ impl Word for core::sync::atomic::AtomicU64 {
     }
 }
 
-/// How the machine tags TLB entries with the address space they belong to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Tagging {
-    /// No tags: a root switch drops every entry that is not global.
-    None,
-    /// Each CPU gives tags their meaning (x86 PCID): tags `1..=count` may be used.
-    PerCpu {
-        /// The highest tag that may be used.
-        count: u16,
-    },
-    /// A tag means the same on every CPU (Arm ASID): tags `1..1 << bits` may be used.
-    Global {
-        /// The width of a tag, 8 or 16 on Arm.
-        bits: u8,
-    },
-}
-
 /// What an invalidation reaches besides leaf entries.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Scope {
@@ -182,19 +170,6 @@ pub enum Invalidate {
     Tag(Tag),
     /// All entries under all tags, walker caches included; global kernel entries may stay.
     All,
-}
-
-/// What the machine can do, read once by [`Engine::new`](crate::Engine::new).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Features {
-    /// How TLB entries are tagged.
-    pub tagging: Tagging,
-    /// Whether [`Hardware::broadcast`] reaches all CPUs without an interrupt.
-    pub broadcast: bool,
-    /// A range of more strides than this is invalidated as a whole tag.
-    ///
-    /// Linux uses 33 on x86 and 512 on arm64 (see `docs/`).
-    pub full_above: u64,
 }
 
 /// The machine under the engine.

@@ -31,10 +31,13 @@
 //! # What is shared
 //!
 //! Taking a debt ticks the clock, writes the debt into its spaces and then publishes one epoch;
-//! nothing is locked. An epoch is used again only after it was paid: who finds the ledger full pays
-//! for all at once, and a debt for which there is still no room is refused and flushed as without
+//! nothing is locked. An epoch is used again only after its debt was paid: a debtor that finds the ledger
+//! full pays for all at once, and a debt for which there is still no room is refused and flushed as without
 //! S3. A payer calls nothing paid that is not published: the spaces do not know that debt yet, so
-//! a lazy CPU that the payer leaves out could come back without flushing.
+//! a lazy CPU that the payer leaves out could come back without flushing. A debtor that stalls between
+//! its stamp and its epoch (a preempted virtual CPU) leaves a gap: the debts around it are paid
+//! one by one, each epoch says so for itself, and the gap costs those who look at a debt behind it a
+//! second load and nobody an interrupt.
 //!
 //! # What this does not guarantee
 //!
@@ -46,6 +49,7 @@ use crate::hardware::{CpuId, Hardware, Invalidate, Scope, Word};
 use crate::mutant::Mutant;
 use crate::per_cpu::{LAZY, LEFT, NOTHING, RUNNING};
 use crate::shootdown::Message;
+use crate::stack::Stack;
 use crate::stats::Counter;
 use crate::{AddressSpace, CpuSet, Engine, Purpose};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -54,11 +58,11 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Stamp(pub(crate) u64);
 
-/// The memory of one tick: which CPUs had an indebted space loaded.
+/// The memory of one tick: which CPUs had an indebted space loaded, and whether the debt is paid.
 #[repr(align(64))]
 pub struct Epoch<H: Hardware> {
-    /// The stamp that this memory belongs to; 0 while it is being written.
-    stamp: H::Word,
+    /// The stamp that this memory belongs to, above its [state](Entry).
+    entry: H::Word,
     cpus: AtomicCpuSet<H::Word>,
 }
 
@@ -72,21 +76,55 @@ impl<H: Hardware> Epoch<H> {
     /// An epoch that belongs to no stamp.
     pub fn new() -> Self {
         Epoch {
-            stamp: H::Word::new(0),
+            entry: H::Word::new(Entry::paid(0).0),
             cpus: AtomicCpuSet::new(),
         }
+    }
+}
+
+/// Whose an epoch is, and how far its debt has got: being written, owed, paid.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Entry(u64);
+
+impl Entry {
+    const WRITTEN: u64 = 0;
+    const OWED: u64 = 1;
+    const PAID: u64 = 2;
+
+    const fn written(stamp: u64) -> Entry {
+        Entry(stamp << 2 | Entry::WRITTEN)
+    }
+    const fn owed(stamp: u64) -> Entry {
+        Entry(stamp << 2 | Entry::OWED)
+    }
+    const fn paid(stamp: u64) -> Entry {
+        Entry(stamp << 2 | Entry::PAID)
+    }
+    const fn stamp(self) -> u64 {
+        self.0 >> 2
+    }
+    const fn is_owed(self) -> bool {
+        self.0 & 3 == Entry::OWED
+    }
+    const fn is_paid(self) -> bool {
+        self.0 & 3 == Entry::PAID
     }
 }
 
 #[repr(align(64))]
 struct Line<W>(W);
 
+/// How many debts one payment covers; what is older than the rest comes first, and a payer goes on until
+/// its own debt is paid.
+const TOGETHER: usize = 64;
+
 /// The flush clock and what it owes.
 pub(crate) struct Ledger<'m, H: Hardware> {
     /// Ticks once for each debt. Written by those who owe, read by those who flush.
     clock: Line<H::Word>,
-    /// Every debt up to this stamp is paid.
-    paid: Line<H::Word>,
+    /// Every debt up to this stamp is paid, so that one load answers for most frames. Debts beyond it
+    /// may be paid, too: their epochs say so.
+    settled: Line<H::Word>,
     epochs: &'m [Epoch<H>],
 }
 
@@ -94,7 +132,7 @@ impl<'m, H: Hardware> Ledger<'m, H> {
     pub(crate) fn new(epochs: &'m [Epoch<H>]) -> Self {
         Ledger {
             clock: Line(H::Word::new(0)),
-            paid: Line(H::Word::new(0)),
+            settled: Line(H::Word::new(0)),
             epochs,
         }
     }
@@ -106,50 +144,89 @@ impl<'m, H: Hardware> Ledger<'m, H> {
         self.clock.0.load(Acquire)
     }
 
+    fn epoch(&self, stamp: u64) -> &Epoch<H> {
+        &self.epochs[stamp as usize % self.epochs.len()]
+    }
+
+    /// Whether every debt up to `stamp` is paid. Acquire: whoever finds it so sees the flushes done.
+    #[inline]
+    fn is_settled(&self, stamp: u64) -> bool {
+        stamp <= self.settled.0.load(Acquire)
+    }
+
+    /// Whether the debt of `stamp` is paid; an older one may still be owed.
     #[inline]
     fn is_paid(&self, stamp: u64) -> bool {
-        stamp <= self.paid.0.load(Acquire)
+        self.is_settled(stamp) || self.is_paid_alone(stamp)
     }
 
-    /// Every debt up to `stamp` is paid. Release: whoever finds it so sees the flushes done.
-    fn paid_up_to(&self, stamp: u64) {
-        self.paid.0.fetch_max(stamp, Release);
+    #[inline]
+    fn is_paid_alone(&self, stamp: u64) -> bool {
+        // Acquire, as above. An epoch is given to a later stamp only after its last debt was paid.
+        let entry = Entry(self.epoch(stamp).entry.load(Acquire));
+        entry.stamp() > stamp || entry == Entry::paid(stamp)
     }
 
-    /// The debt, still owed, whose epoch `stamp` would need.
-    fn in_the_way_of(&self, stamp: u64) -> Option<u64> {
-        stamp
-            .checked_sub(self.epochs.len() as u64)
-            .filter(|&older| !self.is_paid(older))
+    /// Takes the epoch of a stamp that the clock has given out; `false` if a debt is still in it, and
+    /// then the stamp is void: nothing will ever be owed as of it.
+    fn take_epoch(&self, stamp: u64) -> bool {
+        let word = &self.epoch(stamp).entry;
+        // Acquire: the debt that was in it is paid.
+        let held = Entry(word.load(Relaxed));
+        held.is_paid()
+            && held.stamp() < stamp
+            && word
+                .compare_exchange(held.0, Entry::written(stamp).0, Acquire, Relaxed)
+                .is_ok()
     }
 
     /// Publishes a debt: remembers the CPUs that it is about. The spaces know of it already.
     ///
-    /// Nobody else writes the epoch: its last stamp was paid, so it was published before, and the
-    /// next one is given out only after this one was paid.
+    /// Nobody else writes the epoch, which is this stamp's until the debt is paid.
     pub(crate) fn record(&self, stamp: u64, count: usize, cpus: &CpuSet) {
-        let epoch = &self.epochs[stamp as usize % self.epochs.len()];
-        // Release: who finds its debt gone from here finds it paid.
-        epoch.stamp.store(0, Release);
-        // No CPU of the new set is seen by whoever still finds the old stamp in its second look.
+        let epoch = self.epoch(stamp);
+        // No CPU of the new set is seen by whoever still finds the old debt in its second look.
         H::Word::fence(Release);
         epoch.cpus.assign(count, cpus, Relaxed);
-        epoch.stamp.store(stamp, Release);
+        epoch.entry.store(Entry::owed(stamp).0, Release);
     }
 
-    /// The CPUs that the debt of `stamp` is about; `None` if it is not published, or no longer.
-    fn recorded(&self, stamp: u64, count: usize) -> Option<CpuSet> {
-        let epoch = &self.epochs[stamp as usize % self.epochs.len()];
-        // Acquire: the debt that the spaces were told of before is seen by whoever sees the epoch,
-        // and that its last debt was paid by whoever sees it used again.
-        while epoch.stamp.load(Acquire) == stamp {
+    /// The debt that is owed in this epoch, and the CPUs that it is about; `None` if there is none, or
+    /// none that is published.
+    fn owed_in(&self, epoch: &Epoch<H>, count: usize) -> Option<(u64, CpuSet)> {
+        loop {
+            // Acquire: the debt that the spaces were told of before is seen by whoever sees the epoch.
+            let entry = Entry(epoch.entry.load(Acquire));
+            if !entry.is_owed() {
+                return None;
+            }
             let cpus = epoch.cpus.snapshot(count, Relaxed);
             H::Word::fence(Acquire);
-            if epoch.stamp.load(Relaxed) == stamp {
-                return Some(cpus);
+            if epoch.entry.load(Relaxed) == entry.0 {
+                return Some((entry.stamp(), cpus));
             }
         }
-        None
+    }
+
+    /// The debt of `stamp` is paid. Release: whoever finds it so sees the flushes done.
+    fn pay_off(&self, stamp: u64) {
+        let word = &self.epoch(stamp).entry;
+        let _ = word.compare_exchange(Entry::owed(stamp).0, Entry::paid(stamp).0, Release, Relaxed);
+    }
+
+    /// Moves on what is settled, over every stamp whose debt is paid.
+    fn settle_on(&self) {
+        let before = self.settled.0.load(Relaxed);
+        let now = self.clock.0.load(Relaxed);
+        let mut settled = before;
+        while settled < now && self.is_paid_alone(settled + 1) {
+            settled += 1;
+        }
+        if settled > before {
+            // Release: a CPU that finds a debt settled sees the flushes done, those that others have paid
+            // for too: they were acquired here, or their own updates of this word come before this one.
+            self.settled.0.fetch_max(settled, Release);
+        }
     }
 }
 
@@ -296,7 +373,7 @@ impl<H: Hardware> Engine<'_, H> {
         if self.hw.mutant(Mutant::SettleSkipped) {
             return;
         }
-        if space.flushes().deferred() != 0 || space.owed() != 0 {
+        if space.flushes().deferred != 0 || space.owed() != 0 {
             self.settle_owed(space);
         }
     }
@@ -306,15 +383,16 @@ impl<H: Hardware> Engine<'_, H> {
     /// deals with markers one by one. One load when no batch is outstanding.
     #[inline]
     pub fn settle_deferred(&self, space: &AddressSpace<H>) {
-        if !self.hw.mutant(Mutant::SettleSkipped) && space.flushes().deferred() != 0 {
+        if !self.hw.mutant(Mutant::SettleSkipped) && space.flushes().deferred != 0 {
             self.settle_owed(space);
         }
     }
 
     #[cold]
     fn settle_owed(&self, space: &AddressSpace<H>) {
-        let (deferred, owed) = (space.flushes().deferred(), space.owed());
-        if deferred == 0 && self.ledger.is_paid(owed) {
+        let (deferred, owed) = (space.flushes().deferred, space.owed());
+        // An earlier debt of the space may be owed although its latest is paid.
+        if deferred == 0 && self.ledger.is_settled(owed) {
             return;
         }
         self.count(self.hw.this_cpu(), Counter::PaidBySettle, 1);
@@ -329,27 +407,24 @@ impl<H: Hardware> Engine<'_, H> {
         space.owed_paid(owed);
     }
 
-    /// The next stamp of the flush clock, paying old debts if the ledger is full of them; `None` if
-    /// there is no ledger, or if it stays full: others filled it again, or one of them has not
-    /// published its debt yet.
+    /// The next stamp of the flush clock, with an epoch to publish its debt in, paying old debts if the
+    /// ledger is full of them; `None` if there is no ledger, or if it stays full: others filled it
+    /// again, or have taken stamps whose debts they have not published yet.
     pub(crate) fn take_stamp(&self, me: CpuId) -> Option<u64> {
         let ledger = &self.ledger;
-        if ledger.epochs.is_empty() {
-            return None;
-        }
-        let mut now = ledger.now();
-        if let Some(oldest) = ledger.in_the_way_of(now + 1) {
+        // One look at each epoch: a debtor that has stalled keeps its own, not the others'.
+        for _ in 0..ledger.epochs.len() {
+            // Release: a CPU that finds the clock so late flushes what was cleared before.
+            let stamp = ledger.clock.0.fetch_add(1, Release) + 1;
+            if ledger.take_epoch(stamp) {
+                return Some(stamp);
+            }
+            let Some((oldest, _)) = ledger.owed_in(ledger.epoch(stamp), self.cpus.len()) else {
+                continue;
+            };
             self.pay(me, oldest, Reason::Background);
-        }
-        // A stamp that is given out is published: none is taken before there is room for it.
-        while ledger.in_the_way_of(now + 1).is_none() {
-            match ledger
-                .clock
-                .0
-                .compare_exchange(now, now + 1, Release, Relaxed)
-            {
-                Ok(_) => return Some(now + 1),
-                Err(later) => now = later,
+            if ledger.take_epoch(stamp) {
+                return Some(stamp);
             }
         }
         None
@@ -357,15 +432,30 @@ impl<H: Hardware> Engine<'_, H> {
 
     /// Whether any flush is owed until reuse.
     pub fn owes_anything(&self) -> bool {
-        !self.ledger.is_paid(self.ledger.now())
+        !self.ledger.is_settled(self.ledger.now())
     }
 
     /// Pays every debt there is: for a thread that does so in the background, before memory runs
     /// short, so that allocations need not.
+    ///
+    /// A batch whose [`Batch::finish_owed`](crate::Batch::finish_owed) has not returned yet may be left out.
     pub fn pay_all(&self) {
-        let now = self.ledger.now();
-        if !self.ledger.is_paid(now) {
-            self.pay(self.hw.this_cpu(), now, Reason::Background);
+        self.pay_through(self.ledger.now());
+    }
+
+    /// Before bytes change that frames unmapped as of `stamp`, or earlier, may still be read for (rule 3,
+    /// for a page that has moved): after it, no CPU uses a translation whose flush was owed by a
+    /// batch that ended, with that stamp or an earlier one, before the call began. One load when
+    /// nothing is owed. May wait for other CPUs.
+    #[inline]
+    pub fn settle_stamp(&self, stamp: Stamp) {
+        self.pay_through(stamp.0);
+    }
+
+    #[inline]
+    fn pay_through(&self, stamp: u64) {
+        if !self.ledger.is_settled(stamp) {
+            self.pay(self.hw.this_cpu(), stamp, Reason::Background);
         }
     }
 
@@ -407,78 +497,93 @@ impl<H: Hardware> Engine<'_, H> {
         self.hw.restore_interrupts(were_on);
     }
 
-    /// Pays the debt `through`, and with it every one that is published before or after it; those
-    /// alone for which nobody has to be interrupted, if it is among them.
+    /// Pays every debt that is published, up to and with `through`; and younger ones with them, but only
+    /// as far as nobody has to be interrupted for those alone.
     #[cold]
     fn pay(&self, me: CpuId, through: u64, reason: Reason) {
+        let mut counted = false;
+        while self.pay_some(me, through, reason, &mut counted) {}
+        self.ledger.settle_on();
+    }
+
+    /// Pays up to [`TOGETHER`] debts; whether there may be more of them up to `through`.
+    fn pay_some(&self, me: CpuId, through: u64, reason: Reason, counted: &mut bool) -> bool {
+        let ledger = &self.ledger;
+        let settled = ledger.settled.0.load(Acquire);
         // Relaxed: no older than the debt, which was acquired; what is newer is paid by others.
-        let now = self.ledger.clock.0.load(Relaxed);
-        let paid = self.ledger.paid.0.load(Acquire);
-        if paid >= through {
-            return;
+        let now = ledger.clock.0.load(Relaxed);
+        if settled >= now {
+            return false;
         }
-        self.count(
-            me,
-            match reason {
+        // With broadcasts nobody is known to have flushed: who comes back from idle, where loads
+        // keep their entries, looks at no debt.
+        let known = !self.features.broadcast || self.hw.mutant(Mutant::ClaimTrustsFlushes);
+        let (mut paid, mut behind) = (Stack::<u64, TOGETHER>::new(), CpuSet::EMPTY);
+        // Stamps that are out of the ledger's reach share their epochs with later ones.
+        let places = (now - settled).min(ledger.epochs.len() as u64);
+        let mut more = false;
+        for place in 0..places {
+            let epoch = ledger.epoch(settled + 1 + place);
+            let Some((stamp, cpus)) = ledger.owed_in(epoch, self.cpus.len()) else {
+                if self.hw.mutant(Mutant::PaymentStopsAtGap) {
+                    break;
+                }
+                continue;
+            };
+            if paid.is_full() {
+                more |= stamp <= through;
+                continue;
+            }
+            let mut late = behind;
+            self.add_behind(me, stamp, &cpus, &mut late);
+            let nobody = behind.is_empty() && !paid.is_empty() && known;
+            if stamp > through && nobody && !late.is_empty() {
+                // Everybody has flushed since what is asked for: what is younger can wait.
+                continue;
+            }
+            behind = late;
+            paid.push(stamp);
+        }
+        if paid.is_empty() {
+            return false;
+        }
+        if !core::mem::replace(counted, true) {
+            let counter = match reason {
                 Reason::Claim => Counter::PaidByClaim,
                 Reason::Refill => Counter::PaidByRefill,
                 Reason::Background => Counter::PaidByBackground,
-            },
-            1,
-        );
-        let mut behind = CpuSet::EMPTY;
-        let mut upto = paid;
-        while upto < now {
-            let nobody = behind.is_empty();
-            if !self.add_behind(me, upto + 1, &mut behind) {
-                break;
-            }
-            // With broadcasts nobody is known to have flushed: who comes back from idle, where loads
-            // keep their entries, looks at no debt.
-            let known = !self.features.broadcast || self.hw.mutant(Mutant::ClaimTrustsFlushes);
-            if nobody && upto >= through && !behind.is_empty() && known {
-                // Everybody has flushed since what is asked for: what is younger can wait.
-                self.ledger.paid_up_to(upto);
-                return;
-            }
-            upto += 1;
+            };
+            self.count(me, counter, 1);
         }
-        if upto < through {
-            // Somebody has not published an earlier one. This one is paid all the same, though
-            // nobody else will know.
-            self.add_behind(me, through, &mut behind);
+        self.flush_behind(me, &behind);
+        for &stamp in paid.as_slice() {
+            ledger.pay_off(stamp);
         }
+        more
+    }
+
+    /// Flushes whatever these CPUs have loaded; or, where invalidations are broadcast, everything.
+    fn flush_behind(&self, me: CpuId, behind: &CpuSet) {
         if self.features.broadcast {
             self.fence_before_tag();
             self.count(me, Counter::Broadcasts, 1);
             self.hw.broadcast(Invalidate::All);
             self.complete(me);
-        } else {
-            let (mut targets, mut interrupts) = (CpuSet::EMPTY, CpuSet::EMPTY);
-            self.post_to(
-                me,
-                &behind,
-                &Message::EVERYTHING,
-                &mut targets,
-                &mut interrupts,
-            );
-            self.send(me, &interrupts);
-            if behind.contains(me) {
-                let were_on = self.hw.mask_interrupts();
-                self.obey(me, &Message::EVERYTHING);
-                self.hw.restore_interrupts(were_on);
-            }
-            self.wait(me, &targets, Scope::Leaf);
+            return;
         }
-        self.ledger.paid_up_to(upto);
+        let mut posting = self.begin_posting(me);
+        self.post_to(me, behind, &Message::EVERYTHING, &mut posting);
+        self.send(me, &posting);
+        if behind.contains(me) {
+            let were_on = self.hw.mask_interrupts();
+            self.obey(me, &Message::EVERYTHING);
+            self.hw.restore_interrupts(were_on);
+        }
+        self.wait(me, posting, Scope::Leaf);
     }
 
-    /// Adds the CPUs that may hold what `stamp` is about and have not flushed since; `false` if the
-    /// debt is not published yet.
-    fn add_behind(&self, me: CpuId, stamp: u64, behind: &mut CpuSet) -> bool {
-        let Some(cpus) = self.ledger.recorded(stamp, self.cpus.len()) else {
-            return self.ledger.is_paid(stamp);
-        };
+    /// Adds those of `cpus`, which may hold what `stamp` is about, that have not flushed since.
+    fn add_behind(&self, me: CpuId, stamp: u64, cpus: &CpuSet, behind: &mut CpuSet) {
         for cpu in cpus.iter() {
             let published = &self.cpus[cpu.index()].published;
             // Lazy CPUs use nothing now and look at the space's debt before they do.
@@ -491,6 +596,5 @@ impl<H: Hardware> Engine<'_, H> {
                 behind.insert(cpu);
             }
         }
-        true
     }
 }

@@ -25,6 +25,7 @@
 //! | module | what happens there |
 //! | --- | --- |
 //! | [`hardware`] | what a machine must provide |
+//! | [`features`] | what it can do, and which combinations are refused |
 //! | [`change`] | does this change of an entry need a flush? |
 //! | [`batch`] | gathers, which own frames and yield them against proof of the flush (S0) |
 //! | [`request`] | what to invalidate |
@@ -49,6 +50,7 @@ pub mod change;
 pub mod clear;
 pub mod cpu_set;
 pub mod engine;
+pub mod features;
 pub mod hardware;
 pub mod lazy;
 #[doc(hidden)]
@@ -67,7 +69,8 @@ pub use batch::{Batch, Flushed, Outcome, Owed, Purpose};
 pub use change::{EntryView, Need, flush_needed};
 pub use cpu_set::CpuSet;
 pub use engine::Engine;
-pub use hardware::{CpuId, Features, Hardware, Invalidate, Scope, Tag, Tagging, Word};
+pub use features::{Features, Tagging, Unsupported};
+pub use hardware::{CpuId, Hardware, Invalidate, Scope, Tag, Word};
 pub use lazy::{Claimed, Epoch, Residue, Stamp};
 pub use per_cpu::PerCpu;
 pub use policy::{Mechanism, Policy, TagPolicy};

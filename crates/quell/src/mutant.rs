@@ -64,6 +64,14 @@ mutants! {
     RangeLosesTail,
     /// A waiter with interrupts off does not serve its own inbox (C7).
     WaiterServesNobody,
+    /// A flush is preempted by another between a post and its interrupt (C7).
+    PostingPreempted,
+    /// A flush that preempts another writes its request over one that targets have yet to read (C1).
+    OutboxOverwritten,
+    /// What a CPU has loaded is looked at before nothing can come in between any more (C1).
+    LoadedSpaceStale,
+    /// An initiator waits for what was counted after the target had gone offline (C7).
+    WaitsForClosedInbox,
     /// NMI handlers may touch user memory between receipt and flush.
     NmiGuardAlwaysAllows,
     /// The acknowledgement is stored relaxed.
@@ -101,6 +109,8 @@ mutants! {
     // Broadcast invalidation.
     /// The broadcast is sent before the table stores are visible to all walkers (bug 16).
     BroadcastSkipsFence,
+    /// Where entries have no tags, a broadcast is sent for none (C1).
+    UntaggedUnflushed,
     /// Ranges are broadcast, but a whole tag is invalidated on the own CPU alone (bug 35).
     WholeTagStaysLocal,
     /// The batch ends without the completion barrier.
@@ -112,11 +122,15 @@ mutants! {
     FinishSkipsFlush,
     /// A batch does not tell second actors that it owes a flush (bug 3).
     DebtNotRecorded,
+    /// So many batches are outstanding that their number runs into the generation (C1, C3).
+    BatchesCountedWithoutEnd,
     /// A second actor ignores that a flush is owed (bugs 3, 6, 19).
     SettleSkipped,
     // Lazy unmap.
     /// A frame gets a new owner although its flush is owed (L4).
     ClaimSkipsDebt,
+    /// A payment stops at a debt that is not published yet, and passes for one of all the debts behind it (C4).
+    PaymentStopsAtGap,
     /// Where invalidations are broadcast, a claim relies on who has flushed since.
     ClaimTrustsFlushes,
     /// An entry or a slot is filled again although a flush is owed (L1, L2, L3).

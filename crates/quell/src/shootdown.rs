@@ -164,6 +164,19 @@ impl Message {
     }
 }
 
+/// Requests on their way.
+///
+/// From [`Engine::begin_posting`] to [`Engine::send`] interrupts are masked, so that nothing runs on
+/// this CPU in between: a handler or a thread that flushed there would find its request merged with one
+/// whose interrupt was not sent yet, and wait for a target that nobody has interrupted.
+pub(crate) struct Posting {
+    targets: CpuSet,
+    interrupts: CpuSet,
+    /// Whether the outbox is this flush's until all targets are done.
+    outbox: bool,
+    were_on: bool,
+}
+
 /// What became of a post.
 enum Post {
     /// An interrupt must be sent.
@@ -187,8 +200,6 @@ impl<H: Hardware> Engine<'_, H> {
             return;
         }
         let me = self.hw.this_cpu();
-        let mut targets = CpuSet::EMPTY;
-        let mut interrupts = CpuSet::EMPTY;
         let scope = pending
             .iter()
             .map(|entry| entry.request.scope())
@@ -197,6 +208,7 @@ impl<H: Hardware> Engine<'_, H> {
         // One letter fits into the outbox: a flush of several spaces sends "everything" from there.
         let one_letter = !self.policy.inline_requests && pending.len() > 1;
         let mut mine = Stack::<Message, { crate::batch::SPACES }>::new();
+        let mut posting = self.begin_posting(me);
         for entry in pending {
             self.count(me, Counter::Requested, 1);
             let request = self.limited(me, entry.request);
@@ -204,7 +216,7 @@ impl<H: Hardware> Engine<'_, H> {
             // loads the space enters the set before it reads the generation. So either we see
             // the CPU, or the CPU sees the generation.
             let last = if self.hw.mutant(Mutant::SkipGenerationBump) {
-                entry.space.flushes().generation()
+                entry.space.flushes().generation
             } else {
                 entry.space.next_generation()
             };
@@ -226,11 +238,12 @@ impl<H: Hardware> Engine<'_, H> {
             let mut loaded = entry.space.loaded.snapshot(self.cpus.len(), SeqCst);
             loaded.remove(me);
             if !loaded.is_empty() {
-                self.post_to(me, &loaded, &sent, &mut targets, &mut interrupts);
+                self.post_to(me, &loaded, &sent, &mut posting);
             }
         }
-        self.count(me, Counter::SkippedNoTarget, u64::from(targets.is_empty()));
-        self.send(me, &interrupts);
+        let nobody = posting.targets.is_empty();
+        self.count(me, Counter::SkippedNoTarget, u64::from(nobody));
+        self.send(me, &posting);
         let flush_here = || {
             if !self.hw.mutant(Mutant::SkipLocalFlush) {
                 let were_on = self.hw.mask_interrupts();
@@ -242,9 +255,9 @@ impl<H: Hardware> Engine<'_, H> {
         };
         if self.policy.concurrent {
             flush_here();
-            self.wait(me, &targets, scope);
+            self.wait(me, posting, scope);
         } else {
-            self.wait(me, &targets, scope);
+            self.wait(me, posting, scope);
             flush_here();
         }
     }
@@ -268,8 +281,17 @@ impl<H: Hardware> Engine<'_, H> {
         let cpu = &self.cpus[me.index()];
         let bump = !self.hw.mutant(Mutant::SkipGenerationBump);
         let recorded = !self.hw.mutant(Mutant::DebtNotRecorded);
-        if cpu.private.space.load(Relaxed) == space.id().0 {
-            let were_on = self.hw.mask_interrupts();
+        let here = || cpu.private.space.load(Relaxed) == space.id().0;
+        let looked = here();
+        // Nothing may come between the look at what is loaded and what is done for it: a thread that
+        // preempts this one may leave another space's slot behind, for a moment.
+        let were_on = self.hw.mask_interrupts();
+        let here = if self.hw.mutant(Mutant::LoadedSpaceStale) {
+            looked
+        } else {
+            here()
+        };
+        if here {
             let running = cpu.published.state.load(Relaxed) == RUNNING;
             if running {
                 let slot = &cpu.slots()[cpu.private.slot.load(Relaxed) as usize];
@@ -283,13 +305,14 @@ impl<H: Hardware> Engine<'_, H> {
                     slot.generation.store(caught_up + 1, Relaxed);
                 }
             }
-            self.hw.restore_interrupts(were_on);
             if !running {
+                self.hw.restore_interrupts(were_on);
                 return false;
             }
         } else {
             space.deferred_alone(bump, recorded);
         }
+        self.hw.restore_interrupts(were_on);
         cpu.stats.add(Counter::Requested, 1);
         cpu.stats.add(Counter::SkippedNoTarget, 1);
         true
@@ -398,17 +421,36 @@ impl<H: Hardware> Engine<'_, H> {
         limited
     }
 
+    /// Masks interrupts until the requests that follow are sent.
+    pub(crate) fn begin_posting(&self, me: CpuId) -> Posting {
+        let unmasked = self.hw.mutant(Mutant::PostingPreempted);
+        let were_on = !unmasked && self.hw.mask_interrupts();
+        // A flush that this one has preempted may still wait for targets that read the outbox. Then
+        // what is posted here is "everything", which needs no letter.
+        let busy = &self.cpus[me.index()].outbox.state;
+        let outbox = !self.policy.inline_requests
+            && (busy.load(Relaxed) == 0 || self.hw.mutant(Mutant::OutboxOverwritten));
+        if outbox {
+            busy.store(1, Relaxed);
+        }
+        Posting {
+            targets: CpuSet::EMPTY,
+            interrupts: CpuSet::EMPTY,
+            outbox,
+            were_on,
+        }
+    }
+
     /// Posts a message to those of `cpus` that need it.
     pub(crate) fn post_to(
         &self,
         me: CpuId,
         cpus: &CpuSet,
         message: &Message,
-        targets: &mut CpuSet,
-        interrupts: &mut CpuSet,
+        posting: &mut Posting,
     ) {
         let tables = message.request.scope() == Scope::Tables;
-        if !self.policy.inline_requests {
+        if posting.outbox {
             // The targets of this CPU's last flush have all flushed, so nobody reads the outbox;
             // those of this flush read the same letter as before.
             message.write(&self.cpus[me.index()].outbox.letter);
@@ -430,30 +472,31 @@ impl<H: Hardware> Engine<'_, H> {
             if self.hw.mutant(Mutant::SkipPost) {
                 continue;
             }
-            match self.post(me, cpu, message) {
+            match self.post(me, cpu, message, posting.outbox) {
                 Post::Interrupt => {
-                    targets.insert(cpu);
-                    interrupts.insert(cpu);
+                    posting.targets.insert(cpu);
+                    posting.interrupts.insert(cpu);
                 }
                 Post::Merged => {
                     self.count(me, Counter::Merged, 1);
-                    targets.insert(cpu);
+                    posting.targets.insert(cpu);
                 }
                 Post::Offline => self.count(me, Counter::SkippedOffline, 1),
             }
         }
     }
 
-    pub(crate) fn send(&self, me: CpuId, interrupts: &CpuSet) {
-        if interrupts.is_empty() || self.hw.mutant(Mutant::SkipInterrupt) {
-            return;
+    /// Interrupts the targets that must be, and lets interrupts in on this CPU again.
+    pub(crate) fn send(&self, me: CpuId, posting: &Posting) {
+        if !posting.interrupts.is_empty() && !self.hw.mutant(Mutant::SkipInterrupt) {
+            self.count(me, Counter::Shootdowns, 1);
+            self.count(me, Counter::Sent, posting.interrupts.len() as u64);
+            self.hw.interrupt(&posting.interrupts);
         }
-        self.count(me, Counter::Shootdowns, 1);
-        self.count(me, Counter::Sent, interrupts.len() as u64);
-        self.hw.interrupt(interrupts);
+        self.hw.restore_interrupts(posting.were_on);
     }
 
-    fn post(&self, me: CpuId, target: CpuId, message: &Message) -> Post {
+    fn post(&self, me: CpuId, target: CpuId, message: &Message, outbox: bool) -> Post {
         let cpu = &self.cpus[target.index()];
         let state = &cpu.inbox.state;
         // Acquire: who finds it offline has its accesses behind it.
@@ -487,7 +530,7 @@ impl<H: Hardware> Engine<'_, H> {
                     // Pairs with the handler's acquire fence: a handler that reads any word we
                     // write from here on sees LOCKED, or a later count, in its second look.
                     H::Word::fence(Release);
-                    self.write_inbox(me, &cpu.inbox, message, idle);
+                    self.write_inbox(me, &cpu.inbox, message, idle, outbox);
                     let before = state.fetch_add(ONE_POST - LOCKED, SeqCst);
                     if before & CLOSED != 0 {
                         // It went offline meanwhile, and answers nobody until it is back.
@@ -505,13 +548,20 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    fn write_inbox(&self, me: CpuId, inbox: &Inbox<H::Word>, message: &Message, idle: bool) {
+    fn write_inbox(
+        &self,
+        me: CpuId,
+        inbox: &Inbox<H::Word>,
+        message: &Message,
+        idle: bool,
+        outbox: bool,
+    ) {
         if !self.policy.inline_requests {
-            if idle {
+            if idle && outbox {
                 let meta = META_ELSEWHERE | u64::from(me.0) << META_SENDER_SHIFT;
                 inbox.letter.meta.store(meta, Relaxed);
             } else {
-                // Two letters at two places: only "everything" covers both.
+                // Two letters at two places, or no place for one: only "everything" covers them.
                 inbox.state.fetch_or(EVERYTHING, Relaxed);
             }
             return;
@@ -530,18 +580,31 @@ impl<H: Hardware> Engine<'_, H> {
     }
 
     /// Waits until every target has flushed, or, where that is enough, has taken the request.
-    pub(crate) fn wait(&self, me: CpuId, targets: &CpuSet, scope: Scope) {
+    pub(crate) fn wait(&self, me: CpuId, posting: Posting, scope: Scope) {
         // A receipt comes before the letter was read: enough only if the letter is the target's own.
         let receipt = self.policy.asynchronous
             && self.policy.inline_requests
             && (scope == Scope::Leaf || self.hw.mutant(Mutant::EarlyAckForTables));
-        if self.hw.mutant(Mutant::SkipWait) {
-            return;
+        if !self.hw.mutant(Mutant::SkipWait) {
+            self.wait_for(me, &posting.targets, receipt);
         }
+        if posting.outbox {
+            self.cpus[me.index()].outbox.state.store(0, Relaxed);
+        }
+    }
+
+    fn wait_for(&self, me: CpuId, targets: &CpuSet, receipt: bool) {
         for target in targets.iter() {
             let cpu = &self.cpus[target.index()];
+            // Acquire: a target that is found offline has left its root.
+            let state = cpu.inbox.state.load(Acquire);
+            if state & CLOSED != 0 && !self.hw.mutant(Mutant::WaitsForClosedInbox) {
+                // The target answered our post as it went, or went before. What is counted above its
+                // answer, by an initiator that was writing meanwhile, is answered when it comes back.
+                continue;
+            }
             // At least the number of our own post: no other word of the inbox may be older.
-            let number = posted(cpu.inbox.state.load(Relaxed));
+            let number = posted(state);
             let ack = if receipt {
                 &cpu.acks.received
             } else {

@@ -30,6 +30,12 @@
 //! ends its debt in one locked operation instead of two, and reads the set only once, *before* it:
 //! a CPU that enters the set later reads this word later still, and finds either the debt, and
 //! then drops what it kept of the space, or the new generation.
+//!
+//! The count must not run into the generation. Half of its range, 2048 batches, is for batches that are
+//! outstanding; a batch beyond them is not counted and flushes what it is told at once. The other half
+//! is for initiators that have counted themselves in and not yet looked: it is exhausted when 2048 of
+//! them stand between two instructions at the same moment. The 52 bits above last for 14 years of one
+//! flush each 100 ns, of one space.
 
 use crate::addr::Frame;
 use crate::cpu_set::AtomicCpuSet;
@@ -59,28 +65,29 @@ pub struct AddressSpace<H: Hardware> {
 
 /// How far the flushes of a space have got.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Flushes(u64);
-
-const DEFERRED_BITS: u32 = 12;
-const ONE_GENERATION: u64 = 1 << DEFERRED_BITS;
-
-impl Flushes {
+pub(crate) struct Flushes {
     /// How many batches still have to flush.
-    #[inline]
-    pub(crate) fn deferred(self) -> u64 {
-        self.0 & (ONE_GENERATION - 1)
-    }
+    pub(crate) deferred: u64,
     /// The flush generation that was given out last.
-    #[inline]
-    pub(crate) fn generation(self) -> u64 {
-        self.0 >> DEFERRED_BITS
-    }
+    pub(crate) generation: u64,
 }
 
 impl<H: Hardware> AddressSpace<H> {
+    const ONE_GENERATION: u64 = 1 << H::Word::BATCH_BITS;
+    /// So many batches may be outstanding.
+    pub(crate) const MOST_BATCHES: u64 = Self::ONE_GENERATION / 2;
+
+    #[inline]
+    fn decode(word: u64) -> Flushes {
+        Flushes {
+            deferred: word & (Self::ONE_GENERATION - 1),
+            generation: word >> H::Word::BATCH_BITS,
+        }
+    }
+
     pub(crate) fn new(id: SpaceId, root: Frame) -> Self {
         AddressSpace {
-            flushes: H::Word::new(ONE_GENERATION),
+            flushes: H::Word::new(Self::ONE_GENERATION),
             owed: H::Word::new(0),
             tag: H::Word::new(0),
             id,
@@ -118,7 +125,7 @@ impl<H: Hardware> AddressSpace<H> {
     /// Generation and outstanding batches.
     #[inline]
     pub(crate) fn flushes(&self) -> Flushes {
-        Flushes(self.flushes.load(SeqCst))
+        Self::decode(self.flushes.load(SeqCst))
     }
 
     /// The latest stamp owed until reuse; 0 if none. A batch that owes raises it *before* it takes
@@ -131,14 +138,23 @@ impl<H: Hardware> AddressSpace<H> {
 
     /// Takes the next flush generation and returns it.
     pub(crate) fn next_generation(&self) -> u64 {
-        Flushes(self.flushes.fetch_add(ONE_GENERATION, SeqCst)).generation() + 1
+        Self::decode(self.flushes.fetch_add(Self::ONE_GENERATION, SeqCst)).generation + 1
     }
 
     /// A batch has cleared an entry of the space and will flush later. Called under the lock of the
-    /// table, so that whoever takes that lock next and finds the entry cleared finds the debt too.
+    /// table, so that the second actor that takes that lock next and finds the entry cleared finds the
+    /// debt too. `false`, and nothing is counted, if `most` are outstanding: see the module.
     #[inline]
-    pub(crate) fn defer(&self) {
-        self.flushes.fetch_add(1, SeqCst);
+    #[must_use]
+    pub(crate) fn defer(&self, most: u64) -> bool {
+        let before = Self::decode(self.flushes.fetch_add(1, SeqCst));
+        before.deferred < most || self.defer_refused()
+    }
+
+    #[cold]
+    fn defer_refused(&self) -> bool {
+        self.deferred_done();
+        false
     }
 
     /// The batch has flushed. Whoever sees the debt gone sees the flush done.
@@ -152,9 +168,9 @@ impl<H: Hardware> AddressSpace<H> {
     pub(crate) fn deferred_alone(&self, bump: bool, recorded: bool) -> u64 {
         // Release, for whoever sees the debt gone. A CPU that loads the space and misses this finds the
         // debt, which is sequentially consistent.
-        let step = if bump { ONE_GENERATION } else { 0 };
+        let step = if bump { Self::ONE_GENERATION } else { 0 };
         let step = step.wrapping_sub(recorded.into());
-        Flushes(self.flushes.fetch_add(step, Release)).generation()
+        Self::decode(self.flushes.fetch_add(step, Release)).generation
     }
 
     /// The batch will not flush: its debt is owed until reuse, as of `stamp`.

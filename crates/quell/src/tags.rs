@@ -27,6 +27,7 @@
 //! What neither guarantees: that a space keeps its entries. Tags are a hint to the TLB, correctness
 //! rests on the generations in [`space`](crate::space) alone.
 
+use crate::features::Tagging;
 use crate::hardware::{Tag, Word};
 use crate::mutant::Mutant;
 use crate::stats::Counter;
@@ -116,12 +117,16 @@ impl<W: Word> GlobalTags<W> {
 }
 
 impl<H: Hardware> Engine<'_, H> {
-    /// The tag to broadcast invalidations of `space` under, `None` if it has never been loaded.
+    /// The tag to broadcast invalidations of `space` under, `None` if it has never been loaded. On machines
+    /// without tags every CPU may have it loaded under none.
     ///
     /// The caller has made its table stores visible to all walkers *before* this read. Then a
     /// rollover either happens before the read, and the new tag is seen; or after it, and then
     /// whoever runs the space under a new tag walked tables that were already changed.
     pub(crate) fn broadcast_tag(&self, space: &AddressSpace<H>) -> Option<Tag> {
+        if self.features.tagging == Tagging::None && !self.hw.mutant(Mutant::UntaggedUnflushed) {
+            return Some(Tag::KERNEL);
+        }
         match space.tag.load(Ordering::Relaxed) {
             0 => None,
             word => Some(tag_of(word)),

@@ -20,6 +20,9 @@ pub trait Kernel {
     fn interrupt(&self);
     /// The CPU took an NMI.
     fn nmi(&self);
+    /// Something else runs on the CPU, in the middle of what it did, until it is through: a thread that
+    /// preempts, or a device's interrupt handler. Interrupts are on.
+    fn preempt(&self);
     /// What it keeps for a CPU outside of words and stacks, as a number.
     fn kept(&self, cpu: usize) -> u64;
 }
@@ -283,6 +286,11 @@ pub(crate) fn point(op: Op) -> bool {
                 context.machine(|core| core.begin_nmi(me));
                 context.kernel().nmi();
                 context.machine(|core| core.end_nmi(me));
+            }
+            Verdict::Preempt => {
+                context.machine(|core| core.begin_preemption(me));
+                context.kernel().preempt();
+                context.machine(|core| core.end_preemption(me));
             }
         }
         verdict = context.machine(|core| core.arrive(me, op));

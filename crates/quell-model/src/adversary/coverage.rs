@@ -41,6 +41,8 @@ happenings! {
     Claimed = "claimed",
     /// A CPU went offline.
     Offline = "offline",
+    /// Something else ran on a CPU, in the middle of what it did.
+    Preempted = "preempted",
     /// An interrupt came although none was sent.
     Spurious = "spurious",
     /// A root was freed.

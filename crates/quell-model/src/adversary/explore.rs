@@ -358,6 +358,8 @@ mod tests {
     const BUSY: Scenario = Scenario {
         name: "busy",
         program: Program::Engine(TinyProgram {
+            preempts: |_, _| {},
+            epochs: 2,
             start: |k, cpu| {
                 if cpu == 0 {
                     k.map(0, 0, frame(0), true);

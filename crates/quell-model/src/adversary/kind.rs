@@ -37,6 +37,8 @@ pub struct MachineKind {
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Tags {
     None,
+    /// None, where invalidations are broadcast all the same.
+    NoneBroadcast,
     PerCpu(u16),
     /// So many bits more than the least that the CPUs need: rollovers are frequent.
     Global(u8),
@@ -56,6 +58,12 @@ impl MachineKind {
             name: "x86-broadcast",
             about: "x86-64 with INVLPGB, TLBSYNC and system-wide PCIDs",
             tags: Tags::Global(0),
+            ..X86
+        },
+        MachineKind {
+            name: "x86-broadcast-untagged",
+            about: "x86-64 with INVLPGB and TLBSYNC, and without PCIDs",
+            tags: Tags::NoneBroadcast,
             ..X86
         },
         ARM,
@@ -82,7 +90,7 @@ impl MachineKind {
     /// What the engine is told of it.
     pub fn features(&self, cpus: usize) -> Features {
         let tagging = match self.tags {
-            Tags::None => Tagging::None,
+            Tags::None | Tags::NoneBroadcast => Tagging::None,
             Tags::PerCpu(count) => Tagging::PerCpu { count },
             Tags::Global(more) => {
                 // The engine needs more tags than CPUs, and tag 0 is the kernel's.
@@ -94,14 +102,14 @@ impl MachineKind {
         };
         Features {
             tagging,
-            broadcast: matches!(self.tags, Tags::Global(_)),
+            broadcast: self.broadcasts(),
             full_above: 3,
         }
     }
 
     /// Whether invalidations are broadcast.
     pub fn broadcasts(&self) -> bool {
-        matches!(self.tags, Tags::Global(_))
+        matches!(self.tags, Tags::NoneBroadcast | Tags::Global(_))
     }
 
     /// Whether there are hardly more tags than CPUs.
@@ -111,7 +119,7 @@ impl MachineKind {
 
     /// Whether TLB entries carry tags.
     pub fn tagged(&self) -> bool {
-        self.tags != Tags::None
+        !matches!(self.tags, Tags::None | Tags::NoneBroadcast)
     }
 }
 

@@ -138,6 +138,7 @@ pub(crate) enum Verdict {
     Suspend,
     Interrupt,
     Nmi,
+    Preempt,
 }
 
 #[derive(Clone, Copy)]
@@ -291,6 +292,8 @@ pub(crate) struct Core {
     /// How often those who wait have looked again in vain.
     second_looks: u8,
     pub(crate) nmis: u8,
+    /// How many more times a CPU may be preempted.
+    pub(crate) preemptions: u8,
     pub(crate) spurious: u8,
     pub(crate) end: Option<End>,
     pub(crate) trail: Vec<Deviation>,
@@ -358,6 +361,7 @@ impl Core {
             granted: Action::step(0),
             second_looks: 0,
             nmis: 0,
+            preemptions: 0,
             spurious: 0,
             end: None,
             trail: Vec::with_capacity(1024),
@@ -465,6 +469,17 @@ impl Core {
         self.cpus[me].in_nmi = false;
         self.cpus[me].woken = true;
         self.record(me, What::NmiDone);
+    }
+
+    pub(crate) fn begin_preemption(&mut self, me: usize) {
+        self.record(me, What::Preempted);
+        self.preemptions -= 1;
+        self.happen(Happening::Preempted);
+    }
+
+    pub(crate) fn end_preemption(&mut self, me: usize) {
+        self.cpus[me].woken = true;
+        self.record(me, What::PreemptionDone);
     }
 
     /// Whether an interrupt could be taken now.

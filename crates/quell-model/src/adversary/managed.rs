@@ -435,6 +435,8 @@ impl Kernel for Managed<'_> {
         self.vm.engine().on_interrupt();
     }
 
+    fn preempt(&self) {}
+
     fn nmi(&self) {
         if self.vm.engine().user_access_allowed() {
             self.access(0, None);
@@ -479,7 +481,8 @@ impl ManagedProgram {
             ManuallyDrop::new(std::array::from_fn(|_| PerCpu::new()));
         let epochs: ManuallyDrop<[Epoch<Adversary>; EPOCHS]> =
             ManuallyDrop::new(std::array::from_fn(|_| Epoch::new()));
-        let engine = Engine::new(&hw, &cpus[..count], &epochs[..], case.policy);
+        let engine = Engine::new(&hw, &cpus[..count], &epochs[..], case.policy)
+            .expect("the engine runs on every machine that is hunted on");
         context::with(|core| {
             for node in map.nodes() {
                 for frame in node.extent.first.0..node.extent.first.0 + node.extent.frames {

@@ -1,7 +1,7 @@
 //! Who does what next: the schedulers.
 //!
 //! At every point of a run some *actions* are possible: a CPU does its next step, takes an
-//! interrupt or an NMI, or one of its buffered stores becomes visible. A [`Strategy`] picks one.
+//! interrupt or an NMI, is preempted, or one of its buffered stores becomes visible. A [`Strategy`] picks one.
 //! Whatever it is, the run can be written down as its deviations from one fixed scheduler, which
 //! goes on with the same CPU as long as that can move ([`default_action`]); so every run replays
 //! from a short list, and shrinking means leaving deviations out.
@@ -28,7 +28,8 @@ pub struct Action(pub u8);
 
 const INTERRUPT: u8 = MAX_CPUS as u8;
 const NMI: u8 = 2 * MAX_CPUS as u8;
-const DRAIN: u8 = 3 * MAX_CPUS as u8;
+const PREEMPT: u8 = 3 * MAX_CPUS as u8;
+const DRAIN: u8 = 4 * MAX_CPUS as u8;
 
 /// How many different actions there are.
 pub const ACTIONS: usize = DRAIN as usize + MAX_CPUS * BUFFER;
@@ -43,6 +44,8 @@ pub enum Kind {
     Interrupt,
     /// The CPU takes an NMI.
     Nmi,
+    /// Another thread, or a device's interrupt handler, preempts what the CPU does.
+    Preempt,
     /// The store in this place of the CPU's buffer becomes visible.
     Drain(usize),
 }
@@ -59,6 +62,10 @@ impl Action {
     /// A CPU's NMI.
     pub const fn nmi(cpu: usize) -> Action {
         Action(NMI + cpu as u8)
+    }
+    /// A CPU's preemption.
+    pub const fn preempt(cpu: usize) -> Action {
+        Action(PREEMPT + cpu as u8)
     }
     /// A buffered store of a CPU.
     pub const fn drain(cpu: usize, place: usize) -> Action {
@@ -78,8 +85,10 @@ impl Action {
             Kind::Step
         } else if self.0 < NMI {
             Kind::Interrupt
-        } else if self.0 < DRAIN {
+        } else if self.0 < PREEMPT {
             Kind::Nmi
+        } else if self.0 < DRAIN {
+            Kind::Preempt
         } else {
             Kind::Drain((self.0 - DRAIN) as usize % BUFFER)
         }
@@ -94,8 +103,8 @@ impl Action {
 /// A set of actions.
 pub type Actions = u64;
 
-/// The NMIs among a set.
-pub const NMIS: Actions = ((1 << MAX_CPUS) - 1) << NMI;
+/// What nobody may rely on to happen: NMIs and preemptions.
+pub const UNPROMPTED: Actions = ((1 << (2 * MAX_CPUS)) - 1) << NMI;
 
 const fn drains(cpu: usize) -> Actions {
     ((1 << BUFFER) - 1) << (DRAIN as usize + cpu * BUFFER)
@@ -114,7 +123,7 @@ pub(super) fn members(set: Actions) -> impl Iterator<Item = Action> {
 }
 
 /// What happens if nobody interferes: the same CPU goes on, its own stores drain when it must wait
-/// for them, its own interrupt comes when it waits; then the others in turn. NMIs do not happen.
+/// for them, its own interrupt comes when it waits; then the others in turn. NMIs and preemptions do not happen.
 pub fn default_action(enabled: Actions, current: usize) -> Option<Action> {
     let cpus = (0..MAX_CPUS).map(|offset| (current + offset) % MAX_CPUS);
     for cpu in cpus {
@@ -405,6 +414,7 @@ mod tests {
                 Kind::Step => Action::step(action.cpu()),
                 Kind::Interrupt => Action::interrupt(action.cpu()),
                 Kind::Nmi => Action::nmi(action.cpu()),
+                Kind::Preempt => Action::preempt(action.cpu()),
                 Kind::Drain(place) => Action::drain(action.cpu(), place),
             };
             assert_eq!(again, action);

@@ -162,6 +162,7 @@ impl Session {
         core.timeline = record.then(Vec::new);
         core.reset(program.levels());
         core.nmis = self.case.scenario.nmis;
+        core.preemptions = self.case.scenario.preemptions;
         core.spurious = self.case.scenario.spurious;
         core.searches = matches!(strategy, Strategy::Exhaustive(_));
         core.fair_after = match &strategy {

@@ -16,6 +16,8 @@ pub(crate) enum What {
     InterruptDone,
     Nmi,
     NmiDone,
+    Preempted,
+    PreemptionDone,
     Said(String),
     Broke(String),
 }
@@ -101,10 +103,15 @@ pub(crate) fn lines(entries: &[Entry], names: &Names<'_>) -> Vec<Line> {
             What::InterruptDone => "interrupt]".into(),
             What::Nmi => "[NMI".into(),
             What::NmiDone => "NMI]".into(),
+            What::Preempted => "[preempted".into(),
+            What::PreemptionDone => "goes on]".into(),
             What::Said(text) => text.clone(),
             What::Broke(text) => format!("*** {text}"),
         };
-        if matches!(entry.what, What::InterruptDone | What::NmiDone) {
+        if matches!(
+            entry.what,
+            What::InterruptDone | What::NmiDone | What::PreemptionDone
+        ) {
             depth[entry.cpu] = depth[entry.cpu].saturating_sub(1);
         }
         lines.push(Line {
@@ -113,7 +120,7 @@ pub(crate) fn lines(entries: &[Entry], names: &Names<'_>) -> Vec<Line> {
             text,
             depth: depth[entry.cpu],
         });
-        if matches!(entry.what, What::Interrupt | What::Nmi) {
+        if matches!(entry.what, What::Interrupt | What::Nmi | What::Preempted) {
             depth[entry.cpu] += 1;
         }
     }

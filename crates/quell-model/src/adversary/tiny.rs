@@ -27,8 +27,10 @@ pub(crate) const FRAMES: usize = 64;
 pub(crate) const TABLES: usize = 24;
 /// How many address spaces there are.
 pub const SPACES: usize = 8;
-/// How many debts can be owed at once.
-const EPOCHS: usize = 2;
+/// How many debts can be owed at once, unless a program says otherwise.
+pub const EPOCHS: usize = 2;
+/// No program wants more.
+const MOST_EPOCHS: usize = 4;
 
 /// A program of the engine's own: what each CPU does before and during the run.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +39,10 @@ pub struct TinyProgram {
     pub start: fn(&Tiny<'_>, usize),
     /// The run.
     pub body: fn(&Tiny<'_>, usize),
+    /// How many debts can be owed at once, at most four.
+    pub epochs: usize,
+    /// What preempts it, where [`Scenario::preemptions`](crate::scenarios::Scenario) allows that.
+    pub preempts: fn(&Tiny<'_>, usize),
 }
 
 type Space = AddressSpace<Adversary>;
@@ -54,6 +60,7 @@ pub struct Tiny<'m> {
     /// Words for programs that must tell each other something.
     flags: ManuallyDrop<[AdversaryWord; 4]>,
     current: [Cell<Option<usize>>; super::schedule::MAX_CPUS],
+    preempts: fn(&Tiny<'_>, usize),
 }
 
 /// The first frame that holds data.
@@ -165,6 +172,30 @@ impl Tiny<'_> {
         let frame = batch.finish().next();
         self.returned_unmap(space, PageRange::base(Page(page), 1));
         frame
+    }
+
+    /// Unmaps `pages` pages from `page`, each in a batch of its own, all of them outstanding before the
+    /// first is finished.
+    pub fn nested(&self, space: usize, page: u64, pages: u64) {
+        if pages == 0 {
+            return;
+        }
+        self.hw
+            .say(|| format!("begins to unmap({space}, {page:#x})"));
+        self.lock(space);
+        let mut batch = self.engine.batch(Purpose::Call);
+        if let Some(frame) = self.clear(space, page) {
+            batch.unmapped(&self.spaces[space], PageRange::base(Page(page), 1), frame);
+        } else {
+            self.engine.settle(&self.spaces[space]);
+        }
+        self.unlock(space);
+        self.nested(space, page + 1, pages - 1);
+        let frame = batch.finish().next();
+        self.returned_unmap(space, PageRange::base(Page(page), 1));
+        if let Some(frame) = frame {
+            self.give_away(frame);
+        }
     }
 
     /// A call that unmapped a range returns.
@@ -441,6 +472,10 @@ impl Kernel for Tiny<'_> {
         self.engine.on_interrupt();
     }
 
+    fn preempt(&self) {
+        (self.preempts)(self, self.hw.this_cpu().index());
+    }
+
     fn nmi(&self) {
         if self.engine.user_access_allowed() {
             self.read(0);
@@ -468,9 +503,10 @@ impl TinyProgram {
         let hw = Adversary::new(case.kind, count, memory);
         let cpus: ManuallyDrop<[PerCpu<'_, Adversary>; super::schedule::MAX_CPUS]> =
             ManuallyDrop::new(std::array::from_fn(|_| PerCpu::new()));
-        let epochs: ManuallyDrop<[Epoch<Adversary>; EPOCHS]> =
+        let epochs: ManuallyDrop<[Epoch<Adversary>; MOST_EPOCHS]> =
             ManuallyDrop::new(std::array::from_fn(|_| Epoch::new()));
-        let engine = Engine::new(&hw, &cpus[..count], &epochs[..], case.policy);
+        let engine = Engine::new(&hw, &cpus[..count], &epochs[..self.epochs], case.policy)
+            .expect("the engine runs on every machine that is hunted on");
         let kernel = Tiny {
             hw: &hw,
             spaces: ManuallyDrop::new(std::array::from_fn(|s| engine.new_space(root_of(s)))),
@@ -478,6 +514,7 @@ impl TinyProgram {
             residues: ManuallyDrop::new(std::array::from_fn(|_| Residue::new())),
             flags: ManuallyDrop::new(std::array::from_fn(|_| AdversaryWord::new(0))),
             current: Default::default(),
+            preempts: self.preempts,
             engine,
         };
         for space in 0..SPACES {

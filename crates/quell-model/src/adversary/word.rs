@@ -46,6 +46,9 @@ impl AdversaryWord {
 }
 
 impl Word for AdversaryWord {
+    /// Four batches overflow the count, two are counted.
+    const BATCH_BITS: u32 = 2;
+
     #[inline]
     fn new(value: u64) -> Self {
         AdversaryWord(AtomicU64::new(value))

@@ -9,6 +9,7 @@ mod first_switch_unmap;
 mod idle_table_free;
 mod idle_unmap;
 mod lazy_claim;
+mod lazy_gap;
 mod lazy_idle;
 mod lazy_ledger;
 mod lazy_rescue;
@@ -20,10 +21,15 @@ mod lazy_unmap_call;
 mod lazy_younger;
 mod leaf_meets_table;
 mod long_range;
+mod many_batches;
+mod nested_alone;
+mod nested_outbox;
+mod nested_posting;
 mod nmi_idle;
 mod nmi_switch;
 mod nmi_unmap;
 mod offline_answers;
+mod offline_for_good;
 mod offline_shootdown;
 mod offline_two;
 mod protect_access;
@@ -182,6 +188,8 @@ pub struct Scenario {
     pub on: On,
     /// How many NMIs may happen.
     pub nmis: u8,
+    /// How often a CPU may be preempted.
+    pub preemptions: u8,
     /// How many interrupts that nobody sent may come.
     pub spurious: u8,
     /// What must happen at least once, with every mechanism on.
@@ -227,6 +235,11 @@ impl Scenario {
         offline_shootdown::SCENARIO,
         offline_answers::SCENARIO,
         offline_two::SCENARIO,
+        offline_for_good::SCENARIO,
+        nested_posting::SCENARIO,
+        nested_outbox::SCENARIO,
+        nested_alone::SCENARIO,
+        many_batches::SCENARIO,
         retire_lazy::SCENARIO,
         lazy_claim::SCENARIO,
         lazy_rewrite::SCENARIO,
@@ -238,6 +251,7 @@ impl Scenario {
         lazy_two_claims::SCENARIO,
         lazy_younger::SCENARIO,
         lazy_ledger::SCENARIO,
+        lazy_gap::SCENARIO,
         vm_unmap_access::SCENARIO,
         vm_table_free::SCENARIO,
         vm_table_free_idle::SCENARIO,
@@ -302,6 +316,7 @@ impl Scenario {
             cpus,
             on: On::Every,
             nmis: 0,
+            preemptions: 0,
             spurious: 0,
             must: &[],
             one_in,
@@ -318,7 +333,51 @@ impl Scenario {
         start: fn(&Tiny<'_>, usize),
         body: fn(&Tiny<'_>, usize),
     ) -> Scenario {
-        let program = Program::Engine(TinyProgram { start, body });
+        let program = Program::Engine(TinyProgram {
+            start,
+            body,
+            preempts: |_, _| {},
+            epochs: tiny::EPOCHS,
+        });
+        Self::of(name, about, cpus, 1, program)
+    }
+
+    /// A scenario of the engine's own in which `preempts` runs once, in the middle of what a CPU does.
+    const fn preempted(
+        name: &'static str,
+        about: &'static str,
+        cpus: usize,
+        start: fn(&Tiny<'_>, usize),
+        body: fn(&Tiny<'_>, usize),
+        preempts: fn(&Tiny<'_>, usize),
+    ) -> Scenario {
+        let program = Program::Engine(TinyProgram {
+            start,
+            body,
+            preempts,
+            epochs: tiny::EPOCHS,
+        });
+        Scenario {
+            preemptions: 1,
+            ..Self::of(name, about, cpus, 1, program)
+        }
+    }
+
+    /// A scenario of the engine's own in which so many debts can be owed at once.
+    const fn with_epochs(
+        name: &'static str,
+        about: &'static str,
+        cpus: usize,
+        epochs: usize,
+        start: fn(&Tiny<'_>, usize),
+        body: fn(&Tiny<'_>, usize),
+    ) -> Scenario {
+        let program = Program::Engine(TinyProgram {
+            start,
+            body,
+            preempts: |_, _| {},
+            epochs,
+        });
         Self::of(name, about, cpus, 1, program)
     }
 

@@ -40,7 +40,7 @@ impl<const LEFT_OUT: u16> Bench<'_, LEFT_OUT> {
     fn with<R>(body: impl FnOnce(&Bench<'_, LEFT_OUT>) -> R) -> R {
         let hw = Threads::new(1, 16, TAGGED);
         let (cpus, epochs) = ([PerCpu::new()], [(); 4].map(|()| Epoch::new()));
-        let engine = Engine::new(&hw, &cpus, &epochs, Policy::ALL);
+        let engine = Engine::new(&hw, &cpus, &epochs, Policy::ALL).expect(super::HOLDS);
         engine.cpu_online();
         let away = engine.new_space(Frame(2));
         let bench = Bench {

@@ -442,7 +442,7 @@ pub fn machine(options: Options) -> (&'static TestMachine, &'static TestVm) {
     let (on, engine) = unsafe {
         (
             &*machine,
-            Engine::new(&*machine, &*cpus, &*epochs, options.policy),
+            Engine::new(&*machine, &*cpus, &*epochs, options.policy).expect("a machine that holds"),
         )
     };
     let mut config = VmConfig::for_memory(&options.map, options.cpus);

@@ -4,7 +4,8 @@
 use super::*;
 use crate::addr::{Extent, Frame, PAGE_BYTES};
 use crate::cpu_set::CpuSet;
-use crate::hardware::{CpuId, Features, Hardware, Invalidate, Tag, Tagging};
+use crate::features::{Features, Tagging};
+use crate::hardware::{CpuId, Hardware, Invalidate, Tag};
 use crate::mutant::Mutant;
 use proptest::prelude::{Just, any, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use proptest::strategy::Strategy as Generator;

@@ -289,7 +289,8 @@ impl World {
         let hw = leak(Machine::new(cpus, broadcast));
         let per_cpu: Vec<PerCpu<'static, Machine>> = (0..cpus).map(|_| PerCpu::new()).collect();
         let epochs: Vec<Epoch<Machine>> = (0..epochs).map(|_| Epoch::new()).collect();
-        let engine = Engine::new(hw, leak(per_cpu), leak(epochs), policy);
+        let engine =
+            Engine::new(hw, leak(per_cpu), leak(epochs), policy).expect("a machine that holds");
         let world = leak(World {
             hw,
             space: engine.new_space(Frame(ROOT)),

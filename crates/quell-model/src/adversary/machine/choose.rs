@@ -5,7 +5,7 @@ use super::{Buffered, Core, Cpu, End, Footprint, Op, SECOND_LOOKS, TURNS, Target
 use crate::adversary::kind::Stores;
 use crate::adversary::oracle::{Clause, Violation};
 use crate::adversary::schedule::{
-    Action, Actions, BUFFER, DATA, Kind, NMIS, default_action, fair_action,
+    Action, Actions, BUFFER, DATA, Kind, UNPROMPTED, default_action, fair_action,
 };
 use crate::adversary::timeline::What;
 use quell::CpuId;
@@ -70,6 +70,7 @@ impl Core {
         match action.kind() {
             Kind::Interrupt => Verdict::Interrupt,
             Kind::Nmi => Verdict::Nmi,
+            Kind::Preempt => Verdict::Preempt,
             Kind::Step | Kind::Drain(_) => {
                 if self.timeline.is_some() {
                     let op = self.cpus[me].pending;
@@ -113,7 +114,7 @@ impl Core {
             return Some(Action::step(current));
         }
         let mut enabled = self.enabled();
-        if enabled & !NMIS == 0 {
+        if enabled & !UNPROMPTED == 0 {
             if !self.look_again() {
                 self.finish();
                 return None;
@@ -217,6 +218,13 @@ impl Core {
             if self.nmis > 0 && !cpu.in_nmi && cpu.pending != Op::Start {
                 enabled |= Action::nmi(index).bit();
             }
+            if self.preemptions > 0
+                && cpu.interrupts_on
+                && !cpu.in_nmi
+                && !matches!(cpu.pending, Op::Start | Op::Park)
+            {
+                enabled |= Action::preempt(index).bit();
+            }
             if cpu.buffered > 0 {
                 enabled |= self.drains(index, cpu);
             }
@@ -303,14 +311,14 @@ impl Core {
                 );
                 kind && !interrupted
             }
-            Kind::Interrupt | Kind::Nmi => false,
+            Kind::Interrupt | Kind::Nmi | Kind::Preempt => false,
         };
         let print = self.footprint(action);
         let private = || {
             let users = self.users.get(&print.address).copied().unwrap_or_default();
             users & !(1 << action.cpu()) == 0
         };
-        left_alone && self.nmis == 0 && print.translation == 0 && private()
+        left_alone && self.nmis == 0 && self.preemptions == 0 && print.translation == 0 && private()
     }
 
     /// Remembers who uses what, for [`Core::concerns_nobody`].
@@ -371,7 +379,7 @@ impl Core {
         };
         match action.kind() {
             Kind::Interrupt => print.lines = 1 << index,
-            Kind::Nmi => {}
+            Kind::Nmi | Kind::Preempt => {}
             Kind::Drain(place) => {
                 print.drain = true;
                 print.writes = true;

@@ -115,6 +115,7 @@ impl Core {
             self.locals,
             self.books,
             self.nmis,
+            self.preemptions,
             self.spurious,
         )
             .hash(digest);

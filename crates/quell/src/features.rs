@@ -1,0 +1,158 @@
+//! What a machine can do, and which combinations an engine runs on.
+//!
+//! The engine is told once, by [`Hardware::features`](crate::Hardware::features), and either runs on what
+//! it was told or refuses it with an [`Unsupported`] that says why. There is nothing in between: a
+//! combination that is accepted keeps the contract under every policy. The test of this module goes
+//! through all of them.
+//!
+//! | tags | without broadcasts | with broadcasts |
+//! | --- | --- | --- |
+//! | none | x86 before PCIDs | an address is invalidated on all CPUs, whatever they run |
+//! | of each CPU's own | x86 with PCIDs, RISC-V | refused: a tag means something else on each CPU |
+//! | system-wide | refused: nothing reaches a tag that a CPU keeps without running it | Arm; x86 with INVLPGB |
+
+use crate::cpu_set::MAX_CPUS;
+use core::fmt;
+
+/// How the machine tags TLB entries with the address space they belong to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tagging {
+    /// No tags: a root switch drops every entry that is not global.
+    None,
+    /// Each CPU gives tags their meaning (x86 PCID): tags `1..=count` may be used.
+    PerCpu {
+        /// The highest tag that may be used.
+        count: u16,
+    },
+    /// A tag means the same on every CPU (Arm ASID): tags `1..1 << bits` may be used.
+    Global {
+        /// The width of a tag: 8 or 16 on Arm, at most 16.
+        bits: u8,
+    },
+}
+
+/// What the machine can do, read once by [`Engine::new`](crate::Engine::new).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Features {
+    /// How TLB entries are tagged.
+    pub tagging: Tagging,
+    /// Whether [`Hardware::broadcast`](crate::Hardware::broadcast) reaches all CPUs without an interrupt.
+    pub broadcast: bool,
+    /// A range of more strides than this is invalidated as a whole tag; 0 makes every flush one.
+    ///
+    /// Linux uses 33 on x86 and 512 on arm64 (see `docs/`).
+    pub full_above: u64,
+}
+
+impl Features {
+    /// Whether an engine runs on such a machine with so many CPUs.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub fn check(&self, cpus: usize) -> Result<(), Unsupported> {
+        if !(1..=MAX_CPUS).contains(&cpus) {
+            return Err(Unsupported::Cpus { cpus });
+        }
+        match (self.tagging, self.broadcast) {
+            (Tagging::None, _) => Ok(()),
+            (Tagging::PerCpu { .. }, true) => Err(Unsupported::BroadcastOfPerCpuTags),
+            (Tagging::PerCpu { count: 0 }, false) => Err(Unsupported::NoTags),
+            (Tagging::PerCpu { .. }, false) => Ok(()),
+            (Tagging::Global { .. }, false) => Err(Unsupported::GlobalTagsWithoutBroadcast),
+            (Tagging::Global { bits }, true) if bits > 16 => Err(Unsupported::TagBits { bits }),
+            (Tagging::Global { .. }, true) => {
+                let tags = self.highest_global_tag();
+                if usize::from(tags) > cpus {
+                    Ok(())
+                } else {
+                    Err(Unsupported::FewTags { tags, cpus })
+                }
+            }
+        }
+    }
+
+    /// The highest system-wide tag; 0 if there are none.
+    pub(crate) fn highest_global_tag(&self) -> u16 {
+        match self.tagging {
+            Tagging::Global { bits } => ((1u32 << bits.min(16)) - 1) as u16,
+            _ => 0,
+        }
+    }
+}
+
+/// Why an engine does not run on a machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Unsupported {
+    /// There are no CPUs, or more than [`MAX_CPUS`].
+    Cpus {
+        /// How many there are.
+        cpus: usize,
+    },
+    /// Each CPU gives tags their meaning, and there are none.
+    NoTags,
+    /// Broadcasts name a tag, and a tag means something else on each CPU.
+    BroadcastOfPerCpuTags,
+    /// A CPU keeps entries under system-wide tags that it does not run, where only a broadcast reaches
+    /// them.
+    GlobalTagsWithoutBroadcast,
+    /// System-wide tags are wider than any architecture's.
+    TagBits {
+        /// How wide.
+        bits: u8,
+    },
+    /// A tag generation must have a tag for each CPU and one to spare.
+    FewTags {
+        /// How many tags may be used.
+        tags: u16,
+        /// How many CPUs there are.
+        cpus: usize,
+    },
+    /// A CPU was given memory for no tag at all.
+    NoSlots {
+        /// Which CPU.
+        cpu: usize,
+    },
+}
+
+impl fmt::Display for Unsupported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Unsupported::Cpus { cpus } => {
+                write!(f, "an engine needs 1 to {MAX_CPUS} CPUs, not {cpus}")
+            }
+            Unsupported::NoTags => {
+                write!(
+                    f,
+                    "tags of each CPU's own, but none of them: say that there are no tags"
+                )
+            }
+            Unsupported::BroadcastOfPerCpuTags => write!(
+                f,
+                "broadcasts with tags of each CPU's own: a broadcast by tag needs system-wide tags, or none"
+            ),
+            Unsupported::GlobalTagsWithoutBroadcast => write!(
+                f,
+                "system-wide tags without broadcasts: without them each CPU must give tags their meaning"
+            ),
+            Unsupported::TagBits { bits } => {
+                write!(
+                    f,
+                    "system-wide tags of {bits} bits: at most 16 are supported"
+                )
+            }
+            Unsupported::FewTags { tags, cpus } => write!(
+                f,
+                "{tags} system-wide tags for {cpus} CPUs: there must be one for each CPU and one to spare"
+            ),
+            Unsupported::NoSlots { cpu } => {
+                write!(
+                    f,
+                    "CPU {cpu} was given an empty list of tag slots: at least one is needed"
+                )
+            }
+        }
+    }
+}
+
+impl core::error::Error for Unsupported {}
