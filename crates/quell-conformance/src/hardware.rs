@@ -24,7 +24,7 @@
 //! Only translations that are stale *on this machine*. [`Check::kept`] of the first check says on how
 //! many CPUs a translation outlived its entry at all: where it is 0 the rest proves little. Entries
 //! kept under tags that are not loaded, fills by speculation and walker caches show on few
-//! emulators; the machine in software (`quell-model`) is for those. A flush that never ends (C7)
+//! emulators; the adversary's machine (`quell-adversary`) is for those. A flush that never ends (C7)
 //! shows as a hang: the kernel's own watchdog must end it.
 
 use crate::verdict::{Verdict, expect};

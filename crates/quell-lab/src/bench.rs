@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use quell::mutant::Mutant;
-use quell_model::MachineFile;
+use quell_clock::MachineFile;
 use quell_workloads::Workload;
 use rayon::prelude::*;
 

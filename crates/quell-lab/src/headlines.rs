@@ -403,7 +403,7 @@ mod tests {
             assert!(headline.after().text.starts_with(headline.before));
             assert!(headline.policy("all").cap == headline.before().cap);
             assert!(
-                quell_model::built_in(headline.machine).is_some(),
+                quell_clock::built_in(headline.machine).is_some(),
                 "no machine {}",
                 headline.machine
             );

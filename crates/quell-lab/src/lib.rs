@@ -32,7 +32,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 /// The same run gives the same figures on every thread.
 #[global_allocator]
-static ALLOCATOR: quell_model::LineAllocator = quell_model::LineAllocator;
+static ALLOCATOR: quell_sim::LineAllocator = quell_sim::LineAllocator;
 
 /// Keeps translation caches coherent: experiments, exploration, boots and measurements.
 #[derive(Debug, Parser)]

@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use quell_model::file::{Parameter, Unit};
-use quell_model::{MachineFile, built_in};
+use quell_clock::file::{Parameter, Unit};
+use quell_clock::{MachineFile, built_in};
 use quell_workloads::Workload;
 use serde_json::{Map, Value, json};
 

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::Result;
-use quell_model::MachineFile;
-use quell_model::file::{BUILT_IN, built_in};
+use quell_clock::MachineFile;
+use quell_clock::file::{BUILT_IN, built_in};
 
 use crate::usage::usage;
 

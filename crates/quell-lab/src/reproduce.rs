@@ -14,7 +14,7 @@ use std::time::Instant;
 use anyhow::Result;
 use clap::Args;
 use quell::Mechanism;
-use quell_model::{MachineFile, Parameter, built_in};
+use quell_clock::{MachineFile, Parameter, built_in};
 use quell_workloads::Workload;
 use serde::Serialize;
 

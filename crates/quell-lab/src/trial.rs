@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use quell::Stats;
 use quell::clear::{ClearPolicy, Plan, Strategy};
 use quell::mutant::Mutant;
-use quell_model::{
+use quell_clock::{
     Counts, MachineFile, ModelUser, Parameter, Run, RunError, Setup, Trace, built_in,
 };
 use quell_vm::User;
@@ -246,7 +246,7 @@ impl Program {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use quell_model::built_in;
+    use quell_clock::built_in;
 
     /// The figures of a run do not depend on where the host's allocator puts what the run allocates.
     #[test]

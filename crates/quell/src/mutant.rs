@@ -4,7 +4,7 @@
 //! generation bump, debt check and guard of the engine can be left out: at that line the engine
 //! asks [`Hardware::mutant`](crate::Hardware::mutant), which is a constant `false` on every real
 //! machine, so that the question and the mistake are compiled away. The adversary of
-//! `quell-model` answers `true` for one mutant at a time and must then find an interleaving that
+//! `quell-adversary` answers `true` for one mutant at a time and must then find an interleaving that
 //! breaks the contract.
 
 /// Declares the mutants with their names and the one-line account of the mistake.

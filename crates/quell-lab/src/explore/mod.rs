@@ -15,9 +15,9 @@ use anyhow::Context;
 use clap::Args;
 use quell::Policy;
 use quell::mutant::Mutant;
-use quell_model::adversary::explore::{POLICIES, parse_code, replay};
-use quell_model::adversary::{Budget, Case, MachineKind, timeline};
-use quell_model::scenarios::Scenario;
+use quell_adversary::explore::{POLICIES, parse_code, replay};
+use quell_adversary::scenarios::Scenario;
+use quell_adversary::{Budget, Case, MachineKind, timeline};
 
 /// Search for interleavings that break the contract, and hunt known mistakes
 #[derive(Debug, Args)]

@@ -3,8 +3,8 @@
 use super::ExploreArgs;
 use indicatif::{ProgressBar, ProgressStyle};
 use quell::mutant::Mutant;
-use quell_model::adversary::hunt::{self, Hunted};
-use quell_model::adversary::{Budget, Case, Plan, Report, Session, explore};
+use quell_adversary::hunt::{self, Hunted};
+use quell_adversary::{Budget, Case, Plan, Report, Session, explore};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};

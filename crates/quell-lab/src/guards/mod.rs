@@ -23,7 +23,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use quell_model::{Counts, MachineFile, built_in};
+use quell_clock::{Counts, MachineFile, built_in};
 use quell_workloads::Workload;
 use serde::Serialize;
 

@@ -17,7 +17,7 @@ use anyhow::Result;
 use clap::Args;
 use comfy_table::ContentArrangement;
 use quell::Mechanism;
-use quell_model::{MachineFile, Parameter};
+use quell_clock::{MachineFile, Parameter};
 use quell_workloads::Workload;
 use serde::Serialize;
 

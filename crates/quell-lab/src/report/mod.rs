@@ -12,8 +12,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use quell_model::file::Unit;
-use quell_model::{Parameter, built_in};
+use quell_clock::file::Unit;
+use quell_clock::{Parameter, built_in};
 use quell_workloads::Workload;
 
 use crate::bench::{Job, Results};

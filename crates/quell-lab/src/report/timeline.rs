@@ -1,7 +1,7 @@
 //! One shootdown, CPU by CPU, as the trace has it.
 
 use maud::{Markup, html};
-use quell_model::trace::{Mark, TraceEvent};
+use quell_clock::trace::{Mark, TraceEvent};
 
 /// What a slice is drawn as: a colour of the style, its place in the row, its name.
 fn looks(mark: Mark) -> Option<(&'static str, f64, &'static str)> {

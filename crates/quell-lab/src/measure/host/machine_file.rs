@@ -18,8 +18,8 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, ensure};
-use quell_model::file::built_in;
-use quell_model::{MachineFile, Parameter as P};
+use quell_clock::file::built_in;
+use quell_clock::{MachineFile, Parameter as P};
 use quell_workloads::Workload;
 
 use super::report::{Host, Shootdown};

@@ -1,0 +1,306 @@
+//! The run that this thread is in the middle of, for operations that have no reference to it.
+//!
+//! A word is eight bytes and knows nothing of its machine, so the state of the run is reached
+//! through a thread-local pointer, set by [`Context::enter`] for as long as the run lasts. Access
+//! goes through [`with`], for the length of a closure in which nothing suspends; a `RefCell`
+//! watches over that.
+
+use super::machine::{Core, Op, Verdict};
+use super::tables::Arena;
+use super::word::AdversaryWord;
+use quell::mutant::Mutant;
+use quell_sim::{fiber, heap};
+use std::cell::{Cell, RefCell};
+use std::ptr;
+use std::rc::Rc;
+
+/// What runs on the machine, as far as the machine calls it.
+pub trait Kernel {
+    /// The CPU took its interrupt. Interrupts are masked.
+    fn interrupt(&self);
+    /// The CPU took an NMI.
+    fn nmi(&self);
+    /// Something else runs on the CPU, in the middle of what it did, until it is through: a thread that
+    /// preempts, or a device's interrupt handler. Interrupts are on.
+    fn preempt(&self);
+    /// What it keeps for a CPU outside of words and stacks, as a number.
+    fn kept(&self, cpu: usize) -> u64;
+}
+
+/// How operations behave.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// Everything takes effect at once, nobody else runs: before and after the run.
+    Quiet,
+    /// Every operation is a point.
+    Loud,
+}
+
+pub(crate) struct Context {
+    core: RefCell<Core>,
+    /// Set only while [`Context::with_kernel`] runs, from a reference that outlives it.
+    kernel: Cell<Option<*const dyn Kernel>>,
+    mode: Cell<Mode>,
+    cpu: Cell<u8>,
+    mutant: Cell<Option<Mutant>>,
+    /// Whether the state of a CPU that waits is looked at.
+    legible: bool,
+    arena: Rc<Arena>,
+}
+
+thread_local! {
+    static CURRENT: Cell<*const Context> = const { Cell::new(ptr::null()) };
+}
+
+impl Context {
+    pub(crate) fn new(core: Core, arena: Rc<Arena>, mutant: Option<Mutant>) -> Self {
+        Context {
+            legible: core.searches,
+            core: RefCell::new(core),
+            kernel: Cell::new(None),
+            mode: Cell::new(Mode::Quiet),
+            cpu: Cell::new(0),
+            mutant: Cell::new(mutant),
+            arena,
+        }
+    }
+
+    /// The machine, at rest.
+    pub(crate) fn into_core(self) -> Core {
+        self.core.into_inner()
+    }
+
+    /// Makes this the run of the thread while `body` runs.
+    ///
+    /// # Panics
+    /// If the thread is in a run.
+    pub(crate) fn enter<R>(&self, body: impl FnOnce() -> R) -> R {
+        struct Leave;
+        impl Drop for Leave {
+            fn drop(&mut self) {
+                CURRENT.set(ptr::null());
+            }
+        }
+        assert!(CURRENT.get().is_null(), "a run inside a run");
+        CURRENT.set(ptr::from_ref(self));
+        let _leave = Leave;
+        body()
+    }
+
+    /// Makes every operation a point while `body` runs.
+    pub(crate) fn loudly<R>(&self, kernel: &dyn Kernel, body: impl FnOnce() -> R) -> R {
+        struct Hush<'c>(&'c Context);
+        impl Drop for Hush<'_> {
+            fn drop(&mut self) {
+                self.0.mode.set(Mode::Quiet);
+            }
+        }
+        self.with_kernel(kernel, || {
+            self.mode.set(Mode::Loud);
+            let _hush = Hush(self);
+            body()
+        })
+    }
+
+    /// Lets `kernel` take the interrupts while `body` runs.
+    pub(crate) fn with_kernel<R>(&self, kernel: &dyn Kernel, body: impl FnOnce() -> R) -> R {
+        struct Leave<'c>(&'c Context);
+        impl Drop for Leave<'_> {
+            fn drop(&mut self) {
+                self.0.kernel.set(None);
+            }
+        }
+        // The pointer forgets how long the kernel lives; `_leave` takes it back before that ends.
+        let kernel: *const (dyn Kernel + '_) = kernel;
+        // SAFETY: the two types differ in a lifetime alone.
+        let kernel: *const (dyn Kernel + 'static) = unsafe { std::mem::transmute(kernel) };
+        self.kernel.set(Some(kernel));
+        let _leave = Leave(self);
+        body()
+    }
+
+    fn kernel(&self) -> &dyn Kernel {
+        let kernel = self.kernel.get().expect("a run in motion has a kernel");
+        // SAFETY: see the field.
+        unsafe { &*kernel }
+    }
+
+    /// Whether the run is one of a search.
+    pub(crate) fn searches(&self) -> bool {
+        self.legible
+    }
+
+    /// Uses the machine, which allocates as always.
+    pub(crate) fn machine<R>(&self, body: impl FnOnce(&mut Core) -> R) -> R {
+        heap::off(|| body(&mut self.core.borrow_mut()))
+    }
+
+    /// From here on the code that runs is that of `cpu`.
+    pub(crate) fn on_cpu(&self, cpu: usize) {
+        self.cpu.set(cpu as u8);
+    }
+}
+
+#[inline]
+fn current<'c>() -> Option<&'c Context> {
+    let context = CURRENT.get();
+    if context.is_null() {
+        return None;
+    }
+    // SAFETY: the pointer is set only by `enter`, from a reference that outlives the call, and
+    // cleared before `enter` returns, also when it unwinds. No reference obtained here is kept
+    // beyond the functions of this module, which are called from inside `enter`.
+    Some(unsafe { &*context })
+}
+
+#[inline]
+fn expect<'c>() -> &'c Context {
+    current().expect("the machine under the adversary is used outside of a run")
+}
+
+/// Uses the machine's state.
+#[inline]
+pub(crate) fn with<R>(body: impl FnOnce(&mut Core) -> R) -> R {
+    expect().machine(body)
+}
+
+/// The CPU whose code runs.
+#[inline]
+pub(crate) fn this_cpu() -> usize {
+    expect().cpu.get().into()
+}
+
+/// Whether this mistake is to be made.
+#[inline]
+pub(crate) fn mutant(mutant: Mutant) -> bool {
+    expect().mutant.get() == Some(mutant)
+}
+
+/// The page-table pages of the machine.
+#[inline]
+pub(crate) fn arena() -> *const Arena {
+    Rc::as_ptr(&expect().arena)
+}
+
+/// Whether a timeline is wanted: then words are worth finding.
+#[inline]
+pub(crate) fn tracing() -> bool {
+    current().is_some_and(|context| context.core.borrow().tracing())
+}
+
+/// Stores after this one do not overtake stores before it.
+#[inline]
+pub(crate) fn order_stores() {
+    if let Some(context) = current()
+        && context.mode.get() == Mode::Loud
+    {
+        let me = context.cpu.get().into();
+        context.machine(|core| core.order_stores(me));
+    }
+}
+
+/// Interrupts sent when every operation is plain are taken at once.
+pub(crate) fn interrupt_at_once(targets: u8) {
+    let context = expect();
+    let me = context.cpu.get();
+    for cpu in (0..8).filter(|cpu| targets & 1 << cpu != 0) {
+        context.cpu.set(cpu);
+        context.kernel().interrupt();
+    }
+    context.cpu.set(me);
+}
+
+/// Does `body` with every operation plain: it asks, and nobody notices. No run is needed.
+pub(crate) fn quietly<R>(body: impl FnOnce() -> R) -> R {
+    struct Back<'c>(&'c Context, Mode);
+    impl Drop for Back<'_> {
+        fn drop(&mut self) {
+            self.0.mode.set(self.1);
+        }
+    }
+    let _back = current().map(|context| Back(context, context.mode.replace(Mode::Quiet)));
+    body()
+}
+
+/// The table and the index of the word at this address, if it is one of a table.
+pub(crate) fn place_of(word: usize) -> Option<(u32, usize)> {
+    expect().arena.place(word as *const AdversaryWord)
+}
+
+/// A word goes. Between runs nothing remembers words.
+#[inline]
+pub(crate) fn forget(word: &AdversaryWord) {
+    if let Some(context) = current()
+        && context.mode.get() == Mode::Loud
+        && let Ok(mut core) = context.core.try_borrow_mut()
+    {
+        core.forget(word);
+    }
+}
+
+/// A plain store outside of points, seen by the translation hardware.
+#[inline]
+pub(crate) fn quiet_store(word: &AdversaryWord, value: u64) {
+    match current() {
+        Some(context) => {
+            context.machine(|core| {
+                core.now += 1;
+                core.write_visible(word, value);
+            });
+        }
+        None => word.poke(value),
+    }
+}
+
+/// Waits until the CPU may do `op`, while others run and interrupts are taken. `false` if there are
+/// no points now: the caller then does it plainly.
+#[inline]
+pub(crate) fn point(op: Op) -> bool {
+    let Some(context) = current() else {
+        return false;
+    };
+    if context.mode.get() == Mode::Quiet {
+        return false;
+    }
+    let me = usize::from(context.cpu.get());
+    let mut verdict = context.machine(|core| core.arrive(me, op));
+    loop {
+        match verdict {
+            Verdict::Go => return true,
+            Verdict::Suspend => {
+                if context.legible {
+                    fiber::suspend_legibly();
+                } else {
+                    fiber::suspend();
+                }
+                context.cpu.set(me as u8);
+                verdict = context.machine(|core| core.resumed(me));
+                continue;
+            }
+            Verdict::Interrupt => {
+                let were_on = context.machine(|core| core.begin_interrupt(me));
+                context.kernel().interrupt();
+                context.machine(|core| core.end_interrupt(me, were_on));
+            }
+            Verdict::Nmi => {
+                context.machine(|core| core.begin_nmi(me));
+                context.kernel().nmi();
+                context.machine(|core| core.end_nmi(me));
+            }
+            Verdict::Preempt => {
+                context.machine(|core| core.begin_preemption(me));
+                context.kernel().preempt();
+                context.machine(|core| core.end_preemption(me));
+            }
+        }
+        verdict = context.machine(|core| core.arrive(me, op));
+    }
+}
+
+/// The first thing that the code of a CPU does: it is its turn.
+pub(crate) fn begin(cpu: usize) {
+    let context = expect();
+    context.cpu.set(cpu as u8);
+    let verdict = context.machine(|core| core.resumed(cpu));
+    debug_assert_eq!(verdict, Verdict::Go, "a program begins with a step");
+}

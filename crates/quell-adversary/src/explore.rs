@@ -1,0 +1,494 @@
+//! Many runs: budgets, failures, shrinking, replay codes.
+
+use super::coverage::{Coverage, Reach};
+use super::kind::MachineKind;
+use super::machine::End;
+use super::oracle::Violation;
+use super::schedule::{Deviation, Strategy};
+use super::search::Exhaustive;
+use super::session::{Case, Session};
+use super::timeline::Line;
+use crate::scenarios::Scenario;
+use quell::mutant::Mutant;
+use quell::{Mechanism, Policy};
+use std::fmt::Write;
+use std::time::Instant;
+
+/// How long to search.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Budget {
+    /// So many random schedules, or as many as [`Scenario::one_in`] leaves of them.
+    Schedules(u64),
+    /// Random schedules until this moment.
+    Until(Instant),
+    /// Every schedule, equivalent ones once, but at most so many, those cut short included.
+    Exhaustive(u64),
+}
+
+/// What to search.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// What is run.
+    pub case: Case,
+    /// How long.
+    pub budget: Budget,
+    /// Where the random numbers begin.
+    pub seed: u64,
+    /// The greatest depth of priority-based search.
+    pub depth: u32,
+}
+
+/// A run that broke the contract.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Failure {
+    /// What broke.
+    pub violation: Violation,
+    /// The shortest list of choices that was found to break it.
+    pub deviations: Vec<Deviation>,
+    /// How long the list was before it was shrunk.
+    pub found_with: usize,
+}
+
+/// What a search found.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// How many schedules were run to their end.
+    pub schedules: u64,
+    /// How many were cut short because an equivalent one was run.
+    pub pruned: u64,
+    /// How many different states the machine was in; 0 if they were not told apart.
+    pub states: u64,
+    /// How many schedules those states stand for, at least; known at the end of a search alone.
+    pub stands_for: f64,
+    /// How many decisions were taken in all.
+    pub decisions: u64,
+    /// Whether every schedule was run.
+    pub exhaustive: bool,
+    /// The first failure.
+    pub failure: Option<Failure>,
+    /// What happened how often.
+    pub coverage: Coverage,
+    /// Transitions that the scenario must reach and did not.
+    pub missed: Vec<Reach>,
+}
+
+/// Searches until the budget is spent or a run fails. `progress` is told the number of schedules now
+/// and then, and ends the search by returning `false`.
+pub fn explore(
+    session: &mut Session,
+    plan: &Plan,
+    mut progress: impl FnMut(u64, &Coverage) -> bool,
+) -> Report {
+    let mut report = Report {
+        schedules: 0,
+        pruned: 0,
+        states: 0,
+        stands_for: 0.0,
+        decisions: 0,
+        exhaustive: false,
+        failure: None,
+        coverage: Coverage::default(),
+        missed: Vec::new(),
+    };
+    let mut search = match plan.budget {
+        Budget::Exhaustive(_) => Some(session.search()),
+        _ => None,
+    };
+    let mut runs = 0u64;
+    let mut longest = 64;
+    loop {
+        let spent = match plan.budget {
+            Budget::Schedules(count) => {
+                report.schedules >= count.div_ceil(plan.case.scenario.one_in)
+            }
+            Budget::Until(end) => report.schedules.is_multiple_of(64) && Instant::now() >= end,
+            Budget::Exhaustive(most) => report.schedules + report.pruned >= most,
+        };
+        if spent || (runs % 256 == 255 && !progress(report.schedules, &session.coverage)) {
+            break;
+        }
+        runs += 1;
+        let run = if let Some(search) = &mut search {
+            if report.schedules + report.pruned > 0 && !search.advance() {
+                report.exhaustive = true;
+                report.stands_for = search.stands_for();
+                report.failure = search.stuck().and_then(|state| dead_end(session, state));
+                break;
+            }
+            let run = session.run_search(search);
+            report.states = search.states();
+            if session.take_surprise() && !matches!(run.end, End::Violated(_)) {
+                *search = session.search();
+                (report.schedules, report.pruned) = (0, 0);
+                continue;
+            }
+            run
+        } else {
+            let seed = plan.seed.wrapping_add(report.schedules);
+            let strategy = match report.schedules % 2 {
+                0 => Strategy::random(seed),
+                _ => {
+                    let depth = 1 + (report.schedules / 2 % u64::from(plan.depth.max(1))) as u32;
+                    Strategy::pct(seed, depth, longest)
+                }
+            };
+            session.run(strategy).0
+        };
+        longest = longest.max(run.decisions.min(plan.case.scenario.steps));
+        report.decisions += u64::from(run.decisions);
+        match run.end {
+            End::Pruned => {
+                report.pruned += 1;
+                continue;
+            }
+            End::Finished => report.schedules += 1,
+            End::Violated(violation) => {
+                report.schedules += 1;
+                let trail = session.trail();
+                report.coverage = session.coverage.clone();
+                report.failure = Some(shrink(session, trail, *violation));
+                return report;
+            }
+        }
+    }
+    report.coverage = session.coverage.clone();
+    report.missed = session.case().missed(&report.coverage);
+    report
+}
+
+impl Case {
+    /// Transitions that the scenario must reach on this machine and did not.
+    ///
+    /// Asked only with everything on: a policy that switches mechanisms off reaches less.
+    pub fn missed(&self, coverage: &Coverage) -> Vec<Reach> {
+        if self.policy != Policy::ALL || self.mutant.is_some() {
+            return Vec::new();
+        }
+        let wanted = self.scenario.must.iter();
+        wanted
+            .filter(|(on, reach)| on.includes(&self.kind) && coverage.get(*reach) == 0)
+            .map(|(_, reach)| *reach)
+            .collect()
+    }
+}
+
+/// A run into a state from which the search has found no way to the end, and on from there, fairly.
+fn dead_end(session: &mut Session, state: u32) -> Option<Failure> {
+    let mut search = Exhaustive::until(state);
+    loop {
+        session.run_search(&mut search);
+        if search.found() {
+            break;
+        }
+        if !search.advance() {
+            return None;
+        }
+    }
+    let trail = session.trail();
+    match session.run(Strategy::script(trail.clone())).0.end {
+        End::Violated(violation) => Some(shrink(session, trail, *violation)),
+        _ => None,
+    }
+}
+
+/// Leaves out deviations as long as the same clause breaks.
+fn shrink(session: &mut Session, trail: Vec<Deviation>, violation: Violation) -> Failure {
+    let found_with = trail.len();
+    let mut best = (trail, violation);
+    let breaks = |session: &mut Session, list: &[Deviation], clause| {
+        let (run, _) = session.run(Strategy::script(list.to_vec()));
+        match run.end {
+            End::Violated(violation) if violation.clause == clause => {
+                Some((session.trail(), *violation))
+            }
+            _ => None,
+        }
+    };
+    let clause = best.1.clause;
+    let mut attempts = 4000;
+    let mut size = best.0.len().div_ceil(2).max(1);
+    loop {
+        let mut shorter = false;
+        let mut at = 0;
+        while at < best.0.len() && attempts > 0 {
+            attempts -= 1;
+            let mut list = best.0.clone();
+            list.drain(at..(at + size).min(list.len()));
+            match breaks(session, &list, clause) {
+                Some(found) if found.0.len() < best.0.len() => {
+                    best = found;
+                    shorter = true;
+                }
+                _ => at += size,
+            }
+        }
+        if attempts == 0 || (size == 1 && !shorter) {
+            break;
+        }
+        if !shorter {
+            size = size.div_ceil(2);
+        }
+    }
+    Failure {
+        violation: best.1,
+        deviations: best.0,
+        found_with,
+    }
+}
+
+/// The policies by the names that the command line uses.
+pub const POLICIES: [(&str, Policy); 7] = [
+    ("off", Policy::BASELINE),
+    ("batch", Policy::only(Mechanism::Batch)),
+    ("extents", Policy::only(Mechanism::Extents)),
+    ("tags", Policy::only(Mechanism::Tags)),
+    ("lazy-unmap", Policy::only(Mechanism::LazyUnmap)),
+    ("remote-flush", Policy::only(Mechanism::RemoteFlush)),
+    ("all", Policy::ALL),
+];
+
+/// The name of a policy.
+pub fn policy_name(policy: &Policy) -> &'static str {
+    POLICIES
+        .iter()
+        .find(|(_, known)| known == policy)
+        .map_or("other", |(name, _)| name)
+}
+
+/// The code that replays a run: `scenario:machine:policy[!mutant]:choices`.
+pub fn replay_code(case: &Case, deviations: &[Deviation]) -> String {
+    let mut code = format!(
+        "{}:{}:{}",
+        case.scenario.name,
+        case.kind.name,
+        policy_name(&case.policy)
+    );
+    if let Some(mutant) = case.mutant {
+        let _ = write!(code, "!{}", mutant.name());
+    }
+    code.push(':');
+    let mut last = 0;
+    for (at, &(decision, choice)) in deviations.iter().enumerate() {
+        if at > 0 {
+            code.push('-');
+        }
+        let _ = write!(code, "{:x}.{choice:x}", decision - last);
+        last = decision;
+    }
+    code
+}
+
+/// Reads a replay code.
+///
+/// # Errors
+/// If it names something unknown or is cut short.
+pub fn parse_code(code: &str) -> Result<(Case, Vec<Deviation>), String> {
+    let parts: Vec<&str> = code.trim().split(':').collect();
+    let [scenario, machine, policy, choices] = parts[..] else {
+        return Err(format!(
+            "`{code}` is no replay code: expected scenario:machine:policy[!mutant]:choices"
+        ));
+    };
+    let scenario =
+        Scenario::named(scenario).ok_or_else(|| format!("there is no scenario `{scenario}`"))?;
+    let kind =
+        MachineKind::named(machine).ok_or_else(|| format!("there is no machine `{machine}`"))?;
+    let (policy, mutant) = match policy.split_once('!') {
+        None => (policy, None),
+        Some((policy, mutant)) => {
+            let known = Mutant::ALL.iter().find(|known| known.name() == mutant);
+            let known = known.ok_or_else(|| format!("there is no mutant `{mutant}`"))?;
+            (policy, Some(*known))
+        }
+    };
+    let policy = POLICIES
+        .iter()
+        .find(|(name, _)| *name == policy)
+        .ok_or_else(|| format!("there is no policy `{policy}`"))?
+        .1;
+    let mut deviations = Vec::new();
+    let mut decision = 0u32;
+    for choice in choices.split('-').filter(|choice| !choice.is_empty()) {
+        let read = || {
+            let (delta, action) = choice.split_once('.')?;
+            let delta = u32::from_str_radix(delta, 16).ok()?;
+            Some((delta, u8::from_str_radix(action, 16).ok()?))
+        };
+        let (delta, action) = read().ok_or_else(|| format!("`{choice}` is no choice"))?;
+        decision = decision
+            .checked_add(delta)
+            .ok_or_else(|| format!("`{choice}` leads too far"))?;
+        deviations.push((decision, action));
+    }
+    let case = Case {
+        scenario,
+        kind: *kind,
+        policy,
+        mutant,
+    };
+    if !scenario.runs_on(kind) {
+        return Err(format!(
+            "the scenario `{}` does not run on `{}`",
+            scenario.name, kind.name
+        ));
+    }
+    Ok((case, deviations))
+}
+
+/// Repeats a run, and tells what happened step by step.
+pub fn replay(case: Case, deviations: Vec<Deviation>) -> (Option<Violation>, Vec<Line>) {
+    let (run, lines) = Session::new(case).replay(deviations);
+    let violation = match run.end {
+        End::Violated(violation) => Some(*violation),
+        _ => None,
+    };
+    (violation, lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::managed::ManagedProgram;
+    use crate::scenarios::Program;
+    use crate::tiny::{TinyProgram, frame};
+    use quell_contract::Clause;
+    use std::collections::BTreeSet;
+
+    /// Two unmap one page, and who comes second waits for ever, busily.
+    const BUSY: Scenario = Scenario {
+        name: "busy",
+        program: Program::Engine(TinyProgram {
+            preempts: |_, _| {},
+            epochs: 2,
+            start: |k, cpu| {
+                if cpu == 0 {
+                    k.map(0, 0, frame(0), true);
+                }
+                k.switch(0);
+            },
+            body: |k, _| {
+                if k.unmap(0, 0).is_none() {
+                    loop {
+                        k.lock(1);
+                        k.unlock(1);
+                    }
+                }
+            },
+        }),
+        ..*Scenario::ALL.first().expect("there are scenarios")
+    };
+
+    #[test]
+    fn a_loop_that_never_ends_is_found_though_no_run_is_endless() {
+        let case = Case {
+            scenario: &BUSY,
+            kind: *MachineKind::named("x86-broadcast").expect("a machine"),
+            policy: Policy::ALL,
+            mutant: None,
+        };
+        let plan = Plan {
+            case,
+            budget: Budget::Exhaustive(10_000),
+            seed: 1,
+            depth: 1,
+        };
+        let report = explore(&mut Session::new(case), &plan, |_, _| true);
+        assert!(report.exhaustive, "states repeat, so the search ends");
+        let failure = report.failure.expect("one of them never ends");
+        assert_eq!(failure.violation.clause, Clause::C7);
+    }
+
+    /// Finds something wrong after the run, and says so in words of its own.
+    const TELLS: Scenario = Scenario {
+        name: "tells",
+        program: Program::Managed(ManagedProgram {
+            memory: [32, 0],
+            start: |_, _| {},
+            body: |_, _| {},
+            after: |k| k.must(Clause::C4, false, "what was found after the run"),
+        }),
+        ..*Scenario::ALL.first().expect("there are scenarios")
+    };
+
+    #[test]
+    fn what_a_run_has_found_outlives_its_heap() {
+        let case = Case {
+            scenario: &TELLS,
+            kind: *MachineKind::named("x86").expect("a machine"),
+            policy: Policy::ALL,
+            mutant: None,
+        };
+        let mut session = Session::new(case);
+        let mut search = session.search();
+        assert!(search.by_state(), "the manager has its heap");
+        let first = session.run_search(&mut search).end;
+        // The next run clears the heap and forgets what this one has left.
+        session.run(Strategy::default());
+        let End::Violated(violation) = first else {
+            panic!("nothing was found: {first:?}");
+        };
+        assert_eq!(violation.account, "what was found after the run");
+    }
+
+    /// What the machine can be at the end, and how many runs it took to find out.
+    fn ends(session: &mut Session, by_state: bool) -> (BTreeSet<u128>, u64) {
+        let (mut ends, mut runs) = (BTreeSet::new(), 0);
+        let mut search = Exhaustive::new(by_state);
+        loop {
+            let run = session.run_search(&mut search);
+            runs += 1;
+            assert!(runs < 400_000, "{:?} is too large", session.case());
+            assert!(!matches!(run.end, End::Violated(_)), "{:?}", run.end);
+            if session.take_surprise() {
+                search = Exhaustive::new(by_state);
+                (ends, runs) = (BTreeSet::new(), 0);
+                continue;
+            }
+            if run.end == End::Finished {
+                ends.insert(session.last_state());
+            }
+            if !search.advance() {
+                return (ends, runs);
+            }
+        }
+    }
+
+    /// A state that was taken for another would hide what comes after it.
+    #[test]
+    fn telling_states_apart_loses_none_of_the_ends() {
+        let mut saved = 0;
+        for (scenario, machine) in [
+            ("unmap-access", "x86"),
+            ("unmap-access", "arm-asid8"),
+            ("protect-access", "x86-pcid"),
+            ("table-free", "x86"),
+            ("idle-unmap", "x86"),
+            ("switch-unmap", "x86-broadcast"),
+            ("offline-answers", "x86"),
+            ("lazy-claim", "x86-pcid"),
+            ("lazy-claim", "riscv"),
+            ("lazy-switch", "x86"),
+            ("lazy-stranger", "arm-asid16"),
+            ("rollover-unmap", "arm-asid8"),
+            ("nmi-unmap", "x86-broadcast"),
+        ] {
+            let case = Case {
+                scenario: Scenario::named(scenario).expect("a scenario"),
+                kind: *MachineKind::named(machine).expect("a machine"),
+                policy: Policy::ALL,
+                mutant: None,
+            };
+            // One session: states tell of the host's addresses.
+            let mut session = Session::new(case);
+            let (all, runs) = ends(&mut session, false);
+            let (by_state, fewer) = ends(&mut session, true);
+            println!(
+                "{scenario} on {machine}: {} ends, {runs} runs, by state {fewer}",
+                all.len()
+            );
+            assert_eq!(by_state, all, "{scenario} on {machine}");
+            saved += runs - fewer.min(runs);
+        }
+        assert!(saved > 50_000, "states saved {saved} runs only");
+    }
+}

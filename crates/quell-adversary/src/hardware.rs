@@ -1,0 +1,428 @@
+//! The machine under the adversary, as the engine and the memory manager see it.
+
+use super::context::{self, point};
+use super::coverage::Happening;
+use super::kind::MachineKind;
+use super::machine::{FRAME_WORDS, Op, on_machine};
+use super::oracle::{Returned, Violation};
+use super::tables;
+use super::word::AdversaryWord;
+use quell::clear::Strategy;
+use quell::mutant::Mutant;
+use quell::{CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, PageRange, Tag};
+use quell_contract::Clause;
+use quell_vm::machine::{Entry, Event, Level, Machine, MemoryMap, TABLE_WORDS};
+
+/// The machine. Its state belongs to the run that the thread is in the middle of.
+#[derive(Debug)]
+pub struct Adversary {
+    features: Features,
+    kind: MachineKind,
+    cpus: usize,
+    memory: MemoryMap,
+}
+
+impl Adversary {
+    /// A machine of this kind.
+    pub fn new(kind: MachineKind, cpus: usize, memory: MemoryMap) -> Self {
+        Adversary {
+            features: kind.features(cpus),
+            kind,
+            cpus,
+            memory,
+        }
+    }
+
+    /// What is particular about the machine.
+    pub fn kind(&self) -> &MachineKind {
+        &self.kind
+    }
+
+    /// Notes something in the timeline of a run that is recorded.
+    pub fn say(&self, text: impl FnOnce() -> String) {
+        if context::tracing() {
+            on_machine(|core, me| core.say(me, text));
+        }
+    }
+
+    /// The CPU goes offline: an interrupt that it has not taken is lost.
+    pub fn lose_interrupt(&self) {
+        on_machine(|core, me| core.lose_interrupt(me));
+    }
+
+    /// Counts a happening.
+    pub fn happen(&self, happening: Happening) {
+        on_machine(|core, _| core.happen(happening));
+    }
+
+    /// The contract is broken in a way that only the program can see.
+    pub fn fail(&self, clause: Clause, frame: Option<Frame>, account: String) {
+        on_machine(|core, me| {
+            core.fail(Violation {
+                clause,
+                cpu: CpuId(me as u16),
+                other: None,
+                frame,
+                page: None,
+                account,
+            });
+        });
+    }
+}
+
+impl Hardware for Adversary {
+    type Word = AdversaryWord;
+
+    #[inline]
+    fn this_cpu(&self) -> CpuId {
+        CpuId(context::this_cpu() as u16)
+    }
+
+    fn features(&self) -> Features {
+        self.features
+    }
+
+    fn fence(&self) {
+        if !point(Op::Barrier) {
+            on_machine(|core, _| core.mmu.barrier(core.now));
+        }
+    }
+
+    fn invalidate(&self, what: Invalidate) {
+        if let (true, Invalidate::Range { tag, range, scope }) = (self.kind.pieces, what) {
+            // The pieces are queued one by one and complete together: nothing is promised before.
+            for stride in 0..range.strides() {
+                let _ = (tag, stride, scope);
+                point(Op::Invalidate);
+            }
+        }
+        let at_once = !point(Op::Invalidate);
+        on_machine(|core, me| {
+            core.say(me, || format!("{what:?}"));
+            core.invalidate(me, what, at_once);
+        });
+    }
+
+    fn broadcast(&self, what: Invalidate) {
+        point(Op::Broadcast);
+        on_machine(|core, me| {
+            core.say(me, || format!("{what:?}"));
+            core.broadcast(me, what);
+        });
+    }
+
+    fn complete_broadcasts(&self) {
+        point(Op::Complete);
+        on_machine(|core, me| core.complete_broadcasts(me));
+    }
+
+    fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
+        point(Op::Root);
+        on_machine(|core, me| {
+            core.say(me, || {
+                let how = if keep { "kept" } else { "flushed" };
+                format!("loads root {:#x} under tag {}, {how}", root.0, tag.0)
+            });
+            core.load_root(me, root.0 as u32, tag.0, keep);
+        });
+    }
+
+    fn unload_root(&self) {
+        point(Op::Root);
+        on_machine(|core, me| {
+            core.say(me, || "leaves its root".into());
+            let now = core.now;
+            core.mmu.unload_root(me, now);
+        });
+    }
+
+    fn interrupt(&self, targets: &CpuSet) {
+        let set = targets.iter().fold(0, |set, cpu| set | 1 << cpu.0);
+        if point(Op::Send(set)) {
+            on_machine(|core, _| core.send(set));
+        } else {
+            context::interrupt_at_once(set);
+        }
+    }
+
+    fn mask_interrupts(&self) -> bool {
+        if on_machine(|core, me| core.interruptible(me)) {
+            point(Op::Mask);
+        }
+        on_machine(|core, me| core.mask(me))
+    }
+
+    fn restore_interrupts(&self, were_on: bool) {
+        on_machine(|core, me| core.unmask(me, were_on));
+    }
+
+    fn relax(&self) {
+        point(Op::Relax);
+    }
+
+    fn zero(&self, extent: Extent, _strategy: Strategy) {
+        point(Op::Content {
+            frame: extent.first.0 as u32,
+            store: true,
+        });
+        on_machine(|core, me| {
+            core.say(me, || {
+                format!("zeroes {} frames from {:#x}", extent.frames, extent.first.0)
+            });
+            for frame in 0..extent.frames {
+                core.clear_frame((extent.first.0 + frame) as u32);
+            }
+        });
+    }
+
+    #[inline]
+    fn mutant(&self, mutant: Mutant) -> bool {
+        context::mutant(mutant)
+    }
+}
+
+/// The words of a frame's content that lie in a range of bytes.
+fn words(offset: usize, bytes: usize) -> impl Iterator<Item = usize> {
+    (0..FRAME_WORDS).filter(move |word| word * 8 >= offset && word * 8 + 8 <= offset + bytes)
+}
+
+impl Machine for Adversary {
+    fn memory(&self) -> MemoryMap {
+        self.memory
+    }
+
+    fn cpu_count(&self) -> usize {
+        self.cpus
+    }
+
+    fn table(&self, frame: Frame) -> &[AdversaryWord; TABLE_WORDS] {
+        // SAFETY: the pages are owned by the session, which outlives every machine that runs in
+        // it, and are never moved or freed before.
+        unsafe { (*context::arena()).table(frame.0 as u32) }
+    }
+
+    fn encode(&self, entry: Entry, _level: Level) -> u64 {
+        let mut entry = entry;
+        if !self.kind.hardware_dirty && !entry.table && entry.writable && !entry.dirty {
+            // The hardware must refuse the first store: see the software bit in `decode`.
+            entry.writable = false;
+            return tables::encode(entry) | SOFTWARE_WRITABLE;
+        }
+        tables::encode(entry)
+    }
+
+    fn decode(&self, word: u64, _level: Level) -> Entry {
+        let mut entry = tables::decode(word & !SOFTWARE_WRITABLE);
+        entry.writable |= word & 1 != 0 && word & SOFTWARE_WRITABLE != 0;
+        entry
+    }
+
+    fn hardware_dirty(&self) -> bool {
+        self.kind.hardware_dirty
+    }
+
+    fn read_frame(&self, frame: Frame, offset: usize, into: &mut [u8]) {
+        point(Op::Content {
+            frame: frame.0 as u32,
+            store: false,
+        });
+        on_machine(|core, _| {
+            into.fill(0);
+            for word in words(offset, into.len()) {
+                let at = word * 8 - offset;
+                let value = core.content(frame.0 as u32, word);
+                into[at..at + 8].copy_from_slice(&value.to_le_bytes());
+            }
+        });
+    }
+
+    fn write_frame(&self, frame: Frame, offset: usize, from: &[u8]) {
+        point(Op::Content {
+            frame: frame.0 as u32,
+            store: true,
+        });
+        on_machine(|core, me| {
+            core.say(me, || format!("writes frame {:#x}", frame.0));
+            for word in words(offset, from.len()) {
+                let at = word * 8 - offset;
+                let mut bytes = [0; 8];
+                bytes.copy_from_slice(&from[at..at + 8]);
+                core.set_content(frame.0 as u32, word, u64::from_le_bytes(bytes));
+            }
+        });
+    }
+
+    fn copy_frames(&self, from: Frame, to: Frame, frames: u64) {
+        for frame in 0..frames {
+            point(Op::Content {
+                frame: (from.0 + frame) as u32,
+                store: false,
+            });
+            let words: [u64; FRAME_WORDS] = on_machine(|core, _| {
+                std::array::from_fn(|word| core.content((from.0 + frame) as u32, word))
+            });
+            point(Op::Content {
+                frame: (to.0 + frame) as u32,
+                store: true,
+            });
+            on_machine(|core, me| {
+                core.say(me, || {
+                    format!("copies frame {:#x} to {:#x}", from.0 + frame, to.0 + frame)
+                });
+                for (word, value) in words.into_iter().enumerate() {
+                    core.set_content((to.0 + frame) as u32, word, value);
+                }
+            });
+        }
+    }
+
+    fn now(&self) -> u64 {
+        on_machine(|core, _| u64::from(core.now))
+    }
+
+    fn halt(&self, _until: u64) {
+        // When the clock wakes it is the scheduler's to choose.
+        point(Op::Halt);
+    }
+
+    fn note(&self, event: Event) {
+        point(Op::Note);
+        on_machine(|core, me| {
+            core.say(me, || format!("{event:x?}"));
+            core.note(me, event);
+        });
+    }
+}
+
+/// On machines whose walkers set no dirty bits: the program may write, the entry is still clean.
+const SOFTWARE_WRITABLE: u64 = 1 << 8;
+
+impl super::machine::Core {
+    /// Takes notice of an event.
+    fn note(&mut self, me: usize, event: Event) {
+        self.now += 1;
+        let (now, by) = (self.now, me as u8);
+        let each = |frame: Frame, frames: u64| (frame.0..frame.0 + frames).map(|f| f as u32);
+        match event {
+            Event::FrameAllocated { frame, frames } => {
+                self.happen(Happening::FrameReused);
+                for frame in each(frame, frames) {
+                    self.check_unowned(me, frame);
+                    let history = self.oracle.frame_mut(frame);
+                    history.allocated = now;
+                    history.allocated_by = by;
+                    history.free = false;
+                    history.captured = 0;
+                    history.dead_table = false;
+                }
+            }
+            Event::FrameZeroed { frame, frames } => {
+                self.happen(Happening::Zeroed);
+                let dirty = each(frame, frames)
+                    .find(|&f| (0..FRAME_WORDS).any(|word| self.content(f, word) != 0));
+                if let Some(dirty) = dirty {
+                    self.fail(Violation {
+                        clause: Clause::C8,
+                        cpu: CpuId(me as u16),
+                        other: None,
+                        frame: Some(Frame(dirty.into())),
+                        page: None,
+                        account: "memory is handed out as zeroed and is not".into(),
+                    });
+                }
+            }
+            Event::FrameFreed { frame, frames } => {
+                for frame in each(frame, frames) {
+                    let history = self.oracle.frame_mut(frame);
+                    history.free = true;
+                    history.freed_by = by;
+                }
+            }
+            Event::FrameRescued { frame } => {
+                self.happen(Happening::FrameRescued);
+                self.check_unowned(me, frame.0 as u32);
+                let history = self.oracle.frame_mut(frame.0 as u32);
+                history.free = false;
+                history.allocated_by = by;
+            }
+            Event::TableAllocated { frame, .. } => {
+                let history = self.oracle.frame_mut(frame.0 as u32);
+                history.captured = 0;
+                history.dead_table = false;
+                history.free = false;
+                history.allocated = now;
+                history.allocated_by = by;
+            }
+            Event::TableFreed { frame } => {
+                self.happen(Happening::TableFreed);
+                let history = self.oracle.frame_mut(frame.0 as u32);
+                history.dead_table = true;
+                history.freed_by = by;
+                self.check_tables();
+            }
+            Event::Captured { frame, frames } => {
+                self.happen(Happening::Captured);
+                for frame in each(frame, frames) {
+                    let history = self.oracle.frame_mut(frame);
+                    history.captured = now;
+                    history.captured_by = by;
+                }
+            }
+            Event::ReturnedUnmap { root, range } => {
+                self.returned(now, by, root, range, false, false);
+            }
+            Event::ReturnedProtect {
+                root,
+                range,
+                readable,
+                writable,
+                ..
+            } => self.returned(now, by, root, range, readable, writable),
+            Event::SpaceRetired { root } => {
+                self.happen(Happening::SpaceRetired);
+                let history = self.oracle.frame_mut(root.0 as u32);
+                history.dead_table = true;
+                history.freed_by = by;
+                self.check_tables();
+            }
+        }
+    }
+
+    /// A frame that is about to get an owner must not have one.
+    fn check_unowned(&mut self, me: usize, frame: u32) {
+        let history = *self.oracle.frame(frame);
+        if !history.free {
+            self.fail(Violation {
+                clause: Clause::C1,
+                cpu: CpuId(me as u16),
+                other: Some(CpuId(history.allocated_by.into())),
+                frame: Some(Frame(frame.into())),
+                page: None,
+                account: "a frame that has an owner gets another one".into(),
+            });
+        }
+    }
+
+    fn returned(
+        &mut self,
+        at: u32,
+        by: u8,
+        root: Frame,
+        range: PageRange,
+        readable: bool,
+        writable: bool,
+    ) {
+        self.happen(Happening::CallReturned);
+        let began = self.call_began(usize::from(by));
+        self.oracle.returned(Returned {
+            began,
+            root: root.0 as u32,
+            start: range.start.0,
+            end: range.end().0,
+            at,
+            by,
+            readable,
+            writable,
+        });
+    }
+}

@@ -1,0 +1,249 @@
+//! Translations: invalidations, roots, and the accesses of programs through them.
+
+use super::{Accessed, Core, Target};
+use crate::coverage::Happening;
+use crate::kind::Stores;
+use crate::mmu::Leaf;
+use crate::oracle::{Moment, Used, Violation};
+use crate::schedule::BUFFER;
+use crate::tables;
+use quell::{CpuId, Frame, Invalidate, Page};
+use quell_contract::Clause;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+
+impl Core {
+    pub(crate) fn invalidate(&mut self, me: usize, what: Invalidate, at_once: bool) {
+        let sent = self.now;
+        if at_once || self.kind.stores == Stores::Ordered {
+            self.mmu.invalidate(me, what, sent);
+        } else {
+            self.current = me;
+            self.buffer(Target::Invalidation { what, sent }, 0, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn broadcast(&mut self, me: usize, what: Invalidate) {
+        let now = self.now;
+        self.cpus[me].broadcasts.push((what, now));
+    }
+
+    pub(crate) fn complete_broadcasts(&mut self, me: usize) {
+        self.mmu.barrier(self.now);
+        let mut sent = std::mem::take(&mut self.cpus[me].broadcasts);
+        for (what, at) in sent.drain(..) {
+            for cpu in 0..self.count {
+                self.mmu.invalidate(cpu, what, at);
+            }
+        }
+        self.cpus[me].broadcasts = sent;
+    }
+
+    pub(crate) fn load_root(&mut self, me: usize, root: u32, tag: u16, keep: bool) {
+        let arena = Rc::clone(&self.arena);
+        let keep = keep && self.kind.tagged();
+        self.mmu.load_root(&arena, me, self.now, root, tag, keep);
+        self.check_tables();
+    }
+
+    /// No walker may be able to read a freed table (C6).
+    pub(crate) fn check_tables(&mut self) {
+        for cpu in 0..self.count {
+            let dead = |frame: u32| self.oracle.frame(frame).dead_table;
+            let Some((table, base)) = self.mmu.dead_table(cpu, dead) else {
+                continue;
+            };
+            let freed_by = self.oracle.frame(table).freed_by;
+            self.fail(Violation {
+                clause: Clause::C6,
+                cpu: CpuId(cpu as u16),
+                other: Some(CpuId(freed_by.into())),
+                frame: Some(Frame(table.into())),
+                page: Some(Page(base)),
+                account: "the walker can read a page-table page after it was freed".into(),
+            });
+        }
+    }
+
+    /// A program's access through the translation hardware.
+    pub(crate) fn access(
+        &mut self,
+        me: usize,
+        page: u64,
+        word: usize,
+        store: Option<u64>,
+    ) -> Accessed {
+        let Some(root) = self.mmu.root(me) else {
+            if self.tracing() {
+                self.say(me, || format!("page {page:#x}: no root is loaded"));
+            }
+            return Accessed::Fault;
+        };
+        let needed = if store.is_some() {
+            tables::PRESENT | tables::USER | tables::WRITABLE
+        } else {
+            tables::PRESENT | tables::USER
+        };
+        let arena = Rc::clone(&self.arena);
+        let live = self.mmu.walk(&arena, me, page);
+        let allowed = |leaf: &Leaf| leaf.word & needed == needed;
+        // Everything that the hardware may use for this access, the walk first.
+        let mut options: [Option<Leaf>; 8] = [None; 8];
+        let mut count = 0;
+        let mut fault = true;
+        let mut broken = None;
+        if let Some(leaf) = live
+            && allowed(&leaf)
+        {
+            broken = self
+                .oracle
+                .judge(me as u8, root, &leaf.used(page), store.is_some());
+            options[0] = Some(leaf);
+            count = 1;
+            fault = false;
+        }
+        for leaf in self.mmu.cached(me, page) {
+            if !allowed(leaf) || broken.is_some() {
+                continue;
+            }
+            let used = leaf.used(page);
+            let fresh = live.is_some_and(|live| {
+                let live_used = live.used(page);
+                live_used.frame == used.frame
+                    && used.root == root
+                    && leaf.word & !live.word & (tables::WRITABLE | tables::USER | tables::DIRTY)
+                        == 0
+            });
+            if fresh {
+                continue;
+            }
+            // A store through an entry that is not dirty makes the walker look again.
+            if store.is_some()
+                && self.kind.hardware_dirty
+                && leaf.word & tables::DIRTY == 0
+                && leaf.until != Moment::MAX
+            {
+                continue;
+            }
+            broken = self.oracle.judge(me as u8, root, &used, store.is_some());
+            let known = options[..count]
+                .iter()
+                .flatten()
+                .any(|other| other.used(page).frame == used.frame);
+            if !known && count < options.len() {
+                options[count] = Some(*leaf);
+                count += 1;
+            }
+        }
+        if let Some(violation) = broken {
+            self.fail(violation);
+            return Accessed::Fault;
+        }
+        let alternatives = count + usize::from(fault);
+        let choice = self.pick_data(alternatives);
+        // A fault comes first where the walk finds nothing.
+        let chosen = if fault {
+            choice.checked_sub(1)
+        } else {
+            Some(choice)
+        };
+        let Some(leaf) = chosen.and_then(|at| options[at]) else {
+            if self.tracing() {
+                self.say(me, || format!("page {page:#x}: fault"));
+            }
+            self.happen(Happening::Fault);
+            return Accessed::Fault;
+        };
+        let used = leaf.used(page);
+        let stale = live.is_none_or(|live| live.used(page).frame != used.frame);
+        if stale {
+            self.stale_uses += 1;
+            self.happen(Happening::StaleUse);
+        }
+        if self.in_nmi(me) {
+            self.nmi_accesses += 1;
+            self.happen(Happening::NmiAccess);
+        }
+        if self.kind.hardware_dirty && leaf.until == Moment::MAX {
+            self.set_bits(&leaf, page, store.is_some());
+        }
+        let held = self.content_seen(me, used.frame, word);
+        if self.tracing() {
+            let frame = used.frame;
+            let how = if stale {
+                " through a stale translation"
+            } else {
+                ""
+            };
+            self.say(me, || match store {
+                Some(value) => {
+                    format!("page {page:#x}: stores {value:#x} to frame {frame:#x}{how}")
+                }
+                None => format!("page {page:#x}: loads {held:#x} from frame {frame:#x}{how}"),
+            });
+        }
+        match store {
+            Some(value) => {
+                if self.cpus[me].buffered < BUFFER {
+                    self.current = me;
+                    self.buffer(Target::Content { used, word }, value, Ordering::Relaxed);
+                }
+            }
+            None => self.check_fresh(me, root, &used, word, held),
+        }
+        let stale = (stale && !self.stores_to(me, used.frame)).then_some(used.frame);
+        Accessed::Value { held, stale }
+    }
+
+    /// Whether a store of the CPU to this frame still lies in its buffer.
+    pub(super) fn stores_to(&self, me: usize, frame: u32) -> bool {
+        self.cpus[me].buffered > 0
+            && self.cpus[me].buffer.iter().flatten().any(
+                |entry| matches!(entry.target, Target::Content { used, .. } if used.frame == frame),
+            )
+    }
+
+    /// What the CPU reads of a frame: its own buffered stores first.
+    pub(super) fn content_seen(&self, me: usize, frame: u32, word: usize) -> u64 {
+        let mine = self.cpus[me].buffer.iter().flatten().filter(|entry| {
+            matches!(entry.target, Target::Content { used, word: w } if used.frame == frame && w == word)
+        });
+        mine.max_by_key(|entry| entry.order)
+            .map_or_else(|| self.content(frame, word), |entry| entry.value)
+    }
+
+    /// The walker sets accessed and dirty.
+    pub(super) fn set_bits(&mut self, leaf: &Leaf, page: u64, store: bool) {
+        let (table, index) = leaf.place(page);
+        let arena = Rc::clone(&self.arena);
+        let word = &arena.table(table)[index];
+        let held = word.peek();
+        let bits = tables::ACCESSED | if store { tables::DIRTY } else { 0 };
+        if held & tables::PRESENT != 0 && held & bits != bits {
+            self.write(word, held | bits);
+        }
+    }
+
+    pub(super) fn check_fresh(
+        &mut self,
+        me: usize,
+        root: u32,
+        used: &Used,
+        word: usize,
+        value: u64,
+    ) {
+        let Some(promised) = self.oracle.promised(root, used.page) else {
+            return;
+        };
+        if word == 0 && promised != value {
+            self.fail(Violation {
+                clause: Clause::C4,
+                cpu: CpuId(me as u16),
+                other: None,
+                frame: Some(Frame(used.frame.into())),
+                page: Some(Page(used.page)),
+                account: format!("a load returned {value:#x}, the mapping says {promised:#x}"),
+            });
+        }
+    }
+}

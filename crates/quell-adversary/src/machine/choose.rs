@@ -1,0 +1,439 @@
+//! What may happen next, what of it does, and what it touches.
+
+use super::memory::same_target;
+use super::{Buffered, Core, Cpu, End, Footprint, Op, SECOND_LOOKS, TURNS, Target, Verdict};
+use crate::kind::Stores;
+use crate::oracle::Violation;
+use crate::schedule::{
+    Action, Actions, BUFFER, DATA, Kind, UNPROMPTED, default_action, fair_action,
+};
+use crate::timeline::What;
+use quell::CpuId;
+use quell_contract::Clause;
+use std::sync::atomic::Ordering;
+
+impl Core {
+    /// CPU `me` is about to do `op`.
+    #[inline]
+    pub(crate) fn arrive(&mut self, me: usize, op: Op) -> Verdict {
+        self.cpus[me].pending = op;
+        self.current = me;
+        if self.searches {
+            self.open = true;
+            return Verdict::Suspend;
+        }
+        self.choose(Some(me))
+    }
+
+    /// The first choice of a run; the CPU whose turn it is.
+    pub(crate) fn begin(&mut self) -> Option<usize> {
+        self.choose(None);
+        self.turn()
+    }
+
+    /// The CPU that goes on, if the run does.
+    pub(crate) fn turn(&mut self) -> Option<usize> {
+        if std::mem::take(&mut self.open) {
+            self.choose(None);
+        }
+        self.end.is_none().then_some(self.current)
+    }
+
+    /// What the CPU that was resumed does.
+    pub(crate) fn resumed(&mut self, me: usize) -> Verdict {
+        self.perform(me, self.granted)
+    }
+
+    pub(super) fn choose(&mut self, me: Option<usize>) -> Verdict {
+        loop {
+            if self.end.is_some() {
+                return Verdict::Suspend;
+            }
+            let Some(action) = self.pick() else {
+                return Verdict::Suspend;
+            };
+            let cpu = action.cpu();
+            if let Kind::Drain(place) = action.kind() {
+                self.drain(cpu, place);
+                continue;
+            }
+            self.current = cpu;
+            if me == Some(cpu) {
+                return self.perform(cpu, action);
+            }
+            self.granted = action;
+            return Verdict::Suspend;
+        }
+    }
+
+    pub(super) fn perform(&mut self, me: usize, action: Action) -> Verdict {
+        self.now += 1;
+        match action.kind() {
+            Kind::Interrupt => Verdict::Interrupt,
+            Kind::Nmi => Verdict::Nmi,
+            Kind::Preempt => Verdict::Preempt,
+            Kind::Step | Kind::Drain(_) => {
+                if self.timeline.is_some() {
+                    let op = self.cpus[me].pending;
+                    self.record(me, What::Step(op));
+                }
+                match self.cpus[me].pending {
+                    Op::Relax => {
+                        self.cpus[me].watch.retain_mut(|known| {
+                            known.turns += u8::from(known.changed());
+                            known.turns < TURNS
+                        });
+                        self.cpus[me].woken = false;
+                    }
+                    Op::Barrier | Op::Complete => self.mmu.barrier(self.now),
+                    _ => {}
+                }
+                Verdict::Go
+            }
+        }
+    }
+
+    pub(super) fn pick(&mut self) -> Option<Action> {
+        self.decisions += 1;
+        if self.decisions > self.limit {
+            self.fail(Violation {
+                clause: Clause::C7,
+                cpu: CpuId(self.current as u16),
+                other: None,
+                frame: None,
+                page: None,
+                account: format!(
+                    "no end after {} steps, the last of them fair to all",
+                    self.limit
+                ),
+            });
+            return None;
+        }
+        let (decision, current) = (self.decisions, self.current);
+        let fair = decision > self.fair_after;
+        if !fair && self.strategy.goes_on(decision) && self.may_step(&self.cpus[current]) {
+            return Some(Action::step(current));
+        }
+        let mut enabled = self.enabled();
+        if enabled & !UNPROMPTED == 0 {
+            if !self.look_again() {
+                self.finish();
+                return None;
+            }
+            enabled = self.enabled();
+        }
+        if fair {
+            return fair_action(enabled, decision);
+        }
+        let picked = if enabled.is_power_of_two() && !self.searches {
+            Some(Action(enabled.trailing_zeros() as u8))
+        } else {
+            let mut strategy = std::mem::take(&mut self.strategy);
+            let picked = strategy.pick(
+                decision,
+                enabled,
+                current,
+                |action| self.footprint(action),
+                |action| self.concerns_nobody(action),
+                || self.state(),
+            );
+            self.strategy = strategy;
+            picked
+        };
+        let Some(action) = picked else {
+            self.end = Some(End::Pruned);
+            return None;
+        };
+        if self.searches {
+            self.learn(action);
+        }
+        // A step of the current CPU is the default whenever it is possible.
+        if action != Action::step(current) && Some(action) != default_action(enabled, current) {
+            self.trail.push((decision, action.0));
+        }
+        Some(action)
+    }
+
+    /// Chooses one of `count` alternatives.
+    pub(crate) fn pick_data(&mut self, count: usize) -> usize {
+        if count < 2 {
+            return 0;
+        }
+        self.decisions += 1;
+        let choice = self.strategy.pick_data(self.decisions, count);
+        if choice != 0 {
+            self.trail.push((self.decisions, DATA | choice as u8));
+        }
+        choice
+    }
+
+    /// Before somebody is said to wait for ever, everybody who waits looks a few times more: what an
+    /// outer loop waits for may have changed while an inner one looked.
+    pub(super) fn look_again(&mut self) -> bool {
+        let waits = |cpu: &&mut Cpu| cpu.pending == Op::Relax;
+        if self.second_looks == SECOND_LOOKS {
+            return false;
+        }
+        self.second_looks += 1;
+        let mut any = false;
+        for cpu in self.cpus[..self.count].iter_mut().filter(waits) {
+            cpu.woken = true;
+            any = true;
+        }
+        any
+    }
+
+    /// Nobody can do anything: all programs are over, or somebody waits for ever.
+    pub(super) fn finish(&mut self) {
+        let waiting = (0..self.count).find(|&cpu| self.cpus[cpu].pending != Op::Park);
+        let Some(cpu) = waiting else {
+            self.end = Some(End::Finished);
+            return;
+        };
+        let other = (0..self.count).find(|&other| {
+            other != cpu && self.cpus[other].interrupt && !self.cpus[other].interrupts_on
+        });
+        self.fail(Violation {
+            clause: Clause::C7,
+            cpu: CpuId(cpu as u16),
+            other: other.map(|other| CpuId(other as u16)),
+            frame: None,
+            page: None,
+            account: "waits for ever: nobody can do anything".into(),
+        });
+    }
+
+    pub(super) fn enabled(&self) -> Actions {
+        let mut enabled = 0;
+        for (index, cpu) in self.cpus[..self.count].iter().enumerate() {
+            if self.may_step(cpu) {
+                enabled |= Action::step(index).bit();
+            }
+            if cpu.interrupts_on
+                && !cpu.in_nmi
+                && cpu.pending != Op::Start
+                && (cpu.interrupt || (self.spurious > 0 && cpu.pending != Op::Park))
+            {
+                enabled |= Action::interrupt(index).bit();
+            }
+            if self.nmis > 0 && !cpu.in_nmi && cpu.pending != Op::Start {
+                enabled |= Action::nmi(index).bit();
+            }
+            if self.preemptions > 0
+                && cpu.interrupts_on
+                && !cpu.in_nmi
+                && !matches!(cpu.pending, Op::Start | Op::Park)
+            {
+                enabled |= Action::preempt(index).bit();
+            }
+            if cpu.buffered > 0 {
+                enabled |= self.drains(index, cpu);
+            }
+        }
+        enabled
+    }
+
+    pub(super) fn may_step(&self, cpu: &Cpu) -> bool {
+        let ordered = self.kind.stores == Stores::Ordered;
+        let empty = cpu.buffered == 0;
+        match cpu.pending {
+            // A halted CPU may be woken by its clock at any time.
+            Op::Start | Op::Mask | Op::Halt => true,
+            Op::Access { store: false } => !cpu.invalidates(),
+            Op::Load(_, order) => {
+                ordered
+                    || order != Ordering::SeqCst
+                    || !cpu.buffer.iter().flatten().any(|entry| entry.sequential)
+            }
+            Op::Store(_, order) => match order {
+                Ordering::SeqCst if ordered => empty,
+                _ => cpu.buffered < BUFFER,
+            },
+            Op::Access { store: true } => cpu.buffered < BUFFER && !cpu.invalidates(),
+            Op::Modify(word, order) => {
+                empty
+                    || (!ordered
+                        && matches!(order, Ordering::Relaxed | Ordering::Acquire)
+                        && !cpu.holds(word))
+            }
+            // Roots are loaded by a serialising instruction on x86 alone; invalidations and what
+            // sends interrupts order stores everywhere, by the interface's own promise.
+            Op::Root => empty || (!ordered && !cpu.invalidates()),
+            Op::Fence | Op::Barrier | Op::Invalidate | Op::Send(_) => empty,
+            Op::Content { store, .. } => empty || !store,
+            // The completion of an invalidation waits for the stores through what it covers.
+            Op::Complete => empty && !self.stores_under_way(),
+            Op::Touch { writes, .. } => empty || !writes,
+            Op::Broadcast | Op::Note => true,
+            Op::Relax => {
+                cpu.woken
+                    || cpu
+                        .watch
+                        .iter()
+                        .any(|known| known.changed() && !cpu.holds(known.word))
+            }
+            Op::Park => false,
+        }
+    }
+
+    /// Whether a program's store still lies in a buffer.
+    pub(super) fn stores_under_way(&self) -> bool {
+        self.cpus[..self.count].iter().any(|cpu| {
+            cpu.buffered > 0
+                && cpu
+                    .buffer
+                    .iter()
+                    .flatten()
+                    .any(|entry| matches!(entry.target, Target::Content { .. }))
+        })
+    }
+
+    /// Whether an action commutes with whatever others may do before it: it touches nothing, or a
+    /// word that only its own CPU ever does, and no interrupt can come in between.
+    ///
+    /// That nobody else touches the word and that nobody interrupts the CPU is what the search has
+    /// seen so far. When it sees otherwise, it begins anew ([`Core::take_surprise`]): in the end all
+    /// runs agree with what was assumed.
+    fn concerns_nobody(&self, action: Action) -> bool {
+        let cpu = &self.cpus[action.cpu()];
+        let left_alone = match action.kind() {
+            Kind::Drain(_) => true,
+            Kind::Step => {
+                let interrupted = cpu.interrupts_on
+                    && (self.spurious > 0 || self.interrupted & 1 << action.cpu() != 0);
+                let kind = matches!(
+                    cpu.pending,
+                    Op::Start
+                        | Op::Fence
+                        | Op::Load(..)
+                        | Op::Store(..)
+                        | Op::Modify(..)
+                        | Op::Touch { .. }
+                );
+                kind && !interrupted
+            }
+            Kind::Interrupt | Kind::Nmi | Kind::Preempt => false,
+        };
+        let print = self.footprint(action);
+        let private = || {
+            let users = self.users.get(&print.address).copied().unwrap_or_default();
+            users & !(1 << action.cpu()) == 0
+        };
+        left_alone && self.nmis == 0 && self.preemptions == 0 && print.translation == 0 && private()
+    }
+
+    /// Remembers who uses what, for [`Core::concerns_nobody`].
+    fn learn(&mut self, action: Action) {
+        let print = self.footprint(action);
+        if print.address != 0 {
+            let users = self.users.entry(print.address).or_default();
+            let before = *users;
+            *users |= 1 << action.cpu();
+            self.surprised |= before.is_power_of_two() && before != *users;
+        }
+        if let (Kind::Step, Op::Send(lines)) = (action.kind(), self.cpus[action.cpu()].pending) {
+            self.surprised |= lines & !self.interrupted != 0;
+            self.interrupted |= lines;
+        }
+    }
+
+    /// Whether a run has shown what the search did not expect when it began.
+    pub(crate) fn take_surprise(&mut self) -> bool {
+        std::mem::take(&mut self.surprised)
+    }
+
+    /// Which of a CPU's buffered stores may become visible next.
+    pub(super) fn drains(&self, index: usize, cpu: &Cpu) -> Actions {
+        let entries = || {
+            let places = cpu.buffer.iter().enumerate();
+            places.filter_map(|(place, entry)| Some((place, entry.as_ref()?)))
+        };
+        if self.kind.stores == Stores::Ordered {
+            let oldest = entries().min_by_key(|(_, entry)| entry.order);
+            return oldest.map_or(0, |(place, _)| Action::drain(index, place).bit());
+        }
+        let free = |entry: &Buffered| {
+            entries()
+                .filter(|(_, other)| other.order < entry.order)
+                .all(|(_, other)| {
+                    !entry.release
+                        && other.epoch == entry.epoch
+                        && !same_target(&other.target, &entry.target)
+                })
+        };
+        entries()
+            .filter(|(_, entry)| free(entry))
+            .fold(0, |set, (place, _)| set | Action::drain(index, place).bit())
+    }
+
+    pub(crate) fn footprint(&self, action: Action) -> Footprint {
+        let index = action.cpu();
+        let cpu = &self.cpus[index];
+        let mut print = Footprint {
+            cpu: index as u8,
+            drain: false,
+            address: 0,
+            writes: false,
+            looks: false,
+            translation: 0,
+            lines: 0,
+        };
+        match action.kind() {
+            Kind::Interrupt => print.lines = 1 << index,
+            Kind::Nmi | Kind::Preempt => {}
+            Kind::Drain(place) => {
+                print.drain = true;
+                print.writes = true;
+                if let Some(entry) = &cpu.buffer[place] {
+                    match entry.target {
+                        Target::Word(word) => {
+                            print.address = word as usize;
+                            print.translation = 2 * u8::from(self.arena.place(word).is_some());
+                        }
+                        Target::Content { used, .. } => {
+                            print.address = used.frame as usize + 1;
+                            print.translation = 1;
+                        }
+                        Target::Invalidation { .. } => print.translation = 1,
+                    }
+                }
+            }
+            Kind::Step => match cpu.pending {
+                Op::Start | Op::Mask | Op::Fence | Op::Halt | Op::Park => {}
+                Op::Relax => print.looks = true,
+                Op::Touch { place, writes } => {
+                    print.address = place;
+                    print.writes = writes;
+                }
+                Op::Load(word, _) => print.address = word as usize,
+                Op::Store(word, order) => {
+                    if order == Ordering::SeqCst && self.kind.stores == Stores::Ordered {
+                        print.address = word as usize;
+                        print.writes = true;
+                        print.translation = 2 * u8::from(self.arena.place(word).is_some());
+                    }
+                }
+                Op::Modify(word, _) => {
+                    print.address = word as usize;
+                    print.writes = true;
+                    print.translation = 2 * u8::from(self.arena.place(word).is_some());
+                }
+                Op::Barrier | Op::Complete => {
+                    let waits = self.mmu.lags() || !cpu.broadcasts.is_empty();
+                    print.translation = 2 * u8::from(waits);
+                }
+                Op::Invalidate | Op::Root | Op::Broadcast => print.translation = 1,
+                Op::Note => print.translation = 2,
+                Op::Send(lines) => print.lines = lines,
+                // A walker may set bits in a table, and a load reads some frame.
+                Op::Access { .. } => print.translation = 2,
+                Op::Content { frame, store } => {
+                    print.address = frame as usize + 1;
+                    print.writes = store;
+                    print.translation = 1;
+                }
+            },
+        }
+        print
+    }
+}

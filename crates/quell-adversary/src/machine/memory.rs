@@ -1,0 +1,239 @@
+//! Words and frames: loads, store buffers, and what becomes visible when.
+
+use super::{Buffered, Core, FRAME_WORDS, Target, WATCH, Watched};
+use crate::kind::Stores;
+use crate::oracle::{Moment, Violation};
+use crate::schedule::BUFFER;
+use crate::timeline::What;
+use crate::word::AdversaryWord;
+use quell::{CpuId, Frame, Page};
+use quell_contract::Clause;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+
+impl Core {
+    /// The CPU has read `value` from a word: a loop need not go round before that changes.
+    #[inline]
+    pub(crate) fn watch(&mut self, word: &AdversaryWord, value: u64) {
+        let watch = &mut self.cpus[self.current].watch;
+        let fresh = Watched {
+            word,
+            seen: value,
+            turns: 0,
+        };
+        if let Some(known) = watch
+            .iter_mut()
+            .find(|known| std::ptr::eq(known.word, word))
+        {
+            *known = fresh;
+        } else if watch.len() < WATCH {
+            watch.push(fresh);
+        } else if let Some(known) = watch
+            .iter_mut()
+            .max_by_key(|known| (known.turns, known.word))
+        {
+            // Which one goes does not depend on the order in which they came: that is not state.
+            *known = fresh;
+        }
+    }
+
+    #[inline]
+    pub(crate) fn load(&mut self, word: &AdversaryWord) -> u64 {
+        let cpu = &self.cpus[self.current];
+        let mut value = word.peek();
+        if cpu.buffered > 0 {
+            let mine = cpu.buffer.iter().flatten().filter(
+                |entry| matches!(entry.target, Target::Word(other) if std::ptr::eq(other, word)),
+            );
+            if let Some(newest) = mine.max_by_key(|entry| entry.order) {
+                value = newest.value;
+            }
+        }
+        self.watch(word, value);
+        if self.tracing() {
+            self.record(self.current, What::Read(value));
+        }
+        value
+    }
+
+    #[inline]
+    pub(crate) fn store(&mut self, word: &AdversaryWord, value: u64, order: Ordering) {
+        if self.tracing() {
+            self.record(self.current, What::Wrote(value));
+        }
+        // What the CPU itself changes is no news to it.
+        let mut watch = self.cpus[self.current].watch.iter_mut();
+        if let Some(known) = watch.find(|known| std::ptr::eq(known.word, word)) {
+            known.seen = value;
+        }
+        if order == Ordering::SeqCst && self.kind.stores == Stores::Ordered {
+            self.write_visible(word, value);
+            return;
+        }
+        self.buffer(Target::Word(word), value, order);
+    }
+
+    pub(super) fn buffer(&mut self, target: Target, value: u64, order: Ordering) {
+        let cpu = &mut self.cpus[self.current];
+        let place = cpu.buffer.iter().position(Option::is_none);
+        let place = place.expect("a store waits for room");
+        cpu.next_order = if cpu.buffered == 0 {
+            0
+        } else {
+            cpu.next_order + 1
+        };
+        cpu.buffer[place] = Some(Buffered {
+            target,
+            value,
+            epoch: cpu.epoch,
+            release: matches!(order, Ordering::Release | Ordering::SeqCst),
+            sequential: order == Ordering::SeqCst,
+            order: cpu.next_order,
+        });
+        cpu.buffered += 1;
+    }
+
+    /// Stores after this one do not overtake those before.
+    pub(crate) fn order_stores(&mut self, me: usize) {
+        self.cpus[me].epoch += 1;
+    }
+
+    /// A store of the current CPU that everybody sees at once.
+    pub(crate) fn write_visible(&mut self, word: &AdversaryWord, value: u64) {
+        self.write(word, value);
+    }
+
+    pub(super) fn write(&mut self, word: &AdversaryWord, value: u64) {
+        let old = word.peek();
+        if old == value {
+            return;
+        }
+        self.second_looks = 0;
+        word.poke(value);
+        self.sums.word(word, old, value);
+        if let Some(place) = self.arena.place(word) {
+            let arena = Rc::clone(&self.arena);
+            self.mmu.written(&arena, self.now, place, (old, value));
+            self.check_tables();
+        }
+    }
+
+    /// Makes the stores of a CPU visible: before the run nothing is late.
+    pub(crate) fn drain_all(&mut self, cpu: usize) {
+        for place in 0..BUFFER {
+            self.drain(cpu, place);
+        }
+    }
+
+    pub(super) fn drain(&mut self, cpu: usize, place: usize) {
+        self.now += 1;
+        let Some(entry) = self.cpus[cpu].buffer[place].take() else {
+            return;
+        };
+        self.cpus[cpu].buffered -= 1;
+        if self.tracing() {
+            let what = match entry.target {
+                Target::Word(word) => What::Visible(word, entry.value),
+                Target::Content { used, .. } => What::Landed(used.frame, entry.value),
+                Target::Invalidation { what, .. } => What::Said(format!("~ {what:?} takes effect")),
+            };
+            self.record(cpu, what);
+        }
+        match entry.target {
+            Target::Word(word) => {
+                // SAFETY: words take themselves out of the buffers when they are dropped.
+                let word = unsafe { &*word };
+                self.write(word, entry.value);
+            }
+            Target::Invalidation { what, sent } => self.mmu.invalidate(cpu, what, sent),
+            Target::Content { used, word } => {
+                let history = *self.oracle.frame(used.frame);
+                let broken = if history.allocated > used.written {
+                    Some((Clause::C1, history.allocated_by, "that has a new owner"))
+                } else if history.captured > used.written {
+                    let account = "whose content has been captured";
+                    Some((Clause::C2, history.captured_by, account))
+                } else {
+                    None
+                };
+                if let Some((clause, other, account)) = broken {
+                    self.fail(Violation {
+                        clause,
+                        cpu: CpuId(cpu as u16),
+                        other: Some(CpuId(other.into())),
+                        frame: Some(Frame(used.frame.into())),
+                        page: Some(Page(used.page)),
+                        account: format!("a store arrived late in a frame {account}"),
+                    });
+                }
+                self.set_content(used.frame, word, entry.value);
+            }
+        }
+    }
+
+    /// A word goes.
+    pub(crate) fn forget(&mut self, word: &AdversaryWord) {
+        for cpu in &mut self.cpus {
+            cpu.watch.retain(|known| !std::ptr::eq(known.word, word));
+            if cpu.buffered > 0 {
+                for place in &mut cpu.buffer {
+                    if let Some(entry) = place
+                        && matches!(entry.target, Target::Word(other) if std::ptr::eq(other, word))
+                    {
+                        *place = None;
+                        cpu.buffered -= 1;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The content of a frame.
+    pub(crate) fn content(&self, frame: u32, word: usize) -> u64 {
+        self.content[frame as usize][word]
+    }
+
+    /// Changes the content of a frame.
+    pub(crate) fn set_content(&mut self, frame: u32, word: usize, value: u64) {
+        if value != self.content[frame as usize][word] {
+            self.touched.push(frame);
+            let old = std::mem::replace(&mut self.content[frame as usize][word], value);
+            self.sums.content(frame, word, old, value);
+        }
+    }
+
+    /// The program of a CPU makes a call.
+    pub(crate) fn begin_call(&mut self, me: usize) {
+        self.cpus[me].call_began = self.now;
+    }
+
+    /// When the program of a CPU made its call.
+    pub(crate) fn call_began(&self, me: usize) -> Moment {
+        self.cpus[me].call_began
+    }
+
+    /// Zeroes a frame, the words of the table that it may become included.
+    pub(crate) fn clear_frame(&mut self, frame: u32) {
+        for word in 0..FRAME_WORDS {
+            self.set_content(frame, word, 0);
+        }
+        let arena = Rc::clone(&self.arena);
+        for index in self.mmu.written_words(frame) {
+            self.write(&arena.table(frame)[index], 0);
+        }
+    }
+}
+
+pub(super) fn same_target(one: &Target, other: &Target) -> bool {
+    match (one, other) {
+        (Target::Word(one), Target::Word(other)) => std::ptr::eq(*one, *other),
+        (
+            Target::Content { used: one, word: a },
+            Target::Content {
+                used: other,
+                word: b,
+            },
+        ) => one.frame == other.frame && a == b,
+        _ => false,
+    }
+}

@@ -1,0 +1,561 @@
+//! The memory manager on the machine under the adversary, and the steps that its scenarios are made
+//! of.
+//!
+//! [`quell_vm`] runs here unchanged on a machine of a few dozen frames. Programs are written against
+//! pages rather than addresses and panic where a call fails that should not. Two judges stand
+//! beside the oracle of single accesses: a load through a translation that the tables no longer
+//! have must return what the manager's own books say the page holds ([`Clause::C4`]), unless a
+//! call under way explains the difference; and after the run the books must add up.
+
+use super::context::{self, Kernel};
+use super::coverage::{Coverage, Happening};
+use super::hardware::Adversary;
+use super::machine::{Accessed, FRAME_WORDS, Op};
+use super::oracle::Violation;
+use super::schedule::MAX_CPUS;
+use super::session::Stage;
+use super::timeline::Line;
+use super::word::AdversaryWord;
+use quell::clear::{ClearPolicy, Plan};
+use quell::{CpuId, Engine, Epoch, Extent, Frame, Hardware, Page, PageSize, PerCpu, Word};
+use quell_contract::Clause;
+use quell_sim::{heap, may_change};
+use quell_vm::machine::{MemoryMap, Node};
+use quell_vm::user::{Access, Backing, Call, Error, FileId, ProcessId, Protection};
+use quell_vm::{Vm, VmConfig};
+use std::cell::Cell;
+use std::mem::ManuallyDrop;
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+/// The first frame of memory.
+const FIRST: u64 = 8;
+/// How many debts can be owed at once.
+const EPOCHS: usize = 4;
+/// What memory holds when the machine starts.
+const JUNK: u64 = 0xdead;
+
+/// The process that every CPU runs when a scenario begins.
+pub const FIRST_PROCESS: ProcessId = 1;
+
+/// A program over the memory manager: what each CPU does before and during the run.
+#[derive(Clone, Copy, Debug)]
+pub struct ManagedProgram {
+    /// Frames of fast memory and of slow memory.
+    pub memory: [u64; 2],
+    /// Before the run, on each CPU in turn, with nobody else about. Every CPU runs
+    /// [`FIRST_PROCESS`].
+    pub start: fn(&Managed<'_>, usize),
+    /// The run.
+    pub body: fn(&Managed<'_>, usize),
+    /// After the run, with nobody about: what must be true then.
+    pub after: fn(&Managed<'_>),
+}
+
+/// The manager, its machine, and what programs tell each other.
+pub struct Managed<'m> {
+    /// The machine.
+    pub hw: &'m Adversary,
+    /// The manager.
+    pub vm: Vm<'m, Adversary>,
+    calls: [Cell<Option<(ProcessId, Call)>>; MAX_CPUS],
+    flags: ManuallyDrop<[AdversaryWord; 4]>,
+}
+
+const fn address(page: u64) -> u64 {
+    page << 12
+}
+
+impl Managed<'_> {
+    /// Makes a call of this CPU's process, as a program does.
+    ///
+    /// # Errors
+    /// As [`Call`] describes.
+    pub fn try_call(&self, call: Call) -> Result<u64, Error> {
+        let me = self.hw.this_cpu().index();
+        self.hw.say(|| format!("{call:x?}"));
+        let current = self.vm.current();
+        self.calls[me].set(current.map(|process| (process, call)));
+        context::with(|core| core.begin_call(me));
+        let result = self.vm.call(call);
+        self.calls[me].set(None);
+        if let Err(error) = result {
+            self.hw.say(|| format!("refused: {error}"));
+        }
+        result
+    }
+
+    /// Makes a call that must not fail.
+    ///
+    /// # Panics
+    /// If it does.
+    pub fn call(&self, call: Call) -> u64 {
+        match self.try_call(call) {
+            Ok(value) => value,
+            Err(error) => panic!("{call:?}: {error}"),
+        }
+    }
+
+    /// Maps zeroed memory.
+    pub fn map(&self, page: u64, pages: u64) {
+        let backing = Backing::Anonymous {
+            page: PageSize::Base,
+        };
+        self.map_backed(page, pages, Protection::READ_WRITE, backing);
+    }
+
+    /// Maps zeroed memory, in large pages.
+    pub fn map_large(&self, page: u64, pages: u64) {
+        let backing = Backing::Anonymous {
+            page: PageSize::Large,
+        };
+        self.map_backed(page, pages, Protection::READ_WRITE, backing);
+    }
+
+    /// Maps a file from its beginning, shared, to read only.
+    pub fn map_file_read(&self, page: u64, pages: u64, file: FileId) {
+        let backing = Backing::Shared { file, offset: 0 };
+        self.map_backed(page, pages, Protection::READ, backing);
+    }
+
+    /// Maps a file from its beginning, shared, to read and write.
+    pub fn map_file(&self, page: u64, pages: u64, file: FileId) {
+        let backing = Backing::Shared { file, offset: 0 };
+        self.map_backed(page, pages, Protection::READ_WRITE, backing);
+    }
+
+    /// Maps a file from its beginning, private, to read and write.
+    pub fn map_file_private(&self, page: u64, pages: u64, file: FileId) {
+        let backing = Backing::Private { file, offset: 0 };
+        self.map_backed(page, pages, Protection::READ_WRITE, backing);
+    }
+
+    /// Maps something in place of what was there.
+    pub fn map_backed(&self, page: u64, pages: u64, protection: Protection, backing: Backing) {
+        self.call(Call::Map {
+            address: Some(address(page)),
+            bytes: address(pages),
+            protection,
+            backing,
+        });
+    }
+
+    /// Unmaps pages.
+    pub fn unmap(&self, page: u64, pages: u64) {
+        let (address, bytes) = (address(page), address(pages));
+        self.call(Call::Unmap { address, bytes });
+    }
+
+    /// Drops what pages hold.
+    pub fn discard(&self, page: u64, pages: u64) {
+        let (address, bytes) = (address(page), address(pages));
+        self.call(Call::Discard { address, bytes });
+    }
+
+    /// Takes the right to write pages away.
+    pub fn protect(&self, page: u64, pages: u64) {
+        self.call(Call::Protect {
+            address: address(page),
+            bytes: address(pages),
+            protection: Protection::READ,
+        });
+    }
+
+    /// Moves 512 pages into one large one; whether they were.
+    pub fn collapse(&self, page: u64) -> bool {
+        let address = address(page);
+        self.call(Call::Collapse { address }) != 0
+    }
+
+    /// Takes every right to pages away.
+    pub fn forbid(&self, page: u64, pages: u64) {
+        self.call(Call::Protect {
+            address: address(page),
+            bytes: address(pages),
+            protection: Protection::NONE,
+        });
+    }
+
+    /// Maps and uses a page beside the scenario's own, so that their leaf table is not freed.
+    pub fn keep_table(&self) {
+        self.map(100, 1);
+        self.write(100, 100);
+    }
+
+    /// This CPU goes offline: it runs nothing, and an interrupt that it has not taken is lost.
+    pub fn offline(&self) {
+        self.hw.say(|| "goes offline".into());
+        self.hw.happen(Happening::Offline);
+        self.hw.mask_interrupts();
+        self.vm.offline();
+        self.hw.lose_interrupt();
+    }
+
+    /// This CPU comes online.
+    pub fn online(&self) {
+        self.hw.say(|| "comes online".into());
+        self.vm.online();
+        self.hw.restore_interrupts(true);
+    }
+
+    /// Takes pages out of memory; how many went. They may have been unmapped.
+    pub fn page_out(&self, page: u64, pages: u64) -> u64 {
+        let (address, bytes) = (address(page), address(pages));
+        self.try_call(Call::PageOut { address, bytes }).unwrap_or(0)
+    }
+
+    /// Moves pages elsewhere in the address space.
+    pub fn remap(&self, page: u64, pages: u64, to: u64) {
+        self.call(Call::Remap {
+            address: address(page),
+            bytes: address(pages),
+            to: Some(address(to)),
+        });
+    }
+
+    /// Moves pages to a memory node; how many went. They may have been unmapped.
+    pub fn migrate(&self, page: u64, pages: u64, node: u32) -> u64 {
+        let (address, bytes) = (address(page), address(pages));
+        let call = Call::Migrate {
+            address,
+            bytes,
+            node,
+        };
+        self.try_call(call).unwrap_or(0)
+    }
+
+    /// Makes a file whose first word is `value`, in the page cache and dirty.
+    pub fn create(&self, pages: u64, value: u64) -> FileId {
+        let file = self.call(Call::Create {
+            bytes: address(pages),
+        }) as FileId;
+        if value != 0 {
+            self.write_file(file, 0, value);
+        }
+        file
+    }
+
+    /// Makes a file whose first word is `value`, in the page cache and clean.
+    pub fn create_clean(&self, pages: u64, value: u64) -> FileId {
+        let file = self.create(pages, value);
+        self.sync(file);
+        file
+    }
+
+    /// Writes the first word of a page of a file.
+    pub fn write_file(&self, file: FileId, page: u64, value: u64) {
+        let offset = address(page);
+        self.call(Call::Write {
+            file,
+            offset,
+            value,
+        });
+    }
+
+    /// Reads the first word of a page of a file; `None` beyond its end.
+    pub fn read_file(&self, file: FileId, page: u64) -> Option<u64> {
+        let offset = address(page);
+        self.try_call(Call::Read { file, offset }).ok()
+    }
+
+    /// Cuts a file.
+    pub fn truncate(&self, file: FileId, pages: u64) {
+        let bytes = address(pages);
+        self.call(Call::Truncate { file, bytes });
+    }
+
+    /// Writes the dirty pages of a file to its device.
+    pub fn sync(&self, file: FileId) -> u64 {
+        self.call(Call::Sync { file })
+    }
+
+    /// Forks this CPU's process.
+    pub fn fork(&self) -> ProcessId {
+        self.call(Call::Fork) as ProcessId
+    }
+
+    /// Makes a process without any mapping.
+    pub fn spawn(&self) -> ProcessId {
+        self.call(Call::Spawn) as ProcessId
+    }
+
+    /// Goes on in another process.
+    pub fn enter(&self, process: ProcessId) {
+        self.call(Call::Enter { process });
+    }
+
+    /// Ends a process once no CPU runs it.
+    pub fn exit(&self, process: ProcessId) {
+        self.call(Call::Exit { process });
+    }
+
+    /// Frees so many pages that were not used lately.
+    pub fn reclaim(&self, pages: u64) -> u64 {
+        self.call(Call::Reclaim { pages })
+    }
+
+    /// Moves so many pages that were not used lately to slow memory.
+    pub fn demote(&self, pages: u64) -> u64 {
+        self.call(Call::Demote { pages })
+    }
+
+    /// Sleeps until an interrupt or the clock.
+    pub fn idle(&self) {
+        self.call(Call::Idle { until: 0 });
+    }
+
+    /// One turn of a waiting loop.
+    pub fn pause(&self) {
+        self.hw.relax();
+    }
+
+    /// Tells the other CPUs that something has happened here.
+    pub fn tell(&self, flag: usize) {
+        self.flags[flag].store(1, Release);
+    }
+
+    /// Waits until another CPU has told.
+    pub fn wait_for(&self, flag: usize) {
+        while self.flags[flag].load(Acquire) == 0 {
+            self.hw.relax();
+        }
+    }
+
+    /// Loads the first word of a page as a program; `None` if it has no right to.
+    pub fn read(&self, page: u64) -> Option<u64> {
+        self.user(page, None)
+    }
+
+    /// Stores to the first word of a page as a program; whether it had the right to.
+    pub fn write(&self, page: u64, value: u64) -> bool {
+        self.user(page, Some(value)).is_some()
+    }
+
+    fn user(&self, page: u64, value: Option<u64>) -> Option<u64> {
+        let access = match value {
+            Some(_) => Access::Write,
+            None => Access::Read,
+        };
+        loop {
+            if let Some(held) = self.access(page, value) {
+                return Some(held);
+            }
+            if let Err(fault) = self.vm.fault(address(page), access) {
+                self.hw.say(|| format!("page {page:#x}: {fault}"));
+                return None;
+            }
+        }
+    }
+
+    /// One attempt; `None` is a fault.
+    fn access(&self, page: u64, value: Option<u64>) -> Option<u64> {
+        let store = value.is_some();
+        let loud = context::point(Op::Access { store });
+        let me = self.hw.this_cpu().index();
+        let accessed = context::with(|core| {
+            let accessed = core.access(me, page, 0, value);
+            if !loud {
+                core.drain_all(me);
+            }
+            accessed
+        });
+        match accessed {
+            Accessed::Fault => None,
+            Accessed::Value { held, stale } => {
+                if let (Some(frame), false) = (stale, store) {
+                    self.compare(me, page, frame, held);
+                }
+                Some(held)
+            }
+        }
+    }
+
+    /// A load went through a translation that the tables do not have any more.
+    fn compare(&self, me: usize, page: u64, frame: u32, held: u64) {
+        let Some(process) = self.vm.current() else {
+            return;
+        };
+        if self.explained(process, page) {
+            return;
+        }
+        let truth = context::quietly(|| {
+            // SAFETY: all CPUs are coroutines of this thread, and suspend themselves only inside
+            // operations of the machine, which the manager uses between its changes.
+            unsafe { self.vm.peek(process, address(page)) }
+        });
+        let Some(truth) = truth else {
+            return;
+        };
+        context::with(|core| {
+            core.happen(Happening::Compared);
+            if truth != held {
+                core.fail(Violation {
+                    clause: Clause::C4,
+                    cpu: CpuId(me as u16),
+                    other: None,
+                    frame: Some(Frame(frame.into())),
+                    page: Some(Page(page)),
+                    account: format!(
+                        "a load through a translation left behind returned {held:#x}, the page holds {truth:#x}"
+                    ),
+                });
+            }
+        });
+    }
+
+    /// Whether a call under way explains that a page reads old for a moment: it may take effect at
+    /// any time until it returns.
+    fn explained(&self, process: ProcessId, page: u64) -> bool {
+        self.calls.iter().any(|cell| {
+            let Some((caller, call)) = cell.get() else {
+                return false;
+            };
+            let covers = |start: u64, bytes: u64| {
+                caller == process && (start..start.saturating_add(bytes)).contains(&address(page))
+            };
+            may_change(call, covers)
+        })
+    }
+
+    /// What a page of a process holds, by the manager's books. For [`ManagedProgram::after`].
+    pub fn holds(&self, process: ProcessId, page: u64) -> Option<u64> {
+        // SAFETY: as in `compare`.
+        unsafe { self.vm.peek(process, address(page)) }
+    }
+
+    /// After the run: `fact` must hold.
+    pub fn must(&self, clause: Clause, fact: bool, account: &str) {
+        if !fact {
+            self.hw.fail(clause, None, account.into());
+        }
+    }
+}
+
+impl Kernel for Managed<'_> {
+    fn interrupt(&self) {
+        self.vm.engine().on_interrupt();
+    }
+
+    fn preempt(&self) {}
+
+    fn nmi(&self) {
+        if self.vm.engine().user_access_allowed() {
+            self.access(0, None);
+        } else {
+            self.hw.happen(Happening::NmiRefused);
+        }
+    }
+
+    fn kept(&self, _cpu: usize) -> u64 {
+        0
+    }
+}
+
+impl ManagedProgram {
+    /// The frame after the last.
+    pub(crate) fn frames(&self) -> usize {
+        (FIRST + self.memory[0] + self.memory[1]) as usize
+    }
+
+    fn map(&self) -> MemoryMap {
+        let [fast, slow] = self.memory;
+        let node = |first: u64, frames: u64, slow: bool| Node {
+            extent: Extent {
+                first: Frame(first),
+                frames,
+            },
+            slow,
+        };
+        let near = node(FIRST, fast, false);
+        match slow {
+            0 => MemoryMap::new(&[near]),
+            _ => MemoryMap::new(&[near, node(FIRST + fast, slow, true)]),
+        }
+    }
+
+    pub(crate) fn perform(&self, stage: Stage<'_>, coverage: &mut Coverage) -> Vec<Line> {
+        let case = stage.case;
+        let count = case.scenario.cpus;
+        let map = self.map();
+        let hw = Adversary::new(case.kind, count, map);
+        let cpus: ManuallyDrop<[PerCpu<'_, Adversary>; MAX_CPUS]> =
+            ManuallyDrop::new(std::array::from_fn(|_| PerCpu::new()));
+        let epochs: ManuallyDrop<[Epoch<Adversary>; EPOCHS]> =
+            ManuallyDrop::new(std::array::from_fn(|_| Epoch::new()));
+        let engine = Engine::new(&hw, &cpus[..count], &epochs[..], case.policy)
+            .expect("the engine runs on every machine that is hunted on");
+        context::with(|core| {
+            for node in map.nodes() {
+                for frame in node.extent.first.0..node.extent.first.0 + node.extent.frames {
+                    core.oracle.frame_mut(frame as u32).free = true;
+                    for word in 0..FRAME_WORDS {
+                        core.set_content(frame as u32, word, JUNK);
+                    }
+                }
+            }
+        });
+        let config = VmConfig {
+            cache_batch: 1,
+            swap_pages: 64,
+            demotion: false,
+            reclaim_ahead: 1,
+            reclaim_idle: false,
+            catch_up: true,
+            migrate_together: 32,
+            clear: ClearPolicy::cooperative(Plan::default()),
+            zero_ahead: 1,
+            reclaim_attempts: 3,
+        };
+        // On the heap, where a search sees it.
+        let kernel = Box::new(Managed {
+            hw: &hw,
+            vm: Vm::new(engine, config),
+            calls: Default::default(),
+            flags: ManuallyDrop::new(std::array::from_fn(|_| AdversaryWord::new(0))),
+        });
+        for cpu in 0..count {
+            stage.prepare(cpu, &*kernel, || {
+                kernel.vm.online();
+                if cpu == 0 {
+                    assert_eq!(kernel.vm.spawn(), Ok(FIRST_PROCESS));
+                }
+                assert_eq!(kernel.vm.enter(FIRST_PROCESS), Ok(()));
+                (self.start)(&kernel, cpu);
+            });
+        }
+        let names = |word: usize| kernel.name(&cpus[..count], word);
+        let after = || {
+            (self.after)(&kernel);
+            if let Err(account) = kernel.vm.check() {
+                // Whoever trusts such books hands out memory that is in use.
+                kernel.hw.fail(Clause::C1, None, account);
+            }
+        };
+        let lines = stage.perform(&*kernel, &|cpu| (self.body)(&kernel, cpu), &after, &names);
+        heap::off(|| coverage.add_engine(&kernel.vm.engine().stats()));
+        lines
+    }
+}
+
+impl Managed<'_> {
+    /// The name of a word, for timelines.
+    fn name(&self, cpus: &[PerCpu<'_, Adversary>], word: usize) -> Option<String> {
+        let inside = |start: usize, size: usize| (start..start + size).contains(&word);
+        for (index, cpu) in cpus.iter().enumerate() {
+            if inside(std::ptr::from_ref(cpu) as usize, size_of_val(cpu)) {
+                return Some(match cpu.word_name(word) {
+                    Some(field) => format!("cpu{index}.{field}"),
+                    None => format!("cpu{index}.?"),
+                });
+            }
+        }
+        for (index, flag) in self.flags.iter().enumerate() {
+            if std::ptr::from_ref(flag) as usize == word {
+                return Some(format!("flag {index}"));
+            }
+        }
+        if let Some((table, index)) = context::place_of(word) {
+            return Some(format!("entry {index} of table {table:#x}"));
+        }
+        self.vm.word_name(word)
+    }
+}

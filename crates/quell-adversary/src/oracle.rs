@@ -1,0 +1,257 @@
+//! The contract, as a judge of single accesses.
+//!
+//! Nothing here knows of CPUs' programs, of schedulers or of the engine: frames have histories,
+//! calls have returned, and an access through some translation is lawful or it is not. The judge
+//! names the clause, the frame, the address and both CPUs.
+//!
+//! The oracle of the machine under the clock judges one timing, that of its own TLBs, by when an
+//! entry was filled; this one judges every timing at once, by when it could have been
+//! ([`mmu`](super::mmu)). They share the clauses and the events, not the comparisons.
+
+use quell::{CpuId, Frame, Page};
+use quell_contract::Clause;
+use rustc_hash::FxHasher;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::ops::Range;
+
+/// A breach of the contract.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Violation {
+    /// The clause that broke.
+    pub clause: Clause,
+    /// The CPU whose access, walk or wait broke it.
+    pub cpu: CpuId,
+    /// The CPU that had made the access unlawful: the new owner's, the caller's, the capturer's.
+    pub other: Option<CpuId>,
+    /// The frame that was reached.
+    pub frame: Option<Frame>,
+    /// The virtual page of the access.
+    pub page: Option<Page>,
+    /// What happened, in a sentence.
+    pub account: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} (cpu {}", self.clause, self.account, self.cpu.0)?;
+        if let Some(other) = self.other {
+            write!(f, ", other cpu {}", other.0)?;
+        }
+        if let Some(frame) = self.frame {
+            write!(f, ", frame {:#x}", frame.0)?;
+        }
+        if let Some(page) = self.page {
+            write!(f, ", address {:#x}", page.address())?;
+        }
+        f.write_str(")")
+    }
+}
+
+/// A moment: the number of a step of the run. Later steps have greater numbers.
+pub type Moment = u32;
+
+/// What happened to a frame.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct History {
+    /// When it got its present owner.
+    pub allocated: Moment,
+    /// Who gave it that owner.
+    pub allocated_by: u8,
+    /// Whether it is free.
+    pub free: bool,
+    /// Who freed it.
+    pub freed_by: u8,
+    /// When its content was captured last.
+    pub captured: Moment,
+    /// Who captured it.
+    pub captured_by: u8,
+    /// Whether it was a page-table page and is none any more.
+    pub dead_table: bool,
+}
+
+/// A right to a page that a call took away.
+#[derive(Clone, Copy, Debug)]
+pub struct Returned {
+    /// The address space, by its root.
+    pub root: u32,
+    /// The first page.
+    pub start: u64,
+    /// The page after the last one.
+    pub end: u64,
+    /// When the call was made, if that is known. Mappings that are younger are not what it took
+    /// away: the page may have been mapped again, and have gone again, before it returned.
+    pub began: Moment,
+    /// When the call returned.
+    pub at: Moment,
+    /// The CPU that made it.
+    pub by: u8,
+    /// Loads are still allowed.
+    pub readable: bool,
+    /// Stores are still allowed.
+    pub writable: bool,
+}
+
+/// A translation through which an access goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Used {
+    /// The root that it was walked from.
+    pub root: u32,
+    /// The page.
+    pub page: u64,
+    /// The frame.
+    pub frame: u32,
+    /// When the entry that it came from was written.
+    pub written: Moment,
+    /// The last moment at which it could be walked; [`Moment::MAX`] if it still can.
+    pub until: Moment,
+}
+
+/// The memory of the judge.
+#[derive(Debug)]
+pub struct Oracle {
+    frames: Box<[History]>,
+    returned: Vec<Returned>,
+    /// What a read of a page must yield: (root, page, value).
+    promises: Vec<(u32, u64, u64)>,
+}
+
+impl Oracle {
+    /// For a machine of this many frames, all owned since before time began.
+    pub fn new(frames: usize) -> Self {
+        Oracle {
+            frames: vec![History::default(); frames].into(),
+            returned: Vec::with_capacity(64),
+            promises: Vec::with_capacity(16),
+        }
+    }
+
+    /// Forgets a run.
+    pub fn reset(&mut self) {
+        self.frames.fill(History::default());
+        self.returned.clear();
+        self.promises.clear();
+    }
+
+    /// The history of a frame.
+    pub fn frame(&self, frame: u32) -> &History {
+        &self.frames[frame as usize]
+    }
+
+    /// Changes the history of a frame.
+    pub fn frame_mut(&mut self, frame: u32) -> &mut History {
+        &mut self.frames[frame as usize]
+    }
+
+    /// A call that took rights away has returned.
+    pub fn returned(&mut self, call: Returned) {
+        self.returned.push(call);
+    }
+
+    /// From now on, a read of the page must yield `value`; `None` withdraws that.
+    pub fn promise(&mut self, root: u32, page: u64, value: Option<u64>) {
+        self.promises.retain(|p| (p.0, p.1) != (root, page));
+        if let Some(value) = value {
+            self.promises.push((root, page, value));
+        }
+    }
+
+    /// The histories of all frames.
+    pub(super) fn frames(&self) -> impl Iterator<Item = &History> {
+        self.frames.iter()
+    }
+
+    /// What reads must yield: (root, page, value), in any order.
+    pub(super) fn promises(&self) -> impl Iterator<Item = &(u32, u64, u64)> {
+        self.promises.iter()
+    }
+
+    /// What returned calls hold against loads and stores through a translation of these pages that
+    /// was `written` then and can be walked `until` then: 0 if nothing, else which of the pages.
+    ///
+    /// The future takes nothing away from that, and what it adds does not depend on calls that
+    /// have returned by now.
+    pub(super) fn forbids(
+        &self,
+        root: u32,
+        pages: Range<u64>,
+        (written, until): (Moment, Moment),
+    ) -> [u64; 2] {
+        let mut forbidden = [FxHasher::default(), FxHasher::default()];
+        for call in &self.returned {
+            let (start, end) = (call.start.max(pages.start), call.end.min(pages.end));
+            if call.root != root || start >= end || until > call.at || written >= call.began {
+                continue;
+            }
+            for (allowed, forbidden) in [call.readable, call.writable]
+                .into_iter()
+                .zip(&mut forbidden)
+            {
+                if !allowed && (pages.end - pages.start > 1 || forbidden.finish() == 0) {
+                    (start, end).hash(forbidden);
+                }
+            }
+        }
+        forbidden.map(|forbidden| forbidden.finish())
+    }
+
+    /// What a read of the page must yield, if that is known.
+    pub fn promised(&self, root: u32, page: u64) -> Option<u64> {
+        let of = |p: &&(u32, u64, u64)| (p.0, p.1) == (root, page);
+        self.promises.iter().find(of).map(|p| p.2)
+    }
+
+    /// Judges an access of `cpu`, which runs the address space of `root`, through a translation.
+    ///
+    /// C4 is not judged here: it needs the value that was read.
+    pub fn judge(&self, cpu: u8, root: u32, used: &Used, store: bool) -> Option<Violation> {
+        let kind = if store { "store" } else { "load" };
+        let violation = |clause, other: Option<u8>, account: String| {
+            Some(Violation {
+                clause,
+                cpu: CpuId(cpu.into()),
+                other: other.map(|cpu| CpuId(cpu.into())),
+                frame: Some(Frame(used.frame.into())),
+                page: Some(Page(used.page)),
+                account,
+            })
+        };
+        if used.root != root {
+            let account = format!(
+                "a {kind} under root {root:#x} went through a translation of root {:#x}",
+                used.root
+            );
+            return violation(Clause::C5, None, account);
+        }
+        let own = self.frame(root);
+        if own.allocated > used.written {
+            let account = format!(
+                "a {kind} under root {root:#x} went through a translation of an earlier root there"
+            );
+            return violation(Clause::C5, Some(own.allocated_by), account);
+        }
+        let history = self.frame(used.frame);
+        if history.allocated > used.written {
+            let account = format!("a {kind} reached a frame that has a new owner");
+            return violation(Clause::C1, Some(history.allocated_by), account);
+        }
+        if store && history.captured > used.written {
+            let account = "a store reached a frame whose content has been captured".into();
+            return violation(Clause::C2, Some(history.captured_by), account);
+        }
+        let broken = self.returned.iter().find(|call| {
+            call.root == root
+                && (call.start..call.end).contains(&used.page)
+                && used.until <= call.at
+                && used.written < call.began
+                && !(if store { call.writable } else { call.readable })
+        });
+        if let Some(call) = broken {
+            let what = if call.readable { "protection" } else { "unmap" };
+            let account =
+                format!("a {kind} used the old translation after the {what} had returned");
+            return violation(Clause::C3, Some(call.by), account);
+        }
+        None
+    }
+}

@@ -1,0 +1,36 @@
+//! Two CPUs shoot at each other, both with interrupts off.
+
+use super::{On, Scenario};
+use crate::coverage::Reach;
+use crate::tiny::{Tiny, frame};
+use quell::mutant::Mutant;
+use quell::{Counter, Hardware};
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    bugs: &["32"],
+    finds: &[Mutant::WaiterServesNobody],
+    must: &[(On::Interrupts, Reach::Engine(Counter::ServedWaiting))],
+    ..Scenario::engine(
+        "cross-shootdown",
+        "two waiters with interrupts off",
+        2,
+        start,
+        body,
+    )
+};
+
+fn start(k: &Tiny<'_>, cpu: usize) {
+    if cpu == 0 {
+        k.map(0, 0, frame(0), true);
+        k.map(0, 1, frame(1), true);
+    }
+    k.switch(0);
+}
+
+fn body(k: &Tiny<'_>, cpu: usize) {
+    let were_on = k.hw.mask_interrupts();
+    k.unmap(0, cpu as u64);
+    k.hw.restore_interrupts(were_on);
+    k.read(0);
+    k.read(1);
+}

@@ -1,0 +1,41 @@
+//! CPU 1 is idle with the root loaded while CPU 0 frees a page-table page below it.
+
+use super::{On, Scenario};
+use crate::coverage::{Happening, Reach};
+use crate::tiny::{SECOND, Tiny, frame};
+use quell::Counter;
+use quell::mutant::Mutant;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    bugs: &["10"],
+    finds: &[Mutant::LazySkippedForTables],
+    must: &[
+        (On::Every, Reach::Machine(Happening::TableFreed)),
+        (On::Interrupts, Reach::Engine(Counter::Waited)),
+    ],
+    ..Scenario::engine(
+        "idle-table-free",
+        "freeing a table under a lazy CPU",
+        2,
+        start,
+        body,
+    )
+};
+
+fn start(k: &Tiny<'_>, cpu: usize) {
+    if cpu == 0 {
+        k.map(0, SECOND, frame(1), true);
+        k.link(0, SECOND);
+    }
+    k.switch(0);
+}
+
+fn body(k: &Tiny<'_>, cpu: usize) {
+    if cpu == 0 {
+        k.free_table(0, SECOND);
+    } else {
+        k.idle();
+        k.switch(0);
+        k.read(SECOND);
+    }
+}

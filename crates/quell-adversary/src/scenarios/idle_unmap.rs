@@ -1,0 +1,36 @@
+//! CPU 1 goes idle and comes back to the same space while CPU 0 unmaps a page of it.
+
+use super::{On, Scenario};
+use crate::coverage::Reach;
+use crate::tiny::{Tiny, frame};
+use quell::Counter;
+use quell::mutant::Mutant;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    bugs: &["34"],
+    finds: &[Mutant::LazyResumesUnchecked, Mutant::RelaxedLeaveLazy],
+    must: &[
+        (On::Interrupts, Reach::Engine(Counter::SkippedLazy)),
+        (On::Interrupts, Reach::Engine(Counter::SwitchBehind)),
+    ],
+    ..Scenario::engine("idle-unmap", "a lazy CPU against unmap", 2, start, body)
+};
+
+fn start(k: &Tiny<'_>, cpu: usize) {
+    if cpu == 0 {
+        k.map(0, 0, frame(0), true);
+    }
+    k.switch(0);
+}
+
+fn body(k: &Tiny<'_>, cpu: usize) {
+    if cpu == 0 {
+        if let Some(frame) = k.unmap(0, 0) {
+            k.give_away(frame);
+        }
+    } else {
+        k.idle();
+        k.switch(0);
+        k.read(0);
+    }
+}

@@ -1,0 +1,56 @@
+//! CPU 0 has taken a stamp and stalls before it publishes its debt; CPU 1 takes two debts behind it, pays
+//! all there are and maps another page: CPU 2 must not read what was there before.
+
+use super::{On, Scenario};
+use crate::coverage::Reach;
+use crate::tiny::{Tiny, frame};
+use quell::Counter;
+use quell::mutant::Mutant;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    finds: &[Mutant::PaymentStopsAtGap],
+    must: &[
+        (On::Every, Reach::Engine(Counter::DebtsTaken)),
+        (On::Every, Reach::Engine(Counter::PaidByBackground)),
+    ],
+    ..Scenario::with_epochs(
+        "lazy-gap",
+        "a payment past a debt that is not published",
+        3,
+        4,
+        start,
+        body,
+    )
+};
+
+fn start(k: &Tiny<'_>, cpu: usize) {
+    if cpu == 0 {
+        for page in 0..3 {
+            k.fill(frame(page), page);
+            k.map(usize::from(page != 0), page, frame(page), false);
+        }
+        k.fill(frame(5), 5);
+    }
+    k.switch(1);
+}
+
+fn body(k: &Tiny<'_>, cpu: usize) {
+    match cpu {
+        0 => {
+            k.reclaim_lazily(0, 0);
+        }
+        1 => {
+            k.reclaim_lazily(1, 1);
+            k.reclaim_lazily(1, 2);
+            k.engine.pay_all();
+            k.lock(1);
+            k.map(1, 1, frame(5), false);
+            k.unlock(1);
+            k.promise(1, 1, Some(5));
+        }
+        _ => {
+            k.read(1);
+            k.read(1);
+        }
+    }
+}

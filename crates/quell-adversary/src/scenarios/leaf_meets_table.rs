@@ -1,0 +1,49 @@
+//! CPU 0 unmaps a page while CPU 2 frees a table: in CPU 1's inbox the one meets the other.
+
+use super::{On, Scenario};
+use crate::coverage::{Happening, Reach};
+use crate::tiny::{SECOND, Tiny, frame};
+use quell::Counter;
+use quell::mutant::Mutant;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    bugs: &[],
+    finds: &[
+        Mutant::MergeOverwrites,
+        Mutant::TakeIgnoresLock,
+        Mutant::GapNotEscalated,
+    ],
+    must: &[
+        (On::Interrupts, Reach::Engine(Counter::Merged)),
+        (On::Every, Reach::Machine(Happening::TableFreed)),
+    ],
+    ..Scenario::engine(
+        "leaf-meets-table",
+        "a leaf flush merged with a table flush",
+        3,
+        start,
+        body,
+    )
+};
+
+fn start(k: &Tiny<'_>, cpu: usize) {
+    if cpu == 0 {
+        k.map(0, 0, frame(0), true);
+        k.map(0, SECOND, frame(1), true);
+        k.link(0, SECOND);
+    }
+    k.switch(0);
+}
+
+fn body(k: &Tiny<'_>, cpu: usize) {
+    match cpu {
+        0 => {
+            k.unmap(0, 0);
+        }
+        1 => {
+            k.read(0);
+            k.read(SECOND);
+        }
+        _ => k.free_table(0, SECOND),
+    }
+}

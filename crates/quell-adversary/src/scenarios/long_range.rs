@@ -1,0 +1,36 @@
+//! CPU 0 takes away a range that is too long to flush page by page.
+
+use super::{On, Scenario};
+use crate::coverage::Reach;
+use crate::tiny::{Tiny, frame};
+use quell::Counter;
+use quell::mutant::Mutant;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    bugs: &["35"],
+    finds: &[Mutant::WholeTagStaysLocal],
+    must: &[
+        (On::Every, Reach::Engine(Counter::EscalatedLength)),
+        (On::Interrupts, Reach::Engine(Counter::FlushedFull)),
+    ],
+    ..Scenario::engine("long-range", "a range becomes a whole tag", 2, start, body)
+};
+
+fn start(k: &Tiny<'_>, cpu: usize) {
+    if cpu == 0 {
+        for page in 0..5 {
+            k.map(0, page, frame(page), true);
+        }
+    }
+    k.switch(0);
+}
+
+fn body(k: &Tiny<'_>, cpu: usize) {
+    if cpu == 0 {
+        k.unmap_range(0, 0, 5);
+        k.read(2);
+    } else {
+        k.write(0, 1);
+        k.read(4);
+    }
+}

@@ -1,0 +1,50 @@
+//! CPU 0 unmaps a page of a space that it has to itself, and is preempted by a thread of another space,
+//! which CPU 1 changes: a flush that needs nobody else must not take the other space's slot for its own.
+
+use super::{On, Scenario};
+use crate::coverage::{Happening, Reach};
+use crate::tiny::{Tiny, frame};
+use quell::Counter;
+use quell::mutant::Mutant;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    finds: &[Mutant::LoadedSpaceStale],
+    must: &[
+        (On::Every, Reach::Machine(Happening::Preempted)),
+        (On::Interrupts, Reach::Engine(Counter::SkippedNoTarget)),
+    ],
+    ..Scenario::preempted(
+        "nested-alone",
+        "a thread of another space preempts a flush that needs nobody else",
+        2,
+        start,
+        body,
+        |k, cpu| {
+            if cpu == 0 {
+                k.switch(1);
+                k.read(1);
+            }
+        },
+    )
+};
+
+fn start(k: &Tiny<'_>, cpu: usize) {
+    if cpu == 0 {
+        k.map(0, 0, frame(0), true);
+        k.map(1, 1, frame(1), true);
+        k.switch(1);
+        k.switch(0);
+    }
+}
+
+fn body(k: &Tiny<'_>, cpu: usize) {
+    if cpu == 0 {
+        if let Some(frame) = k.unmap(0, 0) {
+            k.give_away(frame);
+        }
+        k.switch(1);
+        k.read(1);
+    } else if let Some(frame) = k.unmap(1, 1) {
+        k.give_away(frame);
+    }
+}

@@ -1,0 +1,44 @@
+//! CPU 1 comes back to a space that it had left alone, and an NMI handler wants to read user memory before
+//! CPU 1 has flushed what CPU 0 unmapped meanwhile.
+
+use super::{On, Scenario};
+use crate::coverage::{Happening, Reach};
+use crate::tiny::{Tiny, frame};
+use quell::Counter;
+use quell::mutant::Mutant;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    finds: &[Mutant::ResumeLetsNmisIn],
+    nmis: 2,
+    must: &[
+        (On::Every, Reach::Machine(Happening::NmiAccess)),
+        (On::Every, Reach::Machine(Happening::NmiRefused)),
+        (On::Interrupts, Reach::Engine(Counter::SkippedLazy)),
+        (On::Interrupts, Reach::Engine(Counter::SwitchBehind)),
+    ],
+    ..Scenario::engine(
+        "nmi-idle",
+        "an NMI as a lazy CPU comes back",
+        2,
+        start,
+        body,
+    )
+};
+
+fn start(k: &Tiny<'_>, cpu: usize) {
+    if cpu == 0 {
+        k.map(0, 0, frame(0), true);
+    }
+    k.switch(0);
+}
+
+fn body(k: &Tiny<'_>, cpu: usize) {
+    if cpu == 0 {
+        if let Some(frame) = k.unmap(0, 0) {
+            k.give_away(frame);
+        }
+    } else {
+        k.idle();
+        k.switch(0);
+    }
+}

@@ -1,0 +1,43 @@
+//! An NMI handler on CPU 1 wants to read user memory while the CPU is between two spaces.
+
+use super::{On, Scenario};
+use crate::coverage::{Happening, Reach};
+use crate::tiny::{Tiny, frame};
+use quell::mutant::Mutant;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    bugs: &[],
+    finds: &[Mutant::NmiGuardAlwaysAllows],
+    nmis: 2,
+    must: &[
+        (On::Every, Reach::Machine(Happening::NmiAccess)),
+        (On::Every, Reach::Machine(Happening::NmiRefused)),
+    ],
+    ..Scenario::engine(
+        "nmi-switch",
+        "an NMI in the middle of a switch",
+        2,
+        start,
+        body,
+    )
+};
+
+fn start(k: &Tiny<'_>, cpu: usize) {
+    if cpu == 0 {
+        k.map(0, 0, frame(0), true);
+        k.map(1, 0, frame(1), true);
+    }
+    k.switch(0);
+}
+
+fn body(k: &Tiny<'_>, cpu: usize) {
+    if cpu == 0 {
+        if let Some(frame) = k.unmap(0, 0) {
+            k.give_away(frame);
+        }
+    } else {
+        k.switch(1);
+        k.idle();
+        k.switch(0);
+    }
+}

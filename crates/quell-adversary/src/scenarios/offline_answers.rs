@@ -1,0 +1,41 @@
+//! CPU 1 goes offline for good in the middle of a shootdown: nobody may wait for it.
+
+use super::{On, Scenario};
+use crate::coverage::{Happening, Reach};
+use crate::tiny::{Tiny, frame};
+use quell::Counter;
+use quell::mutant::Mutant;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    bugs: &[],
+    finds: &[Mutant::OfflineForgetsInbox],
+    must: &[
+        (On::Every, Reach::Machine(Happening::Offline)),
+        (On::Interrupts, Reach::Engine(Counter::SkippedOffline)),
+    ],
+    ..Scenario::engine(
+        "offline-answers",
+        "a CPU that goes offline answers first",
+        2,
+        start,
+        body,
+    )
+};
+
+fn start(k: &Tiny<'_>, cpu: usize) {
+    if cpu == 0 {
+        k.map(0, 0, frame(0), true);
+    }
+    k.switch(0);
+}
+
+fn body(k: &Tiny<'_>, cpu: usize) {
+    if cpu == 0 {
+        k.unmap(0, 0);
+        k.tell(0);
+    } else {
+        k.offline();
+        k.wait_for(0);
+        k.online();
+    }
+}

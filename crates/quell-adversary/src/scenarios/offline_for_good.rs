@@ -1,0 +1,43 @@
+//! CPU 1 goes offline for good while two initiators write to its inbox: what the one counts after the
+//! other was answered is answered by nobody.
+
+use super::{On, Scenario};
+use crate::coverage::{Happening, Reach};
+use crate::tiny::{Tiny, frame};
+use quell::Counter;
+use quell::mutant::Mutant;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    finds: &[Mutant::WaitsForClosedInbox],
+    must: &[
+        (On::Every, Reach::Machine(Happening::Offline)),
+        (On::Interrupts, Reach::Engine(Counter::SkippedOffline)),
+    ],
+    ..Scenario::engine(
+        "offline-for-good",
+        "an inbox that closes while it is written, and stays closed",
+        3,
+        start,
+        body,
+    )
+};
+
+fn start(k: &Tiny<'_>, cpu: usize) {
+    if cpu == 0 {
+        k.map(0, 0, frame(0), true);
+        k.map(0, 1, frame(1), true);
+    }
+    k.switch(0);
+}
+
+fn body(k: &Tiny<'_>, cpu: usize) {
+    match cpu {
+        0 => {
+            k.unmap(0, 0);
+        }
+        1 => k.offline(),
+        _ => {
+            k.unmap(0, 1);
+        }
+    }
+}

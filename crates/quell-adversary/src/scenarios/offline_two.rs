@@ -1,0 +1,46 @@
+//! CPU 1 goes offline while two initiators write to its inbox, and is shot at again when it is back.
+
+use super::{On, Scenario};
+use crate::coverage::{Happening, Reach};
+use crate::tiny::{Tiny, frame};
+use quell::Counter;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    bugs: &[],
+    must: &[
+        (On::Every, Reach::Machine(Happening::Offline)),
+        (On::Interrupts, Reach::Engine(Counter::SkippedOffline)),
+    ],
+    ..Scenario::engine(
+        "offline-two",
+        "an inbox that closes while it is written",
+        3,
+        start,
+        body,
+    )
+};
+
+fn start(k: &Tiny<'_>, cpu: usize) {
+    if cpu == 0 {
+        k.map(0, 0, frame(0), true);
+        k.map(0, 1, frame(1), true);
+    }
+    k.switch(0);
+}
+
+fn body(k: &Tiny<'_>, cpu: usize) {
+    match cpu {
+        0 => {
+            k.unmap(0, 0);
+        }
+        1 => {
+            k.offline();
+            k.online();
+            k.switch(0);
+            k.read(1);
+        }
+        _ => {
+            k.unmap(0, 1);
+        }
+    }
+}

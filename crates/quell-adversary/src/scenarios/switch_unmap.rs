@@ -1,0 +1,54 @@
+//! CPU 1 comes to a space, leaves it and comes back while CPU 0 unmaps a page of it.
+
+use super::{On, Scenario};
+use crate::coverage::Reach;
+use crate::tiny::{Tiny, frame};
+use quell::Counter;
+use quell::mutant::Mutant;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    bugs: &["8"],
+    finds: &[
+        Mutant::SwitchPublishesLate,
+        Mutant::SwitchIgnoresGeneration,
+        Mutant::SwitchIgnoresBatch,
+    ],
+    must: &[
+        (On::Every, Reach::Engine(Counter::Switches)),
+        (On::Interrupts, Reach::Engine(Counter::SkippedNoTarget)),
+        (On::OwnTags, Reach::Engine(Counter::SwitchBehind)),
+        (On::OwnTags, Reach::Engine(Counter::SwitchKept)),
+        (On::Interrupts, Reach::Engine(Counter::Sent)),
+    ],
+    ..Scenario::engine(
+        "switch-unmap",
+        "context switch against unmap",
+        2,
+        start,
+        body,
+    )
+};
+
+fn start(k: &Tiny<'_>, cpu: usize) {
+    if cpu == 0 {
+        k.map(0, 0, frame(0), true);
+        k.switch(0);
+    } else {
+        k.switch(0);
+        k.switch(1);
+    }
+}
+
+fn body(k: &Tiny<'_>, cpu: usize) {
+    if cpu == 0 {
+        if let Some(frame) = k.unmap(0, 0) {
+            k.give_away(frame);
+        }
+    } else {
+        k.switch(0);
+        k.read(0);
+        k.switch(1);
+        k.switch(0);
+        k.read(0);
+    }
+}

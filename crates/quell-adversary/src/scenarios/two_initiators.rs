@@ -1,0 +1,48 @@
+//! CPUs 0 and 2 unmap different pages and meet in the inbox of CPU 1.
+
+use super::{On, Scenario};
+use crate::coverage::Reach;
+use crate::tiny::{Tiny, frame};
+use quell::Counter;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    bugs: &["33"],
+    must: &[
+        (On::Interrupts, Reach::Engine(Counter::Merged)),
+        (On::Interrupts, Reach::Engine(Counter::EscalatedContention)),
+        (On::Interrupts, Reach::Engine(Counter::IgnoredGeneration)),
+        (On::Interrupts, Reach::Engine(Counter::EscalatedGap)),
+        (On::Interrupts, Reach::Engine(Counter::ServedWaiting)),
+    ],
+    ..Scenario::engine(
+        "two-initiators",
+        "two initiators, one target",
+        3,
+        start,
+        body,
+    )
+};
+
+fn start(k: &Tiny<'_>, cpu: usize) {
+    if cpu == 0 {
+        k.map(0, 0, frame(0), true);
+        k.map(0, 1, frame(1), true);
+    }
+    k.switch(0);
+}
+
+fn body(k: &Tiny<'_>, cpu: usize) {
+    match cpu {
+        0 => {
+            k.unmap(0, 0);
+        }
+        1 => {
+            k.read(0);
+            k.read(1);
+            k.read(0);
+        }
+        _ => {
+            k.unmap(0, 1);
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! CPU 0 discards pages, CPU 1 writes to memory that it finds only once their frames are free, CPU 2 goes on
+//! writing the old ones.
+
+use super::{On, Program, Scenario};
+use crate::coverage::{Happening, Reach};
+use crate::managed::{Managed, ManagedProgram};
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    bugs: &["30"],
+    must: &[
+        (On::Every, Reach::Machine(Happening::FrameReused)),
+        (On::Every, Reach::Machine(Happening::StaleUse)),
+    ],
+    program: Program::Managed(ManagedProgram {
+        memory: [8, 0],
+        start,
+        body,
+        after: |_| {},
+    }),
+    ..Scenario::managed(
+        "vm-allocate-flush",
+        "allocation against a flush in flight",
+        3,
+        start,
+        body,
+    )
+};
+
+fn start(k: &Managed<'_>, cpu: usize) {
+    if cpu == 0 {
+        k.map(0, 3);
+        k.write(0, 1);
+        k.write(1, 1);
+    }
+}
+
+fn body(k: &Managed<'_>, cpu: usize) {
+    match cpu {
+        0 => k.discard(0, 2),
+        1 => {
+            k.write(2, 2);
+        }
+        _ => {
+            k.write(0, 3);
+            k.write(1, 3);
+        }
+    }
+}

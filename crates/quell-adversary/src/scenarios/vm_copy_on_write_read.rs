@@ -1,0 +1,51 @@
+//! After a fork, CPU 0 writes a page that both processes share; CPU 1 reads it twice while CPU 2 writes it.
+
+use super::{On, Program, Scenario};
+use crate::coverage::{Happening, Reach};
+use crate::managed::{Managed, ManagedProgram};
+use quell::mutant::Mutant;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    finds: &[Mutant::VmMapsCopyBeforeFlush],
+    must: &[
+        (On::Every, Reach::Machine(Happening::Captured)),
+        (On::Every, Reach::Machine(Happening::StaleUse)),
+    ],
+    program: Program::Managed(ManagedProgram {
+        memory: [24, 0],
+        start,
+        body,
+        after: |_| {},
+    }),
+    ..Scenario::managed(
+        "vm-copy-on-write-read",
+        "copy on write against read",
+        3,
+        start,
+        body,
+    )
+};
+
+fn start(k: &Managed<'_>, cpu: usize) {
+    if cpu == 0 {
+        k.map(0, 1);
+        k.write(0, 1);
+        k.keep_table();
+        k.fork();
+    }
+}
+
+fn body(k: &Managed<'_>, cpu: usize) {
+    match cpu {
+        0 => {
+            k.write(0, 2);
+        }
+        1 => {
+            k.write(0, 3);
+        }
+        _ => {
+            k.read(0);
+            k.read(0);
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! CPU 0 writes a large page that it shares with a child, and there is no second block to copy it to: the
+//! page is to be split. Meanwhile CPU 1 ends the child, and nobody but CPU 0 holds the page.
+
+use super::{On, Program, Scenario};
+use crate::coverage::{Happening, Reach};
+use crate::managed::{FIRST_PROCESS, Managed, ManagedProgram};
+use quell::mutant::Mutant;
+use quell_contract::Clause;
+
+/// The child's number: the second process.
+const CHILD: u32 = 2;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    finds: &[Mutant::VmSplitsHeldBlock],
+    must: &[(On::Every, Reach::Machine(Happening::CallReturned))],
+    one_in: 50,
+    steps: 64_000,
+    program: Program::Managed(ManagedProgram {
+        // One large block, and enough around it for a copy in pieces.
+        memory: [1110, 0],
+        start,
+        body,
+        after,
+    }),
+    ..Scenario::managed(
+        "vm-copy-split",
+        "copy of a large page against exit",
+        2,
+        start,
+        body,
+    )
+};
+
+fn start(k: &Managed<'_>, cpu: usize) {
+    if cpu == 0 {
+        k.map_large(0, 512);
+        k.write(0, 1);
+        assert_eq!(k.fork(), CHILD);
+    }
+}
+
+fn body(k: &Managed<'_>, cpu: usize) {
+    if cpu == 0 {
+        assert!(k.write(0, 2), "there is room for a copy in pieces");
+    } else {
+        k.exit(CHILD);
+    }
+}
+
+fn after(k: &Managed<'_>) {
+    k.must(
+        Clause::C2,
+        k.holds(FIRST_PROCESS, 0) == Some(2),
+        "what was written is lost on the way",
+    );
+}

@@ -1,0 +1,42 @@
+//! Two CPUs discard overlapping ranges: each finds entries that the other has cleared and not yet flushed.
+
+use super::{On, Scenario};
+use crate::coverage::{Happening, Reach};
+use crate::managed::Managed;
+use quell::Counter;
+use quell::mutant::Mutant;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    bugs: &["6"],
+    finds: &[Mutant::VmDiscardsUnsettled],
+    must: &[
+        (On::Every, Reach::Engine(Counter::PaidBySettle)),
+        (On::Every, Reach::Machine(Happening::CallReturned)),
+    ],
+    ..Scenario::managed(
+        "vm-discard-twice",
+        "discard against discard",
+        2,
+        start,
+        body,
+    )
+};
+
+fn start(k: &Managed<'_>, cpu: usize) {
+    if cpu == 0 {
+        k.map(0, 2);
+        k.write(0, 1);
+        k.write(1, 1);
+        k.keep_table();
+    }
+}
+
+fn body(k: &Managed<'_>, cpu: usize) {
+    if cpu == 0 {
+        k.discard(0, 2);
+        k.read(1);
+    } else {
+        k.discard(1, 1);
+        k.read(1);
+    }
+}

@@ -1,0 +1,59 @@
+//! CPU 0 forks. CPU 1, in the parent, finds the page write-protected and copies it, while CPU 2 may still
+//! write it through an entry whose write protection was not flushed.
+
+use super::{On, Program, Scenario};
+use crate::coverage::{Happening, Reach};
+use crate::managed::{FIRST_PROCESS, Managed, ManagedProgram};
+use quell::mutant::Mutant;
+use quell_contract::Clause;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    bugs: &["21"],
+    finds: &[Mutant::VmCopiesUnsettled],
+    must: &[
+        (On::Every, Reach::Machine(Happening::Captured)),
+        (On::Every, Reach::Machine(Happening::Fault)),
+    ],
+    program: Program::Managed(ManagedProgram {
+        memory: [24, 0],
+        start,
+        body,
+        after,
+    }),
+    ..Scenario::managed(
+        "vm-fork-copy",
+        "fork against a copy in the parent",
+        3,
+        start,
+        body,
+    )
+};
+
+fn start(k: &Managed<'_>, cpu: usize) {
+    if cpu == 0 {
+        k.map(0, 1);
+        k.write(0, 1);
+        k.keep_table();
+    }
+}
+
+fn body(k: &Managed<'_>, cpu: usize) {
+    match cpu {
+        0 => {
+            k.fork();
+        }
+        1 => {
+            k.write(0, 2);
+        }
+        _ => {
+            k.write(0, 3);
+            k.write(0, 4);
+        }
+    }
+}
+
+fn after(k: &Managed<'_>) {
+    let held = k.holds(FIRST_PROCESS, 0);
+    let fact = held == Some(2) || held == Some(4);
+    k.must(Clause::C2, fact, "the last store of either CPU is lost");
+}

@@ -1,0 +1,44 @@
+//! A file page is reclaimed without a flush while CPU 1 discards it and CPU 2 reads it.
+
+use super::{On, Scenario};
+use crate::coverage::{Happening, Reach};
+use crate::managed::Managed;
+use quell::Counter;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    must: &[
+        (On::Every, Reach::Engine(Counter::DebtsTaken)),
+        (On::Every, Reach::Machine(Happening::CallReturned)),
+    ],
+    ..Scenario::managed(
+        "vm-lazy-reclaim-discard",
+        "lazy reclaim against discard",
+        3,
+        start,
+        body,
+    )
+};
+
+fn start(k: &Managed<'_>, cpu: usize) {
+    if cpu == 0 {
+        let file = k.create_clean(1, 1);
+        k.map_file_read(0, 1, file);
+        k.read(0);
+        k.keep_table();
+    }
+}
+
+fn body(k: &Managed<'_>, cpu: usize) {
+    match cpu {
+        0 => {
+            k.page_out(0, 1);
+        }
+        1 => {
+            k.discard(0, 1);
+            k.read(0);
+        }
+        _ => {
+            k.read(0);
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! A file page is mapped to read and reclaimed without a flush. CPU 0 writes the file; CPU 1 must read what
+//! was written once the call has returned.
+
+use super::{On, Scenario};
+use crate::coverage::{Happening, Reach};
+use crate::managed::Managed;
+use quell::Counter;
+use quell::mutant::Mutant;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    bugs: &["L2"],
+    finds: &[Mutant::VmRefillsOwedSlot],
+    must: &[
+        (On::Every, Reach::Engine(Counter::DebtsTaken)),
+        (On::Every, Reach::Machine(Happening::FrameRescued)),
+        (On::Every, Reach::Machine(Happening::Compared)),
+    ],
+    ..Scenario::managed(
+        "vm-luf-file-write",
+        "reclaimed lazily, the file written",
+        2,
+        start,
+        body,
+    )
+};
+
+fn start(k: &Managed<'_>, cpu: usize) {
+    if cpu == 0 {
+        let file = k.create_clean(1, 1);
+        k.map_file_read(0, 1, file);
+        k.read(0);
+        k.keep_table();
+    } else {
+        k.page_out(0, 1);
+    }
+}
+
+fn body(k: &Managed<'_>, cpu: usize) {
+    if cpu == 0 {
+        k.write_file(0, 0, 2);
+        k.tell(0);
+    } else {
+        k.read(0);
+        k.wait_for(0);
+        assert_eq!(k.read(0), Some(2));
+    }
+}

@@ -1,0 +1,51 @@
+//! A file page is mapped to read and reclaimed without a flush. CPU 0 needs its frame for a page of its own;
+//! CPU 1 must not read that through the old entry.
+
+use super::{On, Program, Scenario};
+use crate::coverage::{Happening, Reach};
+use crate::managed::{Managed, ManagedProgram};
+use quell::Counter;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    bugs: &["L4"],
+    must: &[
+        (On::Every, Reach::Engine(Counter::DebtsTaken)),
+        (On::Every, Reach::Engine(Counter::PaidByClaim)),
+        (On::Every, Reach::Machine(Happening::FrameReused)),
+    ],
+    program: Program::Managed(ManagedProgram {
+        memory: [7, 0],
+        start,
+        body,
+        after: |_| {},
+    }),
+    ..Scenario::managed(
+        "vm-luf-kernel-reuse",
+        "reclaimed lazily, the frame reused",
+        2,
+        start,
+        body,
+    )
+};
+
+fn start(k: &Managed<'_>, cpu: usize) {
+    if cpu == 0 {
+        let file = k.create_clean(1, 1);
+        k.map_file_read(0, 1, file);
+        k.read(0);
+        k.map(1, 3);
+    } else {
+        k.page_out(0, 1);
+        // Nothing else is free.
+        k.read(1);
+        k.read(2);
+    }
+}
+
+fn body(k: &Managed<'_>, cpu: usize) {
+    if cpu == 0 {
+        k.write(3, 7);
+    } else {
+        k.read(0);
+    }
+}

@@ -1,0 +1,56 @@
+//! CPU 0 moves a page to another node, CPU 1 reclaims it, CPU 2 writes it.
+
+use super::{On, Program, Scenario};
+use crate::coverage::{Happening, Reach};
+use crate::managed::{Managed, ManagedProgram};
+use quell_contract::Clause;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    must: &[
+        (On::Every, Reach::Machine(Happening::Captured)),
+        (On::Every, Reach::Machine(Happening::StaleUse)),
+    ],
+    program: Program::Managed(ManagedProgram {
+        memory: [12, 4],
+        start,
+        body,
+        after,
+    }),
+    ..Scenario::managed(
+        "vm-migrate-reclaim",
+        "migration against reclaim",
+        3,
+        start,
+        body,
+    )
+};
+
+fn start(k: &Managed<'_>, cpu: usize) {
+    if cpu == 0 {
+        k.map(0, 1);
+        k.write(0, 1);
+        k.keep_table();
+    }
+}
+
+fn body(k: &Managed<'_>, cpu: usize) {
+    match cpu {
+        0 => {
+            k.migrate(0, 1, 1);
+        }
+        1 => {
+            k.page_out(0, 1);
+        }
+        _ => {
+            k.write(0, 2);
+        }
+    }
+}
+
+fn after(k: &Managed<'_>) {
+    k.must(
+        Clause::C2,
+        k.holds(1, 0) == Some(2),
+        "what was written is lost on the way",
+    );
+}

@@ -1,0 +1,57 @@
+//! A file page is mapped to write and dirty; CPU 0 reclaims it, CPU 1 writes it meanwhile, and memory is so
+//! short that the frame is claimed at once: nothing that was written may be lost.
+
+use super::{On, Program, Scenario};
+use crate::coverage::{Happening, Reach};
+use crate::managed::{Managed, ManagedProgram};
+use quell::mutant::Mutant;
+use quell_contract::Clause;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    bugs: &["L3"],
+    finds: &[Mutant::VmOwesDirtyPages],
+    must: &[
+        (On::Every, Reach::Machine(Happening::Captured)),
+        (On::Every, Reach::Machine(Happening::FrameReused)),
+    ],
+    program: Program::Managed(ManagedProgram {
+        memory: [7, 0],
+        start,
+        body,
+        after,
+    }),
+    ..Scenario::managed(
+        "vm-owed-dirty",
+        "reclaim of a dirty page against write and reuse",
+        2,
+        start,
+        body,
+    )
+};
+
+fn start(k: &Managed<'_>, cpu: usize) {
+    if cpu == 0 {
+        let file = k.create(1, 1);
+        k.map_file(0, 1, file);
+        k.write(0, 1);
+        k.map(1, 2);
+    }
+}
+
+fn body(k: &Managed<'_>, cpu: usize) {
+    if cpu == 0 {
+        k.page_out(0, 1);
+        k.read(1);
+        k.read(2);
+    } else {
+        k.write(0, 2);
+    }
+}
+
+fn after(k: &Managed<'_>) {
+    k.must(
+        Clause::C2,
+        k.read_file(0, 0) == Some(2),
+        "what was written to a file is lost",
+    );
+}

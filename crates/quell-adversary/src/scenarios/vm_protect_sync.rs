@@ -1,0 +1,45 @@
+//! CPU 0 protects a dirty page and its flush is still to come; CPU 1 finds no writable entry and cleans the
+//! page; CPU 2 still writes through the old entry.
+
+use super::{On, Scenario};
+use crate::coverage::{Happening, Reach};
+use crate::managed::Managed;
+use quell::Counter;
+use quell::mutant::Mutant;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    bugs: &["22"],
+    finds: &[Mutant::VmCleansUnsettled],
+    must: &[
+        (On::Every, Reach::Machine(Happening::Captured)),
+        (On::Every, Reach::Engine(Counter::PaidBySettle)),
+    ],
+    ..Scenario::managed(
+        "vm-protect-sync",
+        "protect against writeback",
+        3,
+        start,
+        body,
+    )
+};
+
+fn start(k: &Managed<'_>, cpu: usize) {
+    if cpu == 0 {
+        let file = k.create(1, 1);
+        k.map_file(0, 1, file);
+        k.write(0, 1);
+        k.keep_table();
+    }
+}
+
+fn body(k: &Managed<'_>, cpu: usize) {
+    match cpu {
+        0 => k.protect(0, 1),
+        1 => {
+            k.sync(0);
+        }
+        _ => {
+            k.write(0, 2);
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! A file page was reclaimed without a flush. CPU 0 wants it back, CPU 1 needs its frame; CPU 2 reads
+//! through the old entry.
+
+use super::{On, Program, Scenario};
+use crate::coverage::{Happening, Reach};
+use crate::managed::{Managed, ManagedProgram};
+use quell::Counter;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    must: &[
+        (On::Every, Reach::Engine(Counter::DebtsTaken)),
+        (On::Every, Reach::Machine(Happening::FrameRescued)),
+        (On::Every, Reach::Engine(Counter::PaidByClaim)),
+    ],
+    program: Program::Managed(ManagedProgram {
+        memory: [7, 0],
+        start,
+        body,
+        after: |_| {},
+    }),
+    ..Scenario::managed("vm-rescue-claim", "rescue against claim", 3, start, body)
+};
+
+fn start(k: &Managed<'_>, cpu: usize) {
+    if cpu == 0 {
+        let file = k.create_clean(1, 1);
+        k.map_file_read(0, 1, file);
+        k.read(0);
+        k.map(1, 3);
+    } else if cpu == 1 {
+        k.page_out(0, 1);
+        // Nothing else is free.
+        k.read(1);
+        k.read(2);
+    }
+}
+
+fn body(k: &Managed<'_>, cpu: usize) {
+    match cpu {
+        0 => {
+            assert_eq!(k.read_file(0, 0), Some(1));
+        }
+        1 => {
+            k.write(3, 7);
+        }
+        _ => {
+            k.read(0);
+        }
+    }
+}

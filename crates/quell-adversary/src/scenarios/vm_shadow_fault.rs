@@ -1,0 +1,51 @@
+//! A file page is moved to another node without a flush; CPU 0 faults on it, which writes the emptied entry
+//! again with another frame; CPU 1 reads; then CPU 0 unmaps it.
+
+use super::{On, Program, Scenario};
+use crate::coverage::Reach;
+use crate::managed::{Managed, ManagedProgram};
+use quell::Counter;
+use quell::mutant::Mutant;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    bugs: &["L1"],
+    finds: &[Mutant::VmWritesShadowedPage],
+    must: &[
+        (On::Every, Reach::Engine(Counter::DebtsTaken)),
+        (On::Every, Reach::Engine(Counter::PaidByRefill)),
+    ],
+    program: Program::Managed(ManagedProgram {
+        memory: [12, 4],
+        start,
+        body,
+        after: |_| {},
+    }),
+    ..Scenario::managed(
+        "vm-shadow-fault",
+        "moved lazily, the entry written again",
+        2,
+        start,
+        body,
+    )
+};
+
+fn start(k: &Managed<'_>, cpu: usize) {
+    if cpu == 0 {
+        let file = k.create_clean(1, 1);
+        k.map_file_read(0, 1, file);
+        k.read(0);
+        k.keep_table();
+    } else {
+        k.migrate(0, 1, 1);
+    }
+}
+
+fn body(k: &Managed<'_>, cpu: usize) {
+    if cpu == 0 {
+        k.read(0);
+        k.write_file(0, 0, 2);
+    } else {
+        k.read(0);
+        k.read(0);
+    }
+}

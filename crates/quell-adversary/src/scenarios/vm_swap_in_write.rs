@@ -1,0 +1,57 @@
+//! A page is on its way out; CPU 1 takes it back and writes it, CPU 2 still writes through the old entry.
+
+use super::{On, Program, Scenario};
+use crate::coverage::{Happening, Reach};
+use crate::managed::{Managed, ManagedProgram};
+use quell::mutant::Mutant;
+use quell_contract::Clause;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    finds: &[Mutant::VmCopiesUnsettled],
+    must: &[
+        (On::Every, Reach::Machine(Happening::Captured)),
+        (On::Every, Reach::Machine(Happening::StaleUse)),
+    ],
+    program: Program::Managed(ManagedProgram {
+        memory: [16, 0],
+        start,
+        body,
+        after,
+    }),
+    ..Scenario::managed(
+        "vm-swap-in-write",
+        "swap-in against page-out",
+        3,
+        start,
+        body,
+    )
+};
+
+fn start(k: &Managed<'_>, cpu: usize) {
+    if cpu == 0 {
+        k.map(0, 1);
+        k.write(0, 1);
+        k.keep_table();
+    }
+}
+
+fn body(k: &Managed<'_>, cpu: usize) {
+    match cpu {
+        0 => {
+            k.page_out(0, 1);
+        }
+        1 => {
+            k.write(0, 2);
+            k.read(0);
+        }
+        _ => {
+            k.write(0, 3);
+        }
+    }
+}
+
+fn after(k: &Managed<'_>) {
+    let held = k.holds(1, 0);
+    let fact = held == Some(2) || held == Some(3);
+    k.must(Clause::C2, fact, "of two stores neither is left");
+}

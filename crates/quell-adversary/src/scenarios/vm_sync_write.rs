@@ -1,0 +1,46 @@
+//! CPU 0 writes a dirty page back while CPU 1 writes it: what is not on the device must leave it dirty.
+
+use super::{On, Program, Scenario};
+use crate::coverage::{Happening, Reach};
+use crate::managed::{Managed, ManagedProgram};
+use quell::mutant::Mutant;
+use quell_contract::Clause;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    bugs: &["22"],
+    finds: &[Mutant::VmCleansBeforeFlush],
+    must: &[(On::Every, Reach::Machine(Happening::Captured))],
+    program: Program::Managed(ManagedProgram {
+        memory: [16, 0],
+        start,
+        body,
+        after,
+    }),
+    ..Scenario::managed("vm-sync-write", "writeback against write", 2, start, body)
+};
+
+fn start(k: &Managed<'_>, cpu: usize) {
+    if cpu == 0 {
+        let file = k.create(1, 1);
+        k.map_file(0, 1, file);
+        k.write(0, 1);
+        k.keep_table();
+    }
+}
+
+fn body(k: &Managed<'_>, cpu: usize) {
+    if cpu == 0 {
+        k.sync(0);
+        k.page_out(0, 1);
+    } else {
+        k.write(0, 2);
+    }
+}
+
+fn after(k: &Managed<'_>) {
+    k.must(
+        Clause::C2,
+        k.read_file(0, 0) == Some(2),
+        "what was written to a file is lost",
+    );
+}

@@ -1,0 +1,43 @@
+//! CPU 0 unmaps a page, and its frame comes back as another page; CPU 1 goes on using the first.
+
+use super::{On, Scenario};
+use crate::coverage::{Happening, Reach};
+use crate::managed::Managed;
+use quell::Counter;
+use quell::mutant::Mutant;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    bugs: &["30"],
+    finds: &[Mutant::VmFreesBeforeFlush],
+    must: &[
+        (On::Every, Reach::Engine(Counter::Requested)),
+        (On::Every, Reach::Machine(Happening::StaleUse)),
+        (On::Every, Reach::Machine(Happening::FrameReused)),
+        (On::Every, Reach::Machine(Happening::Zeroed)),
+    ],
+    ..Scenario::managed(
+        "vm-unmap-access",
+        "unmap, free and zero against access",
+        2,
+        start,
+        body,
+    )
+};
+
+fn start(k: &Managed<'_>, cpu: usize) {
+    if cpu == 0 {
+        k.map(0, 2);
+        k.write(0, 1);
+        k.keep_table();
+    }
+}
+
+fn body(k: &Managed<'_>, cpu: usize) {
+    if cpu == 0 {
+        k.unmap(0, 1);
+        k.read(1);
+    } else {
+        k.write(0, 2);
+        k.read(0);
+    }
+}

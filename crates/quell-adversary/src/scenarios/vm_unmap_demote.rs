@@ -1,0 +1,42 @@
+//! CPU 0 unmaps a dirty file page and its flush is still to come; CPU 1 moves the page to slow memory;
+//! CPU 2 still writes through the old entry.
+
+use super::{On, Program, Scenario};
+use crate::coverage::{Happening, Reach};
+use crate::managed::{Managed, ManagedProgram};
+use quell::mutant::Mutant;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    finds: &[Mutant::VmMigratesUnsettled, Mutant::VmOwesDirtyPages],
+    must: &[
+        (On::Every, Reach::Machine(Happening::Captured)),
+        (On::Every, Reach::Machine(Happening::StaleUse)),
+    ],
+    program: Program::Managed(ManagedProgram {
+        memory: [6, 2],
+        start,
+        body,
+        after: |_| {},
+    }),
+    ..Scenario::managed("vm-unmap-demote", "unmap against demotion", 3, start, body)
+};
+
+fn start(k: &Managed<'_>, cpu: usize) {
+    if cpu == 0 {
+        let file = k.create(1, 1);
+        k.map_file(0, 1, file);
+        k.write(0, 1);
+    }
+}
+
+fn body(k: &Managed<'_>, cpu: usize) {
+    match cpu {
+        0 => k.unmap(0, 1),
+        1 => {
+            k.demote(1);
+        }
+        _ => {
+            k.write(0, 2);
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! CPU 0 frees a page that it has written, goes idle and zeroes free memory; CPU 1 takes memory meanwhile.
+
+use super::{On, Scenario};
+use crate::coverage::{Happening, Reach};
+use crate::managed::Managed;
+use quell::mutant::Mutant;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    finds: &[
+        Mutant::ZeroSkipsTail,
+        Mutant::ZeroSkipsFaultingPage,
+        Mutant::VmKeepsZeroFlag,
+        Mutant::VmSkipsZeroing,
+    ],
+    must: &[
+        (On::Every, Reach::Machine(Happening::Zeroed)),
+        (On::Every, Reach::Machine(Happening::FrameReused)),
+    ],
+    ..Scenario::managed(
+        "vm-zero-ahead",
+        "zeroing ahead against faults",
+        2,
+        start,
+        body,
+    )
+};
+
+fn start(k: &Managed<'_>, cpu: usize) {
+    if cpu == 0 {
+        k.map(0, 1);
+        k.write(0, 1);
+        k.map(1, 2);
+        k.keep_table();
+    }
+}
+
+fn body(k: &Managed<'_>, cpu: usize) {
+    if cpu == 0 {
+        k.unmap(0, 1);
+        k.idle();
+        k.read(1);
+    } else {
+        k.write(2, 2);
+        k.read(1);
+    }
+}

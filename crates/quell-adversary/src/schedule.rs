@@ -1,0 +1,446 @@
+//! Who does what next: the schedulers.
+//!
+//! At every point of a run some *actions* are possible: a CPU does its next step, takes an
+//! interrupt or an NMI, is preempted, or one of its buffered stores becomes visible. A [`Strategy`] picks one.
+//! Whatever it is, the run can be written down as its deviations from one fixed scheduler, which
+//! goes on with the same CPU as long as that can move ([`default_action`]); so every run replays
+//! from a short list, and shrinking means leaving deviations out.
+//!
+//! * **Random**: goes on with the same CPU, or, with a probability drawn once per run, picks
+//!   uniformly.
+//! * **PCT** (Burckhardt et al., ASPLOS 2010): a random priority for each actor, and `depth - 1`
+//!   random moments at which the one that runs falls to the lowest. A bug that needs `d` ordering
+//!   constraints is found with a probability of at least 1/(n·k^(d-1)) per run.
+//! * **Exhaustive**: every schedule, see [`search`](super::search).
+
+use super::machine::Footprint;
+use super::search::Exhaustive;
+
+/// The number of CPUs that a run can have.
+pub const MAX_CPUS: usize = 4;
+
+const _: () = assert!(
+    MAX_CPUS <= quell_sim::heap::CPUS,
+    "each CPU has a part of the heap"
+);
+
+/// The number of stores that a CPU's buffer holds.
+pub const BUFFER: usize = 8;
+
+/// Something that may happen next.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Action(pub u8);
+
+const INTERRUPT: u8 = MAX_CPUS as u8;
+const NMI: u8 = 2 * MAX_CPUS as u8;
+const PREEMPT: u8 = 3 * MAX_CPUS as u8;
+const DRAIN: u8 = 4 * MAX_CPUS as u8;
+
+/// How many different actions there are.
+pub const ACTIONS: usize = DRAIN as usize + MAX_CPUS * BUFFER;
+const _: () = assert!(ACTIONS <= 64, "a set of actions fits into a word");
+
+/// What kind of action it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// The CPU does its next step.
+    Step,
+    /// The CPU takes its pending interrupt.
+    Interrupt,
+    /// The CPU takes an NMI.
+    Nmi,
+    /// Another thread, or a device's interrupt handler, preempts what the CPU does.
+    Preempt,
+    /// The store in this place of the CPU's buffer becomes visible.
+    Drain(usize),
+}
+
+impl Action {
+    /// The next step of a CPU.
+    pub const fn step(cpu: usize) -> Action {
+        Action(cpu as u8)
+    }
+    /// A CPU's interrupt.
+    pub const fn interrupt(cpu: usize) -> Action {
+        Action(INTERRUPT + cpu as u8)
+    }
+    /// A CPU's NMI.
+    pub const fn nmi(cpu: usize) -> Action {
+        Action(NMI + cpu as u8)
+    }
+    /// A CPU's preemption.
+    pub const fn preempt(cpu: usize) -> Action {
+        Action(PREEMPT + cpu as u8)
+    }
+    /// A buffered store of a CPU.
+    pub const fn drain(cpu: usize, place: usize) -> Action {
+        Action(DRAIN + (cpu * BUFFER + place) as u8)
+    }
+    /// Whose it is.
+    pub const fn cpu(self) -> usize {
+        if self.0 < DRAIN {
+            self.0 as usize % MAX_CPUS
+        } else {
+            (self.0 - DRAIN) as usize / BUFFER
+        }
+    }
+    /// What it is.
+    pub const fn kind(self) -> Kind {
+        if self.0 < INTERRUPT {
+            Kind::Step
+        } else if self.0 < NMI {
+            Kind::Interrupt
+        } else if self.0 < PREEMPT {
+            Kind::Nmi
+        } else if self.0 < DRAIN {
+            Kind::Preempt
+        } else {
+            Kind::Drain((self.0 - DRAIN) as usize % BUFFER)
+        }
+    }
+    /// As a bit of a set.
+    #[inline]
+    pub const fn bit(self) -> u64 {
+        1 << self.0
+    }
+}
+
+/// A set of actions.
+pub type Actions = u64;
+
+/// What nobody may rely on to happen: NMIs and preemptions.
+pub const UNPROMPTED: Actions = ((1 << (2 * MAX_CPUS)) - 1) << NMI;
+
+const fn drains(cpu: usize) -> Actions {
+    ((1 << BUFFER) - 1) << (DRAIN as usize + cpu * BUFFER)
+}
+
+pub(super) fn members(set: Actions) -> impl Iterator<Item = Action> {
+    let mut left = set;
+    core::iter::from_fn(move || {
+        if left == 0 {
+            return None;
+        }
+        let action = Action(left.trailing_zeros() as u8);
+        left &= left - 1;
+        Some(action)
+    })
+}
+
+/// What happens if nobody interferes: the same CPU goes on, its own stores drain when it must wait
+/// for them, its own interrupt comes when it waits; then the others in turn. NMIs and preemptions do not happen.
+pub fn default_action(enabled: Actions, current: usize) -> Option<Action> {
+    let cpus = (0..MAX_CPUS).map(|offset| (current + offset) % MAX_CPUS);
+    for cpu in cpus {
+        let choices = [
+            Action::step(cpu).bit(),
+            enabled & drains(cpu),
+            Action::interrupt(cpu).bit(),
+        ];
+        for set in choices {
+            if let Some(action) = members(set & enabled).next() {
+                return Some(action);
+            }
+        }
+    }
+    None
+}
+
+/// How many decisions in a row belong to one CPU in the fair part of a run.
+const TURN: u32 = 48;
+
+/// What happens next in the fair part of a run: some CPU's turn, its interrupts and stores first.
+pub fn fair_action(enabled: Actions, decision: u32) -> Option<Action> {
+    // Scattered, so that no two loops stay in step.
+    let turn = (decision / TURN).wrapping_mul(0x9e37_79b9) >> 16;
+    let cpus = (0..MAX_CPUS).map(|offset| (turn as usize + offset) % MAX_CPUS);
+    for cpu in cpus {
+        let choices = [
+            Action::interrupt(cpu).bit(),
+            drains(cpu),
+            Action::step(cpu).bit(),
+        ];
+        for set in choices {
+            if let Some(action) = members(set & enabled).next() {
+                return Some(action);
+            }
+        }
+    }
+    None
+}
+
+/// A deviation from the fixed scheduler: the number of the decision, and what was chosen. Choices
+/// between data (which of several translations an access uses) have [`DATA`] set.
+pub type Deviation = (u32, u8);
+
+/// Marks a choice between data.
+pub const DATA: u8 = 0x80;
+
+/// A small fast generator of random numbers (wyrand); it decides nothing but schedules.
+#[derive(Clone, Debug)]
+pub struct Rng(u64);
+
+impl Rng {
+    /// A generator with this seed.
+    pub fn new(seed: u64) -> Self {
+        let mut rng = Rng(seed ^ 0x9e37_79b9_7f4a_7c15);
+        rng.draw();
+        rng
+    }
+    /// 64 random bits.
+    #[inline]
+    pub fn draw(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0xa076_1d64_78bd_642f);
+        let wide = u128::from(self.0) * u128::from(self.0 ^ 0xe703_7ed1_a0b4_28db);
+        (wide >> 64) as u64 ^ wide as u64
+    }
+    /// A number below `bound`.
+    #[inline]
+    pub fn below(&mut self, bound: u64) -> u64 {
+        ((u128::from(self.draw()) * u128::from(bound)) >> 64) as u64
+    }
+}
+
+fn nth(set: Actions, mut n: u32) -> Action {
+    let mut left = set;
+    while n > 0 {
+        left &= left - 1;
+        n -= 1;
+    }
+    Action(left.trailing_zeros() as u8)
+}
+
+/// The state of a uniformly random scheduler.
+#[derive(Debug)]
+pub struct Random {
+    rng: Rng,
+    /// Of 2^32 decisions, so many are free.
+    freedom: u64,
+    /// What was drawn for this decision.
+    drawn: u64,
+}
+
+/// The state of a priority-based scheduler.
+#[derive(Debug)]
+pub struct Pct {
+    rng: Rng,
+    /// The greater, the sooner.
+    priority: [u32; ACTIONS],
+    changes: [u32; 8],
+    lowest: u32,
+    decision: u32,
+}
+
+/// A scheduler.
+#[derive(Debug)]
+pub enum Strategy {
+    /// Uniformly random.
+    Random(Random),
+    /// Priority-based.
+    Pct(Box<Pct>),
+    /// Depth-first.
+    Exhaustive(Exhaustive),
+    /// The fixed scheduler with deviations.
+    Script {
+        /// In ascending order of decisions.
+        deviations: Vec<Deviation>,
+        /// The first that was not reached yet.
+        next: usize,
+    },
+}
+
+impl Default for Strategy {
+    /// The fixed scheduler.
+    fn default() -> Self {
+        Strategy::script(Vec::new())
+    }
+}
+
+impl Strategy {
+    /// A random scheduler.
+    pub fn random(seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let freedom = (1u64 << 32) >> rng.below(6);
+        Strategy::Random(Random {
+            rng,
+            freedom,
+            drawn: 0,
+        })
+    }
+
+    /// A priority-based scheduler for bugs of this depth, in runs of about `steps` decisions.
+    pub fn pct(seed: u64, depth: u32, steps: u32) -> Self {
+        let mut rng = Rng::new(seed);
+        let mut priority = [0; ACTIONS];
+        for place in &mut priority {
+            *place = 1 << 16 | rng.below(1 << 16) as u32;
+        }
+        let mut changes = [u32::MAX; 8];
+        for place in changes.iter_mut().take(depth.saturating_sub(1) as usize) {
+            *place = rng.below(steps.max(1).into()) as u32;
+        }
+        Strategy::Pct(Box::new(Pct {
+            rng,
+            priority,
+            changes,
+            lowest: 1 << 16,
+            decision: 0,
+        }))
+    }
+
+    /// The fixed scheduler with deviations.
+    pub fn script(deviations: Vec<Deviation>) -> Self {
+        Strategy::Script {
+            deviations,
+            next: 0,
+        }
+    }
+
+    /// Whether this decision is left to the fixed scheduler: then, if the CPU that ran can go on, it
+    /// is not worth finding out what else could happen.
+    #[inline]
+    pub fn goes_on(&mut self, decision: u32) -> bool {
+        match self {
+            Strategy::Random(random) => {
+                random.drawn = random.rng.draw();
+                random.drawn & 0xffff_ffff >= random.freedom
+            }
+            Strategy::Script { deviations, next } => {
+                while *next < deviations.len() && deviations[*next].0 < decision {
+                    *next += 1;
+                }
+                deviations.get(*next).is_none_or(|next| next.0 != decision)
+            }
+            Strategy::Pct(_) | Strategy::Exhaustive(_) => false,
+        }
+    }
+
+    /// Picks one of `enabled`, which is not empty, after [`Strategy::goes_on`] was asked; `None` cuts
+    /// the run short.
+    ///
+    /// `footprint` says what an action touches, `alone` whether it commutes with whatever others may
+    /// do before it, `state` what the machine is now; they are asked by the search alone.
+    #[inline]
+    pub fn pick(
+        &mut self,
+        decision: u32,
+        enabled: Actions,
+        current: usize,
+        footprint: impl Fn(Action) -> Footprint,
+        alone: impl Fn(Action) -> bool,
+        state: impl FnOnce() -> u128,
+    ) -> Option<Action> {
+        match self {
+            Strategy::Random(random) => {
+                let bits = random.drawn;
+                if bits & 0xffff_ffff >= random.freedom {
+                    let usual = default_action(enabled, current);
+                    if usual.is_some() {
+                        return usual;
+                    }
+                }
+                let count = u64::from(enabled.count_ones());
+                Some(nth(enabled, (((bits >> 32) * count) >> 32) as u32))
+            }
+            Strategy::Pct(pct) => Some(pct.pick(enabled)),
+            Strategy::Script { deviations, next } => {
+                while *next < deviations.len() && deviations[*next].0 < decision {
+                    *next += 1;
+                }
+                if let Some(&(at, choice)) = deviations.get(*next)
+                    && at == decision
+                    && choice & DATA == 0
+                    && enabled & 1u64.checked_shl(choice.into()).unwrap_or(0) != 0
+                {
+                    return Some(Action(choice));
+                }
+                default_action(enabled, current).or_else(|| members(enabled).next())
+            }
+            Strategy::Exhaustive(search) => search.pick(enabled, current, footprint, alone, state),
+        }
+    }
+
+    /// Picks one of `count` alternatives.
+    pub fn pick_data(&mut self, decision: u32, count: usize) -> usize {
+        match self {
+            Strategy::Random(random) => random.rng.below(count as u64) as usize,
+            Strategy::Pct(pct) => pct.rng.below(count as u64) as usize,
+            Strategy::Script { deviations, next } => {
+                while *next < deviations.len() && deviations[*next].0 < decision {
+                    *next += 1;
+                }
+                match deviations.get(*next) {
+                    Some(&(at, choice)) if at == decision && choice & DATA != 0 => {
+                        usize::from(choice & !DATA).min(count - 1)
+                    }
+                    _ => 0,
+                }
+            }
+            Strategy::Exhaustive(search) => search.pick_data(count),
+        }
+    }
+}
+
+impl Pct {
+    fn pick(&mut self, enabled: Actions) -> Action {
+        self.decision += 1;
+        let first = members(enabled)
+            .max_by_key(|action| self.priority[self.actor(*action)])
+            .expect("something is enabled");
+        if self.changes.contains(&self.decision) {
+            self.lowest -= 1;
+            let actor = self.actor(first);
+            self.priority[actor] = self.lowest;
+            return members(enabled)
+                .max_by_key(|action| self.priority[self.actor(*action)])
+                .expect("something is enabled");
+        }
+        first
+    }
+
+    /// All buffered stores of a CPU are one actor.
+    fn actor(&self, action: Action) -> usize {
+        match action.kind() {
+            Kind::Drain(_) => Action::drain(action.cpu(), 0).0.into(),
+            _ => action.0.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn actions_are_numbered_without_gaps() {
+        for number in 0..ACTIONS as u8 {
+            let action = Action(number);
+            let again = match action.kind() {
+                Kind::Step => Action::step(action.cpu()),
+                Kind::Interrupt => Action::interrupt(action.cpu()),
+                Kind::Nmi => Action::nmi(action.cpu()),
+                Kind::Preempt => Action::preempt(action.cpu()),
+                Kind::Drain(place) => Action::drain(action.cpu(), place),
+            };
+            assert_eq!(again, action);
+        }
+    }
+
+    #[test]
+    fn the_fixed_scheduler_goes_on_with_the_same_cpu() {
+        let enabled = Action::step(0).bit() | Action::step(2).bit() | Action::interrupt(2).bit();
+        assert_eq!(default_action(enabled, 2), Some(Action::step(2)));
+        assert_eq!(default_action(enabled, 1), Some(Action::step(2)));
+        assert_eq!(default_action(Action::nmi(0).bit(), 0), None);
+    }
+
+    #[test]
+    fn random_numbers_cover_their_range() {
+        let mut rng = Rng::new(7);
+        let mut seen = [false; 10];
+        for _ in 0..1000 {
+            seen[rng.below(10) as usize] = true;
+        }
+        assert!(seen.iter().all(|&s| s));
+    }
+}

@@ -1,0 +1,205 @@
+//! The search with a small budget: the contract holds, every known mistake is found, runs repeat.
+//!
+//! `quell explore` does the same with larger budgets.
+
+use quell::Policy;
+use quell::mutant::Mutant;
+use quell_adversary::explore::{POLICIES, parse_code, replay, replay_code};
+use quell_adversary::hunt;
+use quell_adversary::scenarios::{Program, Scenario};
+use quell_adversary::{Budget, Case, MachineKind, Plan, Report, Session, explore};
+
+/// Searches know the states of programs over the memory manager through it.
+#[global_allocator]
+static ALLOCATOR: quell_sim::LineAllocator = quell_sim::LineAllocator;
+
+fn search(case: Case, budget: Budget) -> Report {
+    let plan = Plan {
+        case,
+        budget,
+        seed: 1,
+        depth: 4,
+    };
+    explore(&mut Session::new(case), &plan, |_, _| true)
+}
+
+fn holds(case: Case, budget: Budget) -> Report {
+    let report = search(case, budget);
+    if let Some(failure) = &report.failure {
+        panic!(
+            "{}\nquell explore --replay '{}'",
+            failure.violation,
+            replay_code(&case, &failure.deviations)
+        );
+    }
+    report
+}
+
+fn cases(policy: Policy) -> impl Iterator<Item = Case> {
+    Scenario::ALL.iter().flat_map(move |scenario| {
+        let kinds = MachineKind::ALL.iter();
+        kinds
+            .filter(|kind| scenario.runs_on(kind))
+            .map(move |kind| Case {
+                scenario,
+                kind: *kind,
+                policy,
+                mutant: None,
+            })
+    })
+}
+
+#[test]
+fn the_contract_holds_with_every_mechanism_on_and_nothing_passes_vacuously() {
+    for case in cases(Policy::ALL) {
+        let report = holds(case, Budget::Schedules(1200));
+        assert!(
+            report.missed.is_empty(),
+            "{} on {} never reached {:?}",
+            case.scenario.name,
+            case.kind.name,
+            report.missed
+        );
+    }
+}
+
+#[test]
+fn the_contract_holds_with_each_mechanism_alone_and_with_none() {
+    for (_, policy) in POLICIES {
+        for case in cases(policy) {
+            holds(case, Budget::Schedules(40));
+        }
+    }
+}
+
+#[test]
+fn every_mutant_is_killed() {
+    let survivors: Vec<_> = Mutant::ALL
+        .iter()
+        .filter(|mutant| hunt::hunt(**mutant, 1, |_| true).killed.is_none())
+        .map(|mutant| mutant.name())
+        .collect();
+    assert_eq!(survivors, Vec::<&str>::new());
+}
+
+/// Whether every schedule of a program of two CPUs can be run in a test. `quell explore
+/// --exhaustive` takes the larger ones as far as one likes.
+fn is_small(case: &Case) -> bool {
+    let broadcast = case.kind.broadcasts();
+    let riscv = case.kind.name.starts_with("riscv");
+    case.scenario.cpus == 2
+        && match (case.scenario.name, case.scenario.program) {
+            ("cross-shootdown" | "nmi-unmap" | "nmi-idle" | "reclaim-unmap", _) => broadcast,
+            ("nmi-switch" | "rollover-switch", _) => false,
+            (_, Program::Engine(_)) => true,
+            // Over the manager, of which one call is as long as a whole program over the engine.
+            ("vm-unmap-access", _) => !riscv,
+            ("vm-table-free-idle" | "vm-reclaim-protect" | "vm-migrate-write", _)
+            | ("vm-idle-unmap" | "vm-offline-unmap" | "vm-rollover-unmap", _) => broadcast,
+            _ => false,
+        }
+}
+
+fn small_cases() -> impl Iterator<Item = Case> {
+    cases(Policy::ALL).filter(is_small)
+}
+
+#[test]
+fn small_scenarios_hold_in_every_schedule() {
+    let (mut count, mut schedules, mut states, mut all) = (0, 0, 0, 0.0);
+    for case in small_cases() {
+        let report = holds(case, Budget::Exhaustive(60_000));
+        let (scenario, machine) = (case.scenario.name, case.kind.name);
+        assert!(report.exhaustive, "{scenario} on {machine} did not end");
+        println!(
+            "{scenario} on {machine}: {} schedules run, {} states that stand for {:.1e} or more",
+            report.schedules, report.states, report.stands_for
+        );
+        assert!(report.stands_for >= report.schedules as f64);
+        count += 1;
+        all += report.stands_for;
+        schedules += report.schedules;
+        states += report.states;
+    }
+    println!("{count} cases, {schedules} schedules run, {states} states for {all:.1e} or more");
+    assert!(count > 165, "only {count} cases are small");
+}
+
+/// Leaving out equivalent orders, and what follows a state that was met, loses no mistake: whatever
+/// a random search finds, the search of all schedules finds too.
+#[test]
+fn the_exhaustive_search_misses_nothing() {
+    let machines = ["x86-pcid", "arm-asid8", "riscv"];
+    let cases = small_cases().filter(|case| machines.contains(&case.kind.name));
+    let mut found = 0;
+    for (case, &mutant) in cases.flat_map(|case| Mutant::ALL.iter().map(move |m| (case, m))) {
+        let case = Case {
+            mutant: Some(mutant),
+            ..case
+        };
+        if search(case, Budget::Schedules(200)).failure.is_none() {
+            continue;
+        }
+        let all = search(case, Budget::Exhaustive(300_000));
+        assert!(
+            all.failure.is_some(),
+            "{} in {} on {}",
+            mutant.name(),
+            case.scenario.name,
+            case.kind.name
+        );
+        found += 1;
+    }
+    println!("{found} mistakes compared");
+    assert!(found > 300, "only {found} mistakes were compared");
+}
+
+#[test]
+fn scenarios_have_names_of_their_own_and_say_what_must_happen() {
+    let mut names = std::collections::HashSet::new();
+    for scenario in Scenario::ALL {
+        assert!(names.insert(scenario.name), "{} twice", scenario.name);
+        assert!(
+            !scenario.must.is_empty(),
+            "{} could pass without anything happening",
+            scenario.name
+        );
+    }
+}
+
+#[test]
+fn a_failure_is_shrunk_and_repeats_from_its_code() {
+    let case = Case {
+        scenario: Scenario::named("unmap-access").expect("it is the first scenario"),
+        kind: *MachineKind::named("x86-pcid").expect("it is a machine"),
+        policy: Policy::ALL,
+        mutant: Some(Mutant::SkipWait),
+    };
+    let failure = search(case, Budget::Schedules(1000))
+        .failure
+        .expect("a wait that is left out shows at once");
+    assert!(failure.deviations.len() <= failure.found_with);
+    let code = replay_code(&case, &failure.deviations);
+    let (again, deviations) = parse_code(&code).expect("a code that was just made");
+    assert_eq!(deviations, failure.deviations);
+    for _ in 0..2 {
+        let (violation, lines) = replay(again, deviations.clone());
+        assert_eq!(violation.as_ref(), Some(&failure.violation));
+        assert!(lines.iter().any(|line| line.text.starts_with("***")));
+    }
+}
+
+#[test]
+fn bad_codes_are_refused_with_the_reason() {
+    for (code, reason) in [
+        ("nonsense", "no replay code"),
+        ("nonsense:x86:all:", "no scenario `nonsense`"),
+        ("unmap-access:pdp11:all:", "no machine `pdp11`"),
+        ("unmap-access:x86:some:", "no policy `some`"),
+        ("unmap-access:x86:all!Nobody:", "no mutant `Nobody`"),
+        ("unmap-access:x86:all:12", "no choice"),
+    ] {
+        let error = parse_code(code).expect_err(code);
+        assert!(error.contains(reason), "{error}");
+    }
+}

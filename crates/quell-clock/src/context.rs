@@ -1,0 +1,230 @@
+//! The machine that this thread runs right now, for operations that have no reference to it.
+//!
+//! A word knows nothing of the machine it belongs to, and must not: it is eight bytes. So the state
+//! of the machine is reached through a thread-local pointer that [`enter`] sets for the time of a
+//! run. All access goes through [`with`], which hands out the state for the length of a closure;
+//! a `RefCell` makes sure at run time that no two closures nest, and no closure may suspend.
+
+use crate::core::{Core, Point, Step};
+use crate::kernel::Kernel;
+use crate::lines::Use;
+use quell_sim::fiber;
+use std::cell::{Cell, RefCell};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::Ordering;
+
+/// A machine at work.
+pub(crate) struct Context {
+    core: RefCell<Core>,
+    /// The kernel that serves interrupts, once it is there.
+    kernel: Cell<Option<NonNull<dyn Kernel>>>,
+    /// Words cost nothing and are no points while this is set: the oracle looks, or nobody runs.
+    quiet: Cell<bool>,
+}
+
+thread_local! {
+    static CURRENT: Cell<*const Context> = const { Cell::new(ptr::null()) };
+}
+
+impl Context {
+    pub(crate) fn new(core: Core) -> Self {
+        Context {
+            core: RefCell::new(core),
+            kernel: Cell::new(None),
+            quiet: Cell::new(true),
+        }
+    }
+
+    /// Makes this the machine of the thread while `body` runs.
+    ///
+    /// # Panics
+    /// If a machine is at work on this thread already.
+    pub(crate) fn enter<R>(&self, body: impl FnOnce() -> R) -> R {
+        struct Leave;
+        impl Drop for Leave {
+            fn drop(&mut self) {
+                CURRENT.set(ptr::null());
+            }
+        }
+        assert!(
+            CURRENT.get().is_null(),
+            "a machine is at work on this thread already"
+        );
+        CURRENT.set(self);
+        let _leave = Leave;
+        body()
+    }
+
+    /// Runs CPUs with this kernel while `body` runs: words cost, and are points.
+    pub(crate) fn serve<R>(&self, kernel: &dyn Kernel, body: impl FnOnce() -> R) -> R {
+        struct Rest<'c>(&'c Context);
+        impl Drop for Rest<'_> {
+            fn drop(&mut self) {
+                self.0.kernel.set(None);
+                self.0.quiet.set(true);
+            }
+        }
+        // SAFETY: only the lifetime is forgotten. The pointer is used by `Context::kernel` alone,
+        // and `Rest` takes it away before this function returns, also when it unwinds.
+        let kernel: &'static dyn Kernel = unsafe { std::mem::transmute(kernel) };
+        self.kernel.set(Some(NonNull::from(kernel)));
+        self.quiet.set(false);
+        let _rest = Rest(self);
+        body()
+    }
+}
+
+impl Context {
+    /// The kernel that is served, while it is.
+    fn kernel(&self) -> Option<&dyn Kernel> {
+        let kernel = self.kernel.get()?;
+        // SAFETY: `serve` set the pointer from a reference that lives until it takes the pointer
+        // away; the reference handed out is used by functions of this module that run inside
+        // `serve`, on its thread.
+        Some(unsafe { kernel.as_ref() })
+    }
+}
+
+/// The machine of this thread, if one is at work.
+#[inline]
+fn current<'c>() -> Option<&'c Context> {
+    let context = CURRENT.get();
+    if context.is_null() {
+        return None;
+    }
+    // SAFETY: the pointer is set only by `enter`, from a reference that outlives the call, and
+    // cleared before that returns, also when it unwinds. The lifetimes handed out end with the
+    // functions of this module, which are called by code that runs inside `enter`.
+    Some(unsafe { &*context })
+}
+
+/// Uses the state of the machine at work on this thread.
+///
+/// # Panics
+/// If there is none, or `body` uses it again.
+#[inline]
+pub(crate) fn with<R>(body: impl FnOnce(&mut Core) -> R) -> R {
+    match current() {
+        Some(context) => body(&mut context.core.borrow_mut()),
+        None => panic!("no machine is at work on this thread"),
+    }
+}
+
+/// Whether CPUs run: neither the time before and after, nor the oracle's.
+#[inline]
+pub(crate) fn running() -> bool {
+    current().is_some_and(|context| !context.quiet.get())
+}
+
+/// Lets the oracle look at the kernel: words cost nothing, and no CPU steps in.
+pub(crate) fn quietly<R>(body: impl FnOnce(&dyn Kernel) -> R) -> Option<R> {
+    struct Loud<'c>(&'c Context);
+    impl Drop for Loud<'_> {
+        fn drop(&mut self) {
+            self.0.quiet.set(false);
+        }
+    }
+    let context = current()?;
+    let kernel = context.kernel()?;
+    context.quiet.set(true);
+    let _loud = Loud(context);
+    Some(body(kernel))
+}
+
+/// Accounts for an operation on a shared word, at its place in the order of time.
+#[inline]
+pub(crate) fn word_access(address: usize, kind: Use, order: Ordering) {
+    let Some(context) = current() else { return };
+    if context.quiet.get() {
+        return;
+    }
+    while !context.core.borrow_mut().word(address, kind, order) {
+        attend(Point::Shared);
+    }
+}
+
+/// Forgets the line of a word that goes.
+#[inline]
+pub(crate) fn forget_word(address: usize) {
+    if let Some(context) = current()
+        && let Ok(mut core) = context.core.try_borrow_mut()
+    {
+        core.forget_word(address);
+    }
+}
+
+/// Does what keeps the CPU from its next operation: lets others run, takes interrupts. Returns when
+/// the operation may be done.
+#[cold]
+pub(crate) fn attend(point: Point) {
+    loop {
+        match with(|core| core.step(point)) {
+            Step::Go => return,
+            Step::Suspend => {
+                fiber::suspend();
+                // Mostly it is this CPU's turn then, and nothing has arrived.
+                if with(|core| core.may(point)) {
+                    return;
+                }
+            }
+            interrupt => take(interrupt),
+        }
+    }
+}
+
+/// Takes the interrupt that a step asks for.
+pub(crate) fn take(step: Step) {
+    match step {
+        Step::Interrupt => take_interrupt(),
+        Step::Nmi => take_nmi(),
+        Step::Go | Step::Suspend => {}
+    }
+}
+
+fn take_interrupt() {
+    with(Core::begin_interrupt);
+    if let Some(kernel) = current().and_then(Context::kernel) {
+        kernel.interrupt();
+    }
+    with(Core::end_interrupt);
+}
+
+fn take_nmi() {
+    with(Core::begin_nmi);
+    if let Some(kernel) = current().and_then(Context::kernel) {
+        kernel.nmi();
+    }
+    with(Core::end_nmi);
+}
+
+/// Takes the interrupts that are due and waits until the CPU may go on in private, then does
+/// something that only it can see.
+#[inline]
+pub(crate) fn private<R>(body: impl FnOnce(&mut Core) -> R) -> R {
+    if running() && !with(|core| core.may_run()) {
+        attend(Point::Local);
+    }
+    with(body)
+}
+
+/// Waits until the CPU may do something whose place in the order of time matters, then does it.
+#[inline]
+pub(crate) fn shared<R>(body: impl FnOnce(&mut Core) -> R) -> R {
+    if running() && !with(|core| core.may_share()) {
+        attend(Point::Shared);
+    }
+    with(body)
+}
+
+/// A fence between shared words: an instruction on Arm, on x86 only if it is sequentially
+/// consistent.
+#[inline]
+pub(crate) fn fence(order: Ordering) {
+    if running() {
+        shared(|core| {
+            if core.costs.arm || order == Ordering::SeqCst {
+                core.fence();
+            }
+        });
+    }
+}

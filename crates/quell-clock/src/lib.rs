@@ -1,0 +1,66 @@
+//! A multi-core machine in software that predicts what the quell engine costs.
+//!
+//! The engine and the memory manager that a kernel runs are compiled for [`Model`] and run here
+//! unchanged: on up to 1024 CPUs, each a coroutine, with translation caches that may hold whatever
+//! the architecture lets them hold, page tables in memory that walkers read and mark, interrupts
+//! that take their time, cache lines that travel between cores. A [machine file](mod@file) says what
+//! everything costs and where each number comes from. An [oracle] judges every access of every run
+//! against the contract, at no virtual cost.
+//!
+//! ```text
+//! program ── User ──▶ mmu ──▶ tlb, walker ──▶ tables, memory ◀── oracle
+//!    │                                             ▲
+//!    └─ call, fault ──▶ kernel: vm + engine ── Hardware, Machine, Word
+//!                                                  │
+//!                       run ◀── scheduler ◀── context: whose turn is it?
+//! ```
+//!
+//! # What is modelled
+//!
+//! Two levels of TLB and the walker's caches with real geometry and tags; walks as accesses to
+//! memory; accessed and dirty bits; cost of shared cache lines by distance; interrupts with
+//! sending, delivery, masking and waking; broadcast invalidation with issue, completion and what it
+//! does to others; memory nodes with latency and bandwidth; zeroing by strategy and length.
+//!
+//! # What is not
+//!
+//! Instructions: programs are closures, and the kernel's own computation takes only the time that
+//! the machine file's `[kernel]` section gives it. Data caches of programs, instruction fetches
+//! and speculation. Weak memory ordering: under the clock, operations are sequentially consistent.
+
+mod clock;
+mod context;
+mod core;
+mod costs;
+mod counts;
+mod cpu;
+pub mod file;
+mod format;
+mod kernel;
+mod lines;
+mod machine;
+mod memory;
+mod mmu;
+pub mod oracle;
+mod poll;
+mod run;
+pub mod tlb;
+pub mod trace;
+mod user;
+mod vm;
+mod word;
+
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: quell_sim::LineAllocator = quell_sim::LineAllocator;
+
+pub use counts::Counts;
+pub use file::{MachineFile, Parameter, built_in};
+pub use kernel::Kernel;
+pub use machine::Model;
+pub use oracle::Violation;
+pub use run::{Bench, RunError, RunResult, Setup};
+pub use trace::Trace;
+pub use user::ModelUser;
+pub use vm::{Outcome, Run};
+pub use word::ModelWord;

@@ -1,0 +1,420 @@
+//! Cache lines that CPUs share: who holds each, and what the next access to it costs.
+//!
+//! Coherence as in every invalidation-based protocol: a line is changed by one core alone or read
+//! by several. What an access costs follows from who holds the line: nothing but a hit if this
+//! core does, a transfer by distance if another core changed it, a transfer by the farthest
+//! distance if others must give it up, the shared cache or memory if nobody has it. Transfers of
+//! one line queue behind each other, so a word that a thousand CPUs add to is as slow here as it
+//! is in life.
+//!
+//! How much a core can hold is followed too, by direct-mapped sets of line numbers of the sizes of
+//! its two private caches and of its socket's: page tables larger than a cache are read from the
+//! next one.
+//!
+//! Lines are named by the host address of the word divided by 64, which decides nothing but
+//! identity: numbers are given in the order of first use, so that costs do not depend on where the
+//! host's allocator puts things (which words share a line does, except under
+//! [`LineAllocator`](quell_sim::LineAllocator)). When a word goes, its line is forgotten.
+//!
+//! Not modelled: associativity, prefetch, bandwidth of the interconnect, which home agent answers.
+
+use crate::costs::{Costs, Topology};
+use crate::file::Time;
+use rustc_hash::FxHashMap;
+
+/// What is done to a line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Use {
+    /// It is read.
+    Load,
+    /// It is written.
+    Store,
+    /// It is read and written in one step.
+    Modify,
+}
+
+const NOBODY: u16 = u16::MAX;
+
+/// Slots of the table of numbers that were asked for lately.
+const LATELY: usize = 1024;
+
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    /// The first 64 of the cores that may read it; see [`Lines::more`] for the others.
+    holders: u64,
+    /// Whether somebody sleeps until it is written.
+    watched: bool,
+    /// The core that may write without asking.
+    owner: u16,
+    /// The CPU that wrote last, to tell hardware threads of a core apart.
+    writer: u16,
+    /// Until when an earlier transfer occupies the line.
+    busy: Time,
+}
+
+impl Line {
+    /// One that nobody has.
+    const FRESH: Line = Line {
+        holders: 0,
+        watched: false,
+        owner: NOBODY,
+        writer: NOBODY,
+        busy: 0,
+    };
+}
+
+/// Which numbered lines a cache holds: direct-mapped, so that one comparison decides.
+#[derive(Clone, Debug)]
+struct Filter {
+    held: Vec<u32>,
+    lines: usize,
+    /// `lines - 1` where that is a mask, else 0.
+    mask: usize,
+}
+
+impl Filter {
+    fn new(lines: usize) -> Self {
+        Filter {
+            held: Vec::new(),
+            lines,
+            mask: if lines.is_power_of_two() {
+                lines - 1
+            } else {
+                0
+            },
+        }
+    }
+
+    /// Takes the host's memory, on first use.
+    #[cold]
+    fn allocate(&mut self) {
+        self.held = vec![0; self.lines];
+    }
+
+    /// Whether the line was there; it is afterwards.
+    #[inline(always)]
+    fn take(&mut self, line: u32) -> bool {
+        // Sizes are powers of two almost always; a division would dominate.
+        let place = match self.mask {
+            0 => line as usize % self.lines,
+            mask => line as usize & mask,
+        };
+        if self.held.get(place).is_none() {
+            self.allocate();
+        }
+        let slot = &mut self.held[place];
+        let hit = *slot == line + 1;
+        *slot = line + 1;
+        hit
+    }
+}
+
+/// What an access to a line came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LineAccess {
+    /// When the line is there: not before `now`.
+    pub ready: Time,
+    /// Whether it came from another core.
+    pub transferred: bool,
+    /// Whether this core held it already.
+    pub held: bool,
+}
+
+/// All shared lines of a machine.
+#[derive(Debug)]
+pub struct Lines {
+    numbers: FxHashMap<usize, u32>,
+    lines: Vec<Line>,
+    /// `words` words of bits for each line: the cores from 64 on that may read it.
+    more: Vec<u64>,
+    words: usize,
+    free: Vec<u32>,
+    /// Who sleeps until a line is written.
+    watchers: FxHashMap<u32, Vec<u16>>,
+    topology: Topology,
+    /// The core and the socket of each CPU.
+    places: Vec<(u16, u16)>,
+    /// Numbers that were asked for lately, by the low bits of their key.
+    lately: Box<[(usize, u32); LATELY]>,
+    first: Vec<Filter>,
+    second: Vec<Filter>,
+    last: Vec<Filter>,
+}
+
+impl Lines {
+    /// No lines yet, on a machine of `cpus` CPUs.
+    pub fn new(costs: &Costs, cpus: usize) -> Self {
+        let cores = cpus.div_ceil(costs.topology.per_core);
+        let sockets = cpus.div_ceil(costs.topology.per_socket);
+        Lines {
+            numbers: FxHashMap::default(),
+            lines: Vec::new(),
+            more: Vec::new(),
+            words: cores.div_ceil(64) - 1,
+            free: Vec::new(),
+            watchers: FxHashMap::default(),
+            topology: costs.topology,
+            places: (0..cpus)
+                .map(|cpu| {
+                    let topology = costs.topology;
+                    (topology.core(cpu) as u16, topology.socket(cpu) as u16)
+                })
+                .collect(),
+            lately: Box::new([(usize::MAX, 0); LATELY]),
+            first: vec![Filter::new(costs.l1_lines); cores],
+            second: vec![Filter::new(costs.l2_lines); cores],
+            last: vec![Filter::new(costs.llc_lines); sockets],
+        }
+    }
+
+    /// The number of the line of a word. It stays until the line is forgotten.
+    pub fn number(&mut self, address: usize) -> u32 {
+        let key = address >> 6;
+        let (known, number) = self.lately[key % LATELY];
+        if known == key {
+            return number;
+        }
+        let number = self.look_up(key);
+        self.lately[key % LATELY] = (key, number);
+        number
+    }
+
+    /// Gives `count` lines that lie one behind the other numbers that do, too, whatever numbers they
+    /// had; returns the first. They must not be watched or forgotten.
+    pub fn number_page(&mut self, address: usize, count: usize) -> u32 {
+        let first = self.lines.len() as u32;
+        for number in first..first + count as u32 {
+            let key = (address >> 6) + (number - first) as usize;
+            match self.numbers.insert(key, number) {
+                None => {
+                    self.lines.push(Line::FRESH);
+                    self.more.resize(self.lines.len() * self.words, 0);
+                }
+                Some(old) => {
+                    self.lines.push(self.lines[old as usize]);
+                    let from = old as usize * self.words;
+                    self.more.extend_from_within(from..from + self.words);
+                    self.free.push(old);
+                    self.lately[key % LATELY] = (usize::MAX, 0);
+                }
+            }
+        }
+        first
+    }
+
+    fn look_up(&mut self, key: usize) -> u32 {
+        if let Some(&number) = self.numbers.get(&key) {
+            return number;
+        }
+        let number = match self.free.pop() {
+            Some(number) => {
+                self.lines[number as usize] = Line::FRESH;
+                self.more_mut(number).fill(0);
+                number
+            }
+            None => {
+                self.lines.push(Line::FRESH);
+                self.more.resize(self.lines.len() * self.words, 0);
+                self.lines.len() as u32 - 1
+            }
+        };
+        self.numbers.insert(key, number);
+        number
+    }
+
+    /// Forgets the line of a word that goes.
+    pub fn forget(&mut self, address: usize) {
+        let key = address >> 6;
+        if let Some(number) = self.numbers.remove(&key) {
+            self.free.push(number);
+            self.lately[key % LATELY] = (usize::MAX, 0);
+        }
+    }
+
+    #[inline]
+    fn more_mut(&mut self, number: u32) -> &mut [u64] {
+        let first = number as usize * self.words;
+        &mut self.more[first..first + self.words]
+    }
+
+    /// The word of holders that names a core.
+    #[inline]
+    fn holders(&mut self, number: u32, core: usize) -> &mut u64 {
+        match core / 64 {
+            0 => &mut self.lines[number as usize].holders,
+            word => &mut self.more_mut(number)[word - 1],
+        }
+    }
+
+    /// Whether a core may read the line.
+    #[inline]
+    fn holds(&self, number: u32, core: usize) -> bool {
+        let word = match core / 64 {
+            0 => self.lines[number as usize].holders,
+            word => self.more[number as usize * self.words + word - 1],
+        };
+        word & 1 << (core % 64) != 0
+    }
+
+    /// A CPU sleeps until the line is written.
+    pub fn watch(&mut self, number: u32, cpu: usize) {
+        self.lines[number as usize].watched = true;
+        self.watchers.entry(number).or_default().push(cpu as u16);
+    }
+
+    /// A CPU does not sleep any more.
+    pub fn unwatch(&mut self, number: u32, cpu: usize) {
+        if let Some(watchers) = self.watchers.get_mut(&number) {
+            watchers.retain(|&watcher| watcher != cpu as u16);
+            if watchers.is_empty() {
+                self.watchers.remove(&number);
+                self.lines[number as usize].watched = false;
+            }
+        }
+    }
+
+    /// Who sleeps until the line is written; an empty slice mostly.
+    #[inline]
+    pub fn watchers(&self, number: u32) -> &[u16] {
+        if !self.lines[number as usize].watched {
+            return &[];
+        }
+        self.watchers.get(&number).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether a CPU can read the line without asking another core for it.
+    #[inline]
+    pub fn is_settled(&self, cpu: usize, number: u32) -> bool {
+        let owner = self.lines[number as usize].owner;
+        owner == NOBODY || owner == self.places[cpu].0
+    }
+
+    /// Accounts for one access of `cpu` at time `now` to a line.
+    #[inline]
+    pub fn access(
+        &mut self,
+        costs: &Costs,
+        cpu: usize,
+        number: u32,
+        kind: Use,
+        now: Time,
+    ) -> LineAccess {
+        let core = self.places[cpu].0 as usize;
+        let line = self.lines[number as usize];
+        let mine = line.owner == core as u16 || kind == Use::Load && self.holds(number, core);
+        let held = self.fetch(costs, cpu, core, number);
+        if mine {
+            let line = &mut self.lines[number as usize];
+            let sibling = kind == Use::Load && line.owner == core as u16;
+            let sibling = sibling && line.writer != cpu as u16 && line.writer != NOBODY;
+            if kind != Use::Load {
+                line.writer = cpu as u16;
+            }
+            let cost = if sibling { costs.transfer_core } else { held };
+            return LineAccess {
+                ready: now + cost,
+                transferred: false,
+                held: true,
+            };
+        }
+        self.take(costs, cpu, core, number, kind, now, held)
+    }
+
+    /// What the line would cost if only capacity counted; it is in the caches afterwards.
+    #[inline(always)]
+    fn fetch(&mut self, costs: &Costs, cpu: usize, core: usize, number: u32) -> Time {
+        if self.first[core].take(number) {
+            return costs.l1_line;
+        }
+        if self.second[core].take(number) {
+            return costs.l2_line;
+        }
+        if self.last[self.places[cpu].1 as usize].take(number) {
+            costs.llc_line
+        } else {
+            costs.memory_line
+        }
+    }
+
+    /// Takes a line that this core may not use as it is.
+    #[allow(clippy::too_many_arguments)]
+    fn take(
+        &mut self,
+        costs: &Costs,
+        cpu: usize,
+        core: usize,
+        number: u32,
+        kind: Use,
+        now: Time,
+        held: Time,
+    ) -> LineAccess {
+        let line = self.lines[number as usize];
+        let here = self.places[cpu].1 as usize;
+        let cores_per_socket = self.topology.per_socket / self.topology.per_core;
+        let distance = |other: usize| {
+            if other / cores_per_socket == here {
+                costs.transfer_socket
+            } else {
+                costs.transfer_remote
+            }
+        };
+        // Who must answer: the owner, or on a write every reader but this core.
+        let mut cost = 0;
+        if line.owner != NOBODY {
+            cost = distance(line.owner as usize);
+        } else if kind != Use::Load {
+            for word in 0..=self.words {
+                let mut bits = *self.holders(number, word * 64);
+                if word == core / 64 {
+                    bits &= !(1 << (core % 64));
+                }
+                if bits != 0 {
+                    let (low, high) = (bits.trailing_zeros(), 63 - bits.leading_zeros());
+                    for bit in [low, high] {
+                        cost = cost.max(distance(word * 64 + bit as usize));
+                    }
+                }
+            }
+        }
+        let transferred = cost != 0;
+        if kind == Use::Load {
+            if line.owner != NOBODY {
+                let owner = line.owner as usize;
+                *self.holders(number, owner) |= 1 << (owner % 64);
+            }
+        } else {
+            self.lines[number as usize].holders = 0;
+            self.more_mut(number).fill(0);
+        }
+        *self.holders(number, core) |= 1 << (core % 64);
+        let line = &mut self.lines[number as usize];
+        line.owner = if kind == Use::Load {
+            NOBODY
+        } else {
+            core as u16
+        };
+        if kind != Use::Load {
+            line.writer = cpu as u16;
+        }
+        if transferred {
+            let ready = now.max(line.busy) + cost;
+            line.busy = ready;
+            LineAccess {
+                ready,
+                transferred,
+                held: false,
+            }
+        } else {
+            // Clean and elsewhere, or nowhere: the shared cache or memory answers, to all at once.
+            let cost = held.max(costs.llc_line);
+            LineAccess {
+                ready: now.max(line.busy) + cost,
+                transferred,
+                held: false,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,356 @@
+//! The machine as the engine and the manager see it.
+//!
+//! A [`Model`] is a handle: it holds what never changes (features, memory map, the words of the
+//! page tables) and reaches everything else through the machine that is at work on the thread. It
+//! is therefore `Send` and `Sync` without any promise of ours; used on another thread, or outside
+//! of a run, its operations panic with a message that says so.
+
+use crate::context;
+use crate::core::{Core, Step};
+use crate::costs::Costs;
+use crate::cpu::Activity;
+use crate::file::Time;
+use crate::format;
+use crate::memory::Tables;
+use crate::mmu;
+use crate::trace::Mark;
+use crate::word::ModelWord;
+use quell::clear::Strategy;
+use quell::mutant::Mutant;
+use quell::{CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, Tag};
+use quell_sim::fiber;
+use quell_vm::machine::TABLE_WORDS;
+use quell_vm::{Entry, Event, Level, Machine, MemoryMap, Work};
+use std::sync::Arc;
+
+/// Work that takes longer than this can be interrupted in the middle.
+const INTERRUPTIBLE: Time = 100_000;
+
+/// The machine in software, as a kernel sees it.
+#[derive(Clone)]
+pub struct Model {
+    features: Features,
+    arm: bool,
+    hardware_dirty: bool,
+    map: MemoryMap,
+    cpus: usize,
+    tables: Arc<Tables>,
+    /// One bit for each mutant that this machine makes.
+    mutants: u128,
+}
+
+/// The bit of a mutant in a set of them.
+#[inline(always)]
+const fn bit(mutant: Mutant) -> u128 {
+    1 << mutant as u32
+}
+
+const _: () = assert!(Mutant::ALL.len() <= u128::BITS as usize);
+
+impl Model {
+    pub(crate) fn new(
+        costs: &Costs,
+        cpus: usize,
+        map: MemoryMap,
+        tables: Arc<Tables>,
+        mutants: &[Mutant],
+    ) -> Self {
+        Model {
+            features: costs.features(),
+            arm: costs.arm,
+            hardware_dirty: costs.hardware_dirty,
+            map,
+            cpus,
+            tables,
+            mutants: mutants.iter().fold(0, |set, &mutant| set | bit(mutant)),
+        }
+    }
+
+    /// How many CPUs the machine has.
+    pub fn cpus(&self) -> usize {
+        self.cpus
+    }
+
+    /// Sends a non-maskable interrupt to a CPU, which may be the caller.
+    ///
+    /// # Panics
+    /// If the machine has no such CPU.
+    pub fn send_nmi(&self, target: CpuId) {
+        assert!(target.index() < self.cpus, "there is no CPU {}", target.0);
+        context::shared(|core| core.send_nmi(target.index()));
+    }
+}
+
+/// Lets the CPU's clock run for a while; interrupts are taken, whose time comes on top.
+pub(crate) fn pass(duration: Time, activity: Activity) -> bool {
+    if !context::running() {
+        return false;
+    }
+    let mut goal = context::with(|core| core.cpu().now).saturating_add(duration);
+    let mut interrupted = false;
+    loop {
+        match context::with(|core| core.wait_step(goal, activity)) {
+            Step::Go => return interrupted,
+            Step::Suspend => fiber::suspend(),
+            step => {
+                interrupted = true;
+                let before = context::with(|core| core.cpu().now);
+                context::take(step);
+                if activity == Activity::Halted {
+                    return true;
+                }
+                goal += context::with(|core| core.cpu().now) - before;
+            }
+        }
+    }
+}
+
+/// Accounts for work of a known length.
+fn work(duration: Time) {
+    if duration > INTERRUPTIBLE {
+        pass(duration, Activity::Computing);
+    } else {
+        context::with(|core| core.spend(duration));
+    }
+}
+
+impl Core {
+    /// The node next to a CPU: sockets take ordinary nodes in turn.
+    pub fn home_node(&self, cpu: usize) -> usize {
+        let ordinary = self.map.nodes().iter().filter(|node| !node.slow).count();
+        self.costs.topology.socket(cpu) % ordinary.max(1)
+    }
+
+    /// What zeroing an extent costs the CPU that runs.
+    fn zeroing(&mut self, extent: Extent, strategy: Strategy) -> Time {
+        let costs = &self.costs;
+        let bytes = extent.bytes();
+        let (rate, drain) = match strategy {
+            Strategy::RepStos | Strategy::RepStosq | Strategy::DcZva => {
+                let elided = costs.elide_from > 0 && bytes >= costs.elide_from;
+                let gain = if elided { costs.elide_gain } else { 1.0 };
+                (costs.string / gain, 0)
+            }
+            Strategy::Clzero
+            | Strategy::NonTemporal64
+            | Strategy::NonTemporal128
+            | Strategy::NonTemporal256
+            | Strategy::NonTemporal512 => (costs.bypass, costs.bypass_drain),
+            _ => (costs.stores, 0),
+        };
+        let cpu = &self.cpus[self.current];
+        let jump = if cpu.cleared_to == extent.first {
+            0
+        } else {
+            costs.zero_jump
+        };
+        let fixed = costs.zero_start + jump + drain;
+        let now = cpu.now + fixed;
+        let node = self.map.node_of(extent.first).unwrap_or(0);
+        let slow = self.map.nodes()[node].slow;
+        let shared = if slow {
+            costs.slow_node_stream
+        } else {
+            costs.node_stream
+        };
+        let far = !slow && self.home_node(self.current) != node;
+        let factor = if far {
+            costs.remote_latency as f64 / costs.memory_line as f64
+        } else if slow {
+            costs.slow_stream / costs.stream
+        } else {
+            1.0
+        };
+        self.cpu().cleared_to = extent.first.plus(extent.frames);
+        self.cpu().counts.zeroed += bytes;
+        fixed + mmu::book(self, node, now, bytes, rate * factor, shared)
+    }
+}
+
+impl Hardware for Model {
+    type Word = ModelWord;
+
+    #[inline]
+    fn this_cpu(&self) -> CpuId {
+        CpuId(context::with(|core| core.current) as u16)
+    }
+
+    fn features(&self) -> Features {
+        self.features
+    }
+
+    fn fence(&self) {
+        context::shared(Core::fence);
+    }
+
+    fn invalidate(&self, what: Invalidate) {
+        context::shared(|core| core.invalidate(what));
+    }
+
+    fn broadcast(&self, what: Invalidate) {
+        context::shared(|core| core.broadcast(what));
+    }
+
+    fn complete_broadcasts(&self) {
+        context::shared(Core::complete_broadcasts);
+    }
+
+    fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
+        context::shared(|core| core.load_root(Some(root), tag, keep));
+    }
+
+    fn unload_root(&self) {
+        context::shared(|core| core.load_root(None, Tag::KERNEL, true));
+    }
+
+    fn interrupt(&self, targets: &CpuSet) {
+        context::shared(|core| core.interrupt(targets));
+    }
+
+    fn mask_interrupts(&self) -> bool {
+        // Interrupts that arrive before this moment are taken before it.
+        context::private(|core| core.set_masked(true))
+    }
+
+    fn restore_interrupts(&self, were_on: bool) {
+        if were_on {
+            context::with(|core| core.set_masked(false));
+        }
+    }
+
+    fn relax(&self) {
+        if context::private(Core::relax) {
+            fiber::suspend();
+        }
+    }
+
+    fn zero(&self, extent: Extent, strategy: Strategy) {
+        let duration = context::shared(|core| {
+            core.memory.zero(extent.first, extent.frames);
+            for offset in 0..extent.frames {
+                if let Some(words) = core.tables.existing(extent.first.plus(offset)) {
+                    words.iter().for_each(|word| word.poke(0));
+                }
+            }
+            let start = core.cpu().now;
+            let duration = core.zeroing(extent, strategy);
+            let mark = Mark::Zero(extent.bytes());
+            core.trace.span(core.current, start, start + duration, mark);
+            duration
+        });
+        work(duration);
+    }
+
+    #[inline(always)]
+    fn mutant(&self, mutant: Mutant) -> bool {
+        self.mutants & bit(mutant) != 0
+    }
+}
+
+impl Machine for Model {
+    fn memory(&self) -> MemoryMap {
+        self.map
+    }
+
+    fn cpu_count(&self) -> usize {
+        self.cpus
+    }
+
+    fn home_node(&self, cpu: CpuId) -> usize {
+        context::with(|core| core.home_node(cpu.index()))
+    }
+
+    #[inline]
+    fn table(&self, frame: Frame) -> &[ModelWord; TABLE_WORDS] {
+        &self.tables.page(frame).words
+    }
+
+    fn encode(&self, entry: Entry, level: Level) -> u64 {
+        format::encode(self.arm, entry, level)
+    }
+
+    #[inline]
+    fn decode(&self, word: u64, level: Level) -> Entry {
+        format::decode(self.arm, word, level.0)
+    }
+
+    fn hardware_dirty(&self) -> bool {
+        self.hardware_dirty
+    }
+
+    fn keeps_refused(&self) -> bool {
+        self.arm
+    }
+
+    fn read_frame(&self, frame: Frame, offset: usize, into: &mut [u8]) {
+        if !context::running() {
+            // The oracle looks.
+            return context::with(|core| core.memory.read(frame, offset, into));
+        }
+        context::shared(|core| {
+            core.memory.read(frame, offset, into);
+            let time = core.costs.llc_line + mmu::stream(core, frame, into.len() as u64);
+            core.spend(time);
+        });
+    }
+
+    fn write_frame(&self, frame: Frame, offset: usize, from: &[u8]) {
+        context::shared(|core| {
+            core.memory.write(frame, offset, from);
+            let time = core.costs.llc_line + mmu::stream(core, frame, from.len() as u64);
+            core.spend(time);
+        });
+    }
+
+    fn copy_frames(&self, from: Frame, to: Frame, frames: u64) {
+        let duration = context::shared(|core| {
+            core.memory.copy(from, to, frames);
+            let bytes = frames * quell::addr::PAGE_BYTES;
+            core.cpu().counts.copied += bytes;
+            core.cpu().filled_page = true;
+            let start = core.cpu().now;
+            let alone = (bytes as f64 * core.costs.copy) as Time;
+            let duration = [from, to]
+                .map(|frame| mmu::stream(core, frame, bytes))
+                .into_iter()
+                .fold(alone, Time::max);
+            core.trace
+                .span(core.current, start, start + duration, Mark::Copy(bytes));
+            duration
+        });
+        work(duration);
+    }
+
+    fn now(&self) -> u64 {
+        context::with(|core| {
+            let cpu = core.cpu();
+            cpu.poll.interfere();
+            cpu.now / 1000
+        })
+    }
+
+    fn halt(&self, until: u64) {
+        if !context::running() {
+            return;
+        }
+        let start = context::with(|core| core.cpu().now);
+        let length = until.saturating_mul(1000).saturating_sub(start);
+        pass(length, Activity::Halted);
+        context::with(|core| {
+            let now = core.cpu().now;
+            core.cpu().counts.halted += now - start;
+            core.trace.span(core.current, start, now, Mark::Halted);
+        });
+    }
+
+    #[inline]
+    fn charge(&self, charged: Work) {
+        let time = context::with(|core| core.charge(charged));
+        work(time);
+    }
+
+    #[inline]
+    fn note(&self, event: Event) {
+        context::shared(|core| core.note(event));
+    }
+}

@@ -1,0 +1,548 @@
+//! The oracle: judges every access against the contract, C1 to C8.
+//!
+//! It costs no virtual time, is never off and changes nothing. It knows three things that no CPU
+//! knows: the tables as they are at this moment, the history of every frame (through
+//! [`Event`]s of the manager), and what a program ought to read
+//! ([`Kernel::peek`](crate::Kernel::peek)).
+//!
+//! Almost every access is judged by a few comparisons: the word that the translation was filled
+//! from still reads the same, nothing happened to the frame since the fill, no call that took
+//! something away from the space has returned, no table was freed. Anything else is looked at in
+//! full by [`Core::judge`]:
+//!
+//! * another space's translation: **C5**;
+//! * the frame got a new owner after the fill, or the access stores to a frame without owner: **C1**;
+//! * a store, and the frame's content was captured after the fill: **C2**;
+//! * the translation differs from the tables, and a call that began after the fill and took the
+//!   page or the right away has returned: **C3**;
+//! * a load through such a translation that returns other bytes than the program ought to read,
+//!   with no call under way that explains it: **C4**;
+//! * a walker that reads a table page after it was freed: **C6**;
+//! * frames handed out as zeroed that are not: **C8**.
+//!
+//! C7 is judged by the run: CPUs that wait for each other for ever.
+//!
+//! The judgement is one-sided where calls overlap: a translation that was filled while the call
+//! that must take it away was already under way is given the benefit of the doubt.
+
+use crate::core::Core;
+use crate::file::Time;
+use crate::memory::{History, State};
+use crate::tlb::{Rights, Translation};
+use quell::{Frame, Page, PageRange};
+use quell_contract::Clause;
+use quell_sim::may_change;
+use quell_vm::Event;
+use rustc_hash::FxHashMap;
+use std::fmt;
+
+/// A breach of the contract.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Violation {
+    /// Which clause.
+    pub clause: Clause,
+    /// The CPU whose access it was.
+    pub cpu: usize,
+    /// When, in picoseconds of virtual time.
+    pub at: Time,
+    /// The CPU that made the change, if one is known.
+    pub other: Option<usize>,
+    /// When that CPU made it.
+    pub changed_at: Option<Time>,
+    /// The frame concerned.
+    pub frame: Frame,
+    /// The virtual address, if an access of a program.
+    pub address: Option<u64>,
+    /// What happened, in words.
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ns = |at: Time| at as f64 / 1e3;
+        write!(
+            f,
+            "{}: CPU {} at {:.1} ns",
+            self.clause,
+            self.cpu,
+            ns(self.at)
+        )?;
+        if let Some(address) = self.address {
+            write!(f, ", address {address:#x}")?;
+        }
+        write!(f, ", frame {:#x}: {}", self.frame.0, self.what)?;
+        if let (Some(other), Some(at)) = (self.other, self.changed_at) {
+            write!(f, " (CPU {other} at {:.1} ns)", ns(at))?;
+        }
+        Ok(())
+    }
+}
+
+/// How many violations are kept in words; all are counted.
+const KEPT: usize = 64;
+
+/// When calls took rights to a page away, in the count of events at which they began; 0 is never.
+#[derive(Clone, Copy, Debug, Default)]
+struct Taken {
+    all: u32,
+    read: u32,
+    write: u32,
+    execute: u32,
+    by: u16,
+    at: Time,
+}
+
+impl Taken {
+    fn merge(&mut self, other: Taken) {
+        self.all = self.all.max(other.all);
+        self.read = self.read.max(other.read);
+        self.write = self.write.max(other.write);
+        self.execute = self.execute.max(other.execute);
+        (self.by, self.at) = (other.by, other.at);
+    }
+}
+
+/// Ranges of up to so many pages are remembered page by page.
+const SMALL_RANGE: u64 = 64;
+
+/// What the oracle knows of an address space.
+#[derive(Debug, Default)]
+struct Space {
+    root: Frame,
+    /// The event at which something was taken away last.
+    changed: u32,
+    pages: FxHashMap<u64, Taken>,
+    ranges: Vec<(PageRange, Taken)>,
+}
+
+impl Space {
+    fn taken(&self, page: Page) -> Taken {
+        let mut taken = self.pages.get(&page.0).copied().unwrap_or_default();
+        for (range, change) in &self.ranges {
+            if range.contains(page) {
+                taken.merge(*change);
+            }
+        }
+        taken
+    }
+}
+
+/// What the oracle remembers.
+#[derive(Debug)]
+pub struct Oracle {
+    /// The count of events: of the manager's, and of fills.
+    pub events: u32,
+    spaces: Vec<Space>,
+    by_root: FxHashMap<u64, u32>,
+    /// When a table page was freed last.
+    tables_freed: u32,
+    found: u64,
+    violations: Vec<Violation>,
+}
+
+/// How an access is to be judged after its translation was looked at.
+pub(crate) enum Verdict {
+    /// Nothing is wrong.
+    Fine,
+    /// It is wrong if the program ought to read something else.
+    Compare(Box<Violation>),
+}
+
+impl Oracle {
+    pub(crate) fn new() -> Self {
+        Oracle {
+            events: 0,
+            // Number 0 is no space.
+            spaces: vec![Space::default()],
+            by_root: FxHashMap::default(),
+            tables_freed: 0,
+            found: 0,
+            violations: Vec::new(),
+        }
+    }
+
+    /// The next event's number.
+    #[inline]
+    pub(crate) fn event(&mut self) -> u32 {
+        self.events = self
+            .events
+            .checked_add(1)
+            .expect("fewer than 2^32 events in a run");
+        self.events
+    }
+
+    /// The number of the address space of a root.
+    pub(crate) fn space_of(&mut self, root: Frame) -> u32 {
+        *self.by_root.entry(root.0).or_insert_with(|| {
+            self.spaces.push(Space {
+                root,
+                ..Space::default()
+            });
+            self.spaces.len() as u32 - 1
+        })
+    }
+
+    /// The event after which older translations of a space must be looked at again.
+    #[inline]
+    pub(crate) fn changed(&self, space: u32) -> u32 {
+        self.spaces[space as usize].changed.max(self.tables_freed)
+    }
+
+    pub(crate) fn report(&mut self, violation: Violation) {
+        self.found += 1;
+        if self.violations.len() < KEPT {
+            self.violations.push(violation);
+        }
+    }
+
+    /// A mistake of the kernel that no clause covers but no machine would forgive.
+    pub(crate) fn misuse(&mut self, cpu: usize, at: Time, what: String) {
+        self.report(Violation {
+            clause: Clause::C7,
+            cpu,
+            at,
+            other: None,
+            changed_at: None,
+            frame: Frame(0),
+            address: None,
+            what,
+        });
+    }
+
+    /// How many violations were found.
+    pub fn found(&self) -> u64 {
+        self.found
+    }
+
+    /// The first violations, in the order in which they were found.
+    pub fn violations(&self) -> &[Violation] {
+        &self.violations
+    }
+}
+
+/// What an access does, for the oracle.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Load,
+    Store,
+}
+
+impl Core {
+    fn violation(&self, clause: Clause, frame: Frame, what: impl Into<String>) -> Violation {
+        Violation {
+            clause,
+            cpu: self.current,
+            at: self.cpus[self.current].now,
+            other: None,
+            changed_at: None,
+            frame,
+            address: None,
+            what: what.into(),
+        }
+    }
+
+    fn report(&mut self, violation: Violation) {
+        let (cpu, at) = (violation.cpu, violation.at);
+        self.trace.mark(cpu, at, crate::trace::Mark::Violation);
+        self.oracle.report(violation);
+    }
+
+    pub fn report_access(&mut self, violation: Violation) {
+        self.report(violation);
+    }
+
+    /// Whether a translation is as good as new, by comparisons alone.
+    #[inline]
+    pub fn unquestionable(&self, entry: &Translation, frame: Frame) -> bool {
+        let cpu = &self.cpus[self.current];
+        entry.filled >= self.memory.changed(frame)
+            && entry.space == cpu.space
+            && entry.checked >= self.oracle.changed(entry.space)
+            && self
+                .tables
+                .existing(entry.table)
+                .is_some_and(|table| table[entry.index as usize].peek() == entry.raw)
+    }
+
+    /// Judges an access through a translation that is not unquestionable. `entry` is brought up to
+    /// date where nothing is wrong with it.
+    #[cold]
+    pub fn judge(
+        &mut self,
+        entry: &mut Translation,
+        frame: Frame,
+        address: u64,
+        kind: Kind,
+    ) -> Verdict {
+        let found = |mut violation: Violation, by: Option<(u16, Time)>| {
+            violation.address = Some(address);
+            violation.other = by.map(|(cpu, _)| cpu as usize);
+            violation.changed_at = by.map(|(_, at)| at);
+            violation
+        };
+        let space = self.cpus[self.current].space;
+        let page = Page::containing(address);
+        if entry.space != space {
+            let owner = self.oracle.spaces[entry.space as usize].root;
+            let what = format!(
+                "a translation of the space with root {:#x} is used in the space with root {:#x}",
+                owner.0, self.oracle.spaces[space as usize].root.0
+            );
+            let violation = self.violation(Clause::C5, frame, what);
+            self.report(found(violation, None));
+            return Verdict::Fine;
+        }
+        let history = *self.memory.history(frame);
+        let by = Some((history.by, history.at));
+        let action = match kind {
+            Kind::Load => "load",
+            Kind::Store => "store",
+        };
+        if history.allocated > entry.filled {
+            let what =
+                format!("{action} through a translation filled before the frame got a new owner");
+            let violation = self.violation(Clause::C1, frame, what);
+            self.report(found(violation, by));
+            return Verdict::Fine;
+        }
+        if kind == Kind::Store {
+            if history.state == State::Free && history.freed > entry.filled {
+                let what = "store to a frame that has no owner";
+                let violation = self.violation(Clause::C1, frame, what);
+                self.report(found(violation, by));
+                return Verdict::Fine;
+            }
+            if history.captured > entry.filled {
+                let what = "store through a translation after the content was captured";
+                let violation = self.violation(Clause::C2, frame, what);
+                self.report(found(violation, by));
+                return Verdict::Fine;
+            }
+        }
+        let truth = self.truth(page);
+        if let Some((now, rights, raw)) = truth {
+            let enough = rights.user && (kind == Kind::Load || rights.write);
+            if now == frame && enough {
+                // As good as new only if it allows no more than the tables do: a load must not
+                // clear the way for a store.
+                if rights.write || !entry.rights.write {
+                    entry.checked = self.oracle.events;
+                    entry.raw = raw;
+                }
+                return Verdict::Fine;
+            }
+        }
+        let taken = self.oracle.spaces[space as usize].taken(page);
+        let since = match kind {
+            Kind::Load => taken.all.max(taken.read),
+            Kind::Store => taken.all.max(taken.write),
+        };
+        if since > entry.filled {
+            let what = format!(
+                "{action} through the old translation after the call that took it away returned"
+            );
+            let violation = self.violation(Clause::C3, frame, what);
+            self.report(found(violation, Some((taken.by, taken.at))));
+            return Verdict::Fine;
+        }
+        if kind == Kind::Store || self.explained(page) {
+            return Verdict::Fine;
+        }
+        let what = "load through a translation left behind returns other bytes";
+        let violation = self.violation(Clause::C4, frame, what);
+        Verdict::Compare(Box::new(found(violation, by)))
+    }
+
+    /// Whether a call under way explains that a page reads old for a moment: it may take effect at
+    /// any time until it returns.
+    fn explained(&self, page: Page) -> bool {
+        let space = self.cpus[self.current].space;
+        self.cpus.iter().any(|cpu| {
+            let Some((call, _)) = cpu.call else {
+                return false;
+            };
+            let covers = |address: u64, bytes: u64| {
+                let range = address..address.saturating_add(bytes);
+                cpu.space == space && (bytes == 0 || range.contains(&page.address()))
+            };
+            may_change(call, covers)
+        })
+    }
+
+    /// The translation of a page as the tables of the current space have it now.
+    fn truth(&self, page: Page) -> Option<(Frame, Rights, u64)> {
+        let mut table = self.cpus[self.current].root?;
+        for level in (0..4u8).rev() {
+            let index = quell_vm::Level(level).index(page);
+            let raw = self.tables.existing(table)?[index].peek();
+            let entry = crate::format::decode(self.costs.arm, raw, level);
+            if !entry.present {
+                return None;
+            }
+            if entry.table {
+                table = entry.frame;
+                continue;
+            }
+            let offset = page.0 & (quell_vm::Level(level).pages() - 1);
+            let rights = Rights {
+                write: entry.writable,
+                user: entry.user,
+                execute: entry.executable,
+            };
+            return Some((entry.frame.plus(offset), rights, raw));
+        }
+        None
+    }
+
+    /// Judges a walker's read of a table page: whether it still is one, and the same.
+    #[inline]
+    pub fn judge_table(&mut self, table: Frame, cached: Option<u32>, address: u64) {
+        let history = self.memory.history(table);
+        if history.table && cached.is_none_or(|filled| filled >= history.allocated) {
+            return;
+        }
+        let by = (history.by as usize, history.at);
+        let what = match cached {
+            Some(_) => "a walker cache leads to a table page that was freed",
+            None => "the walker reads a table page that was freed",
+        };
+        let mut violation = self.violation(Clause::C6, table, what);
+        violation.address = Some(address);
+        (violation.other, violation.changed_at) = (Some(by.0), Some(by.1));
+        self.report(violation);
+    }
+
+    /// Takes note of what the manager says.
+    pub fn note(&mut self, event: Event) {
+        let number = self.oracle.event();
+        let at = self.cpus[self.current].now;
+        let by = self.current as u16;
+        match event {
+            Event::FrameAllocated { frame, frames } => {
+                let history = History {
+                    allocated: number,
+                    state: State::Owned,
+                    by,
+                    at,
+                    ..History::default()
+                };
+                self.memory.set(frame, frames, number, history);
+            }
+            Event::FrameZeroed { frame, frames } => self.must_be_zero(frame, frames),
+            Event::FrameFreed { frame, frames } => {
+                self.memory.update(frame, frames, number, |history| {
+                    history.freed = number;
+                    history.state = State::Free;
+                    (history.by, history.at) = (by, at);
+                });
+            }
+            Event::FrameRescued { frame } => {
+                self.memory.update(frame, 1, number, |history| {
+                    history.state = State::Owned;
+                });
+            }
+            Event::TableAllocated { frame, .. } => {
+                if let Some(words) = self.tables.existing(frame)
+                    && words.iter().any(|word| word.peek() != 0)
+                {
+                    let what = "a new page-table page is not zero";
+                    let violation = self.violation(Clause::C8, frame, what);
+                    self.report(violation);
+                }
+                self.memory.update(frame, 1, number, |history| {
+                    history.allocated = number;
+                    history.table = true;
+                    history.state = State::Owned;
+                    (history.by, history.at) = (by, at);
+                });
+            }
+            Event::TableFreed { frame } => {
+                self.oracle.tables_freed = number;
+                self.memory.update(frame, 1, number, |history| {
+                    history.table = false;
+                    (history.by, history.at) = (by, at);
+                });
+                self.table_becomes_bytes(frame);
+            }
+            Event::Captured { frame, frames } => {
+                self.memory.update(frame, frames, number, |history| {
+                    history.captured = number;
+                    (history.by, history.at) = (by, at);
+                });
+            }
+            Event::ReturnedUnmap { root, range } => {
+                let since = self.call_began(number);
+                let taken = Taken {
+                    all: since,
+                    by,
+                    at,
+                    ..Taken::default()
+                };
+                self.take_away(root, range, taken, number);
+            }
+            Event::ReturnedProtect {
+                root,
+                range,
+                readable,
+                writable,
+                executable,
+            } => {
+                let since = self.call_began(number);
+                let unless = |right: bool| if right { 0 } else { since };
+                let taken = Taken {
+                    all: 0,
+                    read: unless(readable),
+                    write: unless(writable),
+                    execute: unless(executable),
+                    by,
+                    at,
+                };
+                self.take_away(root, range, taken, number);
+            }
+            Event::SpaceRetired { root } => {
+                self.oracle.by_root.remove(&root.0);
+            }
+        }
+    }
+
+    /// The event at which the call that notes something began.
+    fn call_began(&self, now: u32) -> u32 {
+        self.cpus[self.current].call.map_or(now, |(_, began)| began)
+    }
+
+    fn take_away(&mut self, root: Frame, range: PageRange, taken: Taken, number: u32) {
+        let space = self.oracle.space_of(root);
+        let space = &mut self.oracle.spaces[space as usize];
+        space.changed = number;
+        if range.pages <= SMALL_RANGE {
+            for page in range.start.0..range.end().0 {
+                space.pages.entry(page).or_default().merge(taken);
+            }
+        } else if let Some((_, known)) = space.ranges.iter_mut().find(|(held, _)| *held == range) {
+            known.merge(taken);
+        } else {
+            space.ranges.push((range, taken));
+        }
+    }
+
+    fn must_be_zero(&mut self, frame: Frame, frames: u64) {
+        if let Some(dirty) = self.memory.first_nonzero(frame, frames) {
+            let what = "memory handed out as zeroed is not zero";
+            let violation = self.violation(Clause::C8, dirty, what);
+            self.report(violation);
+        }
+    }
+
+    /// A page-table page becomes ordinary memory: its words are its content.
+    fn table_becomes_bytes(&mut self, frame: Frame) {
+        let Some(words) = self.tables.existing(frame) else {
+            return;
+        };
+        for (index, word) in words.iter().enumerate() {
+            let value = word.peek();
+            if value != 0 {
+                self.memory.store(frame, 8 * index, value);
+            }
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! One run: a machine, a kernel on it, a program on each CPU, and what came of it.
+//!
+//! A run is a function of its inputs alone: the same machine file, kernel, program and seed give
+//! the same result on every host, to the last picosecond.
+
+use crate::clock::Clock;
+use crate::context::{self, Context};
+use crate::core::Core;
+use crate::costs::Costs;
+use crate::counts::Counts;
+use crate::cpu::{Activity, Cpu};
+use crate::file::{MachineFile, Parameter, Time};
+use crate::kernel::Kernel;
+use crate::machine::{self, Model};
+use crate::memory::{Memory, Tables};
+use crate::oracle::Violation;
+use crate::trace::Trace;
+use crate::user::{Control, ModelUser, SHARED_WORDS};
+use quell::mutant::Mutant;
+use quell::{Extent, Frame};
+use quell_sim::fiber::{Fiber, State};
+use quell_vm::{MemoryMap, Node};
+use std::any::Any;
+use std::cell::RefCell;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The first frame of memory: the first 16 MB are left out, as on real machines.
+const FIRST_FRAME: u64 = 4096;
+
+/// What is to be run on which machine.
+#[derive(Clone, Debug)]
+pub struct Setup<'f> {
+    /// The machine.
+    pub machine: &'f MachineFile,
+    /// How many CPUs; `None` takes what the machine file says.
+    pub cpus: Option<usize>,
+    /// Where a run differs from another of the same kind: the moments at which CPUs start.
+    pub seed: u64,
+    /// How many events the trace keeps; 0 records none.
+    pub trace: usize,
+    /// How far CPUs run ahead in private; `None` takes as much as an interrupt between CPUs takes at
+    /// least, which is also the most. Any value gives the same result, but for walks: with 0 none
+    /// reads a table earlier than it is that CPU's turn.
+    pub lookahead: Option<Time>,
+    /// Sizes of the ordinary and the slow memory nodes in bytes, where they are not to be the
+    /// machine file's: experiments are scaled down in memory.
+    pub node_bytes: Option<u64>,
+    /// See `node_bytes`.
+    pub slow_node_bytes: Option<u64>,
+    /// The virtual time after which a run that has not ended is given up.
+    pub limit: Time,
+    /// Guards of the engine and of the manager that are left out, to measure what they cost. Such a
+    /// run may break the contract, and the oracle says how often; it may also end with an error.
+    pub mutants: &'f [Mutant],
+}
+
+impl<'f> Setup<'f> {
+    /// Everything as the machine file says, seed 0, no trace, a minute of virtual time at most, every
+    /// guard in its place.
+    pub fn new(machine: &'f MachineFile) -> Self {
+        Setup {
+            machine,
+            cpus: None,
+            seed: 0,
+            trace: 0,
+            lookahead: None,
+            node_bytes: None,
+            slow_node_bytes: None,
+            limit: 60_000_000_000_000,
+            mutants: &[],
+        }
+    }
+}
+
+/// Why a run came to no result.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The engine does not run on such a machine with so many CPUs.
+    #[error("the engine refuses the machine: {0}")]
+    Unsupported(#[from] quell::Unsupported),
+    /// Every CPU waits, and nothing is under way that could wake one (C7).
+    #[error("C7: every CPU waits for ever: {0}")]
+    Stuck(String),
+    /// The program did not end in the virtual time allowed (C7, if it should have).
+    #[error("C7: no end after {seconds} s of virtual time: {what}")]
+    Endless {
+        /// The limit.
+        seconds: f64,
+        /// What the CPUs do.
+        what: String,
+    },
+    /// The kernel or the program panicked.
+    #[error("CPU {cpu} panicked: {message}")]
+    Panic {
+        /// On which CPU.
+        cpu: usize,
+        /// With which message.
+        message: String,
+    },
+    /// The host has no memory for the CPUs' stacks.
+    #[error("no memory for the stack of a CPU")]
+    Stack(#[from] std::io::Error),
+}
+
+/// What came of a run.
+#[derive(Clone, Debug)]
+pub struct RunResult {
+    /// The virtual time at which the last program ended, in picoseconds.
+    pub elapsed: Time,
+    /// When the program of each CPU ended.
+    pub times: Vec<Time>,
+    /// What each CPU counted.
+    pub cpus: Vec<Counts>,
+    /// How long it was between the program's marks, in picoseconds, and what all CPUs counted
+    /// meanwhile; `None` if it made none.
+    pub window: Option<(Time, Counts)>,
+    /// The control words that the programs shared, as they left them.
+    pub control: [u64; SHARED_WORDS],
+    /// How many breaches of the contract the oracle found.
+    pub violation_count: u64,
+    /// The first of them.
+    pub violations: Vec<Violation>,
+    /// The trace; empty if none was asked for.
+    pub trace: Trace,
+    /// How long the host took, in seconds. The one figure that differs from run to run.
+    pub host_seconds: f64,
+}
+
+impl RunResult {
+    /// What all CPUs counted together.
+    pub fn counts(&self) -> Counts {
+        let mut all = Counts::default();
+        for &counts in &self.cpus {
+            all += counts;
+        }
+        all
+    }
+
+    /// Accesses of programs that the host got through in a second.
+    pub fn accesses_per_second(&self) -> f64 {
+        self.counts().accesses as f64 / self.host_seconds
+    }
+}
+
+/// A machine that was built and waits for a kernel.
+pub struct Bench<'c> {
+    context: &'c Context,
+    model: &'c Model,
+    setup: &'c Setup<'c>,
+    result: &'c RefCell<Option<Result<RunResult, RunError>>>,
+}
+
+impl<'c> Bench<'c> {
+    /// The machine, for the kernel to be built on.
+    pub fn model(&self) -> &'c Model {
+        self.model
+    }
+
+    /// Runs `program` on every CPU, on this kernel; each CPU gets its own [`ModelUser`].
+    ///
+    /// The kernel's words are built and dropped outside of this call, at no cost. What comes of it
+    /// is the result of [`Setup::run`].
+    pub fn go(&self, kernel: &dyn Kernel, program: &dyn Fn(&ModelUser<'_>)) {
+        let result = self.context.serve(kernel, || drive(self, kernel, program));
+        self.result.replace(Some(result));
+    }
+}
+
+impl Setup<'_> {
+    fn memory_map(&self) -> MemoryMap {
+        let file = self.machine;
+        let frames = |bytes: Option<u64>, parameter| {
+            bytes.unwrap_or_else(|| file.count(parameter) as u64) / quell::addr::PAGE_BYTES
+        };
+        let fast = frames(self.node_bytes, Parameter::NodeSize);
+        let slow = frames(self.slow_node_bytes, Parameter::SlowSize);
+        let mut nodes = Vec::new();
+        let mut first = FIRST_FRAME;
+        let mut add = |frames: u64, slow: bool| {
+            nodes.push(Node {
+                extent: Extent {
+                    first: Frame(first),
+                    frames,
+                },
+                slow,
+            });
+            // Nodes begin at multiples of 1 GB, so that huge pages fit.
+            first = (first + frames).next_multiple_of(1 << 18);
+        };
+        for _ in 0..file.count(Parameter::Nodes) {
+            add(fast, false);
+        }
+        for _ in 0..file.count(Parameter::SlowNodes) {
+            add(slow, true);
+        }
+        MemoryMap::new(&nodes)
+    }
+
+    /// Builds the machine, lets `boot` build a kernel on it and run programs, and returns what
+    /// came of the last [`Bench::go`].
+    ///
+    /// # Errors
+    /// See [`RunError`]. Violations of the contract are no errors: they are in the result.
+    ///
+    /// # Panics
+    /// If `boot` runs nothing, or a machine is at work on this thread already.
+    pub fn run(&self, boot: impl FnOnce(&Bench<'_>)) -> Result<RunResult, RunError> {
+        let cpus = self
+            .cpus
+            .unwrap_or_else(|| self.machine.count(Parameter::Cpus));
+        let costs = Costs::new(self.machine);
+        costs.features().check(cpus)?;
+        let map = self.memory_map();
+        let end = map
+            .nodes()
+            .iter()
+            .map(|node| node.extent.first.0 + node.extent.frames);
+        let all = Extent {
+            first: Frame(0),
+            frames: end.max().unwrap_or(0),
+        };
+        let tables = Arc::new(Tables::new(all));
+        let mut states: Vec<Cpu> = (0..cpus).map(|_| Cpu::new(&costs)).collect();
+        let mut random = self.seed ^ 0x9e37_79b9_7f4a_7c15;
+        for cpu in states.iter_mut().skip(1) {
+            // CPUs of a real machine never start in step; within a tenth of a microsecond.
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            cpu.now = (random >> 33) % 100_000;
+        }
+        let exact = costs.shortest_influence();
+        let lookahead = self.lookahead.unwrap_or(exact).min(exact);
+        let clock = Clock::new(&states, lookahead, costs.idle_wake);
+        let model = Model::new(&costs, cpus, map, tables.clone(), self.mutants);
+        let core = Core::new(
+            costs,
+            states,
+            map,
+            tables,
+            Memory::new(all),
+            Box::new(clock),
+            Trace::new(self.trace),
+        );
+        let result = RefCell::new(None);
+        let context = Context::new(core);
+        context.enter(|| {
+            let bench = Bench {
+                context: &context,
+                model: &model,
+                setup: self,
+                result: &result,
+            };
+            boot(&bench);
+        });
+        match result.into_inner() {
+            Some(result) => result,
+            None => panic!("the kernel that was built ran nothing"),
+        }
+    }
+}
+
+/// Runs the CPUs until all programs have ended.
+fn drive(
+    bench: &Bench<'_>,
+    kernel: &dyn Kernel,
+    program: &dyn Fn(&ModelUser<'_>),
+) -> Result<RunResult, RunError> {
+    let began = Instant::now();
+    let cpus = context::with(|core| core.cpus.len());
+    let control = Control::all();
+    let panicked: RefCell<Option<(usize, Box<dyn Any + Send>)>> = RefCell::new(None);
+    let mut fibers = Vec::with_capacity(cpus);
+    for cpu in 0..cpus {
+        let user = ModelUser::new(cpu, cpus, kernel, &control);
+        let panicked = &panicked;
+        fibers.push(Fiber::new(move || {
+            let body = || {
+                kernel.online();
+                program(&user);
+            };
+            if let Err(payload) = panic::catch_unwind(AssertUnwindSafe(body)) {
+                panicked.replace(Some((cpu, payload)));
+                return;
+            }
+            context::with(Core::end_program);
+            // The others may still need it to answer interrupts.
+            kernel.idle();
+            loop {
+                machine::pass(Time::MAX, Activity::Halted);
+            }
+        })?);
+    }
+    context::with(Core::come_up);
+    loop {
+        let next = context::with(|core| match core.programs {
+            0 => None,
+            _ => Some(core.choose().map(|chosen| (chosen, core.cpus[chosen].now))),
+        });
+        let Some(chosen) = next else { break };
+        let Some((chosen, now)) = chosen else {
+            return Err(RunError::Stuck(context::with(|core| describe(core))));
+        };
+        if now > bench.setup.limit {
+            return Err(RunError::Endless {
+                seconds: bench.setup.limit as f64 / 1e12,
+                what: context::with(|core| describe(core)),
+            });
+        }
+        if fibers[chosen].resume() == State::Done
+            && let Some((cpu, payload)) = panicked.borrow_mut().take()
+        {
+            let message = message_of(payload.as_ref());
+            return Err(RunError::Panic { cpu, message });
+        }
+    }
+    drop(fibers);
+    let host_seconds = began.elapsed().as_secs_f64();
+    Ok(context::with(|core| RunResult {
+        elapsed: core
+            .cpus
+            .iter()
+            .filter_map(|cpu| cpu.ended)
+            .max()
+            .unwrap_or(0),
+        times: core.cpus.iter().filter_map(|cpu| cpu.ended).collect(),
+        cpus: core.cpus.iter().map(|cpu| cpu.counts).collect(),
+        window: core.window,
+        control: std::array::from_fn(|index| control[index].value()),
+        violation_count: core.oracle.found(),
+        violations: core.oracle.violations().to_vec(),
+        trace: std::mem::take(&mut core.trace),
+        host_seconds,
+    }))
+}
+
+/// What each CPU does, in a line: the first few, and how many more.
+fn describe(core: &Core) -> String {
+    let mut parts: Vec<String> = core
+        .cpus
+        .iter()
+        .enumerate()
+        .filter(|(_, cpu)| cpu.ended.is_none())
+        .map(|(number, cpu)| {
+            let masked = if cpu.masked { ", interrupts off" } else { "" };
+            let pending = match cpu.arrivals.len() {
+                0 => String::new(),
+                some => format!(", {some} interrupts pending"),
+            };
+            let doing = match (&cpu.activity, &cpu.call) {
+                (Activity::Halted, _) => "halted".to_owned(),
+                (_, Some((call, _))) => format!("in {call:?}"),
+                _ => "in its program".to_owned(),
+            };
+            format!("CPU {number} {doing}{masked}{pending}")
+        })
+        .collect();
+    let more = parts.len().saturating_sub(8);
+    parts.truncate(8);
+    if more > 0 {
+        parts.push(format!("and {more} more"));
+    }
+    parts.join("; ")
+}
+
+/// The text of a panic.
+fn message_of(payload: &(dyn Any + Send)) -> String {
+    payload
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no message".into())
+}

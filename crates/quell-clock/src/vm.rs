@@ -1,0 +1,166 @@
+//! The memory manager on the machine: what most callers run.
+//!
+//! [`Run`] puts the pieces together: machine, engine, manager, one process that every CPU enters,
+//! and a program. The manager's code is exactly that of a kernel; all this file does is to hand it
+//! interrupts, faults and calls.
+
+use crate::context;
+use crate::kernel::Kernel;
+use crate::machine::Model;
+use crate::run::{RunError, RunResult, Setup};
+use crate::user::ModelUser;
+use quell::{Engine, Epoch, PerCpu, Policy, Stats};
+use quell_vm::{Access, Call, Error, Fault, Mark, ProcessId, Vm, VmConfig};
+use std::cell::Cell;
+
+/// Epochs of the flush clock.
+const EPOCHS: usize = 64;
+
+/// A run of a program on the memory manager.
+///
+/// ```
+/// use quell::Policy;
+/// use quell_clock::{Run, Setup, built_in};
+/// use quell_vm::user::{Backing, Call, Protection, User};
+///
+/// let machine = built_in("haswell-server").unwrap();
+/// let mut setup = Setup::new(&machine);
+/// setup.cpus = Some(2);
+/// let outcome = Run::new(setup, Policy::ALL)
+///     .execute(&|user| {
+///         let address = user
+///             .call(Call::Map {
+///                 address: None,
+///                 bytes: 4096,
+///                 protection: Protection::READ_WRITE,
+///                 backing: Backing::Anonymous { page: quell::PageSize::Base },
+///             })
+///             .unwrap();
+///         user.write(address, 1);
+///         assert_eq!(user.read(address), 1);
+///         user.call(Call::Unmap { address, bytes: 4096 }).unwrap();
+///     })
+///     .unwrap();
+/// assert_eq!(outcome.run.violations, []);
+/// assert_eq!(outcome.run.counts().faults, 2);
+/// ```
+pub struct Run<'f> {
+    /// The machine, the number of CPUs, the seed and so on.
+    pub setup: Setup<'f>,
+    /// Which mechanisms are on.
+    pub policy: Policy,
+    /// Changes the manager's configuration from what suits the memory.
+    pub configure: &'f dyn Fn(&mut VmConfig),
+}
+
+/// What came of a run on the manager.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// What the machine says.
+    pub run: RunResult,
+    /// What the engine counted in all.
+    pub engine: Stats,
+    /// What the engine counted between the program's marks; in all if it made none.
+    pub engine_window: Stats,
+}
+
+impl<'f> Run<'f> {
+    /// A run with the manager's usual configuration.
+    pub fn new(setup: Setup<'f>, policy: Policy) -> Self {
+        Run {
+            setup,
+            policy,
+            configure: &|_| {},
+        }
+    }
+
+    /// Runs `program` on every CPU, all in one process.
+    ///
+    /// # Errors
+    /// See [`RunError`]. Violations of the contract are no errors: they are in the result.
+    pub fn execute(&self, program: &dyn Fn(&ModelUser<'_>)) -> Result<Outcome, RunError> {
+        let stats = Cell::new(None);
+        let run = self.setup.run(|bench| {
+            let model = bench.model();
+            let cpus: Vec<_> = (0..model.cpus()).map(|_| PerCpu::new()).collect();
+            let epochs: Vec<_> = (0..EPOCHS).map(|_| Epoch::new()).collect();
+            let engine = Engine::new(model, &cpus, &epochs, self.policy)
+                .expect("the run has checked the machine's features");
+            let map = quell_vm::Machine::memory(model);
+            let mut config = VmConfig::for_memory(&map, model.cpus());
+            (self.configure)(&mut config);
+            let vm = Vm::new(engine, config);
+            let kernel = Managed {
+                process: vm.spawn(),
+                vm,
+                begin: Cell::new(None),
+                window: Cell::new(None),
+            };
+            bench.go(&kernel, program);
+            let all = kernel.vm.engine().stats();
+            stats.set(Some((all, kernel.window.get().unwrap_or(all))));
+        })?;
+        let (engine, engine_window) = stats.get().unwrap_or_default();
+        Ok(Outcome {
+            run,
+            engine,
+            engine_window,
+        })
+    }
+}
+
+/// The manager as a kernel.
+struct Managed<'m> {
+    vm: Vm<'m, Model>,
+    /// The process that every CPU enters.
+    process: Result<ProcessId, Error>,
+    begin: Cell<Option<Stats>>,
+    window: Cell<Option<Stats>>,
+}
+
+impl Kernel for Managed<'_> {
+    fn interrupt(&self) {
+        self.vm.engine().on_interrupt();
+    }
+
+    fn fault(&self, address: u64, access: Access) -> Result<(), Fault> {
+        self.vm.fault(address, access)
+    }
+
+    fn call(&self, call: Call) -> Result<u64, Error> {
+        self.vm.call(call)
+    }
+
+    fn peek(&self, address: u64) -> Option<u64> {
+        let process = self.vm.current()?;
+        // SAFETY: the manager is used by the coroutines of this thread alone: a `Model` reaches its
+        // machine through the thread that runs it. They are suspended only inside operations of
+        // the machine, which the manager uses between its changes.
+        unsafe { self.vm.peek(process, address) }
+    }
+
+    fn online(&self) {
+        self.vm.engine().cpu_online();
+        if let Err(error) = self.process.and_then(|process| self.vm.enter(process)) {
+            panic!("the first process could not be made: {error}");
+        }
+    }
+
+    fn idle(&self) {
+        self.vm.leave();
+    }
+
+    fn mark(&self, mark: Mark) {
+        let now = self.vm.engine().stats();
+        match (mark, self.begin.get()) {
+            (Mark::Begin, _) => self.begin.set(Some(now)),
+            (Mark::End, Some(begin)) => self.window.set(Some(now.since(&begin))),
+            (Mark::End, None) => {}
+        }
+    }
+}
+
+/// Tells the kernel of a mark, at no cost.
+pub(crate) fn mark(mark: Mark) {
+    context::quietly(|kernel| kernel.mark(mark));
+}

@@ -1,0 +1,272 @@
+//! The clock: order, determinism, look-ahead, interrupts.
+
+mod support;
+
+use quell::{CpuId, CpuSet, Hardware, Page};
+use quell_clock::{Counts, ModelUser, RunError, Setup};
+use quell_vm::{Machine, User};
+use support::{Hooks, Toy, haswell, run};
+
+/// Eight CPUs that walk, hit, compute, share words and interrupt each other.
+fn busy(toy: &Toy<'_>, user: &ModelUser<'_>) {
+    let me = user.cpu() as u64;
+    let mut state = me + 1;
+    for step in 0..300u64 {
+        state = state
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        let page = (state >> 40) % 3000;
+        user.write((me * 4096 + page) * 4096, step);
+        for _ in 0..20 {
+            user.read((me * 4096 + page) * 4096);
+        }
+        user.compute(state >> 56);
+        user.add_shared((state >> 50) as usize % 4, 1);
+        if step % 7 == me % 7 {
+            let targets: CpuSet = (0..user.cpus() as u16)
+                .filter(|&cpu| cpu != user.cpu() as u16)
+                .map(CpuId)
+                .collect();
+            toy.model.interrupt(&targets);
+        }
+    }
+    // Until everything sent was taken: what is on its way when the last program ends may count or not.
+    user.compute(1_000_000);
+}
+
+/// Whether the pages are mapped before the CPUs start; otherwise by faults.
+#[derive(Clone, Copy)]
+enum Mapped {
+    Before,
+    OnDemand,
+}
+
+fn result_of(mapped: Mapped, lookahead: Option<u64>, seed: u64) -> (Vec<u64>, Vec<Counts>) {
+    let file = haswell();
+    let mut setup = Setup::new(&file);
+    setup.cpus = Some(8);
+    setup.lookahead = lookahead;
+    setup.seed = seed;
+    let prepare = |toy: &Toy<'_>| {
+        if let Mapped::Before = mapped {
+            (0..8).for_each(|cpu| toy.populate(Page(cpu * 4096), 3000));
+        }
+    };
+    let program = |toy: &Toy<'_>, user: &ModelUser<'_>| {
+        // The first to read a line of a table brings it into the shared cache: be it the first CPU.
+        match (mapped, user.cpu()) {
+            (Mapped::Before, 0) => (0..8 * 4096)
+                .step_by(8)
+                .filter(|page| page % 4096 < 3000)
+                .for_each(|page| {
+                    user.read(page * 4096);
+                }),
+            (Mapped::Before, _) => user.compute(10_000_000),
+            (Mapped::OnDemand, _) => {}
+        }
+        busy(toy, user);
+    };
+    let result = run(&setup, &Hooks::default(), &prepare, &program).expect("runs");
+    assert_eq!(result.violations, []);
+    (result.times, result.cpus)
+}
+
+#[test]
+fn looking_ahead_changes_nothing() {
+    let exact = result_of(Mapped::Before, Some(0), 7);
+    assert_eq!(exact, result_of(Mapped::Before, None, 7));
+    assert_eq!(exact, result_of(Mapped::Before, Some(10_000), 7));
+}
+
+#[test]
+fn looking_ahead_walks_early_where_tables_change_and_does_no_other_work() {
+    let (exact_times, exact) = result_of(Mapped::OnDemand, Some(0), 7);
+    let (times, ahead) = result_of(Mapped::OnDemand, None, 7);
+    assert_ne!(times, exact_times, "no walk was early");
+    for (ahead, exact) in ahead.iter().zip(&exact) {
+        assert_eq!(ahead.accesses, exact.accesses);
+        assert_eq!(ahead.faults, exact.faults);
+    }
+}
+
+#[test]
+fn a_run_is_a_function_of_its_seed() {
+    assert_eq!(
+        result_of(Mapped::OnDemand, None, 1),
+        result_of(Mapped::OnDemand, None, 1)
+    );
+    assert_ne!(
+        result_of(Mapped::OnDemand, None, 1).0,
+        result_of(Mapped::OnDemand, None, 2).0
+    );
+}
+
+#[test]
+fn shared_words_are_seen_in_the_order_of_time() {
+    let file = haswell();
+    let mut setup = Setup::new(&file);
+    setup.cpus = Some(4);
+    let log = std::cell::RefCell::new(Vec::new());
+    run(&setup, &Hooks::default(), &|_| {}, &|_, user| {
+        for step in 0..50 {
+            user.compute(100 + 37 * user.cpu() as u64 + step);
+            let now = user.now();
+            user.add_shared(0, 1);
+            log.borrow_mut().push(now);
+        }
+    })
+    .expect("runs");
+    let log = log.into_inner();
+    assert_eq!(log.len(), 200);
+    // Pushed after the operation, so a later one may be logged first only within its own cost.
+    assert!(log.windows(2).all(|pair| pair[0] <= pair[1] + 1), "{log:?}");
+}
+
+#[test]
+fn interrupts_are_taken_once_each_in_order_and_not_while_masked() {
+    let file = haswell();
+    let mut setup = Setup::new(&file);
+    setup.cpus = Some(2);
+    let taken = std::cell::RefCell::new(Vec::new());
+    let hooks = Hooks {
+        interrupt: &|toy| taken.borrow_mut().push(toy.model.now()),
+        ..Hooks::default()
+    };
+    let sent = std::cell::RefCell::new(Vec::new());
+    let (masked, unmasked) = (std::cell::Cell::new(0), std::cell::Cell::new(0));
+    let result = run(&setup, &hooks, &|_| {}, &|toy, user| {
+        if user.cpu() == 0 {
+            for _ in 0..10 {
+                user.compute(5_000);
+                sent.borrow_mut().push(user.now());
+                toy.model.interrupt(&CpuSet::from_iter([CpuId(1)]));
+            }
+        } else {
+            user.compute(40_000);
+            let were_on = toy.model.mask_interrupts();
+            masked.set(toy.model.now());
+            for _ in 0..1500 {
+                toy.model.relax();
+                user.read(4096);
+            }
+            unmasked.set(toy.model.now());
+            toy.model.restore_interrupts(were_on);
+            user.compute(60_000);
+        }
+    })
+    .expect("runs");
+    let (sent, taken) = (sent.into_inner(), taken.into_inner());
+    // Those that came while interrupts were off were taken once they were on, as one.
+    let late: Vec<_> = sent
+        .iter()
+        .filter(|&&at| (masked.get()..unmasked.get()).contains(&at))
+        .collect();
+    assert!(!late.is_empty());
+    assert_eq!(taken.len(), sent.len() - late.len() + 1);
+    assert!(taken.is_sorted());
+    assert!(
+        taken
+            .iter()
+            .all(|at| !(masked.get()..unmasked.get()).contains(at))
+    );
+    assert_eq!(result.counts().interrupts_sent, 10);
+    assert_eq!(result.counts().interrupts_taken, taken.len() as u64);
+}
+
+#[test]
+fn a_halted_cpu_wakes_by_interrupt_or_deadline() {
+    let file = haswell();
+    let mut setup = Setup::new(&file);
+    setup.cpus = Some(3);
+    let woke = std::cell::RefCell::new([0; 3]);
+    run(&setup, &Hooks::default(), &|_| {}, &|toy, user| {
+        match user.cpu() {
+            0 => {
+                user.compute(10_000);
+                toy.model.interrupt(&CpuSet::from_iter([CpuId(1)]));
+            }
+            1 => toy.model.halt(u64::MAX),
+            _ => toy.model.halt(50_000),
+        }
+        woke.borrow_mut()[user.cpu()] = user.now();
+    })
+    .expect("runs");
+    let woke = woke.into_inner();
+    assert!((12_000..14_000).contains(&woke[1]), "{woke:?}");
+    assert!((50_000..50_010).contains(&woke[2]), "{woke:?}");
+}
+
+#[test]
+fn cpus_that_wait_for_ever_are_named() {
+    let file = haswell();
+    let mut setup = Setup::new(&file);
+    setup.cpus = Some(2);
+    let stuck = run(&setup, &Hooks::default(), &|_| {}, &|toy, user| {
+        if user.cpu() == 1 {
+            toy.model.halt(u64::MAX);
+        }
+    });
+    match stuck {
+        Err(RunError::Stuck(what)) => assert!(what.contains("CPU 1 halted"), "{what}"),
+        other => panic!("{other:?}"),
+    }
+    setup.limit = 1_000_000_000;
+    let endless = run(&setup, &Hooks::default(), &|_| {}, &|toy, user| {
+        while user.shared(0) == 0 {
+            toy.model.relax();
+        }
+    });
+    assert!(
+        matches!(endless, Err(RunError::Endless { .. })),
+        "{endless:?}"
+    );
+}
+
+#[test]
+fn a_panic_is_an_error_and_the_thread_can_run_again() {
+    let file = haswell();
+    let mut setup = Setup::new(&file);
+    setup.cpus = Some(2);
+    let broken = run(&setup, &Hooks::default(), &|_| {}, &|_, user| {
+        user.compute(1000);
+        assert!(user.cpu() == 0, "CPU 1 says no");
+        user.compute(1_000_000);
+    });
+    match broken {
+        Err(RunError::Panic { cpu: 1, message }) => assert!(message.contains("says no")),
+        other => panic!("{other:?}"),
+    }
+    run(&setup, &Hooks::default(), &|_| {}, &|_, user| {
+        user.compute(1)
+    })
+    .expect("runs");
+}
+
+#[test]
+fn non_maskable_interrupts_come_while_interrupts_are_off() {
+    let file = haswell();
+    let mut setup = Setup::new(&file);
+    setup.cpus = Some(2);
+    let came = std::cell::Cell::new(0);
+    let hooks = Hooks {
+        nmi: &|toy| {
+            assert_eq!(toy.model.this_cpu(), CpuId(1));
+            came.set(came.get() + 1);
+        },
+        ..Hooks::default()
+    };
+    let result = run(&setup, &hooks, &|_| {}, &|toy, user| {
+        if user.cpu() == 0 {
+            user.compute(1000);
+            toy.model.send_nmi(CpuId(1));
+        } else {
+            let were_on = toy.model.mask_interrupts();
+            for page in 0..100 {
+                user.write(page * 4096, 1);
+            }
+            assert_eq!(came.get(), 1);
+            toy.model.restore_interrupts(were_on);
+        }
+    });
+    assert_eq!(result.expect("runs").counts().nmis, 1);
+}

@@ -1,0 +1,262 @@
+//! Machine files: the built-in ones are whole, wrong ones are refused with line and key.
+
+use proptest::prelude::*;
+use quell_clock::file::{BUILT_IN, PARAMETERS, Unit};
+use quell_clock::{MachineFile, Parameter, built_in};
+
+fn haswell() -> &'static str {
+    BUILT_IN[0].1
+}
+
+/// The messages of a refused file.
+fn refused(text: &str) -> String {
+    MachineFile::parse("mine.toml", text)
+        .expect_err("must be refused")
+        .to_string()
+}
+
+/// The Haswell file with one line replaced.
+fn with_line(starts: &str, line: &str) -> String {
+    let mut found = 0;
+    let lines: Vec<_> = haswell()
+        .lines()
+        .map(|old| {
+            if old.starts_with(starts) {
+                found += 1;
+                line
+            } else {
+                old
+            }
+        })
+        .collect();
+    assert!(found > 0, "{starts}");
+    lines.join("\n")
+}
+
+fn line_of(text: &str, starts: &str) -> usize {
+    1 + text
+        .lines()
+        .position(|line| line.starts_with(starts))
+        .expect("there")
+}
+
+#[test]
+fn built_in_files_are_whole_and_name_their_sources() {
+    for (name, text) in BUILT_IN {
+        let file = MachineFile::parse(name, text).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(file.name(), *name);
+        for &parameter in Parameter::ALL {
+            let value = file.value(parameter);
+            assert!(
+                !value.source.trim().is_empty(),
+                "{name}: {}",
+                parameter.name()
+            );
+        }
+        assert!(built_in(name).is_some());
+    }
+    assert!(built_in("pdp-11").is_none());
+}
+
+#[test]
+fn parameters_are_described_once() {
+    for (index, &parameter) in Parameter::ALL.iter().enumerate() {
+        let description = parameter.description();
+        assert!(std::ptr::eq(description, &PARAMETERS[index]));
+        assert_eq!(Parameter::from_name(&parameter.name()), Some(parameter));
+        assert!(
+            description.meaning.trim().ends_with('.'),
+            "{}",
+            parameter.name()
+        );
+        if !matches!(description.unit, Unit::Choice(_)) {
+            assert!(description.least < description.most, "{}", parameter.name());
+        }
+    }
+    assert_eq!(Parameter::from_name("cpu"), None);
+}
+
+#[test]
+fn units_are_converted() {
+    let text = with_line(
+        "exit =",
+        r#"exit = { value = 2.5, unit = "us", source = "x" }"#,
+    );
+    let file = MachineFile::parse("mine.toml", &text).expect("right");
+    assert_eq!(file.time(Parameter::InterruptExit), 2_500_000);
+    // 298 cycles of 2.5 GHz.
+    assert_eq!(file.time(Parameter::InterruptSend), 119_200);
+    assert_eq!(file.count(Parameter::L1Size), 32 << 10);
+    assert_eq!(file.choice(Parameter::Architecture), "x86-64");
+}
+
+#[test]
+fn a_file_may_name_only_what_differs() {
+    let text = "name = \"mine\"\nbased_on = \"haswell-server\"\n\
+                [cpu]\nfrequency = { value = 5, unit = \"GHz\", source = \"x\" }\n";
+    let file = MachineFile::parse("mine.toml", text).expect("right");
+    let base = built_in("haswell-server").expect("built in");
+    assert_eq!(file.name(), "mine");
+    // Cycles follow the clock, nanoseconds do not.
+    assert_eq!(file.time(Parameter::InterruptSend), 59_600);
+    assert_eq!(file.time(Parameter::LlcHit), base.time(Parameter::LlcHit));
+    assert!(refused("name = \"mine\"\nbased_on = \"pdp-11\"\n").contains("haswell-server"));
+}
+
+#[test]
+fn mistakes_are_named_with_line_and_key() {
+    let cases = [
+        (
+            "send =",
+            "sent = { value = 1, unit = \"ns\", source = \"x\" }",
+            "did you mean `send`?",
+        ),
+        ("send =", "send = 5", "expected { value"),
+        (
+            "send =",
+            "send = { value = 1, source = \"x\" }",
+            "`unit` is missing",
+        ),
+        (
+            "send =",
+            "send = { value = 1, unit = \"KB\", source = \"x\" }",
+            "cycles, ns, us",
+        ),
+        (
+            "send =",
+            "send = { unit = \"ns\", source = \"x\" }",
+            "`value` is missing",
+        ),
+        (
+            "send =",
+            "send = { value = \"a\", unit = \"ns\", source = \"x\" }",
+            "expected a number",
+        ),
+        (
+            "send =",
+            "send = { value = 0, unit = \"ns\", source = \"x\" }",
+            "out of range",
+        ),
+        (
+            "send =",
+            "send = { value = nan, unit = \"ns\", source = \"x\" }",
+            "expected a number",
+        ),
+        (
+            "send =",
+            "send = { value = 1, unit = \"ns\" }",
+            "needs a `source`",
+        ),
+        (
+            "send =",
+            "send = { value = 1, unit = \"ns\", assumed = 1, source = \"x\" }",
+            "true or false",
+        ),
+        (
+            "send =",
+            "send = { value = 1, unit = \"ns\", sauce = \"x\" }",
+            "unknown key `sauce`",
+        ),
+        (
+            "cluster =",
+            "cluster = { value = 1.5, unit = \"CPUs\", source = \"x\" }",
+            "whole number",
+        ),
+        (
+            "tags =",
+            "tags = { value = \"pcids\", source = \"x\" }",
+            "none, pcid, asid8, asid16",
+        ),
+        ("[interrupt]", "[interrupts]", "did you mean `interrupt`?"),
+    ];
+    for (starts, line, expected) in cases {
+        let text = with_line(starts, line);
+        let key = line.split_whitespace().next().expect("a word");
+        let place = format!("mine.toml:{}: ", line_of(&text, key));
+        let message = refused(&text);
+        let told = message
+            .lines()
+            .any(|told| told.starts_with(&place) && told.contains(expected));
+        assert!(
+            told,
+            "{line}\nexpected {place}… {expected}, got:\n{message}"
+        );
+    }
+}
+
+#[test]
+fn several_mistakes_are_told_at_once_and_nothing_is_told_twice() {
+    let text = with_line(
+        "frequency =",
+        "frequency = { value = 2.5, unit = \"Hz\", source = \"x\" }",
+    );
+    let text = text.replace("[zero]", "[zero]\nstar = 1");
+    let message = refused(&text);
+    assert_eq!(message.lines().count(), 2, "{message}");
+    assert!(message.contains("cpu.frequency") && message.contains("zero.star"));
+    let missing = with_line("send =", "");
+    let message = refused(&missing);
+    assert!(message.contains("interrupt.send: missing"), "{message}");
+}
+
+#[test]
+fn values_that_do_not_fit_together_are_refused() {
+    let ways = with_line(
+        "l1_base_ways",
+        "l1_base_ways = { value = 5, unit = \"ways\", source = \"x\" }",
+    );
+    assert!(refused(&ways).contains("do not divide"));
+    let tags = with_line("tags =", "tags = { value = \"asid16\", source = \"x\" }");
+    assert!(refused(&tags).contains("does not exist on x86-64"));
+}
+
+#[test]
+fn what_is_not_toml_is_refused_where_it_breaks() {
+    assert!(refused("name = \"a\"\n[cpu\n").starts_with("mine.toml:2: not TOML"));
+}
+
+#[test]
+fn amounts_can_be_moved_within_their_range() {
+    let file = built_in("haswell-server").expect("built in");
+    let half = file.scaled(Parameter::InterruptSend, 0.5);
+    assert_eq!(
+        half.time(Parameter::InterruptSend),
+        file.time(Parameter::InterruptSend) / 2
+    );
+    assert_eq!(file.scaled(Parameter::Tags, 0.5), file, "choices stay");
+    assert!(file.with(Parameter::Cpus, 4096.0).is_err());
+    assert_eq!(
+        file.with(Parameter::Cpus, 8.0)
+            .expect("in range")
+            .count(Parameter::Cpus),
+        8
+    );
+    assert!(file.assumed().count() > 0);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_text_makes_the_parser_panic(text in "\\PC{0,200}") {
+        let _ = MachineFile::parse("any", &text);
+    }
+
+    #[test]
+    fn no_change_of_a_right_file_makes_the_parser_panic(
+        at in 0..haswell().len(),
+        cut in 0..40usize,
+        insert in "[-a-z0-9.=\"{}\\[\\],\n #_e]{0,12}",
+    ) {
+        let bytes = haswell().as_bytes();
+        let end = (at + cut).min(bytes.len());
+        let mut changed = bytes[..at].to_vec();
+        changed.extend_from_slice(insert.as_bytes());
+        changed.extend_from_slice(&bytes[end..]);
+        let text = String::from_utf8_lossy(&changed);
+        if let Err(error) = MachineFile::parse("any", &text) {
+            prop_assert!(!error.mistakes.is_empty());
+            prop_assert!(!error.to_string().is_empty());
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! The heap of a search: allocations that can be read back as a whole.
+//!
+//! The memory manager keeps its books on the heap, so they are part of the state that a search tells
+//! apart. While code of the manager runs, [`LineAllocator`](crate::alloc::LineAllocator) takes what it
+//! allocates from here: the first free lines of the part of the CPU that runs. What is freed is cleared.
+//! So the bytes and the places of what is alive depend on what is alive and on little else.
+//!
+//! Everything here belongs to the thread that made it.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::{Cell, RefCell};
+use std::hash::Hasher;
+use std::ptr;
+
+/// Bytes of a line: what is allocated and freed at once.
+const LINE: usize = 64;
+/// Lines of a part.
+const LINES: usize = 1 << 14;
+/// CPUs that have a part of their own.
+pub const CPUS: usize = 4;
+/// A part for what is made before the run, and one for each CPU.
+const PARTS: usize = 1 + CPUS;
+
+/// Which lines of a part are taken.
+type Taken = [u64; LINES / 64];
+
+/// See the module.
+pub struct Heap {
+    memory: *mut u8,
+    taken: RefCell<[Taken; PARTS]>,
+    /// Beyond the last line of each part that was ever taken since the heap was cleared.
+    end: [Cell<usize>; PARTS],
+}
+
+thread_local! {
+    /// The heap of the thread, and from which of its parts to allocate, if from any.
+    static HEAP: Cell<(*const Heap, usize)> = const { Cell::new((ptr::null(), PARTS)) };
+}
+
+fn layout() -> Layout {
+    Layout::from_size_align(PARTS * LINES * LINE, LINE).expect("a constant")
+}
+
+impl Heap {
+    /// An empty heap. `None` if the program's allocator does not come here.
+    pub fn new() -> Option<Box<Self>> {
+        // SAFETY: the layout has a size.
+        let memory = unsafe { System.alloc_zeroed(layout()) };
+        if memory.is_null() {
+            return None;
+        }
+        let heap = Box::new(Heap {
+            memory,
+            taken: RefCell::new([[0; LINES / 64]; PARTS]),
+            end: Default::default(),
+        });
+        let inside = heap.on(Some(0), || {
+            heap.part_of(ptr::from_ref(&*Box::new(1u64)) as usize)
+                .is_some()
+        });
+        inside.then_some(heap)
+    }
+
+    /// Lets `body` allocate from a part: 0 for what lies before the run, 1 more than its number for a
+    /// CPU; from none with `None`.
+    pub fn on<R>(&self, part: Option<usize>, body: impl FnOnce() -> R) -> R {
+        struct Back((*const Heap, usize));
+        impl Drop for Back {
+            fn drop(&mut self) {
+                HEAP.set(self.0);
+            }
+        }
+        let _back = Back(HEAP.replace((self, part.unwrap_or(PARTS))));
+        body()
+    }
+
+    /// Forgets everything. Nothing that was allocated here may be used any more.
+    pub fn clear(&self) {
+        for part in 0..PARTS {
+            let end = self.end[part].take();
+            // SAFETY: the lines are this heap's own.
+            unsafe { self.line(part, 0).write_bytes(0, end * LINE) };
+            self.taken.borrow_mut()[part][..end.div_ceil(64)].fill(0);
+        }
+    }
+
+    /// Adds what is alive to a number.
+    pub fn digest(&self, digest: &mut impl Hasher) {
+        for (part, taken) in self.taken.borrow().iter().enumerate() {
+            let blocks = self.end[part].get().div_ceil(64);
+            let last = taken[..blocks].iter().rposition(|&bits| bits != 0);
+            let blocks = last.map_or(0, |last| last + 1);
+            digest.write_usize(blocks);
+            for (block, bits) in taken[..blocks].iter().enumerate() {
+                digest.write_u64(*bits);
+                if *bits != 0 {
+                    // SAFETY: the lines are this heap's own and were cleared or written.
+                    let bytes = unsafe {
+                        std::slice::from_raw_parts(self.line(part, block * 64), 64 * LINE)
+                    };
+                    digest.write(bytes);
+                }
+            }
+        }
+    }
+
+    fn line(&self, part: usize, line: usize) -> *mut u8 {
+        self.memory.wrapping_add((part * LINES + line) * LINE)
+    }
+
+    /// The part and the line at an address.
+    fn part_of(&self, address: usize) -> Option<(usize, usize)> {
+        let line = address.wrapping_sub(self.memory as usize) / LINE;
+        (line < PARTS * LINES).then_some((line / LINES, line % LINES))
+    }
+
+    /// The first lines in a row that are free.
+    fn take(&self, part: usize, lines: usize) -> Option<*mut u8> {
+        let taken = &mut self.taken.borrow_mut()[part];
+        let is_free = |line: usize, taken: &Taken| taken[line / 64] >> (line % 64) & 1 == 0;
+        let mut first = 0;
+        let mut line = 0;
+        while line < first + lines {
+            if line == LINES {
+                return None;
+            }
+            if line % 64 == 0 && taken[line / 64] == u64::MAX {
+                line += 64;
+                first = line;
+                continue;
+            }
+            let free = is_free(line, taken);
+            line += 1;
+            if !free {
+                first = line;
+            }
+        }
+        for line in first..first + lines {
+            taken[line / 64] |= 1 << (line % 64);
+        }
+        self.end[part].set(self.end[part].get().max(first + lines));
+        Some(self.line(part, first))
+    }
+
+    fn give(&self, (part, first): (usize, usize), lines: usize) {
+        // SAFETY: the lines are this heap's own, and what was there is not used any more.
+        unsafe { self.line(part, first).write_bytes(0, lines * LINE) };
+        let taken = &mut self.taken.borrow_mut()[part];
+        for line in first..first + lines {
+            taken[line / 64] &= !(1 << (line % 64));
+        }
+    }
+}
+
+impl Drop for Heap {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout in `new`.
+        unsafe { System.dealloc(self.memory, layout()) };
+    }
+}
+
+/// Lets `body` allocate from the system, if a heap is on.
+#[inline]
+pub fn off<R>(body: impl FnOnce() -> R) -> R {
+    let before = HEAP.get();
+    if before.1 == PARTS {
+        return body();
+    }
+    // SAFETY: `Heap::on` borrows the heap for as long as it is named here.
+    unsafe { (*before.0).on(None, body) }
+}
+
+/// Cleared memory from the heap of the thread, if it is on and has room.
+pub fn allocate(layout: Layout) -> Option<*mut u8> {
+    let (heap, part) = HEAP.get();
+    if part == PARTS || layout.align() > LINE {
+        return None;
+    }
+    // SAFETY: `Heap::on` borrows the heap for as long as it is named here.
+    unsafe { (*heap).take(part, layout.size().div_ceil(LINE)) }
+}
+
+/// Takes memory back, if it came from the heap of the thread; whether it did.
+pub fn free(pointer: *mut u8, layout: Layout) -> bool {
+    let (heap, _) = HEAP.get();
+    if heap.is_null() {
+        return false;
+    }
+    // SAFETY: as in `allocate`.
+    let heap = unsafe { &*heap };
+    let Some(place) = heap.part_of(pointer as usize) else {
+        return false;
+    };
+    heap.give(place, layout.size().div_ceil(LINE));
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use std::hash::DefaultHasher;
+
+    fn number(heap: &Heap) -> u64 {
+        let mut digest = DefaultHasher::new();
+        heap.digest(&mut digest);
+        digest.finish()
+    }
+
+    #[test]
+    fn what_is_alive_decides_and_what_is_gone_does_not() {
+        let heap = Heap::new().expect("the tests' allocator comes here");
+        heap.on(None, || {
+            let empty = number(&heap);
+            let kept = heap.on(Some(1), || Box::new(5u64));
+            let one = number(&heap);
+            assert_ne!(one, empty);
+            let map: BTreeMap<_, _> = heap.on(Some(1), || (0..500u64).map(|n| (n, n)).collect());
+            let two = number(&heap);
+            assert_ne!(two, one);
+            drop(map);
+            assert_eq!(number(&heap), one, "freed memory is cleared");
+            let again: BTreeMap<_, _> = heap.on(Some(1), || (0..500u64).map(|n| (n, n)).collect());
+            assert_eq!(number(&heap), two, "and taken again in the same order");
+            drop((again, kept));
+            assert_eq!(number(&heap), empty);
+        });
+    }
+
+    #[test]
+    fn parts_are_apart_and_what_finds_no_room_comes_from_the_system() {
+        let heap = Heap::new().expect("the tests' allocator comes here");
+        heap.on(None, || {
+            let place = |part: usize, bytes: usize| {
+                let bytes = heap.on(Some(part), || vec![1u8; bytes]);
+                (heap.part_of(bytes.as_ptr() as usize), bytes)
+            };
+            let (first, _first) = place(0, 100);
+            let (second, _second) = place(2, 1);
+            let (third, _third) = place(2, 1);
+            assert_eq!(first, Some((0, 0)));
+            assert_eq!(second, Some((2, 0)));
+            assert_eq!(third, Some((2, 1)));
+            assert_eq!(place(1, 2 * LINES * LINE).0, None);
+            heap.clear();
+            assert_eq!(place(0, 1).0, Some((0, 0)));
+        });
+    }
+}

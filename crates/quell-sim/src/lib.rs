@@ -1,0 +1,20 @@
+//! What both machines in software stand on.
+//!
+//! | module | what is there |
+//! | --- | --- |
+//! | [`fiber`] | CPUs as coroutines |
+//! | [`alloc`] | an allocator under which a run depends on its seed alone |
+//! | [`heap`] | the heap of a search, whose bytes are part of the state that it tells apart |
+//! | [`calls`] | which addresses a system call under way may change |
+
+pub mod alloc;
+pub mod calls;
+pub mod fiber;
+pub mod heap;
+
+pub use alloc::LineAllocator;
+pub use calls::may_change;
+
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: LineAllocator = LineAllocator;
