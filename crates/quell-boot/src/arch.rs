@@ -1,0 +1,31 @@
+//! The architectures that the kernel boots on.
+
+use std::fmt;
+
+/// An architecture that the kernel boots on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Arch {
+    /// x86-64 on QEMU's `q35`.
+    X86_64,
+    /// AArch64 on QEMU's `virt`.
+    Aarch64,
+}
+
+impl Arch {
+    /// Both.
+    pub const ALL: [Arch; 2] = [Arch::X86_64, Arch::Aarch64];
+
+    /// Its name, as in targets and in QEMU's.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Arch::X86_64 => "x86_64",
+            Arch::Aarch64 => "aarch64",
+        }
+    }
+}
+
+impl fmt::Display for Arch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

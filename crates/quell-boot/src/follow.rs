@@ -1,0 +1,318 @@
+//! Running the emulator and following what the kernel says.
+//!
+//! Lines that begin with `quell: ` are events in JSON; the last is `exit` with the kernel's code. A
+//! run passed only if that event came and its code is 0: an emulator that ends by itself, a crash
+//! or a hang never passes. When the time is up the emulator's monitor is asked where every CPU is
+//! before the machine is ended.
+
+use crate::qemu::{Command, SERIAL};
+use anyhow::Context;
+use serde_json::Value;
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+/// What the kernel's lines begin with.
+const PREFIX: &str = "quell: ";
+
+/// Lines kept for a report of a failure.
+const KEPT: usize = 30;
+
+/// One line of the serial console.
+pub enum Line<'a> {
+    /// An event.
+    Event(&'a Value),
+    /// Anything else.
+    Text(&'a str),
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The kernel's events, in order.
+    pub events: Vec<Value>,
+    /// The code of the `exit` event; `None` if it did not come.
+    pub code: Option<u64>,
+    /// Why the run has no good end.
+    pub failure: Option<String>,
+    /// The last lines that were no events, after a failure.
+    pub last_lines: Vec<String>,
+    /// How long it took.
+    pub seconds: f64,
+}
+
+impl Outcome {
+    /// Whether the kernel said that all went well.
+    pub fn passed(&self) -> bool {
+        self.code == Some(0)
+    }
+}
+
+/// A file that an emulator writes, read to the end that it has when the emulator has ended.
+struct Growing {
+    file: File,
+    ended: Arc<AtomicBool>,
+}
+
+impl Growing {
+    /// `output` closes when the emulator ends; what it says is thrown away.
+    fn new(path: &Path, mut output: impl Read + Send + 'static) -> anyhow::Result<Self> {
+        let file = File::open(path).with_context(|| format!("reading {}", path.display()))?;
+        let ended = Arc::new(AtomicBool::new(false));
+        let over = Arc::clone(&ended);
+        std::thread::spawn(move || {
+            let _ = std::io::copy(&mut output, &mut std::io::sink());
+            over.store(true, Ordering::Release);
+        });
+        Ok(Growing { file, ended })
+    }
+}
+
+impl Read for Growing {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        loop {
+            // Asked before the read: what was written before the end is read after it.
+            let ended = self.ended.load(Ordering::Acquire);
+            match self.file.read(buffer) {
+                Ok(0) if !ended => std::thread::sleep(Duration::from_millis(20)),
+                result => return result,
+            }
+        }
+    }
+}
+
+/// Ends the emulator whatever happens.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Runs the emulator until the kernel is done or the time is up, handing each line to `line`.
+///
+/// # Errors
+/// If the emulator cannot be started.
+pub fn run(
+    command: Command,
+    limit: Duration,
+    mut line: impl FnMut(Line<'_>),
+) -> anyhow::Result<Outcome> {
+    let begin = Instant::now();
+    let monitor = monitor::Socket::new();
+    let qemu = command.serial.is_none();
+    let child = std::process::Command::new(&command.program)
+        .args(&command.arguments)
+        .args(qemu.then(|| monitor.arguments()).into_iter().flatten())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("starting {}", command.program.display()))?;
+    let mut child = Running(child);
+    let (sender, lines) = mpsc::channel();
+    let stdout = child.0.stdout.take().context("the emulator's output")?;
+    let stderr = child.0.stderr.take().context("the emulator's messages")?;
+    let serial: Box<dyn Read + Send> = match &command.serial {
+        None => Box::new(stdout),
+        Some(directory) => Box::new(Growing::new(&directory.path().join(SERIAL), stdout)?),
+    };
+    for source in [serial, Box::new(stderr)] {
+        let sender = sender.clone();
+        std::thread::spawn(move || {
+            for bytes in BufReader::new(source).split(b'\n').map_while(Result::ok) {
+                let text = String::from_utf8_lossy(&bytes).trim_end().to_string();
+                if sender.send(text).is_err() {
+                    break;
+                }
+            }
+        });
+    }
+    drop(sender);
+
+    let mut outcome = Outcome {
+        events: Vec::new(),
+        code: None,
+        failure: None,
+        last_lines: Vec::new(),
+        seconds: 0.0,
+    };
+    let mut kept = VecDeque::new();
+    loop {
+        let left = limit.saturating_sub(begin.elapsed());
+        match lines.recv_timeout(left) {
+            Ok(text) => {
+                // Firmware output without a line end may precede the first event.
+                let event = text
+                    .find(PREFIX)
+                    .and_then(|at| serde_json::from_str::<Value>(&text[at + PREFIX.len()..]).ok());
+                match event {
+                    Some(event) => {
+                        line(Line::Event(&event));
+                        if event["event"] == "exit" {
+                            outcome.code = event["code"].as_u64();
+                        }
+                        outcome.events.push(event);
+                    }
+                    None => {
+                        line(Line::Text(&text));
+                        if kept.len() == KEPT {
+                            kept.pop_front();
+                        }
+                        kept.push_back(text);
+                    }
+                }
+            }
+            Err(mpsc::RecvTimeoutError::Disconnected) => break,
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                outcome.failure = Some(format!("no end after {} s; stopped", limit.as_secs()));
+                if qemu {
+                    kept.extend(monitor.where_cpus_are());
+                }
+                break;
+            }
+        }
+    }
+    drop(child);
+    outcome.seconds = begin.elapsed().as_secs_f64();
+    if outcome.failure.is_none() {
+        outcome.failure = match outcome.code {
+            Some(0) => None,
+            Some(code) => Some(format!(
+                "the kernel ended with code {code} ({})",
+                meaning(code)
+            )),
+            None => Some("the emulator ended before the kernel said so".into()),
+        };
+    }
+    if outcome.failure.is_some() {
+        outcome.last_lines = kept.into_iter().collect();
+    }
+    Ok(outcome)
+}
+
+/// What the kernel means by a code.
+fn meaning(code: u64) -> &'static str {
+    match code {
+        1 => "a test failed",
+        2 => "its options were wrong",
+        3 => "it panicked",
+        4 => "a CPU waited for another without end",
+        _ => "unknown",
+    }
+}
+
+/// The emulator's monitor, by its machine protocol over a socket.
+#[cfg(unix)]
+mod monitor {
+    use super::*;
+    use std::collections::BTreeMap;
+    use std::os::unix::net::UnixStream;
+    use std::path::PathBuf;
+    use std::sync::atomic::AtomicU32;
+
+    /// The socket's place; the file goes when this is dropped.
+    pub struct Socket(PathBuf);
+
+    impl Socket {
+        pub fn new() -> Self {
+            static NEXT: AtomicU32 = AtomicU32::new(0);
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let name = format!("quell-boot-{}-{number}.sock", std::process::id());
+            Socket(std::env::temp_dir().join(name))
+        }
+
+        pub fn arguments(&self) -> Vec<String> {
+            vec![
+                "-qmp".into(),
+                format!("unix:{},server=on,wait=off", self.0.display()),
+            ]
+        }
+
+        /// One line for each CPU with its program counters, looked at several times: one that goes
+        /// round shows the places it passes.
+        pub fn where_cpus_are(&self) -> Vec<String> {
+            const LOOKS: usize = 5;
+            let mut places: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+            for look in 0..LOOKS {
+                if look > 0 {
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+                let Some(answer) = self.registers() else {
+                    return vec!["the emulator's monitor does not answer".into()];
+                };
+                for (cpu, place) in program_counters(&answer) {
+                    let places = places.entry(cpu).or_default();
+                    if places.last() != Some(&place) {
+                        places.push(place);
+                    }
+                }
+            }
+            places
+                .into_iter()
+                .map(|(cpu, places)| format!("cpu {cpu} is at {}", places.join(", then ")))
+                .collect()
+        }
+
+        fn registers(&self) -> Option<String> {
+            let mut stream = UnixStream::connect(&self.0).ok()?;
+            stream.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
+            let ask = r#"{"execute":"human-monitor-command","arguments":{"command-line":"info registers -a"}}"#;
+            write!(stream, "{{\"execute\":\"qmp_capabilities\"}}\n{ask}\n").ok()?;
+            BufReader::new(stream)
+                .lines()
+                .map_while(Result::ok)
+                .filter_map(|line| serde_json::from_str::<Value>(&line).ok())
+                .find_map(|answer| Some(answer["return"].as_str()?.to_string()))
+        }
+    }
+
+    /// Each CPU's program counter in the monitor's list of registers.
+    fn program_counters(registers: &str) -> Vec<(u32, String)> {
+        let mut cpu = 0;
+        let mut found = Vec::new();
+        for line in registers.lines() {
+            let word = |name: &str| {
+                line.split_whitespace()
+                    .find_map(|word| Some(word.strip_prefix(name)?.to_string()))
+            };
+            if let Some(number) = line.strip_prefix("CPU#") {
+                cpu = number.trim().parse().unwrap_or(cpu);
+            } else if let Some(pc) = word("RIP=").or_else(|| word("PC=")) {
+                let halted = line.contains("HLT=1");
+                found.push((cpu, pc + if halted { " (halted)" } else { "" }));
+            }
+        }
+        found
+    }
+
+    impl Drop for Socket {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+}
+
+/// No monitor: the emulator is only ended.
+#[cfg(not(unix))]
+mod monitor {
+    pub struct Socket;
+    impl Socket {
+        pub fn new() -> Self {
+            Socket
+        }
+        pub fn arguments(&self) -> Vec<String> {
+            Vec::new()
+        }
+        pub fn where_cpus_are(&self) -> Vec<String> {
+            Vec::new()
+        }
+    }
+}

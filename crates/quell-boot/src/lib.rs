@@ -1,0 +1,16 @@
+//! Builds and boots quell's kernel on a real MMU, and compares it with a stock Linux.
+//!
+//! Builds the bare-metal kernel with whatever toolchain is there ([`toolchain`]), starts it in QEMU
+//! ([`qemu`]) or Bochs ([`bochs`]) and follows its events ([`follow`]): [`prepare`], a command and
+//! [`follow::run`] are the three steps of each boot. [`versus`] takes them for quell's kernel and for Linux.
+
+mod arch;
+pub mod bochs;
+pub mod follow;
+mod images;
+pub mod qemu;
+pub mod toolchain;
+pub mod versus;
+
+pub use arch::Arch;
+pub use images::{Images, prepare};

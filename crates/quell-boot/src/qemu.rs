@@ -1,0 +1,257 @@
+//! The emulator: finding it, and its command line.
+
+use crate::arch::Arch;
+use crate::images::Images;
+use crate::toolchain::{SETUP, which};
+use anyhow::{Context, bail};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Who executes the guest's instructions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Accelerator {
+    /// QEMU's own translation: works everywhere, and keeps stale translations.
+    Tcg,
+    /// The host's processor: real TLBs.
+    Kvm,
+    /// KVM where it works, else TCG.
+    Auto,
+}
+
+/// A machine to boot.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// Its architecture.
+    pub arch: Arch,
+    /// How many CPUs.
+    pub cpus: u16,
+    /// Memory in megabytes.
+    pub memory_mb: u32,
+    /// One nanosecond of its clock per instruction, all CPUs in turn: reproducible.
+    pub icount: bool,
+    /// Each emulated CPU on a thread of its own.
+    pub threads: bool,
+    /// Who executes.
+    pub accelerator: Accelerator,
+}
+
+/// See [`Command::serial`].
+pub const SERIAL: &str = "serial";
+
+/// A command line for the emulator.
+#[derive(Clone, Debug)]
+pub struct Command {
+    /// The emulator.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
+    /// Where the serial line is written to the file [`SERIAL`], if not to standard output. The
+    /// directory and all else that the emulator needs there goes with the last copy of this.
+    pub serial: Option<Arc<tempfile::TempDir>>,
+}
+
+impl Command {
+    /// The command as a shell would take it.
+    pub fn shown(&self) -> String {
+        let words = std::iter::once(self.program.as_os_str())
+            .chain(self.arguments.iter().map(OsString::as_os_str));
+        let quoted: Vec<_> = words
+            .map(|word| {
+                let word = word.to_string_lossy();
+                let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:+".contains(c);
+                if !word.is_empty() && word.chars().all(plain) {
+                    word.into_owned()
+                } else {
+                    format!("'{}'", word.replace('\'', r"'\''"))
+                }
+            })
+            .collect();
+        quoted.join(" ")
+    }
+}
+
+/// The emulator for an architecture.
+///
+/// # Errors
+/// If it is not installed.
+pub fn find(arch: Arch) -> anyhow::Result<PathBuf> {
+    let name = format!("qemu-system-{arch}");
+    which(&name).with_context(|| format!("{name} is not installed; run {SETUP} to install it"))
+}
+
+/// What an emulator calls itself: `QEMU` and its version.
+///
+/// # Errors
+/// If it cannot be started.
+pub fn version(emulator: &Path) -> anyhow::Result<String> {
+    let output = std::process::Command::new(emulator)
+        .arg("--version")
+        .output()
+        .with_context(|| format!("starting {}", emulator.display()))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let number = text
+        .split_whitespace()
+        .nth(3)
+        .unwrap_or("of unknown version");
+    Ok(format!("QEMU {number}"))
+}
+
+/// Whether this process can use KVM for the architecture.
+fn kvm_works(arch: Arch) -> Result<(), String> {
+    if std::env::consts::ARCH != arch.name() {
+        return Err(format!(
+            "this host is {}, not {arch}",
+            std::env::consts::ARCH
+        ));
+    }
+    std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/kvm")
+        .map(|_| ())
+        .map_err(|error| format!("/dev/kvm: {error}"))
+}
+
+impl Machine {
+    /// The emulator's command line.
+    ///
+    /// # Errors
+    /// If KVM is asked for and does not work, or does not go with counting instructions.
+    pub fn command(
+        &self,
+        emulator: &Path,
+        images: &Images,
+        words: &[String],
+    ) -> anyhow::Result<Command> {
+        let kvm = match self.accelerator {
+            Accelerator::Tcg => false,
+            Accelerator::Auto => !self.icount && kvm_works(self.arch).is_ok(),
+            Accelerator::Kvm => {
+                if self.icount {
+                    bail!("--icount counts emulated instructions: use --accel tcg");
+                }
+                if let Err(why) = kvm_works(self.arch) {
+                    bail!("KVM does not work here ({why}): use --accel tcg");
+                }
+                true
+            }
+        };
+        let mut arguments: Vec<OsString> = Vec::new();
+        let mut add = |words: &[&str]| arguments.extend(words.iter().map(OsString::from));
+        match self.arch {
+            Arch::X86_64 => add(&[
+                "-machine",
+                "q35",
+                "-device",
+                "isa-debug-exit,iobase=0xf4,iosize=4",
+            ]),
+            Arch::Aarch64 => add(&["-machine", "virt,gic-version=3"]),
+        }
+        add(&[
+            "-cpu",
+            match (self.arch, kvm) {
+                (_, true) => "host",
+                // No source of randomness where runs are to be reproduced, and no CMPXCHG16B: when
+                // instructions are counted, QEMU 7.2 may take an interrupt after it with wrong flags.
+                (Arch::X86_64, _) if self.icount => "max,-rdrand,-rdseed,-cx16",
+                _ => "max",
+            },
+        ]);
+        if kvm {
+            add(&["-accel", "kvm"]);
+        } else if self.threads {
+            add(&["-accel", "tcg,thread=multi"]);
+        } else {
+            add(&["-accel", "tcg,thread=single"]);
+        }
+        if self.icount {
+            add(&[
+                "-icount",
+                "shift=0,sleep=off",
+                "-rtc",
+                "base=2026-01-01,clock=vm",
+            ]);
+        }
+        add(&[
+            "-smp",
+            &self.cpus.to_string(),
+            "-m",
+            &self.memory_mb.to_string(),
+        ]);
+        add(&[
+            "-nodefaults",
+            "-display",
+            "none",
+            "-no-reboot",
+            "-serial",
+            "stdio",
+        ]);
+        add(&["-append", &words.join(" ")]);
+        arguments.extend(["-kernel".into(), images.kernel.clone().into()]);
+        arguments.extend(["-initrd".into(), images.program.clone().into()]);
+        Ok(Command {
+            program: emulator.to_path_buf(),
+            arguments,
+            serial: None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(arch: Arch) -> Machine {
+        Machine {
+            arch,
+            cpus: 3,
+            memory_mb: 300,
+            icount: false,
+            threads: false,
+            accelerator: Accelerator::Tcg,
+        }
+    }
+
+    fn shown(machine: &Machine) -> String {
+        let images = Images {
+            kernel: "a kernel".into(),
+            program: "program".into(),
+        };
+        let words = ["run=selftest".to_string(), "x=1".to_string()];
+        machine
+            .command(Path::new("qemu"), &images, &words)
+            .unwrap()
+            .shown()
+    }
+
+    #[test]
+    fn the_command_survives_a_shell() {
+        let command = shown(&machine(Arch::X86_64));
+        assert!(command.starts_with("qemu -machine q35 "), "{command}");
+        assert!(
+            command.contains(" -append 'run=selftest x=1' "),
+            "{command}"
+        );
+        assert!(command.contains(" -kernel 'a kernel' "), "{command}");
+        assert!(command.contains(" -smp 3 -m 300 "), "{command}");
+    }
+
+    #[test]
+    fn counting_instructions_excludes_kvm() {
+        let counted = Machine {
+            icount: true,
+            ..machine(Arch::Aarch64)
+        };
+        assert!(shown(&counted).contains("-icount shift=0,sleep=off"));
+        let both = Machine {
+            accelerator: Accelerator::Kvm,
+            ..counted
+        };
+        let images = Images {
+            kernel: "k".into(),
+            program: "p".into(),
+        };
+        assert!(both.command(Path::new("qemu"), &images, &[]).is_err());
+    }
+}

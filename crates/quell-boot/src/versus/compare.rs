@@ -1,0 +1,312 @@
+//! Carrying the comparison out: one boot of Linux for all rows on a number of CPUs, and one of quell's kernel
+//! for each row.
+
+use super::plan::{self, Case, Scale};
+use super::report::{Outcome, Report};
+use super::{counters, guest, linux, ours, protocol};
+use crate::arch::Arch;
+use crate::images::Images;
+use crate::qemu::{self, Accelerator, Machine};
+use crate::{follow, toolchain};
+use anyhow::{Context, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Memory of either machine, in megabytes.
+const MEMORY_MB: u32 = 768;
+
+/// What is compared, and with what.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// A Linux kernel image for x86-64; the one that an earlier run fetched unless given.
+    pub kernel: Option<PathBuf>,
+    /// The kernel's modules; found by themselves where a package has put them.
+    pub modules: Option<PathBuf>,
+    /// Whether to get Debian's kernel where none is given and none was fetched.
+    pub fetch: bool,
+    /// The names of the workloads; all if none is named.
+    pub workloads: Vec<String>,
+    /// The numbers of CPUs.
+    pub cpus: Vec<u16>,
+    /// What quell's engine may do, as the kernel's option `policy` takes it.
+    pub policy: String,
+    /// How much is done.
+    pub scale: Scale,
+    /// Words to add to Linux's command line.
+    pub linux_options: Vec<String>,
+    /// How long one boot may take before it is examined and ended.
+    pub limit: Duration,
+    /// Whether to show every line of the serial consoles, on standard error.
+    pub verbose: bool,
+}
+
+/// A comparison for which everything but the programs is found.
+pub struct Comparison {
+    options: Options,
+    runs: Vec<(Machine, Vec<Case>)>,
+    emulator: PathBuf,
+    kernel: linux::Kernel,
+}
+
+impl Comparison {
+    /// Plans the rows and finds the emulator and the Linux kernel.
+    ///
+    /// # Errors
+    /// If something needed is missing, or a workload does not exist ([`super::Mistake`]).
+    pub fn plan(options: Options) -> anyhow::Result<Self> {
+        let mut cpus = options.cpus.clone();
+        cpus.sort_unstable();
+        cpus.dedup();
+        let mut runs = Vec::new();
+        for cpus in cpus {
+            let cases = plan::cases(&options.workloads, cpus, options.scale)?;
+            if !cases.is_empty() {
+                runs.push((machine(cpus), cases));
+            }
+        }
+        let emulator = qemu::find(Arch::X86_64)?;
+        let kernel = linux::find(
+            options.kernel.as_deref(),
+            options.modules.as_deref(),
+            options.fetch,
+        )?;
+        Ok(Comparison {
+            options,
+            runs,
+            emulator,
+            kernel,
+        })
+    }
+
+    /// What it would be done with, in a line.
+    ///
+    /// # Errors
+    /// If no toolchain can build quell's kernel.
+    pub fn found(&self) -> anyhow::Result<String> {
+        let toolchain = toolchain::find(Arch::X86_64)?;
+        let (emulator, release) = (self.emulator.display(), &self.kernel.release);
+        Ok(format!("{emulator}, Linux {release} and {toolchain}"))
+    }
+
+    /// Builds what is needed; the command lines that would be run, in order.
+    ///
+    /// # Errors
+    /// If something cannot be built or written.
+    pub fn commands(&self) -> anyhow::Result<Vec<String>> {
+        let program = guest::build()?;
+        let mut shown = Vec::new();
+        for (machine, cases) in &self.runs {
+            let images = initial_files(&self.kernel, &program, machine.cpus, cases)?;
+            let command = linux_command(&self.options, &self.emulator, machine, &images)?;
+            shown.push(command.shown());
+            let images = ours::images()?;
+            for case in cases {
+                let words = ours::words(case, &self.options.policy);
+                shown.push(command_for(&self.emulator, machine, &images, &words)?.shown());
+            }
+        }
+        Ok(shown)
+    }
+
+    /// Boots both kernels and compares them, with progress on standard error.
+    ///
+    /// # Errors
+    /// If something cannot be built, started or written. A workload that fails on one side is no error: its
+    /// row says why.
+    pub fn run(&self) -> anyhow::Result<Report> {
+        let (options, emulator) = (&self.options, &self.emulator);
+        let program = guest::build()?;
+        let images = ours::images();
+        if let Err(error) = &images {
+            eprintln!("SKIPPED: quell's own side: {error:#}");
+        }
+        let version = qemu::version(emulator)?;
+        let mut report = Report::new(&self.kernel.release, &version, &options.policy);
+        for (machine, cases) in &self.runs {
+            let linux = run_linux(options, emulator, machine, &self.kernel, &program, cases)?;
+            let quell = match &images {
+                Ok(images) => run_ours(options, emulator, machine, images, cases)?,
+                Err(error) => vec![Err(format!("{error:#}")); cases.len()],
+            };
+            for ((case, linux), quell) in cases.iter().zip(linux).zip(quell) {
+                report.add(case, machine.cpus, linux, quell);
+            }
+        }
+        Ok(report)
+    }
+}
+
+/// The machine that both kernels get.
+fn machine(cpus: u16) -> Machine {
+    Machine {
+        arch: Arch::X86_64,
+        cpus,
+        memory_mb: MEMORY_MB,
+        icount: true,
+        threads: false,
+        accelerator: Accelerator::Tcg,
+    }
+}
+
+/// The emulator's command line for a kernel: memory in two nodes, all CPUs on the first.
+fn command_for(
+    emulator: &Path,
+    machine: &Machine,
+    images: &Images,
+    words: &[String],
+) -> anyhow::Result<qemu::Command> {
+    let mut command = machine.command(emulator, images, words)?;
+    for node in 0..2 {
+        let half = machine.memory_mb / 2;
+        let cpus = match (node, machine.cpus) {
+            (0, 1) => ",cpus=0".to_string(),
+            (0, all) => format!(",cpus=0-{}", all - 1),
+            _ => String::new(),
+        };
+        command.arguments.extend(
+            [
+                "-object".to_string(),
+                format!("memory-backend-ram,id=node{node},size={half}M"),
+                "-numa".to_string(),
+                format!("node,nodeid={node},memdev=node{node}{cpus}"),
+            ]
+            .map(Into::into),
+        );
+    }
+    Ok(command)
+}
+
+/// Makes the initial file system for these cases; what Linux boots with.
+fn initial_files(
+    kernel: &linux::Kernel,
+    program: &Path,
+    cpus: u16,
+    cases: &[Case],
+) -> anyhow::Result<Images> {
+    let directory = linux::cache();
+    std::fs::create_dir_all(&directory)
+        .with_context(|| format!("making {}", directory.display()))?;
+    let place = directory.join(format!("initial-{cpus}.cpio"));
+    let archive = linux::initial_files(kernel, program, &plan::jobs(cases))?;
+    std::fs::write(&place, archive).with_context(|| format!("writing {}", place.display()))?;
+    Ok(Images {
+        kernel: kernel.image.clone(),
+        program: place,
+    })
+}
+
+fn linux_command(
+    options: &Options,
+    emulator: &Path,
+    machine: &Machine,
+    images: &Images,
+) -> anyhow::Result<qemu::Command> {
+    let mut words: Vec<String> = linux::WORDS.map(String::from).into();
+    words.extend(options.linux_options.iter().cloned());
+    command_for(emulator, machine, images, &words)
+}
+
+/// Boots Linux once and performs every case; the outcomes in their order.
+fn run_linux(
+    options: &Options,
+    emulator: &Path,
+    machine: &Machine,
+    kernel: &linux::Kernel,
+    program: &Path,
+    cases: &[Case],
+) -> anyhow::Result<Vec<Outcome>> {
+    let images = initial_files(kernel, program, machine.cpus, cases)?;
+    let command = linux_command(options, emulator, machine, &images)?;
+    let jobs = plan::jobs(cases).len() as u64;
+    let bar = progress(format!("Linux on {}", counted(machine.cpus)), jobs);
+    let outcome = follow(options, command, &bar, |event| {
+        matches!(event["event"].as_str(), Some("done" | "failed"))
+    })?;
+    let events: Vec<protocol::Event> = outcome
+        .events
+        .iter()
+        .filter_map(|event| serde_json::from_value(event.clone()).ok())
+        .collect();
+    for event in &events {
+        if let protocol::Event::Lacking { what, why } = event {
+            eprintln!("Linux lacks {what}: {why}");
+        }
+    }
+    Ok(counters::outcomes(
+        cases,
+        &events,
+        outcome.failure.as_deref(),
+    ))
+}
+
+/// Boots quell's kernel once for each case.
+fn run_ours(
+    options: &Options,
+    emulator: &Path,
+    machine: &Machine,
+    images: &Images,
+    cases: &[Case],
+) -> anyhow::Result<Vec<Outcome>> {
+    let name = format!("quell on {}", counted(machine.cpus));
+    let bar = progress(name, cases.len() as u64);
+    let mut outcomes = Vec::new();
+    for case in cases {
+        let words = ours::words(case, &options.policy);
+        let command = command_for(emulator, machine, images, &words)?;
+        let outcome = follow(options, command, &bar, |event| event["event"] == "exit")?;
+        outcomes.push(ours::outcome(case, &outcome));
+    }
+    Ok(outcomes)
+}
+
+fn counted(cpus: u16) -> String {
+    match cpus {
+        1 => "1 CPU".to_string(),
+        _ => format!("{cpus} CPUs"),
+    }
+}
+
+/// A line that tells how far a run has come, on terminals.
+fn progress(what: String, steps: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template("{prefix} [{bar:20}] {pos}/{len} {elapsed}")
+        .unwrap_or_else(|_| ProgressStyle::default_bar());
+    let bar = ProgressBar::new(steps).with_style(style).with_prefix(what);
+    bar.enable_steady_tick(Duration::from_millis(500));
+    bar
+}
+
+/// Follows a boot, taking the bar a step further at each event that `step` says is one.
+fn follow(
+    options: &Options,
+    command: qemu::Command,
+    bar: &ProgressBar,
+    step: impl Fn(&serde_json::Value) -> bool,
+) -> anyhow::Result<follow::Outcome> {
+    let outcome = follow::run(command, options.limit, |line| match line {
+        follow::Line::Event(event) => {
+            if step(event) {
+                bar.inc(1);
+            }
+            if options.verbose {
+                bar.suspend(|| eprintln!("  | {event}"));
+            }
+        }
+        follow::Line::Text(text) if options.verbose => bar.suspend(|| eprintln!("  | {text}")),
+        follow::Line::Text(_) => {}
+    })?;
+    if let (Some(why), false) = (&outcome.failure, outcome.code == Some(1)) {
+        // Asking the bar while it is suspended would wait for itself.
+        let name = bar.prefix();
+        bar.suspend(|| {
+            eprintln!("{name}: {why}");
+            for line in &outcome.last_lines {
+                eprintln!("  | {line}");
+            }
+        });
+    }
+    if outcome.events.is_empty() {
+        bail!("the emulator said nothing; see what it prints with --verbose");
+    }
+    Ok(outcome)
+}

@@ -1,0 +1,329 @@
+//! What Linux counted, from the texts that it prints.
+//!
+//! `tlb:tlb_flush` fires for more than flushes: reason 4 is a request sent, before CPUs that do not
+//! need it are left out, and reason 0 without pages is a switch that kept its entries. Neither is
+//! counted here.
+
+use super::plan::Case;
+use super::protocol::{Counters, Event};
+use super::report::{Outcome, Side};
+use std::collections::BTreeMap;
+
+/// One line of the histogram.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Flush {
+    reason: u64,
+    /// How many pages; all if there is no number.
+    pages: Option<u64>,
+    count: u64,
+}
+
+/// Flushes of a window.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Invalidations {
+    /// Pages invalidated and whole flushes, each by the CPU that asked for it or switched.
+    pub local: u64,
+    /// The same, for another CPU.
+    pub remote: u64,
+    /// How many of them were whole flushes.
+    pub whole: u64,
+}
+
+/// The sum over all CPUs of a row of `/proc/interrupts`, if there is one.
+fn interrupts(text: &str, row: &str) -> Option<u64> {
+    let rest = text
+        .lines()
+        .find_map(|line| line.trim_start().strip_prefix(row)?.strip_prefix(':'))?;
+    rest.split_whitespace()
+        .map_while(|word| word.parse::<u64>().ok())
+        .try_fold(0u64, u64::checked_add)
+}
+
+/// How long the first CPU was idle, in nanoseconds, from the rows of `/proc/timer_list`.
+fn idle(text: &str) -> Option<u64> {
+    let row = text.lines().next()?.split_once(':')?.1;
+    row.trim().strip_suffix("nsecs")?.trim().parse().ok()
+}
+
+/// The rows of `/proc/vmstat`.
+fn memory(text: &str) -> BTreeMap<&str, u64> {
+    text.lines()
+        .filter_map(|line| {
+            let (name, count) = line.split_once(' ')?;
+            Some((name, count.trim().parse().ok()?))
+        })
+        .collect()
+}
+
+/// The lines `{ reason: 3, pages: 1 } hitcount: 17` of a histogram.
+fn flushes(text: &str) -> Vec<Flush> {
+    let field = |line: &str, name: &str| -> Option<u64> {
+        let rest = &line[line.find(name)? + name.len()..];
+        let rest = rest.trim_start();
+        let end = rest
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(rest.len());
+        rest[..end].parse().ok()
+    };
+    text.lines()
+        .filter_map(|line| {
+            Some(Flush {
+                reason: field(line, "reason:")?,
+                // -1, printed without its sign.
+                pages: Some(field(line, "pages:")?).filter(|&pages| pages < 1 << 52),
+                count: field(line, "hitcount:")?,
+            })
+        })
+        .collect()
+}
+
+/// What the flushes of a histogram invalidated; `None` if events were lost.
+fn invalidations(text: &str) -> Option<Invalidations> {
+    let mut sum = Invalidations::default();
+    let dropped = text.lines().find_map(|line| {
+        line.trim()
+            .strip_prefix("Dropped:")?
+            .trim()
+            .parse::<u64>()
+            .ok()
+    });
+    if dropped != Some(0) {
+        return None;
+    }
+    for flush in flushes(text) {
+        let all = flush.count.saturating_mul(flush.pages.unwrap_or(1));
+        match flush.reason {
+            // A request sent.
+            4 => continue,
+            1 => sum.remote = sum.remote.saturating_add(all),
+            _ => sum.local = sum.local.saturating_add(all),
+        }
+        if flush.pages.is_none() {
+            sum.whole = sum.whole.saturating_add(flush.count);
+        }
+    }
+    Some(sum)
+}
+
+/// What each case came to on Linux, from the events of a run that may have ended early for the
+/// reason given.
+pub fn outcomes(cases: &[Case], events: &[Event], failure: Option<&str>) -> Vec<Outcome> {
+    let missing = || failure.unwrap_or("the guest did not say").to_string();
+    cases
+        .iter()
+        .enumerate()
+        .map(|(index, case)| {
+            let event = |wanted: usize| {
+                events.iter().find(|event| {
+                    matches!(event, Event::Done { job, .. } | Event::Failed { job, .. }
+                        if *job == wanted)
+                })
+            };
+            let timed = window(event(2 * index).ok_or_else(missing)?)?;
+            let traced = window(event(2 * index + 1).ok_or_else(missing)?)?;
+            side(case, &timed, &traced)
+        })
+        .collect()
+}
+
+/// A job that has run.
+struct Window<'e> {
+    done: u64,
+    ticks: u64,
+    before: &'e Counters,
+    after: &'e Counters,
+    flushes: &'e str,
+}
+
+fn window(event: &Event) -> Result<Window<'_>, String> {
+    match event {
+        Event::Done {
+            done,
+            ticks,
+            before,
+            after,
+            flushes,
+            ..
+        } => Ok(Window {
+            done: *done,
+            ticks: *ticks,
+            before,
+            after,
+            flushes,
+        }),
+        Event::Failed { why, .. } => Err(why.clone()),
+        _ => Err("not the result of a job".to_string()),
+    }
+}
+
+/// A side of a row, from the job that was timed and the one that was traced.
+fn side(case: &Case, timed: &Window<'_>, traced: &Window<'_>) -> Outcome {
+    let row = |counters: &Counters| {
+        interrupts(&counters.interrupts, "TLB").ok_or("no row TLB in /proc/interrupts")
+    };
+    let taken = row(timed.after)?.saturating_sub(row(timed.before)?);
+    let Some(flushes) = invalidations(traced.flushes) else {
+        return Err("the histogram of flushes is incomplete".to_string());
+    };
+    let operations = case.operations(timed.done);
+    let traced_operations = case.operations(traced.done);
+    if operations == 0 || traced_operations == 0 {
+        return Err("nothing was done".to_string());
+    }
+    // While every CPU sleeps the clock goes on and nothing is executed. Where all work is the first
+    // CPU's, its sleep is no work; what spins meanwhile is none either.
+    let slept = match case.workload.name() {
+        "dontneed" | "swap" | "migrate" | "pingpong" => {
+            let slept = |counters: &Counters| {
+                idle(&counters.idle).ok_or("no row .idle_sleeptime in /proc/timer_list")
+            };
+            slept(timed.after)?.saturating_sub(slept(timed.before)?)
+        }
+        _ => 0,
+    };
+    let per = |count: u64, operations: u64| count as f64 / operations as f64;
+    let mut side = Side {
+        operations,
+        interrupts: per(taken, operations),
+        invalidations: per(flushes.local + flushes.remote, traced_operations),
+        local_invalidations: Some(per(flushes.local, traced_operations)),
+        remote_invalidations: Some(per(flushes.remote, traced_operations)),
+        whole_flushes: per(flushes.whole, traced_operations),
+        instructions: per(timed.ticks.saturating_sub(slept), operations),
+        remark: None,
+    };
+    side.remark = doubt(case, operations, timed);
+    Ok(side)
+}
+
+/// What shows that Linux did not do the work that the row is about.
+fn doubt(case: &Case, operations: u64, timed: &Window<'_>) -> Option<String> {
+    let (before, after) = (memory(&timed.before.memory), memory(&timed.after.memory));
+    let grown = |prefix: &str| -> u64 {
+        let rows = after.iter().filter(|(name, _)| name.starts_with(prefix));
+        rows.map(|(name, now)| now.saturating_sub(before.get(name).copied().unwrap_or(0)))
+            .sum()
+    };
+    let (what, count) = match case.workload.name() {
+        "swap" => match case.workload.get("clean") {
+            // Counted in KB; what was not read was not gone.
+            Some(1) => ("pages read", grown("pgpgin") / 4),
+            _ => ("pages swapped out", grown("pswpout")),
+        },
+        "migrate" => ("pages moved", grown("pgmigrate_success")),
+        "demand" if case.workload.get("page") == Some(1 << 21) => {
+            ("large pages", grown("thp_fault_alloc"))
+        }
+        _ => return None,
+    };
+    // The last pages may still be on their way.
+    (count < operations - operations / 50)
+        .then(|| format!("{count} {what} in {operations} operations"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::versus::plan::{Scale, cases};
+    use proptest::prelude::*;
+
+    const INTERRUPTS: &str = "CAL:        390        711   Function call interrupts\n\
+                              \x20TLB:          1        300   TLB shootdowns";
+    const HISTOGRAM: &str = "# event histogram\n#\n\
+        # trigger info: hist:keys=reason,pages:vals=hitcount:sort=hitcount:size=2048 [active]\n#\n\n\
+        { reason:          0, pages:                    0 } hitcount:          9\n\
+        { reason:          1, pages: 18446744073709551615 } hitcount:        100\n\
+        { reason:          4, pages:                    1 } hitcount:        300\n\
+        { reason:          3, pages:                    2 } hitcount:        300\n\n\
+        Totals:\n    Hits: 709\n    Entries: 4\n    Dropped: 0\n";
+
+    #[test]
+    fn a_row_of_interrupts_is_summed() {
+        assert_eq!(interrupts(INTERRUPTS, "TLB"), Some(301));
+        assert_eq!(interrupts(INTERRUPTS, "CAL"), Some(1101));
+        assert_eq!(interrupts(INTERRUPTS, "TL"), None);
+        assert_eq!(interrupts("", "TLB"), None);
+    }
+
+    #[test]
+    fn flushes_are_told_apart_from_requests() {
+        let expected = Invalidations {
+            local: 600,
+            remote: 100,
+            whole: 100,
+        };
+        assert_eq!(invalidations(HISTOGRAM), Some(expected));
+    }
+
+    #[test]
+    fn a_histogram_that_lost_events_is_refused() {
+        let lost = HISTOGRAM.replace("Dropped: 0", "Dropped: 3");
+        assert_eq!(invalidations(&lost), None);
+        assert_eq!(invalidations(""), None);
+    }
+
+    fn done(job: usize, ticks: u64, flushes: &str) -> Event {
+        let counters = |taken| Counters {
+            interrupts: format!("TLB: {taken} 0 TLB shootdowns"),
+            memory: String::new(),
+            idle: format!("  .idle_sleeptime : {taken} nsecs\n  .idle_sleeptime : 9 nsecs"),
+        };
+        Event::Done {
+            job,
+            done: 100,
+            ticks,
+            before: counters(7),
+            after: counters(207),
+            flushes: flushes.to_string(),
+        }
+    }
+
+    #[test]
+    fn time_comes_from_the_timed_job_and_flushes_from_the_traced_one() {
+        let cases = cases(&["dontneed".to_string()], 1, Scale::Times(1)).unwrap();
+        // Of which the first CPU slept 200.
+        let events = [done(0, 5_200, ""), done(1, 9_000, HISTOGRAM)];
+        let outcomes = outcomes(&cases, &events, None);
+        let side = outcomes[0].as_ref().unwrap();
+        assert_eq!((side.instructions, side.interrupts), (50.0, 2.0));
+        assert_eq!((side.invalidations, side.whole_flushes), (7.0, 1.0));
+        assert_eq!(side.local_invalidations, Some(6.0));
+    }
+
+    #[test]
+    fn a_case_without_result_says_why() {
+        let cases = cases(&["dontneed".to_string()], 2, Scale::Times(1)).unwrap();
+        let failed = Event::Failed {
+            job: 1,
+            why: "no tracefs".to_string(),
+        };
+        let outcomes = outcomes(
+            &cases,
+            &[done(0, 5_000, ""), failed],
+            Some("no end after 3 s"),
+        );
+        assert_eq!(outcomes[0], Err("no tracefs".to_string()));
+        assert_eq!(outcomes[1], Err("no end after 3 s".to_string()));
+    }
+
+    #[test]
+    fn work_that_was_not_done_is_remarked() {
+        let cases = cases(&["swap".to_string()], 1, Scale::Times(1)).unwrap();
+        let events = [done(0, 5_000, ""), done(1, 9_000, HISTOGRAM)];
+        let outcomes = outcomes(&cases[..1], &events, None);
+        let remark = outcomes[0].as_ref().unwrap().remark.clone();
+        assert_eq!(
+            remark.as_deref(),
+            Some("0 pages swapped out in 25600 operations")
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_them_panic(text in r"(\PC|\n)*", number in any::<u64>()) {
+            let _ = (interrupts(&text, "TLB"), memory(&text), invalidations(&text), idle(&text));
+            let line = format!("{{ reason: {number}, pages: {number} }} hitcount: {number}\nDropped: 0");
+            prop_assert!(invalidations(&line).is_some());
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! A Linux to compare with: the kernel's image, its modules, the initial file system.
+//!
+//! The initial file system holds the static program as `init`, the few modules that it loads and
+//! its plan; there is no shell and nothing else.
+
+use super::mistake::Mistake;
+use super::protocol::{Job, PLAN};
+use crate::toolchain;
+use anyhow::{Context, bail};
+use cpio::{NewcBuilder, write_cpio};
+use std::io::Cursor;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Linux's command line.
+///
+/// Reproducible: no random placement, no seeding from the processor, the clock without calibration.
+/// Lean, so that it is compared at its best with a kernel that has no such defences: without
+/// mitigations for processor faults and without clearing memory that is about to be overwritten; and
+/// without the self-test of its ciphers, which runs beside the first workloads.
+pub const WORDS: [&str; 10] = [
+    "cryptomgr.notests",
+    "console=ttyS0",
+    "quiet",
+    "panic=-1",
+    "tsc=reliable",
+    "nokaslr",
+    "norandmaps",
+    "random.trust_cpu=off",
+    "mitigations=off",
+    "init_on_alloc=0",
+];
+
+/// The modules that jobs need, in the order in which they can be loaded, with options. Those that
+/// the kernel has built in are not there as files, and are left out.
+const MODULES: [(&str, &str); 9] = [
+    ("lib/lz4/lz4_compress", ""),
+    ("lib/lz4/lz4hc_compress", ""),
+    ("mm/zsmalloc", ""),
+    ("drivers/block/zram/zram", ""),
+    ("drivers/block/brd", "rd_nr=1 rd_size=98304"),
+    ("fs/nls/nls_cp437", ""),
+    ("fs/nls/nls_ascii", ""),
+    ("fs/fat/fat", ""),
+    ("fs/fat/vfat", ""),
+];
+
+/// The package that `--fetch` looks for, as a pattern of names.
+const PACKAGE: &str = r"^linux-image-6\.12.*-cloud-amd64(-unsigned)?$";
+
+/// A kernel to boot.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    /// Its image.
+    pub image: PathBuf,
+    /// The directory of its modules, if there is one.
+    pub modules: Option<PathBuf>,
+    /// Its release, as its header says.
+    pub release: String,
+}
+
+/// Where fetched kernels and initial file systems are kept.
+pub fn cache() -> PathBuf {
+    toolchain::target_directory("versus")
+}
+
+/// The kernel to use: the one named, or Debian's, which is fetched if asked for.
+///
+/// # Errors
+/// If there is none, or it is no kernel for x86-64.
+pub fn find(named: Option<&Path>, modules: Option<&Path>, fetch: bool) -> anyhow::Result<Kernel> {
+    if let Some(image) = named {
+        return open(image, modules);
+    }
+    match fetched() {
+        Some(image) => open(&image, None),
+        None if fetch => open(&download()?, None),
+        None => Err(Mistake::NoKernel.into()),
+    }
+}
+
+fn open(image: &Path, modules: Option<&Path>) -> anyhow::Result<Kernel> {
+    let bytes = std::fs::read(image).with_context(|| format!("reading {}", image.display()))?;
+    let release = release(&bytes)
+        .with_context(|| format!("{} is no Linux kernel for x86-64", image.display()))?;
+    let modules = match modules {
+        Some(directory) if directory.join("kernel").is_dir() => Some(directory.to_path_buf()),
+        Some(directory) => {
+            let directory = directory.to_path_buf();
+            return Err(Mistake::NoModules { directory }.into());
+        }
+        None => beside(image, &release),
+    };
+    if modules.is_none() {
+        eprintln!(
+            "the modules of Linux {release} are not beside {}: without swap and files, unless it \
+             has them built in; name their directory with --modules",
+            image.display()
+        );
+    }
+    Ok(Kernel {
+        image: image.to_path_buf(),
+        modules,
+        release,
+    })
+}
+
+/// The modules of a release, where packages put them, in the tree that the image is in.
+fn beside(image: &Path, release: &str) -> Option<PathBuf> {
+    image
+        .ancestors()
+        .flat_map(|root| ["lib/modules", "usr/lib/modules"].map(|place| root.join(place)))
+        .map(|modules| modules.join(release))
+        .find(|modules| modules.join("kernel").is_dir())
+}
+
+/// The release in the header of a kernel image, up to the first blank (Linux's boot protocol for
+/// x86: the signature `HdrS`, and at `kernel_version` the offset of a text, less 512).
+pub fn release(image: &[u8]) -> Option<String> {
+    if image.get(0x202..0x206)? != b"HdrS" {
+        return None;
+    }
+    let offset = image.get(0x20e..0x210)?;
+    let from = usize::from(u16::from_le_bytes([offset[0], offset[1]])) + 512;
+    let text = image.get(from..)?;
+    let end = text.iter().take(256).position(|&byte| byte == 0)?;
+    let text = std::str::from_utf8(&text[..end]).ok()?;
+    let release = text.split_ascii_whitespace().next()?;
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._+-~".contains(c);
+    // It becomes part of a path.
+    (release.chars().all(plain) && !release.starts_with('.')).then(|| release.to_string())
+}
+
+/// A kernel that an earlier run has fetched.
+fn fetched() -> Option<PathBuf> {
+    std::fs::read_dir(cache().join("debian/boot"))
+        .ok()?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .find(|path| {
+            path.file_name()
+                .is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz-"))
+        })
+}
+
+/// Gets Debian's kernel with the package client and unpacks it.
+fn download() -> anyhow::Result<PathBuf> {
+    for program in ["apt-cache", "apt-get", "dpkg"] {
+        toolchain::which(program).with_context(|| {
+            format!("--fetch needs {program}, which is not here: name an image with --kernel")
+        })?;
+    }
+    let found = Command::new("apt-cache")
+        .args(["search", "--names-only", PACKAGE])
+        .output()
+        .context("starting apt-cache")?;
+    let package = newest(&String::from_utf8_lossy(&found.stdout)).context(
+        "the package lists know no Linux 6.12 cloud kernel: run apt-get update, or name an image \
+         with --kernel",
+    )?;
+    // Unpacked beside its place first, so that an interrupted run leaves nothing half done there.
+    let (place, partial) = (cache().join("debian"), cache().join("debian.partial"));
+    let _ = std::fs::remove_dir_all(&partial);
+    std::fs::create_dir_all(&partial).with_context(|| format!("making {}", partial.display()))?;
+    eprintln!("fetching {package}");
+    let run = |command: &mut Command, what: &str| -> anyhow::Result<()> {
+        let output = command
+            .current_dir(&partial)
+            .output()
+            .with_context(|| what.to_string())?;
+        if !output.status.success() {
+            let why = String::from_utf8_lossy(&output.stderr);
+            bail!("{what} failed: {}", why.trim());
+        }
+        Ok(())
+    };
+    run(
+        Command::new("apt-get").args(["download", &package]),
+        "apt-get download",
+    )?;
+    let archive = std::fs::read_dir(&partial)?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .find(|path| path.extension().is_some_and(|kind| kind == "deb"))
+        .context("apt-get download left no package")?;
+    run(
+        Command::new("dpkg").arg("-x").arg(&archive).arg("."),
+        "dpkg -x",
+    )?;
+    std::fs::remove_file(&archive)?;
+    std::fs::rename(&partial, &place).with_context(|| format!("making {}", place.display()))?;
+    fetched().context("the package has no kernel image")
+}
+
+/// The package with the highest version among lines `name - title` of a search.
+pub fn newest(search: &str) -> Option<String> {
+    let numbers = |name: &str| -> Vec<u64> {
+        name.split(|c: char| !c.is_ascii_digit())
+            .filter_map(|digits| digits.parse().ok())
+            .collect()
+    };
+    search
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+        // The name of a kernel has three numbers at least; that of a package that depends on the
+        // newest has two.
+        .filter(|name| name.starts_with("linux-image-") && numbers(name).len() > 3)
+        .max_by_key(|name| (numbers(name), name.len()))
+        .map(str::to_string)
+}
+
+/// The initial file system: an archive in cpio's format `newc`.
+///
+/// # Errors
+/// If the program or a module cannot be read.
+pub fn initial_files(kernel: &Kernel, program: &Path, jobs: &[Job]) -> anyhow::Result<Vec<u8>> {
+    const DIRECTORY: u32 = 0o040_755;
+    const FILE: u32 = 0o100_755;
+    let mut files = Vec::new();
+    let mut add = |name: &str, mode: u32, content: Vec<u8>| {
+        files.push((NewcBuilder::new(name).mode(mode), Cursor::new(content)));
+    };
+    for name in ["dev", "proc", "sys", "modules"] {
+        add(name, DIRECTORY, Vec::new());
+    }
+    let read =
+        |path: &Path| std::fs::read(path).with_context(|| format!("reading {}", path.display()));
+    add("init", FILE, read(program)?);
+    let mut list = String::new();
+    for (module, options) in MODULES {
+        let Some(file) = module_file(kernel, module) else {
+            continue;
+        };
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        list.push_str(&format!("{name} {options}\n"));
+        add(&format!("modules/{name}"), FILE, read(&file)?);
+    }
+    add("modules/list", FILE, list.into_bytes());
+    let mut plan = String::new();
+    for job in jobs {
+        plan.push_str(&serde_json::to_string(job)?);
+        plan.push('\n');
+    }
+    add(PLAN, FILE, plan.into_bytes());
+    write_cpio(files.into_iter(), Vec::new()).context("writing the initial file system")
+}
+
+/// The file of a module, packed in one of the ways that a kernel can unpack by itself.
+fn module_file(kernel: &Kernel, module: &str) -> Option<PathBuf> {
+    let modules = kernel.modules.as_ref()?.join("kernel");
+    ["ko", "ko.xz", "ko.zst", "ko.gz"]
+        .map(|kind| modules.join(format!("{module}.{kind}")))
+        .into_iter()
+        .find(|file| file.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn image(text: &[u8]) -> Vec<u8> {
+        let mut image = vec![0; 0x400];
+        image[0x202..0x206].copy_from_slice(b"HdrS");
+        image[0x20e..0x210].copy_from_slice(&0x100u16.to_le_bytes());
+        image[0x300..0x300 + text.len()].copy_from_slice(text);
+        image
+    }
+
+    #[test]
+    fn the_release_is_read_from_the_header() {
+        let text = b"6.12.117+deb12-cloud-amd64 (debian-kernel@lists.debian.org) #1 SMP\0";
+        let found = release(&image(text));
+        assert_eq!(found.as_deref(), Some("6.12.117+deb12-cloud-amd64"));
+    }
+
+    #[test]
+    fn what_is_no_kernel_has_no_release() {
+        assert_eq!(release(b""), None);
+        assert_eq!(release(&[0; 4096]), None);
+        assert_eq!(release(&image(b"../../etc\0")), None);
+        let mut outside = image(b"6.12\0");
+        outside[0x20e..0x210].copy_from_slice(&u16::MAX.to_le_bytes());
+        assert_eq!(release(&outside), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_image_makes_it_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..2048)) {
+            if let Some(signature) = bytes.get_mut(0x202..0x206) {
+                signature.copy_from_slice(b"HdrS");
+            }
+            let _ = release(&bytes);
+        }
+    }
+
+    #[test]
+    fn the_newest_package_wins() {
+        let search = "linux-image-6.12-cloud-amd64 - Linux for x86-64 cloud (meta-package)\n\
+                      linux-image-6.12.9+deb12-cloud-amd64 - Linux 6.12 (signed)\n\
+                      linux-image-6.12.117+deb12-cloud-amd64-unsigned - Linux 6.12\n\
+                      linux-image-6.12.100+deb12-cloud-amd64 - Linux 6.12 (signed)\n";
+        let found = newest(search);
+        let expected = "linux-image-6.12.117+deb12-cloud-amd64-unsigned";
+        assert_eq!(found.as_deref(), Some(expected));
+        assert_eq!(newest(""), None);
+    }
+}

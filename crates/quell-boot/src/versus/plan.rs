@@ -1,0 +1,271 @@
+//! What is compared: workloads in variants that make both kernels do the same work.
+//!
+//! Linux defers flushes only while another CPU runs the address space, and flushes dirty pages one
+//! by one before it writes them. So there are variants with the other CPUs busy in the same process,
+//! asleep in it, or absent, and with pages that are dirty or clean.
+
+use super::mistake::Mistake;
+use super::protocol::{Handover, Job};
+use quell_workloads::Workload;
+
+/// How much is done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scale {
+    /// A fifth.
+    Quick,
+    /// That many times as much as usual.
+    Times(u64),
+}
+
+impl Scale {
+    fn of(self, usual: u64) -> u64 {
+        match self {
+            Scale::Quick => usual.div_ceil(5),
+            Scale::Times(times) => usual * times,
+        }
+    }
+}
+
+/// One row of the comparison.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// The workload with its parameters.
+    pub workload: Workload,
+    /// What distinguishes this row from others of the workload.
+    pub variant: String,
+    /// The parameters that differ from the defaults, like `pages=512`.
+    pub parameters: Vec<String>,
+    /// How many CPUs take part; the others of the machine are idle.
+    pub team: u16,
+    /// How Linux's processes hand the CPU over, if they do.
+    pub handover: Handover,
+}
+
+impl Case {
+    /// What is counted as one operation.
+    pub fn operation(&self) -> &'static str {
+        match self.workload {
+            Workload::Dontneed(_) => "page discarded and touched",
+            Workload::Fileio(_) => "write request",
+            Workload::Swap(_) => "page out and in",
+            Workload::Migrate(_) => "page moved",
+            Workload::Demand(_) => "page touched",
+            Workload::Pingpong(_) => "switch",
+            Workload::Readers(_) => "page read",
+        }
+    }
+
+    /// How many operations there were, from what the workload says was done.
+    pub fn operations(&self, done: u64) -> u64 {
+        match self.workload {
+            Workload::Dontneed(program) => done * program.pages,
+            Workload::Swap(program) => done * program.size.div_ceil(4096),
+            Workload::Migrate(_) => done / 4096,
+            Workload::Demand(program) => done / program.page,
+            // What it says is time.
+            Workload::Readers(program) => {
+                program.processes * program.passes * program.size.div_ceil(4096)
+            }
+            Workload::Fileio(_) | Workload::Pingpong(_) => done,
+        }
+    }
+}
+
+/// The rows for a machine with that many CPUs; none for workloads that were not asked for.
+///
+/// # Errors
+/// If a name is none of a workload.
+pub fn cases(names: &[String], cpus: u16, scale: Scale) -> anyhow::Result<Vec<Case>> {
+    let known: Vec<_> = Workload::all().iter().map(Workload::name).collect();
+    if let Some(unknown) = names.iter().find(|name| !known.contains(&name.as_str())) {
+        let name = unknown.clone();
+        return Err(Mistake::Workload { name, known }.into());
+    }
+    let mut cases = Vec::new();
+    for name in known {
+        if names.is_empty() || names.iter().any(|wanted| wanted == name) {
+            add(name, cpus, scale, &mut cases)?;
+        }
+    }
+    Ok(cases)
+}
+
+fn add(name: &str, cpus: u16, scale: Scale, cases: &mut Vec<Case>) -> anyhow::Result<()> {
+    let mut case = |variant: &str, team: u16, parameters: &[&str], handover| {
+        let mut workload =
+            Workload::from_name(name).ok_or_else(|| anyhow::anyhow!("no workload {name}"))?;
+        for pair in parameters {
+            workload.set(pair)?;
+        }
+        cases.push(Case {
+            workload,
+            variant: variant.to_string(),
+            parameters: parameters.iter().map(ToString::to_string).collect(),
+            team,
+            handover,
+        });
+        anyhow::Ok(())
+    };
+    let usual = Handover::default();
+    // What the other CPUs of the process do meanwhile.
+    let others: &[(&str, &[&str])] = match cpus {
+        1 => &[("alone", &[])],
+        _ => &[
+            ("others busy", &[]),
+            ("others asleep", &["idle=yes", "spin=1ms"]),
+        ],
+    };
+    match name {
+        "dontneed" => {
+            let much = format!("iterations={}", scale.of(500));
+            for (variant, parameters) in others {
+                case(
+                    variant,
+                    cpus,
+                    &[&[much.as_str()], *parameters].concat(),
+                    usual,
+                )?;
+            }
+        }
+        "swap" => {
+            // The first rounds make the swap device grow.
+            let much = format!("rounds={}", scale.of(10));
+            for (kind, clean) in [("dirty", "clean=no"), ("clean", "clean=yes")] {
+                for (variant, parameters) in others {
+                    let variant = format!("{kind}, {variant}");
+                    let all = [&[much.as_str(), clean], *parameters].concat();
+                    case(&variant, cpus, &all, usual)?;
+                }
+            }
+        }
+        "migrate" => {
+            let much = format!("rounds={}", scale.of(2).next_multiple_of(2));
+            let size = "size=32M";
+            if cpus == 1 {
+                case("alone", cpus, &[&much, size], usual)?;
+            } else {
+                case("others busy", cpus, &[&much, size], usual)?;
+                case("others read it", cpus, &[&much, size, "readers=yes"], usual)?;
+            }
+        }
+        "demand" => {
+            let much = format!("size={}M", scale.of(16).next_multiple_of(2));
+            case("4 KB pages", cpus, &[&much, "page=4K"], usual)?;
+            case("2 MB pages", cpus, &[&much, "page=2M"], usual)?;
+        }
+        "pingpong" => {
+            let much = format!("switches={}", scale.of(2_000));
+            case("sched_yield", 1, &[&much], Handover::Yield)?;
+            case("eventfd", 1, &[&much], Handover::Eventfd)?;
+        }
+        "fileio" => {
+            let much = format!("duration={}ms", scale.of(50));
+            case("random writes", cpus, &[&much], usual)?;
+        }
+        "readers" => {
+            // The published processes have many threads each.
+            let processes = if cpus < 4 { 1 } else { 2 };
+            if cpus.is_multiple_of(processes) {
+                let processes = u64::from(processes);
+                let parameters = [
+                    format!("processes={processes}"),
+                    format!("threads={}", u64::from(cpus) / processes),
+                    format!("size={}M", 84 / processes),
+                    // Two thirds of the files, as published, but in one pool: without a slow node
+                    // both sides only drop pages and read them again.
+                    "fast=56M".to_string(),
+                    "slow=0".to_string(),
+                    "ahead=2800".to_string(),
+                    format!("passes={}", scale.of(1)),
+                    // All CPUs' instructions are counted: computing would only hide the rest.
+                    "compute=0".to_string(),
+                ];
+                let parameters = parameters.each_ref().map(String::as_str);
+                case("clean pages, memory short", cpus, &parameters, usual)?;
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// The guest's plan: for each case a job that is timed, then one that is traced.
+pub fn jobs(cases: &[Case]) -> Vec<Job> {
+    let job = |case: &Case, traced| Job {
+        workload: case.workload.name().to_string(),
+        parameters: case.parameters.clone(),
+        team: usize::from(case.team),
+        handover: case.handover,
+        traced,
+    };
+    cases
+        .iter()
+        .flat_map(|case| [job(case, false), job(case, true)])
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_workload_has_rows_that_it_accepts_on_every_machine() {
+        for cpus in 1..=16 {
+            for scale in [Scale::Quick, Scale::Times(1), Scale::Times(7)] {
+                let cases = cases(&[], cpus, scale).unwrap();
+                for case in &cases {
+                    assert_eq!(
+                        case.workload.check(usize::from(case.team)),
+                        Ok(()),
+                        "{case:?}"
+                    );
+                    assert!(case.team <= cpus, "{case:?}");
+                }
+                for workload in Workload::all() {
+                    // An odd number of CPUs cannot be shared by two processes of readers.
+                    let none = workload.name() == "readers" && cpus > 4 && cpus % 2 == 1;
+                    let rows = cases
+                        .iter()
+                        .filter(|case| case.workload.name() == workload.name());
+                    assert_eq!(rows.count() == 0, none, "{} on {cpus}", workload.name());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rows_are_told_apart() {
+        let cases = cases(&[], 4, Scale::Quick).unwrap();
+        for (index, case) in cases.iter().enumerate() {
+            let same = |other: &&Case| {
+                other.workload.name() == case.workload.name() && other.variant == case.variant
+            };
+            assert_eq!(
+                cases[index + 1..]
+                    .iter()
+                    .find(same)
+                    .map(|case| &case.variant),
+                None
+            );
+        }
+    }
+
+    #[test]
+    fn an_unknown_workload_is_named() {
+        let error = cases(&["dontned".to_string()], 1, Scale::Quick).unwrap_err();
+        assert!(error.to_string().contains("dontned") && error.to_string().contains("dontneed"));
+    }
+
+    #[test]
+    fn only_what_was_asked_for() {
+        let cases = cases(&["swap".to_string()], 1, Scale::Quick).unwrap();
+        assert!(cases.iter().all(|case| case.workload.name() == "swap") && cases.len() == 2);
+    }
+
+    #[test]
+    fn operations_of_readers_are_pages_of_the_measured_passes() {
+        let case = &cases(&["readers".to_string()], 4, Scale::Times(3)).unwrap()[0];
+        // Two processes of two threads, three passes, whatever time they took.
+        assert_eq!(case.operations(1_000_000), 3 * 2 * (42 << 20) / 4096);
+    }
+}

@@ -1,0 +1,310 @@
+//! The comparison, as JSON and as a part of a document.
+
+use super::plan::Case;
+use serde::Serialize;
+
+/// What cannot be compared, and what was done so that the rest can.
+const NOTES: [&str; 12] = [
+    "Counts are per operation. Instructions are those of all CPUs together in the measured window, \
+     waiting included; a CPU that waits gives its turn away, so waiting adds little.",
+    "Linux runs without mitigations, random placement and clearing of memory that is overwritten, \
+     because quell's kernel has none of them; it keeps accounting, ticks, scheduler and the rest.",
+    "Linux's invalidations come from a second, traced run of each workload, because tracing takes \
+     instructions; interrupts and instructions come from the run without.",
+    "An invalidation is one page, or one whole flush however much it drops. Linux flushes \
+     everything where it has many pages to flush: compare whole_flushes too.",
+    "Where one CPU does the work and Linux lets it sleep, its sleep is not counted as instructions.",
+    "The emulated processor has no PCID, so every switch between processes flushes on both sides.",
+    "pingpong: quell switches by one call that names the process. Linux has none; sched_yield \
+     between real-time processes is the nearest, eventfd is what the published test did.",
+    "swap: both compress with LZ4. Linux goes through its block layer and zram; quell's manager \
+     calls the compressor. Clean pages are those of a file: in the ramdisk's FAT file system on \
+     Linux, on a device that holds copies on quell.",
+    "fileio: Linux writes through FAT to a ramdisk, quell to its device: what the file system and \
+     the block layer cost is Linux's alone. Only interrupts and invalidations compare closely.",
+    "migrate: move_pages(2) on Linux, which learns each page's address from the caller and flushes \
+     once for 512; quell moves up to 8192 pages of a call behind one flush, so a thread that \
+     touches one of them may wait longer.",
+    "readers: both sides have one pool of the same size, on Linux a limit (memory.max). Linux reads \
+     ahead and frees some tens of pages at a time against its limit; quell reads page by page, and \
+     frees thousands at a time before memory runs out.",
+    "Both sides take 250 timer ticks a second. CPUs of quell's that fault flush by themselves what is \
+     owed for long, so that a claim interrupts none of them (catch_up); Linux owes nothing.",
+];
+
+/// What one side says of one case: what was measured, or why nothing was.
+pub type Outcome = Result<Side, String>;
+
+/// What one side did in one row. All counts but `operations` are per operation.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Side {
+    /// How many operations were measured.
+    pub operations: u64,
+    /// Shootdown interrupts taken.
+    pub interrupts: f64,
+    /// Pages invalidated and whole flushes, on any CPU.
+    pub invalidations: f64,
+    /// Those of the CPU that asked, where known.
+    pub local_invalidations: Option<f64>,
+    /// Those done for another CPU, where known.
+    pub remote_invalidations: Option<f64>,
+    /// How many of the invalidations were whole flushes.
+    pub whole_flushes: f64,
+    /// Instructions of all CPUs.
+    pub instructions: f64,
+    /// What makes the row doubtful.
+    pub remark: Option<String>,
+}
+
+/// A row.
+#[derive(Debug, Serialize)]
+pub struct Row {
+    /// The workload.
+    pub workload: &'static str,
+    /// What distinguishes this row from others of the workload.
+    pub variant: String,
+    /// On how many CPUs.
+    pub cpus: u16,
+    /// What counts are given for one of.
+    pub operation: &'static str,
+    /// The workload's parameters.
+    pub parameters: Vec<String>,
+    /// What Linux did.
+    pub linux: Option<Side>,
+    /// What quell's kernel did.
+    pub quell: Option<Side>,
+    /// Why a side is missing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
+}
+
+impl Row {
+    /// What a table shows of it.
+    pub fn cells(&self) -> Vec<String> {
+        let mut cells = vec![
+            self.workload.to_string(),
+            self.variant.clone(),
+            self.cpus.to_string(),
+        ];
+        type Count = fn(&Side) -> f64;
+        let counts: [Count; 3] = [
+            |side| side.interrupts,
+            |side| side.invalidations,
+            |side| side.instructions,
+        ];
+        for count in counts {
+            let [linux, quell] = [&self.linux, &self.quell].map(|side| side.as_ref().map(count));
+            let text = |side: Option<f64>| side.map_or("-".to_string(), number);
+            cells.extend([text(linux), text(quell)]);
+            cells.push(match (linux, quell) {
+                (Some(linux), Some(quell)) => ratio(linux, quell),
+                _ => String::new(),
+            });
+        }
+        cells
+    }
+}
+
+/// The whole comparison.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// The release of Linux.
+    pub linux: String,
+    /// The emulator with its version.
+    pub emulator: String,
+    /// What quell's engine might do.
+    pub policy: String,
+    /// In the order they were run.
+    pub rows: Vec<Row>,
+    /// What cannot be compared, and what was done so that the rest can.
+    pub notes: [&'static str; NOTES.len()],
+}
+
+impl Report {
+    /// A comparison with a release of Linux in an emulator, without rows yet.
+    pub fn new(release: &str, emulator: &str, policy: &str) -> Self {
+        Report {
+            linux: release.to_string(),
+            emulator: emulator.to_string(),
+            policy: policy.to_string(),
+            rows: Vec::new(),
+            notes: NOTES,
+        }
+    }
+
+    /// Adds a row.
+    pub fn add(&mut self, case: &Case, cpus: u16, linux: Outcome, quell: Outcome) {
+        let mut missing = Vec::new();
+        let mut side = |name: &str, outcome: Outcome| {
+            outcome
+                .map_err(|why| missing.push(format!("{name}: {why}")))
+                .ok()
+        };
+        let (linux, quell) = (side("linux", linux), side("quell", quell));
+        self.rows.push(Row {
+            workload: case.workload.name(),
+            variant: case.variant.clone(),
+            cpus,
+            operation: case.operation(),
+            parameters: case.parameters.clone(),
+            linux,
+            quell,
+            missing,
+        });
+    }
+
+    /// Whether both sides of every row are there.
+    pub fn complete(&self) -> bool {
+        self.rows.iter().all(|row| row.missing.is_empty())
+    }
+
+    /// The comparison as a part of a document in Markdown, `command` being what printed it.
+    pub fn markdown(&self, command: &str) -> String {
+        let mut lines = vec![
+            format!("Printed by `{command}`"),
+            format!(
+                "(Linux {}, {}, policy `{}`); counts per operation.",
+                self.linux, self.emulator, self.policy
+            ),
+            String::new(),
+            "| workload | variant | CPUs | interrupts, Linux | quell | ratio | invalidations, Linux \
+             | quell | ratio | instructions, Linux | quell | ratio |"
+                .to_string(),
+            format!("| --- | --- |{}", " ---: |".repeat(10)),
+        ];
+        for row in &self.rows {
+            lines.push(format!("| {} |", row.cells().join(" | ")));
+        }
+        lines.push(String::new());
+        lines.extend(self.remarks().map(|remark| format!("* {remark}")));
+        lines.join("\n")
+    }
+
+    /// What makes rows doubtful or incomplete, one line each.
+    pub fn remarks(&self) -> impl Iterator<Item = String> {
+        self.rows.iter().flat_map(|row| {
+            let sides = [("linux", &row.linux), ("quell", &row.quell)];
+            let remarks = sides.into_iter().filter_map(|(name, side)| {
+                Some(format!("{name}: {}", side.as_ref()?.remark.as_ref()?))
+            });
+            let (workload, variant, cpus) = (row.workload, &row.variant, row.cpus);
+            remarks
+                .chain(row.missing.iter().cloned())
+                .map(move |remark| format!("{workload} ({variant}, {cpus} CPUs): {remark}"))
+        })
+    }
+
+    /// The comparison as one JSON document.
+    ///
+    /// # Errors
+    /// If it cannot be written as JSON.
+    pub fn json(&self) -> serde_json::Result<String> {
+        serde_json::to_string_pretty(self)
+    }
+}
+
+/// A count per operation: exact where it is small.
+fn number(value: f64) -> String {
+    if value == 0.0 {
+        "0".to_string()
+    } else if value < 100.0 {
+        format!("{value:.3}")
+    } else {
+        let digits = format!("{value:.0}");
+        let mut text = String::new();
+        for (index, digit) in digits.chars().enumerate() {
+            if index > 0 && (digits.len() - index) % 3 == 0 {
+                text.push(' ');
+            }
+            text.push(digit);
+        }
+        text
+    }
+}
+
+/// How much less the second is than the first.
+fn ratio(linux: f64, quell: f64) -> String {
+    if linux == 0.0 {
+        if quell == 0.0 { "=" } else { "more" }.to_string()
+    } else {
+        format!("{:.2}", quell / linux)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::versus::plan::{Scale, cases};
+
+    fn side(interrupts: f64, instructions: f64) -> Side {
+        Side {
+            operations: 500,
+            interrupts,
+            invalidations: 2.0,
+            local_invalidations: Some(1.0),
+            remote_invalidations: None,
+            whole_flushes: 0.0,
+            instructions,
+            remark: None,
+        }
+    }
+
+    fn report(quell: Outcome) -> Report {
+        let case = &cases(&["dontneed".to_string()], 2, Scale::Times(1)).unwrap()[0];
+        let mut report = Report::new("6.12", "QEMU", "all");
+        report.add(case, 2, Ok(side(1.0, 11_877.9)), quell);
+        report
+    }
+
+    #[test]
+    fn the_keys_of_the_json_stay() {
+        let report = report(Ok(side(0.5, 9_000.0)));
+        let json: serde_json::Value = serde_json::from_str(&report.json().unwrap()).unwrap();
+        let row = &json["rows"][0];
+        assert_eq!(
+            (&row["workload"], &row["cpus"]),
+            (&"dontneed".into(), &2.into())
+        );
+        assert!(row["variant"].is_string());
+        for name in ["linux", "quell"] {
+            for key in ["interrupts", "invalidations", "instructions"] {
+                assert!(row[name][key].is_f64(), "{name} {key}");
+            }
+        }
+        assert!(report.complete());
+    }
+
+    #[test]
+    fn a_missing_side_is_said_and_no_number_is_made_up() {
+        let report = report(Err("it panicked".to_string()));
+        let json: serde_json::Value = serde_json::from_str(&report.json().unwrap()).unwrap();
+        assert!(json["rows"][0]["quell"].is_null());
+        let text = report.markdown("quell versus linux");
+        assert!(
+            text.contains("quell: it panicked") && text.contains("11 878"),
+            "{text}"
+        );
+        assert!(!report.complete());
+    }
+
+    #[test]
+    fn the_markdown_says_what_printed_it() {
+        let text = report(Err("it panicked".to_string())).markdown("quell versus linux");
+        assert!(
+            text.starts_with("Printed by `quell versus linux`"),
+            "{text}"
+        );
+        assert!(
+            text.contains("| dontneed | others busy | 2 | 1.000 | - |  |"),
+            "{text}"
+        );
+        assert!(text.ends_with("quell: it panicked"), "{text}");
+    }
+
+    #[test]
+    fn ratios_of_nothing_are_no_numbers() {
+        assert_eq!(ratio(0.0, 0.0), "=");
+        assert_eq!(ratio(0.0, 1.0), "more");
+        assert_eq!(ratio(4.0, 1.0), "0.25");
+    }
+}

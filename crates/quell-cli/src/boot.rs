@@ -1,0 +1,360 @@
+//! `quell boot`: the engine on a real MMU.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::{Args, ValueEnum};
+use quell_boot::qemu::{self, Machine};
+use quell_boot::{Arch, bochs, follow, prepare, toolchain};
+use quell_workloads::Workload;
+use serde_json::Value;
+
+/// Which architectures to boot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+#[value(rename_all = "snake_case")]
+enum Which {
+    #[value(name = "x86_64")]
+    X86_64,
+    Aarch64,
+    All,
+}
+
+impl Which {
+    fn archs(self) -> &'static [Arch] {
+        match self {
+            Which::X86_64 => &[Arch::X86_64],
+            Which::Aarch64 => &[Arch::Aarch64],
+            Which::All => &Arch::ALL,
+        }
+    }
+}
+
+/// What the kernel runs besides workloads. The last is for tests of its watchdog.
+const RUNS: [&str; 4] = ["selftest", "conformance", "stress", "lost_interrupt"];
+
+/// The kernel would refuse another name, but only once it was built and has booted.
+fn run_name(name: &str) -> Result<String, String> {
+    if RUNS.contains(&name) || Workload::from_name(name).is_some() {
+        return Ok(name.to_owned());
+    }
+    let workloads: Vec<_> = Workload::all().iter().map(Workload::name).collect();
+    Err(format!(
+        "there are {} and the workloads {}",
+        RUNS[..3].join(", "),
+        workloads.join(", ")
+    ))
+}
+
+/// What `quell boot` takes.
+#[derive(Debug, Args)]
+pub struct BootArgs {
+    /// What the kernel runs: selftest, conformance, stress, or a workload such as dontneed or swap
+    #[arg(default_value = "selftest", value_parser = run_name)]
+    run: String,
+    /// Which architecture
+    #[arg(long, value_enum, default_value = "all")]
+    arch: Which,
+    /// How many CPUs (1 to 64)
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
+    cpus: u16,
+    /// Memory in megabytes
+    #[arg(long, default_value_t = 512, value_name = "MB", value_parser = clap::value_parser!(u32).range(128..=2048))]
+    memory: u32,
+    /// Count instructions: the run is reproduced byte for byte, and takes several times as long
+    #[arg(long)]
+    icount: bool,
+    /// Who executes the guest: QEMU, the host's processor, that where it works, or Bochs
+    #[arg(long, value_enum, default_value = "tcg")]
+    accel: Accelerator,
+    /// Run the emulated CPUs on threads of their own: other interleavings, slower waits
+    #[arg(long, conflicts_with = "icount")]
+    threads: bool,
+    /// What is random in the run: the same seed chooses the same operations
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// How long a stress lasts, in minutes [default: one]
+    #[arg(long, value_name = "N", conflicts_with = "rounds",
+          value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    minutes: Option<u64>,
+    /// How long a stress lasts instead, in rounds of 1000 operations on each CPU
+    #[arg(long, value_name = "N")]
+    rounds: Option<u64>,
+    /// Boot that many times in a row, until a boot fails
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    repeat: u32,
+    /// Words for the kernel's command line: policy=all|baseline|batch+tags+…,
+    /// parameters=NAME:VALUE,… of the workload, watchdog_ms=N, migrate_together=N, tag_bits=N (few AArch64 tags, so that
+    /// they run out), break=request|here|broadcast|nmi or a mutant's name as in docs/mutants.md (leaves
+    /// something out: the run must then fail)
+    #[arg(long = "option", value_name = "NAME=VALUE")]
+    options: Vec<String>,
+    /// Seconds after which the machine is examined and ended [default: 300, more for a long stress]
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<u64>,
+    /// Use these built files instead of building: a directory with quell-kernel and quell-user
+    #[arg(long, value_name = "DIR")]
+    kernel: Option<PathBuf>,
+    /// Build, print QEMU's command line, and do not run it
+    #[arg(long)]
+    print_command: bool,
+    /// Only say whether everything needed is installed
+    #[arg(long)]
+    check: bool,
+    /// Print the kernel's events as lines of JSON
+    #[arg(long)]
+    json: bool,
+    /// Show every line of the serial console
+    #[arg(long, short)]
+    verbose: bool,
+}
+
+/// Who executes the guest's instructions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Accelerator {
+    /// QEMU's own translation: works everywhere, and keeps stale translations
+    Tcg,
+    /// The host's processor: real TLBs
+    Kvm,
+    /// KVM where it works, else TCG
+    Auto,
+    /// Bochs instead of QEMU, x86-64 only: PCIDs, INVPCID, x2APIC and global pages, slowly
+    Bochs,
+}
+
+impl Accelerator {
+    /// The same for QEMU's command line.
+    fn of_qemu(self) -> qemu::Accelerator {
+        match self {
+            Accelerator::Tcg | Accelerator::Bochs => qemu::Accelerator::Tcg,
+            Accelerator::Kvm => qemu::Accelerator::Kvm,
+            Accelerator::Auto => qemu::Accelerator::Auto,
+        }
+    }
+}
+
+impl BootArgs {
+    /// The words of the kernel's command line.
+    fn words(&self) -> Vec<String> {
+        let mut words = vec![format!("run={}", self.run)];
+        words.extend(self.seed.map(|seed| format!("seed={seed}")));
+        match (self.minutes, self.rounds) {
+            (_, Some(rounds)) => words.push(format!("rounds={rounds}")),
+            (minutes, None) if self.run == "stress" => {
+                words.push(format!("seconds={}", 60 * minutes.unwrap_or(1)));
+            }
+            _ => {}
+        }
+        words.extend(self.options.iter().cloned());
+        words
+    }
+
+    /// Whether the kernel is to make a mistake on purpose.
+    fn breaks(&self) -> bool {
+        self.options.iter().any(|word| word.starts_with("break="))
+    }
+
+    /// The architectures to boot.
+    ///
+    /// # Errors
+    /// If what is to execute has none of them, or lacks what is asked for.
+    fn archs(&self) -> anyhow::Result<&'static [Arch]> {
+        if self.accel != Accelerator::Bochs {
+            return Ok(self.arch.archs());
+        }
+        if self.arch == Which::Aarch64 {
+            bail!("Bochs has no AArch64: use --accel tcg");
+        }
+        if self.icount || self.threads {
+            bail!(
+                "Bochs counts instructions on one thread anyway: leave --icount and --threads out"
+            );
+        }
+        if self.print_command {
+            bail!("Bochs boots from files made for the run: --print-command is for QEMU");
+        }
+        Ok(&[Arch::X86_64])
+    }
+
+    /// The program that executes the guest.
+    ///
+    /// # Errors
+    /// If it, or what it needs, is not installed.
+    fn emulator(&self, arch: Arch) -> anyhow::Result<PathBuf> {
+        match self.accel {
+            Accelerator::Bochs => bochs::find(),
+            _ => qemu::find(arch),
+        }
+    }
+
+    fn limit(&self) -> Duration {
+        // The guest's clock is the host's, unless instructions are counted.
+        let stress = 60 * self.minutes.unwrap_or(1) * if self.icount { 30 } else { 1 };
+        Duration::from_secs(self.timeout.unwrap_or(300 + stress))
+    }
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// If something needed is missing or broken. A run that fails is no error but exit code 1.
+pub fn run(args: BootArgs) -> anyhow::Result<ExitCode> {
+    let archs = args.archs()?;
+    if args.check {
+        for &arch in archs {
+            let emulator = args.emulator(arch)?;
+            let toolchain = toolchain::find(arch)?;
+            println!("{arch}: {} and {toolchain}", emulator.display());
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut passed = true;
+    for &arch in archs {
+        let machine = Machine {
+            arch,
+            cpus: args.cpus,
+            memory_mb: args.memory,
+            icount: args.icount,
+            threads: args.threads,
+            accelerator: args.accel.of_qemu(),
+        };
+        // Before the build, which takes longer.
+        let emulator = args.emulator(arch)?;
+        let images = prepare(arch, args.kernel.as_deref(), args.breaks())?;
+        let command = match args.accel {
+            Accelerator::Bochs => bochs::command(&machine, &emulator, &images, &args.words())?,
+            _ => machine.command(&emulator, &images, &args.words())?,
+        };
+        if args.print_command {
+            println!("{}", command.shown());
+            continue;
+        }
+        for boot in 1..=args.repeat {
+            if args.repeat > 1 && !args.json {
+                println!("boot {boot} of {}", args.repeat);
+            }
+            let this = follow_boot(&args, arch, command.clone())
+                .with_context(|| format!("booting {arch}"))?;
+            passed &= this;
+            if !this {
+                break;
+            }
+        }
+    }
+    Ok(if passed {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// Boots once and prints what the kernel says; whether it passed.
+fn follow_boot(args: &BootArgs, arch: Arch, command: qemu::Command) -> anyhow::Result<bool> {
+    if !args.json {
+        println!("{arch}, {} CPUs", args.cpus);
+    }
+    let outcome = follow::run(command, args.limit(), |line| match line {
+        follow::Line::Event(event) if args.json => {
+            let mut event = event.clone();
+            if let Value::Object(fields) = &mut event {
+                fields.insert("arch".into(), arch.name().into());
+            }
+            println!("{event}");
+        }
+        follow::Line::Event(event) => show(event),
+        follow::Line::Text(text) if args.verbose => eprintln!("  | {text}"),
+        follow::Line::Text(_) => {}
+    })?;
+    if let Some(why) = &outcome.failure {
+        eprintln!("{arch}: {why}");
+        for line in &outcome.last_lines {
+            eprintln!("  | {line}");
+        }
+    }
+    let passed = outcome.passed();
+    if !args.json {
+        println!(
+            "  {} in {:.1} s",
+            if passed { "passed" } else { "FAILED" },
+            outcome.seconds
+        );
+    }
+    Ok(passed)
+}
+
+/// Writes an event for people.
+fn show(event: &Value) {
+    let text = |name: &str| event[name].as_str().unwrap_or_default();
+    let list = |name: &str| -> String {
+        let items = event[name].as_array().into_iter().flatten();
+        let names: Vec<_> = items.filter_map(Value::as_str).collect();
+        if names.is_empty() {
+            "nothing".into()
+        } else {
+            names.join(" ")
+        }
+    };
+    match text("event") {
+        "boot" => {
+            println!("  processor has {}", list("present"));
+            println!("  and lacks {}", list("absent"));
+        }
+        "test" => {
+            let passed = event["passed"].as_bool().unwrap_or(false);
+            let mark = if passed { "ok  " } else { "FAIL" };
+            let (name, detail) = (text("name"), text("detail"));
+            let dash = if detail.is_empty() { "" } else { " - " };
+            println!("  {mark} {name}{dash}{detail}");
+        }
+        "workload" => {
+            let count = |name: &str| event[name].as_u64().unwrap_or(0);
+            println!(
+                "  {} with policy {}: {} {}",
+                text("name"),
+                text("policy"),
+                event["value"],
+                text("metric")
+            );
+            println!(
+                "  in {} units of work: {} shootdown interrupts, {} local and {} broadcast invalidations, {} completions",
+                count("done"),
+                count("shootdowns_sent"),
+                count("local_pages") + count("local_tags") + count("local_all"),
+                count("broadcasts"),
+                count("completions")
+            );
+        }
+        "progress" => println!(
+            "  round {}: {} operations in {:.1} s, digest {}, {} frames free",
+            event["rounds"],
+            event["operations"],
+            event["seconds"].as_f64().unwrap_or_default(),
+            text("digest"),
+            event["free_frames"]
+        ),
+        "tags" => println!(
+            "  tags ran out {} times, {} switches kept their entries",
+            event["rollovers"], event["kept"]
+        ),
+        "failed" => println!("  FAIL {}: {}", text("what"), text("why")),
+        "watchdog" => println!(
+            "  FAIL cpu {} waited {} ms for another",
+            event["cpu"], event["waited_ms"]
+        ),
+        "counters" | "state" => {
+            let fields = event.as_object().into_iter().flatten();
+            let shown: Vec<_> = fields
+                .filter(|(name, value)| {
+                    !matches!(name.as_str(), "event" | "cpu") && value.as_u64() != Some(0)
+                })
+                .map(|(name, value)| match value.as_str() {
+                    Some(text) => format!("{name} {text}"),
+                    None => format!("{name} {value}"),
+                })
+                .collect();
+            println!("  cpu {}: {}", event["cpu"], shown.join(", "));
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,245 @@
+//! `quell list`: workloads, machines, policies, and what each parameter means.
+
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+use quell_clock::file::{Parameter, Unit};
+use quell_clock::{MachineFile, built_in};
+use quell_experiments::{machines, policy};
+use quell_workloads::Workload;
+use serde_json::{Map, Value, json};
+
+use crate::table::table;
+use crate::usage::usage;
+
+/// What `quell list` takes.
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// What to list; everything but the values of machines unless given
+    #[arg(value_enum)]
+    what: Option<What>,
+    /// With `parameters`: the values of this machine, with their sources
+    #[arg(long, value_name = "NAME|FILE")]
+    machine: Option<String>,
+    /// Prints one JSON object with a key for each list
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum What {
+    /// Workloads and their parameters
+    Workloads,
+    /// Built-in machines
+    Machines,
+    /// How policies are written
+    Policies,
+    /// Parameters of machine files, and with --machine their values and sources
+    Parameters,
+}
+
+impl What {
+    /// The list as JSON; of parameters, with the values of a machine if there is one.
+    fn document(self, machine: Option<&MachineFile>) -> Value {
+        match self {
+            What::Workloads => Workload::all()
+                .iter()
+                .map(|workload| {
+                    let parameters: Vec<Value> = workload
+                        .parameters()
+                        .iter()
+                        .map(|parameter| {
+                            let show = |value| parameter.unit.show(value);
+                            json!({
+                                "name": parameter.name, "meaning": parameter.meaning.trim(),
+                                "default": show(parameter.default),
+                                "least": show(parameter.least), "most": show(parameter.most),
+                            })
+                        })
+                        .collect();
+                    json!({
+                        "name": workload.name(), "seed": policy::seed(workload.mechanism()),
+                        "title": workload.title(), "parameters": parameters,
+                    })
+                })
+                .collect(),
+            What::Machines => machines::names()
+                .filter_map(built_in)
+                .map(|machine| {
+                    json!({
+                        "name": machine.name(), "title": machine.title(),
+                        "cpus": machine.count(Parameter::Cpus),
+                        "assumed": machine.assumed().count(),
+                        "parameters": Parameter::ALL.len(),
+                    })
+                })
+                .collect(),
+            What::Policies => policy::TERMS
+                .iter()
+                .map(|(term, meaning)| json!({ "term": term, "meaning": meaning }))
+                .collect(),
+            What::Parameters => Parameter::ALL
+                .iter()
+                .map(|&parameter| {
+                    let description = parameter.description();
+                    let mut entry = json!({
+                        "name": parameter.name(), "meaning": description.meaning.trim(),
+                    });
+                    if let Some(machine) = machine {
+                        let value = machine.value(parameter);
+                        entry["value"] = json!(value.written);
+                        entry["unit"] = json!(value.unit);
+                        entry["assumed"] = json!(value.assumed);
+                        entry["source"] = json!(value.source);
+                    }
+                    entry
+                })
+                .collect(),
+        }
+    }
+}
+
+fn find(machine: &str) -> Result<MachineFile> {
+    machines::find(machine).map_err(usage)
+}
+
+/// Prints the lists.
+///
+/// # Errors
+/// If the machine asked for does not exist.
+pub fn run(args: ListArgs) -> Result<()> {
+    let wants = |what| args.what.is_none_or(|wanted| wanted == what);
+    if args.json {
+        let machine = args.machine.as_deref().map(find).transpose()?;
+        let of_machine = |what| wants(what) && machine.is_none();
+        let lists = [
+            (What::Workloads, "workloads", of_machine(What::Workloads)),
+            (What::Machines, "machines", of_machine(What::Machines)),
+            (What::Policies, "policies", of_machine(What::Policies)),
+            (What::Parameters, "parameters", wants(What::Parameters)),
+        ];
+        let wanted = lists.into_iter().filter(|(_, _, wanted)| *wanted);
+        let document: Map<String, Value> = wanted
+            .map(|(what, key, _)| (key.to_owned(), what.document(machine.as_ref())))
+            .collect();
+        println!("{:#}", Value::Object(document));
+        return Ok(());
+    }
+    if wants(What::Workloads) && args.machine.is_none() {
+        workloads();
+    }
+    if wants(What::Machines) && args.machine.is_none() {
+        known_machines();
+    }
+    if wants(What::Policies) && args.machine.is_none() {
+        policies();
+    }
+    if wants(What::Parameters) {
+        match &args.machine {
+            Some(name) => values(&find(name)?),
+            None => parameters(),
+        }
+    }
+    Ok(())
+}
+
+fn workloads() {
+    println!("WORKLOADS (quell run WORKLOAD --param name=value)\n");
+    for workload in Workload::all() {
+        println!(
+            "{} ({}): {}",
+            workload.name(),
+            policy::seed(workload.mechanism()),
+            workload.title()
+        );
+        let mut rows = table(&["  parameter", "default", "range", ""]);
+        for parameter in workload.parameters() {
+            let show = |value| parameter.unit.show(value);
+            rows.add_row([
+                format!("  {}", parameter.name),
+                show(parameter.default),
+                format!("{} to {}", show(parameter.least), show(parameter.most)),
+                parameter.meaning.trim().to_owned(),
+            ]);
+        }
+        println!("{rows}\n");
+    }
+}
+
+fn known_machines() {
+    println!("MACHINES (--machine NAME, or --machine FILE for one of your own)\n");
+    let mut rows = table(&["name", "", "CPUs", "guessed"]);
+    for machine in machines::names().filter_map(built_in) {
+        rows.add_row([
+            machine.name().to_owned(),
+            machine.title().to_owned(),
+            machine.count(Parameter::Cpus).to_string(),
+            format!("{} of {}", machine.assumed().count(), Parameter::ALL.len()),
+        ]);
+    }
+    println!("{rows}\n");
+    println!("A file of your own may start from one: based_on = \"NAME\", then only what differs.");
+    println!("quell list parameters --machine NAME shows every value with its source.\n");
+}
+
+fn policies() {
+    println!("POLICIES (--policy S0+S4, --policy all-S3,cap=8M)\n");
+    let mut rows = table(&["term", ""]);
+    for (term, meaning) in policy::TERMS {
+        rows.add_row([term, meaning]);
+    }
+    println!("{rows}\n");
+}
+
+fn parameters() {
+    println!("PARAMETERS OF MACHINE FILES ([section] key = {{ value, unit, source, assumed }})\n");
+    let mut rows = table(&["section.key", "units", "range", ""]);
+    for &parameter in Parameter::ALL {
+        let description = parameter.description();
+        let (units, range) = match description.unit {
+            Unit::Choice(words) => (String::new(), words.join(" | ")),
+            unit => {
+                let units: Vec<_> = unit.spellings().iter().map(|(name, _)| *name).collect();
+                let range = format!(
+                    "{} to {}{}",
+                    description.least,
+                    description.most,
+                    base(unit)
+                );
+                (units.join(", "), range)
+            }
+        };
+        rows.add_row([
+            parameter.name(),
+            units,
+            range,
+            description.meaning.trim().to_owned(),
+        ]);
+    }
+    println!("{rows}");
+}
+
+/// The unit in which ranges are given.
+fn base(unit: Unit) -> &'static str {
+    match unit {
+        Unit::Time => " ns",
+        Unit::Frequency => " GHz",
+        Unit::Bytes => " B",
+        Unit::Rate => " GB/s",
+        Unit::Count | Unit::Factor | Unit::Choice(_) => "",
+    }
+}
+
+fn values(machine: &MachineFile) {
+    println!("{} ({})\n", machine.title(), machine.name());
+    let mut rows = table(&["section.key", "value", "", "source"]);
+    for &parameter in Parameter::ALL {
+        let value = machine.value(parameter);
+        rows.add_row([
+            parameter.name(),
+            format!("{} {}", value.written, value.unit),
+            if value.assumed { "assumed" } else { "" }.to_owned(),
+            value.source.clone(),
+        ]);
+    }
+    println!("{rows}");
+}

@@ -1,0 +1,5 @@
+//! The command `quell`: see the library.
+
+fn main() -> std::process::ExitCode {
+    quell_cli::main()
+}

@@ -1,0 +1,103 @@
+//! `quell measure clear`: how fast this machine zeroes memory, and what the engine makes of it.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use quell_host::clear::{Options, measure, plot};
+
+/// The arguments of `quell measure clear`.
+#[derive(Args, Debug)]
+pub struct ClearArgs {
+    /// Print one JSON document instead of tables
+    #[arg(long)]
+    json: bool,
+    /// Write a self-contained page with the tables and the plot
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Write the plot as SVG
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+    /// The longest extent, in bytes or with K, M or G; takes that much memory per CPU
+    #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = parse_bytes)]
+    max_bytes: u64,
+    /// How long to measure; more time means more samples
+    #[arg(long, value_name = "SECONDS", default_value_t = 40.0, value_parser = parse_seconds)]
+    seconds: f64,
+    /// Leave out strategies that overwrite vector registers, as a kernel must that does not save them
+    #[arg(long)]
+    no_vectors: bool,
+}
+
+fn parse_seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(s) if (1.0..=3600.0).contains(&s) => Ok(s),
+        _ => Err("expected a number of seconds from 1 to 3600".into()),
+    }
+}
+
+fn parse_bytes(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(['k', 'K', 'm', 'M', 'g', 'G']);
+    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        _ => return Err("expected at most one of K, M, G after the number".into()),
+    };
+    let number: u64 = digits
+        .parse()
+        .map_err(|_| "expected a number of bytes such as 64M or 1G".to_string())?;
+    match number.checked_mul(1 << shift) {
+        Some(n) if n >= 64 << 10 => Ok(n),
+        _ => Err("expected at least 64K: below, nothing differs between the strategies".into()),
+    }
+}
+
+/// Runs the measurement.
+///
+/// # Errors
+///
+/// If there is not enough memory for the smallest region, or a file cannot be written.
+pub fn run(args: &ClearArgs) -> Result<ExitCode> {
+    let report = measure(&Options {
+        max_bytes: args.max_bytes,
+        budget: Duration::from_secs_f64(args.seconds),
+        no_vectors: args.no_vectors,
+    })?;
+    if let Some(path) = &args.plot {
+        let svg = plot::svg(&report)?;
+        std::fs::write(path, svg).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    if let Some(path) = &args.html {
+        let html = report.html(&plot::svg(&report)?);
+        std::fs::write(path, html).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    } else {
+        print!("{report}");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_and_seconds_are_read_or_refused() {
+        assert_eq!(parse_bytes("64K"), Ok(64 << 10));
+        assert_eq!(parse_bytes("1g"), Ok(1 << 30));
+        assert_eq!(parse_bytes("65536"), Ok(65536));
+        for bad in ["", "K", "4K", "1KM", "-1", "1.5G", "99999999999G", "1T"] {
+            assert!(parse_bytes(bad).is_err(), "{bad}");
+        }
+        assert_eq!(parse_seconds("2.5"), Ok(2.5));
+        for bad in ["0", "nan", "inf", "x", "1e9"] {
+            assert!(parse_seconds(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! `quell measure host`: what translation coherence costs the kernel that is running.
+
+mod print;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use quell_host::live::Options;
+use quell_host::live::bench::ALL;
+
+/// Everything that was asked for was refused; nothing was measured.
+const EXIT_NOTHING_MEASURED: u8 = 3;
+/// Something that was set up could not be put back.
+const EXIT_NOT_RESTORED: u8 = 4;
+/// A signal ended the run (128 + SIGINT, as shells count).
+const EXIT_INTERRUPTED: u8 = 130;
+
+/// Measure what TLB shootdowns and page clearing cost on the running kernel.
+///
+/// Runs without privileges as far as that goes and says what root or a knob would add. Whatever it sets up (a zram swap
+/// device, a memory cgroup, a hugetlb page, temporary files) is put back at the end, on an error and on Ctrl-C.
+///
+/// Exit codes: 0 measured (parts may have been refused, with the reason), 1 failed, 2 bad arguments, 3 nothing could be
+/// measured, 4 something could not be put back, 130 interrupted.
+#[derive(Debug, Args)]
+pub struct HostArgs {
+    /// Print one JSON object instead of tables (keys: docs/measuring.md)
+    #[arg(long)]
+    json: bool,
+    /// Time for all benchmarks together; set-up (files, devices) comes on top
+    #[arg(long, value_name = "N", default_value_t = 35, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    seconds: u64,
+    /// Run only these benchmarks, separated by commas
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = known_name)]
+    only: Vec<String>,
+    /// List the benchmarks and end
+    #[arg(long)]
+    list: bool,
+    /// Directory on a disk for temporary files of up to 128 MiB [default: the system's]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Where to write this host's machine file for the model (`quell run --machine`, `quell predict`)
+    #[arg(long, value_name = "FILE", default_value = quell_host::predict::HOST_FILE)]
+    machine_file: PathBuf,
+    /// Write no machine file
+    #[arg(long, conflicts_with = "machine_file")]
+    no_machine_file: bool,
+}
+
+fn known_name(name: &str) -> Result<String, String> {
+    let names: Vec<_> = ALL.iter().map(|b| b.name).collect();
+    if names.contains(&name) {
+        Ok(name.to_owned())
+    } else {
+        Err(format!(
+            "there is no such benchmark; there are: {}",
+            names.join(", ")
+        ))
+    }
+}
+
+impl HostArgs {
+    /// Runs what was asked for and prints it.
+    ///
+    /// # Errors
+    /// If the machine cannot be looked at at all, or a system call fails that should not.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        if self.list {
+            for bench in &ALL {
+                println!("{:10} {}  {}", bench.name, bench.seed, bench.title);
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
+        let report = Options {
+            seconds: self.seconds,
+            only: self.only,
+            dir: self.dir,
+            machine_file: self.machine_file,
+            no_machine_file: self.no_machine_file,
+        }
+        .measure()?;
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(&report)?);
+        } else {
+            print::report(&report);
+        }
+        Ok(if !report.not_restored.is_empty() {
+            EXIT_NOT_RESTORED.into()
+        } else if report.interrupted {
+            EXIT_INTERRUPTED.into()
+        } else if report.benchmarks.iter().any(|b| b.failed.is_some()) {
+            ExitCode::FAILURE
+        } else if report.benchmarks.iter().all(|b| b.rows.is_empty()) {
+            EXIT_NOTHING_MEASURED.into()
+        } else {
+            ExitCode::SUCCESS
+        })
+    }
+}

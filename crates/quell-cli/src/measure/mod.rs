@@ -1,0 +1,47 @@
+//! `quell measure`: figures from real hardware, next to the model's predictions.
+//!
+//! Each prints either tables for a person or one JSON document for a program.
+
+#[cfg(target_os = "linux")]
+mod clear;
+mod engine;
+#[cfg(target_os = "linux")]
+mod host;
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+
+/// What `quell measure` takes.
+#[derive(Debug, Args)]
+pub struct MeasureArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+/// What to measure.
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Zeroing: every way to clear memory at every length, and which of them the engine picks
+    #[cfg(target_os = "linux")]
+    Clear(clear::ClearArgs),
+    /// The engine itself: nanoseconds and cycles of each operation beside what it replaces
+    Engine(engine::EngineArgs),
+    #[cfg(target_os = "linux")]
+    Host(host::HostArgs),
+}
+
+/// Measures and prints.
+///
+/// # Errors
+///
+/// As the chosen measurement has them.
+pub fn run(args: MeasureArgs) -> anyhow::Result<ExitCode> {
+    match args.what {
+        #[cfg(target_os = "linux")]
+        What::Clear(args) => clear::run(&args),
+        What::Engine(args) => engine::run(&args),
+        #[cfg(target_os = "linux")]
+        What::Host(args) => args.run(),
+    }
+}

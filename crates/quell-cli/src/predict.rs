@@ -1,0 +1,159 @@
+//! `quell predict`: what each mechanism would save on this host.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Result;
+use clap::Args;
+use comfy_table::ContentArrangement;
+use quell_clock::MachineFile;
+use quell_experiments::machines;
+use quell_experiments::numbers::digits;
+use quell_host::predict::kernel::Kernel;
+use quell_host::predict::{HOST_FILE, Line, predict};
+use serde::Serialize;
+
+use crate::table::{align_right, table};
+use crate::usage::usage;
+
+/// Predict what each mechanism would save on this host
+///
+/// Runs the workloads of the published systems on the machine in software, with the costs of this host's
+/// machine file, under what the host's kernel does and with one mechanism more. Exit codes: 0 predicted,
+/// 1 a run failed or broke the contract, 2 bad arguments or no machine file.
+#[derive(Args, Debug)]
+pub struct PredictArgs {
+    /// The machine: a file as `quell measure host` writes it, or a built-in name
+    #[arg(long, value_name = "FILE", default_value = HOST_FILE)]
+    machine: String,
+    /// What the kernel does already, as a policy (`quell list policies`) [default: by the release that runs here]
+    #[arg(long, value_name = "POLICY")]
+    kernel: Option<String>,
+    /// Print one JSON document instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Document<'a> {
+    schema: u32,
+    machine: &'a str,
+    title: &'a str,
+    kernel: &'a str,
+    kernel_policy: &'a str,
+    predictions: &'a [Line],
+    assumptions: &'a [String],
+    violations: u64,
+}
+
+fn machine(text: &str) -> Result<MachineFile> {
+    if text == HOST_FILE && !Path::new(text).exists() {
+        return Err(usage(format_args!(
+            "there is no {HOST_FILE} here: `quell measure host` writes it; or name a machine with --machine ({})",
+            machines::names().collect::<Vec<_>>().join(", ")
+        )));
+    }
+    machines::find(text).map_err(usage)
+}
+
+/// Predicts and prints.
+///
+/// # Errors
+/// If the machine or the policy does not exist or is wrong.
+pub fn run(args: &PredictArgs) -> Result<ExitCode> {
+    let machine = Arc::new(machine(&args.machine)?);
+    let kernel = match &args.kernel {
+        Some(text) => Kernel::of_policy(text.parse().map_err(usage)?),
+        None => Kernel::running(),
+    };
+    let predicted = predict(&machine, &kernel)?;
+    let (lines, assumptions) = (&predicted.lines, &predicted.assumptions);
+    let violations = predicted.violations;
+    if args.json {
+        let document = Document {
+            schema: 1,
+            machine: machine.name(),
+            title: machine.title(),
+            kernel: &kernel.release,
+            kernel_policy: &kernel.policy.text,
+            predictions: lines,
+            assumptions,
+            violations,
+        };
+        println!("{}", serde_json::to_string_pretty(&document)?);
+    } else {
+        print(&machine, &kernel, lines, assumptions, violations);
+    }
+    let failed = violations > 0 || predicted.failed;
+    Ok(ExitCode::from(u8::from(failed)))
+}
+
+fn print(
+    machine: &MachineFile,
+    kernel: &Kernel,
+    lines: &[Line],
+    assumptions: &[String],
+    violations: u64,
+) {
+    println!(
+        "What each mechanism would save on {} ({}), kernel {}.\n",
+        machine.name(),
+        machine.title(),
+        kernel.release
+    );
+    let mut table = table(&[
+        "",
+        "workload",
+        "CPUs",
+        "figure",
+        "without",
+        "with",
+        "saves",
+        "interrupts",
+        "",
+    ]);
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    let shown = |value: Option<f64>| value.map_or("-".into(), digits);
+    for line in lines {
+        let note = match &line.refused {
+            Some(_) => "not predicted",
+            None if line.in_kernel => "saved already",
+            None => "",
+        };
+        table.add_row([
+            line.mechanism.to_owned(),
+            line.what.to_owned(),
+            line.cpus.to_string(),
+            line.metric.unwrap_or("-").to_owned(),
+            shown(line.without),
+            shown(line.with),
+            line.saves_percent
+                .map_or("-".into(), |percent| format!("{percent:+.1} %")),
+            match (line.interrupts_without, line.interrupts_with) {
+                (Some(before), Some(after)) => format!("{before} -> {after}"),
+                _ => "-".into(),
+            },
+            note.to_owned(),
+        ]);
+    }
+    align_right(&mut table, 4..8);
+    println!("{table}");
+    for line in lines {
+        if let Some(why) = &line.refused {
+            println!("  {} {}: {why}", line.mechanism, line.workload);
+        }
+    }
+    if lines.iter().any(|line| line.in_kernel) {
+        println!(
+            "  saved already: this kernel has the mechanism; \"without\" is what it would be without it"
+        );
+    }
+    println!("\nThis rests on:");
+    for assumption in assumptions {
+        println!("  - {assumption}");
+    }
+    if violations > 0 {
+        println!("\nThe contract was broken {violations} times: do not trust this, and report it.");
+    }
+}

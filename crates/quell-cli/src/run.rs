@@ -1,0 +1,224 @@
+//! `quell run`: one workload, one machine, one policy.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use quell::mutant::Mutant;
+use quell_experiments::machines;
+use quell_experiments::policy::NamedPolicy;
+use quell_experiments::trial::{Outcome, Trial, TrialError};
+use serde::Serialize;
+
+use crate::options::WorkloadArgs;
+use crate::table::{align_right, table};
+use crate::usage::usage;
+
+/// How many events a trace keeps.
+const TRACE_EVENTS: usize = 2_000_000;
+
+/// What `quell run` takes.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    #[command(flatten)]
+    workload: WorkloadArgs,
+    /// A built-in machine (`quell list machines`) or the path of a machine file
+    #[arg(long, default_value = "haswell-server")]
+    machine: String,
+    /// Which mechanisms are on: baseline, all, S0+S4, all-S3, all,tags=64 … (`quell list policies`)
+    #[arg(long, default_value = "all")]
+    policy: String,
+    /// How many CPUs, 1 to 1024; the workload's own number unless given
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    cpus: Option<u16>,
+    /// Decides everything random; the same seed gives the same run on every host
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Prints one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Writes what every CPU did to this file, for Perfetto (ui.perfetto.dev) or chrome://tracing
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Leaves a guard out, to see what it costs and what breaks without it: the name of a mutant of
+    /// docs/mutants.md; may be repeated. The contract may break, and the run may come to no end
+    #[arg(long, value_name = "GUARD", value_parser = guard)]
+    without: Vec<Mutant>,
+}
+
+/// The mutant of that name.
+fn guard(name: &str) -> Result<Mutant, String> {
+    let found = Mutant::ALL.iter().find(|mutant| mutant.name() == name);
+    found
+        .copied()
+        .ok_or_else(|| "no mutant of that name; docs/mutants.md lists them".into())
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Report<'a> {
+    workload: &'a str,
+    machine: &'a str,
+    policy: &'a str,
+    cpus: usize,
+    seed: u64,
+    without: Vec<&'static str>,
+    parameters: BTreeMap<&'static str, u64>,
+    metric: &'static str,
+    value: Option<f64>,
+    engine: BTreeMap<&'static str, u64>,
+    machine_counts: BTreeMap<&'static str, u64>,
+    violations: u64,
+    breaches: &'a [String],
+    accesses_per_second: f64,
+    host_seconds: f64,
+}
+
+/// Turns what a trial says into what the command exits with.
+pub fn refusal(error: TrialError) -> anyhow::Error {
+    if error.is_usage() {
+        usage(error)
+    } else {
+        error.into()
+    }
+}
+
+/// Runs and prints.
+///
+/// # Errors
+/// If something asked for does not exist, the run came to no end, or the trace cannot be written.
+pub fn run(args: RunArgs) -> Result<ExitCode> {
+    let workload = args.workload.resolve()?;
+    let machine = machines::find(&args.machine).map_err(usage)?;
+    let policy: NamedPolicy = args.policy.parse().map_err(usage)?;
+    let cpus = args.cpus.map_or(workload.cpus(), usize::from);
+    // Opened before the run, so that a path that cannot be written costs no time.
+    let trace = match &args.trace {
+        Some(path) => {
+            let file = File::create(path)
+                .map_err(|error| usage(format_args!("--trace {}: {error}", path.display())))?;
+            Some((path, file))
+        }
+        None => None,
+    };
+    let trial = Trial {
+        machine: &machine,
+        workload,
+        policy: &policy,
+        cpus,
+        seed: args.seed,
+        trace: if trace.is_some() { TRACE_EVENTS } else { 0 },
+    };
+    let outcome = trial.run_without(&args.without).map_err(refusal)?;
+    if let Some((path, file)) = trace {
+        let name = format!("{} on {}, {policy}", workload.name(), machine.name());
+        outcome
+            .trace
+            .write_chrome(&name, BufWriter::new(file))
+            .with_context(|| format!("writing {}", path.display()))?;
+        eprintln!(
+            "trace: {} events in {}",
+            outcome.trace.events().len(),
+            path.display()
+        );
+        if outcome.trace.dropped() > 0 {
+            eprintln!(
+                "trace: {} later events did not fit",
+                outcome.trace.dropped()
+            );
+        }
+    }
+    if args.json {
+        println!(
+            "{}",
+            serde_json::to_string_pretty(&report(&trial, &args.without, &outcome))?
+        );
+    } else {
+        print(&trial, &args.without, &outcome);
+    }
+    Ok(if outcome.violations == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn report<'a>(trial: &Trial<'a>, without: &[Mutant], outcome: &'a Outcome) -> Report<'a> {
+    let workload = &trial.workload;
+    Report {
+        workload: workload.name(),
+        machine: trial.machine.name(),
+        policy: &trial.policy.text,
+        cpus: trial.cpus,
+        seed: trial.seed,
+        without: without.iter().map(|guard| guard.name()).collect(),
+        parameters: workload
+            .parameters()
+            .iter()
+            .filter_map(|parameter| Some((parameter.name, workload.get(parameter.name)?)))
+            .collect(),
+        metric: outcome.measure.metric,
+        value: Some(outcome.measure.value).filter(|value| value.is_finite()),
+        engine: outcome
+            .engine
+            .iter()
+            .map(|(counter, count)| (counter.label(), count))
+            .collect(),
+        machine_counts: outcome
+            .machine
+            .rows()
+            .map(|(name, _, count)| (name, count))
+            .collect(),
+        violations: outcome.violations,
+        breaches: &outcome.breaches,
+        accesses_per_second: outcome.accesses_per_second,
+        host_seconds: outcome.host_seconds,
+    }
+}
+
+fn print(trial: &Trial<'_>, without: &[Mutant], outcome: &Outcome) {
+    let plural = if trial.cpus == 1 { "" } else { "s" };
+    println!(
+        "{} on {}, {} CPU{plural}, policy {}, seed {}",
+        trial.workload.name(),
+        trial.machine.title(),
+        trial.cpus,
+        trial.policy,
+        trial.seed
+    );
+    for guard in without {
+        println!("  left out: {}: {}", guard.name(), guard.mistake().trim());
+    }
+    println!("  {}: {:.4}", outcome.measure.metric, outcome.measure.value);
+    println!(
+        "  contract: {}",
+        match outcome.violations {
+            0 => "kept, every access checked".to_owned(),
+            count => format!("BROKEN {count} times"),
+        }
+    );
+    for breach in &outcome.breaches {
+        println!("    {breach}");
+    }
+    println!(
+        "  host: {:.1} million accesses/s, {:.2} s",
+        outcome.accesses_per_second / 1e6,
+        outcome.host_seconds
+    );
+    let mut rows = table(&["counted while measured", "", ""]);
+    let engine = outcome
+        .engine
+        .iter()
+        .map(|(counter, count)| (counter.label(), counter.meaning(), count));
+    for (name, meaning, count) in engine.chain(outcome.machine.rows()) {
+        if count != 0 {
+            rows.add_row([name, &count.to_string(), meaning.trim()]);
+        }
+    }
+    align_right(&mut rows, [1]);
+    println!("\n{rows}");
+}

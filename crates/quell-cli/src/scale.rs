@@ -1,0 +1,127 @@
+//! `quell scale`: one workload from 1 to 1024 CPUs, without and with mechanisms.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use quell_experiments::machines;
+use quell_experiments::numbers::digits;
+use quell_experiments::policy::{NamedPolicy, seed};
+use quell_experiments::scale::{Point, Sweep, plot};
+use serde::Serialize;
+
+use crate::options::WorkloadArgs;
+use crate::table::{align_right, table};
+use crate::usage::usage;
+
+/// What `quell scale` takes.
+#[derive(Debug, Args)]
+pub struct ScaleArgs {
+    #[command(flatten)]
+    workload: WorkloadArgs,
+    /// A built-in machine (`quell list machines`) or the path of a machine file
+    #[arg(long, default_value = "haswell-server")]
+    machine: String,
+    /// A policy to compare, may be repeated; baseline, the workload's own mechanism and all unless given
+    #[arg(long = "policy", value_name = "POLICY")]
+    policies: Vec<String>,
+    /// The largest number of CPUs; the powers of two up to it are run
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    cpus: u16,
+    /// Prints one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Where the plot goes, as SVG
+    #[arg(long, value_name = "FILE", default_value = "target/quell-scale.svg")]
+    plot: PathBuf,
+}
+
+#[derive(Serialize)]
+struct Json<'a> {
+    workload: &'a str,
+    machine: &'a str,
+    metric: &'a str,
+    policies: Vec<&'a str>,
+    points: Vec<Point>,
+    violations: u64,
+    plot: Option<String>,
+}
+
+/// Runs and prints.
+///
+/// # Errors
+/// If something asked for does not exist, or the workload runs on none of the numbers of CPUs.
+pub fn run(args: &ScaleArgs) -> Result<ExitCode> {
+    let workload = args.workload.resolve()?;
+    let machine = Arc::new(machines::find(&args.machine).map_err(usage)?);
+    let own = seed(workload.mechanism());
+    let texts: Vec<&str> = if args.policies.is_empty() {
+        vec!["baseline", own, "all"]
+    } else {
+        args.policies.iter().map(String::as_str).collect()
+    };
+    let policies: Vec<NamedPolicy> = texts
+        .iter()
+        .map(|text| text.parse().map_err(usage))
+        .collect::<Result<_>>()?;
+    let sweep = Sweep {
+        machine: machine.clone(),
+        workload,
+        policies,
+        most: usize::from(args.cpus),
+    };
+    let scaled = sweep.run().map_err(usage)?;
+    let (metric, results) = (scaled.metric, &scaled.results);
+    let written = write(&args.plot, &plot(&texts, &scaled.points, metric));
+    if let Err(error) = &written {
+        eprintln!("the plot could not be written: {error:#}; --plot FILE chooses another place");
+    }
+    let violations = results.violations();
+    let plot = written.ok().map(|()| args.plot.display().to_string());
+    if args.json {
+        let json = Json {
+            workload: workload.name(),
+            machine: machine.name(),
+            metric,
+            policies: texts,
+            points: scaled.points,
+            violations,
+            plot,
+        };
+        println!("{}", serde_json::to_string_pretty(&json)?);
+    } else {
+        println!("{} on {}, {metric}\n", workload.name(), machine.title());
+        let header: Vec<&str> = std::iter::once("CPUs").chain(texts).collect();
+        let mut rows = table(&header);
+        for point in &scaled.points {
+            let values = point
+                .values
+                .iter()
+                .map(|value| value.map_or_else(|| "-".into(), digits));
+            rows.add_row(std::iter::once(point.cpus.to_string()).chain(values));
+        }
+        align_right(&mut rows, 0..header.len());
+        println!("{rows}\n\nbreaches of the contract: {violations}");
+        if let Some(path) = plot {
+            println!("plot: {path}");
+        }
+    }
+    for failure in results.failures() {
+        eprintln!("failed: {failure}");
+    }
+    let good = violations == 0 && results.failures().next().is_none();
+    Ok(if good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn write(path: &Path, drawing: &str) -> Result<()> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    }
+    std::fs::write(path, drawing).with_context(|| path.display().to_string())
+}

@@ -1,0 +1,168 @@
+//! `quell versus linux`: the same workloads on stock Linux and on quell's kernel, in one emulator.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use comfy_table::ContentArrangement;
+use quell_boot::versus::report::Report;
+use quell_boot::versus::{Comparison, Mistake, Options, Scale};
+
+use crate::table::{align_right, table};
+use crate::usage::usage;
+
+/// What `quell versus` takes.
+#[derive(Debug, Args)]
+pub struct VersusArgs {
+    #[command(subcommand)]
+    other: Other,
+}
+
+/// Whom to compare with.
+#[derive(Debug, Subcommand)]
+enum Other {
+    /// Stock Linux, in the same emulator, instruction by instruction
+    Linux(LinuxArgs),
+}
+
+/// What `quell versus linux` takes.
+#[derive(Debug, Args)]
+struct LinuxArgs {
+    /// A Linux kernel image for x86-64, such as /boot/vmlinuz-6.12.0-cloud-amd64
+    #[arg(long, value_name = "FILE", conflicts_with = "fetch")]
+    kernel: Option<PathBuf>,
+    /// The kernel's modules; found by themselves where a package has put them
+    #[arg(long, value_name = "DIR", requires = "kernel")]
+    modules: Option<PathBuf>,
+    /// Get Debian's 6.12 cloud kernel with apt-get download (35 MB) and keep it for later runs
+    #[arg(long)]
+    fetch: bool,
+    /// Which workloads, separated by commas; all unless told otherwise
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    workload: Vec<String>,
+    /// How many CPUs, separated by commas
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,4,8",
+          value_parser = clap::value_parser!(u16).range(1..=64))]
+    cpus: Vec<u16>,
+    /// What quell's engine may do: all, baseline, or mechanisms joined by +
+    #[arg(long, default_value = "all")]
+    policy: String,
+    /// How many times as much to do in each workload
+    #[arg(long, default_value_t = 1, value_name = "N", conflicts_with = "quick",
+          value_parser = clap::value_parser!(u64).range(1..=1000))]
+    rounds: u64,
+    /// Do a fifth of the work: the same shape, less exact
+    #[arg(long)]
+    quick: bool,
+    /// Words to add to Linux's command line, such as mitigations=auto
+    #[arg(long = "linux-option", value_name = "WORD")]
+    linux_options: Vec<String>,
+    /// Print the rows as JSON
+    #[arg(long)]
+    json: bool,
+    /// Print them as a table in Markdown, with the command that made it
+    #[arg(long, conflicts_with = "json")]
+    markdown: bool,
+    /// Build what is needed, print QEMU's command lines, and run none
+    #[arg(long)]
+    print_command: bool,
+    /// Only say whether everything needed is here
+    #[arg(long)]
+    check: bool,
+    /// Seconds after which one boot is examined and ended
+    #[arg(long, default_value_t = 1800, value_name = "SECONDS")]
+    timeout: u64,
+    /// Show every line of the serial consoles
+    #[arg(long, short)]
+    verbose: bool,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// If something needed is missing or broken. A workload that fails on one side is no error but
+/// exit code 1, and its row says why.
+pub fn run(args: VersusArgs) -> anyhow::Result<ExitCode> {
+    let Other::Linux(args) = args.other;
+    let comparison = Comparison::plan(Options {
+        kernel: args.kernel,
+        modules: args.modules,
+        fetch: args.fetch,
+        workloads: args.workload,
+        cpus: args.cpus,
+        policy: args.policy,
+        scale: if args.quick {
+            Scale::Quick
+        } else {
+            Scale::Times(args.rounds)
+        },
+        linux_options: args.linux_options,
+        limit: Duration::from_secs(args.timeout),
+        verbose: args.verbose,
+    })
+    .map_err(|error| match error.downcast::<Mistake>() {
+        Ok(mistake) => usage(mistake),
+        Err(error) => error,
+    })?;
+    if args.check {
+        println!("{}", comparison.found()?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.print_command {
+        for command in comparison.commands()? {
+            println!("{command}");
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let report = comparison.run()?;
+    if args.json {
+        println!("{}", report.json()?);
+    } else if args.markdown {
+        let words: Vec<String> = std::env::args().skip(1).collect();
+        println!("{}", report.markdown(&format!("quell {}", words.join(" "))));
+    } else {
+        print(&report);
+    }
+    Ok(if report.complete() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// Prints the comparison for a person.
+fn print(report: &Report) {
+    println!(
+        "Linux {} and quell (policy {}), counts per operation\n",
+        report.linux, report.policy
+    );
+    let mut table = table(&[
+        "workload",
+        "variant",
+        "CPUs",
+        "interrupts\nLinux",
+        "\nquell",
+        "\nratio",
+        "invalidations\nLinux",
+        "\nquell",
+        "\nratio",
+        "instructions\nLinux",
+        "\nquell",
+        "\nratio",
+    ]);
+    // Rows that a terminal breaks cannot be read across.
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    for row in &report.rows {
+        table.add_row(row.cells());
+    }
+    align_right(&mut table, 2..12);
+    println!("{table}");
+    for remark in report.remarks() {
+        println!("! {remark}");
+    }
+    println!();
+    for note in report.notes {
+        println!("* {note}");
+    }
+}

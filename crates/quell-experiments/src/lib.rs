@@ -1,0 +1,27 @@
+//! Experiments on the machine in software.
+//!
+//! A [`trial`] is one run of a workload on a machine under a policy; [`jobs`] runs many of them on all cores
+//! of the host, each different one once. On those stand the published [`headlines`] beside their predictions
+//! ([`reproduce`]), what each guard costs ([`guards`]), one workload on a growing number of CPUs ([`scale`]),
+//! and the [`report`] that shows it all on a page.
+//!
+//! Nothing here reads a command line or prints: progress goes to standard error where that is a terminal,
+//! results are values. The same trial gives the same figures on every host, provided that the program's
+//! allocator is [`quell_sim::LineAllocator`]: the engine's words lie in the host's memory, and which of them
+//! share a cache line is part of the model.
+
+pub mod guards;
+pub mod headlines;
+pub mod jobs;
+pub mod machines;
+pub mod numbers;
+pub mod policy;
+pub mod report;
+pub mod reproduce;
+pub mod scale;
+pub mod trial;
+
+/// The same run gives the same figures on every thread.
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: quell_sim::LineAllocator = quell_sim::LineAllocator;

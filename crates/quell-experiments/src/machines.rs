@@ -1,0 +1,57 @@
+//! Machines by name or by path.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use quell_clock::MachineFile;
+use quell_clock::file::{BUILT_IN, built_in};
+
+/// Why there is no such machine.
+#[derive(Debug, thiserror::Error)]
+pub enum FindError {
+    /// None of that name is built in.
+    #[error(
+        "no machine `{name}`: built in are {}; for a file of your own, give its path",
+        names().collect::<Vec<_>>().join(", ")
+    )]
+    Unknown {
+        /// The name.
+        name: String,
+    },
+    /// The file cannot be read.
+    #[error("machine file {path}: {error}")]
+    Unreadable {
+        /// Its path.
+        path: String,
+        /// Why.
+        error: io::Error,
+    },
+    /// What the file says is wrong: every mistake with its line and key.
+    #[error("{0}")]
+    Wrong(String),
+}
+
+/// The machine of a built-in name, or of a file if the text looks like a path.
+///
+/// # Errors
+/// If there is none; if the file cannot be read or is wrong, with every mistake, its line and key.
+pub fn find(text: &str) -> Result<MachineFile, FindError> {
+    if let Some(machine) = built_in(text) {
+        return Ok(machine);
+    }
+    let path = Path::new(text);
+    if !path.exists() && path.extension().is_none() && path.components().count() == 1 {
+        return Err(FindError::Unknown { name: text.into() });
+    }
+    let content = fs::read_to_string(path).map_err(|error| FindError::Unreadable {
+        path: text.into(),
+        error,
+    })?;
+    MachineFile::parse(text, &content).map_err(|error| FindError::Wrong(error.to_string()))
+}
+
+/// The names of the built-in machines.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    BUILT_IN.iter().map(|(name, _)| *name)
+}

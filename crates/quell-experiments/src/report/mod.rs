@@ -1,0 +1,495 @@
+//! The report: one HTML file with everything in it.
+//!
+//! It needs nothing from anywhere else, no script runs in it, and it follows the reader's light or
+//! dark theme.
+
+pub mod charts;
+mod timeline;
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use quell_clock::file::Unit;
+use quell_clock::{Parameter, built_in};
+use quell_workloads::Workload;
+
+use crate::guards;
+use crate::headlines::Headline;
+use crate::jobs::{Job, Results};
+use crate::numbers::digits;
+use crate::policy::{NamedPolicy, seed};
+use crate::reproduce::{Plan, Row, single_policies};
+use charts::{Bar, COLORS, Group, Line};
+use timeline::Episode;
+
+/// The CPU counts of the plot of cost against CPUs.
+const SCALE: [usize; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
+/// The policies of the same plot, and of the timelines.
+const POLICIES: [&str; 4] = ["baseline", "S4,asynchronous=no,inline=no", "S4", "all"];
+/// How many CPUs a timeline shows.
+const TIMELINE_CPUS: usize = 4;
+
+/// How pages and drawings look.
+pub const STYLE: &str = include_str!("style.css");
+
+/// Writes the page, with the folders above it.
+///
+/// # Errors
+/// Those of the file system.
+pub fn write(path: &Path, page: &Markup) -> io::Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    fs::write(path, &page.0)
+}
+
+/// Runs what the report needs beyond the table's runs, and builds it.
+pub fn build(
+    plans: &[Plan],
+    rows: &[Row],
+    guards: &[guards::Row],
+    worse: &[(&'static Headline, f64)],
+    results: &mut Results,
+) -> Markup {
+    let scaling = scaling_jobs();
+    let shootdowns = shootdown_jobs();
+    results.run(
+        "each mechanism alone",
+        plans
+            .iter()
+            .flat_map(|plan| single_policies().map(|(_, policy)| plan.compared(policy)))
+            .chain(
+                plans
+                    .iter()
+                    .flat_map(|plan| ["baseline", "all"].map(|policy| plan.compared(policy))),
+            ),
+    );
+    results.run(
+        "from 1 to 1024 CPUs",
+        scaling.iter().map(|(_, _, job)| job.clone()),
+    );
+    results.run(
+        "one shootdown in detail",
+        shootdowns.iter().map(|(_, job)| job.clone()),
+    );
+    results.run(
+        "every guess by half",
+        plans.iter().flat_map(|plan| {
+            let guesses = guesses(plan);
+            let changes = guesses
+                .into_iter()
+                .flat_map(|parameter| FACTORS.map(|by| Some((parameter, by))))
+                .chain([None]);
+            changes.flat_map(|change| {
+                [
+                    plan.varied(plan.before(), change),
+                    plan.varied(plan.after(), change),
+                ]
+            })
+        }),
+    );
+    page(plans, rows, guards, worse, results, &scaling, &shootdowns)
+}
+
+/// The guessed parameters of the plan's machine that can be moved by half: costs and rates. Half a
+/// TLB or half a cache need not have a geometry.
+fn guesses(plan: &Plan) -> Vec<Parameter> {
+    let machine = plan.before().machine;
+    machine
+        .assumed()
+        .filter(|parameter| {
+            matches!(
+                parameter.description().unit,
+                Unit::Time | Unit::Rate | Unit::Factor
+            )
+        })
+        .collect()
+}
+
+/// By what each guess is multiplied.
+const FACTORS: [f64; 2] = [0.5, 1.5];
+
+/// `dontneed` on a growing number of CPUs: policy, CPUs, job.
+fn scaling_jobs() -> Vec<(&'static str, usize, Job)> {
+    POLICIES
+        .into_iter()
+        .flat_map(|policy| SCALE.into_iter().map(move |cpus| (policy, cpus)))
+        .filter_map(|(policy, cpus)| {
+            let iterations = (4096 / cpus).clamp(16, 256);
+            Some((policy, cpus, dontneed(policy, cpus, iterations, 0)?))
+        })
+        .collect()
+}
+
+/// One shootdown under each policy: policy, job.
+fn shootdown_jobs() -> Vec<(&'static str, Job)> {
+    POLICIES
+        .into_iter()
+        .filter_map(|policy| Some((policy, dontneed(policy, TIMELINE_CPUS, 32, 20_000)?)))
+        .collect()
+}
+
+fn dontneed(policy: &str, cpus: usize, iterations: usize, trace: usize) -> Option<Job> {
+    let mut workload = Workload::from_name("dontneed")?;
+    workload.set(&format!("iterations={iterations}")).ok()?;
+    let policy: NamedPolicy = policy.parse().ok()?;
+    let machine = Arc::new(built_in("haswell-server")?);
+    Some(Job {
+        trace,
+        ..Job::new(machine, workload, policy, cpus)
+    })
+}
+
+fn page(
+    plans: &[Plan],
+    rows: &[Row],
+    guards: &[guards::Row],
+    worse: &[(&'static Headline, f64)],
+    results: &Results,
+    scaling: &[(&'static str, usize, Job)],
+    shootdowns: &[(&'static str, Job)],
+) -> Markup {
+    let asked = rows.iter().filter(|row| row.verdict != "shown").count();
+    let hits = rows.iter().filter(|row| row.verdict == "hit").count();
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { "quell: five ways to keep translations coherent for less" }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                main {
+                    h1 { "Five ways to keep translations coherent for less" }
+                    p {
+                        "When a kernel takes a page away, every CPU that may have cached its translation must forget it. "
+                        "Five published changes to kernels make that, or the zeroing of the page that comes instead, cheaper. "
+                        "Here one engine does all five, on a machine in software whose costs come from figures published "
+                        em { "before" } " each change, and every access of every run is checked against the contract."
+                    }
+                    div .cards {
+                        div .card { b { (hits) " of " (asked) } "changes predicted within tolerance" }
+                        div .card { b { (results.violations()) } "breaches of the contract, in " (results.outcomes().count()) " runs" }
+                        div .card { b { (worse.len()) } "experiments worse with everything on than with their own mechanism" }
+                    }
+                    (table(rows))
+                    (before_after(rows))
+                    (what_guards_cost(guards))
+                    (scale(results, scaling))
+                    (timelines(results, shootdowns))
+                    (mechanisms(plans, results, worse))
+                    (sensitivity(plans, results))
+                    (limits())
+                }
+            }
+        }
+    }
+}
+
+fn percent(change: Option<f64>) -> String {
+    change.map_or_else(|| "–".into(), |change| format!("{:+.1} %", 100.0 * change))
+}
+
+fn or_dash(value: Option<f64>) -> String {
+    value.map_or_else(|| "–".into(), digits)
+}
+
+fn table(rows: &[Row]) -> Markup {
+    html! {
+        h2 { "Published and predicted" }
+        p {
+            "Compared is the change: what the mechanism does to the same kernel on the same machine. "
+            "A row that misses says what is known about the reason."
+        }
+        div .wide {
+            table {
+                thead {
+                    tr {
+                        th { "" } th { "experiment" } th { "metric" } th .n { "published" } th .n { "" }
+                        th .n { "model" } th .n { "" } th .n { "change published" } th .n { "predicted" }
+                        th .n { "off by" } th .n { "all on" } th .n { "broken" } th { "" }
+                    }
+                }
+                @for row in rows {
+                    tr {
+                        td { (row.seed) }
+                        td { (row.experiment) ", " (row.case) br; span .soft { (row.machine) ", " (row.policy_before) " → " (row.policy_after) } }
+                        td { (row.metric) }
+                        td .n { (digits(row.published_before)) } td .n { (digits(row.published_after)) }
+                        td .n { (or_dash(row.model_before)) } td .n { (or_dash(row.model_after)) }
+                        td .n { (percent(Some(row.change_published))) } td .n { (percent(row.change_predicted)) }
+                        td .n { (row.difference_points.map_or_else(|| "–".into(), |points| format!("{points:+.1}"))) }
+                        td .n { (or_dash(row.all_on)) }
+                        td .n { (row.violations) }
+                        td { span class=(row.verdict) { (row.verdict) } br; span .soft { (row.tolerance) }
+                            @if let Some(reason) = &row.reason { br; (reason) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn what_guards_cost(rows: &[guards::Row]) -> Markup {
+    html! {
+        @if !rows.is_empty() {
+            h2 { "What the guards cost" }
+            p {
+                "Closing a hole takes time on a fast path. Each guard here is left out of the same run: its cost is the time with it against "
+                "the time without it, beside what the mechanism gains with it. Without it the contract may break; "
+                "where it does not, this workload does not come across the hole."
+            }
+            div .wide {
+                table {
+                    thead { tr {
+                        th { "" } th { "guard" } th { "without it" } th { "experiment" } th .n { "gain" } th .n { "the guard costs" }
+                        th { "because of" } th .n { "broken without" }
+                    } }
+                    @for row in rows {
+                        tr {
+                            td { (row.seed) }
+                            td { (row.guard) br; span .soft { (row.without.join(", ")) } }
+                            td { (row.clause) ": " (row.hole) }
+                            td { (row.experiment) ", " (row.case) br; span .soft { (row.policy_before) " → " (row.policy_after) } }
+                            td .n { (row.gain_text()) } td .n { (row.cost_text()) }
+                            td { @match &row.failed { Some(why) => (why), None => (row.explained()) } }
+                            td .n { (row.broken_text()) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn before_after(rows: &[Row]) -> Markup {
+    let mut seeds: Vec<&str> = rows.iter().map(|row| row.seed).collect();
+    seeds.dedup();
+    html! {
+        h2 { "Before and after" }
+        p { "Published and modelled bars have scales of their own, because some experiments are scaled down." }
+        (charts::key([("published", "--before"), ("model", "--after"), ("model, everything on", "--all")]))
+        @for seed in seeds {
+            h3 { (seed) ": " (title(seed)) }
+            figure { (charts::bars(&rows.iter().filter(|row| row.seed == seed).map(group).collect::<Vec<_>>())) }
+        }
+    }
+}
+
+fn title(seed: &str) -> &'static str {
+    crate::policy::TERMS
+        .iter()
+        .find(|(term, _)| *term == seed)
+        .map_or("", |(_, meaning)| meaning)
+}
+
+fn group(row: &Row) -> Group {
+    let published = row.published_before.max(row.published_after);
+    let model = [row.model_before, row.model_after, row.all_on];
+    let scale = model
+        .into_iter()
+        .flatten()
+        .fold(f64::MIN_POSITIVE, f64::max);
+    let mut bars = vec![
+        Bar {
+            label: "published before",
+            value: row.published_before,
+            color: "--before",
+            scale: published,
+        },
+        Bar {
+            label: "published after",
+            value: row.published_after,
+            color: "--before",
+            scale: published,
+        },
+    ];
+    let named = [
+        ("model before", "--after"),
+        ("model after", "--after"),
+        ("everything on", "--all"),
+    ];
+    for ((label, color), value) in named.into_iter().zip(model) {
+        if let Some(value) = value {
+            bars.push(Bar {
+                label,
+                value,
+                color,
+                scale,
+            });
+        }
+    }
+    Group {
+        title: format!("{}, {}", row.experiment, row.case),
+        bars,
+        note: row.metric.to_owned(),
+    }
+}
+
+fn scale(results: &Results, jobs: &[(&'static str, usize, Job)]) -> Markup {
+    let lines: Vec<Line> = POLICIES
+        .into_iter()
+        .zip(COLORS)
+        .map(|(policy, color)| Line {
+            name: short(policy).to_owned(),
+            color,
+            points: jobs
+                .iter()
+                .filter(|(name, _, _)| *name == policy)
+                .filter_map(|(_, cpus, job)| {
+                    let value = results.get(job).ok()?.measure.value;
+                    (value > 0.0).then_some((*cpus as f64, value))
+                })
+                .collect(),
+        })
+        .collect();
+    html! {
+        h2 { "Cost against CPUs" }
+        figure {
+            (charts::log_log(&lines, "CPUs that run the process", "ns per MADV_DONTNEED and touch"))
+            figcaption {
+                "One CPU drops and touches a page; all others spin in the same process, so each must be told. "
+                "The Haswell server, continued to 1024 CPUs with the distances of its file."
+            }
+        }
+    }
+}
+
+/// A policy's name in a plot.
+fn short(policy: &str) -> &str {
+    match policy {
+        "S4,asynchronous=no,inline=no" => "S4, concurrent only",
+        other => other,
+    }
+}
+
+fn timelines(results: &Results, jobs: &[(&'static str, Job)]) -> Markup {
+    let episodes: Vec<(&str, Episode)> = jobs
+        .iter()
+        .filter_map(|(policy, job)| {
+            let outcome = results.get(job).ok()?;
+            Some((*policy, Episode::find(outcome.trace.events(), "discard")?))
+        })
+        .collect();
+    let span = episodes
+        .iter()
+        .map(|(_, episode)| episode.end - episode.start)
+        .max()
+        .unwrap_or(1);
+    html! {
+        h2 { "One shootdown" }
+        p { "One " code { "MADV_DONTNEED" } " on CPU 0 of 4, under each policy, on one scale. The dashed line is its return to the program." }
+        (charts::key(timeline::KEY))
+        @for (policy, episode) in &episodes {
+            figure {
+                (episode.draw(TIMELINE_CPUS, span))
+                figcaption { (short(policy)) ": " ((episode.returned - episode.start) / 1000) " ns" }
+            }
+        }
+    }
+}
+
+fn mechanisms(plans: &[Plan], results: &Results, worse: &[(&'static Headline, f64)]) -> Markup {
+    html! {
+        h2 { "What each mechanism adds" }
+        p { "Each mechanism alone, and everything, against everything off; in percent of the figure. Own mechanisms in bold. Readers run on fewer CPUs here." }
+        div .wide {
+            table {
+                thead { tr { th { "experiment" } th { "metric" }
+                    @for (_, name) in single_policies() { th .n { (name) } } th .n { "all" } } }
+                @for plan in plans {
+                    @let baseline = plan.compared("baseline");
+                    tr {
+                        td { (plan.headline.experiment) ", " (plan.headline.case) }
+                        td { (plan.headline.metric) @if plan.headline.more_is_better() { span .soft { " (more is better)" } } }
+                        @for (mechanism, policy) in single_policies() {
+                            @let change = plan.change(results, &baseline, &plan.compared(policy));
+                            td .n {
+                                @if mechanism == plan.headline.mechanism { b { (change.map_or_else(|| "–".into(), |c| format!("{c:+.1}"))) } }
+                                @else { (change.map_or_else(|| "–".into(), |c| format!("{c:+.1}"))) }
+                            }
+                        }
+                        td .n { (plan.change(results, &baseline, &plan.compared("all")).map_or_else(|| "–".into(), |c| format!("{c:+.1}"))) }
+                    }
+                }
+            }
+        }
+        @if worse.is_empty() {
+            p { "With everything on, no experiment is more than 1 % worse than with its own mechanism alone." }
+        } @else {
+            p { "With everything on, worse than with the own mechanism alone: "
+                @for (headline, percent) in worse { (headline.experiment) ", " (headline.case) " (" (format!("{percent:.1}")) " %); " } }
+        }
+    }
+}
+
+/// How many guesses are shown for each headline.
+const SHOWN: usize = 6;
+
+fn sensitivity(plans: &[Plan], results: &Results) -> Markup {
+    html! {
+        h2 { "How much hangs on guesses" }
+        p {
+            "Parameters of the machine files without a source are marked as assumed. Here each of them is "
+            "halved and made half as large again, in a shorter run of the experiment; shown is by how many percentage points "
+            "the predicted change moves, for those that move it most."
+        }
+        (charts::key([("halved", "--c1"), ("half as large again", "--c2")]))
+        @for plan in plans {
+            h3 { (seed(plan.headline.mechanism)) " " (plan.headline.experiment) ", " (plan.headline.case)
+                span .soft { " on " (plan.headline.machine) ", " (plan.headline.metric) } }
+            @let rows = moves(plan, results);
+            @if rows.is_empty() {
+                p .soft { "No guess of this machine moves it by a tenth of a point." }
+            } @else {
+                figure { (charts::tornado(&rows)) }
+            }
+        }
+    }
+}
+
+/// By how many points the predicted change moves with each guess: name, halved, half more.
+fn moves(plan: &Plan, results: &Results) -> Vec<(String, f64, f64)> {
+    let change = |change: Option<(Parameter, f64)>| {
+        plan.change(
+            results,
+            &plan.varied(plan.before(), change),
+            &plan.varied(plan.after(), change),
+        )
+    };
+    let Some(reference) = change(None) else {
+        return Vec::new();
+    };
+    let mut rows: Vec<(String, f64, f64)> = guesses(plan)
+        .into_iter()
+        .filter_map(|parameter| {
+            let low = change(Some((parameter, 0.5)))? - reference;
+            let high = change(Some((parameter, 1.5))).map_or(0.0, |high| high - reference);
+            (low.abs().max(high.abs()) >= 0.1).then(|| (parameter.name(), low, high))
+        })
+        .collect();
+    rows.sort_by(|a, b| {
+        b.1.abs()
+            .max(b.2.abs())
+            .total_cmp(&a.1.abs().max(a.2.abs()))
+    });
+    rows.truncate(SHOWN);
+    rows
+}
+
+fn limits() -> Markup {
+    html! {
+        h2 { "What is not modelled" }
+        ul {
+            li { "Instructions: the kernel's own computation takes the fixed times of the machine file, calibrated on the figures before each change." }
+            li { "Data caches of programs, instruction fetches and speculation; a mechanism that changes what lies in the caches shows only where the machine file says so." }
+            li { "Memory is scaled down where the published runs used tens of gigabytes. CPUs, threads and processes are not." }
+        }
+        p .soft { "quell list parameters --machine NAME prints every value of a machine with its source." }
+    }
+}

@@ -1,0 +1,148 @@
+//! One workload from 1 to 1024 CPUs, without and with mechanisms.
+
+use std::sync::Arc;
+
+use maud::{PreEscaped, html};
+use quell_clock::MachineFile;
+use quell_workloads::Workload;
+use serde::Serialize;
+
+use crate::jobs::{Job, Results};
+use crate::policy::NamedPolicy;
+use crate::report::STYLE;
+use crate::report::charts::{COLORS, Line, log_log};
+
+/// What is run.
+#[derive(Clone, Debug)]
+pub struct Sweep {
+    /// On which machine.
+    pub machine: Arc<MachineFile>,
+    /// What.
+    pub workload: Workload,
+    /// With which mechanisms, each on every number of CPUs.
+    pub policies: Vec<NamedPolicy>,
+    /// The largest number of CPUs; the powers of two up to it are run.
+    pub most: usize,
+}
+
+/// The figures on one number of CPUs.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Point {
+    /// How many CPUs.
+    pub cpus: usize,
+    /// The figure under each policy; absent where the run failed or measured nothing.
+    pub values: Vec<Option<f64>>,
+}
+
+/// The workload runs on none of the numbers of CPUs.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{workload} needs {needs}: it cannot be scaled")]
+pub struct NothingToRun {
+    workload: &'static str,
+    needs: &'static str,
+}
+
+/// What came of it.
+pub struct Scaled {
+    /// What the figures say.
+    pub metric: &'static str,
+    /// For each number of CPUs.
+    pub points: Vec<Point>,
+    /// All runs.
+    pub results: Results,
+}
+
+impl Sweep {
+    /// The numbers of CPUs that the workload runs on.
+    fn counts(&self) -> Result<Vec<usize>, NothingToRun> {
+        let mut refused = "";
+        let counts: Vec<usize> = (0..=10)
+            .map(|power| 1 << power)
+            .filter(|&cpus| cpus <= self.most)
+            .filter(|&cpus| {
+                self.workload
+                    .check(cpus)
+                    .map_err(|needs| refused = needs)
+                    .is_ok()
+            })
+            .collect();
+        if counts.is_empty() {
+            return Err(NothingToRun {
+                workload: self.workload.name(),
+                needs: refused,
+            });
+        }
+        Ok(counts)
+    }
+
+    fn job(&self, policy: &NamedPolicy, cpus: usize) -> Job {
+        Job::new(self.machine.clone(), self.workload, policy.clone(), cpus)
+    }
+
+    /// Runs all of it. Runs that fail leave holes in the points and are in the results.
+    ///
+    /// # Errors
+    /// If the workload runs on none of the numbers of CPUs.
+    pub fn run(&self) -> Result<Scaled, NothingToRun> {
+        let counts = self.counts()?;
+        let mut results = Results::default();
+        let jobs = counts
+            .iter()
+            .flat_map(|&cpus| self.policies.iter().map(move |policy| (policy, cpus)));
+        results.run("running", jobs.map(|(policy, cpus)| self.job(policy, cpus)));
+        let points = counts
+            .iter()
+            .map(|&cpus| Point {
+                cpus,
+                values: self
+                    .policies
+                    .iter()
+                    .map(|policy| {
+                        let outcome = results.get(&self.job(policy, cpus)).ok()?;
+                        Some(outcome.measure.value).filter(|value| value.is_finite())
+                    })
+                    .collect(),
+            })
+            .collect();
+        let metric = results
+            .outcomes()
+            .next()
+            .map_or("", |outcome| outcome.measure.metric);
+        Ok(Scaled {
+            metric,
+            points,
+            results,
+        })
+    }
+}
+
+/// The points as a drawing of its own, in SVG; `names` are those of the policies.
+pub fn plot(names: &[&str], points: &[Point], metric: &str) -> String {
+    let lines: Vec<Line> = names
+        .iter()
+        .zip(COLORS.into_iter().cycle())
+        .enumerate()
+        .map(|(index, (policy, color))| Line {
+            name: (*policy).to_owned(),
+            color,
+            points: points
+                .iter()
+                .filter_map(|point| {
+                    let value = point.values[index].filter(|&value| value > 0.0)?;
+                    Some((point.cpus as f64, value))
+                })
+                .collect(),
+        })
+        .filter(|line| !line.points.is_empty())
+        .collect();
+    let drawn = log_log(&lines, "CPUs", metric).0.replacen(
+        "<svg ",
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" ",
+        1,
+    );
+    // A file of its own has no page to take its colours from.
+    let style = html! { style { (PreEscaped(STYLE)) } }.0;
+    let at = drawn.find('>').map_or(0, |end| end + 1);
+    let (head, tail) = drawn.split_at(at);
+    format!("{head}{style}{tail}")
+}

@@ -1,0 +1,275 @@
+//! How fast this machine zeroes memory, and what the engine makes of it.
+//!
+//! What is compared is compared side by side: every round visits every contender at every length,
+//! in another order each time, and a figure is the median of its samples. Time is the time the
+//! thread had on its CPU, so that other programs which share the machine count only through what
+//! they do to caches and memory. Every sample clears memory that was last touched a whole region
+//! ago, so that nothing is in the caches by accident.
+//!
+//! What it does not show: the cost in a kernel that may not use vector registers (`--no-vectors`
+//! shows that), clearing across NUMA nodes, and page tables that map memory in other sizes than
+//! the region got (printed).
+
+mod bench;
+mod fault;
+pub mod plot;
+mod read;
+pub mod report;
+
+use anyhow::Result;
+use bench::{Bench, Cell, Contender};
+use indicatif::{ProgressBar, ProgressStyle};
+use quell::clear::{Caches, Chooser, Plan, Temperature};
+use report::{AllCores, Chosen, Report, Row};
+use std::time::{Duration, Instant};
+
+/// Extent lengths that are measured.
+const SIZES: &[u64] = &[
+    4 << 10,
+    16 << 10,
+    64 << 10,
+    256 << 10,
+    1 << 20,
+    2 << 20,
+    8 << 20,
+    32 << 20,
+    128 << 20,
+    512 << 20,
+    1 << 30,
+];
+
+/// What to measure, and for how long.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The longest extent; takes that much memory per CPU. Bytes, at least 64 KB: below, nothing differs
+    /// between the strategies.
+    pub max_bytes: u64,
+    /// How long to measure; more time means more samples.
+    pub budget: Duration,
+    /// Leaves out strategies that overwrite vector registers, as a kernel must that does not save them.
+    pub no_vectors: bool,
+}
+
+/// Shares of the time that the parts of the measurement get, in percent.
+const ONE_CORE: u32 = 55;
+const ALL_CORES: u32 = 25;
+const READ: u32 = 10;
+
+/// Measures.
+///
+/// # Errors
+///
+/// If there is not enough memory for the smallest region.
+pub fn measure(args: &Options) -> Result<Report> {
+    let started = Instant::now();
+    let budget = args.budget;
+    let share = |percent: u32| budget * percent / 100;
+    let progress = Progress::new(budget);
+    let mut available = quell_arch::zero::available();
+    if args.no_vectors {
+        available = available.without_vectors();
+    }
+    let caches = host_caches();
+    let chooser = Chooser { available, caches };
+
+    progress.say("taking memory");
+    let cpus = bench::allowed_cpus()?;
+    let mut bench = Bench::new(&cpus, args.max_bytes, caches.last)?;
+
+    progress.say("calibrating");
+    let calibration_started = Instant::now();
+    let samples = bench.calibrate(&available);
+    let calibration_ms = calibration_started.elapsed().as_secs_f64() * 1e3;
+    let by_rule = chooser.defaults();
+    let plan = chooser.calibrated(&by_rule, &samples);
+
+    let contenders: Vec<Contender> = available
+        .iter()
+        .map(Contender::Clear)
+        .chain([Contender::Memset, Contender::PageByPage])
+        .collect();
+    let sizes = |most: u64| -> Vec<u64> {
+        let most = most.min(args.max_bytes);
+        SIZES.iter().copied().filter(|&s| s <= most).collect()
+    };
+    progress.say("one core");
+    let one = bench.run(
+        1,
+        &sizes(bench.region_bytes()),
+        &contenders,
+        share(ONE_CORE),
+        &progress,
+    )?;
+    let all = if cpus.len() > 1 {
+        progress.say("all cores");
+        let sizes = sizes(bench.region_bytes());
+        let cells = bench.run(cpus.len(), &sizes, &contenders, share(ALL_CORES), &progress)?;
+        Some(AllCores {
+            cores: cpus.len(),
+            peak_write_gbps: peak(&cells),
+            page_by_page_gbps: page_by_page(&cells),
+            chosen: chosen(&cells, &plan),
+            memset: rows(&cells, |c| c == Contender::Memset),
+            rows: rows(&cells, |c| matches!(c, Contender::Clear(_))),
+        })
+    } else {
+        None
+    };
+    progress.say("clear, then read");
+    let reads = bench.with_region(|region| read::measure(region, &plan, share(READ), &progress));
+    let huge_share = bench.huge_share();
+    drop(bench);
+    progress.say("demand faults");
+    let faults = fault::measure(budget.saturating_sub(started.elapsed()), &progress);
+    progress.done();
+
+    let mut report = Report {
+        peak_write_gbps: peak(&one),
+        rows: rows(&one, |c| matches!(c, Contender::Clear(_))),
+        chosen: chosen(&one, &plan),
+        page_by_page_gbps: page_by_page(&one),
+        page_by_page: rows(&one, |c| c == Contender::PageByPage),
+        memset: rows(&one, |c| c == Contender::Memset),
+        all_cores: all,
+        clear_then_read: reads,
+        demand_fault: faults,
+        verdicts: Vec::new(),
+        cpu: cpu_name(),
+        caches: [caches.l1d, caches.l2, caches.last],
+        huge_page_share: huge_share,
+        plan: report::PlanTable::new(&plan, &by_rule),
+        calibration_ms,
+        seconds: 0.0,
+    };
+    report.verdicts = report.judge();
+    report.seconds = started.elapsed().as_secs_f64();
+    Ok(report)
+}
+
+/// The figures of the cells whose contender `wanted` takes.
+fn rows(cells: &[Cell], wanted: impl Fn(Contender) -> bool) -> Vec<Row> {
+    cells
+        .iter()
+        .filter(|c| wanted(c.contender) && !c.samples.is_empty())
+        .map(|c| Row {
+            bytes: c.bytes,
+            strategy: c.contender.name(),
+            gbps: c.median(),
+            samples: c.samples.len(),
+        })
+        .collect()
+}
+
+/// For each length what the plan picks, with the figure measured for it.
+fn chosen(cells: &[Cell], plan: &Plan) -> Vec<Chosen> {
+    cells
+        .iter()
+        .filter(|c| {
+            c.contender == Contender::Clear(plan.strategy(Temperature::Bypassing, c.bytes))
+                && !c.samples.is_empty()
+        })
+        .map(|c| Chosen {
+            bytes: c.bytes,
+            strategy: c.contender.name(),
+            gbps: c.median(),
+        })
+        .collect()
+}
+
+/// The baseline's speed: the median over all lengths, since it clears 4 KB at a time at each.
+fn page_by_page(cells: &[Cell]) -> f64 {
+    let medians = cells
+        .iter()
+        .filter(|c| c.contender == Contender::PageByPage && !c.samples.is_empty())
+        .map(Cell::median);
+    bench::median(&mut medians.collect::<Vec<_>>())
+}
+
+/// The fastest of all ways to write memory in runs of the greatest length: with bytes that are not
+/// zero, by glibc `memset` and by streaming stores, and with zeros, by each contender.
+fn peak(cells: &[Cell]) -> f64 {
+    let longest = cells.iter().map(|c| c.bytes).max().unwrap_or(0);
+    cells
+        .iter()
+        .filter(|c| c.bytes == longest && !c.samples.is_empty())
+        .map(Cell::median)
+        .fold(0.0, f64::max)
+}
+
+/// Progress on standard error, in measured time.
+pub struct Progress {
+    bar: ProgressBar,
+    started: Instant,
+}
+
+impl Progress {
+    fn new(budget: Duration) -> Self {
+        let bar = ProgressBar::new(budget.as_millis() as u64);
+        let style = ProgressStyle::with_template("{wide_bar} {elapsed_precise}  {msg}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        Progress {
+            bar,
+            started: Instant::now(),
+        }
+    }
+    #[cfg(test)]
+    fn hidden() -> Self {
+        Progress {
+            bar: ProgressBar::hidden(),
+            started: Instant::now(),
+        }
+    }
+    fn say(&self, what: &'static str) {
+        self.bar.set_message(what);
+        self.tick();
+    }
+    /// Moves the bar to where the clock is.
+    pub fn tick(&self) {
+        self.bar
+            .set_position(self.started.elapsed().as_millis() as u64);
+    }
+    fn done(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// The cache sizes, from the processor or else from what Linux says about CPU 0.
+fn host_caches() -> Caches {
+    let mut caches = quell_arch::zero::caches();
+    if caches != Caches::default() {
+        return caches;
+    }
+    for index in 0..8 {
+        let read = |name: &str| {
+            let path = format!("/sys/devices/system/cpu/cpu0/cache/index{index}/{name}");
+            std::fs::read_to_string(path).ok()
+        };
+        let (Some(level), Some(kind), Some(size)) = (read("level"), read("type"), read("size"))
+        else {
+            break;
+        };
+        if kind.trim() == "Instruction" {
+            continue;
+        }
+        let kilobytes: u64 = size.trim().trim_end_matches('K').parse().unwrap_or(0);
+        let bytes = kilobytes << 10;
+        match level.trim() {
+            "1" => caches.l1d = bytes,
+            "2" => caches.l2 = bytes,
+            _ => {}
+        }
+        caches.last = caches.last.max(bytes);
+    }
+    caches
+}
+
+/// What the kernel calls the processor.
+fn cpu_name() -> String {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    info.lines()
+        .find_map(|l| l.strip_prefix("model name")?.split_once(':'))
+        .map_or_else(
+            || std::env::consts::ARCH.into(),
+            |(_, name)| name.trim().into(),
+        )
+}

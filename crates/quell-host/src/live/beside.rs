@@ -1,0 +1,208 @@
+//! What the model, calibrated on two rows, says about the others.
+//!
+//! Predicted are the rows whose work the model's workloads do as well: the batched forms of `discard`,
+//! the ping-pong of processes and the round of page-out. None of them was used to make the machine file.
+//!
+//! The model's machine has no neighbours. So each row stands there with the median of its quiet samples, as do the two
+//! that the machine file is made from.
+
+use serde::Serialize;
+
+use super::machine_file::HostMachine;
+use super::report::{Benchmark, Row};
+use quell_experiments::policy::NamedPolicy;
+use quell_experiments::trial::Trial;
+use quell_workloads::Workload;
+
+/// A prediction should be as near as this to what was measured.
+pub const TOLERANCE: f64 = 0.30;
+
+/// A row beside its prediction.
+#[derive(Debug, Serialize)]
+pub struct Beside {
+    /// The benchmark.
+    pub benchmark: &'static str,
+    /// The row's key.
+    pub row: String,
+    /// Median of the measurement's quiet samples, nanoseconds for one operation.
+    pub measured_ns: f64,
+    /// What the model says, in the same unit; `null` if it could not run.
+    pub predicted_ns: Option<f64>,
+    /// (predicted - measured) / measured.
+    pub error: Option<f64>,
+    /// Whether the error is at most 30 %.
+    pub within: Option<bool>,
+    /// What the model is known to leave out there, and what disturbed the measurement: said with a miss.
+    pub why: Option<String>,
+}
+
+/// A row that the model predicts.
+struct Case {
+    benchmark: &'static str,
+    row: &'static str,
+    workload: &'static str,
+    parameters: &'static [&'static str],
+    cpus: usize,
+    /// Nanoseconds of the row's operation in the unit of the workload's figure.
+    factor: f64,
+    dirty: bool,
+    leaves_out: &'static str,
+}
+
+const SINGLE: Case = Case {
+    benchmark: "discard",
+    row: "32ranges/madvise/spin0",
+    workload: "dontneed",
+    parameters: &["iterations=500"],
+    cpus: 1,
+    factor: 32.0,
+    dirty: false,
+    leaves_out: "the model touches each page right before its call, so their cache misses do not add up",
+};
+
+const BATCHED: Case = Case {
+    row: "32ranges/process_madvise/spin0",
+    // Every other page, as on the host.
+    parameters: &["iterations=100", "pages=32", "stride=2"],
+    factor: 1.0,
+    leaves_out: "the model has no call with 32 ranges, so its one range spans them; and of the time alone that the base machine does not explain, the fault has its crossing only and the call all the rest",
+    ..SINGLE
+};
+
+const SPANNING: Case = Case {
+    row: "32ranges/spanning_madvise/spin0",
+    leaves_out: "of the time alone that the base machine does not explain, the fault has its crossing only and the call all the rest",
+    ..BATCHED
+};
+
+const PINGPONG: Case = Case {
+    benchmark: "pingpong",
+    row: "processes/0pages",
+    workload: "pingpong",
+    parameters: &[],
+    // Microseconds of a switch; a round trip is two.
+    factor: 2e3,
+    leaves_out: "the cost of a switch is that of the published guest, not of this kernel",
+    ..SINGLE
+};
+
+const PAGEOUT: Case = Case {
+    benchmark: "pageout",
+    row: "round/spin0",
+    workload: "swap",
+    parameters: &["rounds=10"],
+    // Seconds for 10 000 rounds of 256 pages.
+    factor: 1e9 / 10_000.0 / 256.0,
+    dirty: true,
+    leaves_out: "most of it is the compressor, whose speed is that of the base machine",
+    ..SINGLE
+};
+
+const CASES: &[Case] = &[
+    SINGLE,
+    Case {
+        row: "32ranges/madvise/spin1",
+        cpus: 2,
+        ..SINGLE
+    },
+    BATCHED,
+    Case {
+        row: "32ranges/process_madvise/spin1",
+        cpus: 2,
+        ..BATCHED
+    },
+    SPANNING,
+    Case {
+        row: "32ranges/spanning_madvise/spin1",
+        cpus: 2,
+        ..SPANNING
+    },
+    PINGPONG,
+    Case {
+        row: "processes/512pages",
+        parameters: &["pages=512"],
+        leaves_out: "the lines of the pages themselves: the model has no data caches for user memory",
+        ..PINGPONG
+    },
+    PAGEOUT,
+    Case {
+        row: "round/spin1",
+        cpus: 2,
+        ..PAGEOUT
+    },
+];
+
+impl Case {
+    fn predict(&self, host: &HostMachine) -> Result<f64, String> {
+        let mut workload = Workload::from_name(self.workload).ok_or("no such workload")?;
+        for pair in self.parameters {
+            workload.set(pair).map_err(|wrong| wrong.to_string())?;
+        }
+        let policy: &NamedPolicy = if self.dirty {
+            &host.kernel.dirty
+        } else {
+            &host.kernel.policy
+        };
+        let trial = Trial {
+            machine: &host.machine,
+            workload,
+            policy,
+            cpus: self.cpus,
+            seed: quell_experiments::jobs::SEED,
+            trace: 0,
+        };
+        let outcome = trial.run().map_err(|error| error.to_string())?;
+        Ok(outcome.measure.value * self.factor)
+    }
+
+    fn beside(&self, row: &Row, host: &HostMachine) -> Beside {
+        let measured_ns = row.undisturbed();
+        let predicted = self.predict(host);
+        let error = predicted
+            .as_ref()
+            .ok()
+            .map(|predicted| (predicted - measured_ns) / measured_ns);
+        let within = error.map(|error| error.abs() <= TOLERANCE);
+        let why = match &predicted {
+            Err(why) => Some(why.clone()),
+            Ok(_) if within == Some(false) => {
+                let mut disturbed = row.warnings.clone();
+                if row.quiet.is_some_and(|quiet| !quiet.own_core) {
+                    disturbed.push("the core was always shared".into());
+                }
+                let disturbed = if disturbed.is_empty() {
+                    String::new()
+                } else {
+                    format!("; measured under disturbance: {}", disturbed.join("; "))
+                };
+                Some(format!("{}{disturbed}", self.leaves_out))
+            }
+            Ok(_) => None,
+        };
+        Beside {
+            benchmark: self.benchmark,
+            row: self.row.into(),
+            measured_ns,
+            predicted_ns: predicted.ok(),
+            error,
+            within,
+            why,
+        }
+    }
+}
+
+/// Every row that was measured and that the model can predict.
+pub fn compare(benchmarks: &[Benchmark], host: &HostMachine) -> Vec<Beside> {
+    CASES
+        .iter()
+        .filter_map(|case| {
+            let row = benchmarks
+                .iter()
+                .find(|benchmark| benchmark.name == case.benchmark)?
+                .rows
+                .iter()
+                .find(|row| row.key == case.row)?;
+            Some(case.beside(row, host))
+        })
+        .collect()
+}

@@ -1,0 +1,229 @@
+//! What translation coherence costs the kernel that is running.
+//!
+//! Seven small benchmarks ([`bench`]), each the micro-benchmark behind one of the published systems, each beside the batched
+//! form that a program can use today. Rows are timed ([`lab`]), in several rounds where they are compared with the model
+//! ([`rounds`], [`merge`]), the kernel's own counters are read around them ([`counters`], [`events`]), samples that a neighbour on
+//! the core disturbed are told from quiet ones ([`quell_threads::pulse`]), whatever has to be set up is undone by destructors ([`guards`]),
+//! and the price of one shootdown is the difference that one spinning thread makes ([`analysis`]).
+//!
+//! What a result would have to be mistrusted for is checked and said: a busy second CPU hides interrupts, page-out without
+//! swap pages nothing out, a request to flush is not an interrupt, a kept TLB is not a flush. `docs/measuring.md` has the
+//! whole list.
+//!
+//! It does not measure other programs, and it does not attribute: counters are of the whole machine.
+
+mod analysis;
+pub mod bench;
+pub mod beside;
+mod counters;
+mod events;
+mod guards;
+mod lab;
+mod machine_file;
+mod merge;
+mod parse;
+pub mod report;
+mod rounds;
+mod sys;
+mod tlb;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use bench::ALL;
+use events::{FlushTracepoint, HardwareCount};
+use lab::{Lab, Stop};
+use report::{Benchmark, Capability, Host, MachineFileWritten, Report, Shootdown};
+
+/// What to measure, where, and what to leave behind.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Time for all benchmarks together; set-up (files, devices) comes on top.
+    pub seconds: u64,
+    /// Only the benchmarks of these names; all if none is named.
+    pub only: Vec<String>,
+    /// Directory on a disk for temporary files of up to 128 MiB; the system's unless given.
+    pub dir: Option<PathBuf>,
+    /// Where to write this host's machine file for the model.
+    pub machine_file: PathBuf,
+    /// Whether to write no machine file.
+    pub no_machine_file: bool,
+}
+
+impl Options {
+    /// Measures.
+    ///
+    /// # Errors
+    /// If the machine cannot be looked at at all, or a system call fails that should not.
+    pub fn measure(&self) -> anyhow::Result<Report> {
+        let dir = self.dir.clone().unwrap_or_else(std::env::temp_dir);
+        ensure!(
+            dir.is_dir(),
+            "{} is not a directory; name one with --dir",
+            dir.display()
+        );
+        let cpus = sys::allowed_cpus().context("asking which CPUs this process may use")?;
+        let host = host(&cpus);
+        let chosen: Vec<_> = ALL
+            .iter()
+            .filter(|b| self.only.is_empty() || self.only.iter().any(|n| n == b.name))
+            .collect();
+        let style = ProgressStyle::with_template("{elapsed:>4} [{bar:30}] {prefix}: {msg}")
+            .context("progress style")?;
+        let mut lab = Lab::new(
+            Stop::on_signals().context("taking over the signals")?,
+            cpus,
+            dir,
+            ProgressBar::new(self.seconds * 10).with_style(style),
+        );
+        let flushes = FlushTracepoint::find();
+        let capabilities = capabilities(&flushes, &lab.hardware, &lab.cpus);
+        lab.flushes = flushes.ok();
+        sys::pin(&lab.cpus[..1]).context("pinning the measuring thread")?;
+        let (mut benchmarks, interrupted) =
+            rounds::run(&mut lab, &chosen, Duration::from_secs(self.seconds));
+        lab.progress.finish_and_clear();
+        let shared_core = analysis::find_quiet(&mut benchmarks);
+        let shootdown = benchmarks
+            .iter()
+            .find(|b| b.name == "discard")
+            .and_then(|discard| {
+                let row = |spinning| {
+                    discard
+                        .rows
+                        .iter()
+                        .find(|r| r.key == bench::one_page_key(spinning))
+                };
+                Some(analysis::price(row(0)?, row(1)))
+            });
+        if let Some(ns) = shootdown.as_ref().and_then(|s| s.ns) {
+            analysis::fill_shares(&mut benchmarks, ns);
+        }
+        let (machine_file, predictions) = match &shootdown {
+            Some(shootdown) if !interrupted => self.model(&host, shootdown, &benchmarks),
+            _ => (None, Vec::new()),
+        };
+        Ok(Report {
+            schema: 1,
+            host,
+            capabilities,
+            benchmarks,
+            shootdown,
+            machine_file,
+            predictions,
+            shared_core,
+            interrupted,
+            not_restored: guards::not_restored(),
+        })
+    }
+}
+
+impl Options {
+    /// Makes and writes the machine file, and lets the model predict the other rows with it.
+    fn model(
+        &self,
+        host: &Host,
+        shootdown: &Shootdown,
+        benchmarks: &[Benchmark],
+    ) -> (Option<MachineFileWritten>, Vec<beside::Beside>) {
+        let refused = |note: String| MachineFileWritten {
+            path: None,
+            note: Some(note),
+        };
+        let made = match machine_file::make(host, shootdown) {
+            Ok(made) => made,
+            Err(error) => return (Some(refused(format!("{error:#}"))), Vec::new()),
+        };
+        let predictions = beside::compare(benchmarks, &made);
+        if self.no_machine_file {
+            return (None, predictions);
+        }
+        let by_default = self.machine_file == Path::new(crate::predict::HOST_FILE);
+        if by_default && !shootdown.reliable && self.machine_file.exists() {
+            let note = format!(
+                "{} is kept as it was, because this price is not reliable; name it with --machine-file to replace it",
+                self.machine_file.display()
+            );
+            return (Some(refused(note)), predictions);
+        }
+        let written = match std::fs::write(&self.machine_file, &made.text) {
+            Ok(()) => MachineFileWritten {
+                path: Some(self.machine_file.display().to_string()),
+                note: made.note,
+            },
+            Err(error) => refused(format!(
+                "{}: {error}; name another place with --machine-file",
+                self.machine_file.display()
+            )),
+        };
+        (Some(written), predictions)
+    }
+}
+
+fn host(cpus: &[usize]) -> Host {
+    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let field = |name: &str| {
+        let line = cpuinfo.lines().find(|l| l.starts_with(name))?;
+        line.split_once(':')
+            .map(|(_, value)| value.trim().to_owned())
+    };
+    let flags = field("flags");
+    let has = |flag: &str| {
+        flags
+            .as_ref()
+            .is_some_and(|f| f.split(' ').any(|f| f == flag))
+    };
+    Host {
+        kernel: std::fs::read_to_string("/proc/sys/kernel/osrelease")
+            .unwrap_or_default()
+            .trim()
+            .to_owned(),
+        arch: std::env::consts::ARCH,
+        cpu_model: field("model name"),
+        guest: flags.as_ref().map(|_| has("hypervisor")),
+        cpus: cpus.to_vec(),
+        page_bytes: sys::page_size(),
+        flags: ["pcid", "invpcid", "invlpgb"]
+            .into_iter()
+            .filter(|f| has(f))
+            .map(str::to_owned)
+            .collect(),
+        root: sys::is_root(),
+    }
+}
+
+fn capabilities(
+    flushes: &Result<FlushTracepoint, String>,
+    hardware: &HardwareCount,
+    cpus: &[usize],
+) -> Vec<Capability> {
+    let root = sys::is_root();
+    vec![
+        Capability {
+            name: "privileges",
+            available: root,
+            detail: if root { "root" } else { "not root: no zram swap, no memory cgroup, no 1 GiB page unless one is free, no flush events" }.into(),
+        },
+        Capability {
+            name: "second CPU",
+            available: cpus.len() > 1,
+            detail: if cpus.len() > 1 { format!("{} CPUs may be used", cpus.len()) } else { "one CPU may be used: no shootdown can happen (taskset, cpuset?)".into() },
+        },
+        Capability {
+            name: "flush events",
+            available: flushes.is_ok(),
+            detail: match flushes {
+                Ok(_) => "tlb:tlb_flush is counted by reason, in an extra pass that is not timed".into(),
+                Err(why) => why.clone(),
+            },
+        },
+        Capability {
+            name: "hardware counters",
+            available: hardware.any(),
+            detail: if hardware.any() { "cycles, instructions and TLB misses as far as the CPU has them" } else { "not supported here (usual in virtual machines), or kernel.perf_event_paranoid is above 2" }.into(),
+        },
+    ]
+}

@@ -1,0 +1,126 @@
+//! Which of the mechanisms a Linux kernel has, as a policy.
+//!
+//! By release and architecture alone; a distribution may have taken a change over earlier. Known:
+//!
+//! | mechanism | Linux |
+//! | --- | --- |
+//! | S0 batched reclaim | x86 since 4.3, for clean pages: a dirty page is flushed by itself before it is written out; arm64 since 6.5 (4.19 in stable trees not counted) |
+//! | S1 extents | 7.0 (merged in January 2026) |
+//! | S2 tags | x86 since 4.14 where the CPU has PCIDs; arm64 always |
+//! | S3 lazy unmap | never merged |
+//! | S4 concurrent flush | x86 since 5.13; early acknowledgement was not merged |
+
+use quell_experiments::policy::NamedPolicy;
+
+/// A kernel as the model sees it.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    /// Its release.
+    pub release: String,
+    /// What it does for everything but dirty page-out.
+    pub policy: NamedPolicy,
+    /// What it does when dirty pages are paged out.
+    pub dirty: NamedPolicy,
+}
+
+/// The parts of S4 that no kernel has merged.
+const NOT_MERGED: &str = ",asynchronous=no,inline=no";
+
+/// Major and minor number of a release such as `6.18.44-custom`; zeros if it is no release.
+fn version(release: &str) -> (u32, u32) {
+    let mut numbers = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map(|part| part.parse().unwrap_or(0));
+    (
+        numbers.next().unwrap_or_default(),
+        numbers.next().unwrap_or_default(),
+    )
+}
+
+impl Kernel {
+    /// The Linux of that release; `tags` says whether the CPU has PCIDs or ASIDs.
+    pub fn linux(release: &str, architecture: &str, tags: bool) -> Kernel {
+        let version = version(release);
+        let arm = architecture == "aarch64";
+        let mut terms = Vec::new();
+        let (batch_since, tags_since) = if arm {
+            ((6, 5), (0, 0))
+        } else {
+            ((4, 3), (4, 14))
+        };
+        let batch = version >= batch_since;
+        if version >= (7, 0) {
+            terms.push("S1");
+        }
+        if tags && version >= tags_since {
+            terms.push("S2");
+        }
+        if !arm && version >= (5, 13) {
+            terms.push("S4");
+        }
+        let written = |batch: bool| {
+            let mut all = Vec::from(if batch { &["S0"][..] } else { &[] });
+            all.extend(&terms);
+            let details = if all.contains(&"S4") { NOT_MERGED } else { "" };
+            let terms = if all.is_empty() {
+                "baseline".into()
+            } else {
+                all.join("+")
+            };
+            let text = format!("{terms}{details}");
+            text.parse()
+                .expect("made of the terms that policies are made of")
+        };
+        Kernel {
+            release: release.into(),
+            policy: written(batch),
+            dirty: written(batch && arm),
+        }
+    }
+
+    /// A kernel that does what the policy says, everywhere.
+    pub fn of_policy(policy: NamedPolicy) -> Kernel {
+        Kernel {
+            release: format!("policy {policy}"),
+            dirty: policy.clone(),
+            policy,
+        }
+    }
+
+    /// The kernel that is running here.
+    pub fn running() -> Kernel {
+        let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+        let release = read("/proc/sys/kernel/osrelease");
+        let cpuinfo = read("/proc/cpuinfo");
+        let arm = std::env::consts::ARCH == "aarch64";
+        let tags = arm || cpuinfo.split_whitespace().any(|word| word == "pcid");
+        Kernel::linux(release.trim(), std::env::consts::ARCH, tags)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_release_has_what_was_merged_by_then() {
+        let text = |release, arch, tags| Kernel::linux(release, arch, tags).policy.text;
+        assert_eq!(
+            text("6.18.44-x", "x86_64", true),
+            "S0+S2+S4,asynchronous=no,inline=no"
+        );
+        assert_eq!(
+            text("7.0.1", "x86_64", false),
+            "S0+S1+S4,asynchronous=no,inline=no"
+        );
+        assert_eq!(text("4.2.0", "x86_64", true), "baseline");
+        assert_eq!(text("6.1.0", "aarch64", true), "S2");
+        assert_eq!(text("6.6.0", "aarch64", true), "S0+S2");
+    }
+
+    #[test]
+    fn dirty_pages_are_flushed_one_by_one_on_x86() {
+        assert!(!Kernel::linux("6.18.0", "x86_64", true).dirty.engine.batch);
+        assert!(Kernel::linux("6.18.0", "aarch64", true).dirty.engine.batch);
+    }
+}

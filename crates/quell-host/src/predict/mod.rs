@@ -1,0 +1,371 @@
+//! What each mechanism would save on this host.
+//!
+//! The seeds' workloads run on the machine in software, whose costs are those of a machine file (of
+//! this host, as `quell measure host` wrote it), once under what this host's kernel does and once with one
+//! mechanism more. Where the kernel has the mechanism already, what is shown is what it saves now.
+//!
+//! These are predictions: nothing here was measured with the mechanism on this host. What they rest on is
+//! printed with them.
+
+pub mod kernel;
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use quell::Mechanism;
+use quell_clock::{MachineFile, Parameter};
+use quell_workloads::Workload;
+use serde::Serialize;
+
+use kernel::Kernel;
+use quell_experiments::jobs::{Job, Results};
+use quell_experiments::policy::{self, NamedPolicy};
+
+/// The machine file that `quell measure host` writes and `quell predict` reads unless told otherwise.
+pub const HOST_FILE: &str = "quell-host.toml";
+
+/// A workload of a seed with which its mechanism is judged.
+struct Case {
+    mechanism: Mechanism,
+    workload: &'static str,
+    parameters: &'static [&'static str],
+    what: &'static str,
+    cpus: Cpus,
+    /// Dirty page-out, which x86 kernels do not batch.
+    dirty: bool,
+    needs: Needs,
+}
+
+#[derive(Clone, Copy)]
+enum Cpus {
+    One,
+    Two,
+    /// All of the machine, at most so many.
+    UpTo(usize),
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Needs {
+    Nothing,
+    TwoNodes,
+}
+
+const CASE: Case = Case {
+    mechanism: Mechanism::Batch,
+    workload: "swap",
+    parameters: &[],
+    what: "",
+    cpus: Cpus::One,
+    dirty: false,
+    needs: Needs::Nothing,
+};
+
+const CASES: &[Case] = &[
+    Case {
+        what: "page-out of dirty memory, alone",
+        dirty: true,
+        ..CASE
+    },
+    Case {
+        what: "page-out of dirty memory, a thread spinning",
+        cpus: Cpus::Two,
+        dirty: true,
+        ..CASE
+    },
+    Case {
+        workload: "migrate",
+        what: "migration between nodes, a thread spinning",
+        cpus: Cpus::Two,
+        needs: Needs::TwoNodes,
+        ..CASE
+    },
+    Case {
+        mechanism: Mechanism::Extents,
+        workload: "demand",
+        parameters: &["size=256M"],
+        what: "demand faults, 2 MB pages",
+        ..CASE
+    },
+    Case {
+        mechanism: Mechanism::Extents,
+        workload: "demand",
+        parameters: &["size=2G", "page=1G"],
+        what: "demand faults, 1 GB pages",
+        ..CASE
+    },
+    Case {
+        mechanism: Mechanism::Tags,
+        workload: "pingpong",
+        what: "ping-pong of two processes",
+        ..CASE
+    },
+    Case {
+        mechanism: Mechanism::Tags,
+        workload: "pingpong",
+        parameters: &["pages=512"],
+        what: "ping-pong, 512 pages a turn",
+        ..CASE
+    },
+    Case {
+        mechanism: Mechanism::LazyUnmap,
+        workload: "readers",
+        parameters: &["processes=1", "threads=2", "slow=0", "compute=0"],
+        what: "two threads stream a file larger than memory",
+        cpus: Cpus::Two,
+        ..CASE
+    },
+    Case {
+        mechanism: Mechanism::RemoteFlush,
+        workload: "dontneed",
+        what: "discard and touch, a thread spinning",
+        cpus: Cpus::Two,
+        ..CASE
+    },
+    Case {
+        mechanism: Mechanism::RemoteFlush,
+        workload: "fileio",
+        what: "mapped writes with syncs",
+        cpus: Cpus::UpTo(4),
+        ..CASE
+    },
+];
+
+/// One line of the result.
+#[derive(Debug, Serialize)]
+pub struct Line {
+    /// S0 to S4.
+    pub mechanism: &'static str,
+    /// The workload that it is judged with.
+    pub workload: &'static str,
+    /// What that stands for.
+    pub what: &'static str,
+    /// On how many CPUs.
+    pub cpus: usize,
+    /// What the figures say.
+    pub metric: Option<&'static str>,
+    /// The kernel without the mechanism.
+    pub without_policy: Option<String>,
+    /// The figure without it.
+    pub without: Option<f64>,
+    /// The kernel with it.
+    pub with_policy: Option<String>,
+    /// The figure with it.
+    pub with: Option<f64>,
+    /// Time saved by the mechanism, in percent of the time without; negative if it costs.
+    pub saves_percent: Option<f64>,
+    /// Whether the host's kernel has the mechanism, so that this is what it saves already.
+    pub in_kernel: bool,
+    /// Shootdown interrupts taken without it.
+    pub interrupts_without: Option<u64>,
+    /// Shootdown interrupts taken with it.
+    pub interrupts_with: Option<u64>,
+    /// Why there is no prediction.
+    pub refused: Option<String>,
+}
+
+/// Whether the policy has all of the mechanism, part of it or nothing.
+fn has(policy: &NamedPolicy, mechanism: Mechanism) -> bool {
+    policy.engine.with(mechanism) == policy.engine
+}
+
+fn without(policy: &NamedPolicy, mechanism: Mechanism) -> NamedPolicy {
+    let (terms, details) = policy
+        .text
+        .split_once(',')
+        .map_or((&*policy.text, String::new()), |(terms, details)| {
+            (terms, format!(",{details}"))
+        });
+    format!("{terms}-{}{details}", policy::seed(mechanism))
+        .parse()
+        .unwrap_or_else(|_| policy.clone())
+}
+
+/// The host's kernel without and with the mechanism, and whether it has it.
+fn pair(policy: &NamedPolicy, mechanism: Mechanism) -> (NamedPolicy, NamedPolicy, bool) {
+    if has(policy, mechanism) {
+        (without(policy, mechanism), policy.clone(), true)
+    } else {
+        let mut with = policy.with(mechanism);
+        // Written so that it reads back as itself: all of the mechanism, no details that take from it.
+        let terms = policy.text.split(',').next().unwrap_or_default();
+        with.text = if terms.split('+').any(|term| term == policy::seed(mechanism)) {
+            terms.into()
+        } else {
+            let details = &policy.text[terms.len()..];
+            format!("{terms}+{}{details}", policy::seed(mechanism))
+        };
+        (policy.clone(), with, false)
+    }
+}
+
+impl Case {
+    fn cpus(&self, machine: &MachineFile) -> usize {
+        let most = machine.count(Parameter::Cpus);
+        match self.cpus {
+            Cpus::One => 1,
+            Cpus::Two => 2,
+            Cpus::UpTo(limit) => most.min(limit),
+        }
+    }
+
+    fn refusal(&self, machine: &MachineFile) -> Option<String> {
+        let cpus = machine.count(Parameter::Cpus);
+        if self.cpus(machine) > cpus {
+            return Some("the machine has one CPU: nothing is ever shot down".into());
+        }
+        match self.needs {
+            Needs::TwoNodes if machine.count(Parameter::Nodes) < 2 => {
+                Some("the machine has one memory node: nothing migrates".into())
+            }
+            _ => None,
+        }
+    }
+
+    fn jobs(&self, machine: &Arc<MachineFile>, kernel: &Kernel) -> Result<(Job, Job, bool)> {
+        let mut workload = Workload::from_name(self.workload)
+            .ok_or_else(|| anyhow::anyhow!("no workload {}", self.workload))?;
+        for pair in self.parameters {
+            workload.set(pair)?;
+        }
+        let policy = if self.dirty {
+            &kernel.dirty
+        } else {
+            &kernel.policy
+        };
+        let (without, with, in_kernel) = pair(policy, self.mechanism);
+        let job = |policy| Job::new(machine.clone(), workload, policy, self.cpus(machine));
+        Ok((job(without), job(with), in_kernel))
+    }
+}
+
+/// What was predicted.
+pub struct Predictions {
+    /// For each workload, in the order of the mechanisms.
+    pub lines: Vec<Line>,
+    /// What it rests on, in words.
+    pub assumptions: Vec<String>,
+    /// How often the contract was broken: anything but zero means that nothing here is to be trusted.
+    pub violations: u64,
+    /// Whether a run came to no end.
+    pub failed: bool,
+}
+
+/// Predicts what each mechanism would save on a machine whose kernel is that one.
+///
+/// # Errors
+/// If a workload refuses its parameters.
+pub fn predict(machine: &Arc<MachineFile>, kernel: &Kernel) -> Result<Predictions> {
+    let mut planned = Vec::new();
+    for case in CASES {
+        let refusal = case.refusal(machine);
+        let jobs = case.jobs(machine, kernel)?;
+        planned.push((case, jobs, refusal));
+    }
+    let mut results = Results::default();
+    results.run(
+        "predicting",
+        planned
+            .iter()
+            .filter(|(_, _, refusal)| refusal.is_none())
+            .flat_map(|(_, (without, with, _), _)| [without.clone(), with.clone()]),
+    );
+    let lines: Vec<Line> = planned
+        .into_iter()
+        .map(|(case, jobs, refusal)| line(case, machine, &jobs, refusal, &results))
+        .collect();
+    Ok(Predictions {
+        lines,
+        assumptions: assumptions(machine, kernel),
+        violations: results.violations(),
+        failed: results.failures().next().is_some(),
+    })
+}
+
+fn line(
+    case: &Case,
+    machine: &MachineFile,
+    (without, with, in_kernel): &(Job, Job, bool),
+    refusal: Option<String>,
+    results: &Results,
+) -> Line {
+    let mut line = Line {
+        mechanism: policy::seed(case.mechanism),
+        workload: case.workload,
+        what: case.what,
+        cpus: case.cpus(machine),
+        metric: None,
+        without_policy: None,
+        without: None,
+        with_policy: None,
+        with: None,
+        saves_percent: None,
+        in_kernel: *in_kernel,
+        interrupts_without: None,
+        interrupts_with: None,
+        refused: refusal,
+    };
+    if line.refused.is_some() {
+        return line;
+    }
+    let both = results
+        .get(without)
+        .and_then(|before| results.get(with).map(|after| (before, after)));
+    match both {
+        Ok((before, after)) => {
+            let (old, new) = (before.measure.value, after.measure.value);
+            line.metric = Some(before.measure.metric);
+            line.without_policy = Some(without.policy.text.clone());
+            line.with_policy = Some(with.policy.text.clone());
+            (line.without, line.with) = (Some(old), Some(new));
+            let time_ratio = if before.measure.more_is_better {
+                old / new
+            } else {
+                new / old
+            };
+            line.saves_percent = Some((1.0 - time_ratio) * 100.0);
+            line.interrupts_without = Some(before.machine.interrupts_taken);
+            line.interrupts_with = Some(after.machine.interrupts_taken);
+        }
+        Err(why) => line.refused = Some(why.into()),
+    }
+    line
+}
+
+fn assumptions(machine: &MachineFile, kernel: &Kernel) -> Vec<String> {
+    let total = Parameter::ALL.len();
+    let assumed = machine.assumed().count();
+    let mut all = vec![
+        format!(
+            "the kernel ({}) does what the policy `{}` says, and `{}` when it pages dirty memory out",
+            kernel.release, kernel.policy, kernel.dirty
+        ),
+        format!(
+            "{assumed} of the machine's {total} figures are marked as assumed; each has its source in the machine file"
+        ),
+    ];
+    all.extend(
+        [
+            Parameter::SystemCall,
+            Parameter::Schedule,
+            Parameter::InterruptDelivery,
+            Parameter::GuestDelivery,
+            Parameter::StringRate,
+        ]
+        .map(|parameter| {
+            let value = machine.value(parameter);
+            let guess = if value.assumed { "assumed" } else { "known" };
+            format!(
+                "{} = {} {} ({guess}: {})",
+                parameter.name(),
+                value.written,
+                value.unit,
+                value.source
+            )
+        }),
+    );
+    all.push(
+        "workloads are the published ones in shape, not in size: less memory, fewer rounds".into(),
+    );
+    all.push("other CPUs only spin or do the same; devices, locks of a real kernel and other programs are not modelled".into());
+    all
+}

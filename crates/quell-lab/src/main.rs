@@ -1,5 +1,0 @@
-//! The command `quell`: see the library.
-
-fn main() -> std::process::ExitCode {
-    quell_lab::main()
-}
