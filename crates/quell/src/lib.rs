@@ -35,6 +35,7 @@
 //! | [`lazy`] | flushes owed until reuse (S3) |
 //! | [`clear`] | zeroing (S1) |
 //! | [`engine`] | the context switch, and everything tied together |
+//! | [`rules`] | what must never be forgotten |
 //! | [`policy`], [`stats`] | which mechanisms are on; why and how often |
 //!
 //! # What the engine does not do
@@ -58,6 +59,7 @@ pub mod mutant;
 pub mod per_cpu;
 pub mod policy;
 pub mod request;
+pub mod rules;
 pub mod shootdown;
 pub mod space;
 mod stack;
@@ -75,6 +77,7 @@ pub use lazy::{Claimed, Epoch, Residue, Stamp};
 pub use per_cpu::PerCpu;
 pub use policy::{Mechanism, Policy, TagPolicy};
 pub use request::Request;
+pub use rules::{AllRules, Rule, Rules};
 pub use space::{AddressSpace, SpaceId};
 pub use stats::{Counter, Stats};
 pub use tags::Slot;
