@@ -3,14 +3,14 @@
 use super::coverage::{Coverage, Reach};
 use super::kind::MachineKind;
 use super::machine::End;
-use super::oracle::Violation;
 use super::schedule::{Deviation, Strategy};
 use super::search::Exhaustive;
 use super::session::{Case, Session};
-use super::timeline::Line;
 use crate::scenarios::Scenario;
 use quell::mutant::Mutant;
 use quell::{Mechanism, Policy};
+use quell_contract::Violation;
+use quell_contract::timeline::Line;
 use std::fmt::Write;
 use std::time::Instant;
 

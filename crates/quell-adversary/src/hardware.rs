@@ -4,13 +4,13 @@ use super::context::{self, point};
 use super::coverage::Happening;
 use super::kind::MachineKind;
 use super::machine::{FRAME_WORDS, Op, on_machine};
-use super::oracle::{Returned, Violation};
+use super::oracle::Returned;
 use super::tables;
 use super::word::AdversaryWord;
 use quell::clear::Strategy;
 use quell::mutant::Mutant;
 use quell::{CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, PageRange, Tag};
-use quell_contract::Clause;
+use quell_contract::{Clause, Violation};
 use quell_vm::machine::{Entry, Event, Level, Machine, MemoryMap, TABLE_WORDS};
 
 /// The machine. Its state belongs to the run that the thread is in the middle of.
@@ -58,14 +58,9 @@ impl Adversary {
     /// The contract is broken in a way that only the program can see.
     pub fn fail(&self, clause: Clause, frame: Option<Frame>, account: String) {
         on_machine(|core, me| {
-            core.fail(Violation {
-                clause,
-                cpu: CpuId(me as u16),
-                other: None,
-                frame,
-                page: None,
-                account,
-            });
+            let mut violation = Violation::new(clause, account).by(CpuId(me as u16));
+            violation.frame = frame;
+            core.fail(violation);
         });
     }
 }
@@ -321,14 +316,11 @@ impl super::machine::Core {
                 let dirty = each(frame, frames)
                     .find(|&f| (0..FRAME_WORDS).any(|word| self.content(f, word) != 0));
                 if let Some(dirty) = dirty {
-                    self.fail(Violation {
-                        clause: Clause::C8,
-                        cpu: CpuId(me as u16),
-                        other: None,
-                        frame: Some(Frame(dirty.into())),
-                        page: None,
-                        account: "memory is handed out as zeroed and is not".into(),
-                    });
+                    self.fail(
+                        Violation::new(Clause::C8, "memory is handed out as zeroed and is not")
+                            .by(CpuId(me as u16))
+                            .in_frame(Frame(dirty.into())),
+                    );
                 }
             }
             Event::FrameFreed { frame, frames } => {
@@ -392,14 +384,12 @@ impl super::machine::Core {
     fn check_unowned(&mut self, me: usize, frame: u32) {
         let history = *self.oracle.frame(frame);
         if !history.free {
-            self.fail(Violation {
-                clause: Clause::C1,
-                cpu: CpuId(me as u16),
-                other: Some(CpuId(history.allocated_by.into())),
-                frame: Some(Frame(frame.into())),
-                page: None,
-                account: "a frame that has an owner gets another one".into(),
-            });
+            self.fail(
+                Violation::new(Clause::C1, "a frame that has an owner gets another one")
+                    .by(CpuId(me as u16))
+                    .after(CpuId(history.allocated_by.into()))
+                    .in_frame(Frame(frame.into())),
+            );
         }
     }
 

@@ -54,7 +54,6 @@ pub mod word;
 pub use coverage::{Coverage, Happening, Reach};
 pub use explore::{Budget, Failure, Plan, Report, explore};
 pub use kind::MachineKind;
-pub use oracle::Violation;
 pub use session::{Case, Session};
 
 #[cfg(test)]

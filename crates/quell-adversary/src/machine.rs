@@ -27,12 +27,13 @@ use super::context;
 use super::coverage::Happening;
 use super::kind::MachineKind;
 use super::mmu::Mmu;
-use super::oracle::{Moment, Oracle, Used, Violation};
+use super::oracle::{Moment, Oracle, Used};
 use super::schedule::{Action, BUFFER, Deviation, MAX_CPUS, Strategy};
 use super::tables::Arena;
 use super::timeline::{Entry, What};
 use super::word::AdversaryWord;
-use quell::Invalidate;
+use quell::{CpuId, Invalidate};
+use quell_contract::Violation;
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -435,7 +436,8 @@ impl Core {
     pub(crate) fn fail(&mut self, violation: Violation) {
         if matches!(self.end, None | Some(End::Finished)) {
             let text = violation.to_string();
-            self.record(violation.cpu.index(), What::Broke(text));
+            let cpu = violation.cpu.map_or(self.current, CpuId::index);
+            self.record(cpu, What::Broke(text));
             self.end = Some(End::Violated(Box::new(violation)));
         }
     }

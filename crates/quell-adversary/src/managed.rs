@@ -11,14 +11,13 @@ use super::context::{self, Kernel};
 use super::coverage::{Coverage, Happening};
 use super::hardware::Adversary;
 use super::machine::{Accessed, FRAME_WORDS, Op};
-use super::oracle::Violation;
 use super::schedule::MAX_CPUS;
 use super::session::Stage;
-use super::timeline::Line;
 use super::word::AdversaryWord;
 use quell::clear::{ClearPolicy, Plan};
 use quell::{CpuId, Engine, Epoch, Extent, Frame, Hardware, Page, PageSize, PerCpu, Word};
-use quell_contract::Clause;
+use quell_contract::timeline::Line;
+use quell_contract::{Clause, Violation};
 use quell_sim::{heap, may_change};
 use quell_vm::machine::{MemoryMap, Node};
 use quell_vm::user::{Access, Backing, Call, Error, FileId, ProcessId, Protection};
@@ -388,16 +387,9 @@ impl Managed<'_> {
         context::with(|core| {
             core.happen(Happening::Compared);
             if truth != held {
-                core.fail(Violation {
-                    clause: Clause::C4,
-                    cpu: CpuId(me as u16),
-                    other: None,
-                    frame: Some(Frame(frame.into())),
-                    page: Some(Page(page)),
-                    account: format!(
+                core.fail(Violation::new(Clause::C4, format!(
                         "a load through a translation left behind returned {held:#x}, the page holds {truth:#x}"
-                    ),
-                });
+                    )).by(CpuId(me as u16)).in_frame(Frame(frame.into())).through(Page(page).address()));
             }
         });
     }

@@ -9,44 +9,10 @@
 //! ([`mmu`](super::mmu)). They share the clauses and the events, not the comparisons.
 
 use quell::{CpuId, Frame, Page};
-use quell_contract::Clause;
+use quell_contract::{Clause, Violation};
 use rustc_hash::FxHasher;
-use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::Range;
-
-/// A breach of the contract.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Violation {
-    /// The clause that broke.
-    pub clause: Clause,
-    /// The CPU whose access, walk or wait broke it.
-    pub cpu: CpuId,
-    /// The CPU that had made the access unlawful: the new owner's, the caller's, the capturer's.
-    pub other: Option<CpuId>,
-    /// The frame that was reached.
-    pub frame: Option<Frame>,
-    /// The virtual page of the access.
-    pub page: Option<Page>,
-    /// What happened, in a sentence.
-    pub account: String,
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} (cpu {}", self.clause, self.account, self.cpu.0)?;
-        if let Some(other) = self.other {
-            write!(f, ", other cpu {}", other.0)?;
-        }
-        if let Some(frame) = self.frame {
-            write!(f, ", frame {:#x}", frame.0)?;
-        }
-        if let Some(page) = self.page {
-            write!(f, ", address {:#x}", page.address())?;
-        }
-        f.write_str(")")
-    }
-}
 
 /// A moment: the number of a step of the run. Later steps have greater numbers.
 pub type Moment = u32;
@@ -207,14 +173,12 @@ impl Oracle {
     pub fn judge(&self, cpu: u8, root: u32, used: &Used, store: bool) -> Option<Violation> {
         let kind = if store { "store" } else { "load" };
         let violation = |clause, other: Option<u8>, account: String| {
-            Some(Violation {
-                clause,
-                cpu: CpuId(cpu.into()),
-                other: other.map(|cpu| CpuId(cpu.into())),
-                frame: Some(Frame(used.frame.into())),
-                page: Some(Page(used.page)),
-                account,
-            })
+            let mut violation = Violation::new(clause, account)
+                .by(CpuId(cpu.into()))
+                .in_frame(Frame(used.frame.into()))
+                .through(Page(used.page).address());
+            violation.other = other.map(|cpu| CpuId(cpu.into()));
+            Some(violation)
         };
         if used.root != root {
             let account = format!(

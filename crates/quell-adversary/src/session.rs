@@ -7,15 +7,15 @@ use super::context::{self, Context, Kernel};
 use super::coverage::Coverage;
 use super::kind::MachineKind;
 use super::machine::{Core, End, Op};
-use super::oracle::Violation;
 use super::schedule::{Deviation, Strategy};
 use super::search::Exhaustive;
 use super::tables::Arena;
-use super::timeline::{self, Line};
+use super::timeline;
 use crate::scenarios::{Program, Scenario};
 use quell::mutant::Mutant;
 use quell::{CpuId, Policy};
-use quell_contract::Clause;
+use quell_contract::timeline::Line;
+use quell_contract::{Clause, Violation};
 use quell_sim::fiber::Fiber;
 use quell_sim::heap::{self, Heap};
 use std::cell::Cell;
@@ -309,15 +309,10 @@ fn act(cpu: usize, body: &dyn Fn(usize)) {
     if catch_unwind(AssertUnwindSafe(|| body(cpu))).is_err() {
         let account = PANIC.take().unwrap_or_else(|| "the code panicked".into());
         context::with(|core| {
-            core.fail(Violation {
+            core.fail(
                 // A CPU that stops itself completes nothing.
-                clause: Clause::C7,
-                cpu: CpuId(cpu as u16),
-                other: None,
-                frame: None,
-                page: None,
-                account,
-            });
+                Violation::new(Clause::C7, account).by(CpuId(cpu as u16)),
+            );
         });
     }
     loop {

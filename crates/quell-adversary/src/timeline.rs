@@ -1,7 +1,9 @@
-//! What happened in one run, for people: a column per CPU, one line per step.
+//! What happened in one run, step by step.
 
 use super::machine::Op;
 use super::word::AdversaryWord;
+use quell::CpuId;
+use quell_contract::timeline::{Line, Shape};
 use std::fmt::Write;
 
 /// What happened.
@@ -30,19 +32,6 @@ pub(crate) struct Entry {
     pub(crate) what: What,
 }
 
-/// A line of a timeline.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Line {
-    /// The number of the decision.
-    pub step: u32,
-    /// The CPU.
-    pub cpu: usize,
-    /// What it did.
-    pub text: String,
-    /// How deep in handlers it was.
-    pub depth: usize,
-}
-
 /// Gives words their names.
 pub type Names<'n> = dyn Fn(usize) -> Option<String> + 'n;
 
@@ -52,7 +41,6 @@ pub(crate) fn lines(entries: &[Entry], names: &Names<'_>) -> Vec<Line> {
         names(word as usize).unwrap_or_else(|| format!("{:#x}", word as usize & 0xf_ffff))
     };
     let mut lines: Vec<Line> = Vec::new();
-    let mut depth = [0usize; super::schedule::MAX_CPUS];
     for entry in entries {
         let text = match &entry.what {
             What::Step(op) => match *op {
@@ -91,7 +79,7 @@ pub(crate) fn lines(entries: &[Entry], names: &Names<'_>) -> Vec<Line> {
                     "="
                 };
                 if let Some(last) = lines.last_mut()
-                    && last.cpu == entry.cpu
+                    && last.cpu.index() == entry.cpu
                 {
                     let _ = write!(last.text, " {arrow} {value:#x}");
                 }
@@ -99,89 +87,23 @@ pub(crate) fn lines(entries: &[Entry], names: &Names<'_>) -> Vec<Line> {
             }
             What::Visible(word, value) => format!("~ {} = {value:#x} becomes visible", name(*word)),
             What::Landed(frame, value) => format!("~ {value:#x} lands in frame {frame:#x}"),
-            What::Interrupt => "[interrupt".into(),
-            What::InterruptDone => "interrupt]".into(),
-            What::Nmi => "[NMI".into(),
-            What::NmiDone => "NMI]".into(),
-            What::Preempted => "[preempted".into(),
-            What::PreemptionDone => "goes on]".into(),
-            What::Said(text) => text.clone(),
-            What::Broke(text) => format!("*** {text}"),
+            What::Interrupt | What::InterruptDone => "interrupt".into(),
+            What::Nmi | What::NmiDone => "NMI".into(),
+            What::Preempted | What::PreemptionDone => "preempted".into(),
+            What::Said(text) | What::Broke(text) => text.clone(),
         };
-        if matches!(
-            entry.what,
-            What::InterruptDone | What::NmiDone | What::PreemptionDone
-        ) {
-            depth[entry.cpu] = depth[entry.cpu].saturating_sub(1);
-        }
+        let shape = match entry.what {
+            What::Interrupt | What::Nmi | What::Preempted => Shape::Begins,
+            What::InterruptDone | What::NmiDone | What::PreemptionDone => Shape::Ends,
+            What::Broke(_) => Shape::Breaks,
+            _ => Shape::Lasts(0),
+        };
         lines.push(Line {
-            step: entry.step,
-            cpu: entry.cpu,
+            cpu: CpuId(entry.cpu as u16),
+            at: entry.step.into(),
+            shape,
             text,
-            depth: depth[entry.cpu],
         });
-        if matches!(entry.what, What::Interrupt | What::Nmi | What::Preempted) {
-            depth[entry.cpu] += 1;
-        }
     }
     lines
-}
-
-/// The last `count` lines, a column per CPU.
-pub fn columns(lines: &[Line], cpus: usize, count: usize) -> String {
-    const WIDTH: usize = 44;
-    let mut out = String::new();
-    let _ = write!(out, "{:>6}", "step");
-    for cpu in 0..cpus {
-        let _ = write!(out, "  {:<WIDTH$}", format!("cpu {cpu}"));
-    }
-    out.truncate(out.trim_end().len());
-    out.push('\n');
-    let skipped = lines.len().saturating_sub(count);
-    if skipped > 0 {
-        let _ = writeln!(out, "{:>6}  ({skipped} earlier lines left out)", "...");
-    }
-    for line in &lines[skipped..] {
-        let _ = write!(out, "{:>6}", line.step);
-        if line.text.starts_with("***") {
-            let _ = writeln!(out, "  {}", line.text);
-            continue;
-        }
-        for _ in 0..line.cpu {
-            let _ = write!(out, "  {:WIDTH$}", "");
-        }
-        let _ = writeln!(
-            out,
-            "  {:indent$}{}",
-            "",
-            line.text,
-            indent = line.depth * 2
-        );
-    }
-    out
-}
-
-/// The record as a trace that Perfetto and Chrome's viewer open: one track per CPU, one step one
-/// microsecond.
-pub fn chrome_trace(lines: &[Line], title: &str) -> serde_json::Value {
-    let mut events = vec![serde_json::json!({
-        "ph": "M", "pid": 0, "name": "process_name", "args": { "name": title }
-    })];
-    for (at, line) in lines.iter().enumerate() {
-        let event = match line.text.as_str() {
-            "[interrupt" => serde_json::json!({ "ph": "B", "name": "interrupt" }),
-            "[NMI" => serde_json::json!({ "ph": "B", "name": "NMI" }),
-            "interrupt]" | "NMI]" => serde_json::json!({ "ph": "E" }),
-            text if text.starts_with("***") => {
-                serde_json::json!({ "ph": "i", "s": "g", "name": text })
-            }
-            text => serde_json::json!({ "ph": "X", "dur": 1, "name": text }),
-        };
-        let mut event = event;
-        event["pid"] = 0.into();
-        event["tid"] = line.cpu.into();
-        event["ts"] = at.into();
-        events.push(event);
-    }
-    serde_json::json!({ "traceEvents": events, "displayTimeUnit": "ns" })
 }

@@ -10,12 +10,12 @@ use super::hardware::Adversary;
 use super::machine::{Accessed, Op};
 use super::session::Stage;
 use super::tables;
-use super::timeline::Line;
 use super::word::AdversaryWord;
 use quell::{
     AddressSpace, Engine, Epoch, Extent, Frame, Hardware, Outcome, Page, PageRange, PageSize,
     PerCpu, Purpose, Residue, Scope, Word,
 };
+use quell_contract::timeline::Line;
 use quell_vm::machine::{Event, Machine, MemoryMap};
 use std::cell::Cell;
 use std::mem::ManuallyDrop;

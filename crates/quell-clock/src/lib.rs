@@ -58,7 +58,6 @@ pub use counts::Counts;
 pub use file::{MachineFile, Parameter, built_in};
 pub use kernel::Kernel;
 pub use machine::Model;
-pub use oracle::Violation;
 pub use run::{Bench, RunError, RunResult, Setup};
 pub use trace::Trace;
 pub use user::ModelUser;

@@ -12,9 +12,10 @@ use crate::core::{Core, Point};
 use crate::file::Time;
 use crate::format;
 use crate::lines::Use;
-use crate::oracle::{Kind, Verdict, Violation};
+use crate::oracle::{Kind, Verdict};
 use crate::tlb::{Place, Rights, Translation};
 use quell::{Frame, Page, PageSize};
+use quell_contract::Violation;
 use quell_vm::{Access, Level};
 
 /// What came of an attempt.
@@ -260,7 +261,8 @@ fn compare(address: u64, value: u64, mut violation: Violation) {
     if let Some(truth) = truth
         && truth != value
     {
-        violation.what = format!("{}: {value:#x} instead of {truth:#x}", violation.what);
+        let account = &mut violation.account;
+        *account = format!("{account}: {value:#x} instead of {truth:#x}");
         context::with(|core| core.report_access(violation));
     }
 }

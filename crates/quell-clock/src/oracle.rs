@@ -29,54 +29,11 @@ use crate::core::Core;
 use crate::file::Time;
 use crate::memory::{History, State};
 use crate::tlb::{Rights, Translation};
-use quell::{Frame, Page, PageRange};
-use quell_contract::Clause;
+use quell::{CpuId, Frame, Page, PageRange};
+use quell_contract::{Clause, Violation};
 use quell_sim::may_change;
 use quell_vm::Event;
 use rustc_hash::FxHashMap;
-use std::fmt;
-
-/// A breach of the contract.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Violation {
-    /// Which clause.
-    pub clause: Clause,
-    /// The CPU whose access it was.
-    pub cpu: usize,
-    /// When, in picoseconds of virtual time.
-    pub at: Time,
-    /// The CPU that made the change, if one is known.
-    pub other: Option<usize>,
-    /// When that CPU made it.
-    pub changed_at: Option<Time>,
-    /// The frame concerned.
-    pub frame: Frame,
-    /// The virtual address, if an access of a program.
-    pub address: Option<u64>,
-    /// What happened, in words.
-    pub what: String,
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ns = |at: Time| at as f64 / 1e3;
-        write!(
-            f,
-            "{}: CPU {} at {:.1} ns",
-            self.clause,
-            self.cpu,
-            ns(self.at)
-        )?;
-        if let Some(address) = self.address {
-            write!(f, ", address {address:#x}")?;
-        }
-        write!(f, ", frame {:#x}: {}", self.frame.0, self.what)?;
-        if let (Some(other), Some(at)) = (self.other, self.changed_at) {
-            write!(f, " (CPU {other} at {:.1} ns)", ns(at))?;
-        }
-        Ok(())
-    }
-}
 
 /// How many violations are kept in words; all are counted.
 const KEPT: usize = 64;
@@ -197,16 +154,9 @@ impl Oracle {
 
     /// A mistake of the kernel that no clause covers but no machine would forgive.
     pub(crate) fn misuse(&mut self, cpu: usize, at: Time, what: String) {
-        self.report(Violation {
-            clause: Clause::C7,
-            cpu,
-            at,
-            other: None,
-            changed_at: None,
-            frame: Frame(0),
-            address: None,
-            what,
-        });
+        let mut violation = Violation::new(Clause::C7, what).by(CpuId(cpu as u16));
+        violation.at = Some(at);
+        self.report(violation);
     }
 
     /// How many violations were found.
@@ -229,21 +179,18 @@ pub(crate) enum Kind {
 
 impl Core {
     fn violation(&self, clause: Clause, frame: Frame, what: impl Into<String>) -> Violation {
-        Violation {
-            clause,
-            cpu: self.current,
-            at: self.cpus[self.current].now,
-            other: None,
-            changed_at: None,
-            frame,
-            address: None,
-            what: what.into(),
-        }
+        let mut violation = Violation::new(clause, what)
+            .by(CpuId(self.current as u16))
+            .in_frame(frame);
+        violation.at = Some(self.cpus[self.current].now);
+        violation
     }
 
     fn report(&mut self, violation: Violation) {
-        let (cpu, at) = (violation.cpu, violation.at);
-        self.trace.mark(cpu, at, crate::trace::Mark::Violation);
+        if let (Some(cpu), Some(at)) = (violation.cpu, violation.at) {
+            self.trace
+                .mark(cpu.index(), at, crate::trace::Mark::Violation);
+        }
         self.oracle.report(violation);
     }
 
@@ -276,8 +223,8 @@ impl Core {
     ) -> Verdict {
         let found = |mut violation: Violation, by: Option<(u16, Time)>| {
             violation.address = Some(address);
-            violation.other = by.map(|(cpu, _)| cpu as usize);
-            violation.changed_at = by.map(|(_, at)| at);
+            violation.other = by.map(|(cpu, _)| CpuId(cpu));
+            violation.other_at = by.map(|(_, at)| at);
             violation
         };
         let space = self.cpus[self.current].space;
@@ -401,14 +348,13 @@ impl Core {
         if history.table && cached.is_none_or(|filled| filled >= history.allocated) {
             return;
         }
-        let by = (history.by as usize, history.at);
         let what = match cached {
             Some(_) => "a walker cache leads to a table page that was freed",
             None => "the walker reads a table page that was freed",
         };
-        let mut violation = self.violation(Clause::C6, table, what);
-        violation.address = Some(address);
-        (violation.other, violation.changed_at) = (Some(by.0), Some(by.1));
+        let by = (CpuId(history.by), history.at);
+        let mut violation = self.violation(Clause::C6, table, what).through(address);
+        (violation.other, violation.other_at) = (Some(by.0), Some(by.1));
         self.report(violation);
     }
 

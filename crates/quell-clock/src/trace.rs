@@ -1,10 +1,10 @@
 //! What happened on each CPU and when: for timelines.
 //!
-//! Off unless a run asks for it. [`Trace::write_chrome`] writes the format that Perfetto and
-//! `chrome://tracing` open: one row per CPU, one slice per operation, times in microseconds of
-//! virtual time.
+//! Off unless a run asks for it.
 
 use crate::file::Time;
+use quell::CpuId;
+use quell_contract::timeline::{self, Line, Shape, Unit};
 use std::io::{self, Write};
 
 /// What a CPU did.
@@ -140,58 +140,21 @@ impl Trace {
         }
     }
 
-    /// Writes the trace as Chrome's JSON trace format. `process` names the whole.
+    /// Writes the trace in the format that Perfetto and `chrome://tracing` open. `process` names the
+    /// whole.
     ///
     /// # Errors
     /// Those of the writer.
-    pub fn write_chrome(&self, process: &str, mut to: impl Write) -> io::Result<()> {
-        write!(to, "{{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
-        let name = json_string(process);
-        write!(
-            to,
-            "{{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{{\"name\":{name}}}}}"
-        )?;
-        let cpus = self.events.iter().map(|event| event.cpu + 1).max();
-        for cpu in 0..cpus.unwrap_or(0) {
-            write!(
-                to,
-                ",\n{{\"ph\":\"M\",\"pid\":1,\"tid\":{cpu},\"name\":\"thread_name\",\
-                 \"args\":{{\"name\":\"CPU {cpu}\"}}}}"
-            )?;
-        }
-        for event in &self.events {
-            let name = json_string(&event.mark.name());
-            let (cpu, start) = (event.cpu, event.start as f64 / 1e6);
-            if event.end > event.start {
-                let length = (event.end - event.start) as f64 / 1e6;
-                write!(
-                    to,
-                    ",\n{{\"ph\":\"X\",\"pid\":1,\"tid\":{cpu},\"ts\":{start:.6},\
-                     \"dur\":{length:.6},\"name\":{name}}}"
-                )?;
-            } else {
-                write!(
-                    to,
-                    ",\n{{\"ph\":\"i\",\"s\":\"t\",\"pid\":1,\"tid\":{cpu},\"ts\":{start:.6},\
-                     \"name\":{name}}}"
-                )?;
-            }
-        }
-        writeln!(to, "\n]}}")
+    pub fn write_chrome(&self, process: &str, to: impl Write) -> io::Result<()> {
+        let lines = self.events.iter().map(|event| Line {
+            cpu: CpuId(event.cpu as u16),
+            at: event.start,
+            shape: match event.mark {
+                Mark::Violation => Shape::Breaks,
+                _ => Shape::Lasts(event.end - event.start),
+            },
+            text: event.mark.name(),
+        });
+        timeline::write_chrome(process, Unit::Picoseconds, lines, to)
     }
-}
-
-/// A JSON string literal.
-fn json_string(text: &str) -> String {
-    let mut quoted = String::with_capacity(text.len() + 2);
-    quoted.push('"');
-    for character in text.chars() {
-        match character {
-            '"' | '\\' => quoted.extend(['\\', character]),
-            '\0'..='\x1f' => quoted.push_str(&format!("\\u{:04x}", character as u32)),
-            _ => quoted.push(character),
-        }
-    }
-    quoted.push('"');
-    quoted
 }

@@ -100,9 +100,9 @@ fn c1_a_frame_with_a_new_owner_is_used() {
         let result = stale(false, &|_, _| None, &reuse, &access);
         assert_eq!(clauses(&result), [Clause::C1]);
         let found = &result.violations[0];
-        assert_eq!((found.cpu, found.other), (1, Some(0)));
+        assert_eq!((found.cpu, found.other), (Some(CpuId(1)), Some(CpuId(0))));
         assert_eq!(found.address, Some(ADDRESS));
-        assert!(found.changed_at < Some(found.at), "{found}");
+        assert!(found.other_at < found.at, "{found}");
         assert_eq!(clauses(&stale(true, &|_, _| None, &reuse, &access)), []);
     }
 }
@@ -179,7 +179,7 @@ fn c3_the_old_translation_is_used_after_the_call_returned() {
     for event in [unmap as fn(Frame) -> Event, far] {
         let result = in_a_call(false, event, false);
         assert_eq!(clauses(&result), [Clause::C3, Clause::C3]);
-        assert_eq!(result.violations[0].other, Some(0));
+        assert_eq!(result.violations[0].other, Some(CpuId(0)));
         assert_eq!(clauses(&in_a_call(true, event, false)), []);
     }
     let protect = |root| Event::ReturnedProtect {
@@ -274,7 +274,7 @@ fn c8_memory_handed_out_as_zeroed_is_not() {
         }
     });
     assert_eq!(clauses(&result), [Clause::C8]);
-    assert_eq!(result.violations[0].frame, found.get());
+    assert_eq!(result.violations[0].frame, Some(found.get()));
 }
 
 #[test]

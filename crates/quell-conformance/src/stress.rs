@@ -17,10 +17,11 @@
 //! operations (not their interleaving; on an emulator that counts instructions, that too).
 
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
-use quell::PageSize;
+use quell::{CpuId, PageSize};
+use quell_contract::{Clause, Violation};
 use quell_vm::{Backing, Call, Error, Fault, Protection, User};
 
 const PAGE: u64 = 4096;
@@ -321,16 +322,23 @@ impl<U: User> Stress<'_, U> {
             .map_err(|fault| format!("store to {address:#x}: {fault}"))
     }
 
-    fn must_hold(&self, address: u64, expected: u64, clause: &str) -> Outcome {
+    fn must_hold(&self, address: u64, expected: u64, clause: Clause) -> Outcome {
         let held = self.must_load(address)?;
         if held == expected {
             return Ok(());
         }
-        Err(format!(
-            "{clause}: {address:#x} holds {held:#x} (store {}), not {expected:#x} (store {})",
+        let account = format!(
+            "{address:#x} holds {held:#x} (store {}), not {expected:#x} (store {})",
             held >> 24,
             expected >> 24
-        ))
+        );
+        self.broken(clause, account)
+    }
+
+    /// This CPU saw the contract broken.
+    fn broken<T>(&self, clause: Clause, account: String) -> Outcome<T> {
+        let violation = Violation::new(clause, account).by(CpuId(self.me as u16));
+        Err(violation.to_string())
     }
 
     fn call(&self, name: &'static str, call: Call) -> Outcome<u64> {
@@ -506,12 +514,12 @@ impl<U: User> Stress<'_, U> {
             _ => (Kind::Shared, self.choose(SHARED)),
         };
         let (address, old) = (self.word_of(kind, page), self.expected(kind, page));
-        self.must_hold(address, old, "C2")?;
+        self.must_hold(address, old, Clause::C2)?;
         let count = self.next_count();
         self.counts(kind)[page as usize] = count;
         let new = value(kind, self.me, page, count);
         self.must_store(address, new)?;
-        self.must_hold(address, new, "C2")
+        self.must_hold(address, new, Clause::C2)
     }
 
     fn write_file(&mut self) -> Outcome {
@@ -522,7 +530,7 @@ impl<U: User> Stress<'_, U> {
             self.expected(Kind::File, page),
         );
         let offset = address - FILE_AT;
-        self.must_hold(READ_AT + offset, old, "C4")?;
+        self.must_hold(READ_AT + offset, old, Clause::C4)?;
         let count = self.next_count();
         self.filed[page as usize] = count;
         let new = value(Kind::File, self.me, page, count);
@@ -533,10 +541,10 @@ impl<U: User> Stress<'_, U> {
                 value: new,
             };
             self.call("write", call)?;
-            self.must_hold(address, new, "C4")
+            self.must_hold(address, new, Clause::C4)
         } else {
             self.must_store(address, new)?;
-            self.must_hold(READ_AT + offset, new, "C4")
+            self.must_hold(READ_AT + offset, new, Clause::C4)
         }
     }
 
@@ -558,13 +566,19 @@ impl<U: User> Stress<'_, U> {
                 self.seen[page as usize] = count;
                 Ok(())
             }
-            Some(count) => Err(format!(
-                "C4: page {page} of the file went back from store {} of cpu {neighbour} to {count}",
-                self.seen[page as usize]
-            )),
-            None => Err(format!(
-                "C1: page {page} of the file holds {held:#x}, which cpu {neighbour} never wrote"
-            )),
+            Some(count) => self.broken(
+                Clause::C4,
+                format!(
+                    "page {page} of the file went back from store {} of cpu {neighbour} to {count}",
+                    self.seen[page as usize]
+                ),
+            ),
+            None => self.broken(
+                Clause::C1,
+                format!(
+                    "page {page} of the file holds {held:#x}, which cpu {neighbour} never wrote"
+                ),
+            ),
         }
     }
 
@@ -575,15 +589,18 @@ impl<U: User> Stress<'_, U> {
         if !state.mapped {
             return match self.load(address) {
                 Err(Fault::NotMapped) => Ok(()),
-                other => Err(format!("C3: unmapped page {address:#x} gives {other:x?}")),
+                other => self.broken(
+                    Clause::C3,
+                    format!("unmapped page {address:#x} gives {other:x?}"),
+                ),
             };
         }
         let expected = match state.counts[page as usize] {
             0 => 0,
             count => value(Kind::Own, self.me, chunk * CHUNK + page, count),
         };
-        self.must_hold(address, expected, "C3")?;
-        self.must_hold(address + 8 + 64 * beside, 0, "C8")
+        self.must_hold(address, expected, Clause::C3)?;
+        self.must_hold(address + 8 + 64 * beside, 0, Clause::C8)
     }
 
     fn use_own(&mut self) -> Outcome {
@@ -599,13 +616,14 @@ impl<U: User> Stress<'_, U> {
         if state.writable {
             self.must_store(address, new)?;
             self.chunks[chunk as usize].counts[page as usize] = count;
-            return self.must_hold(address, new, "C2");
+            return self.must_hold(address, new, Clause::C2);
         }
         match self.retry(|| self.user.try_write(address, new)) {
             Err(Fault::Forbidden) => Ok(()),
-            other => Err(format!(
-                "C3: a store to protected {address:#x} gives {other:?}"
-            )),
+            other => self.broken(
+                Clause::C3,
+                format!("a store to protected {address:#x} gives {other:?}"),
+            ),
         }
     }
 
@@ -648,9 +666,10 @@ impl<U: User> Stress<'_, U> {
             protection.write,
         ) {
             (Ok(()), true) | (Err(Fault::Forbidden), false) => self.check_own(chunk, page, 5),
-            (other, _) => Err(format!(
-                "C3: a store to {first:#x}, protected {protection:?}, gives {other:?}"
-            )),
+            (other, _) => self.broken(
+                Clause::C3,
+                format!("a store to {first:#x}, protected {protection:?}, gives {other:?}"),
+            ),
         }
     }
 
@@ -687,7 +706,10 @@ impl<U: User> Stress<'_, U> {
         self.chunks[chunk as usize].half = 1 - state.half;
         match self.load(from + page * PAGE) {
             Err(Fault::NotMapped) => self.check_own(chunk, page, 9),
-            other => Err(format!("C3: a page that moved away gives {other:x?}")),
+            other => self.broken(
+                Clause::C3,
+                format!("a page that moved away gives {other:x?}"),
+            ),
         }
     }
 
@@ -738,7 +760,7 @@ impl<U: User> Stress<'_, U> {
         let address = LARGE_AT + page * PAGE;
         self.about_range("collapse", Call::Collapse { address })?;
         let old = self.expected(Kind::Large, page);
-        self.must_hold(self.word_of(Kind::Large, page), old, "C2")
+        self.must_hold(self.word_of(Kind::Large, page), old, Clause::C2)
     }
 
     /// A copy of the process sees this CPU's words as they are, and its stores stay its own.
@@ -755,17 +777,17 @@ impl<U: User> Stress<'_, U> {
         );
         self.call("enter", Call::Enter { process: child })?;
         let in_child = self
-            .must_hold(address, old, "C5")
+            .must_hold(address, old, Clause::C5)
             .and_then(|()| self.check_own(chunk, own, 11))
             .and_then(|()| {
                 let count = self.next_count();
                 let new = value(Kind::Child, self.me, page, count);
                 self.must_store(address, new)?;
-                self.must_hold(address, new, "C5")
+                self.must_hold(address, new, Clause::C5)
             });
         self.call("enter", Call::Enter { process: self.home })?;
         in_child?;
-        self.must_hold(address, old, "C5")?;
+        self.must_hold(address, old, Clause::C5)?;
         self.call("exit", Call::Exit { process: child }).map(|_| ())
     }
 
@@ -785,16 +807,18 @@ impl<U: User> Stress<'_, U> {
             if count == 0 {
                 match self.load(address) {
                     Err(Fault::NotMapped) => {}
-                    other => return Err(format!("C5: a new process has {other:x?}")),
+                    other => {
+                        return self.broken(Clause::C5, format!("a new process has {other:x?}"));
+                    }
                 }
                 let backing = Backing::Anonymous {
                     page: PageSize::Base,
                 };
                 self.map(SHARED_AT, SHARED, backing, Protection::READ_WRITE)?;
             }
-            self.must_hold(address, held(count), "C5")?;
+            self.must_hold(address, held(count), Clause::C5)?;
             self.must_store(address, held(next))?;
-            self.must_hold(address, held(next), "C5")
+            self.must_hold(address, held(next), Clause::C5)
         })();
         self.call("enter", Call::Enter { process: self.home })?;
         inside?;
@@ -808,7 +832,7 @@ impl<U: User> Stress<'_, U> {
             self.word_of(Kind::Shared, 0),
             self.expected(Kind::Shared, 0),
         );
-        self.must_hold(home, old, "C5")
+        self.must_hold(home, old, Clause::C5)
     }
 
     fn truncate(&mut self) -> Outcome {
@@ -827,14 +851,19 @@ impl<U: User> Stress<'_, U> {
             if page >= pages {
                 match self.load(address) {
                     Err(Fault::BeyondEnd) => continue,
-                    other => return Err(format!("C3: a page beyond the end gives {other:x?}")),
+                    other => {
+                        return self.broken(
+                            Clause::C3,
+                            format!("a page beyond the end gives {other:x?}"),
+                        );
+                    }
                 }
             }
             let expected = match self.tail_counts[page as usize] {
                 0 => 0,
                 count => value(Kind::Tail, self.me, page, count),
             };
-            self.must_hold(address, expected, "C4")?;
+            self.must_hold(address, expected, Clause::C4)?;
         }
         if written < pages {
             let count = self.next_count();
@@ -856,15 +885,21 @@ impl<U: User> Stress<'_, U> {
         match self.load(address) {
             Err(Fault::NotMapped) => {}
             Ok(held) if count_of(Kind::Own, cpu, chunk * CHUNK + page, held).is_some() => {}
-            other => return Err(format!("C1: {address:#x} of cpu {cpu} gives {other:x?}")),
+            other => {
+                return self.broken(
+                    Clause::C1,
+                    format!("{address:#x} of cpu {cpu} gives {other:x?}"),
+                );
+            }
         }
         let address = SHARED_AT + shared * PAGE + 64 * cpu as u64;
         let held = self.must_load(address)?;
         match count_of(Kind::Shared, cpu, shared, held) {
             Some(_) => Ok(()),
-            None => Err(format!(
-                "C1: {address:#x} holds {held:#x}, which cpu {cpu} never wrote there"
-            )),
+            None => self.broken(
+                Clause::C1,
+                format!("{address:#x} holds {held:#x}, which cpu {cpu} never wrote there"),
+            ),
         }
     }
 
@@ -877,7 +912,7 @@ impl<U: User> Stress<'_, U> {
         ] {
             for page in 0..pages {
                 let expected = self.expected(kind, page);
-                self.must_hold(self.word_of(kind, page), expected, "C2")?;
+                self.must_hold(self.word_of(kind, page), expected, Clause::C2)?;
             }
         }
         for chunk in 0..CHUNKS {

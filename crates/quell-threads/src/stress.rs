@@ -7,14 +7,15 @@
 
 use crate::machine::{PAGES, Table};
 use crate::world::{
-    Content, Entry, FILE_PAGES, FIRST_FILE_PAGE, Free, Ground, Layout, Machine, Slot, Space,
-    Violation, World, lock,
+    Content, Entry, FILE_PAGES, FIRST_FILE_PAGE, Free, Ground, Layout, Machine, Slot, Space, World,
+    lock,
 };
 use quell::mutant::Mutant;
 use quell::{
-    AddressSpace, Batch, CpuId, Engine, Features, Hardware, Outcome, Policy, Purpose, Scope, Stats,
-    Tagging,
+    AddressSpace, Batch, CpuId, Engine, Features, Frame, Hardware, Outcome, Policy, Purpose, Scope,
+    Stats, Tagging,
 };
+use quell_contract::{Clause, Violation};
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -120,7 +121,7 @@ pub fn run(plan: &Plan) -> Report {
         std::panic::resume_unwind(panic);
     }
     if hw.is_hung() {
-        world.report("C7", "a CPU waits for ever".into());
+        world.report(Violation::new(Clause::C7, "a CPU waits for ever"));
     }
     Report {
         violation: world.verdict(),
@@ -267,7 +268,7 @@ impl<'a> Program<'a> {
         }
         self.accesses += 1;
         let world = self.world;
-        let me = self.me.0;
+        let me = self.me;
         // Acquire: the kernel changes a file page in place, without a flush to order it.
         let written: [u64; FILE_PAGES] =
             std::array::from_fn(|page| world.written[page].load(Ordering::Acquire));
@@ -276,34 +277,27 @@ impl<'a> Program<'a> {
             let entry = Entry(cached.entry);
             let frame = entry.frame();
             let content = world.content(frame);
-            let at = || {
-                format!(
-                    "CPU {me}, space {}, page {page}, frame {frame}",
-                    space.table
-                )
+            let breaks = |clause, account: String| {
+                let account = format!("{account} (space {}, page {page})", space.table);
+                let violation = Violation::new(clause, account).by(me);
+                world.report(violation.in_frame(Frame(frame as u64)));
             };
             if usize::from(cached.root) != space.table {
-                world.report("C5", format!("{}: walked from root {}", at(), cached.root));
+                breaks(Clause::C5, format!("walked from root {}", cached.root));
             } else if content.owner() != entry.owner() {
                 let (is, was) = (content.owner(), entry.owner());
-                world.report(
-                    "C1",
-                    format!("{}: mapped for owner {was}, belongs to {is}", at()),
+                breaks(
+                    Clause::C1,
+                    format!("mapped for owner {was}, belongs to {is}"),
                 );
             } else if entry.version() < completed {
                 let version = entry.version();
-                world.report(
-                    "C3",
-                    format!("{}: version {version} after {completed}", at()),
-                );
+                breaks(Clause::C3, format!("version {version} after {completed}"));
             } else if let Some(file_page) = content.file_page()
                 && content.value() < written[file_page]
             {
                 let (old, new) = (content.value(), written[file_page]);
-                world.report(
-                    "C4",
-                    format!("{}: reads {old} after {new} was written", at()),
-                );
+                breaks(Clause::C4, format!("reads {old} after {new} was written"));
             }
             if write && entry.writable() {
                 let value = content.value().wrapping_add(1);
@@ -470,13 +464,13 @@ impl<'a> Program<'a> {
         }
         let now = self.world.content(entry.frame());
         if captured != now {
-            self.world.report(
-                "C2",
-                format!(
-                    "space {}, page {page}: {now:?} after {captured:?} was captured",
-                    space.table
-                ),
+            let account = format!(
+                "{now:?} after {captured:?} was captured (space {}, page {page})",
+                space.table
             );
+            let violation = Violation::new(Clause::C2, account).by(self.me);
+            self.world
+                .report(violation.in_frame(Frame(entry.frame() as u64)));
         }
     }
 

@@ -18,8 +18,8 @@
 
 use crate::machine::{PAGES, PRESENT, Threads};
 use quell::{AddressSpace, Engine, Epoch, Frame, Page, PageRange, PerCpu, Policy, Residue};
+use quell_contract::Violation;
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
@@ -30,21 +30,6 @@ pub type Machine = Threads<true>;
 pub const FILE_PAGES: usize = 6;
 /// The first page of a space that maps the file.
 pub const FIRST_FILE_PAGE: usize = PAGES - FILE_PAGES;
-
-/// A clause of the contract that was broken, and how.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Violation {
-    /// `"C1"` to `"C7"`.
-    pub clause: &'static str,
-    /// What was seen.
-    pub account: String,
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.clause, self.account)
-    }
-}
 
 const WRITABLE: u64 = 1 << 1;
 const MARKER: u64 = 1 << 2;
@@ -246,12 +231,12 @@ impl World {
     }
 
     /// Records the first violation and stops everybody.
-    pub fn report(&self, clause: &'static str, account: String) {
+    pub fn report(&self, violation: Violation) {
         let mut first = self
             .violation
             .lock()
             .unwrap_or_else(|held| held.into_inner());
-        first.get_or_insert(Violation { clause, account });
+        first.get_or_insert(violation);
         self.stop();
     }
 

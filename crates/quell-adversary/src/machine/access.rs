@@ -4,11 +4,11 @@ use super::{Accessed, Core, Target};
 use crate::coverage::Happening;
 use crate::kind::Stores;
 use crate::mmu::Leaf;
-use crate::oracle::{Moment, Used, Violation};
+use crate::oracle::{Moment, Used};
 use crate::schedule::BUFFER;
 use crate::tables;
 use quell::{CpuId, Frame, Invalidate, Page};
-use quell_contract::Clause;
+use quell_contract::{Clause, Violation};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
@@ -54,14 +54,16 @@ impl Core {
                 continue;
             };
             let freed_by = self.oracle.frame(table).freed_by;
-            self.fail(Violation {
-                clause: Clause::C6,
-                cpu: CpuId(cpu as u16),
-                other: Some(CpuId(freed_by.into())),
-                frame: Some(Frame(table.into())),
-                page: Some(Page(base)),
-                account: "the walker can read a page-table page after it was freed".into(),
-            });
+            self.fail(
+                Violation::new(
+                    Clause::C6,
+                    "the walker can read a page-table page after it was freed",
+                )
+                .by(CpuId(cpu as u16))
+                .after(CpuId(freed_by.into()))
+                .in_frame(Frame(table.into()))
+                .through(Page(base).address()),
+            );
         }
     }
 
@@ -236,14 +238,15 @@ impl Core {
             return;
         };
         if word == 0 && promised != value {
-            self.fail(Violation {
-                clause: Clause::C4,
-                cpu: CpuId(me as u16),
-                other: None,
-                frame: Some(Frame(used.frame.into())),
-                page: Some(Page(used.page)),
-                account: format!("a load returned {value:#x}, the mapping says {promised:#x}"),
-            });
+            self.fail(
+                Violation::new(
+                    Clause::C4,
+                    format!("a load returned {value:#x}, the mapping says {promised:#x}"),
+                )
+                .by(CpuId(me as u16))
+                .in_frame(Frame(used.frame.into()))
+                .through(Page(used.page).address()),
+            );
         }
     }
 }

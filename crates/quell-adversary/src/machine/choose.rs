@@ -3,13 +3,12 @@
 use super::memory::same_target;
 use super::{Buffered, Core, Cpu, End, Footprint, Op, SECOND_LOOKS, TURNS, Target, Verdict};
 use crate::kind::Stores;
-use crate::oracle::Violation;
 use crate::schedule::{
     Action, Actions, BUFFER, DATA, Kind, UNPROMPTED, default_action, fair_action,
 };
 use crate::timeline::What;
 use quell::CpuId;
-use quell_contract::Clause;
+use quell_contract::{Clause, Violation};
 use std::sync::atomic::Ordering;
 
 impl Core {
@@ -96,17 +95,16 @@ impl Core {
     pub(super) fn pick(&mut self) -> Option<Action> {
         self.decisions += 1;
         if self.decisions > self.limit {
-            self.fail(Violation {
-                clause: Clause::C7,
-                cpu: CpuId(self.current as u16),
-                other: None,
-                frame: None,
-                page: None,
-                account: format!(
-                    "no end after {} steps, the last of them fair to all",
-                    self.limit
-                ),
-            });
+            self.fail(
+                Violation::new(
+                    Clause::C7,
+                    format!(
+                        "no end after {} steps, the last of them fair to all",
+                        self.limit
+                    ),
+                )
+                .by(CpuId(self.current as u16)),
+            );
             return None;
         }
         let (decision, current) = (self.decisions, self.current);
@@ -193,14 +191,10 @@ impl Core {
         let other = (0..self.count).find(|&other| {
             other != cpu && self.cpus[other].interrupt && !self.cpus[other].interrupts_on
         });
-        self.fail(Violation {
-            clause: Clause::C7,
-            cpu: CpuId(cpu as u16),
-            other: other.map(|other| CpuId(other as u16)),
-            frame: None,
-            page: None,
-            account: "waits for ever: nobody can do anything".into(),
-        });
+        let account = "waits for ever: nobody can do anything";
+        let mut violation = Violation::new(Clause::C7, account).by(CpuId(cpu as u16));
+        violation.other = other.map(|other| CpuId(other as u16));
+        self.fail(violation);
     }
 
     pub(super) fn enabled(&self) -> Actions {

@@ -2,12 +2,12 @@
 
 use super::{Buffered, Core, FRAME_WORDS, Target, WATCH, Watched};
 use crate::kind::Stores;
-use crate::oracle::{Moment, Violation};
+use crate::oracle::Moment;
 use crate::schedule::BUFFER;
 use crate::timeline::What;
 use crate::word::AdversaryWord;
 use quell::{CpuId, Frame, Page};
-use quell_contract::Clause;
+use quell_contract::{Clause, Violation};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
@@ -157,14 +157,16 @@ impl Core {
                     None
                 };
                 if let Some((clause, other, account)) = broken {
-                    self.fail(Violation {
-                        clause,
-                        cpu: CpuId(cpu as u16),
-                        other: Some(CpuId(other.into())),
-                        frame: Some(Frame(used.frame.into())),
-                        page: Some(Page(used.page)),
-                        account: format!("a store arrived late in a frame {account}"),
-                    });
+                    self.fail(
+                        Violation::new(
+                            clause,
+                            format!("a store arrived late in a frame {account}"),
+                        )
+                        .by(CpuId(cpu as u16))
+                        .after(CpuId(other.into()))
+                        .in_frame(Frame(used.frame.into()))
+                        .through(Page(used.page).address()),
+                    );
                 }
                 self.set_content(used.frame, word, entry.value);
             }

@@ -97,9 +97,9 @@ use crate::coverage::{Coverage, Reach};
 use crate::kind::MachineKind;
 use crate::managed::{Managed, ManagedProgram};
 use crate::session::Stage;
-use crate::timeline::Line;
 use crate::tiny::{self, Tiny, TinyProgram};
 use quell::mutant::Mutant;
+use quell_contract::timeline::Line;
 
 /// On which machines something applies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

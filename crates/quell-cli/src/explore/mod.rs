@@ -17,7 +17,8 @@ use quell::Policy;
 use quell::mutant::Mutant;
 use quell_adversary::explore::{POLICIES, parse_code, replay};
 use quell_adversary::scenarios::Scenario;
-use quell_adversary::{Budget, Case, MachineKind, timeline};
+use quell_adversary::{Budget, Case, MachineKind};
+use quell_contract::timeline;
 
 /// Search for interleavings that break the contract, and hunt known mistakes
 #[derive(Debug, Args)]
@@ -159,8 +160,13 @@ fn write_trace(
     lines: &[timeline::Line],
     title: &str,
 ) -> anyhow::Result<()> {
-    let trace = timeline::chrome_trace(lines, title);
-    std::fs::write(path, serde_json::to_string(&trace)?)
+    let lines = lines.iter().cloned();
+    std::fs::File::create(path)
+        .and_then(|file| {
+            let mut file = std::io::BufWriter::new(file);
+            timeline::write_chrome(title, timeline::Unit::Steps, lines, &mut file)?;
+            std::io::Write::flush(&mut file)
+        })
         .with_context(|| format!("cannot write the trace to {}", path.display()))?;
     eprintln!("trace written to {}", path.display());
     Ok(())

@@ -7,7 +7,8 @@ use quell::mutant::Mutant;
 use quell_adversary::explore::{POLICIES, policy_name, replay, replay_code};
 use quell_adversary::hunt::{self, Hunted, Kill};
 use quell_adversary::scenarios::Scenario;
-use quell_adversary::{Case, Coverage, Failure, MachineKind, Violation, timeline};
+use quell_adversary::{Case, Coverage, Failure, MachineKind};
+use quell_contract::{Violation, timeline};
 use serde_json::json;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -216,10 +217,10 @@ fn fired(coverage: &Coverage) -> serde_json::Value {
 fn violation(violation: &Violation) -> serde_json::Value {
     json!({
         "clause": violation.clause.to_string(),
-        "cpu": violation.cpu.0,
+        "cpu": violation.cpu.map(|cpu| cpu.0),
         "other_cpu": violation.other.map(|cpu| cpu.0),
         "frame": violation.frame.map(|frame| frame.0),
-        "address": violation.page.map(|page| page.address()),
+        "address": violation.address,
         "account": violation.account,
     })
 }
@@ -228,7 +229,7 @@ fn violation(violation: &Violation) -> serde_json::Value {
 pub fn replay_json(case: &Case, found: Option<&Violation>, lines: &[timeline::Line]) {
     let steps: Vec<_> = lines
         .iter()
-        .map(|line| json!({ "step": line.step, "cpu": line.cpu, "text": line.text }))
+        .map(|line| json!({ "step": line.at, "cpu": line.cpu.0, "text": line.text }))
         .collect();
     let all = json!({
         "name": case.scenario.name,
