@@ -18,9 +18,30 @@
 //!
 //! CPUs that wait for the next interrupt are one entry in the agenda however long they wait.
 
-use crate::core::{Point, Step};
 use crate::cpu::{Activity, Cpu};
 use crate::file::Time;
+
+/// The kind of operation that a CPU is about to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Point {
+    /// Others can see it.
+    Shared,
+    /// Nobody can.
+    Local,
+}
+
+/// What a CPU does at a point.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// The operation.
+    Go,
+    /// Nothing, until it is its turn.
+    Suspend,
+    /// Takes an interrupt first.
+    Interrupt,
+    /// Takes a non-maskable interrupt first.
+    Nmi,
+}
 
 /// Up to when the CPU that runs may go on without looking.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -5,7 +5,8 @@
 //! run. All access goes through [`with`], which hands out the state for the length of a closure;
 //! a `RefCell` makes sure at run time that no two closures nest, and no closure may suspend.
 
-use crate::core::{Core, Point, Step};
+use crate::clock::{Point, Step};
+use crate::core::Core;
 use crate::kernel::Kernel;
 use crate::lines::Use;
 use quell_sim::fiber;

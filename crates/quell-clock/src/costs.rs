@@ -1,7 +1,7 @@
 //! The machine file's figures in the form in which the machine uses them.
 
 use crate::file::{MachineFile, Parameter as P, Time};
-use crate::tlb::Replacement;
+use crate::tlb::array::Replacement;
 use quell::{Features, Tagging};
 use quell_vm::Work;
 

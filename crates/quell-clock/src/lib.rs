@@ -28,6 +28,7 @@
 //! the machine file's `[kernel]` section gives it. Data caches of programs, instruction fetches
 //! and speculation. Weak memory ordering: under the clock, operations are sequentially consistent.
 
+mod cell;
 mod clock;
 mod context;
 mod core;
@@ -54,6 +55,7 @@ mod word;
 #[global_allocator]
 static ALLOCATOR: quell_sim::LineAllocator = quell_sim::LineAllocator;
 
+pub use cell::ModelWord;
 pub use counts::Counts;
 pub use file::{MachineFile, Parameter, built_in};
 pub use kernel::Kernel;
@@ -62,4 +64,3 @@ pub use run::{Bench, RunError, RunResult, Setup};
 pub use trace::Trace;
 pub use user::ModelUser;
 pub use vm::{Outcome, Run};
-pub use word::ModelWord;

@@ -5,8 +5,10 @@
 //! is therefore `Send` and `Sync` without any promise of ours; used on another thread, or outside
 //! of a run, its operations panic with a message that says so.
 
+use crate::cell::ModelWord;
+use crate::clock::Step;
 use crate::context;
-use crate::core::{Core, Step};
+use crate::core::Core;
 use crate::costs::Costs;
 use crate::cpu::Activity;
 use crate::file::Time;
@@ -14,7 +16,6 @@ use crate::format;
 use crate::memory::Tables;
 use crate::mmu;
 use crate::trace::Mark;
-use crate::word::ModelWord;
 use quell::clear::Strategy;
 use quell::mutant::Mutant;
 use quell::{CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, Tag};

@@ -5,8 +5,8 @@
 //! The words of page-table pages live apart in [`Tables`], because the manager and the walkers
 //! share them as words and the manager's references outlive any operation.
 
+use crate::cell::ModelWord;
 use crate::file::Time;
-use crate::word::ModelWord;
 use quell::{Extent, Frame};
 use quell_vm::machine::TABLE_WORDS;
 use std::array;

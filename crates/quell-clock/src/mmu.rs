@@ -7,8 +7,9 @@
 //! lacks is looked for in the tables before the access faults, and a store through a clean entry
 //! walks again to set the dirty bit in the table by a locked operation.
 
+use crate::clock::Point;
 use crate::context;
-use crate::core::{Core, Point};
+use crate::core::Core;
 use crate::file::Time;
 use crate::format;
 use crate::lines::Use;

@@ -10,12 +10,10 @@
 //! of the address that leads to them, so that a walk may start below the root. They are fully
 //! associative and replace the oldest entry.
 
-mod array;
+pub mod array;
 
 use crate::costs::Costs;
-use array::NUMBER;
-
-pub use array::Array;
+use array::{Array, NUMBER};
 use quell::{Frame, Page, PageRange, PageSize, Scope, Tag};
 
 /// What a program may do through an entry.
@@ -69,15 +67,6 @@ impl Default for Translation {
             checked: 0,
         }
     }
-}
-
-/// Which entry of a full set makes room.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Replacement {
-    /// The least recently used.
-    Lru,
-    /// One whose use bit is clear; when the last bit would be set, the others are cleared.
-    PseudoLru,
 }
 
 /// An entry's key: page number at its size, size and tag, never 0.

@@ -1,12 +1,12 @@
 //! Programs on the machine: loads and stores through the MMU, calls into the kernel.
 
+use crate::cell::ModelWord;
 use crate::context;
 use crate::cpu::Activity;
 use crate::kernel::Kernel;
 use crate::machine;
 use crate::mmu;
 use crate::trace::Mark;
-use crate::word::ModelWord;
 use quell::Word;
 use quell_vm::{Access, Call, Error, Fault, User};
 use std::sync::atomic::Ordering::SeqCst;
@@ -185,7 +185,7 @@ impl User for ModelUser<'_> {
 
     fn mark(&self, mark: quell_vm::Mark) {
         context::shared(|core| core.mark_window(mark));
-        crate::vm::mark(mark);
+        context::quietly(|kernel| kernel.mark(mark));
     }
 
     fn shared(&self, index: usize) -> u64 {

@@ -4,7 +4,6 @@
 //! and a program. The manager's code is exactly that of a kernel; all this file does is to hand it
 //! interrupts, faults and calls.
 
-use crate::context;
 use crate::kernel::Kernel;
 use crate::machine::Model;
 use crate::run::{RunError, RunResult, Setup};
@@ -158,9 +157,4 @@ impl Kernel for Managed<'_> {
             (Mark::End, None) => {}
         }
     }
-}
-
-/// Tells the kernel of a mark, at no cost.
-pub(crate) fn mark(mark: Mark) {
-    context::quietly(|kernel| kernel.mark(mark));
 }

@@ -1,39 +1,15 @@
-//! Words of shared memory: points where other CPUs may step in, and cache lines that cost.
-//!
-//! A [`ModelWord`] is eight bytes, so that structures have the layout that they have in a kernel
-//! and lines are shared where they would be. It is an atomic of the host: not because several host
-//! threads touch it, but because then nothing needs `unsafe` should one do so.
+//! Words of shared memory at work: points where other CPUs may step in, and cache lines that cost.
 //!
 //! Every operation of a running CPU happens at its place in the order of virtual time. Outside of a
 //! run (while a kernel is built or examined) and in the oracle's eyes, words are plain memory.
 
+use crate::cell::ModelWord;
 use crate::context;
 use crate::lines::Use;
 use quell::Word;
-use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-/// A word of memory that CPUs of the machine share.
-pub struct ModelWord(AtomicU64);
+use std::sync::atomic::Ordering;
 
 impl ModelWord {
-    /// The value, without cost and without giving another CPU the chance to step in.
-    #[inline]
-    pub(crate) fn peek(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    /// Sets the value in the same way.
-    #[inline]
-    pub(crate) fn poke(&self, value: u64) {
-        self.0.store(value, Ordering::Relaxed);
-    }
-
-    #[inline]
-    pub(crate) fn address(&self) -> usize {
-        self as *const Self as usize
-    }
-
     #[inline]
     fn update(&self, change: impl FnOnce(u64) -> u64) -> u64 {
         context::word_access(self.address(), Use::Modify, Ordering::SeqCst);
@@ -46,7 +22,7 @@ impl ModelWord {
 impl Word for ModelWord {
     #[inline]
     fn new(value: u64) -> Self {
-        ModelWord(AtomicU64::new(value))
+        ModelWord::holding(value)
     }
     #[inline]
     fn fence(order: Ordering) {
@@ -95,11 +71,5 @@ impl Drop for ModelWord {
     #[inline]
     fn drop(&mut self) {
         context::forget_word(self.address());
-    }
-}
-
-impl fmt::Debug for ModelWord {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:#x}", self.peek())
     }
 }

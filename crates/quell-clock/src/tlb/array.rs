@@ -4,7 +4,14 @@
 //! ways have a small table beside them that counts how many entries hash to each slot and guesses
 //! the way of one; it decides nothing but speed.
 
-use super::Replacement;
+/// Which entry of a full set makes room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Replacement {
+    /// The least recently used.
+    Lru,
+    /// One whose use bit is clear; when the last bit would be set, the others are cleared.
+    PseudoLru,
+}
 
 /// Bits of a key that choose the set.
 pub const NUMBER: u64 = (1 << 40) - 1;

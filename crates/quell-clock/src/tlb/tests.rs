@@ -1,5 +1,6 @@
 //! Geometry, replacement, tags, invalidation and the walker caches.
 
+use super::array::Replacement;
 use super::*;
 use crate::file::built_in;
 

@@ -1,0 +1,101 @@
+//! Interrupts: sending, delivery, masking, handlers.
+
+use super::Core;
+use crate::trace::Mark;
+use quell::CpuSet;
+
+impl Core {
+    /// Turns interrupts off or on; returns whether they were on.
+    pub fn set_masked(&mut self, masked: bool) -> bool {
+        let mask = self.costs.mask;
+        let cpu = self.cpu();
+        cpu.now += mask;
+        let were_on = !cpu.masked;
+        cpu.masked = masked;
+        self.refresh();
+        were_on
+    }
+
+    pub fn interrupt(&mut self, targets: &CpuSet) {
+        let from = self.current;
+        let start = self.cpus[from].now;
+        // What was stored before is visible to the handler.
+        self.cpus[from].now = start.max(self.cpus[from].stores_done);
+        let mut cluster = usize::MAX;
+        let mut sent = 0;
+        for target in targets.iter() {
+            let target = target.index();
+            if target == from || target >= self.cpus.len() {
+                self.oracle
+                    .misuse(from, start, format!("interrupt sent to CPU {target}"));
+                continue;
+            }
+            if target / self.costs.interrupt_cluster != cluster {
+                cluster = target / self.costs.interrupt_cluster;
+                self.cpus[from].now += self.costs.interrupt_send;
+            }
+            let far = self.costs.topology.socket(from) != self.costs.topology.socket(target);
+            let remote = if far { self.costs.interrupt_remote } else { 0 };
+            let at = self.cpus[from].now + self.costs.interrupt_delivery + remote;
+            let arrivals = &mut self.cpus[target].arrivals;
+            let place = arrivals.partition_point(|&earlier| earlier <= at);
+            arrivals.insert(place, at);
+            self.limits = self.scheduler.arrival(&mut self.cpus, target, at);
+            self.trace.mark(target, at, Mark::Arrives(from));
+            sent += 1;
+        }
+        self.cpus[from].counts.interrupts_sent += sent;
+        let now = self.cpus[from].now;
+        self.trace.span(from, start, now, Mark::Send(sent));
+        self.refresh();
+    }
+
+    /// Sends a non-maskable interrupt.
+    pub fn send_nmi(&mut self, target: usize) {
+        let at = self.cpus[self.current].now + self.costs.interrupt_delivery;
+        self.cpus[target].nmi.get_or_insert(at);
+        if target != self.current {
+            self.limits = self.scheduler.arrival(&mut self.cpus, target, at);
+        }
+        self.refresh();
+    }
+
+    pub fn begin_interrupt(&mut self) {
+        let entry = self.costs.interrupt_entry;
+        let cpu = self.cpu();
+        cpu.handler_since = cpu.now;
+        let now = cpu.now;
+        let taken = cpu.arrivals.partition_point(|&at| at <= now);
+        cpu.arrivals.drain(..taken);
+        cpu.masked = true;
+        cpu.now += entry;
+        cpu.counts.interrupts_taken += 1;
+        self.refresh();
+    }
+
+    pub fn end_interrupt(&mut self) {
+        let exit = self.costs.interrupt_exit;
+        let cpu = self.cpu();
+        cpu.masked = false;
+        cpu.now += exit;
+        let (since, now) = (cpu.handler_since, cpu.now);
+        cpu.counts.handling += now - since;
+        self.trace.span(self.current, since, now, Mark::Handler);
+        self.refresh();
+    }
+
+    pub fn begin_nmi(&mut self) {
+        let entry = self.costs.interrupt_entry;
+        let cpu = self.cpu();
+        cpu.nmi = None;
+        cpu.now += entry;
+        cpu.counts.nmis += 1;
+        self.refresh();
+    }
+
+    pub fn end_nmi(&mut self) {
+        let exit = self.costs.interrupt_exit;
+        self.spend(exit);
+        self.refresh();
+    }
+}

@@ -1,0 +1,128 @@
+//! Invalidations, broadcasts and roots: what they do to the TLBs and what they cost.
+
+use super::Core;
+use crate::trace::Mark;
+use quell::{Invalidate, Scope, Tag};
+
+impl Core {
+    /// Drops what `what` covers from the caches of a CPU.
+    fn apply(&mut self, cpu: usize, what: Invalidate) {
+        let arm = self.costs.arm;
+        let tlb = &mut self.cpus[cpu].tlb;
+        match what {
+            Invalidate::Range { tag, range, scope } => {
+                tlb.drop_range(tag, range, scope);
+                // x86: INVLPG drops all the walker caches hold under the tag.
+                if !arm {
+                    tlb.drop_walker(tag);
+                }
+            }
+            Invalidate::Tag(tag) => tlb.drop_tag(tag),
+            Invalidate::All => tlb.drop_all(),
+        }
+    }
+
+    pub fn invalidate(&mut self, what: Invalidate) {
+        let start = self.cpu().now;
+        let (cost, mark) = match what {
+            Invalidate::Range { range, scope, .. } => {
+                let pages = range.strides();
+                self.cpu().counts.invalidated_pages += pages;
+                let tables = scope == Scope::Tables;
+                (
+                    pages * self.costs.invalidate_page,
+                    Mark::Pages(pages, tables),
+                )
+            }
+            Invalidate::Tag(tag) => {
+                self.cpu().counts.invalidated_tags += 1;
+                (self.costs.invalidate_tag, Mark::Tag(tag.0))
+            }
+            Invalidate::All => {
+                self.cpu().counts.invalidated_all += 1;
+                (self.costs.invalidate_all, Mark::All)
+            }
+        };
+        self.apply(self.current, what);
+        // A serialising instruction: stores before it are done.
+        let cpu = self.cpu();
+        cpu.now = cpu.now.max(cpu.stores_done) + cost;
+        let now = cpu.now;
+        self.trace.span(self.current, start, now, mark);
+    }
+
+    pub fn broadcast(&mut self, what: Invalidate) {
+        let operations = match what {
+            Invalidate::Range { range, .. } => range.strides(),
+            _ => 1,
+        };
+        let others = self.cpus.len() as u64 - 1;
+        self.broadcasts += operations;
+        let from = self.current;
+        let cpu = &mut self.cpus[from];
+        // The CPU's own broadcasts do not disturb it.
+        cpu.disturbed_by += operations;
+        cpu.counts.broadcasts += operations;
+        cpu.broadcasts.push(what);
+        let start = cpu.now;
+        cpu.now += operations * self.costs.broadcast_issue;
+        let occupied = operations * self.costs.broadcast_occupancy * others;
+        self.broadcast_busy = self.broadcast_busy.max(start) + occupied;
+        let done = self.broadcast_busy.max(cpu.now) + self.costs.broadcast_latency;
+        cpu.broadcasts_done = cpu.broadcasts_done.max(done);
+        let now = cpu.now;
+        self.trace
+            .span(from, start, now, Mark::Broadcast(operations));
+    }
+
+    pub fn complete_broadcasts(&mut self) {
+        let fence = self.costs.fence;
+        let drain = self.costs.broadcast_drain;
+        let from = self.current;
+        let sent = std::mem::take(&mut self.cpus[from].broadcasts);
+        for &what in &sent {
+            for cpu in 0..self.cpus.len() {
+                self.apply(cpu, what);
+            }
+        }
+        let cpu = self.cpu();
+        let start = cpu.now;
+        cpu.counts.broadcast_waits += 1;
+        cpu.now = cpu.now.max(cpu.stores_done).max(cpu.broadcasts_done) + fence;
+        if std::mem::take(&mut cpu.filled_page) {
+            cpu.now += drain;
+        }
+        let now = cpu.now;
+        cpu.counts.waiting_for_broadcasts += now - start;
+        self.trace
+            .span(from, start, now, Mark::Completion(sent.len() as u64));
+    }
+
+    pub fn load_root(&mut self, root: Option<quell::Frame>, tag: Tag, keep: bool) {
+        let tagged = !matches!(self.costs.tagging, quell::Tagging::None);
+        let keep = keep && tagged;
+        let space = root.map(|root| self.oracle.space_of(root));
+        let cost = if keep || root.is_none() && tagged {
+            self.costs.root_keep
+        } else {
+            self.costs.root_flush
+        };
+        let start = self.cpu().now;
+        let cpu = self.cpu();
+        cpu.counts.root_loads += 1;
+        cpu.root = root;
+        cpu.tag = tag;
+        cpu.space = space.unwrap_or(0);
+        if !tagged {
+            cpu.tlb.drop_all();
+            cpu.counts.invalidated_all += 1;
+        } else if !keep && root.is_some() {
+            cpu.tlb.drop_tag(tag);
+            cpu.counts.invalidated_tags += 1;
+        }
+        cpu.now = cpu.now.max(cpu.stores_done) + cost;
+        let now = cpu.now;
+        self.trace
+            .span(self.current, start, now, Mark::Root(tag.0, keep));
+    }
+}

@@ -1,0 +1,161 @@
+//! Operations on shared words: what the line costs, and whom a store wakes.
+
+use super::Core;
+use crate::cpu::Activity;
+use crate::file::Time;
+use crate::lines::Use;
+use quell_vm::machine::TABLE_WORDS;
+use std::sync::atomic::Ordering;
+
+impl Core {
+    /// Accounts for an operation on a word if it is this CPU's turn; says whether it was.
+    #[inline]
+    pub fn word(&mut self, address: usize, kind: Use, order: Ordering) -> bool {
+        let cpu = &mut self.cpus[self.current];
+        if cpu.now >= self.shared_until {
+            return false;
+        }
+        let line = self.lines.number(address);
+        let start = cpu.now;
+        let access = self
+            .lines
+            .access(&self.costs, self.current, line, kind, start);
+        cpu.counts.words += 1;
+        cpu.counts.transfers += u64::from(access.transferred);
+        match kind {
+            // A store goes to the store buffer; who needs it done waits for it.
+            Use::Store => {
+                cpu.stores_done = cpu.stores_done.max(access.ready);
+                cpu.now += self.costs.l1_line;
+                if order == Ordering::SeqCst {
+                    cpu.now = cpu.now.max(cpu.stores_done) + self.costs.atomic;
+                }
+            }
+            Use::Load => {
+                cpu.now = access.ready;
+                cpu.poll
+                    .load(line, start, access.ready - start, access.held);
+            }
+            Use::Modify => {
+                let ready = match (self.costs.arm, order) {
+                    (true, Ordering::Relaxed | Ordering::Acquire) => access.ready,
+                    _ => access.ready.max(cpu.stores_done),
+                };
+                cpu.now = ready + self.costs.atomic;
+            }
+        }
+        if kind != Use::Load {
+            cpu.poll.interfere();
+            self.wake_watchers(line, start);
+        }
+        true
+    }
+
+    /// A line was written: CPUs that sleep in a loop that loads it go on.
+    #[inline]
+    fn wake_watchers(&mut self, line: u32, at: Time) {
+        for &watcher in self.lines.watchers(line) {
+            let watcher = watcher as usize;
+            let wake = self.cpus[watcher].poll.turn_that_sees(line, at);
+            self.limits = self.scheduler.wake(watcher, wake);
+        }
+        let due = self.cpus[self.current].due();
+        self.shared_until = self.limits.shared.min(due);
+        self.local_until = self.limits.local.min(due);
+    }
+
+    /// One turn of a waiting loop; says whether the CPU sleeps now, until it is woken.
+    pub fn relax(&mut self) -> bool {
+        let pause = self.costs.pause;
+        let current = self.current;
+        let cpu = &mut self.cpus[current];
+        cpu.counts.relaxes += 1;
+        cpu.now += pause;
+        if !cpu.poll.turn(cpu.now, pause) {
+            return false;
+        }
+        let poll = self.cpus[current].poll;
+        for line in poll.lines() {
+            self.lines.watch(line, current);
+        }
+        self.cpus[current].activity = Activity::Polling;
+        self.scheduler.wait(&mut self.cpus, current, poll.latest());
+        true
+    }
+
+    /// The CPU that slept in a waiting loop goes on.
+    pub fn end_relax(&mut self) {
+        let current = self.current;
+        let poll = self.cpus[current].poll;
+        for line in poll.lines() {
+            self.lines.unwatch(line, current);
+        }
+        let cpu = &mut self.cpus[current];
+        let (turns, loads) = cpu.poll.wake(cpu.now);
+        cpu.counts.relaxes += turns;
+        cpu.counts.words += loads;
+    }
+
+    pub fn forget_word(&mut self, address: usize) {
+        self.lines.forget(address);
+    }
+
+    /// A word of a page-table page, and the number of the line it lies in.
+    #[inline]
+    pub fn table_word(&mut self, table: quell::Frame, index: usize) -> (u64, u32) {
+        let page = self.tables.page(table);
+        let first = match page.first_line.load(Ordering::Relaxed) {
+            0 => {
+                let first = self
+                    .lines
+                    .number_page(page.words[0].address(), TABLE_WORDS / 8);
+                page.first_line.store(first + 1, Ordering::Relaxed);
+                first
+            }
+            known => known - 1,
+        };
+        (page.words[index].peek(), first + (index / 8) as u32)
+    }
+
+    /// Whether the walker of the CPU that runs can read a line without asking another core for it.
+    #[inline]
+    pub fn is_settled(&self, line: u32) -> bool {
+        self.lines.is_settled(self.current, line)
+    }
+
+    /// The walker's access to a line of a table: as a load, or as a locked operation.
+    #[inline]
+    pub fn walker_access(&mut self, line: u32, kind: Use) {
+        let cpu = &mut self.cpus[self.current];
+        let access = self
+            .lines
+            .access(&self.costs, self.current, line, kind, cpu.now);
+        cpu.counts.walk_reads += u64::from(kind == Use::Load);
+        cpu.counts.transfers += u64::from(access.transferred);
+        let time = access.ready - cpu.now;
+        cpu.now += if self.costs.nested_walk == 1.0 {
+            time
+        } else {
+            nested(time, self.costs.nested_walk)
+        };
+        if kind == Use::Modify {
+            let start = cpu.now;
+            cpu.now += self.costs.atomic;
+            self.wake_watchers(line, start);
+        }
+    }
+
+    pub fn fence(&mut self) {
+        let fence = self.costs.fence;
+        let cpu = self.cpu();
+        cpu.counts.fences += 1;
+        cpu.now = cpu.now.max(cpu.stores_done) + fence;
+    }
+}
+
+/// The time of a walker's access where a hypervisor's tables are walked too. Out of line: the
+/// conversions would otherwise be made for every access.
+#[cold]
+fn nested(time: Time, factor: f64) -> Time {
+    (time as f64 * factor) as Time
+}

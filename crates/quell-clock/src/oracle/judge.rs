@@ -1,0 +1,347 @@
+//! The judgement of single accesses, C1 to C8.
+//!
+//! Almost every access is judged by a few comparisons: the word that the translation was filled
+//! from still reads the same, nothing happened to the frame since the fill, no call that took
+//! something away from the space has returned, no table was freed. Anything else is looked at in
+//! full by [`Core::judge`]:
+//!
+//! * another space's translation: **C5**;
+//! * the frame got a new owner after the fill, or the access stores to a frame without owner: **C1**;
+//! * a store, and the frame's content was captured after the fill: **C2**;
+//! * the translation differs from the tables, and a call that began after the fill and took the
+//!   page or the right away has returned: **C3**;
+//! * a load through such a translation that returns other bytes than the program ought to read,
+//!   with no call under way that explains it: **C4**;
+//! * a walker that reads a table page after it was freed: **C6**;
+//! * frames handed out as zeroed that are not: **C8**.
+//!
+//! C7 is judged by the run: CPUs that wait for each other for ever.
+//!
+//! The judgement is one-sided where calls overlap: a translation that was filled while the call
+//! that must take it away was already under way is given the benefit of the doubt.
+
+use super::{Kind, SMALL_RANGE, Taken, Verdict};
+use crate::core::Core;
+use crate::file::Time;
+use crate::memory::{History, State};
+use crate::tlb::{Rights, Translation};
+use quell::{CpuId, Frame, Page, PageRange};
+use quell_contract::{Clause, Violation};
+use quell_sim::may_change;
+use quell_vm::Event;
+
+impl Core {
+    fn violation(&self, clause: Clause, frame: Frame, what: impl Into<String>) -> Violation {
+        let mut violation = Violation::new(clause, what)
+            .by(CpuId(self.current as u16))
+            .in_frame(frame);
+        violation.at = Some(self.cpus[self.current].now);
+        violation
+    }
+
+    fn report(&mut self, violation: Violation) {
+        if let (Some(cpu), Some(at)) = (violation.cpu, violation.at) {
+            self.trace
+                .mark(cpu.index(), at, crate::trace::Mark::Violation);
+        }
+        self.oracle.report(violation);
+    }
+
+    pub fn report_access(&mut self, violation: Violation) {
+        self.report(violation);
+    }
+
+    /// Whether a translation is as good as new, by comparisons alone.
+    #[inline]
+    pub fn unquestionable(&self, entry: &Translation, frame: Frame) -> bool {
+        let cpu = &self.cpus[self.current];
+        entry.filled >= self.memory.changed(frame)
+            && entry.space == cpu.space
+            && entry.checked >= self.oracle.changed(entry.space)
+            && self
+                .tables
+                .existing(entry.table)
+                .is_some_and(|table| table[entry.index as usize].peek() == entry.raw)
+    }
+
+    /// Judges an access through a translation that is not unquestionable. `entry` is brought up to
+    /// date where nothing is wrong with it.
+    #[cold]
+    pub fn judge(
+        &mut self,
+        entry: &mut Translation,
+        frame: Frame,
+        address: u64,
+        kind: Kind,
+    ) -> Verdict {
+        let found = |mut violation: Violation, by: Option<(u16, Time)>| {
+            violation.address = Some(address);
+            violation.other = by.map(|(cpu, _)| CpuId(cpu));
+            violation.other_at = by.map(|(_, at)| at);
+            violation
+        };
+        let space = self.cpus[self.current].space;
+        let page = Page::containing(address);
+        if entry.space != space {
+            let owner = self.oracle.spaces[entry.space as usize].root;
+            let what = format!(
+                "a translation of the space with root {:#x} is used in the space with root {:#x}",
+                owner.0, self.oracle.spaces[space as usize].root.0
+            );
+            let violation = self.violation(Clause::C5, frame, what);
+            self.report(found(violation, None));
+            return Verdict::Fine;
+        }
+        let history = *self.memory.history(frame);
+        let by = Some((history.by, history.at));
+        let action = match kind {
+            Kind::Load => "load",
+            Kind::Store => "store",
+        };
+        if history.allocated > entry.filled {
+            let what =
+                format!("{action} through a translation filled before the frame got a new owner");
+            let violation = self.violation(Clause::C1, frame, what);
+            self.report(found(violation, by));
+            return Verdict::Fine;
+        }
+        if kind == Kind::Store {
+            if history.state == State::Free && history.freed > entry.filled {
+                let what = "store to a frame that has no owner";
+                let violation = self.violation(Clause::C1, frame, what);
+                self.report(found(violation, by));
+                return Verdict::Fine;
+            }
+            if history.captured > entry.filled {
+                let what = "store through a translation after the content was captured";
+                let violation = self.violation(Clause::C2, frame, what);
+                self.report(found(violation, by));
+                return Verdict::Fine;
+            }
+        }
+        let truth = self.truth(page);
+        if let Some((now, rights, raw)) = truth {
+            let enough = rights.user && (kind == Kind::Load || rights.write);
+            if now == frame && enough {
+                // As good as new only if it allows no more than the tables do: a load must not
+                // clear the way for a store.
+                if rights.write || !entry.rights.write {
+                    entry.checked = self.oracle.events;
+                    entry.raw = raw;
+                }
+                return Verdict::Fine;
+            }
+        }
+        let taken = self.oracle.spaces[space as usize].taken(page);
+        let since = match kind {
+            Kind::Load => taken.all.max(taken.read),
+            Kind::Store => taken.all.max(taken.write),
+        };
+        if since > entry.filled {
+            let what = format!(
+                "{action} through the old translation after the call that took it away returned"
+            );
+            let violation = self.violation(Clause::C3, frame, what);
+            self.report(found(violation, Some((taken.by, taken.at))));
+            return Verdict::Fine;
+        }
+        if kind == Kind::Store || self.explained(page) {
+            return Verdict::Fine;
+        }
+        let what = "load through a translation left behind returns other bytes";
+        let violation = self.violation(Clause::C4, frame, what);
+        Verdict::Compare(Box::new(found(violation, by)))
+    }
+
+    /// Whether a call under way explains that a page reads old for a moment: it may take effect at
+    /// any time until it returns.
+    fn explained(&self, page: Page) -> bool {
+        let space = self.cpus[self.current].space;
+        self.cpus.iter().any(|cpu| {
+            let Some((call, _)) = cpu.call else {
+                return false;
+            };
+            let covers = |address: u64, bytes: u64| {
+                let range = address..address.saturating_add(bytes);
+                cpu.space == space && (bytes == 0 || range.contains(&page.address()))
+            };
+            may_change(call, covers)
+        })
+    }
+
+    /// The translation of a page as the tables of the current space have it now.
+    fn truth(&self, page: Page) -> Option<(Frame, Rights, u64)> {
+        let mut table = self.cpus[self.current].root?;
+        for level in (0..4u8).rev() {
+            let index = quell_vm::Level(level).index(page);
+            let raw = self.tables.existing(table)?[index].peek();
+            let entry = crate::format::decode(self.costs.arm, raw, level);
+            if !entry.present {
+                return None;
+            }
+            if entry.table {
+                table = entry.frame;
+                continue;
+            }
+            let offset = page.0 & (quell_vm::Level(level).pages() - 1);
+            let rights = Rights {
+                write: entry.writable,
+                user: entry.user,
+                execute: entry.executable,
+            };
+            return Some((entry.frame.plus(offset), rights, raw));
+        }
+        None
+    }
+
+    /// Judges a walker's read of a table page: whether it still is one, and the same.
+    #[inline]
+    pub fn judge_table(&mut self, table: Frame, cached: Option<u32>, address: u64) {
+        let history = self.memory.history(table);
+        if history.table && cached.is_none_or(|filled| filled >= history.allocated) {
+            return;
+        }
+        let what = match cached {
+            Some(_) => "a walker cache leads to a table page that was freed",
+            None => "the walker reads a table page that was freed",
+        };
+        let by = (CpuId(history.by), history.at);
+        let mut violation = self.violation(Clause::C6, table, what).through(address);
+        (violation.other, violation.other_at) = (Some(by.0), Some(by.1));
+        self.report(violation);
+    }
+
+    /// Takes note of what the manager says.
+    pub fn note(&mut self, event: Event) {
+        let number = self.oracle.event();
+        let at = self.cpus[self.current].now;
+        let by = self.current as u16;
+        match event {
+            Event::FrameAllocated { frame, frames } => {
+                let history = History {
+                    allocated: number,
+                    state: State::Owned,
+                    by,
+                    at,
+                    ..History::default()
+                };
+                self.memory.set(frame, frames, number, history);
+            }
+            Event::FrameZeroed { frame, frames } => self.must_be_zero(frame, frames),
+            Event::FrameFreed { frame, frames } => {
+                self.memory.update(frame, frames, number, |history| {
+                    history.freed = number;
+                    history.state = State::Free;
+                    (history.by, history.at) = (by, at);
+                });
+            }
+            Event::FrameRescued { frame } => {
+                self.memory.update(frame, 1, number, |history| {
+                    history.state = State::Owned;
+                });
+            }
+            Event::TableAllocated { frame, .. } => {
+                if let Some(words) = self.tables.existing(frame)
+                    && words.iter().any(|word| word.peek() != 0)
+                {
+                    let what = "a new page-table page is not zero";
+                    let violation = self.violation(Clause::C8, frame, what);
+                    self.report(violation);
+                }
+                self.memory.update(frame, 1, number, |history| {
+                    history.allocated = number;
+                    history.table = true;
+                    history.state = State::Owned;
+                    (history.by, history.at) = (by, at);
+                });
+            }
+            Event::TableFreed { frame } => {
+                self.oracle.tables_freed = number;
+                self.memory.update(frame, 1, number, |history| {
+                    history.table = false;
+                    (history.by, history.at) = (by, at);
+                });
+                self.table_becomes_bytes(frame);
+            }
+            Event::Captured { frame, frames } => {
+                self.memory.update(frame, frames, number, |history| {
+                    history.captured = number;
+                    (history.by, history.at) = (by, at);
+                });
+            }
+            Event::ReturnedUnmap { root, range } => {
+                let since = self.call_began(number);
+                let taken = Taken {
+                    all: since,
+                    by,
+                    at,
+                    ..Taken::default()
+                };
+                self.take_away(root, range, taken, number);
+            }
+            Event::ReturnedProtect {
+                root,
+                range,
+                readable,
+                writable,
+                executable,
+            } => {
+                let since = self.call_began(number);
+                let unless = |right: bool| if right { 0 } else { since };
+                let taken = Taken {
+                    all: 0,
+                    read: unless(readable),
+                    write: unless(writable),
+                    execute: unless(executable),
+                    by,
+                    at,
+                };
+                self.take_away(root, range, taken, number);
+            }
+            Event::SpaceRetired { root } => {
+                self.oracle.by_root.remove(&root.0);
+            }
+        }
+    }
+
+    /// The event at which the call that notes something began.
+    fn call_began(&self, now: u32) -> u32 {
+        self.cpus[self.current].call.map_or(now, |(_, began)| began)
+    }
+
+    fn take_away(&mut self, root: Frame, range: PageRange, taken: Taken, number: u32) {
+        let space = self.oracle.space_of(root);
+        let space = &mut self.oracle.spaces[space as usize];
+        space.changed = number;
+        if range.pages <= SMALL_RANGE {
+            for page in range.start.0..range.end().0 {
+                space.pages.entry(page).or_default().merge(taken);
+            }
+        } else if let Some((_, known)) = space.ranges.iter_mut().find(|(held, _)| *held == range) {
+            known.merge(taken);
+        } else {
+            space.ranges.push((range, taken));
+        }
+    }
+
+    fn must_be_zero(&mut self, frame: Frame, frames: u64) {
+        if let Some(dirty) = self.memory.first_nonzero(frame, frames) {
+            let what = "memory handed out as zeroed is not zero";
+            let violation = self.violation(Clause::C8, dirty, what);
+            self.report(violation);
+        }
+    }
+
+    /// A page-table page becomes ordinary memory: its words are its content.
+    fn table_becomes_bytes(&mut self, frame: Frame) {
+        let Some(words) = self.tables.existing(frame) else {
+            return;
+        };
+        for (index, word) in words.iter().enumerate() {
+            let value = word.peek();
+            if value != 0 {
+                self.memory.store(frame, 8 * index, value);
+            }
+        }
+    }
+}
