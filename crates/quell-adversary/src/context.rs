@@ -5,9 +5,10 @@
 //! goes through [`with`], for the length of a closure in which nothing suspends; a `RefCell`
 //! watches over that.
 
-use super::machine::{Core, Op, Verdict};
-use super::tables::Arena;
-use super::word::AdversaryWord;
+use crate::cell::AdversaryWord;
+use crate::machine::{Core, Verdict};
+use crate::op::Op;
+use crate::tables::Arena;
 use quell::mutant::Mutant;
 use quell_sim::{fiber, heap};
 use std::cell::{Cell, RefCell};
@@ -162,6 +163,12 @@ fn expect<'c>() -> &'c Context {
 #[inline]
 pub(crate) fn with<R>(body: impl FnOnce(&mut Core) -> R) -> R {
     expect().machine(body)
+}
+
+/// Runs `body` on the machine, for operations that need no reference to it.
+pub(crate) fn on_machine<R>(body: impl FnOnce(&mut Core, usize) -> R) -> R {
+    let me = this_cpu();
+    with(|core| body(core, me))
 }
 
 /// The CPU whose code runs.

@@ -1,12 +1,13 @@
 //! Many runs: budgets, failures, shrinking, replay codes.
 
-use super::coverage::{Coverage, Reach};
-use super::kind::MachineKind;
-use super::machine::End;
-use super::schedule::{Deviation, Strategy};
-use super::search::Exhaustive;
-use super::session::{Case, Session};
-use crate::scenarios::Scenario;
+use crate::action::Deviation;
+use crate::coverage::{Coverage, Reach};
+use crate::kind::MachineKind;
+use crate::machine::End;
+use crate::scenario::Scenario;
+use crate::schedule::Strategy;
+use crate::search::Exhaustive;
+use crate::session::{Case, Session};
 use quell::mutant::Mutant;
 use quell::{Mechanism, Policy};
 use quell_contract::Violation;
@@ -25,9 +26,9 @@ pub enum Budget {
     Exhaustive(u64),
 }
 
-/// What to search.
+/// What to search, and for how long.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
+pub struct Campaign {
     /// What is run.
     pub case: Case,
     /// How long.
@@ -76,7 +77,7 @@ pub struct Report {
 /// and then, and ends the search by returning `false`.
 pub fn explore(
     session: &mut Session,
-    plan: &Plan,
+    campaign: &Campaign,
     mut progress: impl FnMut(u64, &Coverage) -> bool,
 ) -> Report {
     let mut report = Report {
@@ -90,16 +91,16 @@ pub fn explore(
         coverage: Coverage::default(),
         missed: Vec::new(),
     };
-    let mut search = match plan.budget {
+    let mut search = match campaign.budget {
         Budget::Exhaustive(_) => Some(session.search()),
         _ => None,
     };
     let mut runs = 0u64;
     let mut longest = 64;
     loop {
-        let spent = match plan.budget {
+        let spent = match campaign.budget {
             Budget::Schedules(count) => {
-                report.schedules >= count.div_ceil(plan.case.scenario.one_in)
+                report.schedules >= count.div_ceil(campaign.case.scenario.one_in)
             }
             Budget::Until(end) => report.schedules.is_multiple_of(64) && Instant::now() >= end,
             Budget::Exhaustive(most) => report.schedules + report.pruned >= most,
@@ -124,17 +125,18 @@ pub fn explore(
             }
             run
         } else {
-            let seed = plan.seed.wrapping_add(report.schedules);
+            let seed = campaign.seed.wrapping_add(report.schedules);
             let strategy = match report.schedules % 2 {
                 0 => Strategy::random(seed),
                 _ => {
-                    let depth = 1 + (report.schedules / 2 % u64::from(plan.depth.max(1))) as u32;
+                    let depth =
+                        1 + (report.schedules / 2 % u64::from(campaign.depth.max(1))) as u32;
                     Strategy::pct(seed, depth, longest)
                 }
             };
             session.run(strategy).0
         };
-        longest = longest.max(run.decisions.min(plan.case.scenario.steps));
+        longest = longest.max(run.decisions.min(campaign.case.scenario.steps));
         report.decisions += u64::from(run.decisions);
         match run.end {
             End::Pruned => {
@@ -348,16 +350,16 @@ pub fn replay(case: Case, deviations: Vec<Deviation>) -> (Option<Violation>, Vec
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::managed::ManagedProgram;
-    use crate::scenarios::Program;
-    use crate::tiny::{TinyProgram, frame};
+    use crate::bare_kernel::{BareProgram, frame};
+    use crate::scenario::Program;
+    use crate::vm_kernel::VmProgram;
     use quell_contract::Clause;
     use std::collections::BTreeSet;
 
     /// Two unmap one page, and who comes second waits for ever, busily.
     const BUSY: Scenario = Scenario {
         name: "busy",
-        program: Program::Engine(TinyProgram {
+        program: Program::Engine(BareProgram {
             preempts: |_, _| {},
             epochs: 2,
             start: |k, cpu| {
@@ -386,13 +388,13 @@ mod tests {
             policy: Policy::ALL,
             mutant: None,
         };
-        let plan = Plan {
+        let campaign = Campaign {
             case,
             budget: Budget::Exhaustive(10_000),
             seed: 1,
             depth: 1,
         };
-        let report = explore(&mut Session::new(case), &plan, |_, _| true);
+        let report = explore(&mut Session::new(case), &campaign, |_, _| true);
         assert!(report.exhaustive, "states repeat, so the search ends");
         let failure = report.failure.expect("one of them never ends");
         assert_eq!(failure.violation.clause, Clause::C7);
@@ -401,7 +403,7 @@ mod tests {
     /// Finds something wrong after the run, and says so in words of its own.
     const TELLS: Scenario = Scenario {
         name: "tells",
-        program: Program::Managed(ManagedProgram {
+        program: Program::Vm(VmProgram {
             memory: [32, 0],
             start: |_, _| {},
             body: |_, _| {},

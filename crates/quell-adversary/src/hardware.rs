@@ -1,12 +1,14 @@
 //! The machine under the adversary, as the engine and the memory manager see it.
 
-use super::context::{self, point};
-use super::coverage::Happening;
-use super::kind::MachineKind;
-use super::machine::{FRAME_WORDS, Op, on_machine};
-use super::oracle::Returned;
-use super::tables;
-use super::word::AdversaryWord;
+use crate::cell::AdversaryWord;
+use crate::context::on_machine;
+use crate::context::{self, point};
+use crate::coverage::Happening;
+use crate::kind::MachineKind;
+use crate::machine::FRAME_WORDS;
+use crate::op::Op;
+use crate::oracle::Returned;
+use crate::tables;
 use quell::clear::Strategy;
 use quell::mutant::Mutant;
 use quell::{CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, PageRange, Tag};
@@ -292,7 +294,7 @@ impl Machine for Adversary {
 /// On machines whose walkers set no dirty bits: the program may write, the entry is still clean.
 const SOFTWARE_WRITABLE: u64 = 1 << 8;
 
-impl super::machine::Core {
+impl crate::machine::Core {
     /// Takes notice of an event.
     fn note(&mut self, me: usize, event: Event) {
         self.now += 1;

@@ -5,55 +5,65 @@
 //! coroutines, on words whose every operation is a point of choice. A run is a pure function of
 //! scenario, machine, policy and a list of choices, so it repeats exactly.
 //!
-//! | module | what happens there |
+//! From the ground up; a module uses those above it in this table:
+//!
+//! | module | what is there |
 //! | --- | --- |
+//! | [`cell`], [`op`], [`action`] | a word of memory; what a CPU can be about to do; what may happen next |
 //! | [`kind`] | the machines: tags, memory ordering, walkers |
-//! | [`machine`] | the state of a machine; store buffers, interrupts, waiting |
+//! | [`coverage`] | which transitions fired |
+//! | [`oracle`] | the contract, as a judge of accesses |
 //! | [`tables`] | page-table pages and the format of their entries |
 //! | [`mmu`] | TLBs and walker caches, as sets of everything they may hold |
-//! | [`oracle`] | the contract, as a judge of accesses |
-//! | [`scenarios`] | small programs that race |
-//! | [`schedule`] | who does what next: random, PCT, exhaustive, replay |
-//! | [`search`] | every schedule, each state once |
+//! | [`search`], [`schedule`] | what is chosen: every schedule, each state once; at random; by priorities; from a list |
+//! | [`timeline`] | what happened, step by step |
+//! | [`machine`] | the state of a machine; store buffers, interrupts, waiting |
+//! | [`context`], [`word`], [`hardware`] | the machine, as the code that runs on it sees it |
+//! | [`stage`] | the CPUs, set in motion |
+//! | [`bare_kernel`] | the smallest kernel on the engine, for scenarios that need no manager |
+//! | [`vm_kernel`] | the memory manager, for scenarios over it |
+//! | [`mod@scenario`], [`scenarios`] | small programs that race |
 //! | [`session`] | runs |
 //! | [`mod@explore`] | many runs, failures shrunk, replay codes |
-//! | [`hunt`] | mutants |
-//! | [`promise`] | mutants that break no clause |
-//! | [`managed`] | the memory manager, for scenarios over it |
-//! | [`tiny`] | the smallest kernel on the engine, for scenarios that need no manager |
-//! | [`timeline`] | what happened, for people |
-//! | [`coverage`] | which transitions fired |
+//! | [`mutants`], [`clearing`] | known mistakes, each of which must be found |
 //!
 //! # What is not covered
 //!
 //! Loads are not reordered: of the weak memory models only the reordering and delay of stores is
 //! modelled. A TLB that returns garbage, walks that tear words and machine checks are not either.
-//! Nobody comes between two operations on the reference count of an `Arc`, or on counters from which
-//! names alone are taken.
+//! No other CPU steps in between two operations on the reference count of an `Arc`, or on counters from
+//! which names alone are taken.
 
+pub mod action;
+pub mod bare_kernel;
+pub mod cell;
+pub mod clearing;
 pub mod context;
 pub mod coverage;
+mod digest;
 pub mod explore;
 pub mod hardware;
-pub mod hunt;
 pub mod kind;
 pub mod machine;
-pub mod managed;
 pub mod mmu;
+pub mod mutants;
+pub mod op;
 pub mod oracle;
-pub mod promise;
+pub mod scenario;
 pub mod scenarios;
 pub mod schedule;
 pub mod search;
 pub mod session;
+pub mod stage;
 pub mod tables;
 pub mod timeline;
-pub mod tiny;
+pub mod vm_kernel;
 pub mod word;
 
 pub use coverage::{Coverage, Happening, Reach};
-pub use explore::{Budget, Failure, Plan, Report, explore};
+pub use explore::{Budget, Campaign, Failure, Report, explore};
 pub use kind::MachineKind;
+pub use scenario::Scenario;
 pub use session::{Case, Session};
 
 #[cfg(test)]

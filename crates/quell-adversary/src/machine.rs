@@ -23,114 +23,25 @@ mod choose;
 mod memory;
 mod state;
 
-use super::context;
-use super::coverage::Happening;
-use super::kind::MachineKind;
-use super::mmu::Mmu;
-use super::oracle::{Moment, Oracle, Used};
-use super::schedule::{Action, BUFFER, Deviation, MAX_CPUS, Strategy};
-use super::tables::Arena;
-use super::timeline::{Entry, What};
-use super::word::AdversaryWord;
+use crate::action::{Action, BUFFER, Deviation, MAX_CPUS};
+use crate::cell::AdversaryWord;
+use crate::coverage::Happening;
+use crate::digest::{Digest, Locals, Sums};
+use crate::kind::MachineKind;
+use crate::mmu::Mmu;
+use crate::op::Op;
+use crate::oracle::{Moment, Oracle, Used};
+use crate::schedule::Strategy;
+use crate::tables::Arena;
+use crate::timeline::{Entry, What};
 use quell::{CpuId, Invalidate};
 use quell_contract::Violation;
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
-
-pub(super) use state::{Digest, Moments};
 
 /// Words of content that a frame has here; the rest of a frame is zero.
 pub(crate) const FRAME_WORDS: usize = 2;
-
-/// What a CPU is about to do.
-#[derive(Clone, Copy, PartialEq, Hash, Debug)]
-pub(crate) enum Op {
-    /// Begin its program.
-    Start,
-    /// Load a word.
-    Load(*const AdversaryWord, Ordering),
-    /// Store to a word.
-    Store(*const AdversaryWord, Ordering),
-    /// Modify a word atomically.
-    Modify(*const AdversaryWord, Ordering),
-    /// Read or write something shared that is no word. A write comes after the CPU's stores.
-    Touch {
-        /// Its address.
-        place: usize,
-        /// Whether it is changed.
-        writes: bool,
-    },
-    /// A full barrier of memory.
-    Fence,
-    /// A full barrier that also makes table writes visible to walkers.
-    Barrier,
-    /// The same, and the own broadcasts complete.
-    Complete,
-    /// A turn of a waiting loop.
-    Relax,
-    /// Sleep until an interrupt or the clock.
-    Halt,
-    /// The program is over: take interrupts.
-    Park,
-    /// Mask interrupts: one that is pending may still be taken before.
-    Mask,
-    /// Invalidate own translations.
-    Invalidate,
-    /// Load or leave a root.
-    Root,
-    /// Send an invalidation to everybody.
-    Broadcast,
-    /// Tell the oracle.
-    Note,
-    /// Send interrupts to a set of CPUs.
-    Send(u8),
-    /// Access user memory.
-    Access {
-        /// Whether it is a store.
-        store: bool,
-    },
-    /// Access the content of a frame through the kernel's own mapping.
-    Content {
-        /// The frame.
-        frame: u32,
-        /// Whether it is changed.
-        store: bool,
-    },
-}
-
-/// What an action touches: two actions that touch different things commute.
-#[derive(Clone, Copy, Debug)]
-pub struct Footprint {
-    cpu: u8,
-    /// A store that drains commutes with what its CPU does meanwhile, unless they touch the same.
-    drain: bool,
-    address: usize,
-    writes: bool,
-    /// Looks whether any word has changed.
-    looks: bool,
-    /// 0: does not touch the translation hardware, 1: reads it, 2: changes it.
-    translation: u8,
-    /// Interrupt lines.
-    lines: u8,
-}
-
-impl Footprint {
-    /// Whether the order of the two does not matter.
-    pub fn independent(&self, other: &Footprint) -> bool {
-        if self.cpu == other.cpu && (self.drain == other.drain) {
-            return false;
-        }
-        let same_word = self.address != 0 && self.address == other.address;
-        let translation = self.translation.min(other.translation) > 0
-            && self.translation.max(other.translation) == 2;
-        !(same_word && (self.writes || other.writes))
-            && !(self.looks && other.writes || other.looks && self.writes)
-            && !translation
-            && self.lines & other.lines == 0
-    }
-}
 
 /// What the CPU that arrived does now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -305,8 +216,8 @@ pub(crate) struct Core {
     surprised: bool,
     pub(crate) timeline: Option<Vec<Entry>>,
     /// What words and contents are, as a sum that each change adds its part to.
-    sums: state::Sums,
-    locals: state::Locals,
+    sums: Sums,
+    locals: Locals,
     /// What the heap of a search holds.
     books: u128,
     digest: RefCell<Digest>,
@@ -370,8 +281,8 @@ impl Core {
             interrupted: 0,
             surprised: false,
             timeline: None,
-            sums: state::Sums::default(),
-            locals: state::Locals::default(),
+            sums: Sums::default(),
+            locals: Locals::default(),
             books: 0,
             digest: RefCell::default(),
             searches: false,
@@ -401,8 +312,8 @@ impl Core {
         self.end = None;
         self.trail.clear();
         self.events = [0; Happening::COUNT];
-        self.sums = state::Sums::default();
-        self.locals = state::Locals::default();
+        self.sums = Sums::default();
+        self.locals = Locals::default();
         self.open = false;
         if let Some(timeline) = &mut self.timeline {
             timeline.clear();
@@ -514,10 +425,4 @@ impl Core {
     pub(crate) fn in_nmi(&self, me: usize) -> bool {
         self.cpus[me].in_nmi
     }
-}
-
-/// Runs `body` on the machine, for operations that need no reference to it.
-pub(crate) fn on_machine<R>(body: impl FnOnce(&mut Core, usize) -> R) -> R {
-    let me = context::this_cpu();
-    context::with(|core| body(core, me))
 }

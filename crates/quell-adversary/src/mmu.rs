@@ -17,9 +17,9 @@
 //! On machines whose walkers see a table write only after a barrier of the writer ([`Lag`]), the
 //! old and the new value of the word are both walked until then.
 
-use super::machine::{Digest, Moments};
-use super::oracle::{Moment, Used};
-use super::tables::{ACCESSED, Arena, DIRTY, PRESENT, TABLE, USER, frame_of};
+use crate::digest::{Digest, Moments};
+use crate::oracle::{Moment, Used};
+use crate::tables::{ACCESSED, Arena, DIRTY, PRESENT, TABLE, USER, frame_of};
 use quell::{Invalidate, Scope};
 use quell_vm::machine::{Level, TABLE_WORDS};
 use std::hash::Hash;
@@ -194,7 +194,7 @@ impl Mmu {
         })
     }
 
-    /// What the translation hardware is now ([`state`](super::machine)). `forbidden` says what the
+    /// What the translation hardware is now ([`state`](crate::machine)). `forbidden` says what the
     /// judge holds against the use of a translation.
     pub(super) fn digest(
         &self,

@@ -6,7 +6,7 @@
 //!
 //! The oracle of the machine under the clock judges one timing, that of its own TLBs, by when an
 //! entry was filled; this one judges every timing at once, by when it could have been
-//! ([`mmu`](super::mmu)). They share the clauses and the events, not the comparisons.
+//! ([`mmu`](crate::mmu)). They share the clauses and the events, not the comparisons.
 
 use quell::{CpuId, Frame, Page};
 use quell_contract::{Clause, Violation};

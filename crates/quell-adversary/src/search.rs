@@ -7,7 +7,7 @@
 //!   different words, and not both the translation hardware or the same interrupt line. Where an
 //!   action concerns nobody else, because its word is private to its CPU, nothing else is tried at
 //!   all: it is a persistent set of its own.
-//! * **States** ([`state`](super::machine)): where two schedules lead to the same state of the machine
+//! * **States** ([`state`](crate::machine)): where two schedules lead to the same state of the machine
 //!   and of every CPU, what follows is run once. A state that is met again with fewer actions asleep
 //!   than before goes on with those alone that slept then; that, too, is Godefroid's.
 //!
@@ -17,8 +17,7 @@
 //! lies on another branch; such a state counts as one that leads to the end, and the other branch
 //! is judged in its place.
 
-use super::machine::Footprint;
-use super::schedule::{Action, Actions, DATA, default_action, members};
+use crate::action::{Action, Actions, DATA, Footprint, default_action, members};
 use rustc_hash::FxHashMap;
 use std::collections::hash_map::Entry;
 
@@ -142,7 +141,7 @@ impl Exhaustive {
     }
 
     /// Picks one of `enabled`; `None` cuts the run short.
-    pub(super) fn pick(
+    pub(crate) fn pick(
         &mut self,
         enabled: Actions,
         current: usize,
@@ -238,7 +237,7 @@ impl Exhaustive {
     }
 
     /// Picks one of `count` alternatives of data.
-    pub(super) fn pick_data(&mut self, count: usize) -> usize {
+    pub(crate) fn pick_data(&mut self, count: usize) -> usize {
         if self.depth == self.path.len() {
             self.path.push(Node {
                 todo: count as u64 - 1,

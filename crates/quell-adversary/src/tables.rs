@@ -1,6 +1,6 @@
 //! Page-table pages: the words of all of them, and the format of an entry.
 
-use super::word::AdversaryWord;
+use crate::cell::AdversaryWord;
 use quell::{Frame, Word};
 use quell_vm::machine::{Entry, TABLE_WORDS};
 use std::array;

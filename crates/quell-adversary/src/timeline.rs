@@ -1,7 +1,7 @@
 //! What happened in one run, step by step.
 
-use super::machine::Op;
-use super::word::AdversaryWord;
+use crate::cell::AdversaryWord;
+use crate::op::Op;
 use quell::CpuId;
 use quell_contract::timeline::{Line, Shape};
 use std::fmt::Write;

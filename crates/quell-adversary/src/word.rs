@@ -1,32 +1,14 @@
-//! Words of shared memory whose every operation is a point where anything may happen.
+//! Words of shared memory at work: every operation on one is a point where anything may happen.
 //!
-//! A word is an atomic of the host, although one host thread runs all CPUs: nothing here needs
-//! `unsafe` to share it. Outside of a run, while a kernel is built or examined, words are plain
-//! memory.
+//! Outside of a run, while a kernel is built or examined, words are plain memory.
 
-use super::context;
-use super::machine::Op;
+use crate::cell::AdversaryWord;
+use crate::context;
+use crate::op::Op;
 use quell::Word;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-/// A word of memory that the CPUs under the adversary share.
-#[derive(Debug)]
-#[repr(transparent)]
-pub struct AdversaryWord(AtomicU64);
+use std::sync::atomic::Ordering;
 
 impl AdversaryWord {
-    /// What memory holds, whatever lies in store buffers.
-    #[inline]
-    pub fn peek(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    /// Sets what memory holds, without anybody noticing.
-    #[inline]
-    pub fn poke(&self, value: u64) {
-        self.0.store(value, Ordering::Relaxed);
-    }
-
     #[inline]
     fn update(&self, order: Ordering, change: impl FnOnce(u64) -> u64) -> u64 {
         if !context::point(Op::Modify(self, order)) {
@@ -51,7 +33,7 @@ impl Word for AdversaryWord {
 
     #[inline]
     fn new(value: u64) -> Self {
-        AdversaryWord(AtomicU64::new(value))
+        AdversaryWord::holding(value)
     }
     #[inline]
     fn fence(order: Ordering) {

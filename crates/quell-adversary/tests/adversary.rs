@@ -5,22 +5,22 @@
 use quell::Policy;
 use quell::mutant::Mutant;
 use quell_adversary::explore::{POLICIES, parse_code, replay, replay_code};
-use quell_adversary::hunt;
-use quell_adversary::scenarios::{Program, Scenario};
-use quell_adversary::{Budget, Case, MachineKind, Plan, Report, Session, explore};
+use quell_adversary::mutants;
+use quell_adversary::scenario::{Program, Scenario};
+use quell_adversary::{Budget, Campaign, Case, MachineKind, Report, Session, explore};
 
 /// Searches know the states of programs over the memory manager through it.
 #[global_allocator]
 static ALLOCATOR: quell_sim::LineAllocator = quell_sim::LineAllocator;
 
 fn search(case: Case, budget: Budget) -> Report {
-    let plan = Plan {
+    let campaign = Campaign {
         case,
         budget,
         seed: 1,
         depth: 4,
     };
-    explore(&mut Session::new(case), &plan, |_, _| true)
+    explore(&mut Session::new(case), &campaign, |_, _| true)
 }
 
 fn holds(case: Case, budget: Budget) -> Report {
@@ -76,7 +76,7 @@ fn the_contract_holds_with_each_mechanism_alone_and_with_none() {
 fn every_mutant_is_killed() {
     let survivors: Vec<_> = Mutant::ALL
         .iter()
-        .filter(|mutant| hunt::hunt(**mutant, 1, |_| true).killed.is_none())
+        .filter(|mutant| mutants::test(**mutant, 1, |_| true).killed.is_none())
         .map(|mutant| mutant.name())
         .collect();
     assert_eq!(survivors, Vec::<&str>::new());

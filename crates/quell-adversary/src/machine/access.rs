@@ -1,11 +1,11 @@
 //! Translations: invalidations, roots, and the accesses of programs through them.
 
 use super::{Accessed, Core, Target};
+use crate::action::BUFFER;
 use crate::coverage::Happening;
 use crate::kind::Stores;
 use crate::mmu::Leaf;
 use crate::oracle::{Moment, Used};
-use crate::schedule::BUFFER;
 use crate::tables;
 use quell::{CpuId, Frame, Invalidate, Page};
 use quell_contract::{Clause, Violation};

@@ -1,11 +1,12 @@
 //! What may happen next, what of it does, and what it touches.
 
 use super::memory::same_target;
-use super::{Buffered, Core, Cpu, End, Footprint, Op, SECOND_LOOKS, TURNS, Target, Verdict};
-use crate::kind::Stores;
-use crate::schedule::{
-    Action, Actions, BUFFER, DATA, Kind, UNPROMPTED, default_action, fair_action,
+use super::{Buffered, Core, Cpu, End, SECOND_LOOKS, TURNS, Target, Verdict};
+use crate::action::{
+    Action, Actions, BUFFER, DATA, Footprint, Kind, UNPROMPTED, default_action, fair_action,
 };
+use crate::kind::Stores;
+use crate::op::Op;
 use crate::timeline::What;
 use quell::CpuId;
 use quell_contract::{Clause, Violation};

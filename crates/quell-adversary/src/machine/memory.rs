@@ -1,11 +1,11 @@
 //! Words and frames: loads, store buffers, and what becomes visible when.
 
 use super::{Buffered, Core, FRAME_WORDS, Target, WATCH, Watched};
+use crate::action::BUFFER;
+use crate::cell::AdversaryWord;
 use crate::kind::Stores;
 use crate::oracle::Moment;
-use crate::schedule::BUFFER;
 use crate::timeline::What;
-use crate::word::AdversaryWord;
 use quell::{CpuId, Frame, Page};
 use quell_contract::{Clause, Violation};
 use std::rc::Rc;

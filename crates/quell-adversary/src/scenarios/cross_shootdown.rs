@@ -1,8 +1,8 @@
 //! Two CPUs shoot at each other, both with interrupts off.
 
-use super::{On, Scenario};
+use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::Reach;
-use crate::tiny::{Tiny, frame};
+use crate::scenario::{On, Scenario};
 use quell::mutant::Mutant;
 use quell::{Counter, Hardware};
 
@@ -19,7 +19,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     )
 };
 
-fn start(k: &Tiny<'_>, cpu: usize) {
+fn start(k: &BareKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.map(0, 0, frame(0), true);
         k.map(0, 1, frame(1), true);
@@ -27,7 +27,7 @@ fn start(k: &Tiny<'_>, cpu: usize) {
     k.switch(0);
 }
 
-fn body(k: &Tiny<'_>, cpu: usize) {
+fn body(k: &BareKernel<'_>, cpu: usize) {
     let were_on = k.hw.mask_interrupts();
     k.unmap(0, cpu as u64);
     k.hw.restore_interrupts(were_on);

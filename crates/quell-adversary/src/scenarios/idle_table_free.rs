@@ -1,8 +1,8 @@
 //! CPU 1 is idle with the root loaded while CPU 0 frees a page-table page below it.
 
-use super::{On, Scenario};
+use crate::bare_kernel::{BareKernel, SECOND, frame};
 use crate::coverage::{Happening, Reach};
-use crate::tiny::{SECOND, Tiny, frame};
+use crate::scenario::{On, Scenario};
 use quell::Counter;
 use quell::mutant::Mutant;
 
@@ -22,7 +22,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     )
 };
 
-fn start(k: &Tiny<'_>, cpu: usize) {
+fn start(k: &BareKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.map(0, SECOND, frame(1), true);
         k.link(0, SECOND);
@@ -30,7 +30,7 @@ fn start(k: &Tiny<'_>, cpu: usize) {
     k.switch(0);
 }
 
-fn body(k: &Tiny<'_>, cpu: usize) {
+fn body(k: &BareKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.free_table(0, SECOND);
     } else {

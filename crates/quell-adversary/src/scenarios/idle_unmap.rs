@@ -1,8 +1,8 @@
 //! CPU 1 goes idle and comes back to the same space while CPU 0 unmaps a page of it.
 
-use super::{On, Scenario};
+use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::Reach;
-use crate::tiny::{Tiny, frame};
+use crate::scenario::{On, Scenario};
 use quell::Counter;
 use quell::mutant::Mutant;
 
@@ -16,14 +16,14 @@ pub(super) const SCENARIO: Scenario = Scenario {
     ..Scenario::engine("idle-unmap", "a lazy CPU against unmap", 2, start, body)
 };
 
-fn start(k: &Tiny<'_>, cpu: usize) {
+fn start(k: &BareKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.map(0, 0, frame(0), true);
     }
     k.switch(0);
 }
 
-fn body(k: &Tiny<'_>, cpu: usize) {
+fn body(k: &BareKernel<'_>, cpu: usize) {
     if cpu == 0 {
         if let Some(frame) = k.unmap(0, 0) {
             k.give_away(frame);

@@ -1,9 +1,9 @@
 //! CPU 0 has taken a stamp and stalls before it publishes its debt; CPU 1 takes two debts behind it, pays
 //! all there are and maps another page: CPU 2 must not read what was there before.
 
-use super::{On, Scenario};
+use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::Reach;
-use crate::tiny::{Tiny, frame};
+use crate::scenario::{On, Scenario};
 use quell::Counter;
 use quell::mutant::Mutant;
 
@@ -23,7 +23,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     )
 };
 
-fn start(k: &Tiny<'_>, cpu: usize) {
+fn start(k: &BareKernel<'_>, cpu: usize) {
     if cpu == 0 {
         for page in 0..3 {
             k.fill(frame(page), page);
@@ -34,7 +34,7 @@ fn start(k: &Tiny<'_>, cpu: usize) {
     k.switch(1);
 }
 
-fn body(k: &Tiny<'_>, cpu: usize) {
+fn body(k: &BareKernel<'_>, cpu: usize) {
     match cpu {
         0 => {
             k.reclaim_lazily(0, 0);

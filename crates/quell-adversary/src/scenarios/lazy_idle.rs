@@ -1,8 +1,8 @@
 //! CPU 1 is idle while CPU 0 unmaps a page without a flush and reuses the frame; CPU 1 comes back.
 
-use super::{On, Scenario};
+use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::{Happening, Reach};
-use crate::tiny::{Tiny, frame};
+use crate::scenario::{On, Scenario};
 use quell::Counter;
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -15,14 +15,14 @@ pub(super) const SCENARIO: Scenario = Scenario {
     ..Scenario::engine("lazy-idle", "a debt met by a lazy CPU", 2, start, body)
 };
 
-fn start(k: &Tiny<'_>, cpu: usize) {
+fn start(k: &BareKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.map(0, 0, frame(0), false);
     }
     k.switch(0);
 }
 
-fn body(k: &Tiny<'_>, cpu: usize) {
+fn body(k: &BareKernel<'_>, cpu: usize) {
     if cpu == 0 {
         if let Some(frame) = k.reclaim_lazily(0, 0) {
             k.claim(frame);

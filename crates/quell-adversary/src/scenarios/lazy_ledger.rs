@@ -1,8 +1,8 @@
 //! More debts are taken than the ledger holds, while somebody pays in the background.
 
-use super::{On, Scenario};
+use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::Reach;
-use crate::tiny::{Tiny, frame};
+use crate::scenario::{On, Scenario};
 use quell::Counter;
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -15,7 +15,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     ..Scenario::engine("lazy-ledger", "a full ledger", 3, start, body)
 };
 
-fn start(k: &Tiny<'_>, cpu: usize) {
+fn start(k: &BareKernel<'_>, cpu: usize) {
     if cpu == 0 {
         for page in 0..4 {
             k.map(0, page, frame(page), false);
@@ -24,7 +24,7 @@ fn start(k: &Tiny<'_>, cpu: usize) {
     k.switch(0);
 }
 
-fn body(k: &Tiny<'_>, cpu: usize) {
+fn body(k: &BareKernel<'_>, cpu: usize) {
     match cpu {
         0 => {
             for page in 0..3 {

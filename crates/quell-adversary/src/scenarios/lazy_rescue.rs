@@ -1,8 +1,8 @@
 //! A frame that owes a flush is wanted back by its page and, at the same moment, by an allocator.
 
-use super::{On, Scenario};
+use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::{Happening, Reach};
-use crate::tiny::{Tiny, frame};
+use crate::scenario::{On, Scenario};
 use quell::Counter;
 use quell::mutant::Mutant;
 
@@ -17,14 +17,14 @@ pub(super) const SCENARIO: Scenario = Scenario {
     ..Scenario::engine("lazy-rescue", "rescue against claim", 3, start, body)
 };
 
-fn start(k: &Tiny<'_>, cpu: usize) {
+fn start(k: &BareKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.map(0, 0, frame(0), false);
     }
     k.switch(0);
 }
 
-fn body(k: &Tiny<'_>, cpu: usize) {
+fn body(k: &BareKernel<'_>, cpu: usize) {
     match cpu {
         0 => {
             if let Some(frame) = k.reclaim_lazily(0, 0) {

@@ -1,8 +1,8 @@
 //! CPU 0 unmaps a clean page without a flush; CPU 1 maps another page of the file there; CPU 2 reads.
 
-use super::{On, Scenario};
+use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::Reach;
-use crate::tiny::{Tiny, frame};
+use crate::scenario::{On, Scenario};
 use quell::Counter;
 use quell::mutant::Mutant;
 
@@ -22,7 +22,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     )
 };
 
-fn start(k: &Tiny<'_>, cpu: usize) {
+fn start(k: &BareKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.fill(frame(0), 1);
         k.fill(frame(1), 2);
@@ -31,7 +31,7 @@ fn start(k: &Tiny<'_>, cpu: usize) {
     k.switch(0);
 }
 
-fn body(k: &Tiny<'_>, cpu: usize) {
+fn body(k: &BareKernel<'_>, cpu: usize) {
     match cpu {
         0 => {
             k.reclaim_lazily(0, 0);

@@ -1,8 +1,8 @@
 //! CPUs 0 and 1 claim two frames of the same debt; CPU 2 reads both pages.
 
-use super::{On, Scenario};
+use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::Reach;
-use crate::tiny::{Tiny, frame};
+use crate::scenario::{On, Scenario};
 use quell::Counter;
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -14,7 +14,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     ..Scenario::engine("lazy-two-claims", "two claims of one debt", 3, start, body)
 };
 
-fn start(k: &Tiny<'_>, cpu: usize) {
+fn start(k: &BareKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.map(0, 0, frame(0), false);
         k.map(0, 1, frame(1), false);
@@ -22,7 +22,7 @@ fn start(k: &Tiny<'_>, cpu: usize) {
     k.switch(0);
 }
 
-fn body(k: &Tiny<'_>, cpu: usize) {
+fn body(k: &BareKernel<'_>, cpu: usize) {
     match cpu {
         0 => {
             let first = k.reclaim_lazily(0, 0);

@@ -2,9 +2,9 @@
 //! its own space, and reuses the first frame: what nobody is known to hold needs no interrupt, but
 //! CPU 1 comes back.
 
-use super::{On, Scenario};
+use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::{Happening, Reach};
-use crate::tiny::{Tiny, frame};
+use crate::scenario::{On, Scenario};
 use quell::Counter;
 use quell::mutant::Mutant;
 
@@ -25,7 +25,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     )
 };
 
-fn start(k: &Tiny<'_>, cpu: usize) {
+fn start(k: &BareKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.map(0, 0, frame(0), false);
         k.map(1, 1, frame(1), false);
@@ -33,7 +33,7 @@ fn start(k: &Tiny<'_>, cpu: usize) {
     k.switch(1 - cpu);
 }
 
-fn body(k: &Tiny<'_>, cpu: usize) {
+fn body(k: &BareKernel<'_>, cpu: usize) {
     if cpu == 0 {
         let first = k.reclaim_lazily(0, 0);
         k.reclaim_lazily(1, 1);

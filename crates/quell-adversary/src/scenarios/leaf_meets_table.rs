@@ -1,8 +1,8 @@
 //! CPU 0 unmaps a page while CPU 2 frees a table: in CPU 1's inbox the one meets the other.
 
-use super::{On, Scenario};
+use crate::bare_kernel::{BareKernel, SECOND, frame};
 use crate::coverage::{Happening, Reach};
-use crate::tiny::{SECOND, Tiny, frame};
+use crate::scenario::{On, Scenario};
 use quell::Counter;
 use quell::mutant::Mutant;
 
@@ -26,7 +26,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     )
 };
 
-fn start(k: &Tiny<'_>, cpu: usize) {
+fn start(k: &BareKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.map(0, 0, frame(0), true);
         k.map(0, SECOND, frame(1), true);
@@ -35,7 +35,7 @@ fn start(k: &Tiny<'_>, cpu: usize) {
     k.switch(0);
 }
 
-fn body(k: &Tiny<'_>, cpu: usize) {
+fn body(k: &BareKernel<'_>, cpu: usize) {
     match cpu {
         0 => {
             k.unmap(0, 0);

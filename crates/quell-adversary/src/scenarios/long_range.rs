@@ -1,8 +1,8 @@
 //! CPU 0 takes away a range that is too long to flush page by page.
 
-use super::{On, Scenario};
+use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::Reach;
-use crate::tiny::{Tiny, frame};
+use crate::scenario::{On, Scenario};
 use quell::Counter;
 use quell::mutant::Mutant;
 
@@ -16,7 +16,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     ..Scenario::engine("long-range", "a range becomes a whole tag", 2, start, body)
 };
 
-fn start(k: &Tiny<'_>, cpu: usize) {
+fn start(k: &BareKernel<'_>, cpu: usize) {
     if cpu == 0 {
         for page in 0..5 {
             k.map(0, page, frame(page), true);
@@ -25,7 +25,7 @@ fn start(k: &Tiny<'_>, cpu: usize) {
     k.switch(0);
 }
 
-fn body(k: &Tiny<'_>, cpu: usize) {
+fn body(k: &BareKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.unmap_range(0, 0, 5);
         k.read(2);

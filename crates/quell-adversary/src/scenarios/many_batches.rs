@@ -1,9 +1,9 @@
 //! More batches of one space are outstanding than its count has room for, begun before the run and
 //! during it, while a CPU loads the space again and a second actor relies on what was cleared.
 
-use super::{On, Scenario};
+use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::{Happening, Reach};
-use crate::tiny::{Tiny, frame};
+use crate::scenario::{On, Scenario};
 use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -18,7 +18,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     )
 };
 
-fn start(k: &Tiny<'_>, cpu: usize) {
+fn start(k: &BareKernel<'_>, cpu: usize) {
     if cpu == 0 {
         for page in 0..5 {
             k.map(0, page, frame(page), true);
@@ -27,7 +27,7 @@ fn start(k: &Tiny<'_>, cpu: usize) {
     k.switch(0);
 }
 
-fn body(k: &Tiny<'_>, cpu: usize) {
+fn body(k: &BareKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.nested(0, 0, 4);
     } else {

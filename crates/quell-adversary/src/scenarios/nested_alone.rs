@@ -1,9 +1,9 @@
 //! CPU 0 unmaps a page of a space that it has to itself, and is preempted by a thread of another space,
 //! which CPU 1 changes: a flush that needs nobody else must not take the other space's slot for its own.
 
-use super::{On, Scenario};
+use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::{Happening, Reach};
-use crate::tiny::{Tiny, frame};
+use crate::scenario::{On, Scenario};
 use quell::Counter;
 use quell::mutant::Mutant;
 
@@ -28,7 +28,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     )
 };
 
-fn start(k: &Tiny<'_>, cpu: usize) {
+fn start(k: &BareKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.map(0, 0, frame(0), true);
         k.map(1, 1, frame(1), true);
@@ -37,7 +37,7 @@ fn start(k: &Tiny<'_>, cpu: usize) {
     }
 }
 
-fn body(k: &Tiny<'_>, cpu: usize) {
+fn body(k: &BareKernel<'_>, cpu: usize) {
     if cpu == 0 {
         if let Some(frame) = k.unmap(0, 0) {
             k.give_away(frame);

@@ -1,9 +1,9 @@
 //! CPU 0 unmaps a page, and a thread that preempts it, while it waits, another one of the same space: where
 //! requests lie with their sender, the second must not write over the first before CPU 1 has read it.
 
-use super::{On, Scenario};
+use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::{Happening, Reach};
-use crate::tiny::{Tiny, frame};
+use crate::scenario::{On, Scenario};
 use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -25,7 +25,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     )
 };
 
-fn start(k: &Tiny<'_>, cpu: usize) {
+fn start(k: &BareKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.map(0, 0, frame(0), true);
         k.map(1, 1, frame(1), true);
@@ -33,7 +33,7 @@ fn start(k: &Tiny<'_>, cpu: usize) {
     k.switch(usize::from(cpu == 2));
 }
 
-fn body(k: &Tiny<'_>, cpu: usize) {
+fn body(k: &BareKernel<'_>, cpu: usize) {
     match cpu {
         0 => {
             if let Some(frame) = k.unmap(0, 0) {

@@ -1,9 +1,9 @@
 //! CPU 1 goes offline for good while two initiators write to its inbox: what the one counts after the
 //! other was answered is answered by nobody.
 
-use super::{On, Scenario};
+use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::{Happening, Reach};
-use crate::tiny::{Tiny, frame};
+use crate::scenario::{On, Scenario};
 use quell::Counter;
 use quell::mutant::Mutant;
 
@@ -22,7 +22,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     )
 };
 
-fn start(k: &Tiny<'_>, cpu: usize) {
+fn start(k: &BareKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.map(0, 0, frame(0), true);
         k.map(0, 1, frame(1), true);
@@ -30,7 +30,7 @@ fn start(k: &Tiny<'_>, cpu: usize) {
     k.switch(0);
 }
 
-fn body(k: &Tiny<'_>, cpu: usize) {
+fn body(k: &BareKernel<'_>, cpu: usize) {
     match cpu {
         0 => {
             k.unmap(0, 0);

@@ -1,8 +1,8 @@
 //! CPU 0 takes the right to write away and captures the content; CPU 1 goes on writing.
 
-use super::{On, Scenario};
+use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::{Happening, Reach};
-use crate::tiny::{Tiny, frame};
+use crate::scenario::{On, Scenario};
 use quell::Counter;
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -20,14 +20,14 @@ pub(super) const SCENARIO: Scenario = Scenario {
     )
 };
 
-fn start(k: &Tiny<'_>, cpu: usize) {
+fn start(k: &BareKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.map(0, 0, frame(0), true);
     }
     k.switch(0);
 }
 
-fn body(k: &Tiny<'_>, cpu: usize) {
+fn body(k: &BareKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.protect(0, 0);
         k.capture(frame(0));

@@ -1,8 +1,8 @@
 //! CPU 0 unmaps two pages at once; CPU 1 uses the second.
 
-use super::{On, Scenario};
+use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::{Happening, Reach};
-use crate::tiny::{Tiny, frame};
+use crate::scenario::{On, Scenario};
 use quell::Counter;
 use quell::mutant::Mutant;
 
@@ -16,7 +16,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     ..Scenario::engine("range-tail", "the end of a range", 2, start, body)
 };
 
-fn start(k: &Tiny<'_>, cpu: usize) {
+fn start(k: &BareKernel<'_>, cpu: usize) {
     if cpu == 0 {
         for page in 0..2 {
             k.map(0, page, frame(page), true);
@@ -25,7 +25,7 @@ fn start(k: &Tiny<'_>, cpu: usize) {
     k.switch(0);
 }
 
-fn body(k: &Tiny<'_>, cpu: usize) {
+fn body(k: &BareKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.unmap_range(0, 0, 2);
     } else {

@@ -1,8 +1,8 @@
 //! CPU 0 reclaims a page that two spaces map; CPU 1 goes from one to the other.
 
-use super::{On, Scenario};
+use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::Reach;
-use crate::tiny::{Tiny, frame};
+use crate::scenario::{On, Scenario};
 use quell::Counter;
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -17,7 +17,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     )
 };
 
-fn start(k: &Tiny<'_>, cpu: usize) {
+fn start(k: &BareKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.map(0, 0, frame(0), true);
         k.map(1, 0, frame(0), true);
@@ -25,7 +25,7 @@ fn start(k: &Tiny<'_>, cpu: usize) {
     k.switch(cpu);
 }
 
-fn body(k: &Tiny<'_>, cpu: usize) {
+fn body(k: &BareKernel<'_>, cpu: usize) {
     if cpu == 0 {
         if let Some(frame) = k.reclaim(&[0, 1], 0) {
             k.give_away(frame);

@@ -1,8 +1,8 @@
 //! CPU 0 uses up all tags while CPU 1 changes between two spaces.
 
-use super::{On, Scenario};
+use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::Reach;
-use crate::tiny::{Tiny, frame};
+use crate::scenario::{On, Scenario};
 use quell::Counter;
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -18,7 +18,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     )
 };
 
-fn start(k: &Tiny<'_>, cpu: usize) {
+fn start(k: &BareKernel<'_>, cpu: usize) {
     if cpu == 0 {
         for space in 0..5 {
             k.map(space, 0, frame(space as u64), true);
@@ -27,7 +27,7 @@ fn start(k: &Tiny<'_>, cpu: usize) {
     k.switch(cpu);
 }
 
-fn body(k: &Tiny<'_>, cpu: usize) {
+fn body(k: &BareKernel<'_>, cpu: usize) {
     if cpu == 0 {
         for space in [2, 3, 4, 0] {
             k.switch(space);

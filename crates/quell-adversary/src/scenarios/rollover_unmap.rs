@@ -1,8 +1,8 @@
 //! CPU 0 uses up all tags, comes to the space that CPU 1 runs and unmaps a page there.
 
-use super::{On, Scenario};
+use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::Reach;
-use crate::tiny::{Tiny, frame};
+use crate::scenario::{On, Scenario};
 use quell::Counter;
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -18,14 +18,14 @@ pub(super) const SCENARIO: Scenario = Scenario {
     )
 };
 
-fn start(k: &Tiny<'_>, cpu: usize) {
+fn start(k: &BareKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.map(0, 0, frame(0), true);
     }
     k.switch(1 - cpu);
 }
 
-fn body(k: &Tiny<'_>, cpu: usize) {
+fn body(k: &BareKernel<'_>, cpu: usize) {
     if cpu == 0 {
         for space in [2, 3, 4, 0] {
             k.switch(space);

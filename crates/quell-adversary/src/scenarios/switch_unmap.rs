@@ -1,8 +1,8 @@
 //! CPU 1 comes to a space, leaves it and comes back while CPU 0 unmaps a page of it.
 
-use super::{On, Scenario};
+use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::Reach;
-use crate::tiny::{Tiny, frame};
+use crate::scenario::{On, Scenario};
 use quell::Counter;
 use quell::mutant::Mutant;
 
@@ -29,7 +29,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     )
 };
 
-fn start(k: &Tiny<'_>, cpu: usize) {
+fn start(k: &BareKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.map(0, 0, frame(0), true);
         k.switch(0);
@@ -39,7 +39,7 @@ fn start(k: &Tiny<'_>, cpu: usize) {
     }
 }
 
-fn body(k: &Tiny<'_>, cpu: usize) {
+fn body(k: &BareKernel<'_>, cpu: usize) {
     if cpu == 0 {
         if let Some(frame) = k.unmap(0, 0) {
             k.give_away(frame);

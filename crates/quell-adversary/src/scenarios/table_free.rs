@@ -1,8 +1,8 @@
 //! CPU 0 unlinks a page-table page and frees it; CPU 1's walker may be on its way through.
 
-use super::{On, Scenario};
+use crate::bare_kernel::{BareKernel, SECOND, frame};
 use crate::coverage::{Happening, Reach};
-use crate::tiny::{SECOND, Tiny, frame};
+use crate::scenario::{On, Scenario};
 use quell::Counter;
 use quell::mutant::Mutant;
 
@@ -29,7 +29,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     )
 };
 
-fn start(k: &Tiny<'_>, cpu: usize) {
+fn start(k: &BareKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.map(0, SECOND, frame(1), true);
         k.link(0, SECOND);
@@ -37,7 +37,7 @@ fn start(k: &Tiny<'_>, cpu: usize) {
     k.switch(0);
 }
 
-fn body(k: &Tiny<'_>, cpu: usize) {
+fn body(k: &BareKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.free_table(0, SECOND);
     } else {

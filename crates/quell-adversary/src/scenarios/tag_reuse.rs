@@ -1,8 +1,8 @@
 //! CPU 0 runs more spaces than there are tags, each with its own frame behind the same page.
 
-use super::{On, Scenario};
+use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::Reach;
-use crate::tiny::{Tiny, frame};
+use crate::scenario::{On, Scenario};
 use quell::Counter;
 use quell::mutant::Mutant;
 
@@ -20,14 +20,14 @@ pub(super) const SCENARIO: Scenario = Scenario {
     ..Scenario::engine("tag-reuse", "tags are lent and taken over", 1, start, body)
 };
 
-fn start(k: &Tiny<'_>, _cpu: usize) {
+fn start(k: &BareKernel<'_>, _cpu: usize) {
     for space in 0..6 {
         k.map(space, 0, frame(space as u64), true);
     }
     k.switch(0);
 }
 
-fn body(k: &Tiny<'_>, _cpu: usize) {
+fn body(k: &BareKernel<'_>, _cpu: usize) {
     for space in [1, 2, 3, 4, 5, 0, 1] {
         k.switch(space);
         k.read(0);

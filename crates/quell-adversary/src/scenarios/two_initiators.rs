@@ -1,8 +1,8 @@
 //! CPUs 0 and 2 unmap different pages and meet in the inbox of CPU 1.
 
-use super::{On, Scenario};
+use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::Reach;
-use crate::tiny::{Tiny, frame};
+use crate::scenario::{On, Scenario};
 use quell::Counter;
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -23,7 +23,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     )
 };
 
-fn start(k: &Tiny<'_>, cpu: usize) {
+fn start(k: &BareKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.map(0, 0, frame(0), true);
         k.map(0, 1, frame(1), true);
@@ -31,7 +31,7 @@ fn start(k: &Tiny<'_>, cpu: usize) {
     k.switch(0);
 }
 
-fn body(k: &Tiny<'_>, cpu: usize) {
+fn body(k: &BareKernel<'_>, cpu: usize) {
     match cpu {
         0 => {
             k.unmap(0, 0);

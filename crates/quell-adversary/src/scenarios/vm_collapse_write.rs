@@ -1,8 +1,8 @@
 //! CPU 0 collapses 512 pages into a large one while CPU 1 writes one of them.
 
-use super::{On, Program, Scenario};
 use crate::coverage::{Happening, Reach};
-use crate::managed::{FIRST_PROCESS, Managed, ManagedProgram};
+use crate::scenario::{On, Program, Scenario};
+use crate::vm_kernel::{FIRST_PROCESS, VmKernel, VmProgram};
 use quell::mutant::Mutant;
 use quell_contract::Clause;
 
@@ -15,13 +15,13 @@ pub(super) const SCENARIO: Scenario = Scenario {
     must: &[(On::Every, Reach::Machine(Happening::Captured))],
     one_in: 100,
     steps: 16_000,
-    program: Program::Managed(ManagedProgram {
+    program: Program::Vm(VmProgram {
         memory: [2072, 0],
         start,
         body,
         after,
     }),
-    ..Scenario::managed(
+    ..Scenario::over_vm(
         "vm-collapse-write",
         "collapse against write",
         2,
@@ -30,7 +30,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     )
 };
 
-fn start(k: &Managed<'_>, cpu: usize) {
+fn start(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.map(0, PAGES);
         for page in 0..PAGES {
@@ -39,7 +39,7 @@ fn start(k: &Managed<'_>, cpu: usize) {
     }
 }
 
-fn body(k: &Managed<'_>, cpu: usize) {
+fn body(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         assert!(k.collapse(0), "there is room for a large page");
     } else {
@@ -47,7 +47,7 @@ fn body(k: &Managed<'_>, cpu: usize) {
     }
 }
 
-fn after(k: &Managed<'_>) {
+fn after(k: &VmKernel<'_>) {
     k.must(
         Clause::C2,
         k.holds(FIRST_PROCESS, WRITTEN) == Some(2),

@@ -1,8 +1,8 @@
 //! After a fork, CPU 0 and CPU 1 write a page that both processes still share, and read it again.
 
-use super::{On, Program, Scenario};
 use crate::coverage::{Happening, Reach};
-use crate::managed::{Managed, ManagedProgram};
+use crate::scenario::{On, Program, Scenario};
+use crate::vm_kernel::{VmKernel, VmProgram};
 use quell_contract::Clause;
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -11,13 +11,13 @@ pub(super) const SCENARIO: Scenario = Scenario {
         (On::Every, Reach::Machine(Happening::Captured)),
         (On::Every, Reach::Machine(Happening::CallReturned)),
     ],
-    program: Program::Managed(ManagedProgram {
+    program: Program::Vm(VmProgram {
         memory: [24, 0],
         start,
         body,
         after,
     }),
-    ..Scenario::managed(
+    ..Scenario::over_vm(
         "vm-copy-on-write",
         "copy on write against write",
         2,
@@ -26,7 +26,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     )
 };
 
-fn start(k: &Managed<'_>, cpu: usize) {
+fn start(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.map(0, 1);
         k.write(0, 1);
@@ -35,7 +35,7 @@ fn start(k: &Managed<'_>, cpu: usize) {
     }
 }
 
-fn body(k: &Managed<'_>, cpu: usize) {
+fn body(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.write(0, 2);
     } else {
@@ -44,7 +44,7 @@ fn body(k: &Managed<'_>, cpu: usize) {
     }
 }
 
-fn after(k: &Managed<'_>) {
+fn after(k: &VmKernel<'_>) {
     k.must(
         Clause::C2,
         k.holds(2, 0) == Some(1),

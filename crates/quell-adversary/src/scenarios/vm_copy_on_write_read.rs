@@ -1,8 +1,8 @@
 //! After a fork, CPU 0 writes a page that both processes share; CPU 1 reads it twice while CPU 2 writes it.
 
-use super::{On, Program, Scenario};
 use crate::coverage::{Happening, Reach};
-use crate::managed::{Managed, ManagedProgram};
+use crate::scenario::{On, Program, Scenario};
+use crate::vm_kernel::{VmKernel, VmProgram};
 use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -11,13 +11,13 @@ pub(super) const SCENARIO: Scenario = Scenario {
         (On::Every, Reach::Machine(Happening::Captured)),
         (On::Every, Reach::Machine(Happening::StaleUse)),
     ],
-    program: Program::Managed(ManagedProgram {
+    program: Program::Vm(VmProgram {
         memory: [24, 0],
         start,
         body,
         after: |_| {},
     }),
-    ..Scenario::managed(
+    ..Scenario::over_vm(
         "vm-copy-on-write-read",
         "copy on write against read",
         3,
@@ -26,7 +26,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     )
 };
 
-fn start(k: &Managed<'_>, cpu: usize) {
+fn start(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.map(0, 1);
         k.write(0, 1);
@@ -35,7 +35,7 @@ fn start(k: &Managed<'_>, cpu: usize) {
     }
 }
 
-fn body(k: &Managed<'_>, cpu: usize) {
+fn body(k: &VmKernel<'_>, cpu: usize) {
     match cpu {
         0 => {
             k.write(0, 2);

@@ -1,9 +1,9 @@
 //! CPU 0 writes a large page that it shares with a child, and there is no second block to copy it to: the
 //! page is to be split. Meanwhile CPU 1 ends the child, and nobody but CPU 0 holds the page.
 
-use super::{On, Program, Scenario};
 use crate::coverage::{Happening, Reach};
-use crate::managed::{FIRST_PROCESS, Managed, ManagedProgram};
+use crate::scenario::{On, Program, Scenario};
+use crate::vm_kernel::{FIRST_PROCESS, VmKernel, VmProgram};
 use quell::mutant::Mutant;
 use quell_contract::Clause;
 
@@ -15,14 +15,14 @@ pub(super) const SCENARIO: Scenario = Scenario {
     must: &[(On::Every, Reach::Machine(Happening::CallReturned))],
     one_in: 50,
     steps: 64_000,
-    program: Program::Managed(ManagedProgram {
+    program: Program::Vm(VmProgram {
         // One large block, and enough around it for a copy in pieces.
         memory: [1110, 0],
         start,
         body,
         after,
     }),
-    ..Scenario::managed(
+    ..Scenario::over_vm(
         "vm-copy-split",
         "copy of a large page against exit",
         2,
@@ -31,7 +31,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     )
 };
 
-fn start(k: &Managed<'_>, cpu: usize) {
+fn start(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.map_large(0, 512);
         k.write(0, 1);
@@ -39,7 +39,7 @@ fn start(k: &Managed<'_>, cpu: usize) {
     }
 }
 
-fn body(k: &Managed<'_>, cpu: usize) {
+fn body(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         assert!(k.write(0, 2), "there is room for a copy in pieces");
     } else {
@@ -47,7 +47,7 @@ fn body(k: &Managed<'_>, cpu: usize) {
     }
 }
 
-fn after(k: &Managed<'_>) {
+fn after(k: &VmKernel<'_>) {
     k.must(
         Clause::C2,
         k.holds(FIRST_PROCESS, 0) == Some(2),

@@ -1,8 +1,8 @@
 //! Two CPUs discard overlapping ranges: each finds entries that the other has cleared and not yet flushed.
 
-use super::{On, Scenario};
 use crate::coverage::{Happening, Reach};
-use crate::managed::Managed;
+use crate::scenario::{On, Scenario};
+use crate::vm_kernel::VmKernel;
 use quell::Counter;
 use quell::mutant::Mutant;
 
@@ -13,7 +13,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
         (On::Every, Reach::Engine(Counter::PaidBySettle)),
         (On::Every, Reach::Machine(Happening::CallReturned)),
     ],
-    ..Scenario::managed(
+    ..Scenario::over_vm(
         "vm-discard-twice",
         "discard against discard",
         2,
@@ -22,7 +22,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     )
 };
 
-fn start(k: &Managed<'_>, cpu: usize) {
+fn start(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.map(0, 2);
         k.write(0, 1);
@@ -31,7 +31,7 @@ fn start(k: &Managed<'_>, cpu: usize) {
     }
 }
 
-fn body(k: &Managed<'_>, cpu: usize) {
+fn body(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.discard(0, 2);
         k.read(1);

@@ -1,8 +1,8 @@
 //! CPU 0 ends a process whose root CPU 1, idle, may still have loaded; its tables are freed and used again.
 
-use super::{On, Scenario};
 use crate::coverage::{Happening, Reach};
-use crate::managed::Managed;
+use crate::scenario::{On, Scenario};
+use crate::vm_kernel::VmKernel;
 use quell_vm::user::Call;
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -11,7 +11,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
         (On::Every, Reach::Machine(Happening::SpaceRetired)),
         (On::Every, Reach::Machine(Happening::TableFreed)),
     ],
-    ..Scenario::managed(
+    ..Scenario::over_vm(
         "vm-exit-lazy",
         "the end of a process against a lazy CPU",
         2,
@@ -20,7 +20,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     )
 };
 
-fn start(k: &Managed<'_>, cpu: usize) {
+fn start(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 1 {
         let process = k.spawn();
         k.enter(process);
@@ -29,7 +29,7 @@ fn start(k: &Managed<'_>, cpu: usize) {
     }
 }
 
-fn body(k: &Managed<'_>, cpu: usize) {
+fn body(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         while k.try_call(Call::Exit { process: 2 }).is_err() {
             k.pause();

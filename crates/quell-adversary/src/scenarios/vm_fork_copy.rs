@@ -1,9 +1,9 @@
 //! CPU 0 forks. CPU 1, in the parent, finds the page write-protected and copies it, while CPU 2 may still
 //! write it through an entry whose write protection was not flushed.
 
-use super::{On, Program, Scenario};
 use crate::coverage::{Happening, Reach};
-use crate::managed::{FIRST_PROCESS, Managed, ManagedProgram};
+use crate::scenario::{On, Program, Scenario};
+use crate::vm_kernel::{FIRST_PROCESS, VmKernel, VmProgram};
 use quell::mutant::Mutant;
 use quell_contract::Clause;
 
@@ -14,13 +14,13 @@ pub(super) const SCENARIO: Scenario = Scenario {
         (On::Every, Reach::Machine(Happening::Captured)),
         (On::Every, Reach::Machine(Happening::Fault)),
     ],
-    program: Program::Managed(ManagedProgram {
+    program: Program::Vm(VmProgram {
         memory: [24, 0],
         start,
         body,
         after,
     }),
-    ..Scenario::managed(
+    ..Scenario::over_vm(
         "vm-fork-copy",
         "fork against a copy in the parent",
         3,
@@ -29,7 +29,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     )
 };
 
-fn start(k: &Managed<'_>, cpu: usize) {
+fn start(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.map(0, 1);
         k.write(0, 1);
@@ -37,7 +37,7 @@ fn start(k: &Managed<'_>, cpu: usize) {
     }
 }
 
-fn body(k: &Managed<'_>, cpu: usize) {
+fn body(k: &VmKernel<'_>, cpu: usize) {
     match cpu {
         0 => {
             k.fork();
@@ -52,7 +52,7 @@ fn body(k: &Managed<'_>, cpu: usize) {
     }
 }
 
-fn after(k: &Managed<'_>) {
+fn after(k: &VmKernel<'_>) {
     let held = k.holds(FIRST_PROCESS, 0);
     let fact = held == Some(2) || held == Some(4);
     k.must(Clause::C2, fact, "the last store of either CPU is lost");

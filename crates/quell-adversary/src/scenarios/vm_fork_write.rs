@@ -1,9 +1,9 @@
 //! CPU 0 forks; CPU 1 enters the child as soon as there is one and writes a shared page; CPU 2, still in
 //! the parent, writes through an entry whose write protection may not have been flushed.
 
-use super::{On, Program, Scenario};
 use crate::coverage::{Happening, Reach};
-use crate::managed::{Managed, ManagedProgram};
+use crate::scenario::{On, Program, Scenario};
+use crate::vm_kernel::{VmKernel, VmProgram};
 use quell::mutant::Mutant;
 use quell_contract::Clause;
 use quell_vm::user::Call;
@@ -12,16 +12,16 @@ pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["21"],
     finds: &[Mutant::VmForkReturnsUnflushed],
     must: &[(On::Every, Reach::Machine(Happening::Captured))],
-    program: Program::Managed(ManagedProgram {
+    program: Program::Vm(VmProgram {
         memory: [24, 0],
         start,
         body,
         after,
     }),
-    ..Scenario::managed("vm-fork-write", "fork against write", 3, start, body)
+    ..Scenario::over_vm("vm-fork-write", "fork against write", 3, start, body)
 };
 
-fn start(k: &Managed<'_>, cpu: usize) {
+fn start(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.map(0, 1);
         k.write(0, 1);
@@ -29,7 +29,7 @@ fn start(k: &Managed<'_>, cpu: usize) {
     }
 }
 
-fn body(k: &Managed<'_>, cpu: usize) {
+fn body(k: &VmKernel<'_>, cpu: usize) {
     match cpu {
         0 => {
             k.fork();
@@ -47,7 +47,7 @@ fn body(k: &Managed<'_>, cpu: usize) {
     }
 }
 
-fn after(k: &Managed<'_>) {
+fn after(k: &VmKernel<'_>) {
     k.must(
         Clause::C2,
         k.holds(2, 0) == Some(2),

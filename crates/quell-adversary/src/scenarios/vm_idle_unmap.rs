@@ -1,8 +1,8 @@
 //! CPU 1 goes idle and comes back while CPU 0 unmaps a page, whose frame comes back as another.
 
-use super::{On, Scenario};
 use crate::coverage::{Happening, Reach};
-use crate::managed::Managed;
+use crate::scenario::{On, Scenario};
+use crate::vm_kernel::VmKernel;
 use quell::Counter;
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -11,10 +11,10 @@ pub(super) const SCENARIO: Scenario = Scenario {
         (On::Every, Reach::Machine(Happening::FrameReused)),
         (On::Interrupts, Reach::Engine(Counter::SkippedLazy)),
     ],
-    ..Scenario::managed("vm-idle-unmap", "idle against unmap", 2, start, body)
+    ..Scenario::over_vm("vm-idle-unmap", "idle against unmap", 2, start, body)
 };
 
-fn start(k: &Managed<'_>, cpu: usize) {
+fn start(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.map(0, 2);
         k.write(0, 1);
@@ -22,7 +22,7 @@ fn start(k: &Managed<'_>, cpu: usize) {
     }
 }
 
-fn body(k: &Managed<'_>, cpu: usize) {
+fn body(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.unmap(0, 1);
         k.read(1);

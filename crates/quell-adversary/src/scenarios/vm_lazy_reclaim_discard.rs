@@ -1,8 +1,8 @@
 //! A file page is reclaimed without a flush while CPU 1 discards it and CPU 2 reads it.
 
-use super::{On, Scenario};
 use crate::coverage::{Happening, Reach};
-use crate::managed::Managed;
+use crate::scenario::{On, Scenario};
+use crate::vm_kernel::VmKernel;
 use quell::Counter;
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -10,7 +10,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
         (On::Every, Reach::Engine(Counter::DebtsTaken)),
         (On::Every, Reach::Machine(Happening::CallReturned)),
     ],
-    ..Scenario::managed(
+    ..Scenario::over_vm(
         "vm-lazy-reclaim-discard",
         "lazy reclaim against discard",
         3,
@@ -19,7 +19,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     )
 };
 
-fn start(k: &Managed<'_>, cpu: usize) {
+fn start(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         let file = k.create_clean(1, 1);
         k.map_file_read(0, 1, file);
@@ -28,7 +28,7 @@ fn start(k: &Managed<'_>, cpu: usize) {
     }
 }
 
-fn body(k: &Managed<'_>, cpu: usize) {
+fn body(k: &VmKernel<'_>, cpu: usize) {
     match cpu {
         0 => {
             k.page_out(0, 1);

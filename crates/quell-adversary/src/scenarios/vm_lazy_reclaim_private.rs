@@ -1,8 +1,8 @@
 //! A private file page is reclaimed without a flush while CPU 1 writes it, which makes a copy of its own.
 
-use super::{On, Scenario};
 use crate::coverage::{Happening, Reach};
-use crate::managed::Managed;
+use crate::scenario::{On, Scenario};
+use crate::vm_kernel::VmKernel;
 use quell::Counter;
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -10,7 +10,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
         (On::Every, Reach::Engine(Counter::DebtsTaken)),
         (On::Every, Reach::Machine(Happening::Captured)),
     ],
-    ..Scenario::managed(
+    ..Scenario::over_vm(
         "vm-lazy-reclaim-private",
         "lazy reclaim against copy on write",
         2,
@@ -19,7 +19,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     )
 };
 
-fn start(k: &Managed<'_>, cpu: usize) {
+fn start(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         let file = k.create_clean(1, 1);
         k.map_file_private(0, 1, file);
@@ -28,7 +28,7 @@ fn start(k: &Managed<'_>, cpu: usize) {
     }
 }
 
-fn body(k: &Managed<'_>, cpu: usize) {
+fn body(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.page_out(0, 1);
         k.read(0);

@@ -1,9 +1,9 @@
 //! A file page is mapped to read and reclaimed without a flush. CPU 0 writes the file; CPU 1 must read what
 //! was written once the call has returned.
 
-use super::{On, Scenario};
 use crate::coverage::{Happening, Reach};
-use crate::managed::Managed;
+use crate::scenario::{On, Scenario};
+use crate::vm_kernel::VmKernel;
 use quell::Counter;
 use quell::mutant::Mutant;
 
@@ -15,7 +15,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
         (On::Every, Reach::Machine(Happening::FrameRescued)),
         (On::Every, Reach::Machine(Happening::Compared)),
     ],
-    ..Scenario::managed(
+    ..Scenario::over_vm(
         "vm-luf-file-write",
         "reclaimed lazily, the file written",
         2,
@@ -24,7 +24,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     )
 };
 
-fn start(k: &Managed<'_>, cpu: usize) {
+fn start(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         let file = k.create_clean(1, 1);
         k.map_file_read(0, 1, file);
@@ -35,7 +35,7 @@ fn start(k: &Managed<'_>, cpu: usize) {
     }
 }
 
-fn body(k: &Managed<'_>, cpu: usize) {
+fn body(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.write_file(0, 0, 2);
         k.tell(0);

@@ -1,9 +1,9 @@
 //! A file page is mapped to read and reclaimed without a flush. CPU 0 needs its frame for a page of its own;
 //! CPU 1 must not read that through the old entry.
 
-use super::{On, Program, Scenario};
 use crate::coverage::{Happening, Reach};
-use crate::managed::{Managed, ManagedProgram};
+use crate::scenario::{On, Program, Scenario};
+use crate::vm_kernel::{VmKernel, VmProgram};
 use quell::Counter;
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -13,13 +13,13 @@ pub(super) const SCENARIO: Scenario = Scenario {
         (On::Every, Reach::Engine(Counter::PaidByClaim)),
         (On::Every, Reach::Machine(Happening::FrameReused)),
     ],
-    program: Program::Managed(ManagedProgram {
+    program: Program::Vm(VmProgram {
         memory: [7, 0],
         start,
         body,
         after: |_| {},
     }),
-    ..Scenario::managed(
+    ..Scenario::over_vm(
         "vm-luf-kernel-reuse",
         "reclaimed lazily, the frame reused",
         2,
@@ -28,7 +28,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     )
 };
 
-fn start(k: &Managed<'_>, cpu: usize) {
+fn start(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         let file = k.create_clean(1, 1);
         k.map_file_read(0, 1, file);
@@ -42,7 +42,7 @@ fn start(k: &Managed<'_>, cpu: usize) {
     }
 }
 
-fn body(k: &Managed<'_>, cpu: usize) {
+fn body(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.write(3, 7);
     } else {

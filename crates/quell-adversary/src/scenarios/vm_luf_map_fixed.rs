@@ -1,9 +1,9 @@
 //! File 0 is mapped to read and reclaimed without a flush. CPU 0 maps file 1 over it; CPU 1 must not read
 //! file 0 any more once the call has returned.
 
-use super::{On, Scenario};
 use crate::coverage::{Happening, Reach};
-use crate::managed::Managed;
+use crate::scenario::{On, Scenario};
+use crate::vm_kernel::VmKernel;
 use quell::Counter;
 use quell::mutant::Mutant;
 
@@ -15,7 +15,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
         (On::Every, Reach::Machine(Happening::CallReturned)),
         (On::Every, Reach::Machine(Happening::StaleUse)),
     ],
-    ..Scenario::managed(
+    ..Scenario::over_vm(
         "vm-luf-map-fixed",
         "reclaimed lazily, another file mapped over it",
         2,
@@ -24,7 +24,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     )
 };
 
-fn start(k: &Managed<'_>, cpu: usize) {
+fn start(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         let one = k.create_clean(1, 1);
         k.map_file_read(0, 1, one);
@@ -36,7 +36,7 @@ fn start(k: &Managed<'_>, cpu: usize) {
     }
 }
 
-fn body(k: &Managed<'_>, cpu: usize) {
+fn body(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.map_file_read(0, 1, 1);
         assert_eq!(k.read(0), Some(2));

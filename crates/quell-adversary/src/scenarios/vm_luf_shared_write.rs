@@ -1,9 +1,9 @@
 //! One file is mapped to read at page 0 and to write at page 1. Page 0 is reclaimed without a flush; CPU 0
 //! writes through page 1; CPU 1 must not read old bytes at page 0.
 
-use super::{On, Scenario};
 use crate::coverage::{Happening, Reach};
-use crate::managed::Managed;
+use crate::scenario::{On, Scenario};
+use crate::vm_kernel::VmKernel;
 use quell::Counter;
 use quell::mutant::Mutant;
 
@@ -14,7 +14,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
         (On::Every, Reach::Engine(Counter::DebtsTaken)),
         (On::Every, Reach::Machine(Happening::FrameRescued)),
     ],
-    ..Scenario::managed(
+    ..Scenario::over_vm(
         "vm-luf-shared-write",
         "reclaimed lazily, written through another mapping",
         2,
@@ -23,7 +23,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     )
 };
 
-fn start(k: &Managed<'_>, cpu: usize) {
+fn start(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         let file = k.create_clean(1, 1);
         k.map_file_read(0, 1, file);
@@ -36,7 +36,7 @@ fn start(k: &Managed<'_>, cpu: usize) {
     }
 }
 
-fn body(k: &Managed<'_>, cpu: usize) {
+fn body(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.write(1, 2);
         k.tell(0);

@@ -1,9 +1,9 @@
 //! A file page is mapped to write and dirty; CPU 0 reclaims it, CPU 1 writes it meanwhile, and memory is so
 //! short that the frame is claimed at once: nothing that was written may be lost.
 
-use super::{On, Program, Scenario};
 use crate::coverage::{Happening, Reach};
-use crate::managed::{Managed, ManagedProgram};
+use crate::scenario::{On, Program, Scenario};
+use crate::vm_kernel::{VmKernel, VmProgram};
 use quell::mutant::Mutant;
 use quell_contract::Clause;
 
@@ -14,13 +14,13 @@ pub(super) const SCENARIO: Scenario = Scenario {
         (On::Every, Reach::Machine(Happening::Captured)),
         (On::Every, Reach::Machine(Happening::FrameReused)),
     ],
-    program: Program::Managed(ManagedProgram {
+    program: Program::Vm(VmProgram {
         memory: [7, 0],
         start,
         body,
         after,
     }),
-    ..Scenario::managed(
+    ..Scenario::over_vm(
         "vm-owed-dirty",
         "reclaim of a dirty page against write and reuse",
         2,
@@ -29,7 +29,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     )
 };
 
-fn start(k: &Managed<'_>, cpu: usize) {
+fn start(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         let file = k.create(1, 1);
         k.map_file(0, 1, file);
@@ -38,7 +38,7 @@ fn start(k: &Managed<'_>, cpu: usize) {
     }
 }
 
-fn body(k: &Managed<'_>, cpu: usize) {
+fn body(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.page_out(0, 1);
         k.read(1);
@@ -48,7 +48,7 @@ fn body(k: &Managed<'_>, cpu: usize) {
     }
 }
 
-fn after(k: &Managed<'_>) {
+fn after(k: &VmKernel<'_>) {
     k.must(
         Clause::C2,
         k.read_file(0, 0) == Some(2),

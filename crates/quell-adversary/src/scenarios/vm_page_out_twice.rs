@@ -1,12 +1,12 @@
 //! Two CPUs page the same page out, and one of them takes it back and writes it.
 
-use super::{On, Scenario};
 use crate::coverage::{Happening, Reach};
-use crate::managed::Managed;
+use crate::scenario::{On, Scenario};
+use crate::vm_kernel::VmKernel;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     must: &[(On::Every, Reach::Machine(Happening::Captured))],
-    ..Scenario::managed(
+    ..Scenario::over_vm(
         "vm-page-out-twice",
         "page-out against page-out",
         2,
@@ -15,7 +15,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     )
 };
 
-fn start(k: &Managed<'_>, cpu: usize) {
+fn start(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.map(0, 1);
         k.write(0, 1);
@@ -23,7 +23,7 @@ fn start(k: &Managed<'_>, cpu: usize) {
     }
 }
 
-fn body(k: &Managed<'_>, cpu: usize) {
+fn body(k: &VmKernel<'_>, cpu: usize) {
     k.page_out(0, 1);
     if cpu == 1 {
         k.write(0, 2);

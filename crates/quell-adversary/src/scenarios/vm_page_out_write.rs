@@ -1,8 +1,8 @@
 //! CPU 0 pages a page out while CPU 1 writes it: what was written must come back.
 
-use super::{On, Program, Scenario};
 use crate::coverage::{Happening, Reach};
-use crate::managed::{Managed, ManagedProgram};
+use crate::scenario::{On, Program, Scenario};
+use crate::vm_kernel::{VmKernel, VmProgram};
 use quell::mutant::Mutant;
 use quell_contract::Clause;
 
@@ -10,13 +10,13 @@ pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["3"],
     finds: &[Mutant::VmWritesOutBeforeFlush],
     must: &[(On::Every, Reach::Machine(Happening::Captured))],
-    program: Program::Managed(ManagedProgram {
+    program: Program::Vm(VmProgram {
         memory: [16, 0],
         start,
         body,
         after,
     }),
-    ..Scenario::managed(
+    ..Scenario::over_vm(
         "vm-page-out-write",
         "page-out against write",
         2,
@@ -25,7 +25,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     )
 };
 
-fn start(k: &Managed<'_>, cpu: usize) {
+fn start(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.map(0, 1);
         k.write(0, 1);
@@ -33,7 +33,7 @@ fn start(k: &Managed<'_>, cpu: usize) {
     }
 }
 
-fn body(k: &Managed<'_>, cpu: usize) {
+fn body(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.page_out(0, 1);
     } else {
@@ -42,7 +42,7 @@ fn body(k: &Managed<'_>, cpu: usize) {
     }
 }
 
-fn after(k: &Managed<'_>) {
+fn after(k: &VmKernel<'_>) {
     let fact = k.holds(1, 0) == Some(2);
     k.must(
         Clause::C2,

@@ -1,9 +1,9 @@
 //! CPU 0 protects a dirty page and its flush is still to come; CPU 1 finds no writable entry and cleans the
 //! page; CPU 2 still writes through the old entry.
 
-use super::{On, Scenario};
 use crate::coverage::{Happening, Reach};
-use crate::managed::Managed;
+use crate::scenario::{On, Scenario};
+use crate::vm_kernel::VmKernel;
 use quell::Counter;
 use quell::mutant::Mutant;
 
@@ -14,7 +14,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
         (On::Every, Reach::Machine(Happening::Captured)),
         (On::Every, Reach::Engine(Counter::PaidBySettle)),
     ],
-    ..Scenario::managed(
+    ..Scenario::over_vm(
         "vm-protect-sync",
         "protect against writeback",
         3,
@@ -23,7 +23,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     )
 };
 
-fn start(k: &Managed<'_>, cpu: usize) {
+fn start(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         let file = k.create(1, 1);
         k.map_file(0, 1, file);
@@ -32,7 +32,7 @@ fn start(k: &Managed<'_>, cpu: usize) {
     }
 }
 
-fn body(k: &Managed<'_>, cpu: usize) {
+fn body(k: &VmKernel<'_>, cpu: usize) {
     match cpu {
         0 => k.protect(0, 1),
         1 => {

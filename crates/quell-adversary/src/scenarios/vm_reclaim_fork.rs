@@ -1,20 +1,20 @@
 //! CPU 0 reclaims a page that CPU 1 is writing while CPU 2 forks: the child must see what was written
 //! before the fork, and nothing of what comes later.
 
-use super::{On, Program, Scenario};
 use crate::coverage::{Happening, Reach};
-use crate::managed::{Managed, ManagedProgram};
+use crate::scenario::{On, Program, Scenario};
+use crate::vm_kernel::{VmKernel, VmProgram};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["21"],
     must: &[(On::Every, Reach::Machine(Happening::Captured))],
-    program: Program::Managed(ManagedProgram {
+    program: Program::Vm(VmProgram {
         memory: [14, 0],
         start,
         body,
         after: |_| {},
     }),
-    ..Scenario::managed(
+    ..Scenario::over_vm(
         "vm-reclaim-fork",
         "reclaim against fork and write",
         3,
@@ -23,7 +23,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     )
 };
 
-fn start(k: &Managed<'_>, cpu: usize) {
+fn start(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.map(0, 1);
         k.write(0, 1);
@@ -31,7 +31,7 @@ fn start(k: &Managed<'_>, cpu: usize) {
     }
 }
 
-fn body(k: &Managed<'_>, cpu: usize) {
+fn body(k: &VmKernel<'_>, cpu: usize) {
     match cpu {
         0 => {
             k.reclaim(1);

@@ -1,9 +1,9 @@
 //! CPU 0 reclaims a page: its entry is cleared and the flush comes later. CPU 1 remaps the page in between,
 //! finds nothing to flush, and must not return before the old entry is gone.
 
-use super::{On, Program, Scenario};
 use crate::coverage::{Happening, Reach};
-use crate::managed::{Managed, ManagedProgram};
+use crate::scenario::{On, Program, Scenario};
+use crate::vm_kernel::{VmKernel, VmProgram};
 use quell::Counter;
 use quell::mutant::Mutant;
 
@@ -13,16 +13,16 @@ pub(super) const SCENARIO: Scenario = Scenario {
         (On::Every, Reach::Engine(Counter::PaidBySettle)),
         (On::Every, Reach::Machine(Happening::CallReturned)),
     ],
-    program: Program::Managed(ManagedProgram {
+    program: Program::Vm(VmProgram {
         memory: [8, 0],
         start,
         body,
         after: |_| {},
     }),
-    ..Scenario::managed("vm-reclaim-remap", "reclaim against remap", 2, start, body)
+    ..Scenario::over_vm("vm-reclaim-remap", "reclaim against remap", 2, start, body)
 };
 
-fn start(k: &Managed<'_>, cpu: usize) {
+fn start(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.map(0, 1);
         k.write(0, 1);
@@ -30,7 +30,7 @@ fn start(k: &Managed<'_>, cpu: usize) {
     }
 }
 
-fn body(k: &Managed<'_>, cpu: usize) {
+fn body(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.reclaim(1);
     } else {

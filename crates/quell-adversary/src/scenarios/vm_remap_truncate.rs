@@ -2,9 +2,9 @@
 //! the page at the new place and frees it; CPU 2 uses the old address. CPU 1 must not look for the page
 //! at the old place alone, either.
 
-use super::{On, Program, Scenario};
 use crate::coverage::{Happening, Reach};
-use crate::managed::{FIRST_PROCESS, Managed, ManagedProgram};
+use crate::scenario::{On, Program, Scenario};
+use crate::vm_kernel::{FIRST_PROCESS, VmKernel, VmProgram};
 use quell::Counter;
 use quell::mutant::Mutant;
 use quell_contract::Clause;
@@ -17,13 +17,13 @@ pub(super) const SCENARIO: Scenario = Scenario {
         (On::Every, Reach::Machine(Happening::FrameReused)),
         (On::Every, Reach::Machine(Happening::StaleUse)),
     ],
-    program: Program::Managed(ManagedProgram {
+    program: Program::Vm(VmProgram {
         memory: [32, 0],
         start,
         body,
         after,
     }),
-    ..Scenario::managed(
+    ..Scenario::over_vm(
         "vm-remap-truncate",
         "remap against truncation",
         3,
@@ -32,7 +32,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     )
 };
 
-fn start(k: &Managed<'_>, cpu: usize) {
+fn start(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         let file = k.create(1, 1);
         k.map_file(0, 1, file);
@@ -42,7 +42,7 @@ fn start(k: &Managed<'_>, cpu: usize) {
     }
 }
 
-fn body(k: &Managed<'_>, cpu: usize) {
+fn body(k: &VmKernel<'_>, cpu: usize) {
     match cpu {
         0 => k.remap(0, 1, 2),
         1 => {
@@ -58,7 +58,7 @@ fn body(k: &Managed<'_>, cpu: usize) {
     }
 }
 
-fn after(k: &Managed<'_>) {
+fn after(k: &VmKernel<'_>) {
     k.must(
         Clause::C3,
         k.holds(FIRST_PROCESS, 2).is_none(),

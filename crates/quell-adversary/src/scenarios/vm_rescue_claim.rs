@@ -1,9 +1,9 @@
 //! A file page was reclaimed without a flush. CPU 0 wants it back, CPU 1 needs its frame; CPU 2 reads
 //! through the old entry.
 
-use super::{On, Program, Scenario};
 use crate::coverage::{Happening, Reach};
-use crate::managed::{Managed, ManagedProgram};
+use crate::scenario::{On, Program, Scenario};
+use crate::vm_kernel::{VmKernel, VmProgram};
 use quell::Counter;
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -12,16 +12,16 @@ pub(super) const SCENARIO: Scenario = Scenario {
         (On::Every, Reach::Machine(Happening::FrameRescued)),
         (On::Every, Reach::Engine(Counter::PaidByClaim)),
     ],
-    program: Program::Managed(ManagedProgram {
+    program: Program::Vm(VmProgram {
         memory: [7, 0],
         start,
         body,
         after: |_| {},
     }),
-    ..Scenario::managed("vm-rescue-claim", "rescue against claim", 3, start, body)
+    ..Scenario::over_vm("vm-rescue-claim", "rescue against claim", 3, start, body)
 };
 
-fn start(k: &Managed<'_>, cpu: usize) {
+fn start(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         let file = k.create_clean(1, 1);
         k.map_file_read(0, 1, file);
@@ -35,7 +35,7 @@ fn start(k: &Managed<'_>, cpu: usize) {
     }
 }
 
-fn body(k: &Managed<'_>, cpu: usize) {
+fn body(k: &VmKernel<'_>, cpu: usize) {
     match cpu {
         0 => {
             assert_eq!(k.read_file(0, 0), Some(1));

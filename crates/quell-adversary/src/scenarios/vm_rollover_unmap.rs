@@ -1,9 +1,9 @@
 //! CPU 0 goes through so many processes that tags run out; CPU 1 unmaps a page of the first, which CPU 0
 //! enters again.
 
-use super::{On, Scenario};
 use crate::coverage::{Happening, Reach};
-use crate::managed::Managed;
+use crate::scenario::{On, Scenario};
+use crate::vm_kernel::VmKernel;
 use quell::Counter;
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -12,7 +12,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
         (On::Scarce, Reach::Engine(Counter::Rollovers)),
         (On::Every, Reach::Machine(Happening::CallReturned)),
     ],
-    ..Scenario::managed(
+    ..Scenario::over_vm(
         "vm-rollover-unmap",
         "tag rollover against unmap",
         2,
@@ -21,7 +21,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     )
 };
 
-fn start(k: &Managed<'_>, cpu: usize) {
+fn start(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.map(0, 1);
         k.write(0, 1);
@@ -32,7 +32,7 @@ fn start(k: &Managed<'_>, cpu: usize) {
     }
 }
 
-fn body(k: &Managed<'_>, cpu: usize) {
+fn body(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         for process in [2, 3, 4, 1] {
             k.enter(process);

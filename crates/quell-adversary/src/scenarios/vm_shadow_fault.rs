@@ -1,9 +1,9 @@
 //! A file page is moved to another node without a flush; CPU 0 faults on it, which writes the emptied entry
 //! again with another frame; CPU 1 reads; then CPU 0 unmaps it.
 
-use super::{On, Program, Scenario};
 use crate::coverage::Reach;
-use crate::managed::{Managed, ManagedProgram};
+use crate::scenario::{On, Program, Scenario};
+use crate::vm_kernel::{VmKernel, VmProgram};
 use quell::Counter;
 use quell::mutant::Mutant;
 
@@ -14,13 +14,13 @@ pub(super) const SCENARIO: Scenario = Scenario {
         (On::Every, Reach::Engine(Counter::DebtsTaken)),
         (On::Every, Reach::Engine(Counter::PaidByRefill)),
     ],
-    program: Program::Managed(ManagedProgram {
+    program: Program::Vm(VmProgram {
         memory: [12, 4],
         start,
         body,
         after: |_| {},
     }),
-    ..Scenario::managed(
+    ..Scenario::over_vm(
         "vm-shadow-fault",
         "moved lazily, the entry written again",
         2,
@@ -29,7 +29,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     )
 };
 
-fn start(k: &Managed<'_>, cpu: usize) {
+fn start(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         let file = k.create_clean(1, 1);
         k.map_file_read(0, 1, file);
@@ -40,7 +40,7 @@ fn start(k: &Managed<'_>, cpu: usize) {
     }
 }
 
-fn body(k: &Managed<'_>, cpu: usize) {
+fn body(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.read(0);
         k.write_file(0, 0, 2);

@@ -1,9 +1,9 @@
 //! A file page is moved to another node without a flush: page 0 may still be read at its old place. CPU 0
 //! writes the file; CPU 1 must read what was written once the call has returned.
 
-use super::{On, Program, Scenario};
 use crate::coverage::Reach;
-use crate::managed::{Managed, ManagedProgram};
+use crate::scenario::{On, Program, Scenario};
+use crate::vm_kernel::{VmKernel, VmProgram};
 use quell::Counter;
 use quell::mutant::Mutant;
 
@@ -14,13 +14,13 @@ pub(super) const SCENARIO: Scenario = Scenario {
         (On::Every, Reach::Engine(Counter::DebtsTaken)),
         (On::Every, Reach::Engine(Counter::PaidByBackground)),
     ],
-    program: Program::Managed(ManagedProgram {
+    program: Program::Vm(VmProgram {
         memory: [12, 4],
         start,
         body,
         after: |_| {},
     }),
-    ..Scenario::managed(
+    ..Scenario::over_vm(
         "vm-shadow-write",
         "moved lazily, the file written",
         2,
@@ -29,7 +29,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     )
 };
 
-fn start(k: &Managed<'_>, cpu: usize) {
+fn start(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         let file = k.create_clean(1, 1);
         k.map_file_read(0, 1, file);
@@ -40,7 +40,7 @@ fn start(k: &Managed<'_>, cpu: usize) {
     }
 }
 
-fn body(k: &Managed<'_>, cpu: usize) {
+fn body(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.write_file(0, 0, 2);
         k.tell(0);

@@ -1,8 +1,8 @@
 //! CPU 0 splits a large page while CPU 1 takes hold of it, to move it, and finds no room for all of it.
 
-use super::{On, Program, Scenario};
 use crate::coverage::{Happening, Reach};
-use crate::managed::{FIRST_PROCESS, Managed, ManagedProgram};
+use crate::scenario::{On, Program, Scenario};
+use crate::vm_kernel::{FIRST_PROCESS, VmKernel, VmProgram};
 use quell::mutant::Mutant;
 use quell_contract::Clause;
 
@@ -15,14 +15,14 @@ pub(super) const SCENARIO: Scenario = Scenario {
     must: &[(On::Every, Reach::Machine(Happening::CallReturned))],
     one_in: 50,
     steps: 16_000,
-    program: Program::Managed(ManagedProgram {
+    program: Program::Vm(VmProgram {
         // One large block, in fast memory.
         memory: [1040, 8],
         start,
         body,
         after,
     }),
-    ..Scenario::managed(
+    ..Scenario::over_vm(
         "vm-split-migrate",
         "split against migration",
         2,
@@ -31,14 +31,14 @@ pub(super) const SCENARIO: Scenario = Scenario {
     )
 };
 
-fn start(k: &Managed<'_>, cpu: usize) {
+fn start(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.map_large(0, PAGES);
         k.write(0, 1);
     }
 }
 
-fn body(k: &Managed<'_>, cpu: usize) {
+fn body(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.discard(DROPPED, 1);
         k.write(0, 2);
@@ -47,7 +47,7 @@ fn body(k: &Managed<'_>, cpu: usize) {
     }
 }
 
-fn after(k: &Managed<'_>) {
+fn after(k: &VmKernel<'_>) {
     k.must(
         Clause::C2,
         k.holds(FIRST_PROCESS, 0) == Some(2),

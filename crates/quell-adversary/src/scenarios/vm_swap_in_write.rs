@@ -1,8 +1,8 @@
 //! A page is on its way out; CPU 1 takes it back and writes it, CPU 2 still writes through the old entry.
 
-use super::{On, Program, Scenario};
 use crate::coverage::{Happening, Reach};
-use crate::managed::{Managed, ManagedProgram};
+use crate::scenario::{On, Program, Scenario};
+use crate::vm_kernel::{VmKernel, VmProgram};
 use quell::mutant::Mutant;
 use quell_contract::Clause;
 
@@ -12,13 +12,13 @@ pub(super) const SCENARIO: Scenario = Scenario {
         (On::Every, Reach::Machine(Happening::Captured)),
         (On::Every, Reach::Machine(Happening::StaleUse)),
     ],
-    program: Program::Managed(ManagedProgram {
+    program: Program::Vm(VmProgram {
         memory: [16, 0],
         start,
         body,
         after,
     }),
-    ..Scenario::managed(
+    ..Scenario::over_vm(
         "vm-swap-in-write",
         "swap-in against page-out",
         3,
@@ -27,7 +27,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     )
 };
 
-fn start(k: &Managed<'_>, cpu: usize) {
+fn start(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.map(0, 1);
         k.write(0, 1);
@@ -35,7 +35,7 @@ fn start(k: &Managed<'_>, cpu: usize) {
     }
 }
 
-fn body(k: &Managed<'_>, cpu: usize) {
+fn body(k: &VmKernel<'_>, cpu: usize) {
     match cpu {
         0 => {
             k.page_out(0, 1);
@@ -50,7 +50,7 @@ fn body(k: &Managed<'_>, cpu: usize) {
     }
 }
 
-fn after(k: &Managed<'_>) {
+fn after(k: &VmKernel<'_>) {
     let held = k.holds(1, 0);
     let fact = held == Some(2) || held == Some(3);
     k.must(Clause::C2, fact, "of two stores neither is left");

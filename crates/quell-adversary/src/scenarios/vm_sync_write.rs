@@ -1,8 +1,8 @@
 //! CPU 0 writes a dirty page back while CPU 1 writes it: what is not on the device must leave it dirty.
 
-use super::{On, Program, Scenario};
 use crate::coverage::{Happening, Reach};
-use crate::managed::{Managed, ManagedProgram};
+use crate::scenario::{On, Program, Scenario};
+use crate::vm_kernel::{VmKernel, VmProgram};
 use quell::mutant::Mutant;
 use quell_contract::Clause;
 
@@ -10,16 +10,16 @@ pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["22"],
     finds: &[Mutant::VmCleansBeforeFlush],
     must: &[(On::Every, Reach::Machine(Happening::Captured))],
-    program: Program::Managed(ManagedProgram {
+    program: Program::Vm(VmProgram {
         memory: [16, 0],
         start,
         body,
         after,
     }),
-    ..Scenario::managed("vm-sync-write", "writeback against write", 2, start, body)
+    ..Scenario::over_vm("vm-sync-write", "writeback against write", 2, start, body)
 };
 
-fn start(k: &Managed<'_>, cpu: usize) {
+fn start(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         let file = k.create(1, 1);
         k.map_file(0, 1, file);
@@ -28,7 +28,7 @@ fn start(k: &Managed<'_>, cpu: usize) {
     }
 }
 
-fn body(k: &Managed<'_>, cpu: usize) {
+fn body(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.sync(0);
         k.page_out(0, 1);
@@ -37,7 +37,7 @@ fn body(k: &Managed<'_>, cpu: usize) {
     }
 }
 
-fn after(k: &Managed<'_>) {
+fn after(k: &VmKernel<'_>) {
     k.must(
         Clause::C2,
         k.read_file(0, 0) == Some(2),

@@ -1,8 +1,8 @@
 //! CPU 0 unmaps all that a leaf table maps, so that the table is freed; CPU 1 goes on walking it.
 
-use super::{On, Scenario};
 use crate::coverage::{Happening, Reach};
-use crate::managed::Managed;
+use crate::scenario::{On, Scenario};
+use crate::vm_kernel::VmKernel;
 use quell::Counter;
 use quell::mutant::Mutant;
 
@@ -16,7 +16,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
         (On::Every, Reach::Engine(Counter::Requested)),
         (On::Every, Reach::Machine(Happening::TableFreed)),
     ],
-    ..Scenario::managed(
+    ..Scenario::over_vm(
         "vm-table-free",
         "a table page is freed against a walk",
         2,
@@ -25,14 +25,14 @@ pub(super) const SCENARIO: Scenario = Scenario {
     )
 };
 
-fn start(k: &Managed<'_>, cpu: usize) {
+fn start(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.map(0, 1);
         k.write(0, 1);
     }
 }
 
-fn body(k: &Managed<'_>, cpu: usize) {
+fn body(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.unmap(0, 1);
         k.map(0, 1);

@@ -1,8 +1,8 @@
 //! CPU 0 unmaps all that a leaf table maps while CPU 1, idle, may still walk it speculatively.
 
-use super::{On, Scenario};
 use crate::coverage::{Happening, Reach};
-use crate::managed::Managed;
+use crate::scenario::{On, Scenario};
+use crate::vm_kernel::VmKernel;
 use quell::Counter;
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -11,7 +11,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
         (On::Every, Reach::Machine(Happening::TableFreed)),
         (On::Interrupts, Reach::Engine(Counter::Evicted)),
     ],
-    ..Scenario::managed(
+    ..Scenario::over_vm(
         "vm-table-free-idle",
         "a table page is freed against an idle CPU",
         2,
@@ -20,14 +20,14 @@ pub(super) const SCENARIO: Scenario = Scenario {
     )
 };
 
-fn start(k: &Managed<'_>, cpu: usize) {
+fn start(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.map(0, 1);
         k.write(0, 1);
     }
 }
 
-fn body(k: &Managed<'_>, cpu: usize) {
+fn body(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.unmap(0, 1);
     } else {

@@ -1,8 +1,8 @@
 //! CPU 0 unmaps a page, and its frame comes back as another page; CPU 1 goes on using the first.
 
-use super::{On, Scenario};
 use crate::coverage::{Happening, Reach};
-use crate::managed::Managed;
+use crate::scenario::{On, Scenario};
+use crate::vm_kernel::VmKernel;
 use quell::Counter;
 use quell::mutant::Mutant;
 
@@ -15,7 +15,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
         (On::Every, Reach::Machine(Happening::FrameReused)),
         (On::Every, Reach::Machine(Happening::Zeroed)),
     ],
-    ..Scenario::managed(
+    ..Scenario::over_vm(
         "vm-unmap-access",
         "unmap, free and zero against access",
         2,
@@ -24,7 +24,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     )
 };
 
-fn start(k: &Managed<'_>, cpu: usize) {
+fn start(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.map(0, 2);
         k.write(0, 1);
@@ -32,7 +32,7 @@ fn start(k: &Managed<'_>, cpu: usize) {
     }
 }
 
-fn body(k: &Managed<'_>, cpu: usize) {
+fn body(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.unmap(0, 1);
         k.read(1);

@@ -1,9 +1,9 @@
 //! CPU 0 unmaps a dirty file page and its flush is still to come; CPU 1 moves the page to slow memory;
 //! CPU 2 still writes through the old entry.
 
-use super::{On, Program, Scenario};
 use crate::coverage::{Happening, Reach};
-use crate::managed::{Managed, ManagedProgram};
+use crate::scenario::{On, Program, Scenario};
+use crate::vm_kernel::{VmKernel, VmProgram};
 use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -12,16 +12,16 @@ pub(super) const SCENARIO: Scenario = Scenario {
         (On::Every, Reach::Machine(Happening::Captured)),
         (On::Every, Reach::Machine(Happening::StaleUse)),
     ],
-    program: Program::Managed(ManagedProgram {
+    program: Program::Vm(VmProgram {
         memory: [6, 2],
         start,
         body,
         after: |_| {},
     }),
-    ..Scenario::managed("vm-unmap-demote", "unmap against demotion", 3, start, body)
+    ..Scenario::over_vm("vm-unmap-demote", "unmap against demotion", 3, start, body)
 };
 
-fn start(k: &Managed<'_>, cpu: usize) {
+fn start(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         let file = k.create(1, 1);
         k.map_file(0, 1, file);
@@ -29,7 +29,7 @@ fn start(k: &Managed<'_>, cpu: usize) {
     }
 }
 
-fn body(k: &Managed<'_>, cpu: usize) {
+fn body(k: &VmKernel<'_>, cpu: usize) {
     match cpu {
         0 => k.unmap(0, 1),
         1 => {

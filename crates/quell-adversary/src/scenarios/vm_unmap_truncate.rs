@@ -1,9 +1,9 @@
 //! CPU 0 unmaps a file page and its flush is still to come; CPU 1 truncates the file and gets the frame for
 //! something else; CPU 2 uses the old address.
 
-use super::{On, Scenario};
 use crate::coverage::{Happening, Reach};
-use crate::managed::Managed;
+use crate::scenario::{On, Scenario};
+use crate::vm_kernel::VmKernel;
 use quell::Counter;
 use quell::mutant::Mutant;
 
@@ -15,7 +15,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
         (On::Every, Reach::Machine(Happening::FrameReused)),
         (On::Every, Reach::Machine(Happening::StaleUse)),
     ],
-    ..Scenario::managed(
+    ..Scenario::over_vm(
         "vm-unmap-truncate",
         "unmap against truncation",
         3,
@@ -24,7 +24,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     )
 };
 
-fn start(k: &Managed<'_>, cpu: usize) {
+fn start(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         let file = k.create(1, 1);
         k.map_file(0, 1, file);
@@ -34,7 +34,7 @@ fn start(k: &Managed<'_>, cpu: usize) {
     }
 }
 
-fn body(k: &Managed<'_>, cpu: usize) {
+fn body(k: &VmKernel<'_>, cpu: usize) {
     match cpu {
         0 => k.unmap(0, 1),
         1 => {

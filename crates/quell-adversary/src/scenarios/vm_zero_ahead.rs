@@ -1,8 +1,8 @@
 //! CPU 0 frees a page that it has written, goes idle and zeroes free memory; CPU 1 takes memory meanwhile.
 
-use super::{On, Scenario};
 use crate::coverage::{Happening, Reach};
-use crate::managed::Managed;
+use crate::scenario::{On, Scenario};
+use crate::vm_kernel::VmKernel;
 use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -16,7 +16,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
         (On::Every, Reach::Machine(Happening::Zeroed)),
         (On::Every, Reach::Machine(Happening::FrameReused)),
     ],
-    ..Scenario::managed(
+    ..Scenario::over_vm(
         "vm-zero-ahead",
         "zeroing ahead against faults",
         2,
@@ -25,7 +25,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     )
 };
 
-fn start(k: &Managed<'_>, cpu: usize) {
+fn start(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.map(0, 1);
         k.write(0, 1);
@@ -34,7 +34,7 @@ fn start(k: &Managed<'_>, cpu: usize) {
     }
 }
 
-fn body(k: &Managed<'_>, cpu: usize) {
+fn body(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
         k.unmap(0, 1);
         k.idle();

@@ -15,12 +15,12 @@ use anyhow::Context;
 use clap::Args;
 use quell::Policy;
 use quell::mutant::Mutant;
+use quell_adversary::Scenario;
 use quell_adversary::explore::{POLICIES, parse_code, replay};
-use quell_adversary::scenarios::Scenario;
 use quell_adversary::{Budget, Case, MachineKind};
 use quell_contract::timeline;
 
-/// Search for interleavings that break the contract, and hunt known mistakes
+/// Search for interleavings that break the contract, and test that known mistakes are found
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Exit codes: 0 nothing found, 1 a violation, a surviving mutant or a transition that never fired, \
@@ -33,7 +33,7 @@ Examples:
   quell explore --schedules 5000           what CI runs: more than ten million schedules
   quell explore --replay CODE              repeat a run, step by step")]
 pub struct ExploreArgs {
-    /// Scenarios to search, or with --mutants the mutants to hunt; all if none is named
+    /// Scenarios to search, or with --mutants the mutants to test; all if none is named
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Only on these machines (see --list)
@@ -111,8 +111,8 @@ pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
     });
     let began = Instant::now();
     if args.mutants {
-        let hunted = work::hunt_all(&args, &mutants(&args)?, jobs.max(1));
-        return Ok(output::mutants(&args, &hunted, began.elapsed()));
+        let tested = work::test_all(&args, &mutants(&args)?, jobs.max(1));
+        return Ok(output::mutants(&args, &tested, began.elapsed()));
     }
     let cases = cases(&args)?;
     let share = args.minutes.map(|minutes| {

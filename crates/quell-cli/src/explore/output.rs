@@ -4,9 +4,9 @@ use super::ExploreArgs;
 use super::work::Searched;
 use crate::table::table;
 use quell::mutant::Mutant;
+use quell_adversary::Scenario;
 use quell_adversary::explore::{POLICIES, policy_name, replay, replay_code};
-use quell_adversary::hunt::{self, Hunted, Kill};
-use quell_adversary::scenarios::Scenario;
+use quell_adversary::mutants::{self, Kill, Tested};
 use quell_adversary::{Case, Coverage, Failure, MachineKind};
 use quell_contract::{Violation, timeline};
 use serde_json::json;
@@ -45,7 +45,7 @@ pub fn list(as_json: bool) {
         let policies: Vec<_> = POLICIES.iter().map(|(name, _)| *name).collect();
         let mutants: Vec<_> = Mutant::ALL
             .iter()
-            .map(|m| json!({ "name": m.name(), "mistake": m.mistake().trim(), "bug": hunt::bugs(*m) }))
+            .map(|m| json!({ "name": m.name(), "mistake": m.mistake().trim(), "bug": mutants::bugs(*m) }))
             .collect();
         let all = json!({ "scenarios": scenarios, "machines": kinds, "policies": policies,
                           "mutants": mutants });
@@ -243,16 +243,16 @@ pub fn replay_json(case: &Case, found: Option<&Violation>, lines: &[timeline::Li
 }
 
 /// Prints what became of the mutants.
-pub fn mutants(args: &ExploreArgs, hunted: &[Hunted], elapsed: Duration) -> ExitCode {
-    let survivors = hunted.iter().filter(|h| h.killed.is_none()).count();
+pub fn mutants(args: &ExploreArgs, tested: &[Tested], elapsed: Duration) -> ExitCode {
+    let survivors = tested.iter().filter(|h| h.killed.is_none()).count();
     if args.json {
-        let rows: Vec<_> = hunted
+        let rows: Vec<_> = tested
             .iter()
             .map(|h| {
                 let killed = h.killed.as_ref();
                 json!({
                     "name": h.mutant.name(),
-                    "bug": hunt::bugs(h.mutant),
+                    "bug": mutants::bugs(h.mutant),
                     "killed": killed.is_some(),
                     "scenario": killed.map(Kill::scenario),
                     "machine": killed.and_then(Kill::machine),
@@ -265,7 +265,7 @@ pub fn mutants(args: &ExploreArgs, hunted: &[Hunted], elapsed: Duration) -> Exit
             .collect();
         println!("{:#}", json!({ "mutants": rows }));
     } else if args.markdown {
-        markdown(hunted);
+        markdown(tested);
     } else {
         let mut rows = table(&[
             "mutant",
@@ -275,11 +275,11 @@ pub fn mutants(args: &ExploreArgs, hunted: &[Hunted], elapsed: Duration) -> Exit
             "clause",
             "schedules",
         ]);
-        for h in hunted {
+        for h in tested {
             let (scenario, machine, clause) = killer(h).unwrap_or(("SURVIVED", "", String::new()));
             rows.add_row([
                 h.mutant.name().to_string(),
-                hunt::bugs(h.mutant),
+                mutants::bugs(h.mutant),
                 scenario.to_string(),
                 machine.to_string(),
                 clause,
@@ -289,11 +289,11 @@ pub fn mutants(args: &ExploreArgs, hunted: &[Hunted], elapsed: Duration) -> Exit
         println!("{rows}");
         println!(
             "{} of {} mutants killed in {:.1} s",
-            hunted.len() - survivors,
-            hunted.len(),
+            tested.len() - survivors,
+            tested.len(),
             elapsed.as_secs_f64()
         );
-        for survivor in hunted.iter().filter(|h| h.killed.is_none()) {
+        for survivor in tested.iter().filter(|h| h.killed.is_none()) {
             println!(
                 "{} survived {} schedules: {}",
                 survivor.mutant.name(),
@@ -314,8 +314,8 @@ fn run(killed: Option<&Kill>) -> Option<(&Case, &Failure)> {
 }
 
 /// Scenario, machine and clause, for tables.
-fn killer(hunted: &Hunted) -> Option<(&'static str, &'static str, String)> {
-    let kill = hunted.killed.as_ref()?;
+fn killer(tested: &Tested) -> Option<(&'static str, &'static str, String)> {
+    let kill = tested.killed.as_ref()?;
     Some((
         kill.scenario(),
         kill.machine().unwrap_or_default(),
@@ -323,18 +323,18 @@ fn killer(hunted: &Hunted) -> Option<(&'static str, &'static str, String)> {
     ))
 }
 
-fn markdown(hunted: &[Hunted]) {
+fn markdown(tested: &[Tested]) {
     println!("{}", include_str!("mutants_head.md").trim_end());
     println!();
     println!("| mutant | mistake | bug | killed by | machine | clause | schedules |");
     println!("| --- | --- | --- | --- | --- | --- | ---: |");
-    for h in hunted {
+    for h in tested {
         let (scenario, machine, clause) = killer(h).unwrap_or(("**survived**", "", String::new()));
         println!(
             "| `{}` | {} | {} | {scenario} | {machine} | {clause} | {} |",
             h.mutant.name(),
             h.mutant.mistake().trim(),
-            hunt::bugs(h.mutant),
+            mutants::bugs(h.mutant),
             h.schedules
         );
     }

@@ -3,8 +3,8 @@
 use super::ExploreArgs;
 use indicatif::{ProgressBar, ProgressStyle};
 use quell::mutant::Mutant;
-use quell_adversary::hunt::{self, Hunted};
-use quell_adversary::{Budget, Case, Plan, Report, Session, explore};
+use quell_adversary::mutants::{self, Tested};
+use quell_adversary::{Budget, Campaign, Case, Report, Session, explore};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -69,13 +69,13 @@ pub fn explore_all(
     let results = spread(cases.len(), jobs, |index| {
         let case = cases[index];
         let mut counted = 0;
-        let plan = Plan {
+        let campaign = Campaign {
             case,
             budget: budget(Instant::now()),
             seed: args.seed.wrapping_mul(1 << 32),
             depth: args.depth,
         };
-        let report = explore(&mut Session::new(case), &plan, |now, coverage| {
+        let report = explore(&mut Session::new(case), &campaign, |now, coverage| {
             schedules.fetch_add(now - counted, Relaxed);
             counted = now;
             let transitions = coverage.iter().filter(|(_, count)| *count > 0).count();
@@ -99,7 +99,7 @@ pub fn explore_all(
 }
 
 /// Hunts all mutants.
-pub fn hunt_all(args: &ExploreArgs, mutants: &[Mutant], jobs: usize) -> Vec<Hunted> {
+pub fn test_all(args: &ExploreArgs, mutants: &[Mutant], jobs: usize) -> Vec<Tested> {
     let bar = bar(mutants.len() as u64, args.json, "mutants");
     let killed = AtomicU64::new(0);
     let schedules = AtomicU64::new(0);
@@ -112,22 +112,22 @@ pub fn hunt_all(args: &ExploreArgs, mutants: &[Mutant], jobs: usize) -> Vec<Hunt
             killed.load(Relaxed)
         ));
     };
-    let hunted = spread(mutants.len(), jobs, |index| {
+    let tested = spread(mutants.len(), jobs, |index| {
         let mutant = mutants[index];
-        let hunted = hunt::hunt(mutant, args.seed, |news| {
+        let tested = mutants::test(mutant, args.seed, |news| {
             schedules.fetch_add(news, Relaxed);
             tell(mutant.name());
             true
         });
-        if hunted.killed.is_some() {
+        if tested.killed.is_some() {
             killed.fetch_add(1, Relaxed);
         } else {
             bar.println(format!("{} survived", mutant.name()));
         }
         tell(mutant.name());
         bar.inc(1);
-        hunted
+        tested
     });
     bar.finish_and_clear();
-    hunted
+    tested
 }

@@ -1,4 +1,4 @@
-//! Hunting mutants: for each known mistake, a scenario and a machine in which it breaks the
+//! Mutants: for each known mistake, a scenario and a machine in which it breaks the
 //! contract.
 //!
 //! Each scenario names the mutants that it is there to find, and those are looked for there first,
@@ -6,13 +6,13 @@
 //! what is not. A mutant that survives there, or that no scenario names, is looked for everywhere.
 //! What is found is the same on every host.
 //!
-//! A few mutants show in no access at all: those are judged by [`promise`].
+//! A few mutants show in no access at all: those are judged by [`clearing`].
 
-use super::explore::{Budget, Failure, Plan, explore};
-use super::kind::MachineKind;
-use super::promise;
-use super::session::{Case, Session};
-use crate::scenarios::Scenario;
+use crate::clearing;
+use crate::explore::{Budget, Campaign, Failure, explore};
+use crate::kind::MachineKind;
+use crate::scenario::Scenario;
+use crate::session::{Case, Session};
 use quell::mutant::Mutant;
 use quell::{Mechanism, Policy};
 
@@ -22,7 +22,7 @@ const NAMED: [u64; 5] = [20, 200, 2_000, 10_000, 40_000];
 /// Schedules per case everywhere else.
 const ELSEWHERE: [u64; 3] = [30, 200, 1_500];
 
-/// The policies under which mutants are hunted.
+/// The policies under which mutants are tested.
 ///
 /// Everything on, as most mistakes are about a mechanism; and everything but the asynchronous,
 /// inlined flush, whose handler is more careful than the simple one.
@@ -33,8 +33,8 @@ const POLICIES: [Policy; 2] = [Policy::ALL, Policy::only(Mechanism::Batch)];
 pub enum Kill {
     /// A run broke the contract.
     Run(Box<Case>, Failure),
-    /// A promise that no access shows was broken: which one.
-    Promise(&'static str),
+    /// What is promised of clearing, and no access shows, was broken: how.
+    Clearing(&'static str),
 }
 
 impl Kill {
@@ -42,7 +42,7 @@ impl Kill {
     pub fn scenario(&self) -> &'static str {
         match self {
             Kill::Run(case, _) => case.scenario.name,
-            Kill::Promise(_) => "promises of clearing",
+            Kill::Clearing(_) => "promises of clearing",
         }
     }
 
@@ -50,22 +50,22 @@ impl Kill {
     pub fn machine(&self) -> Option<&'static str> {
         match self {
             Kill::Run(case, _) => Some(case.kind.name),
-            Kill::Promise(_) => None,
+            Kill::Clearing(_) => None,
         }
     }
 
-    /// The clause, or the promise, that was broken.
+    /// The clause that was broken, or what was promised of clearing.
     pub fn broke(&self) -> String {
         match self {
             Kill::Run(_, failure) => failure.violation.clause.to_string(),
-            Kill::Promise(account) => (*account).to_string(),
+            Kill::Clearing(account) => (*account).to_string(),
         }
     }
 }
 
 /// What became of a mutant.
 #[derive(Clone, Debug)]
-pub struct Hunted {
+pub struct Tested {
     /// The mutant.
     pub mutant: Mutant,
     /// What killed it; `None` if it survived.
@@ -79,7 +79,7 @@ fn cases(mutant: Mutant) -> impl Iterator<Item = (Case, u64)> {
     let named = |scenario: &&Scenario| scenario.finds.contains(&mutant);
     let managed = mutant.name().starts_with("Vm");
     let (first, mut others): (Vec<_>, Vec<_>) = Scenario::ALL.iter().partition(named);
-    others.sort_by_key(|scenario: &&Scenario| scenario.is_managed() != managed);
+    others.sort_by_key(|scenario: &&Scenario| scenario.uses_vm() != managed);
     let rounds = |scenarios: Vec<&'static Scenario>, rounds: &'static [u64]| {
         rounds.iter().flat_map(move |&schedules| {
             let scenarios = scenarios.clone();
@@ -127,57 +127,57 @@ pub fn bugs(mutant: Mutant) -> String {
 
 /// Whether the same search without the mistake finds nothing: if it does find something, the
 /// mistake is not what was found.
-fn holds_unmutated(plan: &Plan, schedules: u64) -> bool {
+fn holds_unmutated(campaign: &Campaign, schedules: u64) -> bool {
     let case = Case {
         mutant: None,
-        ..plan.case
+        ..campaign.case
     };
-    let plan = Plan {
+    let campaign = Campaign {
         case,
         budget: Budget::Schedules(schedules),
-        ..*plan
+        ..*campaign
     };
-    let report = explore(&mut Session::new(case), &plan, |_, _| true);
+    let report = explore(&mut Session::new(case), &campaign, |_, _| true);
     report.failure.is_none()
 }
 
-/// Hunts one mutant. `keep_on` is told how many schedules were run since it was asked last, before
+/// Makes one mistake and searches for a run in which it breaks the contract. `keep_on` is told how many schedules were run since it was asked last, before
 /// each case.
-pub fn hunt(mutant: Mutant, seed: u64, mut keep_on: impl FnMut(u64) -> bool) -> Hunted {
-    let mut hunted = Hunted {
+pub fn test(mutant: Mutant, seed: u64, mut keep_on: impl FnMut(u64) -> bool) -> Tested {
+    let mut tested = Tested {
         mutant,
         killed: None,
         schedules: 0,
     };
     let named = Scenario::ALL.iter().any(|s| s.finds.contains(&mutant));
-    if let (false, Some(promise)) = (named, promise::broken(Some(mutant))) {
-        hunted.killed = Some(Kill::Promise(promise));
-        hunted.schedules = 1;
-        return hunted;
+    if let (false, Some(broken)) = (named, clearing::broken(Some(mutant))) {
+        tested.killed = Some(Kill::Clearing(broken));
+        tested.schedules = 1;
+        return tested;
     }
     let mut news = 0;
     for (case, schedules) in cases(mutant) {
         if !keep_on(news) {
             break;
         }
-        let plan = Plan {
+        let campaign = Campaign {
             case,
             budget: Budget::Schedules(schedules),
             seed,
             depth: 4,
         };
-        let report = explore(&mut Session::new(case), &plan, |_, _| true);
+        let report = explore(&mut Session::new(case), &campaign, |_, _| true);
         news = report.schedules;
-        hunted.schedules += news;
+        tested.schedules += news;
         if let Some(failure) = report.failure
-            && holds_unmutated(&plan, report.schedules)
+            && holds_unmutated(&campaign, report.schedules)
         {
-            hunted.killed = Some(Kill::Run(Box::new(case), failure));
-            hunted.schedules = news;
+            tested.killed = Some(Kill::Run(Box::new(case), failure));
+            tested.schedules = news;
             break;
         }
     }
-    hunted
+    tested
 }
 
 #[cfg(test)]

@@ -7,13 +7,14 @@
 //! have must return what the manager's own books say the page holds ([`Clause::C4`]), unless a
 //! call under way explains the difference; and after the run the books must add up.
 
-use super::context::{self, Kernel};
-use super::coverage::{Coverage, Happening};
-use super::hardware::Adversary;
-use super::machine::{Accessed, FRAME_WORDS, Op};
-use super::schedule::MAX_CPUS;
-use super::session::Stage;
-use super::word::AdversaryWord;
+use crate::action::MAX_CPUS;
+use crate::cell::AdversaryWord;
+use crate::context::{self, Kernel};
+use crate::coverage::{Coverage, Happening};
+use crate::hardware::Adversary;
+use crate::machine::{Accessed, FRAME_WORDS};
+use crate::op::Op;
+use crate::stage::Stage;
 use quell::clear::{ClearPolicy, Plan};
 use quell::{CpuId, Engine, Epoch, Extent, Frame, Hardware, Page, PageSize, PerCpu, Word};
 use quell_contract::timeline::Line;
@@ -38,20 +39,20 @@ pub const FIRST_PROCESS: ProcessId = 1;
 
 /// A program over the memory manager: what each CPU does before and during the run.
 #[derive(Clone, Copy, Debug)]
-pub struct ManagedProgram {
+pub struct VmProgram {
     /// Frames of fast memory and of slow memory.
     pub memory: [u64; 2],
     /// Before the run, on each CPU in turn, with nobody else about. Every CPU runs
     /// [`FIRST_PROCESS`].
-    pub start: fn(&Managed<'_>, usize),
+    pub start: fn(&VmKernel<'_>, usize),
     /// The run.
-    pub body: fn(&Managed<'_>, usize),
+    pub body: fn(&VmKernel<'_>, usize),
     /// After the run, with nobody about: what must be true then.
-    pub after: fn(&Managed<'_>),
+    pub after: fn(&VmKernel<'_>),
 }
 
 /// The manager, its machine, and what programs tell each other.
-pub struct Managed<'m> {
+pub struct VmKernel<'m> {
     /// The machine.
     pub hw: &'m Adversary,
     /// The manager.
@@ -64,7 +65,7 @@ const fn address(page: u64) -> u64 {
     page << 12
 }
 
-impl Managed<'_> {
+impl VmKernel<'_> {
     /// Makes a call of this CPU's process, as a program does.
     ///
     /// # Errors
@@ -408,7 +409,7 @@ impl Managed<'_> {
         })
     }
 
-    /// What a page of a process holds, by the manager's books. For [`ManagedProgram::after`].
+    /// What a page of a process holds, by the manager's books. For [`VmProgram::after`].
     pub fn holds(&self, process: ProcessId, page: u64) -> Option<u64> {
         // SAFETY: as in `compare`.
         unsafe { self.vm.peek(process, address(page)) }
@@ -422,7 +423,7 @@ impl Managed<'_> {
     }
 }
 
-impl Kernel for Managed<'_> {
+impl Kernel for VmKernel<'_> {
     fn interrupt(&self) {
         self.vm.engine().on_interrupt();
     }
@@ -442,7 +443,7 @@ impl Kernel for Managed<'_> {
     }
 }
 
-impl ManagedProgram {
+impl VmProgram {
     /// The frame after the last.
     pub(crate) fn frames(&self) -> usize {
         (FIRST + self.memory[0] + self.memory[1]) as usize
@@ -465,16 +466,15 @@ impl ManagedProgram {
     }
 
     pub(crate) fn perform(&self, stage: Stage<'_>, coverage: &mut Coverage) -> Vec<Line> {
-        let case = stage.case;
-        let count = case.scenario.cpus;
+        let count = stage.cpus;
         let map = self.map();
-        let hw = Adversary::new(case.kind, count, map);
+        let hw = Adversary::new(stage.kind, count, map);
         let cpus: ManuallyDrop<[PerCpu<'_, Adversary>; MAX_CPUS]> =
             ManuallyDrop::new(std::array::from_fn(|_| PerCpu::new()));
         let epochs: ManuallyDrop<[Epoch<Adversary>; EPOCHS]> =
             ManuallyDrop::new(std::array::from_fn(|_| Epoch::new()));
-        let engine = Engine::new(&hw, &cpus[..count], &epochs[..], case.policy)
-            .expect("the engine runs on every machine that is hunted on");
+        let engine = Engine::new(&hw, &cpus[..count], &epochs[..], stage.policy)
+            .expect("the engine runs on every machine under the adversary");
         context::with(|core| {
             for node in map.nodes() {
                 for frame in node.extent.first.0..node.extent.first.0 + node.extent.frames {
@@ -498,7 +498,7 @@ impl ManagedProgram {
             reclaim_attempts: 3,
         };
         // On the heap, where a search sees it.
-        let kernel = Box::new(Managed {
+        let kernel = Box::new(VmKernel {
             hw: &hw,
             vm: Vm::new(engine, config),
             calls: Default::default(),
@@ -528,7 +528,7 @@ impl ManagedProgram {
     }
 }
 
-impl Managed<'_> {
+impl VmKernel<'_> {
     /// The name of a word, for timelines.
     fn name(&self, cpus: &[PerCpu<'_, Adversary>], word: usize) -> Option<String> {
         let inside = |start: usize, size: usize| (start..start + size).contains(&word);

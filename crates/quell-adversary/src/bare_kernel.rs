@@ -4,13 +4,15 @@
 //! It takes the rules of the engine's documentation literally and does nothing else, so that what
 //! goes wrong in such a scenario goes wrong in the engine.
 
-use super::context::{self, Kernel};
-use super::coverage::{Coverage, Happening};
-use super::hardware::Adversary;
-use super::machine::{Accessed, Op};
-use super::session::Stage;
-use super::tables;
-use super::word::AdversaryWord;
+use crate::action::MAX_CPUS;
+use crate::cell::AdversaryWord;
+use crate::context::{self, Kernel};
+use crate::coverage::{Coverage, Happening};
+use crate::hardware::Adversary;
+use crate::machine::Accessed;
+use crate::op::Op;
+use crate::stage::Stage;
+use crate::tables;
 use quell::{
     AddressSpace, Engine, Epoch, Extent, Frame, Hardware, Outcome, Page, PageRange, PageSize,
     PerCpu, Purpose, Residue, Scope, Word,
@@ -34,21 +36,21 @@ const MOST_EPOCHS: usize = 4;
 
 /// A program of the engine's own: what each CPU does before and during the run.
 #[derive(Clone, Copy, Debug)]
-pub struct TinyProgram {
+pub struct BareProgram {
     /// Before the run, on each CPU in turn, with nobody else about.
-    pub start: fn(&Tiny<'_>, usize),
+    pub start: fn(&BareKernel<'_>, usize),
     /// The run.
-    pub body: fn(&Tiny<'_>, usize),
+    pub body: fn(&BareKernel<'_>, usize),
     /// How many debts can be owed at once, at most four.
     pub epochs: usize,
-    /// What preempts it, where [`Scenario::preemptions`](crate::scenarios::Scenario) allows that.
-    pub preempts: fn(&Tiny<'_>, usize),
+    /// What preempts it, where [`Scenario::preemptions`](crate::scenario::Scenario) allows that.
+    pub preempts: fn(&BareKernel<'_>, usize),
 }
 
 type Space = AddressSpace<Adversary>;
 
 /// The kernel.
-pub struct Tiny<'m> {
+pub struct BareKernel<'m> {
     /// The machine.
     pub hw: &'m Adversary,
     /// The engine.
@@ -59,8 +61,8 @@ pub struct Tiny<'m> {
     residues: ManuallyDrop<[Residue<Adversary>; 8]>,
     /// Words for programs that must tell each other something.
     flags: ManuallyDrop<[AdversaryWord; 4]>,
-    current: [Cell<Option<usize>>; super::schedule::MAX_CPUS],
-    preempts: fn(&Tiny<'_>, usize),
+    current: [Cell<Option<usize>>; MAX_CPUS],
+    preempts: fn(&BareKernel<'_>, usize),
 }
 
 /// The first frame that holds data.
@@ -86,7 +88,7 @@ fn leaf_of(space: usize, page: u64) -> Frame {
     }
 }
 
-impl Tiny<'_> {
+impl BareKernel<'_> {
     /// The address space of this number.
     pub fn space(&self, space: usize) -> &Space {
         &self.spaces[space]
@@ -467,7 +469,7 @@ impl Tiny<'_> {
 /// Entries are changed as kernels change them: atomically, and no weaker than release.
 const ENTRY_ORDER: Ordering = Ordering::AcqRel;
 
-impl Kernel for Tiny<'_> {
+impl Kernel for BareKernel<'_> {
     fn interrupt(&self) {
         self.engine.on_interrupt();
     }
@@ -489,10 +491,9 @@ impl Kernel for Tiny<'_> {
     }
 }
 
-impl TinyProgram {
+impl BareProgram {
     pub(crate) fn perform(&self, stage: Stage<'_>, coverage: &mut Coverage) -> Vec<Line> {
-        let case = stage.case;
-        let count = case.scenario.cpus;
+        let count = stage.cpus;
         let memory = MemoryMap::new(&[quell_vm::machine::Node {
             extent: Extent {
                 first: Frame(FIRST),
@@ -500,14 +501,14 @@ impl TinyProgram {
             },
             slow: false,
         }]);
-        let hw = Adversary::new(case.kind, count, memory);
-        let cpus: ManuallyDrop<[PerCpu<'_, Adversary>; super::schedule::MAX_CPUS]> =
+        let hw = Adversary::new(stage.kind, count, memory);
+        let cpus: ManuallyDrop<[PerCpu<'_, Adversary>; MAX_CPUS]> =
             ManuallyDrop::new(std::array::from_fn(|_| PerCpu::new()));
         let epochs: ManuallyDrop<[Epoch<Adversary>; MOST_EPOCHS]> =
             ManuallyDrop::new(std::array::from_fn(|_| Epoch::new()));
-        let engine = Engine::new(&hw, &cpus[..count], &epochs[..self.epochs], case.policy)
-            .expect("the engine runs on every machine that is hunted on");
-        let kernel = Tiny {
+        let engine = Engine::new(&hw, &cpus[..count], &epochs[..self.epochs], stage.policy)
+            .expect("the engine runs on every machine under the adversary");
+        let kernel = BareKernel {
             hw: &hw,
             spaces: ManuallyDrop::new(std::array::from_fn(|s| engine.new_space(root_of(s)))),
             locks: ManuallyDrop::new(std::array::from_fn(|_| AdversaryWord::new(0))),
@@ -533,7 +534,7 @@ impl TinyProgram {
     }
 }
 
-impl Tiny<'_> {
+impl BareKernel<'_> {
     /// The name of a word, for timelines.
     fn name(
         &self,

@@ -1,0 +1,231 @@
+//! What may happen next at a point of a run, and which of two such actions commute.
+
+/// The number of CPUs that a run can have.
+pub const MAX_CPUS: usize = 4;
+
+const _: () = assert!(
+    MAX_CPUS <= quell_sim::heap::CPUS,
+    "each CPU has a part of the heap"
+);
+
+/// The number of stores that a CPU's buffer holds.
+pub const BUFFER: usize = 8;
+
+/// Something that may happen next.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Action(pub u8);
+
+const INTERRUPT: u8 = MAX_CPUS as u8;
+const NMI: u8 = 2 * MAX_CPUS as u8;
+const PREEMPT: u8 = 3 * MAX_CPUS as u8;
+const DRAIN: u8 = 4 * MAX_CPUS as u8;
+
+/// How many different actions there are.
+pub const ACTIONS: usize = DRAIN as usize + MAX_CPUS * BUFFER;
+const _: () = assert!(ACTIONS <= 64, "a set of actions fits into a word");
+
+/// What kind of action it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// The CPU does its next step.
+    Step,
+    /// The CPU takes its pending interrupt.
+    Interrupt,
+    /// The CPU takes an NMI.
+    Nmi,
+    /// Another thread, or a device's interrupt handler, preempts what the CPU does.
+    Preempt,
+    /// The store in this place of the CPU's buffer becomes visible.
+    Drain(usize),
+}
+
+impl Action {
+    /// The next step of a CPU.
+    pub const fn step(cpu: usize) -> Action {
+        Action(cpu as u8)
+    }
+    /// A CPU's interrupt.
+    pub const fn interrupt(cpu: usize) -> Action {
+        Action(INTERRUPT + cpu as u8)
+    }
+    /// A CPU's NMI.
+    pub const fn nmi(cpu: usize) -> Action {
+        Action(NMI + cpu as u8)
+    }
+    /// A CPU's preemption.
+    pub const fn preempt(cpu: usize) -> Action {
+        Action(PREEMPT + cpu as u8)
+    }
+    /// A buffered store of a CPU.
+    pub const fn drain(cpu: usize, place: usize) -> Action {
+        Action(DRAIN + (cpu * BUFFER + place) as u8)
+    }
+    /// Whose it is.
+    pub const fn cpu(self) -> usize {
+        if self.0 < DRAIN {
+            self.0 as usize % MAX_CPUS
+        } else {
+            (self.0 - DRAIN) as usize / BUFFER
+        }
+    }
+    /// What it is.
+    pub const fn kind(self) -> Kind {
+        if self.0 < INTERRUPT {
+            Kind::Step
+        } else if self.0 < NMI {
+            Kind::Interrupt
+        } else if self.0 < PREEMPT {
+            Kind::Nmi
+        } else if self.0 < DRAIN {
+            Kind::Preempt
+        } else {
+            Kind::Drain((self.0 - DRAIN) as usize % BUFFER)
+        }
+    }
+    /// As a bit of a set.
+    #[inline]
+    pub const fn bit(self) -> u64 {
+        1 << self.0
+    }
+}
+
+/// A set of actions.
+pub type Actions = u64;
+
+/// What nobody may rely on to happen: NMIs and preemptions.
+pub const UNPROMPTED: Actions = ((1 << (2 * MAX_CPUS)) - 1) << NMI;
+
+const fn drains(cpu: usize) -> Actions {
+    ((1 << BUFFER) - 1) << (DRAIN as usize + cpu * BUFFER)
+}
+
+pub(crate) fn members(set: Actions) -> impl Iterator<Item = Action> {
+    let mut left = set;
+    core::iter::from_fn(move || {
+        if left == 0 {
+            return None;
+        }
+        let action = Action(left.trailing_zeros() as u8);
+        left &= left - 1;
+        Some(action)
+    })
+}
+
+/// What happens if nobody interferes: the same CPU goes on, its own stores drain when it must wait
+/// for them, its own interrupt comes when it waits; then the others in turn. NMIs and preemptions do not happen.
+pub fn default_action(enabled: Actions, current: usize) -> Option<Action> {
+    let cpus = (0..MAX_CPUS).map(|offset| (current + offset) % MAX_CPUS);
+    for cpu in cpus {
+        let choices = [
+            Action::step(cpu).bit(),
+            enabled & drains(cpu),
+            Action::interrupt(cpu).bit(),
+        ];
+        for set in choices {
+            if let Some(action) = members(set & enabled).next() {
+                return Some(action);
+            }
+        }
+    }
+    None
+}
+
+/// How many decisions in a row belong to one CPU in the fair part of a run.
+const TURN: u32 = 48;
+
+/// What happens next in the fair part of a run: some CPU's turn, its interrupts and stores first.
+pub fn fair_action(enabled: Actions, decision: u32) -> Option<Action> {
+    // Scattered, so that no two loops stay in step.
+    let turn = (decision / TURN).wrapping_mul(0x9e37_79b9) >> 16;
+    let cpus = (0..MAX_CPUS).map(|offset| (turn as usize + offset) % MAX_CPUS);
+    for cpu in cpus {
+        let choices = [
+            Action::interrupt(cpu).bit(),
+            drains(cpu),
+            Action::step(cpu).bit(),
+        ];
+        for set in choices {
+            if let Some(action) = members(set & enabled).next() {
+                return Some(action);
+            }
+        }
+    }
+    None
+}
+
+/// A deviation from the fixed scheduler: the number of the decision, and what was chosen. Choices
+/// between data (which of several translations an access uses) have [`DATA`] set.
+pub type Deviation = (u32, u8);
+
+/// Marks a choice between data.
+pub const DATA: u8 = 0x80;
+
+/// The member of this number, counted from 0.
+pub(crate) fn nth(set: Actions, mut n: u32) -> Action {
+    let mut left = set;
+    while n > 0 {
+        left &= left - 1;
+        n -= 1;
+    }
+    Action(left.trailing_zeros() as u8)
+}
+
+/// What an action touches: two actions that touch different things commute.
+#[derive(Clone, Copy, Debug)]
+pub struct Footprint {
+    pub(crate) cpu: u8,
+    /// A store that drains commutes with what its CPU does meanwhile, unless they touch the same.
+    pub(crate) drain: bool,
+    pub(crate) address: usize,
+    pub(crate) writes: bool,
+    /// Looks whether any word has changed.
+    pub(crate) looks: bool,
+    /// 0: does not touch the translation hardware, 1: reads it, 2: changes it.
+    pub(crate) translation: u8,
+    /// Interrupt lines.
+    pub(crate) lines: u8,
+}
+
+impl Footprint {
+    /// Whether the order of the two does not matter.
+    pub fn independent(&self, other: &Footprint) -> bool {
+        if self.cpu == other.cpu && (self.drain == other.drain) {
+            return false;
+        }
+        let same_word = self.address != 0 && self.address == other.address;
+        let translation = self.translation.min(other.translation) > 0
+            && self.translation.max(other.translation) == 2;
+        !(same_word && (self.writes || other.writes))
+            && !(self.looks && other.writes || other.looks && self.writes)
+            && !translation
+            && self.lines & other.lines == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn actions_are_numbered_without_gaps() {
+        for number in 0..ACTIONS as u8 {
+            let action = Action(number);
+            let again = match action.kind() {
+                Kind::Step => Action::step(action.cpu()),
+                Kind::Interrupt => Action::interrupt(action.cpu()),
+                Kind::Nmi => Action::nmi(action.cpu()),
+                Kind::Preempt => Action::preempt(action.cpu()),
+                Kind::Drain(place) => Action::drain(action.cpu(), place),
+            };
+            assert_eq!(again, action);
+        }
+    }
+
+    #[test]
+    fn the_fixed_scheduler_goes_on_with_the_same_cpu() {
+        let enabled = Action::step(0).bit() | Action::step(2).bit() | Action::interrupt(2).bit();
+        assert_eq!(default_action(enabled, 2), Some(Action::step(2)));
+        assert_eq!(default_action(enabled, 1), Some(Action::step(2)));
+        assert_eq!(default_action(Action::nmi(0).bit(), 0), None);
+    }
+}

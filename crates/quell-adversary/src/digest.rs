@@ -1,0 +1,92 @@
+//! Numbers for states: bytes that are hashed, sums that each change adds its part to, and moments by
+//! their order alone.
+
+use crate::action::MAX_CPUS;
+use crate::cell::AdversaryWord;
+use crate::oracle::Moment;
+use std::hash::{Hash, Hasher};
+use xxhash_rust::xxh3::xxh3_128;
+
+/// Bytes that become a number.
+#[derive(Debug, Default)]
+pub(crate) struct Digest(Vec<u8>);
+
+impl Hasher for Digest {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    fn finish(&self) -> u64 {
+        xxh3_128(&self.0) as u64
+    }
+}
+
+impl Digest {
+    /// The number of what was added after the first `start` bytes, which go.
+    pub(crate) fn take(&mut self, start: usize) -> u128 {
+        let number = xxh3_128(&self.0[start..]);
+        self.0.truncate(start);
+        number
+    }
+
+    /// Adds things whose order does not matter.
+    pub(crate) fn add_all<T: Hash>(&mut self, things: impl Iterator<Item = T>) {
+        let start = self.0.len();
+        let mut sum = 0u128;
+        for thing in things {
+            thing.hash(self);
+            sum = sum.wrapping_add(self.take(start));
+        }
+        sum.hash(self);
+    }
+}
+
+/// Sums over everything that has changed since the run was made ready, from the numbers of what it was and of what it
+/// is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sums(pub(crate) u128);
+
+impl Sums {
+    fn change(&mut self, place: (usize, usize), old: u64, new: u64) {
+        let part = |value: u64| {
+            let mut bytes = [0; 24];
+            bytes[..8].copy_from_slice(&place.0.to_ne_bytes());
+            bytes[8..16].copy_from_slice(&place.1.to_ne_bytes());
+            bytes[16..].copy_from_slice(&value.to_ne_bytes());
+            xxh3_128(&bytes)
+        };
+        self.0 = self.0.wrapping_sub(part(old)).wrapping_add(part(new));
+    }
+
+    pub(crate) fn word(&mut self, word: &AdversaryWord, old: u64, new: u64) {
+        self.change((std::ptr::from_ref(word) as usize, usize::MAX), old, new);
+    }
+
+    pub(crate) fn content(&mut self, frame: u32, word: usize, old: u64, new: u64) {
+        self.change((frame as usize, word), old, new);
+    }
+}
+
+/// The moments that others are compared with.
+pub(crate) struct Moments {
+    pub(crate) sorted: Vec<Moment>,
+    /// When invalidations were issued that have not taken effect, CPU by CPU.
+    pub(crate) sent: Vec<Moment>,
+}
+
+impl Moments {
+    /// How many of the moments came no later.
+    pub(crate) fn rank(&self, moment: Moment) -> usize {
+        self.sorted.partition_point(|&other| other <= moment)
+    }
+
+    /// What an entry that can be walked until then outlives.
+    pub(crate) fn outlives(&self, until: Moment) -> (bool, u64) {
+        let later = self.sent.iter().map(|&sent| u64::from(until > sent));
+        let bits = later.fold(0, |bits, bit| bits << 1 | bit);
+        (until == Moment::MAX, bits)
+    }
+}
+
+/// What the CPUs' own code is about.
+pub(crate) type Locals = [(u128, u64); MAX_CPUS];

@@ -1,0 +1,60 @@
+//! What a CPU can be about to do: the points at which it stops and others may come between.
+
+use crate::cell::AdversaryWord;
+use std::sync::atomic::Ordering;
+
+/// What a CPU is about to do.
+#[derive(Clone, Copy, PartialEq, Hash, Debug)]
+pub(crate) enum Op {
+    /// Begin its program.
+    Start,
+    /// Load a word.
+    Load(*const AdversaryWord, Ordering),
+    /// Store to a word.
+    Store(*const AdversaryWord, Ordering),
+    /// Modify a word atomically.
+    Modify(*const AdversaryWord, Ordering),
+    /// Read or write something shared that is no word. A write comes after the CPU's stores.
+    Touch {
+        /// Its address.
+        place: usize,
+        /// Whether it is changed.
+        writes: bool,
+    },
+    /// A full barrier of memory.
+    Fence,
+    /// A full barrier that also makes table writes visible to walkers.
+    Barrier,
+    /// The same, and the own broadcasts complete.
+    Complete,
+    /// A turn of a waiting loop.
+    Relax,
+    /// Sleep until an interrupt or the clock.
+    Halt,
+    /// The program is over: take interrupts.
+    Park,
+    /// Mask interrupts: one that is pending may still be taken before.
+    Mask,
+    /// Invalidate own translations.
+    Invalidate,
+    /// Load or leave a root.
+    Root,
+    /// Send an invalidation to everybody.
+    Broadcast,
+    /// Tell the oracle.
+    Note,
+    /// Send interrupts to a set of CPUs.
+    Send(u8),
+    /// Access user memory.
+    Access {
+        /// Whether it is a store.
+        store: bool,
+    },
+    /// Access the content of a frame through the kernel's own mapping.
+    Content {
+        /// The frame.
+        frame: u32,
+        /// Whether it is changed.
+        store: bool,
+    },
+}

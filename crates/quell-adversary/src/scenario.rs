@@ -1,0 +1,226 @@
+//! What a scenario is: a small program that races, the machines on which it makes sense, the bugs
+//! that it is about.
+
+use crate::bare_kernel::{self, BareKernel, BareProgram};
+use crate::coverage::{Coverage, Reach};
+use crate::kind::MachineKind;
+use crate::stage::Stage;
+use crate::vm_kernel::{VmKernel, VmProgram};
+use quell::mutant::Mutant;
+use quell_contract::timeline::Line;
+
+/// On which machines something applies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum On {
+    /// On all.
+    Every,
+    /// Where CPUs are interrupted for a flush.
+    Interrupts,
+    /// Where invalidations are broadcast.
+    Broadcast,
+    /// Where system-wide tags run out all the time.
+    Scarce,
+    /// Where each CPU gives tags their meaning.
+    OwnTags,
+    /// Where entries carry tags.
+    Tagged,
+}
+
+impl On {
+    /// Whether it applies on this machine.
+    pub fn includes(self, kind: &MachineKind) -> bool {
+        match self {
+            On::Every => true,
+            On::Interrupts => !kind.broadcasts(),
+            On::Broadcast => kind.broadcasts(),
+            On::Scarce => kind.scarce_tags(),
+            On::OwnTags => !kind.broadcasts() && kind.tagged(),
+            On::Tagged => kind.tagged(),
+        }
+    }
+}
+
+/// What a scenario's CPUs run.
+#[derive(Clone, Copy, Debug)]
+pub enum Program {
+    /// The engine under the smallest kernel.
+    Engine(BareProgram),
+    /// The memory manager.
+    Vm(VmProgram),
+}
+
+impl Program {
+    pub(crate) fn frames(&self) -> usize {
+        match self {
+            Program::Engine(_) => bare_kernel::FRAMES,
+            Program::Vm(program) => program.frames(),
+        }
+    }
+
+    pub(crate) fn table_frames(&self) -> usize {
+        match self {
+            Program::Engine(_) => bare_kernel::TABLES,
+            Program::Vm(program) => program.frames(),
+        }
+    }
+
+    pub(crate) fn levels(&self) -> u8 {
+        match self {
+            Program::Engine(_) => 2,
+            Program::Vm(_) => 4,
+        }
+    }
+
+    pub(crate) fn perform(&self, stage: Stage<'_>, coverage: &mut Coverage) -> Vec<Line> {
+        match self {
+            Program::Engine(program) => program.perform(stage, coverage),
+            Program::Vm(program) => program.perform(stage, coverage),
+        }
+    }
+}
+
+/// A small program that races.
+#[derive(Clone, Copy, Debug)]
+pub struct Scenario {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What races with what.
+    pub about: &'static str,
+    /// The known bugs that it is about.
+    pub bugs: &'static [&'static str],
+    /// The mutants that it is there to find, and in which they are looked for first.
+    pub finds: &'static [Mutant],
+    /// How many CPUs it has.
+    pub cpus: usize,
+    /// On which machines it makes sense.
+    pub on: On,
+    /// How many NMIs may happen.
+    pub nmis: u8,
+    /// How often a CPU may be preempted.
+    pub preemptions: u8,
+    /// How many interrupts that nobody sent may come.
+    pub spurious: u8,
+    /// What must happen at least once, with every mechanism on.
+    pub must: &'static [(On, Reach)],
+    /// Of the schedules that a budget allows, one in so many is run: more than 1 where runs are long,
+    /// so that the short ones get their share of the time.
+    pub one_in: u64,
+    /// More steps than a run takes: those that come later are scheduled fairly, and whoever is not
+    /// through then never will be (C7).
+    pub steps: u32,
+    /// What the CPUs run.
+    pub program: Program,
+}
+
+/// [`Scenario::steps`], unless a scenario says otherwise.
+const STEPS: u32 = 8_000;
+
+impl Scenario {
+    /// A scenario on all machines, with neither NMIs nor spurious interrupts.
+    pub(crate) const fn of(
+        name: &'static str,
+        about: &'static str,
+        cpus: usize,
+        one_in: u64,
+        program: Program,
+    ) -> Scenario {
+        Scenario {
+            name,
+            about,
+            bugs: &[],
+            finds: &[],
+            cpus,
+            on: On::Every,
+            nmis: 0,
+            preemptions: 0,
+            spurious: 0,
+            must: &[],
+            one_in,
+            steps: STEPS,
+            program,
+        }
+    }
+
+    /// A scenario of the engine's own.
+    pub(crate) const fn engine(
+        name: &'static str,
+        about: &'static str,
+        cpus: usize,
+        start: fn(&BareKernel<'_>, usize),
+        body: fn(&BareKernel<'_>, usize),
+    ) -> Scenario {
+        let program = Program::Engine(BareProgram {
+            start,
+            body,
+            preempts: |_, _| {},
+            epochs: bare_kernel::EPOCHS,
+        });
+        Self::of(name, about, cpus, 1, program)
+    }
+
+    /// A scenario of the engine's own in which `preempts` runs once, in the middle of what a CPU does.
+    pub(crate) const fn preempted(
+        name: &'static str,
+        about: &'static str,
+        cpus: usize,
+        start: fn(&BareKernel<'_>, usize),
+        body: fn(&BareKernel<'_>, usize),
+        preempts: fn(&BareKernel<'_>, usize),
+    ) -> Scenario {
+        let program = Program::Engine(BareProgram {
+            start,
+            body,
+            preempts,
+            epochs: bare_kernel::EPOCHS,
+        });
+        Scenario {
+            preemptions: 1,
+            ..Self::of(name, about, cpus, 1, program)
+        }
+    }
+
+    /// A scenario of the engine's own in which so many debts can be owed at once.
+    pub(crate) const fn with_epochs(
+        name: &'static str,
+        about: &'static str,
+        cpus: usize,
+        epochs: usize,
+        start: fn(&BareKernel<'_>, usize),
+        body: fn(&BareKernel<'_>, usize),
+    ) -> Scenario {
+        let program = Program::Engine(BareProgram {
+            start,
+            body,
+            preempts: |_, _| {},
+            epochs,
+        });
+        Self::of(name, about, cpus, 1, program)
+    }
+
+    /// A scenario over the memory manager, with 32 frames of memory.
+    pub(crate) const fn over_vm(
+        name: &'static str,
+        about: &'static str,
+        cpus: usize,
+        start: fn(&VmKernel<'_>, usize),
+        body: fn(&VmKernel<'_>, usize),
+    ) -> Scenario {
+        let program = Program::Vm(VmProgram {
+            memory: [32, 0],
+            start,
+            body,
+            after: |_| {},
+        });
+        Self::of(name, about, cpus, 4, program)
+    }
+
+    /// Whether the scenario runs over the memory manager.
+    pub fn uses_vm(&self) -> bool {
+        matches!(self.program, Program::Vm(_))
+    }
+
+    /// Whether the scenario makes sense on a machine.
+    pub fn runs_on(&self, kind: &MachineKind) -> bool {
+        self.on.includes(kind)
+    }
+}

@@ -1,0 +1,148 @@
+//! Where a program performs: the machine at rest, and how its CPUs are set in motion.
+
+use crate::action::MAX_CPUS;
+use crate::context::{self, Context, Kernel};
+use crate::kind::MachineKind;
+use crate::machine::{Core, End};
+use crate::op::Op;
+use crate::timeline;
+use quell::{CpuId, Policy};
+use quell_contract::timeline::Line;
+use quell_contract::{Clause, Violation};
+use quell_sim::fiber::Fiber;
+use quell_sim::heap::{self, Heap};
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Once;
+
+thread_local! {
+    static QUIET_PANICS: Cell<bool> = const { Cell::new(false) };
+    static PANIC: Cell<Option<String>> = const { Cell::new(None) };
+}
+
+/// Panics of code under test are findings, not messages on the terminal.
+pub(crate) fn quieten_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if QUIET_PANICS.get() {
+                PANIC.set(Some(info.to_string().replace('\n', " ")));
+            } else {
+                usual(info);
+            }
+        }));
+    });
+}
+
+/// Where a program performs: the machine, at rest, and how to set it in motion.
+pub(crate) struct Stage<'s> {
+    pub(crate) context: &'s Context,
+    /// The machine.
+    pub(crate) kind: MachineKind,
+    /// How many CPUs it has.
+    pub(crate) cpus: usize,
+    /// The engine's policy.
+    pub(crate) policy: Policy,
+    /// Whether a timeline is wanted.
+    pub(crate) record: bool,
+    /// Where programs allocate, if a search looks at that.
+    pub(crate) heap: Option<&'s Heap>,
+}
+
+impl Stage<'_> {
+    /// Runs `body` as CPU `cpu`, with nobody else about: for what lies before the run. Interrupts
+    /// are taken as they are sent.
+    pub(crate) fn prepare<R>(
+        &self,
+        cpu: usize,
+        kernel: &dyn Kernel,
+        body: impl FnOnce() -> R,
+    ) -> R {
+        self.context.on_cpu(cpu);
+        self.context.with_kernel(kernel, body)
+    }
+
+    /// Sets all CPUs in motion until the run ends. If all programs came to their end, `after` looks
+    /// at what is left. `names` names words for the timeline.
+    pub(crate) fn perform(
+        &self,
+        kernel: &dyn Kernel,
+        body: &dyn Fn(usize),
+        after: &dyn Fn(),
+        names: &timeline::Names<'_>,
+    ) -> Vec<Line> {
+        let count = self.cpus;
+        let run = || {
+            QUIET_PANICS.set(true);
+            let mut fibers: [Option<Fiber<'_>>; MAX_CPUS] = Default::default();
+            let searches = context::with(|core| core.searches);
+            for (cpu, fiber) in fibers.iter_mut().enumerate().take(count) {
+                let program = move || act(cpu, body);
+                let made = if searches {
+                    Fiber::legible(program)
+                } else {
+                    Fiber::new(program)
+                };
+                *fiber = Some(made.expect("the host has memory for a stack"));
+            }
+            let mut next = context::with(Core::begin);
+            // Whose state has changed since it was last told.
+            let mut changed = 0u8;
+            while let Some(cpu) = next {
+                if let Some(fiber) = &mut fibers[cpu] {
+                    match self.heap {
+                        Some(heap) => heap.on(Some(1 + cpu), || fiber.resume()),
+                        None => fiber.resume(),
+                    };
+                    changed |= 1 << cpu;
+                }
+                next = context::with(|core| {
+                    if core.wants_state() {
+                        for (cpu, fiber) in fibers.iter().enumerate() {
+                            if let (Some(fiber), true) = (fiber, changed & 1 << cpu != 0) {
+                                core.local(cpu, fiber.stack(), kernel.kept(cpu));
+                            }
+                        }
+                        changed = 0;
+                        core.books(self.heap);
+                    }
+                    core.turn()
+                });
+            }
+            context::with(Core::forget_locals);
+            // The next run gives each CPU the stack that it had in this one.
+            for fiber in fibers.iter_mut().rev() {
+                *fiber = None;
+            }
+            QUIET_PANICS.set(false);
+        };
+        // What is kept from run to run is not the programs'.
+        self.context.loudly(kernel, || heap::off(run));
+        if context::with(|core| core.end == Some(End::Finished)) {
+            self.prepare(0, kernel, after);
+        }
+        if !self.record {
+            return Vec::new();
+        }
+        let entries = context::with(|core| core.timeline.take()).unwrap_or_default();
+        timeline::lines(&entries, names)
+    }
+}
+
+/// The whole life of a CPU in a run.
+fn act(cpu: usize, body: &dyn Fn(usize)) {
+    context::begin(cpu);
+    if catch_unwind(AssertUnwindSafe(|| body(cpu))).is_err() {
+        let account = PANIC.take().unwrap_or_else(|| "the code panicked".into());
+        context::with(|core| {
+            core.fail(
+                // A CPU that stops itself completes nothing.
+                Violation::new(Clause::C7, account).by(CpuId(cpu as u16)),
+            );
+        });
+    }
+    loop {
+        context::point(Op::Park);
+    }
+}
