@@ -1,7 +1,5 @@
 //! The machines that come with the crate.
 
-use super::MachineFile;
-
 /// Name and text of every built-in machine file.
 pub static BUILT_IN: &[(&str, &str)] = &[
     (
@@ -26,10 +24,3 @@ pub static BUILT_IN: &[(&str, &str)] = &[
         include_str!("../../machines/xeon-6430-cxl.toml"),
     ),
 ];
-
-/// A built-in machine by its name; `None` if there is none of that name.
-pub fn built_in(name: &str) -> Option<MachineFile> {
-    let (name, text) = BUILT_IN.iter().find(|(known, _)| *known == name)?;
-    // A test reads every built-in file.
-    MachineFile::parse(&format!("{name}.toml"), text).ok()
-}

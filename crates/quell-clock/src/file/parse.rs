@@ -1,68 +1,10 @@
 //! From text to [`MachineFile`], or to a list of mistakes with lines.
 
-use super::parameter::{Description, PARAMETERS, Parameter, Unit};
-use super::{MachineFile, Value, built_in};
-use std::fmt;
+use super::builtin::BUILT_IN;
+use super::machine::{FileError, MachineFile, Mistake, Value, bounds};
+use super::parameter::{PARAMETERS, Parameter, Unit};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
-
-/// One mistake in a machine file.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Mistake {
-    /// The line, from 1; 0 if the mistake is that something is missing.
-    pub line: usize,
-    /// The key, `section.key`; empty if the mistake is not at a key.
-    pub key: String,
-    /// What is wrong and what was expected.
-    pub message: String,
-}
-
-/// Why a machine file was refused.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct FileError {
-    /// The file.
-    pub path: String,
-    /// Every mistake found, in the order of lines; never empty.
-    pub mistakes: Vec<Mistake>,
-}
-
-impl fmt::Display for FileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, mistake) in self.mistakes.iter().enumerate() {
-            if index > 0 {
-                writeln!(f)?;
-            }
-            write!(f, "{}", self.path)?;
-            if mistake.line > 0 {
-                write!(f, ":{}", mistake.line)?;
-            }
-            if !mistake.key.is_empty() {
-                write!(f, ": {}", mistake.key)?;
-            }
-            write!(f, ": {}", mistake.message)?;
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Display for Mistake {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.key, self.message)
-    }
-}
-
-impl std::error::Error for FileError {}
-impl std::error::Error for Mistake {}
-
-/// The range of a parameter in its canonical unit.
-pub(super) fn bounds(description: &Description) -> (f64, f64) {
-    match description.unit {
-        // Ranges of times are written in nanoseconds.
-        Unit::Time => (description.least * 1e3, description.most * 1e3),
-        Unit::Choice(words) => (0.0, (words.len() - 1) as f64),
-        _ => (description.least, description.most),
-    }
-}
 
 struct Reader<'t> {
     text: &'t str,
@@ -279,7 +221,25 @@ fn distance(a: &str, b: &str) -> usize {
     row[b.len()]
 }
 
-pub(super) fn parse(path: &str, text: &str) -> Result<MachineFile, FileError> {
+impl MachineFile {
+    /// Reads a machine file. `path` is used in messages alone.
+    ///
+    /// # Errors
+    /// If the text is not TOML, or a key is unknown, missing, of the wrong type or unit, or out of
+    /// range: all mistakes, with lines.
+    pub fn parse(path: &str, text: &str) -> Result<Self, FileError> {
+        parse(path, text)
+    }
+}
+
+/// A built-in machine by its name; `None` if there is none of that name.
+pub fn built_in(name: &str) -> Option<MachineFile> {
+    let (name, text) = BUILT_IN.iter().find(|(known, _)| *known == name)?;
+    // A test reads every built-in file.
+    MachineFile::parse(&format!("{name}.toml"), text).ok()
+}
+
+fn parse(path: &str, text: &str) -> Result<MachineFile, FileError> {
     let mut reader = Reader {
         text,
         mistakes: Vec::new(),
@@ -319,7 +279,7 @@ fn read(reader: &mut Reader<'_>) -> Option<MachineFile> {
                 let wanted = reader.string(word, value)?;
                 base = built_in(&wanted);
                 if base.is_none() {
-                    let known: Vec<_> = super::BUILT_IN.iter().map(|(name, _)| *name).collect();
+                    let known: Vec<_> = BUILT_IN.iter().map(|(name, _)| *name).collect();
                     reader.refuse(
                         value.span().start,
                         word,

@@ -1,0 +1,525 @@
+//! The modules of a crate, what each imports of the others, and the circles among them.
+
+use crate::{Unreadable, read};
+use petgraph::algo::tarjan_scc;
+use petgraph::graphmap::DiGraphMap;
+use proc_macro2::{TokenStream, TokenTree};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use syn::punctuated::Punctuated;
+use syn::visit::{self, Visit};
+use walkdir::WalkDir;
+
+/// A path of names from the root of a crate.
+type Names = Vec<String>;
+
+/// That one file imports from another.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Import {
+    /// The file with the import.
+    pub from: PathBuf,
+    /// The file that it leads to.
+    pub to: PathBuf,
+    /// What is imported, as a path from the root of the crate.
+    pub what: String,
+}
+
+/// What was found in a crate.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Findings {
+    /// All imports between files, without those of tests.
+    pub imports: BTreeSet<Import>,
+    /// Files of the source folder that are no module of any of the crate's targets.
+    pub strays: Vec<PathBuf>,
+}
+
+impl Findings {
+    /// The circles: for each set of files that lead to each other, the imports among them.
+    pub fn circles(&self) -> Vec<Vec<Import>> {
+        let edges = self.imports.iter();
+        let graph: DiGraphMap<&Path, ()> = edges.map(|i| (&*i.from, &*i.to)).collect();
+        let mut circles: Vec<Vec<Import>> = tarjan_scc(&graph)
+            .into_iter()
+            .filter(|files| files.len() > 1)
+            .map(|files| {
+                let inside = |path: &PathBuf| files.contains(&path.as_path());
+                let tied = self.imports.iter();
+                tied.filter(|i| inside(&i.from) && inside(&i.to))
+                    .cloned()
+                    .collect()
+            })
+            .collect();
+        circles.sort();
+        circles
+    }
+}
+
+/// A module, in a file of its own or inside another's.
+#[derive(Debug)]
+struct Module {
+    file: PathBuf,
+    children: HashMap<String, usize>,
+    /// What names imported here stand for.
+    aliases: HashMap<String, Names>,
+    /// Modules whose names are all handed on.
+    globs: Vec<Names>,
+    /// Paths that the code takes, from the root of the crate.
+    taken: Vec<Names>,
+}
+
+/// The modules of one target, the root first.
+#[derive(Default)]
+struct Target {
+    modules: Vec<Module>,
+    files: HashSet<PathBuf>,
+}
+
+/// Whether code with these attributes is there for tests alone.
+fn for_tests(attributes: &[syn::Attribute]) -> bool {
+    attributes.iter().any(|attribute| {
+        attribute.path().is_ident("cfg")
+            && attribute.meta.require_list().is_ok_and(|list| {
+                let words = idents(list.tokens.clone());
+                let has = |word: &str| words.iter().any(|known| known == word);
+                has("test") && !has("not")
+            })
+    })
+}
+
+/// All identifiers of a stream.
+fn idents(tokens: TokenStream) -> Vec<String> {
+    tokens
+        .into_iter()
+        .flat_map(|token| match token {
+            TokenTree::Group(group) => idents(group.stream()),
+            TokenTree::Ident(ident) => vec![ident.to_string()],
+            _ => Vec::new(),
+        })
+        .collect()
+}
+
+/// The string that a `path = "..."` says.
+fn path_of(pair: &syn::MetaNameValue) -> Option<String> {
+    match &pair.value {
+        syn::Expr::Lit(syn::ExprLit {
+            lit: syn::Lit::Str(path),
+            ..
+        }) if pair.path.is_ident("path") => Some(path.value()),
+        _ => None,
+    }
+}
+
+/// The files of a module that the file `parent` declares: where `#[path]` says, also if only on some machines,
+/// or one of the two usual places in `folder`.
+fn files_of(folder: &Path, parent: &Path, item: &syn::ItemMod) -> Vec<PathBuf> {
+    let mut paths = Vec::new();
+    for attribute in &item.attrs {
+        if let syn::Meta::NameValue(pair) = &attribute.meta {
+            paths.extend(path_of(pair));
+        }
+        let nested = Punctuated::<syn::Meta, syn::Token![,]>::parse_terminated;
+        if attribute.path().is_ident("cfg_attr")
+            && let Ok(nested) = attribute.parse_args_with(nested)
+        {
+            let pairs = nested
+                .iter()
+                .filter_map(|meta| meta.require_name_value().ok());
+            paths.extend(pairs.filter_map(path_of));
+        }
+    }
+    if !paths.is_empty() {
+        let beside = parent.parent().map(Path::to_owned).unwrap_or_default();
+        return paths.iter().map(|path| beside.join(path)).collect();
+    }
+    let name = item.ident.to_string();
+    let flat = folder.join(format!("{name}.rs"));
+    vec![if flat.exists() {
+        flat
+    } else {
+        folder.join(name).join("mod.rs")
+    }]
+}
+
+impl Target {
+    /// Reads a module's file and those of its children. `folder` is where the children's files are.
+    fn load(&mut self, file: &Path, folder: &Path, names: &Names) -> Result<usize, Unreadable> {
+        let parsed = syn::parse_file(&read(file)?).map_err(|error| Unreadable::Source {
+            path: file.to_owned(),
+            error,
+        })?;
+        self.files.insert(file.to_owned());
+        self.add(file, folder, names, &parsed.items)
+    }
+
+    /// Adds a module with these items.
+    fn add(
+        &mut self,
+        file: &Path,
+        folder: &Path,
+        names: &Names,
+        items: &[syn::Item],
+    ) -> Result<usize, Unreadable> {
+        let number = self.modules.len();
+        self.modules.push(Module {
+            file: file.to_owned(),
+            children: HashMap::new(),
+            aliases: HashMap::new(),
+            globs: Vec::new(),
+            taken: Vec::new(),
+        });
+        for item in items {
+            let syn::Item::Mod(item) = item else {
+                continue;
+            };
+            let name = item.ident.to_string();
+            let mut below = names.clone();
+            below.push(name.clone());
+            let inner = folder.join(&name);
+            let files = || files_of(folder, file, item);
+            let mut variants = Vec::new();
+            match &item.content {
+                _ if for_tests(&item.attrs) => {
+                    if item.content.is_none() {
+                        files().iter().for_each(|file| self.leave_out(file));
+                    }
+                }
+                Some((_, items)) => variants.push(self.add(file, &inner, &below, items)?),
+                None => {
+                    for file in files() {
+                        variants.push(self.load(&file, &inner, &below)?);
+                    }
+                }
+            }
+            // Where a module has a file for each machine, what leads to it leads to the first.
+            if let Some(child) = variants.first() {
+                self.modules[number].children.insert(name, *child);
+            }
+        }
+        let mut reader = Reader {
+            here: names,
+            children: self.modules[number].children.keys().cloned().collect(),
+            aliases: HashMap::new(),
+            globs: Vec::new(),
+            taken: Vec::new(),
+        };
+        // Names first: the code below them may use them before they are imported.
+        for item in items {
+            if let syn::Item::Use(item) = item
+                && !for_tests(&item.attrs)
+            {
+                let handed_on = !matches!(item.vis, syn::Visibility::Inherited);
+                reader.import(&item.tree, Vec::new(), handed_on);
+            }
+        }
+        for item in items {
+            reader.visit_item(item);
+        }
+        let Reader {
+            aliases,
+            globs,
+            taken,
+            ..
+        } = reader;
+        let module = &mut self.modules[number];
+        (module.aliases, module.globs, module.taken) = (aliases, globs, taken);
+        Ok(number)
+    }
+
+    /// A file and what lies below it belong to tests.
+    fn leave_out(&mut self, file: &Path) {
+        self.files.insert(file.to_owned());
+        let inside = match file.file_name() {
+            Some(name) if name == "mod.rs" => file.parent().map(Path::to_owned),
+            _ => Some(file.with_extension("")),
+        };
+        for entry in WalkDir::new(inside.unwrap_or_default())
+            .into_iter()
+            .flatten()
+        {
+            self.files.insert(entry.into_path());
+        }
+    }
+
+    /// The module that a path leads to, re-exports followed; `None` if to none of this crate.
+    fn resolve(&self, path: &[String], patience: u32) -> Option<usize> {
+        let mut at = 0;
+        for (place, name) in path.iter().enumerate() {
+            let module = &self.modules[at];
+            if let Some(child) = module.children.get(name) {
+                at = *child;
+                continue;
+            }
+            let patience = patience.checked_sub(1)?;
+            let rest = &path[place + 1..];
+            if let Some(alias) = module.aliases.get(name) {
+                let through = [alias, rest].concat();
+                return self.resolve(&through, patience).or(Some(at));
+            }
+            let elsewhere = module.globs.iter().find_map(|glob| {
+                let found = self.resolve(glob, patience)?;
+                let has = &self.modules[found];
+                let known = has.children.contains_key(name) || has.aliases.contains_key(name);
+                known.then(|| self.resolve(&[glob, &path[place..]].concat(), patience))?
+            });
+            return elsewhere.or(Some(at));
+        }
+        Some(at)
+    }
+
+    /// The imports between files.
+    fn imports(&self) -> impl Iterator<Item = Import> + '_ {
+        self.modules.iter().flat_map(move |module| {
+            module.taken.iter().filter_map(move |path| {
+                let to = &self.modules[self.resolve(path, 16)?].file;
+                (*to != module.file).then(|| Import {
+                    from: module.file.clone(),
+                    to: to.clone(),
+                    what: path.join("::"),
+                })
+            })
+        })
+    }
+}
+
+/// Collects the paths that the code of one module takes.
+struct Reader<'m> {
+    here: &'m Names,
+    children: HashSet<String>,
+    aliases: HashMap<String, Names>,
+    globs: Vec<Names>,
+    taken: Vec<Names>,
+}
+
+impl Reader<'_> {
+    /// A path as the module writes it, from the root of the crate; `None` if it leads out of it.
+    fn absolute(&self, path: &[String]) -> Option<Names> {
+        let (first, rest) = path.split_first()?;
+        let mut base = match first.as_str() {
+            "crate" => Vec::new(),
+            "self" => self.here.clone(),
+            "super" => {
+                let mut base = self.here.clone();
+                base.pop()?;
+                base
+            }
+            name => {
+                if let Some(alias) = self.aliases.get(name) {
+                    alias.clone()
+                } else if self.children.contains(name) && !rest.is_empty() {
+                    [&self.here[..], std::slice::from_ref(first)].concat()
+                } else {
+                    return None;
+                }
+            }
+        };
+        for name in rest {
+            match name.as_str() {
+                "super" => drop(base.pop()?),
+                "self" => {}
+                name => base.push(name.to_owned()),
+            }
+        }
+        Some(base)
+    }
+
+    /// Takes note of the leaves of a `use`.
+    fn import(&mut self, tree: &syn::UseTree, mut path: Names, handed_on: bool) {
+        match tree {
+            syn::UseTree::Path(tree) => {
+                path.push(tree.ident.to_string());
+                self.import(&tree.tree, path, handed_on);
+            }
+            syn::UseTree::Group(group) => {
+                for tree in &group.items {
+                    self.import(tree, path.clone(), handed_on);
+                }
+            }
+            syn::UseTree::Glob(_) => {
+                if let Some(path) = self.absolute(&path).or_else(|| self.child(&path)) {
+                    if !handed_on {
+                        self.taken.push(path.clone());
+                    }
+                    self.globs.push(path);
+                }
+            }
+            syn::UseTree::Name(tree) => {
+                let name = tree.ident.to_string();
+                let alias = match name.as_str() {
+                    "self" => path.last().cloned().unwrap_or_default(),
+                    _ => {
+                        path.push(name.clone());
+                        name
+                    }
+                };
+                self.alias(alias, &path, handed_on);
+            }
+            syn::UseTree::Rename(tree) => {
+                if tree.ident != "self" {
+                    path.push(tree.ident.to_string());
+                }
+                self.alias(tree.rename.to_string(), &path, handed_on);
+            }
+        }
+    }
+
+    /// A child of this module by its bare name, as `use child::*` has it.
+    fn child(&self, path: &[String]) -> Option<Names> {
+        let [name] = path else { return None };
+        self.children
+            .contains(name)
+            .then(|| [&self.here[..], path].concat())
+    }
+
+    fn alias(&mut self, name: String, path: &[String], handed_on: bool) {
+        if let Some(path) = self.absolute(path).or_else(|| self.child(path)) {
+            if !handed_on {
+                self.taken.push(path.clone());
+            }
+            self.aliases.insert(name, path);
+        }
+    }
+
+    fn take(&mut self, path: &[String]) {
+        if matches!(path, [word] if word == "self" || word == "crate" || word == "super") {
+            return;
+        }
+        if let Some(path) = self.absolute(path) {
+            self.taken.push(path);
+        }
+    }
+
+    /// The paths in the arguments of a macro.
+    fn scan(&mut self, tokens: TokenStream) {
+        let mut path: Names = Vec::new();
+        let mut colons = 0;
+        let mut field = false;
+        for token in tokens {
+            match token {
+                TokenTree::Ident(ident) => {
+                    if colons != 2 {
+                        self.take(&std::mem::take(&mut path));
+                    }
+                    if !std::mem::take(&mut field) {
+                        path.push(ident.to_string());
+                    }
+                    colons = 0;
+                }
+                TokenTree::Punct(mark) if mark.as_char() == ':' => colons += 1,
+                other => {
+                    self.take(&std::mem::take(&mut path));
+                    colons = 0;
+                    field = matches!(&other, TokenTree::Punct(mark) if matches!(mark.as_char(), '.' | '\''));
+                    if let TokenTree::Group(group) = other {
+                        self.scan(group.stream());
+                    }
+                }
+            }
+        }
+        self.take(&path);
+    }
+}
+
+impl<'ast> Visit<'ast> for Reader<'_> {
+    fn visit_item(&mut self, item: &'ast syn::Item) {
+        let attributes: &[syn::Attribute] = match item {
+            // Modules are read on their own, imports were.
+            syn::Item::Mod(_) | syn::Item::Use(_) => return,
+            syn::Item::Fn(item) => &item.attrs,
+            syn::Item::Impl(item) => &item.attrs,
+            syn::Item::Static(item) => &item.attrs,
+            syn::Item::Const(item) => &item.attrs,
+            _ => &[],
+        };
+        if !for_tests(attributes) {
+            visit::visit_item(self, item);
+        }
+    }
+
+    fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
+        // Inside of a function: there, nothing is handed on.
+        self.import(&item.tree, Vec::new(), false);
+    }
+
+    fn visit_stmt(&mut self, statement: &'ast syn::Stmt) {
+        match statement {
+            syn::Stmt::Item(syn::Item::Use(item)) => self.visit_item_use(item),
+            _ => visit::visit_stmt(self, statement),
+        }
+    }
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        let names: Names = path.segments.iter().map(|s| s.ident.to_string()).collect();
+        if path.leading_colon.is_none() {
+            self.take(&names);
+        }
+        visit::visit_path(self, path);
+    }
+
+    fn visit_vis_restricted(&mut self, _: &'ast syn::VisRestricted) {
+        // Says who may look, and looks nowhere.
+    }
+
+    fn visit_macro(&mut self, invocation: &'ast syn::Macro) {
+        self.visit_path(&invocation.path);
+        self.scan(invocation.tokens.clone());
+    }
+}
+
+/// The files with which a crate's targets begin, its tests, benches and examples aside.
+fn roots(folder: &Path) -> Result<Vec<PathBuf>, Unreadable> {
+    let path = folder.join("Cargo.toml");
+    let manifest: toml::Table =
+        read(&path)?
+            .parse()
+            .map_err(|error: toml::de::Error| Unreadable::Manifest {
+                path,
+                what: error.message().into(),
+            })?;
+    let bins = manifest.get("bin").and_then(toml::Value::as_array);
+    let named = bins.into_iter().flatten().chain(manifest.get("lib"));
+    let named = named.filter_map(|target| target.get("path")?.as_str());
+    let usual = ["src/lib.rs", "src/main.rs"];
+    let all: BTreeSet<PathBuf> = named.chain(usual).map(|path| folder.join(path)).collect();
+    Ok(all.into_iter().filter(|path| path.exists()).collect())
+}
+
+/// Reads a crate.
+///
+/// # Errors
+/// If one of its files cannot be read or is not Rust.
+pub fn of_crate(folder: &Path) -> Result<Findings, Unreadable> {
+    let mut findings = Findings::default();
+    let mut files = HashSet::new();
+    for root in roots(folder)? {
+        let mut target = Target::default();
+        let beside = root.parent().map(Path::to_owned).unwrap_or_default();
+        target.load(&root, &beside, &Vec::new())?;
+        findings.imports.extend(target.imports());
+        files.extend(target.files);
+    }
+    let sources = WalkDir::new(folder.join("src")).sort_by_file_name();
+    for entry in sources.into_iter().flatten() {
+        let path = entry.into_path();
+        if path.extension().is_some_and(|e| e == "rs") && !files.contains(&path) {
+            findings.strays.push(path);
+        }
+    }
+    Ok(findings)
+}
+
+/// A circle, for people: who imports what from whom, one line per pair of files.
+pub fn describe(circle: &[Import], relative_to: &Path) -> String {
+    let mut pairs: BTreeMap<(String, String), Vec<&str>> = BTreeMap::new();
+    let name = |path: &Path| {
+        let path = path.strip_prefix(relative_to).unwrap_or(path);
+        path.display().to_string()
+    };
+    for import in circle {
+        let pair = (name(&import.from), name(&import.to));
+        pairs.entry(pair).or_default().push(&import.what);
+    }
+    let lines = pairs
+        .into_iter()
+        .map(|((from, to), what)| format!("  {from} -> {to}: {}", what.join(", ")));
+    lines.collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,175 @@
+//! The checker finds what it is for, in made-up workspaces.
+
+use quell_layering::{crates, length, modules};
+use std::path::Path;
+use tempfile::TempDir;
+
+/// A crate of these files.
+fn tree(files: &[(&str, &str)]) -> TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (path, text) in files {
+        let path = folder.path().join(path);
+        std::fs::create_dir_all(path.parent().expect("a parent")).expect("a folder");
+        std::fs::write(path, text).expect("a file");
+    }
+    folder
+}
+
+const MANIFEST: (&str, &str) = ("Cargo.toml", "[package]\nname = \"made-up\"\n");
+
+/// The circles of a crate of these files, each as the names of its files.
+fn circles(files: &[(&str, &str)]) -> Vec<String> {
+    let folder = tree(&[&[MANIFEST], files].concat());
+    let findings = modules::of_crate(folder.path()).expect("Rust");
+    let circles = findings.circles();
+    let name = |path: &Path| {
+        path.file_stem()
+            .expect("a name")
+            .to_string_lossy()
+            .into_owned()
+    };
+    let names = circles.iter().map(|circle| {
+        let mut files: Vec<_> = circle.iter().map(|import| name(&import.from)).collect();
+        files.sort();
+        files.dedup();
+        files.join(" ")
+    });
+    names.collect()
+}
+
+#[test]
+fn a_circle_is_found_however_it_is_tied() {
+    let root = ("src/lib.rs", "mod a; mod b; mod c;");
+    let (b, c) = (
+        ("src/b.rs", "use crate::c::C; pub struct B(C);"),
+        ("src/c.rs", "pub struct C;"),
+    );
+    let straight = ("src/a.rs", "use crate::b::B; pub struct A(B);");
+    assert_eq!(circles(&[root, straight, b, c]), [""; 0]);
+    for back in [
+        "pub struct C; use crate::a::A;",
+        "pub struct C; use crate::{a, b::{self as other}};",
+        "pub struct C(Box<super::a::A>);",
+        "pub struct C; fn f() { println!(\"{}\", crate::a::A::NAME); }",
+        "pub struct C; fn f() { use super::a; a::f(); }",
+        "pub struct C; mod inner { use super::super::a::A; }",
+        "pub struct C; impl Drop for C { fn drop(&mut self) { crate::a::gone(); } }",
+    ] {
+        let found = circles(&[root, straight, b, ("src/c.rs", back)]);
+        assert_eq!(found.len(), 1, "{back}");
+        assert!(found[0].ends_with('c'), "{back}: {found:?}");
+    }
+}
+
+#[test]
+fn a_child_and_its_parent_make_a_circle_if_each_uses_the_other() {
+    let root = ("src/lib.rs", "mod a;");
+    let child = ("src/a/child.rs", "use super::A; pub struct Child(A);");
+    let parent = |text| circles(&[root, ("src/a.rs", text), child]);
+    assert_eq!(parent("mod child; pub struct A;"), [""; 0]);
+    assert_eq!(
+        parent("mod child; pub use child::Child; pub struct A;"),
+        [""; 0]
+    );
+    for uses in [
+        "mod child; pub struct A; use child::Child;",
+        "mod child; pub struct A; fn f() { child::f(); }",
+        "mod child; pub use child::Child; pub struct A; fn f(_: &Child) {}",
+    ] {
+        assert_eq!(parent(uses), ["a child"], "{uses}");
+    }
+}
+
+#[test]
+fn what_is_handed_on_is_followed_to_where_it_is_defined() {
+    let files = [
+        ("src/lib.rs", "mod a; mod b; pub use a::A; pub use b::*;"),
+        ("src/a.rs", "pub struct A;"),
+        ("src/b.rs", "use crate::A; pub struct B(A);"),
+    ];
+    assert_eq!(circles(&files), [""; 0]);
+    let mut tied = files;
+    tied[1].1 = "pub struct A; use crate::b::B;";
+    assert_eq!(circles(&tied), ["a b"]);
+}
+
+#[test]
+fn tests_may_import_what_they_like() {
+    let files = [
+        ("src/lib.rs", "mod a; mod b;"),
+        ("src/a.rs", "use crate::b::B; pub struct A(B);"),
+        (
+            "src/b.rs",
+            "pub struct B; #[cfg(test)] mod tests { use crate::a::A; } #[cfg(test)] mod more;",
+        ),
+        ("src/b/more.rs", "use crate::a::A;"),
+    ];
+    assert_eq!(circles(&files), [""; 0]);
+}
+
+#[test]
+fn a_file_that_no_module_names_is_a_stray() {
+    let files = [
+        MANIFEST,
+        ("src/lib.rs", "mod a;"),
+        ("src/a.rs", ""),
+        ("src/b.rs", ""),
+    ];
+    let folder = tree(&files);
+    let findings = modules::of_crate(folder.path()).expect("Rust");
+    assert_eq!(findings.strays, [folder.path().join("src/b.rs")]);
+}
+
+#[test]
+fn crates_are_held_to_their_order() {
+    let folder = tree(&[
+        ("low/Cargo.toml", "[package]\nname = \"low\"\n"),
+        (
+            "high/Cargo.toml",
+            "[package]\nname = \"high\"\n[dependencies]\nlow = { path = \"../low\" }\nserde = \"1\"\n",
+        ),
+        (
+            "odd/Cargo.toml",
+            "[package]\nname = \"odd\"\n[target.'cfg(unix)'.dependencies]\nhigh.workspace = true\n",
+        ),
+    ]);
+    let packages = crates::packages(folder.path()).expect("manifests");
+    let disorder = |order: &str| {
+        let document = format!("# Title\n\n```\ncrates/\n{order}others/  something\n```\n");
+        crates::disorder(&packages, &crates::order(&document))
+    };
+    assert_eq!(disorder("  low/   a\n  high/  b\n  odd/   c\n"), [""; 0]);
+    assert_eq!(
+        disorder("  low/   a\n  odd/   c\n  high/  b\n  gone/  d\n"),
+        [
+            "gone stands in the order and is no crate",
+            "odd uses high, which comes after it"
+        ]
+    );
+    assert_eq!(
+        disorder("  high/  b\n  odd/   c\n"),
+        ["low does not stand in the order"]
+    );
+}
+
+#[test]
+fn a_long_file_needs_its_reason_in_the_first_paragraph() {
+    let long = |head: &str| format!("{head}\n{}", "fn f() {}\n".repeat(length::MOST));
+    let reason = "//! One table, long because\n//! it has a row for each.";
+    let folder = tree(&[
+        ("with.rs", &long(reason)),
+        ("without.rs", &long("//! A module.")),
+        (
+            "late.rs",
+            &long("//! A module.\n//!\n//! It is long because of the weather."),
+        ),
+        ("short.rs", "fn f() {}\n"),
+        ("target/built.rs", &long("")),
+    ]);
+    let found = length::unexplained(folder.path()).expect("files");
+    let names: Vec<_> = found
+        .iter()
+        .map(|(path, _)| path.file_name().unwrap())
+        .collect();
+    assert_eq!(names, ["late.rs", "without.rs"]);
+}

@@ -1,0 +1,116 @@
+//! The rules, on this workspace.
+
+use quell_layering::{crates, length, modules};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.join("../..").canonicalize().expect("the workspace")
+}
+
+/// Fails with what was found and is not known, and with what is known and was not found: so a list of
+/// what is known can only shrink.
+#[track_caller]
+fn only_known(rule: &str, found: Vec<String>, known: &[&str]) {
+    let found: BTreeSet<&str> = found.iter().map(String::as_str).collect();
+    let known: BTreeSet<&str> = known.iter().copied().collect();
+    let new: Vec<_> = found.difference(&known).collect();
+    let gone: Vec<_> = known.difference(&found).collect();
+    assert!(new.is_empty(), "{rule}:\n{new:#?}");
+    assert!(
+        gone.is_empty(),
+        "take off the list, they are mended:\n{gone:#?}"
+    );
+}
+
+/// Crates whose modules are still tied in circles. Nothing may be added.
+const KNOWN_CIRCLES: &[&str] = &[
+    "quell",
+    "quell-arch",
+    "quell-cli",
+    "quell-guest",
+    "quell-host",
+    "quell-kernel",
+    "quell-threads",
+    "quell-vm",
+    "quell-workloads",
+];
+
+/// Long files without a reason that are to be cut. Nothing may be added.
+const KNOWN_LONG: &[&str] = &[
+    "crates/quell-vm/tests/calls.rs",
+    "crates/quell-conformance/src/stress.rs",
+    "crates/quell/src/shootdown.rs",
+    "crates/quell-threads/src/stress.rs",
+    "crates/quell-vm/src/user.rs",
+    "crates/quell-conformance/src/hardware.rs",
+    "crates/quell-adversary/src/mmu.rs",
+    "crates/quell/src/lazy.rs",
+    "crates/quell-adversary/src/bare_kernel.rs",
+    "crates/quell-host/src/clear/bench.rs",
+    "crates/quell/src/clear/tests.rs",
+    "crates/quell/tests/orderings/races.rs",
+    "crates/quell-kernel/src/selftest.rs",
+    "crates/quell-adversary/src/vm_kernel.rs",
+    "crates/quell-vm/tests/common/mod.rs",
+    "crates/quell-vm/src/table.rs",
+    "crates/quell-host/src/live/machine_file.rs",
+    "crates/quell-host/src/live/sys.rs",
+    "crates/quell-vm/tests/random.rs",
+    "crates/quell-vm/src/frames.rs",
+];
+
+#[test]
+fn no_modules_import_each_other_in_a_circle() {
+    let root = root();
+    let mut found = Vec::new();
+    let mut imports = 0;
+    for package in crates::packages(&root.join("crates")).expect("manifests") {
+        let findings = modules::of_crate(&package.folder).expect("sources");
+        assert_eq!(
+            findings.strays,
+            [] as [PathBuf; 0],
+            "files that are no module of {}",
+            package.name
+        );
+        imports += findings.imports.len();
+        for circle in findings.circles() {
+            println!("{}\n", modules::describe(&circle, &root));
+            found.push(package.name.clone());
+        }
+    }
+    assert!(
+        imports > 300,
+        "{imports} imports: the modules were not read"
+    );
+    only_known("crates with circles of imports", found, KNOWN_CIRCLES);
+}
+
+#[test]
+fn crates_use_only_those_before_them_in_the_architecture() {
+    let root = root();
+    let packages = crates::packages(&root.join("crates")).expect("manifests");
+    let text = std::fs::read_to_string(root.join("docs/architecture.md")).expect("the document");
+    let order = crates::order(&text);
+    assert!(order.len() > 10, "{order:?}");
+    let wrong = crates::disorder(&packages, &order);
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn long_files_say_why() {
+    let root = root();
+    let found = length::unexplained(&root.join("crates")).expect("sources");
+    let name = |(path, lines): &(PathBuf, usize)| {
+        println!("{}: {lines} lines", path.display());
+        let path = path.strip_prefix(&root).unwrap_or(path);
+        path.display().to_string()
+    };
+    let found = found.iter().map(name).collect();
+    only_known(
+        "long files whose first paragraph does not say `long because`",
+        found,
+        KNOWN_LONG,
+    );
+}
