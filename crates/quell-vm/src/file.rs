@@ -127,7 +127,12 @@ impl<'m, M: Machine> Vm<'m, M> {
 
     /// The frame that caches the page, rescued or read from the device if need be. The slot holds
     /// a reference to it. `None` if memory is short.
-    pub(crate) fn cached(&self, file: FileId, page: u64, slot: &mut Slot) -> Option<Frame> {
+    pub(crate) fn cached(
+        &self,
+        file: FileId,
+        page: u64,
+        slot: &mut SlotGuard<'_, M>,
+    ) -> Option<Frame> {
         let machine = self.machine();
         machine.charge(Work::CacheLookup);
         match slot.cached {
@@ -174,7 +179,7 @@ impl<'m, M: Machine> Vm<'m, M> {
     }
 
     /// The bytes of the page are about to differ from those of its shadow: pays the debt.
-    fn settle_shadow(&self, slot: &mut Slot) {
+    fn settle_shadow(&self, slot: &mut SlotGuard<'_, M>) {
         if let Some(shadow) = slot.shadow.take() {
             // One load if somebody has paid. If the frame has become another page's, this pays
             // that page's debt, too early but not in vain.
@@ -186,7 +191,7 @@ impl<'m, M: Machine> Vm<'m, M> {
     }
 
     /// The page is about to be written.
-    pub(crate) fn mark_dirty(&self, file: FileId, page: u64, slot: &mut Slot) {
+    pub(crate) fn mark_dirty(&self, file: FileId, page: u64, slot: &mut SlotGuard<'_, M>) {
         self.settle_shadow(slot);
         if !slot.dirty {
             slot.dirty = true;
@@ -197,7 +202,13 @@ impl<'m, M: Machine> Vm<'m, M> {
     }
 
     /// Writes the page to the device and marks it clean. No writable translation is left anywhere.
-    pub(crate) fn write_back(&self, file: FileId, page: u64, slot: &mut Slot, frame: Frame) {
+    pub(crate) fn write_back(
+        &self,
+        file: FileId,
+        page: u64,
+        slot: &mut SlotGuard<'_, M>,
+        frame: Frame,
+    ) {
         let machine = self.machine();
         machine.note(Event::Captured { frame, frames: 1 });
         machine.charge(Work::WriteDevice { bytes: PAGE_BYTES });
@@ -210,7 +221,7 @@ impl<'m, M: Machine> Vm<'m, M> {
         self.mark_clean(file, page, slot);
     }
 
-    fn mark_clean(&self, file: FileId, page: u64, slot: &mut Slot) {
+    fn mark_clean(&self, file: FileId, page: u64, slot: &mut SlotGuard<'_, M>) {
         slot.dirty = false;
         if let Ok(file) = self.file(file) {
             file.dirty.lock(self.machine()).remove(&page);
