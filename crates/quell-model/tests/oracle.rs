@@ -4,7 +4,7 @@ mod support;
 
 use quell::{CpuId, CpuSet, Frame, Hardware, Invalidate, Page, PageRange, PageSize, Scope, Tag};
 use quell_model::{Clause, ModelUser, RunResult, Setup};
-use quell_vm::user::Call;
+use quell_vm::Call;
 use quell_vm::{Event, Level, Machine, User};
 use std::cell::Cell;
 use support::{Hooks, Toy, haswell, run};

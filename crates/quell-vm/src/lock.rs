@@ -11,9 +11,9 @@
 //! 1. the areas of a process (one process; a fork takes the parent's and has the child to itself);
 //! 2. page locks: the lock of a page-cache slot, or of an anonymous frame. Reclaim, migration and
 //!    `sync` hold up to 32, faults on files, splits and remaps one. Only `sync` *waits* for a second
-//!    one, in ascending order of the file's pages; everybody else tries;
+//!    one, in ascending order of the file's pages; every other holder of one tries;
 //! 3. the table that holds a word: of two tables the one of the higher level first. Two tables of
-//!    one level are held only by a remap, which has the areas to itself; all others hold one;
+//!    one level are held only by a remap, which has the areas to itself; every other CPU holds one;
 //! 4. a node's list of stale frames;
 //! 5. the state of one frame, a swap slot, the set of dirty pages of a file, a CPU's frame cache;
 //! 6. a node's buddy allocator.
@@ -42,30 +42,52 @@ impl<W: Word> RawLock<W> {
         RawLock { word: W::new(0) }
     }
 
-    pub(crate) fn try_lock(&self) -> bool {
+    fn try_acquire(&self) -> bool {
         // Acquire: what the last holder did under the lock is seen.
         self.word
             .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
             .is_ok()
     }
 
-    /// Whether somebody holds it; the next moment it may be otherwise.
-    pub(crate) fn is_held(&self) -> bool {
-        self.word.load(Ordering::Relaxed) != 0
-    }
-
-    pub(crate) fn lock(&self, hw: &impl Hardware<Word = W>) {
-        while !self.try_lock() {
+    fn acquire(&self, hw: &impl Hardware<Word = W>) {
+        while !self.try_acquire() {
             while self.word.load(Ordering::Relaxed) != 0 {
                 hw.relax();
             }
         }
     }
 
-    /// Gives the lock up; only its holder may.
-    pub(crate) fn unlock(&self) {
+    fn release(&self) {
         // Release: pairs with the acquire of the next holder.
         self.word.store(0, Ordering::Release);
+    }
+
+    /// Takes the lock if no CPU holds it.
+    pub(crate) fn try_lock(&self) -> Option<RawGuard<'_, W>> {
+        self.try_acquire().then(|| RawGuard { lock: self })
+    }
+
+    /// Waits for the lock.
+    pub(crate) fn lock(&self, hw: &impl Hardware<Word = W>) -> RawGuard<'_, W> {
+        self.acquire(hw);
+        RawGuard { lock: self }
+    }
+
+    /// Whether some CPU holds the lock; the next moment it may be otherwise.
+    pub(crate) fn is_held(&self) -> bool {
+        self.word.load(Ordering::Relaxed) != 0
+    }
+}
+
+/// Possession of a [`RawLock`].
+#[must_use = "the lock is given up with the guard"]
+pub(crate) struct RawGuard<'l, W: Word> {
+    lock: &'l RawLock<W>,
+}
+
+impl<W: Word> Drop for RawGuard<'_, W> {
+    fn drop(&mut self) {
+        self.lock.release();
     }
 }
 
@@ -91,13 +113,13 @@ impl<W: Word, T> Lock<W, T> {
 
     /// Waits for the lock.
     pub(crate) fn lock(&self, hw: &impl Hardware<Word = W>) -> Guard<'_, W, T> {
-        self.raw.lock(hw);
+        self.raw.acquire(hw);
         self.guard()
     }
 
     /// Takes the lock if no CPU holds it.
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, W, T>> {
-        self.raw.try_lock().then(|| self.guard())
+        self.raw.try_acquire().then(|| self.guard())
     }
 
     fn guard(&self) -> Guard<'_, W, T> {
@@ -144,7 +166,7 @@ impl<W: Word, T> DerefMut for Guard<'_, W, T> {
 
 impl<W: Word, T> Drop for Guard<'_, W, T> {
     fn drop(&mut self) {
-        self.lock.raw.unlock();
+        self.lock.raw.release();
     }
 }
 

@@ -21,7 +21,7 @@ use crate::heap;
 use quell::clear::{ClearPolicy, Plan};
 use quell::{CpuId, Engine, Epoch, Extent, Frame, Hardware, Page, PageSize, PerCpu, Word};
 use quell_vm::machine::{MemoryMap, Node};
-use quell_vm::user::{Access, Backing, Call, Error, FileId, ProcessId, Protection};
+use quell_vm::{Access, Backing, Call, Error, FileId, ProcessId, Protection};
 use quell_vm::{Vm, VmConfig};
 use std::cell::Cell;
 use std::mem::ManuallyDrop;

@@ -3,7 +3,7 @@
 use super::{On, Scenario};
 use crate::adversary::coverage::{Happening, Reach};
 use crate::adversary::managed::Managed;
-use quell_vm::user::Call;
+use quell_vm::Call;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["25"],

@@ -6,7 +6,7 @@ use crate::adversary::coverage::{Happening, Reach};
 use crate::adversary::managed::{Managed, ManagedProgram};
 use crate::adversary::oracle::Clause;
 use quell::mutant::Mutant;
-use quell_vm::user::Call;
+use quell_vm::Call;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["21"],
