@@ -21,7 +21,7 @@ use quell_contract::timeline::Line;
 use quell_contract::{Clause, Violation};
 use quell_sim::{heap, may_change};
 use quell_vm::machine::{MemoryMap, Node};
-use quell_vm::user::{Access, Backing, Call, Error, FileId, ProcessId, Protection};
+use quell_vm::{Access, Backing, Call, Error, FileId, ProcessId, Protection};
 use quell_vm::{Vm, VmConfig};
 use std::cell::Cell;
 use std::mem::ManuallyDrop;

@@ -20,7 +20,7 @@ const EPOCHS: usize = 64;
 /// ```
 /// use quell::Policy;
 /// use quell_clock::{Run, Setup, built_in};
-/// use quell_vm::user::{Backing, Call, Protection, User};
+/// use quell_vm::{Backing, Call, Protection, User};
 ///
 /// let machine = built_in("haswell-server").unwrap();
 /// let mut setup = Setup::new(&machine);

@@ -5,7 +5,7 @@ mod support;
 use quell::{CpuId, CpuSet, Frame, Hardware, Invalidate, Page, PageRange, PageSize, Scope, Tag};
 use quell_clock::{ModelUser, RunResult, Setup};
 use quell_contract::Clause;
-use quell_vm::user::Call;
+use quell_vm::Call;
 use quell_vm::{Event, Level, Machine, User};
 use std::cell::Cell;
 use support::{Hooks, Toy, haswell, run};

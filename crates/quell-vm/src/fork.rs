@@ -1,81 +1,93 @@
-//! Fork: a copy of a process whose anonymous pages are shared until one side writes.
+//! Fork: a copy of a process whose anonymous pages are shared until one side writes (Linux's
+//! `dup_mmap`).
 //!
 //! The parent's pages lose the right to be written, and the child can be entered only after that was
 //! flushed: before, a thread of the parent could still write a page through an old translation
-//! while another CPU copies it for the child (C2). File pages are not copied; the child finds them by faults.
+//! while another CPU copies it for the child (C2). File pages are not copied; the child finds them by
+//! faults.
 
-use crate::area::Source;
 use crate::entry::View;
 use crate::frame::Owner;
-use crate::gather::Gather;
+use crate::frames::Frames;
 use crate::machine::{Entry, Level, Machine};
+use crate::memory::Memory;
+use crate::mmu_gather::MmuGather;
 use crate::process::Process;
-use crate::table::Migrating;
-use crate::user::{Call, Error};
-use crate::vm::Vm;
+use crate::swap::Swap;
+use crate::syscall::Error;
+use crate::tables::{Migrating, Tables};
+use crate::vma::{Source, VmaTree};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use quell::mutant::Mutant;
-use quell::{Page, Purpose};
+use quell::Page;
 
-impl<'m, M: Machine> Vm<'m, M> {
-    pub(crate) fn fork(&self, parent: &Arc<Process<M>>) -> Result<u64, Error> {
-        let machine = self.machine();
-        let areas = parent.areas.write(machine);
-        let child = self.new_process(areas.clone())?;
-        let mut gather = Gather::new(self, Purpose::Call);
-        let mut result = Ok(u64::from(child.id));
-        for area in areas.iter() {
-            if matches!(area.source, Source::File { shared: true, .. }) {
-                continue;
-            }
-            if let Err(error) = self.share(parent, &child, area.start, area.end, &mut gather) {
-                result = Err(error);
-                break;
-            }
+/// Copying address spaces.
+pub(crate) struct Fork<'m, M: Machine> {
+    frames: Arc<Frames<'m, M>>,
+    tables: Arc<Tables<'m, M>>,
+    swap: Arc<Swap<'m, M>>,
+    memory: Arc<Memory<'m, M>>,
+}
+
+impl<'m, M: Machine> Fork<'m, M> {
+    pub(crate) fn new(
+        frames: Arc<Frames<'m, M>>,
+        tables: Arc<Tables<'m, M>>,
+        swap: Arc<Swap<'m, M>>,
+        memory: Arc<Memory<'m, M>>,
+    ) -> Self {
+        Fork {
+            frames,
+            tables,
+            swap,
+            memory,
         }
-        if !machine.mutant(Mutant::VmForkReturnsUnflushed) {
-            gather.flush();
-        }
-        self.publish(child.clone());
-        drop(areas);
-        if result.is_err() {
-            drop(gather);
-            self.call(Call::Exit { process: child.id })?;
-        }
-        result
+    }
+
+    /// Shares what is anonymous in `vmas`, the areas of both, with the child, which no CPU can enter
+    /// yet. The parent's loss of rights goes into the gather.
+    pub(crate) fn share_all(
+        &self,
+        parent: &Arc<Process<M>>,
+        child: &Arc<Process<M>>,
+        vmas: &VmaTree,
+        gather: &mut MmuGather<'_, 'm, M>,
+    ) -> Result<(), Error> {
+        vmas.iter()
+            .filter(|vma| !matches!(vma.source, Source::File { shared: true, .. }))
+            .try_for_each(|vma| self.share(parent, child, vma.start, vma.end, gather))
     }
 
     /// Shares the anonymous pages of a range with the child.
-    fn share<'v>(
-        &'v self,
+    fn share(
+        &self,
         parent: &Arc<Process<M>>,
         child: &Arc<Process<M>>,
         start: Page,
         end: Page,
-        gather: &mut Gather<'v, 'm, M>,
+        gather: &mut MmuGather<'_, 'm, M>,
     ) -> Result<(), Error> {
         // The child's tables are made without the parent's lock; until then references keep what
         // the child is to map.
         let mut found: Vec<(Page, Level, View)> = Vec::new();
-        self.each_entry(
+        self.tables.each_entry(
             parent,
             start,
             end,
             Migrating::Wait,
             |guard, page, view| match view {
                 View::Page(entry) => {
-                    let mut state = self.frames.info(entry.frame).state(self.machine());
-                    if state.owner == Owner::Anonymous {
-                        state.references += 1;
+                    let mut state = self.frames.state(entry.frame);
+                    if state.owner() == Owner::Anonymous {
+                        state.hold();
                         drop(state);
                         guard.update(page, Some(gather), |entry| entry.writable = false);
-                        found.push((guard.range(page).start, guard.level, view));
+                        found.push((guard.range(page).start, guard.level(), view));
                     }
                 }
                 View::Swapped(slot) => {
-                    self.swap_hold(slot);
-                    found.push((page, guard.level, view));
+                    self.swap.hold(slot);
+                    found.push((page, guard.level(), view));
                 }
                 _ => {}
             },
@@ -83,7 +95,7 @@ impl<'m, M: Machine> Vm<'m, M> {
         let mut result = Ok(());
         for (page, level, view) in found {
             let guard = match result {
-                Ok(()) => self.table_for(child, page, level),
+                Ok(()) => self.tables.table_for(child, page, level, &*self.memory),
                 Err(_) => None,
             };
             match (guard, view) {
@@ -99,11 +111,11 @@ impl<'m, M: Machine> Vm<'m, M> {
                 (Some(guard), view) => guard.put(page, view),
                 (None, View::Page(entry)) => {
                     result = Err(Error::OutOfMemory);
-                    self.put(entry.frame);
+                    self.frames.put(entry.frame);
                 }
                 (None, View::Swapped(slot)) => {
                     result = Err(Error::OutOfMemory);
-                    self.swap_put(slot);
+                    self.swap.put(slot);
                 }
                 (None, _) => {}
             }

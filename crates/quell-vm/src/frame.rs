@@ -1,47 +1,37 @@
-//! What the manager knows about each frame: its owner, who refers to it and where it is mapped.
+//! The frame table: what the manager knows about each frame (Linux's `struct page`).
 //!
 //! A block of `2^order` frames is described by its first frame alone. The table is made in sections
 //! of 512 frames as they are first used, so a machine with much memory costs little until then,
-//! and a section never goes away: a lock in it may be taken by somebody who looked the frame up
-//! when it was something else, and who then finds out under the lock ([`crate::table`]).
-//!
-//! # The reverse map
-//!
-//! Each block lists the entries that map it. One rule keeps every second actor honest:
-//!
-//! > **An entry leaves the reverse map only after the flush that its removal needed.**
-//!
-//! So who walks the reverse map (truncation, writeback, reclaim, migration) meets each mapping
-//! through which some CPU may still reach the frame: as a present entry, as a lazy marker, or as
-//! an entry that somebody else has cleared and not yet flushed, whose space it then settles.
+//! and a section never goes away: a CPU may take a lock in it long after it looked the frame up, when
+//! the frame has become something else, and finds that out under the lock ([`crate::tables`]).
 //!
 //! # References
 //!
-//! A block is free when nobody refers to it. Each mapping holds a reference until its flush, the
-//! page cache holds one, a swap slot that is being written holds one, and so does whoever copies
-//! from it. A frame whose flush is owed (S3) has no references and keeps its owner and its reverse
-//! map until it is claimed.
+//! A block without references is free. Each mapping holds a reference until its flush, the page cache
+//! holds one, a swap slot that is being written holds one, and so does a CPU that copies from it. A
+//! frame whose flush is owed (S3) has no references and keeps its owner and its reverse map until it
+//! is claimed.
 
-use crate::lock::{Guard, Lock, RawLock};
+use crate::lock::{Guard, Lock, RawGuard, RawLock};
 use crate::machine::{Level, Machine, MemoryMap};
 use crate::process::Process;
+use crate::rmap::{Mappings, Rmap};
 use crate::shared::Shared;
-use crate::user::FileId;
+use crate::syscall::FileId;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
 use once_cell::race::OnceBox;
 use quell::{Frame, Page, PageSize, Residue};
-use smallvec::SmallVec;
 
 /// Frames that are described together.
 const SECTION: u64 = 512;
 
-/// Who owns a block.
+/// What a block is used for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Owner {
-    /// An allocator.
+    /// It lies with an allocator.
     #[default]
     Free,
     /// The manager itself, for a moment: allocated and not yet anything else.
@@ -54,42 +44,14 @@ pub(crate) enum Owner {
     File(FileId, u64),
 }
 
-/// One entry that maps a block.
-pub(crate) struct Mapping<M: Machine> {
-    pub(crate) process: Arc<Process<M>>,
-    pub(crate) page: Page,
-}
-
-impl<M: Machine> Clone for Mapping<M> {
-    fn clone(&self) -> Self {
-        Mapping {
-            process: self.process.clone(),
-            page: self.page,
-        }
-    }
-}
-
-impl<M: Machine> Mapping<M> {
-    pub(crate) fn is(&self, process: &Arc<Process<M>>, page: Page) -> bool {
-        self.page == page && Arc::ptr_eq(&self.process, process)
-    }
-}
-
-/// The mappings of a frame at some moment, mostly one.
-pub(crate) type Mappings<M> = SmallVec<[Mapping<M>; 1]>;
-
 /// What changes under the lock of a block's state.
 pub(crate) struct FrameState<M: Machine> {
-    pub(crate) owner: Owner,
-    pub(crate) order: u8,
-    pub(crate) references: u32,
-    /// Nothing but zeros was ever in the block, unless an entry that maps it is dirty now.
-    pub(crate) zeros: bool,
-    /// The frame is in its node's list of stale frames.
-    pub(crate) listed: bool,
-    /// Most frames are mapped once: the first entry needs no heap.
-    first: Option<Mapping<M>>,
-    more: Vec<Mapping<M>>,
+    owner: Owner,
+    order: u8,
+    references: u32,
+    zeros: bool,
+    listed: bool,
+    rmap: Rmap<M>,
 }
 
 impl<M: Machine> FrameState<M> {
@@ -100,52 +62,112 @@ impl<M: Machine> FrameState<M> {
             references: 0,
             zeros: false,
             listed: false,
-            first: None,
-            more: Vec::new(),
+            rmap: Rmap::new(),
         }
     }
 
-    pub(crate) fn mappings(&self) -> impl Iterator<Item = &Mapping<M>> {
-        self.first.iter().chain(&self.more)
+    /// The frame becomes a block of its own, mapped nowhere.
+    pub(crate) fn begin(&mut self, owner: Owner, order: u8, references: u32, zeros: bool) {
+        self.owner = owner;
+        self.order = order;
+        self.references = references;
+        self.zeros = zeros;
+        self.rmap.clear();
     }
 
-    pub(crate) fn maps(&self, process: &Arc<Process<M>>, page: Page) -> bool {
-        self.mappings().any(|mapping| mapping.is(process, page))
+    /// The block goes back to an allocator; returns its order and whether it holds zeros.
+    fn end(&mut self) -> (u8, bool) {
+        let was = (self.order, self.zeros);
+        self.owner = Owner::Free;
+        self.zeros = false;
+        self.rmap.clear();
+        was
     }
 
+    pub(crate) fn owner(&self) -> Owner {
+        self.owner
+    }
+
+    /// The block changes hands, its content unread.
+    pub(crate) fn set_owner(&mut self, owner: Owner) {
+        self.owner = owner;
+    }
+
+    /// As [`FrameState::set_owner`], for a block that was written.
+    pub(crate) fn set_written(&mut self, owner: Owner) {
+        self.owner = owner;
+        self.zeros = false;
+    }
+
+    /// Whether the block is known to hold nothing but zeros, unless an entry that maps it is dirty.
+    pub(crate) fn forget_zeros(&mut self) {
+        self.zeros = false;
+    }
+
+    pub(crate) fn order(&self) -> u8 {
+        self.order
+    }
+
+    pub(crate) fn references(&self) -> u32 {
+        self.references
+    }
+
+    /// Takes a reference.
+    pub(crate) fn hold(&mut self) {
+        self.references += 1;
+    }
+
+    /// Sets the references of a stale frame: none as its flush begins to be owed, one as it is
+    /// rescued.
+    pub(crate) fn set_references(&mut self, references: u32) {
+        self.references = references;
+    }
+
+    /// Gives a reference up; with the last one the block is free, and its order and whether it holds
+    /// zeros are returned for the allocator.
+    pub(crate) fn put(&mut self) -> Option<(u8, bool)> {
+        self.references -= 1;
+        (self.references == 0).then(|| self.end())
+    }
+
+    /// A stale frame was claimed: its debt was paid, so markers that name it are void.
+    pub(crate) fn claimed(&mut self) {
+        self.owner = Owner::Free;
+        self.rmap.clear();
+    }
+
+    /// Whether the frame is in its node's list of stale frames.
+    pub(crate) fn is_listed(&self) -> bool {
+        self.listed
+    }
+
+    pub(crate) fn set_listed(&mut self, listed: bool) {
+        self.listed = listed;
+    }
+
+    /// How many entries the reverse map lists.
     pub(crate) fn mapped(&self) -> usize {
-        usize::from(self.first.is_some()) + self.more.len()
+        self.rmap.len()
     }
 
-    pub(crate) fn map(&mut self, mapping: Mapping<M>) {
-        if self.first.is_none() {
-            self.first = Some(mapping);
-        } else {
-            self.more.push(mapping);
-        }
+    /// Whether the reverse map lists the entry of `process` for `page`.
+    pub(crate) fn maps(&self, process: &Arc<Process<M>>, page: Page) -> bool {
+        self.rmap.contains(process, page)
     }
 
-    /// Removes one mapping; entries that were mapped, cleared and mapped again before the flush
-    /// are there twice.
+    /// Lists an entry in the reverse map.
+    pub(crate) fn map(&mut self, process: &Arc<Process<M>>, page: Page) {
+        self.rmap.add(process, page);
+    }
+
+    /// Removes an entry from the reverse map: after its flush.
     pub(crate) fn unmap(&mut self, process: &Arc<Process<M>>, page: Page) {
-        if self
-            .first
-            .as_ref()
-            .is_some_and(|mapping| mapping.is(process, page))
-        {
-            self.first = self.more.pop();
-        } else if let Some(at) = self
-            .more
-            .iter()
-            .position(|mapping| mapping.is(process, page))
-        {
-            self.more.swap_remove(at);
-        }
+        self.rmap.remove(process, page);
     }
 
-    pub(crate) fn forget_mappings(&mut self) {
-        self.first = None;
-        self.more.clear();
+    /// The entries that the reverse map lists now.
+    pub(crate) fn mappings(&self) -> Mappings<M> {
+        self.rmap.iter().cloned().collect()
     }
 }
 
@@ -165,17 +187,16 @@ impl TableId {
 
 /// What is known about a frame.
 pub(crate) struct FrameInfo<M: Machine> {
-    /// The page lock of an anonymous block.
-    pub(crate) page: RawLock<M::Word>,
-    /// The lock of the words, if the frame is a table.
-    pub(crate) table: RawLock<M::Word>,
-    /// What the flush of the frame owes.
-    pub(crate) residue: Residue<M>,
+    page: RawLock<M::Word>,
+    table: RawLock<M::Word>,
+    residue: Residue<M>,
     state: Lock<M::Word, FrameState<M>>,
     table_id: Shared<M::Word>,
-    /// How many words of a table are not empty. Changes under its lock.
-    pub(crate) used: AtomicU32,
+    used: AtomicU32,
 }
+
+/// Possession of the page lock of an anonymous block, or of the lock of a table's words.
+pub(crate) type FrameLock<'v, M> = RawGuard<'v, <M as quell::Hardware>::Word>;
 
 impl<M: Machine> FrameInfo<M> {
     fn new() -> Self {
@@ -189,8 +210,63 @@ impl<M: Machine> FrameInfo<M> {
         }
     }
 
+    /// Waits for the state.
     pub(crate) fn state(&self, machine: &M) -> Guard<'_, M::Word, FrameState<M>> {
         self.state.lock(machine)
+    }
+
+    /// What the flush of the frame owes.
+    pub(crate) fn residue(&self) -> &Residue<M> {
+        &self.residue
+    }
+
+    /// Waits for the page lock of an anonymous block.
+    pub(crate) fn lock_page(&self, machine: &M) -> FrameLock<'_, M> {
+        self.page.lock(machine)
+    }
+
+    /// Takes the page lock of an anonymous block if no CPU holds it.
+    pub(crate) fn try_lock_page(&self) -> Option<FrameLock<'_, M>> {
+        self.page.try_lock()
+    }
+
+    /// Waits for the lock of the words, if the frame is a table.
+    pub(crate) fn lock_table(&self, machine: &M) -> FrameLock<'_, M> {
+        self.table.lock(machine)
+    }
+
+    /// Whether some CPU holds the lock of the words.
+    pub(crate) fn is_table_locked(&self) -> bool {
+        self.table.is_held()
+    }
+
+    pub(crate) fn table_id(&self) -> TableId {
+        // Acquire: pairs with `set_table_id`; the words of the table are seen as prepared.
+        TableId(self.table_id.load(Ordering::Acquire))
+    }
+
+    /// Says which table the frame is from now on.
+    pub(crate) fn set_table_id(&self, id: TableId) {
+        self.table_id.store(id.0, Ordering::Release);
+    }
+
+    /// How many words of the table are not empty.
+    pub(crate) fn words_used(&self) -> u32 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Sets how many words of a table are not empty, before it is linked.
+    pub(crate) fn set_words_used(&self, used: u32) {
+        self.used.store(used, Ordering::Relaxed);
+    }
+
+    /// Counts a change of a word, under the table's lock.
+    pub(crate) fn count_word(&self, was_empty: bool, is_empty: bool) {
+        match (was_empty, is_empty) {
+            (true, false) => self.used.fetch_add(1, Ordering::Relaxed),
+            (false, true) => self.used.fetch_sub(1, Ordering::Relaxed),
+            _ => 0,
+        };
     }
 
     /// The name of the word at this address, if it is one of the frame's.
@@ -223,25 +299,15 @@ impl<M: Machine> FrameInfo<M> {
             .map(|(_, _, name)| name)
     }
 
-    /// The owner, whoever holds the lock.
+    /// The owner, even if some CPU holds the lock.
     ///
     /// # Safety
     /// As for [`Lock::peek`].
-    pub(crate) unsafe fn peek(&self) -> Owner {
+    pub(crate) unsafe fn peek_owner(&self) -> Owner {
         // SAFETY: passed on to the caller.
         unsafe { self.state.peek() }.owner
     }
-
-    pub(crate) fn table_id(&self) -> TableId {
-        // Acquire: pairs with `set_table_id`; the words of the table are seen as prepared.
-        TableId(self.table_id.load(Ordering::Acquire))
-    }
-
-    pub(crate) fn set_table_id(&self, id: TableId) {
-        self.table_id.store(id.0, Ordering::Release);
-    }
 }
-
 /// The descriptions of 512 frames, made when the first is asked for.
 type Section<M> = OnceBox<Box<[FrameInfo<M>]>>;
 

@@ -1,93 +1,52 @@
-//! Allocating and freeing frames: per-CPU caches over one buddy allocator per node.
+//! Physical memory: the frame table, and allocating and freeing frames from per-CPU caches over one
+//! buddy allocator per node.
 //!
 //! Base frames come from and go to the CPU's own cache, which trades with the node in batches;
-//! larger blocks, up to 1 GB, always come from the node. Three stocks are asked in turn: frames
-//! that owe nothing; frames that owe a flush (S3), oldest first, whose claim pays for all that are
-//! older at once; then the caches of other CPUs. Slow nodes come last.
+//! larger blocks, up to 1 GB, always come from the node. Of one node two stocks are asked in turn:
+//! frames that owe nothing; then frames that owe a flush (S3), oldest first, whose claim pays for
+//! all that are older at once.
 //!
 //! Frames known to be zero are kept apart in the cache, so that a fault that needs zeros finds
 //! them: anonymous pages that were mapped and never written, and frames zeroed while idle. All
 //! other frames are zeroed when they are handed out as such, through [`quell::clear`] (C8).
+//!
+//! [`Frames`] never takes a page away from a process. What does when frames are scarce stands above
+//! page tables, page cache and swap ([`crate::memory`]), all of which need frames: they ask an
+//! [`AllocFrames`].
 
-use crate::frame::Owner;
-use crate::lock::Lock;
-use crate::machine::{Event, Machine, Work};
-use crate::reclaim::BATCH;
+use crate::buddy::Buddy;
+use crate::frame::{FrameInfo, FrameState, FrameTable, Owner};
+use crate::lock::{Guard, Lock};
+use crate::machine::{Engine, Event, Machine, MemoryMap, Work};
+use crate::rmap::Mappings;
 use crate::shared::Shared;
-use crate::vm::Vm;
-use alloc::collections::{BTreeSet, VecDeque};
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Relaxed;
+use quell::clear::ClearPolicy;
 use quell::mutant::Mutant;
 use quell::{CpuId, Extent, Frame};
 
-/// The largest block: 1 GB.
-pub(crate) const MAX_ORDER: u8 = 18;
-
-/// Free blocks of one node, by order and address. Lowest addresses go first.
-pub(crate) struct Buddy {
-    free: [BTreeSet<u64>; MAX_ORDER as usize + 1],
-    frames: u64,
-}
-
-impl Buddy {
-    pub(crate) fn new(extent: Extent) -> Self {
-        let mut buddy = Buddy {
-            free: [const { BTreeSet::new() }; MAX_ORDER as usize + 1],
-            frames: 0,
-        };
-        let end = extent.first.0 + extent.frames;
-        let mut at = extent.first.0;
-        while at < end {
-            let fits = (end - at).ilog2() as u8;
-            let order = (at.trailing_zeros() as u8).min(fits).min(MAX_ORDER);
-            buddy.free[order as usize].insert(at);
-            at += 1 << order;
-        }
-        buddy.frames = extent.frames;
-        buddy
-    }
-
-    pub(crate) fn frames(&self) -> u64 {
-        self.frames
-    }
-
-    fn take(&mut self, order: u8) -> Option<Frame> {
-        let found = (order..=MAX_ORDER).find(|&order| !self.free[order as usize].is_empty())?;
-        let block = self.free[found as usize].pop_first()?;
-        for half in (order..found).rev() {
-            self.free[half as usize].insert(block + (1 << half));
-        }
-        self.frames -= 1 << order;
-        Some(Frame(block))
-    }
-
-    fn give(&mut self, frame: Frame, order: u8) {
-        let (mut block, mut at) = (frame.0, order);
-        while at < MAX_ORDER && self.free[at as usize].remove(&(block ^ 1 << at)) {
-            block &= !(1 << at);
-            at += 1;
-        }
-        self.free[at as usize].insert(block);
-        self.frames += 1 << order;
-    }
-}
+/// How many pages reclaim, migration and writeback work on at a time: Linux's `SWAP_CLUSTER_MAX`.
+pub(crate) const CLUSTER: usize = 32;
 
 /// One memory node.
-pub(crate) struct NodeState<M: Machine> {
-    pub(crate) buddy: Lock<M::Word, Buddy>,
+struct NodeState<M: Machine> {
+    buddy: Lock<M::Word, Buddy>,
     /// Frames whose flush is owed until reuse, oldest first; some were rescued since.
-    pub(crate) stale: Lock<M::Word, VecDeque<Frame>>,
+    stale: Lock<M::Word, VecDeque<Frame>>,
     /// How many base frames lie in the two above: a hint, not charged for.
-    pub(crate) free: Shared<M::Word>,
+    free: Shared<M::Word>,
     /// Held by the CPU that frees pages of this node ahead.
     balancing: Lock<M::Word, ()>,
-    /// Where reclaim and demotion go on looking.
-    pub(crate) hand: Lock<M::Word, Frame>,
+    /// The clock's hand: where reclaim and demotion go on looking.
+    hand: Lock<M::Word, Frame>,
 }
 
 impl<M: Machine> NodeState<M> {
-    pub(crate) fn new(extent: Extent) -> Self {
+    fn new(extent: Extent) -> Self {
         NodeState {
             buddy: Lock::new(Buddy::new(extent)),
             stale: Lock::new(VecDeque::new()),
@@ -98,127 +57,197 @@ impl<M: Machine> NodeState<M> {
     }
 }
 
-/// The free base frames of one CPU, all of its home node.
+/// The free base frames of one CPU, all of its home node (Linux's per-CPU page lists).
 #[derive(Default)]
-pub(crate) struct CpuCache {
+struct CpuCache {
     any: Vec<Frame>,
     zeros: Vec<Frame>,
-}
-
-impl CpuCache {
-    pub(crate) fn frames(&self) -> u64 {
-        (self.any.len() + self.zeros.len()) as u64
-    }
 }
 
 /// What a new block contains.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Content {
-    /// The caller overwrites all of it.
+    /// Anything: the caller overwrites all of it.
     Any,
     /// Zeros; the frame at this distance from the first is read next.
     Zeros(u64),
 }
 
-impl<M: Machine> Vm<'_, M> {
-    /// A block of `2^order` frames from the nearest node that has one, reclaiming base frames if
-    /// need be. It has one reference and belongs to the manager.
-    pub(crate) fn allocate(&self, order: u8, content: Content) -> Option<Frame> {
-        if !self.config.reclaim_idle {
-            self.balance();
+/// Where layers above the frames get theirs from: an allocator that may make room first.
+///
+/// Whoever asks holds no lock of a table and none below it, because pages may be taken away under
+/// page locks and table locks before the answer comes.
+pub(crate) trait AllocFrames {
+    /// A block of `2^order` frames with one reference, owned by the manager ([`Owner::Kernel`]);
+    /// `None` if memory is short.
+    fn alloc(&self, order: u8, content: Content) -> Option<Frame>;
+}
+
+/// All frames of the machine.
+pub(crate) struct Frames<'m, M: Machine> {
+    engine: Arc<Engine<'m, M>>,
+    table: FrameTable<M>,
+    nodes: Vec<NodeState<M>>,
+    caches: Box<[Lock<M::Word, CpuCache>]>,
+    cache_batch: usize,
+    clear: ClearPolicy,
+}
+
+/// The frame table.
+impl<'m, M: Machine> Frames<'m, M> {
+    /// All memory of the machine, free. CPU caches trade `cache_batch` frames with their node.
+    pub(crate) fn new(engine: Arc<Engine<'m, M>>, cache_batch: usize, clear: ClearPolicy) -> Self {
+        let machine = engine.hw();
+        let map = machine.memory();
+        let nodes = map.nodes().iter();
+        Frames {
+            table: FrameTable::new(map),
+            nodes: nodes.map(|node| NodeState::new(node.extent)).collect(),
+            caches: (0..machine.cpu_count())
+                .map(|_| Lock::new(CpuCache::default()))
+                .collect(),
+            cache_batch,
+            clear,
+            engine,
         }
-        let home = self.machine().home_node(self.cpu());
-        if let Some(frame) = self.allocate_from(home, order, content) {
-            return Some(frame);
-        }
-        if order == 0 && self.config.demotion {
-            self.demote(BATCH as u64);
-            if let Some(frame) = self.allocate_from(home, order, content) {
-                return Some(frame);
-            }
-        }
-        let nodes = self.frames.map().nodes();
-        for slow in [false, true] {
-            for (node, place) in nodes.iter().enumerate() {
-                if node != home
-                    && place.slow == slow
-                    && let Some(frame) = self.allocate_from(node, order, content)
-                {
-                    return Some(frame);
-                }
-            }
-        }
-        // Frames are scarce: other CPUs' stocks first, other people's pages next.
-        for attempt in 0..self.config.reclaim_attempts {
-            self.drain_caches();
-            for node in 0..nodes.len() {
-                if let Some(frame) = self.allocate_from(node, order, content) {
-                    return Some(frame);
-                }
-            }
-            if order > 0 {
-                return None;
-            }
-            if self.reclaim(BATCH as u64) == 0 && attempt > 1 {
-                self.machine().relax();
-            }
-        }
-        None
     }
 
-    /// Demotes and reclaims where fewer frames are free than are to be kept so: for each node one
-    /// CPU at a time, the others go on; with less than half left, where flushes are owed, each frees a
-    /// batch.
-    pub(crate) fn balance(&self) {
-        let ahead = self.config.reclaim_ahead;
-        if ahead == 0 {
+    /// The engine that keeps translations of the frames coherent.
+    pub(crate) fn engine(&self) -> &Engine<'m, M> {
+        &self.engine
+    }
+
+    pub(crate) fn machine(&self) -> &'m M {
+        self.engine.hw()
+    }
+
+    /// The memory that there is.
+    pub(crate) fn map(&self) -> &MemoryMap {
+        self.table.map()
+    }
+
+    /// What is known about `frame`; `None` if the manager does not own it.
+    pub(crate) fn get(&self, frame: Frame) -> Option<&FrameInfo<M>> {
+        self.table.get(frame)
+    }
+
+    /// What is known about a frame that the manager owns.
+    ///
+    /// # Panics
+    /// If it does not: a table or a list names a frame that never was in the memory map.
+    pub(crate) fn info(&self, frame: Frame) -> &FrameInfo<M> {
+        self.table.info(frame)
+    }
+
+    /// The state of a block, locked. Panics as [`Frames::info`].
+    pub(crate) fn state(&self, frame: Frame) -> Guard<'_, M::Word, FrameState<M>> {
+        self.info(frame).state(self.machine())
+    }
+
+    /// The entries that map a block at this moment.
+    pub(crate) fn mappings(&self, frame: Frame) -> Mappings<M> {
+        self.state(frame).mappings()
+    }
+
+    /// The frames that were ever used, for walks over all memory.
+    pub(crate) fn described(&self) -> impl Iterator<Item = (Frame, &FrameInfo<M>)> {
+        self.table.described()
+    }
+
+    /// Moves the clock's hand of the node on. Returns how many frames it passed and, unless those
+    /// were frames that were never used, the one frame.
+    pub(crate) fn advance_hand(&self, node: usize) -> (u64, Option<Frame>) {
+        let extent = self.map().nodes()[node].extent;
+        let end = extent.first.plus(extent.frames);
+        let mut hand = self.nodes[node].hand.lock(self.machine());
+        let frame = if *hand < end { *hand } else { extent.first };
+        let untouched = self.table.untouched_until(node, frame);
+        let next = untouched.unwrap_or(frame.plus(1));
+        *hand = next;
+        let passed = next.0 - frame.0;
+        (passed, (passed == 1).then_some(frame))
+    }
+}
+
+/// References, and what becomes of a block without any.
+impl<M: Machine> Frames<'_, M> {
+    /// Takes a reference.
+    pub(crate) fn hold(&self, frame: Frame) {
+        self.state(frame).hold();
+    }
+
+    /// Gives a reference up, and the block with the last one. The caller vouches that no CPU uses a
+    /// translation to it that the reference stood for.
+    pub(crate) fn put(&self, frame: Frame) {
+        let last = self.state(frame).put();
+        if let Some((order, zeros)) = last {
+            self.free(frame, order, zeros);
+        }
+    }
+
+    /// Puts a frame whose flush is owed on its node's list.
+    pub(crate) fn list_stale(&self, frame: Frame) {
+        let machine = self.machine();
+        let Some(node) = self.map().node_of(frame) else {
+            return;
+        };
+        let mut stale = self.nodes[node].stale.lock(machine);
+        let mut state = self.state(frame);
+        machine.note(Event::FrameFreed { frame, frames: 1 });
+        if !state.is_listed() {
+            state.set_listed(true);
+            stale.push_back(frame);
+            self.nodes[node].free.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Gives a block back to the allocator.
+    fn free(&self, frame: Frame, order: u8, zeros: bool) {
+        let machine = self.machine();
+        let cpu = machine.this_cpu();
+        machine.note(Event::FrameFreed {
+            frame,
+            frames: 1 << order,
+        });
+        let Some(node) = self.map().node_of(frame) else {
+            return;
+        };
+        if order > 0 || node != machine.home_node(cpu) {
+            machine.charge(Work::Free {
+                frames: 1 << order,
+                spill: true,
+            });
+            self.nodes[node].buddy.lock(machine).give(frame, order);
+            self.nodes[node].free.fetch_add(1 << order, Relaxed);
             return;
         }
-        let owes = self.engine.policy().lazy_unmap;
-        // Slow nodes first: they take what is demoted.
-        for slow in [true, false] {
-            for (place, node) in self.frames.map().nodes().iter().zip(&self.nodes) {
-                let free = node.free.load(Relaxed);
-                if place.slow != slow || free >= ahead {
-                    continue;
-                }
-                let balancing = node.balancing.try_lock();
-                let pages = match balancing {
-                    Some(_) => ahead,
-                    // That one CPU does not keep up: those who allocate help, before all that is
-                    // left owes its flush since a moment ago.
-                    None if owes && free < ahead / 2 => BATCH as u64,
-                    None => continue,
-                };
-                if self.config.demotion && !slow {
-                    self.demote(pages);
-                } else {
-                    self.reclaim(pages);
-                }
+        let mut cache = self.caches[cpu.index()].lock(machine);
+        if zeros {
+            cache.zeros.push(frame)
+        } else {
+            cache.any.push(frame)
+        }
+        let limit = 2 * self.cache_batch;
+        let spill = cache.any.len().max(cache.zeros.len()) > limit;
+        machine.charge(Work::Free { frames: 1, spill });
+        if spill {
+            let mut buddy = self.nodes[node].buddy.lock(machine);
+            let CpuCache { any, zeros } = &mut *cache;
+            for list in [any, zeros] {
+                let extra = list.len().saturating_sub(self.cache_batch);
+                // The oldest go: the youngest are still in the processor's caches.
+                self.nodes[node].free.fetch_add(extra as u64, Relaxed);
+                list.drain(..extra).for_each(|frame| buddy.give(frame, 0));
             }
         }
     }
+}
 
-    /// Keeps some frames that owe nothing on each node, by claiming the oldest stale ones: for a CPU
-    /// that is idle, so that those that allocate neither pay nor look frames over one by one.
-    pub(crate) fn claim_ahead(&self) {
-        let machine = self.machine();
-        let wanted = self.config.reclaim_ahead / 4;
-        for (index, node) in self.nodes.iter().enumerate() {
-            while node.buddy.lock(machine).frames() < wanted {
-                let claimed = self.claim_stale(index, BATCH);
-                if claimed.is_empty() {
-                    break;
-                }
-                node.free.fetch_add(claimed.len() as u64, Relaxed);
-                let mut buddy = node.buddy.lock(machine);
-                claimed.into_iter().for_each(|frame| buddy.give(frame, 0));
-            }
-        }
-    }
-
-    /// A block of one node, without reclaim.
-    pub(crate) fn allocate_from(&self, node: usize, order: u8, content: Content) -> Option<Frame> {
+/// Allocation from one node, and the stocks.
+impl<M: Machine> Frames<'_, M> {
+    /// A block of one node, with one reference and owned by the manager; `None` if the node has no
+    /// such block, stale frames included.
+    pub(crate) fn alloc_on(&self, node: usize, order: u8, content: Content) -> Option<Frame> {
         let machine = self.machine();
         let (frame, known) = self.take_block(node, order, content)?;
         machine.note(Event::FrameAllocated {
@@ -233,25 +262,20 @@ impl<M: Machine> Vm<'_, M> {
                     frames: 1 << order,
                 };
                 let near = Some(frame.plus(near));
-                quell::clear::clear_extent(machine, extent, near, &self.config.clear, || {
+                quell::clear::clear_extent(machine, extent, near, &self.clear, || {
                     machine.preempt();
                 });
             }
             zeros = true;
         }
-        let mut state = self.frames.info(frame).state(machine);
-        state.owner = Owner::Kernel;
-        state.order = order;
-        state.references = 1;
-        state.zeros = zeros;
-        state.forget_mappings();
+        self.state(frame).begin(Owner::Kernel, order, 1, zeros);
         Some(frame)
     }
 
     /// A free block, and whether it is known to be zero.
     fn take_block(&self, node: usize, order: u8, content: Content) -> Option<(Frame, bool)> {
         let machine = self.machine();
-        let cpu = self.cpu();
+        let cpu = machine.this_cpu();
         if order > 0 || node != machine.home_node(cpu) {
             machine.charge(Work::Allocate {
                 frames: 1 << order,
@@ -293,7 +317,7 @@ impl<M: Machine> Vm<'_, M> {
         {
             let mut buddy = self.nodes[node].buddy.lock(machine);
             // Taken in descending order, so that the cache hands out ascending addresses.
-            for _ in 0..self.config.cache_batch.max(1) {
+            for _ in 0..self.cache_batch.max(1) {
                 let Some(frame) = buddy.take(0) else { break };
                 self.nodes[node].free.fetch_sub(1, Relaxed);
                 cache.any.push(frame);
@@ -306,7 +330,7 @@ impl<M: Machine> Vm<'_, M> {
             return refilled.map(|frame| (frame, false));
         }
         // Fewer than otherwise: a debt is the likelier to be paid already the longer it is left.
-        let mut claimed = self.claim_stale(node, self.config.cache_batch.div_ceil(4));
+        let mut claimed = self.claim_stale(node, self.cache_batch.div_ceil(4));
         let frame = claimed.pop()?;
         self.caches[cpu.index()].lock(machine).any.extend(claimed);
         Some((frame, false))
@@ -323,20 +347,17 @@ impl<M: Machine> Vm<'_, M> {
                 self.nodes[node].free.fetch_sub(many as u64, Relaxed);
                 stale
                     .drain(..many)
-                    .inspect(|&frame| self.frames.info(frame).state(machine).listed = false)
+                    .inspect(|&frame| self.state(frame).set_listed(false))
                     .collect()
             };
             if oldest.is_empty() {
                 return oldest;
             }
             let claim = |&frame: &Frame| {
-                let info = self.frames.info(frame);
-                let claimed = self.engine.claim(&info.residue).is_some();
+                let info = self.info(frame);
+                let claimed = self.engine.claim(info.residue()).is_some();
                 if claimed {
-                    let mut state = info.state(machine);
-                    state.owner = Owner::Free;
-                    // Markers that name the frame are void from here on: their debt was paid.
-                    state.forget_mappings();
+                    info.state(machine).claimed();
                 }
                 claimed
             };
@@ -348,87 +369,42 @@ impl<M: Machine> Vm<'_, M> {
         }
     }
 
-    /// Puts a frame whose flush is owed on its node's list.
-    pub(crate) fn list_stale(&self, frame: Frame) {
+    /// Keeps `wanted` frames that owe nothing on each node, by claiming the oldest stale ones: for a
+    /// CPU that is idle, so that those that allocate neither pay nor look frames over one by one.
+    pub(crate) fn claim_ahead(&self, wanted: u64) {
         let machine = self.machine();
-        let Some(node) = self.frames.map().node_of(frame) else {
-            return;
-        };
-        let mut stale = self.nodes[node].stale.lock(machine);
-        let mut state = self.frames.info(frame).state(machine);
-        machine.note(Event::FrameFreed { frame, frames: 1 });
-        if !state.listed {
-            state.listed = true;
-            stale.push_back(frame);
-            self.nodes[node].free.fetch_add(1, Relaxed);
-        }
-    }
-
-    /// Takes a reference.
-    pub(crate) fn hold(&self, frame: Frame) {
-        self.frames.info(frame).state(self.machine()).references += 1;
-    }
-
-    /// Gives a reference up, and the block with the last one. The caller vouches that no CPU uses a
-    /// translation to it that the reference stood for.
-    pub(crate) fn put(&self, frame: Frame) {
-        let mut state = self.frames.info(frame).state(self.machine());
-        state.references -= 1;
-        if state.references > 0 {
-            return;
-        }
-        let (order, zeros) = (state.order, state.zeros);
-        state.owner = Owner::Free;
-        state.zeros = false;
-        state.forget_mappings();
-        drop(state);
-        self.free(frame, order, zeros);
-    }
-
-    /// Gives a block back to the allocator.
-    fn free(&self, frame: Frame, order: u8, zeros: bool) {
-        let machine = self.machine();
-        let cpu = self.cpu();
-        machine.note(Event::FrameFreed {
-            frame,
-            frames: 1 << order,
-        });
-        let Some(node) = self.frames.map().node_of(frame) else {
-            return;
-        };
-        if order > 0 || node != machine.home_node(cpu) {
-            machine.charge(Work::Free {
-                frames: 1 << order,
-                spill: true,
-            });
-            self.nodes[node].buddy.lock(machine).give(frame, order);
-            self.nodes[node].free.fetch_add(1 << order, Relaxed);
-            return;
-        }
-        let mut cache = self.caches[cpu.index()].lock(machine);
-        if zeros {
-            cache.zeros.push(frame)
-        } else {
-            cache.any.push(frame)
-        }
-        let limit = 2 * self.config.cache_batch;
-        let spill = cache.any.len().max(cache.zeros.len()) > limit;
-        machine.charge(Work::Free { frames: 1, spill });
-        if spill {
-            let mut buddy = self.nodes[node].buddy.lock(machine);
-            let keep = self.config.cache_batch;
-            let CpuCache { any, zeros } = &mut *cache;
-            for list in [any, zeros] {
-                let extra = list.len().saturating_sub(keep);
-                // The oldest go: the youngest are still in the processor's caches.
-                self.nodes[node].free.fetch_add(extra as u64, Relaxed);
-                list.drain(..extra).for_each(|frame| buddy.give(frame, 0));
+        for (index, node) in self.nodes.iter().enumerate() {
+            while node.buddy.lock(machine).frames() < wanted {
+                let claimed = self.claim_stale(index, CLUSTER);
+                if claimed.is_empty() {
+                    break;
+                }
+                node.free.fetch_add(claimed.len() as u64, Relaxed);
+                let mut buddy = node.buddy.lock(machine);
+                claimed.into_iter().for_each(|frame| buddy.give(frame, 0));
             }
         }
     }
 
+    /// Zeroes up to `frames` free frames of this CPU's cache ahead of need.
+    pub(crate) fn zero_ahead(&self, frames: usize) {
+        let machine = self.machine();
+        let cache = &self.caches[machine.this_cpu().index()];
+        for _ in 0..frames {
+            let Some(frame) = cache.lock(machine).any.pop() else {
+                return;
+            };
+            let extent = Extent {
+                first: frame,
+                frames: 1,
+            };
+            quell::clear::clear_extent(machine, extent, None, &self.clear, || ());
+            cache.lock(machine).zeros.push(frame);
+        }
+    }
+
     /// Empties the caches of all CPUs into the nodes.
-    fn drain_caches(&self) {
+    pub(crate) fn drain_caches(&self) {
         for cpu in 0..self.caches.len() {
             self.drain_cache(CpuId(cpu as u16));
         }
@@ -440,66 +416,41 @@ impl<M: Machine> Vm<'_, M> {
         let mut cache = self.caches[cpu.index()].lock(machine);
         let CpuCache { any, zeros } = &mut *cache;
         for frame in any.drain(..).chain(zeros.drain(..)) {
-            if let Some(node) = self.frames.map().node_of(frame) {
+            if let Some(node) = self.map().node_of(frame) {
                 self.nodes[node].buddy.lock(machine).give(frame, 0);
                 self.nodes[node].free.fetch_add(1, Relaxed);
             }
         }
     }
 
-    /// Zeroes up to `frames` free frames of this CPU's cache ahead of need.
-    pub(crate) fn zero_ahead(&self, frames: usize) {
-        let machine = self.machine();
-        for _ in 0..frames {
-            let Some(frame) = self.caches[self.cpu().index()].lock(machine).any.pop() else {
-                return;
-            };
-            let extent = Extent {
-                first: frame,
-                frames: 1,
-            };
-            quell::clear::clear_extent(machine, extent, None, &self.config.clear, || ());
-            self.caches[self.cpu().index()]
-                .lock(machine)
-                .zeros
-                .push(frame);
-        }
+    /// About how many frames of the node are free, stale ones included, those in the caches not.
+    pub(crate) fn free_on(&self, node: usize) -> u64 {
+        self.nodes[node].free.load(Relaxed)
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+    /// The right to free pages of the node ahead, if no other CPU is doing so.
+    pub(crate) fn try_balance(&self, node: usize) -> Option<Guard<'_, M::Word, ()>> {
+        self.nodes[node].balancing.try_lock()
+    }
 
-    #[test]
-    fn buddy_gives_everything_once_and_joins_again() {
-        let extent = Extent {
-            first: Frame(37),
-            frames: 1000,
-        };
-        let mut buddy = Buddy::new(extent);
-        let mut taken = Vec::new();
-        for order in [3, 0, 5, 1, 0] {
-            taken.push((buddy.take(order).unwrap(), order));
-        }
-        while let Some(frame) = buddy.take(0) {
-            taken.push((frame, 0));
-        }
-        let mut owned = alloc::vec![false; 1100];
-        for &(frame, order) in &taken {
-            assert_eq!(frame.0 % (1 << order), 0);
-            for at in frame.0..frame.0 + (1 << order) {
-                assert!(
-                    (37..1037).contains(&at) && !core::mem::replace(&mut owned[at as usize], true)
-                );
-            }
-        }
-        assert_eq!(owned.iter().filter(|&&owned| owned).count(), 1000);
-        assert_eq!(buddy.frames(), 0);
-        for (frame, order) in taken {
-            buddy.give(frame, order);
-        }
-        assert_eq!(buddy.frames(), 1000);
-        assert_eq!(buddy.take(8), Some(Frame(256)));
+    /// How many frames are free, those included that owe a flush.
+    pub(crate) fn free_frames(&self) -> u64 {
+        let machine = self.machine();
+        let nodes = self.nodes.iter().map(|node| {
+            let stale = node.stale.lock(machine).len() as u64;
+            stale + node.buddy.lock(machine).frames()
+        });
+        let caches = self.caches.iter().map(|cache| {
+            let cache = cache.lock(machine);
+            (cache.any.len() + cache.zeros.len()) as u64
+        });
+        nodes.sum::<u64>() + caches.sum::<u64>()
+    }
+
+    /// How many frames are listed as stale; some of them were rescued.
+    pub(crate) fn stale_frames(&self) -> u64 {
+        let machine = self.machine();
+        let lists = self.nodes.iter().map(|node| node.stale.lock(machine).len());
+        lists.sum::<usize>() as u64
     }
 }

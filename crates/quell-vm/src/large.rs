@@ -3,20 +3,22 @@
 //! Both replace a translation by another one for the same address, so both clear, flush and only
 //! then write (break before make), with the table locked meanwhile: a fault waits.
 
-use crate::area::Source;
 use crate::entry::View;
-use crate::frame::{Mapping, Owner};
-use crate::frames::Content;
-use crate::gather::Gather;
+use crate::frame::Owner;
+use crate::frames::{AllocFrames, Content, Frames};
 use crate::machine::{Entry, Event, Level, Machine, TABLE_WORDS, USER_END};
+use crate::memory::Memory;
+use crate::pages::Pages;
 use crate::process::Process;
-use crate::table::Migrating;
-use crate::user::Error;
-use crate::vm::Vm;
+use crate::syscall::Error;
+use crate::table::TableGuard;
+use crate::tables::{Migrating, Tables};
+use crate::vma::Source;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
 use quell::mutant::Mutant;
-use quell::{Frame, Page, Purpose};
+use quell::{Frame, Page, Purpose, Word};
 
 /// Base pages in a large page.
 const LARGE: u64 = TABLE_WORDS as u64;
@@ -30,7 +32,7 @@ enum Split {
     Done,
     /// Other processes map the block too: what the entry says, where its page starts, the order.
     Shared(View, Page, u8),
-    /// Somebody else changed the entry meanwhile, or holds the block for a moment.
+    /// Another CPU changed the entry meanwhile, or holds the block for a moment.
     Again,
 }
 
@@ -41,7 +43,33 @@ enum Copy {
     Pieces(Frame, Vec<Frame>),
 }
 
-impl<'m, M: Machine> Vm<'m, M> {
+/// Splitting and collapsing.
+pub(crate) struct LargePages<'m, M: Machine> {
+    frames: Arc<Frames<'m, M>>,
+    tables: Arc<Tables<'m, M>>,
+    pages: Arc<Pages<'m, M>>,
+    memory: Arc<Memory<'m, M>>,
+}
+
+impl<'m, M: Machine> LargePages<'m, M> {
+    pub(crate) fn new(
+        frames: Arc<Frames<'m, M>>,
+        tables: Arc<Tables<'m, M>>,
+        pages: Arc<Pages<'m, M>>,
+        memory: Arc<Memory<'m, M>>,
+    ) -> Self {
+        LargePages {
+            frames,
+            tables,
+            pages,
+            memory,
+        }
+    }
+
+    fn machine(&self) -> &'m M {
+        self.frames.machine()
+    }
+
     /// Splits the pages that the edges of `start..end` cut.
     pub(crate) fn split_edges(
         &self,
@@ -59,7 +87,7 @@ impl<'m, M: Machine> Vm<'m, M> {
             if edge >= USER_END {
                 break;
             }
-            let guard = self.governing(process, edge);
+            let guard = self.tables.governing(process, edge);
             let inside = guard.range(edge).start != edge;
             match guard.view(edge) {
                 View::Page(_) if inside => {
@@ -82,11 +110,12 @@ impl<'m, M: Machine> Vm<'m, M> {
     ) -> Result<(), Error> {
         loop {
             let mut found = None;
-            self.each_entry(process, start, end, Migrating::Wait, |guard, page, _| {
-                if guard.level > Level::LEAF && found.is_none() {
-                    found = Some(page);
-                }
-            });
+            self.tables
+                .each_entry(process, start, end, Migrating::Wait, |guard, page, _| {
+                    if guard.level() > Level::LEAF && found.is_none() {
+                        found = Some(page);
+                    }
+                });
             match found {
                 Some(page) => self.split(process, page)?,
                 None => return Ok(()),
@@ -95,25 +124,28 @@ impl<'m, M: Machine> Vm<'m, M> {
     }
 
     /// Splits the large page around `page`, if there is one, into 512 of the next smaller size.
-    /// The caller holds the areas, but neither a page lock nor a reference to the block: that would
-    /// be waited for.
+    /// The caller holds the areas, but neither a page lock nor a reference to the block: the split
+    /// would wait for it.
     pub(crate) fn split(&self, process: &Arc<Process<M>>, page: Page) -> Result<(), Error> {
         loop {
             let (block, below) = {
-                let guard = self.governing(process, page);
+                let guard = self.tables.governing(process, page);
                 match guard.view(page) {
-                    View::Page(entry) if guard.level > Level::LEAF => {
-                        (entry.frame, Level(guard.level.0 - 1))
+                    View::Page(entry) if guard.level() > Level::LEAF => {
+                        (entry.frame, Level(guard.level().0 - 1))
                     }
                     _ => return Ok(()),
                 }
             };
-            let table = self.new_table(below).ok_or(Error::OutOfMemory)?;
+            let table = self
+                .tables
+                .new_table(below, &*self.memory)
+                .ok_or(Error::OutOfMemory)?;
             let split = self.split_into(process, page, block, table, below);
             if split == Split::Done {
                 return Ok(());
             }
-            self.discard_table(table);
+            self.tables.discard_table(table);
             match split {
                 Split::Shared(seen, start, order) => self.unshare(process, start, seen, order)?,
                 _ => self.machine().relax(),
@@ -131,27 +163,28 @@ impl<'m, M: Machine> Vm<'m, M> {
         below: Level,
     ) -> Split {
         let machine = self.machine();
-        // Reclaim and migration take references under the page lock, and everybody else who may
-        // take one here under the table's: from the look at the references to the end of the block
-        // nobody takes one, which would be forgotten.
-        let _lock = (!machine.mutant(Mutant::VmSplitsUnlocked)).then(|| self.lock_block(block));
-        let guard = self.governing(process, page);
+        // Reclaim and migration take references under the page lock, and every other CPU that may
+        // take one here does so under the table's lock: from the look at the references to the end of
+        // the block none is taken, which would be forgotten.
+        let _lock =
+            (!machine.mutant(Mutant::VmSplitsUnlocked)).then(|| self.pages.lock_block(block));
+        let guard = self.tables.governing(process, page);
         let seen = guard.view(page);
         let range = guard.range(page);
-        if seen.frame() != Some(block) || !matches!(seen, View::Page(_)) || guard.level <= below {
+        if seen.frame() != Some(block) || !matches!(seen, View::Page(_)) || guard.level() <= below {
             return Split::Again;
         }
         let (references, mapped, order) = {
-            let state = self.frames.info(block).state(machine);
-            (state.references, state.mapped(), state.order)
+            let state = self.frames.state(block);
+            (state.references(), state.mapped(), state.order())
         };
         match (references, mapped) {
             (1, _) => {}
             (_, 2..) => return Split::Shared(seen, range.start, order),
-            // A fault that copies the block holds it, or somebody whose flush is still to come.
+            // A fault that copies the block holds it, or a gather that has not been flushed.
             _ => return Split::Again,
         }
-        let mut gather = Gather::new(self, Purpose::Call);
+        let mut gather = self.tables.gather(Purpose::Call);
         let old = guard.suspend(page, View::Empty, |range| {
             gather.changed(process, range);
         });
@@ -191,22 +224,14 @@ impl<'m, M: Machine> Vm<'m, M> {
         let machine = self.machine();
         for (index, word) in machine.table(table).iter().enumerate() {
             let frame = piece(index);
-            let mut state = self.frames.info(frame).state(machine);
-            state.owner = Owner::Anonymous;
-            state.order = PIECE * level.0;
-            state.references = 1;
-            state.zeros = false;
-            state.forget_mappings();
-            state.map(Mapping {
-                process: process.clone(),
-                page: start.plus(index as u64 * level.pages()),
-            });
+            let mut state = self.frames.state(frame);
+            state.begin(Owner::Anonymous, PIECE * level.0, 1, false);
+            state.map(process, start.plus(index as u64 * level.pages()));
             drop(state);
             let raw = View::Page(Entry { frame, ..entry }).word(machine, level);
-            quell::Word::store(word, raw, core::sync::atomic::Ordering::Release);
+            word.store(raw, Ordering::Release);
         }
-        let used = &self.frames.info(table).used;
-        used.store(TABLE_WORDS as u32, core::sync::atomic::Ordering::Relaxed);
+        self.frames.info(table).set_words_used(TABLE_WORDS as u32);
     }
 
     /// Replaces a large page that other processes map too by a copy of this process's own, in pieces
@@ -222,11 +247,11 @@ impl<'m, M: Machine> Vm<'m, M> {
             return Ok(());
         };
         let machine = self.machine();
-        let copy = match self.allocate(order, Content::Any) {
+        let copy = match self.memory.alloc(order, Content::Any) {
             Some(block) => Copy::Whole(block),
-            None => self.allocate_pieces(order).ok_or(Error::OutOfMemory)?,
+            None => self.alloc_pieces(order).ok_or(Error::OutOfMemory)?,
         };
-        let guard = self.governing(process, page);
+        let guard = self.tables.governing(process, page);
         let now = match guard.view(page) {
             View::Page(now) if now.frame == seen.frame => now,
             _ => {
@@ -235,8 +260,8 @@ impl<'m, M: Machine> Vm<'m, M> {
                 return Ok(());
             }
         };
-        self.hold(now.frame);
-        let mut gather = Gather::new(self, Purpose::Call);
+        self.frames.hold(now.frame);
+        let mut gather = self.tables.gather(Purpose::Call);
         guard.take(page, View::Empty, &mut gather);
         gather.flush();
         machine.note(Event::Captured {
@@ -251,10 +276,7 @@ impl<'m, M: Machine> Vm<'m, M> {
         match copy {
             Copy::Whole(frame) => {
                 machine.copy_frames(now.frame, frame, 1 << order);
-                let mut state = self.frames.info(frame).state(machine);
-                state.owner = Owner::Anonymous;
-                state.zeros = false;
-                drop(state);
+                self.frames.state(frame).set_written(Owner::Anonymous);
                 guard.map(page, Entry { frame, ..entry });
             }
             Copy::Pieces(table, pieces) => {
@@ -262,22 +284,24 @@ impl<'m, M: Machine> Vm<'m, M> {
                 for (at, &frame) in pieces.iter().enumerate() {
                     machine.copy_frames(now.frame.plus(at as u64 * each), frame, each);
                 }
-                let below = Level(guard.level.0 - 1);
+                let below = Level(guard.level().0 - 1);
                 self.fill_table(process, page, entry, table, below, |at| pieces[at]);
                 guard.link(page, table);
             }
         }
         drop(guard);
-        self.put(now.frame);
+        self.frames.put(now.frame);
         Ok(())
     }
 
     /// Memory for the pieces of a block and a table for them; `None` if there is not so much.
-    fn allocate_pieces(&self, order: u8) -> Option<Copy> {
-        let table = self.new_table(Level((order - PIECE) / PIECE))?;
+    fn alloc_pieces(&self, order: u8) -> Option<Copy> {
+        let table = self
+            .tables
+            .new_table(Level((order - PIECE) / PIECE), &*self.memory)?;
         let mut pieces = Vec::with_capacity(TABLE_WORDS);
         while pieces.len() < TABLE_WORDS {
-            match self.allocate(order - PIECE, Content::Any) {
+            match self.memory.alloc(order - PIECE, Content::Any) {
                 Some(piece) => pieces.push(piece),
                 None => {
                     self.give_back(Copy::Pieces(table, pieces));
@@ -291,10 +315,10 @@ impl<'m, M: Machine> Vm<'m, M> {
     /// Memory for a copy that was not made.
     fn give_back(&self, copy: Copy) {
         match copy {
-            Copy::Whole(block) => self.put(block),
+            Copy::Whole(block) => self.frames.put(block),
             Copy::Pieces(table, pieces) => {
-                pieces.into_iter().for_each(|piece| self.put(piece));
-                self.discard_table(table);
+                pieces.into_iter().for_each(|piece| self.frames.put(piece));
+                self.tables.discard_table(table);
             }
         }
     }
@@ -307,41 +331,44 @@ impl<'m, M: Machine> Vm<'m, M> {
         if start >= USER_END {
             return Err(Error::BadRange);
         }
-        let areas = process.areas.write(machine);
-        let area = *areas.find(start).ok_or(Error::NotMapped)?;
-        if !matches!(area.source, Source::Zeros(_)) || area.end < start.plus(LARGE) {
+        let vmas = process.vmas().write(machine);
+        let vma = *vmas.find(start).ok_or(Error::NotMapped)?;
+        if !matches!(vma.source, Source::Anonymous(_)) || vma.end < start.plus(LARGE) {
             return Ok(0);
         }
-        let large = self.allocate(9, Content::Any).ok_or(Error::OutOfMemory)?;
-        let parent = self.descend(process, start, Level::LARGE);
-        let done = parent.level == Level::LARGE
+        let large = self
+            .memory
+            .alloc(9, Content::Any)
+            .ok_or(Error::OutOfMemory)?;
+        let parent = self.tables.descend(process, start, Level::LARGE);
+        let done = parent.level() == Level::LARGE
             && matches!(parent.view(start), View::Table(_))
             && self.collapse_into(process, start, &parent, large);
         drop(parent);
         if !done {
-            self.put(large);
+            self.frames.put(large);
         }
         Ok(done.into())
     }
 
     /// Moves the contents of 512 pages into the block `large` and maps it in their place, if all of
     /// them are eligible.
-    fn collapse_into<'v>(
-        &'v self,
+    fn collapse_into(
+        &self,
         process: &Arc<Process<M>>,
         start: Page,
-        parent: &crate::table::TableGuard<'_, 'v, 'm, M>,
+        parent: &TableGuard<'_, 'm, M>,
         large: Frame,
     ) -> bool {
         let machine = self.machine();
-        let child = self.descend(process, start, Level::LEAF);
+        let child = self.tables.descend(process, start, Level::LEAF);
         let mut pages: Vec<Frame> = Vec::with_capacity(TABLE_WORDS);
         for at in 0..LARGE {
             let View::Page(entry) = child.view(start.plus(at)) else {
                 return false;
             };
-            let state = self.frames.info(entry.frame).state(machine);
-            if state.owner != Owner::Anonymous || state.references != 1 {
+            let state = self.frames.state(entry.frame);
+            if state.owner() != Owner::Anonymous || state.references() != 1 {
                 return false;
             }
             pages.push(entry.frame);
@@ -353,10 +380,10 @@ impl<'m, M: Machine> Vm<'m, M> {
         if copies_first {
             self.copy_pages(&pages, large);
         }
-        let mut gather = Gather::new(self, Purpose::Call);
+        let mut gather = self.tables.gather(Purpose::Call);
         for (at, &frame) in pages.iter().enumerate() {
             // The content is still needed after the flush has released the mapping.
-            self.hold(frame);
+            self.frames.hold(frame);
             child.take(start.plus(at as u64), View::Empty, &mut gather);
         }
         parent.unlink(start, child, &mut gather);
@@ -365,12 +392,9 @@ impl<'m, M: Machine> Vm<'m, M> {
             self.copy_pages(&pages, large);
         }
         for &frame in &pages {
-            self.put(frame);
+            self.frames.put(frame);
         }
-        let mut state = self.frames.info(large).state(machine);
-        state.owner = Owner::Anonymous;
-        state.zeros = false;
-        drop(state);
+        self.frames.state(large).set_written(Owner::Anonymous);
         // Rights to store come back with the first store, for this block alone.
         parent.map(
             start,

@@ -5,21 +5,49 @@
 //! memory nodes. [`Vm`] is the manager, [`Machine`] what it needs below it, [`User`] and [`Call`]
 //! what programs see above it.
 //!
-//! | module | what happens there |
-//! | --- | --- |
-//! | [`machine`] | what a machine must provide besides the engine's needs |
-//! | [`user`] | what programs may do |
-//! | `vm` | the manager, its processes and the door for calls |
-//! | `lock` | spin locks, and the order in which they are taken |
-//! | `frame`, `frames` | the frame table and the reverse map; allocating and freeing |
-//! | `entry`, `table` | words of page tables; the one place where they change |
-//! | `gather` | the engine's batches, and what is released after their flush |
-//! | `books` | how much memory is what, and whether it adds up |
-//! | `area`, `process` | what is mapped where |
-//! | `fault` | demand faults and copy-on-write |
-//! | `call`, `fork`, `large` | map, unmap, protect, discard, remap; fork; split and collapse |
-//! | `file` | files, the page cache, writeback, truncation |
-//! | `reclaim`, `swap`, `migrate` | taking pages away and moving them |
+//! # The house
+//!
+//! The manager is a few objects. Each owns its fields, knows only objects below it in this picture,
+//! and is put together with them in [`Vm::new`]:
+//!
+//! ```text
+//!                               Vm
+//!                                │
+//!   FaultHandler   Mmap   Madvise   Fork   Files        what programs ask for
+//!          └─────────┴───┬────┴───────┴──────┘
+//!                   LargePages                          split and collapse
+//!                        │
+//!                      Memory                           allocation under pressure
+//!                   ┌────┴────┐
+//!               Reclaim   Migration                     taking pages away, moving them
+//!                 │ └────┬────┘
+//!                 │  LazyUnmap   Pages                  owed flushes; page locks
+//!                 │      └────┬───┘
+//!               Swap   PageCache   Tables   Processes   what there is
+//!                 └────────┴───┬──────┘        │
+//!                           Frames             │        physical memory
+//!                              └───── Engine ──┘
+//! ```
+//!
+//! | module | what happens there | Linux |
+//! | --- | --- | --- |
+//! | [`machine`] | what a machine must provide besides the engine's needs | |
+//! | [`syscall`], [`user`] | what programs may do | |
+//! | `vm`, `config` | the parts put together; calls, faults and CPUs come in here | |
+//! | `processes`, `process`, `vma` | address spaces, their areas, the CPUs that run them | `mm_struct`, `vm_area_struct` |
+//! | `fault` | demand faults and copy-on-write | `mm/memory.c` |
+//! | `mmap`, `madvise`, `fork` | map, unmap, protect, discard, remap; page out, migrate; copy | `mm/mmap.c`, `mm/mremap.c`, `mm/madvise.c` |
+//! | `large` | split and collapse | `mm/huge_memory.c` |
+//! | `files`, `page_cache` | reading, writing, writeback, truncation; the pages in memory | `mm/filemap.c` |
+//! | `memory` | what happens when no frame is left | slow path of `mm/page_alloc.c` |
+//! | `reclaim`, `lazy_unmap`, `pages`, `swap` | taking pages away | `mm/vmscan.c`, `mm/swapfile.c` |
+//! | `migrate` | moving pages to another node | `mm/migrate.c` |
+//! | `tables`, `table`, `entry` | page tables; the one place where their words change | |
+//! | `mmu_gather` | the engine's batches, and what is released after their flush | `mmu_gather` |
+//! | `frames`, `buddy` | allocating and freeing | `mm/page_alloc.c` |
+//! | `frame`, `rmap` | the frame table and the reverse map | `struct page`, `mm/rmap.c` |
+//! | `audit` | how much memory is what, and whether it adds up | |
+//! | `lock`, `shared`, `segmented` | locks and their order; shared numbers; an array that grows | |
 //!
 //! # What keeps it coherent
 //!
@@ -28,11 +56,12 @@
 //! 1. Words of tables change in one place, under the table's lock, and what needs a flush is in a
 //!    gather before the lock is dropped (`table`).
 //! 2. A mapping leaves the reverse map, and a frame or a table is freed, only after the flush
-//!    (`gather`, `frame`).
-//! 3. Who finds an entry cleared and relies on it settles the space first: every call before it
-//!    returns, every walker of the reverse map before it captures a page.
-//! 4. A page is clean only while no writable translation of it exists, stale or not (`file`); only
-//!    clean pages are taken away lazily (`reclaim`).
+//!    (`mmu_gather`, `rmap`).
+//! 3. A second actor, which finds an entry that another CPU has cleared and relies on it, flushes
+//!    the space first: every call before it returns, every walk of the reverse map before it
+//!    captures a page (`Tables::flush_pending`).
+//! 4. A page is clean only while no writable translation of it exists, stale or not (`page_cache`);
+//!    only clean pages are taken away lazily (`lazy_unmap`).
 //! 5. Content is captured (copied, compressed, written out) after the flush that keeps writers out.
 //!
 //! # What it does not do
@@ -44,30 +73,43 @@
 
 extern crate alloc;
 
-mod area;
-mod arena;
-mod books;
-mod call;
+mod audit;
+mod buddy;
+mod config;
 mod entry;
 mod fault;
-mod file;
+mod files;
 mod fork;
 mod frame;
 mod frames;
-mod gather;
 mod large;
+mod lazy_unmap;
 mod lock;
 pub mod machine;
+mod madvise;
+mod memory;
 mod migrate;
+mod mmap;
+mod mmu_gather;
+mod page_cache;
+mod pages;
 mod process;
+mod processes;
 mod reclaim;
+mod rmap;
+mod segmented;
 mod shared;
 mod swap;
+pub mod syscall;
 mod table;
+mod tables;
 pub mod user;
 mod vm;
+mod vma;
 
-pub use books::Totals;
+pub use audit::Totals;
+pub use config::VmConfig;
 pub use machine::{Entry, Event, Level, Machine, MemoryMap, Node, Work};
-pub use user::{Access, Backing, Call, Error, Fault, FileId, Mark, ProcessId, Protection, User};
-pub use vm::{Vm, VmConfig};
+pub use syscall::{Backing, Call, Error, FileId, ProcessId, Protection};
+pub use user::{Access, Fault, Mark, User};
+pub use vm::Vm;

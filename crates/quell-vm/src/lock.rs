@@ -11,16 +11,23 @@
 //! 1. the areas of a process (one process; a fork takes the parent's and has the child to itself);
 //! 2. page locks: the lock of a page-cache slot, or of an anonymous frame. Reclaim, migration and
 //!    `sync` hold up to 32, faults on files, splits and remaps one. Only `sync` *waits* for a second
-//!    one, in ascending order of the file's pages; everybody else tries;
+//!    one, in ascending order of the file's pages; every other holder of one tries;
 //! 3. the table that holds a word: of two tables the one of the higher level first. Two tables of
-//!    one level are held only by a remap, which has the areas to itself; all others hold one;
+//!    one level are held only by a remap, which has the areas to itself; every other CPU holds one;
 //! 4. a node's list of stale frames;
 //! 5. the state of one frame, a swap slot, the set of dirty pages of a file, a CPU's frame cache;
 //! 6. a node's buddy allocator.
 //!
 //! Waiting for a flush is allowed under every lock of 1 to 3 and forbidden under 4 to 6.
+//!
+//! # What the unsafe code relies on
+//!
+//! That a word does what an atomic of the host does, that locks are given up by their guards alone,
+//! and, for `peek`, that a value is borrowed mutably only between two operations of the machine: a
+//! function that may be suspended in one takes a guard by `&mut`, never the value behind it.
 
 use core::cell::UnsafeCell;
+use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::Ordering;
 use quell::{Hardware, Word};
@@ -35,30 +42,52 @@ impl<W: Word> RawLock<W> {
         RawLock { word: W::new(0) }
     }
 
-    pub(crate) fn try_lock(&self) -> bool {
+    fn try_acquire(&self) -> bool {
         // Acquire: what the last holder did under the lock is seen.
         self.word
             .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
             .is_ok()
     }
 
-    /// Whether somebody holds it; the next moment it may be otherwise.
-    pub(crate) fn is_held(&self) -> bool {
-        self.word.load(Ordering::Relaxed) != 0
-    }
-
-    pub(crate) fn lock(&self, hw: &impl Hardware<Word = W>) {
-        while !self.try_lock() {
+    fn acquire(&self, hw: &impl Hardware<Word = W>) {
+        while !self.try_acquire() {
             while self.word.load(Ordering::Relaxed) != 0 {
                 hw.relax();
             }
         }
     }
 
-    /// Gives the lock up; only its holder may.
-    pub(crate) fn unlock(&self) {
+    fn release(&self) {
         // Release: pairs with the acquire of the next holder.
         self.word.store(0, Ordering::Release);
+    }
+
+    /// Takes the lock if no CPU holds it.
+    pub(crate) fn try_lock(&self) -> Option<RawGuard<'_, W>> {
+        self.try_acquire().then(|| RawGuard { lock: self })
+    }
+
+    /// Waits for the lock.
+    pub(crate) fn lock(&self, hw: &impl Hardware<Word = W>) -> RawGuard<'_, W> {
+        self.acquire(hw);
+        RawGuard { lock: self }
+    }
+
+    /// Whether some CPU holds the lock; the next moment it may be otherwise.
+    pub(crate) fn is_held(&self) -> bool {
+        self.word.load(Ordering::Relaxed) != 0
+    }
+}
+
+/// Possession of a [`RawLock`].
+#[must_use = "the lock is given up with the guard"]
+pub(crate) struct RawGuard<'l, W: Word> {
+    lock: &'l RawLock<W>,
+}
+
+impl<W: Word> Drop for RawGuard<'_, W> {
+    fn drop(&mut self) {
+        self.lock.release();
     }
 }
 
@@ -70,7 +99,8 @@ pub(crate) struct Lock<W, T> {
 
 // SAFETY: the value is reached through `Guard` alone, of which at most one exists at a time (and
 // through `peek`, whose caller vouches for there being no other thread), so sharing the lock hands
-// the value from thread to thread, for which `T: Send` suffices.
+// the value from thread to thread, for which `T: Send` suffices. A guard that is itself shared
+// hands out `&T` in several threads at once: `Guard` asks for `T: Sync` there.
 unsafe impl<W: Send + Sync, T: Send> Sync for Lock<W, T> {}
 
 impl<W: Word, T> Lock<W, T> {
@@ -81,16 +111,25 @@ impl<W: Word, T> Lock<W, T> {
         }
     }
 
+    /// Waits for the lock.
     pub(crate) fn lock(&self, hw: &impl Hardware<Word = W>) -> Guard<'_, W, T> {
-        self.raw.lock(hw);
-        Guard { lock: self }
+        self.raw.acquire(hw);
+        self.guard()
     }
 
+    /// Takes the lock if no CPU holds it.
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, W, T>> {
-        self.raw.try_lock().then(|| Guard { lock: self })
+        self.raw.try_acquire().then(|| self.guard())
     }
 
-    /// The value, whoever holds the lock.
+    fn guard(&self) -> Guard<'_, W, T> {
+        Guard {
+            lock: self,
+            value: PhantomData,
+        }
+    }
+
+    /// The value, even if some CPU holds the lock.
     ///
     /// # Safety
     /// No other thread of the host uses the lock during the returned borrow, and no guard's
@@ -101,15 +140,19 @@ impl<W: Word, T> Lock<W, T> {
     }
 }
 
-/// Possession of a [`Lock`].
+/// Possession of a [`Lock`]. It may go to another thread if the value may (it is `&mut T`), and may
+/// be shared by threads if the value may be (it hands out `&T`).
 pub(crate) struct Guard<'l, W: Word, T> {
     lock: &'l Lock<W, T>,
+    /// What a guard is: without this it would be `Sync` wherever the lock is, for which `T: Send`
+    /// suffices, and threads could share a `Cell` through it.
+    value: PhantomData<&'l mut T>,
 }
 
 impl<W: Word, T> Deref for Guard<'_, W, T> {
     type Target = T;
     fn deref(&self) -> &T {
-        // SAFETY: this guard is the only one, so nobody else borrows the value.
+        // SAFETY: this guard is the only one, so the value is borrowed through it alone.
         unsafe { &*self.lock.value.get() }
     }
 }
@@ -123,7 +166,7 @@ impl<W: Word, T> DerefMut for Guard<'_, W, T> {
 
 impl<W: Word, T> Drop for Guard<'_, W, T> {
     fn drop(&mut self) {
-        self.lock.raw.unlock();
+        self.lock.raw.release();
     }
 }
 
@@ -155,7 +198,10 @@ impl<W: Word, T> RwLock<W, T> {
                 hw.relax();
             }
         }
-        ReadGuard { lock: self }
+        ReadGuard {
+            lock: self,
+            value: PhantomData,
+        }
     }
 
     pub(crate) fn write(&self, hw: &impl Hardware<Word = W>) -> WriteGuard<'_, W, T> {
@@ -168,7 +214,10 @@ impl<W: Word, T> RwLock<W, T> {
         while self.word.load(Ordering::Acquire) != WRITER {
             hw.relax();
         }
-        WriteGuard { lock: self }
+        WriteGuard {
+            lock: self,
+            value: PhantomData,
+        }
     }
 
     /// As [`Lock::peek`].
@@ -181,9 +230,10 @@ impl<W: Word, T> RwLock<W, T> {
     }
 }
 
-/// Shared possession of an [`RwLock`].
+/// Shared possession of an [`RwLock`]: to threads it is a `&T`.
 pub(crate) struct ReadGuard<'l, W: Word, T> {
     lock: &'l RwLock<W, T>,
+    value: PhantomData<&'l T>,
 }
 
 impl<W: Word, T> Deref for ReadGuard<'_, W, T> {
@@ -200,9 +250,10 @@ impl<W: Word, T> Drop for ReadGuard<'_, W, T> {
     }
 }
 
-/// Sole possession of an [`RwLock`].
+/// Sole possession of an [`RwLock`]: to threads it is a `&mut T`.
 pub(crate) struct WriteGuard<'l, W: Word, T> {
     lock: &'l RwLock<W, T>,
+    value: PhantomData<&'l mut T>,
 }
 
 impl<W: Word, T> Deref for WriteGuard<'_, W, T> {
@@ -223,5 +274,69 @@ impl<W: Word, T> DerefMut for WriteGuard<'_, W, T> {
 impl<W: Word, T> Drop for WriteGuard<'_, W, T> {
     fn drop(&mut self) {
         self.lock.word.fetch_and(!WRITER, Ordering::Release);
+    }
+}
+
+/// What may go from thread to thread and what may be shared, decided by the compiler: each line
+/// below is ambiguous, and refused, if the type on it has the trait that it must not have.
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::cell::Cell;
+    use core::sync::atomic::AtomicU64;
+    use std::rc::Rc;
+    use std::sync::MutexGuard;
+
+    /// `lacks!(Type: Trait)` compiles only if the type does not have the trait: with it, `_` could be
+    /// either of two implementations.
+    macro_rules! lacks {
+        ($type:ty: $trait:ident) => {{
+            trait Ambiguous<A> {
+                fn check() {}
+            }
+            impl<T: ?Sized> Ambiguous<()> for T {}
+            impl<T: ?Sized + $trait> Ambiguous<u8> for T {}
+            <$type as Ambiguous<_>>::check();
+        }};
+    }
+
+    fn send<T: Send>() {}
+    fn sync<T: Sync>() {}
+
+    #[test]
+    fn guards_may_cross_threads_only_as_their_values_may() {
+        type L<T> = Lock<AtomicU64, T>;
+        type Rw<T> = RwLock<AtomicU64, T>;
+        type G<T> = Guard<'static, AtomicU64, T>;
+        type R<T> = ReadGuard<'static, AtomicU64, T>;
+        type Wr<T> = WriteGuard<'static, AtomicU64, T>;
+        // A `Cell` may go to another thread and may not be shared.
+        sync::<L<Cell<u8>>>();
+        send::<G<Cell<u8>>>();
+        lacks!(G<Cell<u8>>: Sync);
+        lacks!(Rw<Cell<u8>>: Sync);
+        lacks!(R<Cell<u8>>: Sync);
+        lacks!(R<Cell<u8>>: Send);
+        lacks!(Wr<Cell<u8>>: Sync);
+        // An `Rc` may do neither.
+        lacks!(L<Rc<u8>>: Send);
+        lacks!(L<Rc<u8>>: Sync);
+        lacks!(Rw<Rc<u8>>: Sync);
+        lacks!(G<Rc<u8>>: Send);
+        lacks!(G<Rc<u8>>: Sync);
+        // A guard of the standard library may be shared and may not go: a lock around one is `Send`
+        // no more than it is, and nothing of it is `Sync`.
+        lacks!(L<MutexGuard<'static, u8>>: Sync);
+        lacks!(G<MutexGuard<'static, u8>>: Send);
+        lacks!(Rw<MutexGuard<'static, u8>>: Sync);
+        lacks!(R<MutexGuard<'static, u8>>: Send);
+        lacks!(Wr<MutexGuard<'static, u8>>: Send);
+        // What may do both goes everywhere.
+        send::<G<u8>>();
+        sync::<G<u8>>();
+        send::<R<u8>>();
+        sync::<R<u8>>();
+        send::<Wr<u8>>();
+        sync::<Wr<u8>>();
     }
 }

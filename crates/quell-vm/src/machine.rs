@@ -16,6 +16,9 @@
 
 use quell::{CpuId, Extent, Frame, Hardware, Page, PageRange, PageSize};
 
+/// The engine of a machine that the manager can run on.
+pub(crate) type Engine<'m, M> = quell::Engine<'m, M>;
+
 /// The words of one page-table page.
 pub const TABLE_WORDS: usize = 512;
 

@@ -1,13 +1,13 @@
-//! Migration: moving pages to other frames, on another node, under the feet of their users.
+//! Migration: moving pages to other frames, on another node, while processes use them.
 //!
 //! The page is locked, its entries are replaced by ones that say so (faults wait), the batch is
-//! flushed, and only then is the content copied: nobody can write it any more (C2). The entries
+//! flushed, and only then is the content copied: no CPU can write it any more (C2). The entries
 //! come back with the rights they had and the new frame. A call that takes a mapping away
 //! meanwhile takes the waiting entry, and the migration finds it gone.
 //!
 //! # Owed flushes
 //!
-//! The flush of a clean file page may be owed (S3): nobody can write it, so it is copied at once. Its
+//! The flush of a clean file page may be owed (S3): no CPU can write it, so it is copied at once. Its
 //! entries become markers that name the old frame, whose bytes are the same; an entry is written
 //! again, with the new frame, after the debt was paid. The slot names the new frame and remembers
 //! the old one as its *shadow*: before the page is written or cut off, the shadow's debt is paid,
@@ -16,16 +16,15 @@
 //! Demotion is migration of pages that were not used lately from fast nodes to a slow one.
 
 use crate::entry::View;
-use crate::file::Cached;
-use crate::frame::{Mapping, Owner};
-use crate::frames::Content;
-use crate::gather::Gather;
+use crate::frame::Owner;
+use crate::frames::{CLUSTER, Content, Frames};
+use crate::lazy_unmap::LazyUnmap;
 use crate::machine::{Entry, Event, Machine, Work};
-use crate::process::Process;
-use crate::reclaim::{BATCH, Departed, LockedPage, PageKind};
-use crate::table::Migrating;
-use crate::user::Error;
-use crate::vm::Vm;
+use crate::mmu_gather::MmuGather;
+use crate::page_cache::Cached;
+use crate::pages::{LockedPage, PageLock, Pages};
+use crate::rmap::Mapping;
+use crate::tables::Tables;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use quell::mutant::Mutant;
@@ -42,39 +41,48 @@ struct Journey<'v, M: Machine> {
 /// Entries that wait for a page.
 type Waiting<M> = SmallVec<[(Mapping<M>, Entry); 1]>;
 
-impl<'m, M: Machine> Vm<'m, M> {
-    pub(crate) fn migrate(
-        &self,
-        process: &Arc<Process<M>>,
-        address: u64,
-        bytes: u64,
-        node: usize,
-    ) -> Result<u64, Error> {
-        let (start, end) = crate::call::pages(address, bytes)?;
-        if node >= self.nodes.len() {
-            return Err(Error::NoNode);
+/// What migration works on.
+pub(crate) struct Migration<'m, M: Machine> {
+    frames: Arc<Frames<'m, M>>,
+    tables: Arc<Tables<'m, M>>,
+    pages: Arc<Pages<'m, M>>,
+    lazy: Arc<LazyUnmap<'m, M>>,
+    /// How many pages of a call move behind one flush.
+    together: usize,
+}
+
+impl<'m, M: Machine> Migration<'m, M> {
+    pub(crate) fn new(
+        frames: Arc<Frames<'m, M>>,
+        tables: Arc<Tables<'m, M>>,
+        pages: Arc<Pages<'m, M>>,
+        lazy: Arc<LazyUnmap<'m, M>>,
+        together: usize,
+    ) -> Self {
+        Migration {
+            frames,
+            tables,
+            pages,
+            lazy,
+            together: together.max(1),
         }
-        let areas = process.areas.read(self.machine());
-        if !areas.covers(start, end) {
-            return Err(Error::NotMapped);
-        }
-        let mut frames = Vec::new();
-        self.each_entry(process, start, end, Migrating::Visit, |_, _, view| {
-            if let View::Page(entry) = view
-                && self.frames.map().node_of(entry.frame) != Some(node)
-            {
-                frames.push(entry.frame);
-            }
-        });
+    }
+
+    fn machine(&self) -> &'m M {
+        self.frames.machine()
+    }
+
+    /// Moves the pages in these frames to a node; returns how many base pages went.
+    pub(crate) fn migrate(&self, frames: &[Frame], node: usize) -> u64 {
         let mut moved = 0;
-        for chunk in frames.chunks(self.config.migrate_together.max(1)) {
+        for chunk in frames.chunks(self.together) {
             let batch = chunk
                 .iter()
-                .filter_map(|&frame| self.try_lock_page(frame))
+                .filter_map(|&frame| self.pages.try_lock(frame))
                 .collect();
             moved += self.move_pages(batch, node);
         }
-        Ok(moved)
+        moved
     }
 
     /// Moves up to `pages` base pages from fast nodes to slow ones; returns how many.
@@ -85,8 +93,8 @@ impl<'m, M: Machine> Vm<'m, M> {
             for (slow, _) in nodes.iter().enumerate().filter(|(_, node)| node.slow) {
                 for (fast, _) in nodes.iter().enumerate().filter(|(_, node)| !node.slow) {
                     while moved < pages {
-                        let wanted = (pages - moved).min(BATCH as u64) as usize;
-                        let batch = self.choose(fast, wanted, second, |page| page.order == 0);
+                        let wanted = (pages - moved).min(CLUSTER as u64) as usize;
+                        let batch = self.pages.choose(fast, wanted, second);
                         let went = self.move_pages(batch, slow);
                         moved += went;
                         if went == 0 {
@@ -104,36 +112,23 @@ impl<'m, M: Machine> Vm<'m, M> {
 
     /// Moves locked pages to a node; returns how many base pages went.
     fn move_pages(&self, pages: Vec<LockedPage<'_, M>>, node: usize) -> u64 {
-        let mut gather = Gather::new(self, Purpose::Migration);
-        let mut lazy = None;
-        let mut owed = Vec::new();
+        let mut gather = self.tables.gather(Purpose::Migration);
+        let mut lazily = self.lazy.begin();
         let mut journeys = Vec::with_capacity(pages.len());
         for page in pages {
-            let Some(to) = self.allocate_from(node, page.order, Content::Any) else {
-                self.unlock_page(page);
+            let Some(to) = self.frames.alloc_on(node, page.order, Content::Any) else {
+                self.pages.unlock(page);
                 continue;
             };
-            match &page.kind {
-                PageKind::File(_, _, slot) if self.may_owe(page.frame, slot.dirty) => {
-                    let lazy = lazy.get_or_insert_with(|| self.engine.batch(Purpose::Lazy));
-                    let marked = self.suspend_lazily(page.frame, lazy);
-                    self.copy_page(&page, to);
-                    owed.push(Departed {
-                        page,
-                        marked,
-                        to: Some(to),
-                    });
-                }
-                _ => {
-                    let waiting = self.suspend_migrating(page.frame, &mut gather);
-                    journeys.push(Journey { page, to, waiting });
-                }
+            if self.lazy.may_owe(&page) {
+                lazily.take_to(page, to, |page| self.copy_page(page, to));
+            } else {
+                let waiting = self.suspend(page.frame, &mut gather);
+                journeys.push(Journey { page, to, waiting });
             }
         }
-        let mut moved = owed.len() as u64;
-        if let Some(lazy) = lazy {
-            self.finish_lazily(lazy, owed);
-        }
+        let mut moved = lazily.len() as u64;
+        lazily.finish();
         if !self.machine().mutant(Mutant::VmMigratesBeforeFlush) {
             gather.flush();
         }
@@ -143,7 +138,7 @@ impl<'m, M: Machine> Vm<'m, M> {
         moved
     }
 
-    /// Copies a page that nobody can write, and makes the copy what the page is.
+    /// Copies a page that no CPU can write, and makes the copy what the page is.
     fn copy_page(&self, page: &LockedPage<'_, M>, to: Frame) {
         let machine = self.machine();
         let (from, frames) = (page.frame, 1 << page.order);
@@ -152,20 +147,18 @@ impl<'m, M: Machine> Vm<'m, M> {
             frames,
         });
         machine.copy_frames(from, to, frames);
-        let mut state = self.frames.info(to).state(machine);
-        state.zeros = false;
-        state.owner = match page.kind {
-            PageKind::Anonymous(_) => Owner::Anonymous,
-            PageKind::File(file, index, _) => Owner::File(file, index),
-        };
+        self.frames.state(to).set_written(match page.lock {
+            PageLock::Anonymous(_) => Owner::Anonymous,
+            PageLock::File(file, index, _) => Owner::File(file, index),
+        });
     }
 
     /// Replaces every entry of the frame by one that waits.
-    fn suspend_migrating<'v>(&'v self, frame: Frame, gather: &mut Gather<'v, 'm, M>) -> Waiting<M> {
+    fn suspend(&self, frame: Frame, gather: &mut MmuGather<'_, 'm, M>) -> Waiting<M> {
         let mut waiting = Waiting::new();
-        for mapping in self.mappings(frame) {
+        for mapping in self.frames.mappings(frame) {
             self.machine().charge(Work::ReverseMap);
-            let Some(guard) = self.reach(&mapping.process, mapping.page) else {
+            let Some(guard) = self.tables.reach(&mapping.process, mapping.page) else {
                 continue;
             };
             match guard.view(mapping.page) {
@@ -182,7 +175,9 @@ impl<'m, M: Machine> Vm<'m, M> {
                 View::Marker(marker) if marker == frame => {
                     guard.take(mapping.page, View::Empty, gather);
                 }
-                _ => self.settle(&mapping.process, Mutant::VmMigratesUnsettled),
+                _ => self
+                    .tables
+                    .flush_pending(&mapping.process, Mutant::VmMigratesUnsettled),
             }
         }
         waiting
@@ -198,35 +193,34 @@ impl<'m, M: Machine> Vm<'m, M> {
         } = journey;
         let from = page.frame;
         self.copy_page(&page, to);
-        if let PageKind::File(_, _, slot) = &mut page.kind {
-            slot.cached = Cached::Present(to);
+        if let PageLock::File(_, _, slot) = &mut page.lock {
+            slot.set_cached(Cached::Present(to));
         }
         for (mapping, entry) in waiting {
             machine.charge(Work::ReverseMap);
-            let Some(guard) = self.reach(&mapping.process, mapping.page) else {
+            let Some(guard) = self.tables.reach(&mapping.process, mapping.page) else {
                 continue;
             };
             if guard.view(mapping.page) == View::Moving(from) {
-                self.hold(to);
+                self.frames.hold(to);
                 guard.map(mapping.page, Entry { frame: to, ..entry });
                 drop(guard);
                 self.frames
-                    .info(from)
-                    .state(machine)
+                    .state(from)
                     .unmap(&mapping.process, mapping.page);
-                self.put(from);
+                self.frames.put(from);
             }
         }
-        match page.kind {
-            PageKind::Anonymous(lock) => {
+        match page.lock {
+            PageLock::Anonymous(lock) => {
                 // The new frame's first reference was this migration's, the old one's the lock's.
                 drop(lock);
-                self.put(to);
+                self.frames.put(to);
             }
             // The cache's reference went over to the new frame with the slot.
-            PageKind::File(_, _, slot) => drop(slot),
+            PageLock::File(_, _, slot) => drop(slot),
         }
-        self.put(from);
+        self.frames.put(from);
         1 << page.order
     }
 }

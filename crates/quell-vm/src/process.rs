@@ -1,40 +1,67 @@
-//! Processes: an address space, its areas, and who runs it.
+//! A process: an address space, its areas, and how many CPUs run it.
 
-use crate::area::Areas;
 use crate::lock::RwLock;
 use crate::machine::Machine;
 use crate::shared::Shared;
-use crate::user::ProcessId;
+use crate::syscall::ProcessId;
+use crate::vma::VmaTree;
 use alloc::sync::Arc;
 use core::ops::Deref;
 use core::sync::atomic::Ordering;
 use quell::{AddressSpace, Frame};
 
-/// A process. Whoever may still have to flush its space, a batch or a mapping in a reverse map,
-/// holds it.
+/// A process. Whatever may still have to flush its space holds it: a batch, or a mapping in a reverse
+/// map.
 pub(crate) struct Process<M: Machine> {
-    pub(crate) id: ProcessId,
-    pub(crate) space: AddressSpace<M>,
-    /// Faults and calls that change no area read; calls that do write.
-    pub(crate) areas: RwLock<M::Word, Areas>,
-    /// How many CPUs run it.
-    pub(crate) running: Shared<M::Word>,
+    id: ProcessId,
+    space: AddressSpace<M>,
+    vmas: RwLock<M::Word, VmaTree>,
+    running: Shared<M::Word>,
     retired: Shared<M::Word>,
 }
 
 impl<M: Machine> Process<M> {
-    pub(crate) fn new(id: ProcessId, space: AddressSpace<M>, areas: Areas) -> Self {
+    pub(crate) fn new(id: ProcessId, space: AddressSpace<M>, vmas: VmaTree) -> Self {
         Process {
             id,
             space,
-            areas: RwLock::new(areas),
+            vmas: RwLock::new(vmas),
             running: Shared::new(0),
             retired: Shared::new(0),
         }
     }
 
+    pub(crate) fn id(&self) -> ProcessId {
+        self.id
+    }
+
+    pub(crate) fn space(&self) -> &AddressSpace<M> {
+        &self.space
+    }
+
+    /// The areas, locked: faults and calls that change none of them read, calls that do write.
+    pub(crate) fn vmas(&self) -> &RwLock<M::Word, VmaTree> {
+        &self.vmas
+    }
+
+    /// The frame of the root table.
     pub(crate) fn root(&self) -> Frame {
         self.space.root()
+    }
+
+    /// One CPU more runs the process.
+    pub(crate) fn run(&self) {
+        self.running.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// One CPU less runs the process.
+    pub(crate) fn stop(&self) {
+        self.running.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Whether some CPU runs the process.
+    pub(crate) fn is_running(&self) -> bool {
+        self.running.load(Ordering::Acquire) > 0
     }
 
     pub(crate) fn set_retired(&self) {

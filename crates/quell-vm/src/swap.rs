@@ -4,11 +4,12 @@
 //! fault that comes before the page was compressed takes the frame back; the content is captured
 //! only after the flush of the entries (C2).
 
-use crate::arena::Arena;
+use crate::frames::{self, AllocFrames, Frames};
 use crate::lock::Lock;
 use crate::machine::{Event, Machine, Work};
-use crate::vm::Vm;
+use crate::segmented::SegmentedArray;
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -34,14 +35,15 @@ struct Slot {
 }
 
 /// All slots.
-pub(crate) struct Swap<M: Machine> {
-    slots: Arena<Lock<M::Word, Slot>, 16>,
+pub(crate) struct Swap<'m, M: Machine> {
+    frames: Arc<Frames<'m, M>>,
+    slots: SegmentedArray<Lock<M::Word, Slot>, 16>,
     free: Lock<M::Word, Vec<u32>>,
     made: AtomicU32,
     limit: u32,
 }
 
-/// What [`Vm::swap_read`] found.
+/// What [`Swap::read`] found.
 pub(crate) enum SwapPage {
     /// The frame itself, with a reference for the caller.
     Frame(Frame),
@@ -49,14 +51,20 @@ pub(crate) enum SwapPage {
     Copy(Frame),
 }
 
-impl<M: Machine> Swap<M> {
-    pub(crate) fn new(limit: u32) -> Self {
+impl<'m, M: Machine> Swap<'m, M> {
+    /// Swap for `limit` pages.
+    pub(crate) fn new(frames: Arc<Frames<'m, M>>, limit: u32) -> Self {
         Swap {
-            slots: Arena::new(),
+            frames,
+            slots: SegmentedArray::new(),
             free: Lock::new(Vec::new()),
             made: AtomicU32::new(0),
             limit,
         }
+    }
+
+    fn machine(&self) -> &'m M {
+        self.frames.machine()
     }
 
     fn slot(&self, slot: u32) -> &Lock<M::Word, Slot> {
@@ -65,19 +73,16 @@ impl<M: Machine> Swap<M> {
             None => panic!("an entry names swap slot {slot}, which was never made"),
         }
     }
-}
 
-impl<M: Machine> Vm<'_, M> {
     /// A slot with this frame in it and no entries yet; `None` if swap is full.
-    pub(crate) fn swap_new(&self, frame: Frame) -> Option<u32> {
+    pub(crate) fn reserve(&self, frame: Frame) -> Option<u32> {
         let machine = self.machine();
-        let reused = self.swap.free.lock(machine).pop();
+        let reused = self.free.lock(machine).pop();
         let index = match reused {
             Some(index) => index,
             None => {
-                let made = |made: u32| (made < self.swap.limit).then_some(made + 1);
-                self.swap
-                    .made
+                let made = |made: u32| (made < self.limit).then_some(made + 1);
+                self.made
                     .fetch_update(Ordering::Relaxed, Ordering::Relaxed, made)
                     .ok()?
             }
@@ -88,7 +93,7 @@ impl<M: Machine> Vm<'_, M> {
                 content: Content::Nothing,
             })
         };
-        let slot = self.swap.slots.get_or_make(index as usize, empty)?;
+        let slot = self.slots.get_or_make(index as usize, empty)?;
         *slot.lock(machine) = Slot {
             entries: 0,
             content: Content::Frame(frame),
@@ -97,38 +102,38 @@ impl<M: Machine> Vm<'_, M> {
     }
 
     /// One more entry names the slot.
-    pub(crate) fn swap_hold(&self, slot: u32) {
-        self.swap.slot(slot).lock(self.machine()).entries += 1;
+    pub(crate) fn hold(&self, slot: u32) {
+        self.slot(slot).lock(self.machine()).entries += 1;
     }
 
     /// An entry names the slot no more; the last one frees it, unless it is still being written.
-    pub(crate) fn swap_put(&self, slot: u32) {
+    pub(crate) fn put(&self, slot: u32) {
         let machine = self.machine();
-        let mut held = self.swap.slot(slot).lock(machine);
+        let mut held = self.slot(slot).lock(machine);
         held.entries -= 1;
         if held.entries == 0 && !matches!(held.content, Content::Frame(_)) {
             held.content = Content::Nothing;
             drop(held);
-            self.swap.free.lock(machine).push(slot);
+            self.free.lock(machine).push(slot);
         }
     }
 
     /// The page in the slot, as a frame with a reference for the caller. The caller's entry keeps
     /// the slot alive, or else the caller finds it gone under the table's lock. `None` if memory is
     /// short or the slot was freed.
-    pub(crate) fn swap_read(&self, slot: u32) -> Option<SwapPage> {
+    pub(crate) fn read(&self, slot: u32, memory: &impl AllocFrames) -> Option<SwapPage> {
         let machine = self.machine();
         {
-            let held = self.swap.slot(slot).lock(machine);
+            let held = self.slot(slot).lock(machine);
             if let Content::Frame(frame) = held.content {
-                self.hold(frame);
+                self.frames.hold(frame);
                 return Some(SwapPage::Frame(frame));
             }
         }
-        let to = self.allocate(0, crate::frames::Content::Any)?;
+        let to = memory.alloc(0, frames::Content::Any)?;
         let mut page = vec![0; PAGE];
         {
-            let held = self.swap.slot(slot).lock(machine);
+            let held = self.slot(slot).lock(machine);
             match &held.content {
                 Content::Compressed(data) => {
                     machine.charge(Work::Decompress {
@@ -140,18 +145,18 @@ impl<M: Machine> Vm<'_, M> {
                 Content::Zeros => {}
                 Content::Frame(_) | Content::Nothing => {
                     drop(held);
-                    self.put(to);
+                    self.frames.put(to);
                     return None;
                 }
             }
         }
         machine.write_frame(to, 0, &page);
-        self.frames.info(to).state(machine).zeros = false;
+        self.frames.state(to).forget_zeros();
         Some(SwapPage::Copy(to))
     }
 
     /// Captures the frame's content into its slot; its entries have been flushed.
-    pub(crate) fn swap_write(&self, slot: u32, frame: Frame) {
+    pub(crate) fn write(&self, slot: u32, frame: Frame) {
         let machine = self.machine();
         machine.note(Event::Captured { frame, frames: 1 });
         let mut page = vec![0; PAGE];
@@ -165,22 +170,22 @@ impl<M: Machine> Vm<'_, M> {
             });
             Content::Compressed(data.into_boxed_slice())
         };
-        let mut held = self.swap.slot(slot).lock(machine);
+        let mut held = self.slot(slot).lock(machine);
         let unused = held.entries == 0;
         held.content = if unused { Content::Nothing } else { content };
         drop(held);
         if unused {
-            self.swap.free.lock(machine).push(slot);
+            self.free.lock(machine).push(slot);
         }
     }
 
-    /// The first bytes at `offset` of the page in the slot, for the oracle.
+    /// The first bytes at `offset` of the page in the slot, for an oracle.
     ///
     /// # Safety
-    /// As for [`Vm::peek`].
-    pub(crate) unsafe fn swap_peek(&self, slot: u32, offset: usize, into: &mut [u8]) -> Option<()> {
+    /// As for [`Lock::peek`], for every lock of swap.
+    pub(crate) unsafe fn peek(&self, slot: u32, offset: usize, into: &mut [u8]) -> Option<()> {
         // SAFETY: passed on to the caller.
-        let held = unsafe { self.swap.slot(slot).peek() };
+        let held = unsafe { self.slot(slot).peek() };
         match &held.content {
             Content::Frame(frame) => self.machine().read_frame(*frame, offset, into),
             Content::Zeros => into.fill(0),
@@ -194,8 +199,8 @@ impl<M: Machine> Vm<'_, M> {
     }
 
     /// How many slots are in use.
-    pub(crate) fn swap_used(&self) -> u64 {
-        let free = self.swap.free.lock(self.machine()).len();
-        u64::from(self.swap.made.load(Ordering::Relaxed)) - free as u64
+    pub(crate) fn used(&self) -> u64 {
+        let free = self.free.lock(self.machine()).len();
+        u64::from(self.made.load(Ordering::Relaxed)) - free as u64
     }
 }

@@ -6,7 +6,7 @@ use crate::scenario::{On, Program, Scenario};
 use crate::vm_kernel::{VmKernel, VmProgram};
 use quell::mutant::Mutant;
 use quell_contract::Clause;
-use quell_vm::user::Call;
+use quell_vm::Call;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["21"],

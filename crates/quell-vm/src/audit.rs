@@ -1,14 +1,20 @@
-//! The manager's books: how much memory is what, and whether that adds up.
+//! What tests and oracles ask a manager: how much memory is what, whether that adds up, and what a
+//! page holds.
 
 use crate::entry::View;
-use crate::file::Cached;
 use crate::frame::Owner;
+use crate::frames::Frames;
 use crate::machine::{Level, Machine};
-use crate::vm::Vm;
+use crate::page_cache::{Cached, PageCache};
+use crate::processes::Processes;
+use crate::swap::Swap;
+use crate::syscall::ProcessId;
+use crate::vma::Source;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use core::sync::atomic::Ordering;
+use quell::addr::PAGE_BYTES;
 use quell::{Frame, Page, Word};
 
 /// How many base frames are what.
@@ -35,46 +41,44 @@ struct Seen {
     markers: u32,
 }
 
-impl<M: Machine> Vm<'_, M> {
-    /// How many frames are free, those included that owe a flush.
-    pub fn free_frames(&self) -> u64 {
-        let machine = self.machine();
-        let nodes = self.nodes.iter().map(|node| {
-            let stale = node.stale.lock(machine).len() as u64;
-            stale + node.buddy.lock(machine).frames()
-        });
-        let caches = self.caches.iter().map(|cache| cache.lock(machine).frames());
-        nodes.sum::<u64>() + caches.sum::<u64>()
+/// What is looked at.
+pub(crate) struct Audit<'v, 'm, M: Machine> {
+    pub(crate) frames: &'v Frames<'m, M>,
+    pub(crate) cache: &'v PageCache<'m, M>,
+    pub(crate) swap: &'v Swap<'m, M>,
+    pub(crate) processes: &'v Processes<'m, M>,
+}
+
+impl<'m, M: Machine> Audit<'_, 'm, M> {
+    fn machine(&self) -> &'m M {
+        self.frames.machine()
     }
 
-    /// Goes through all books: each frame belongs to exactly one owner, each reference and each
-    /// entry of a reverse map stands for an entry of a table or a slot of the page cache, and the
-    /// other way round. All CPUs must be outside the manager. Takes time in proportion to memory.
-    ///
-    /// # Errors
-    /// The first thing that does not add up.
-    pub fn check(&self) -> Result<Totals, String> {
+    /// See [`Vm::check`](crate::Vm::check).
+    pub(crate) fn check(&self) -> Result<Totals, String> {
         let machine = self.machine();
         let mut seen: BTreeMap<Frame, Seen> = BTreeMap::new();
         let mut totals = Totals {
-            swapped: self.swap_used(),
+            swapped: self.swap.used(),
             ..Totals::default()
         };
-        for process in self.living() {
+        for process in self.processes.living() {
             let mut at = |page: Page, view: View| match view {
                 View::Page(entry) => {
-                    let state = self.frames.info(entry.frame).state(machine);
+                    let state = self.frames.state(entry.frame);
                     if !state.maps(&process, page) {
                         return Err(format!(
                             "process {} maps frame {:#x} at page {:#x}, its reverse map does not say so",
-                            process.id, entry.frame.0, page.0
+                            process.id(),
+                            entry.frame.0,
+                            page.0
                         ));
                     }
                     seen.entry(entry.frame).or_default().mapped += 1;
                     Ok(())
                 }
                 View::Marker(frame) => {
-                    let state = self.frames.info(frame).state(machine);
+                    let state = self.frames.state(frame);
                     let listed = state.maps(&process, page);
                     seen.entry(frame).or_default().markers += u32::from(listed);
                     Ok(())
@@ -91,8 +95,8 @@ impl<M: Machine> Vm<'_, M> {
             }
             let state = info.state(machine);
             let found = seen.remove(&frame).unwrap_or_default();
-            let frames = 1 << state.order;
-            let cached = match state.owner {
+            let frames = 1 << state.order();
+            let cached = match state.owner() {
                 Owner::Free => continue,
                 Owner::Kernel => {
                     return Err(format!("frame {:#x} was lost by the manager", frame.0));
@@ -105,31 +109,35 @@ impl<M: Machine> Vm<'_, M> {
                     totals.anonymous += frames;
                     0
                 }
-                Owner::File(..) if state.references == 0 => {
+                Owner::File(..) if state.references() == 0 => {
                     totals.stale += 1;
                     0
                 }
                 Owner::File(file, page) => {
                     totals.file += 1;
                     let file = self
+                        .cache
                         .file(file)
                         .map_err(|error| format!("file {file}: {error}"))?;
-                    let slot = file.slot(page).map(|slot| slot.lock(machine).cached);
+                    let slot = file.slot(page).map(|slot| slot.lock(machine).cached());
                     u32::from(slot == Some(Cached::Present(frame)))
                 }
             };
             skip = frame.plus(frames);
-            if state.references != found.mapped + cached {
+            if state.references() != found.mapped + cached {
                 return Err(format!(
                     "frame {:#x} ({:?}) has {} references, but {} mappings and {cached} in the cache",
-                    frame.0, state.owner, state.references, found.mapped
+                    frame.0,
+                    state.owner(),
+                    state.references(),
+                    found.mapped
                 ));
             }
             if state.mapped() as u32 != found.mapped + found.markers {
                 return Err(format!(
                     "frame {:#x} ({:?}) lists {} mappings, but {} entries and {} markers name it",
                     frame.0,
-                    state.owner,
+                    state.owner(),
                     state.mapped(),
                     found.mapped,
                     found.markers
@@ -143,13 +151,7 @@ impl<M: Machine> Vm<'_, M> {
                 frame.0, seen.mapped
             ));
         }
-        totals.free = self.free_frames();
-        let stale_listed: u64 = self
-            .nodes
-            .iter()
-            .map(|node| node.stale.lock(machine).len() as u64)
-            .sum();
-        totals.free -= stale_listed;
+        totals.free = self.frames.free_frames() - self.frames.stale_frames();
         let all: u64 = self
             .frames
             .map()
@@ -191,7 +193,7 @@ impl<M: Machine> Vm<'_, M> {
                 view => visit(page, view)?,
             }
         }
-        let counted = self.frames.info(table).used.load(Ordering::Relaxed);
+        let counted = self.frames.info(table).words_used();
         if counted != used {
             return Err(format!(
                 "table {:#x} counts {counted} words in use, but has {used}",
@@ -199,5 +201,53 @@ impl<M: Machine> Vm<'_, M> {
             ));
         }
         Ok(())
+    }
+
+    /// See [`Vm::peek`](crate::Vm::peek).
+    ///
+    /// # Safety
+    /// As for [`Vm::peek`](crate::Vm::peek).
+    pub(crate) unsafe fn peek(&self, process: ProcessId, address: u64) -> Option<u64> {
+        let machine = self.machine();
+        let page = Page::containing(address);
+        let offset = (address % PAGE_BYTES) as usize;
+        // SAFETY: passed on to the caller.
+        let process = unsafe { self.processes.peek(process) }?;
+        // SAFETY: as above.
+        let vma = *unsafe { process.vmas().peek() }.find(page)?;
+        if !vma.readable() {
+            return None;
+        }
+        let (mut table, mut level) = (process.root(), Level::ROOT);
+        let view = loop {
+            let word = machine.table(table)[level.index(page)].load(Ordering::Acquire);
+            match View::of(machine, word, level) {
+                View::Table(next) => (table, level) = (next, Level(level.0 - 1)),
+                view => break view,
+            }
+        };
+        let mut bytes = [0; 8];
+        // The CPU that holds the table's lock may be about to fill the word again.
+        if view == View::Empty && self.frames.info(table).is_table_locked() {
+            return None;
+        }
+        match (view, vma.source) {
+            (View::Page(entry), _) => {
+                let within = page.0 & (level.pages() - 1);
+                machine.read_frame(entry.frame.plus(within), offset, &mut bytes);
+            }
+            (View::Moving(frame), _) => {
+                let within = page.0 & (level.pages() - 1);
+                machine.read_frame(frame.plus(within), offset, &mut bytes);
+            }
+            // SAFETY: as above.
+            (View::Swapped(slot), _) => unsafe { self.swap.peek(slot, offset, &mut bytes) }?,
+            (_, Source::Anonymous(_)) => {}
+            (_, Source::File { file, first, .. }) => {
+                // SAFETY: as above.
+                return unsafe { self.cache.peek(file, first + page.0 - vma.start.0, offset) };
+            }
+        }
+        Some(u64::from_le_bytes(bytes))
     }
 }

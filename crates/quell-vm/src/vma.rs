@@ -1,19 +1,34 @@
-//! The areas of a process: what its calls have mapped, page ranges with a protection and a backing.
+//! The areas of a process (VMAs): ranges of pages with a protection and what lies behind them, as its
+//! calls have mapped them.
 
 use crate::machine::USER_END;
-use crate::user::{FileId, Protection};
+use crate::syscall::{Error, FileId, Protection};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use quell::addr::PAGE_BYTES;
 use quell::{Page, PageSize};
 
 /// Where mappings without an address go: from 4 GB.
 const FIRST_CHOICE: Page = Page(1 << 20);
 
+/// The pages of a range of addresses, as calls give it: from one to before the other.
+pub(crate) fn page_range(address: u64, bytes: u64) -> Result<(Page, Page), Error> {
+    if !address.is_multiple_of(PAGE_BYTES) {
+        return Err(Error::Unaligned);
+    }
+    let start = Page::containing(address);
+    let count = bytes.div_ceil(PAGE_BYTES);
+    if count == 0 || start > USER_END || count > USER_END.0 - start.0 {
+        return Err(Error::BadRange);
+    }
+    Ok((start, start.plus(count)))
+}
+
 /// What lies behind an area.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Source {
     /// Zeros, in pages of up to this size.
-    Zeros(PageSize),
+    Anonymous(PageSize),
     /// A file: the page of it at the area's start, and whether stores reach it.
     File {
         file: FileId,
@@ -24,24 +39,29 @@ pub(crate) enum Source {
 
 /// A range of pages mapped alike.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Area {
+pub(crate) struct Vma {
     pub(crate) start: Page,
     pub(crate) end: Page,
     pub(crate) protection: Protection,
     pub(crate) source: Source,
 }
 
-impl Area {
+impl Vma {
+    /// Whether programs may load from the area. Rights to store or to execute imply it.
+    pub(crate) fn readable(&self) -> bool {
+        self.protection.read || self.protection.write || self.protection.execute
+    }
+
     /// The page of the file behind `page`.
     pub(crate) fn file_page(&self, page: Page) -> Option<(FileId, u64)> {
         match self.source {
             Source::File { file, first, .. } => Some((file, first + (page.0 - self.start.0))),
-            Source::Zeros(_) => None,
+            Source::Anonymous(_) => None,
         }
     }
 
     /// The part of the area from `page` on.
-    fn from(mut self, page: Page) -> Area {
+    fn from(mut self, page: Page) -> Vma {
         if let Source::File { first, .. } = &mut self.source {
             *first += page.0 - self.start.0;
         }
@@ -50,11 +70,11 @@ impl Area {
     }
 
     /// Whether `next`, which starts where this one ends, continues it.
-    fn continues(&self, next: &Area) -> bool {
+    fn continues(&self, next: &Vma) -> bool {
         self.end == next.start
             && self.protection == next.protection
             && match (self.source, next.source) {
-                (Source::Zeros(a), Source::Zeros(b)) => a == b,
+                (Source::Anonymous(a), Source::Anonymous(b)) => a == b,
                 (Source::File { .. }, Source::File { .. }) => {
                     self.from(self.end).source == next.source
                 }
@@ -65,45 +85,45 @@ impl Area {
 
 /// All areas of a process, by their start; they do not overlap.
 #[derive(Clone, Default)]
-pub(crate) struct Areas {
-    list: BTreeMap<u64, Area>,
+pub(crate) struct VmaTree {
+    list: BTreeMap<u64, Vma>,
 }
 
-impl Areas {
-    pub(crate) fn find(&self, page: Page) -> Option<&Area> {
-        let (_, area) = self.list.range(..=page.0).next_back()?;
-        (page < area.end).then_some(area)
+impl VmaTree {
+    pub(crate) fn find(&self, page: Page) -> Option<&Vma> {
+        let (_, vma) = self.list.range(..=page.0).next_back()?;
+        (page < vma.end).then_some(vma)
     }
 
     /// The areas that meet `start..end`, cut to it, in ascending order.
-    pub(crate) fn within(&self, start: Page, end: Page) -> impl Iterator<Item = Area> {
-        let first = self.find(start).map_or(start.0, |area| area.start.0);
-        self.list.range(first..end.0).map(move |(_, area)| {
-            let mut part = area.from(area.start.max(start));
+    pub(crate) fn within(&self, start: Page, end: Page) -> impl Iterator<Item = Vma> {
+        let first = self.find(start).map_or(start.0, |vma| vma.start.0);
+        self.list.range(first..end.0).map(move |(_, vma)| {
+            let mut part = vma.from(vma.start.max(start));
             part.end = part.end.min(end);
             part
         })
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Area> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Vma> {
         self.list.values()
     }
 
     /// Whether every page of the range is in some area.
     pub(crate) fn covers(&self, start: Page, end: Page) -> bool {
         let mut at = start;
-        for area in self.within(start, end) {
-            if area.start != at {
+        for vma in self.within(start, end) {
+            if vma.start != at {
                 return false;
             }
-            at = area.end;
+            at = vma.end;
         }
         at == end
     }
 
     /// Cuts the range out and returns what was there.
-    pub(crate) fn remove(&mut self, start: Page, end: Page) -> Vec<Area> {
-        let removed: Vec<Area> = self.within(start, end).collect();
+    pub(crate) fn remove(&mut self, start: Page, end: Page) -> Vec<Vma> {
+        let removed: Vec<Vma> = self.within(start, end).collect();
         for part in &removed {
             // The area that holds the part: it starts at or before it.
             let Some(mut whole) = self.find(part.start).copied() else {
@@ -123,36 +143,36 @@ impl Areas {
     }
 
     /// Adds an area where none is, joined to its neighbours where they continue each other.
-    pub(crate) fn insert(&mut self, mut area: Area) {
-        if let Some(next) = self.list.get(&area.end.0).copied()
-            && area.continues(&next)
+    pub(crate) fn insert(&mut self, mut vma: Vma) {
+        if let Some(next) = self.list.get(&vma.end.0).copied()
+            && vma.continues(&next)
         {
             self.list.remove(&next.start.0);
-            area.end = next.end;
+            vma.end = next.end;
         }
-        if let Some((_, before)) = self.list.range_mut(..area.start.0).next_back()
-            && before.continues(&area)
+        if let Some((_, before)) = self.list.range_mut(..vma.start.0).next_back()
+            && before.continues(&vma)
         {
-            before.end = area.end;
+            before.end = vma.end;
             return;
         }
-        self.list.insert(area.start.0, area);
+        self.list.insert(vma.start.0, vma);
     }
 
     /// A free range of that many pages at a multiple of `align` pages.
     pub(crate) fn find_free(&self, pages: u64, align: u64) -> Option<Page> {
         let mut at = FIRST_CHOICE.0.next_multiple_of(align);
-        if let Some(area) = self.find(Page(at)) {
-            at = area.end.0.next_multiple_of(align);
+        if let Some(vma) = self.find(Page(at)) {
+            at = vma.end.0.next_multiple_of(align);
         }
-        for area in self.list.range(FIRST_CHOICE.0..).map(|(_, area)| area) {
-            if area.end.0 <= at {
+        for vma in self.list.range(FIRST_CHOICE.0..).map(|(_, vma)| vma) {
+            if vma.end.0 <= at {
                 continue;
             }
-            if area.start.0 >= at.checked_add(pages)? {
+            if vma.start.0 >= at.checked_add(pages)? {
                 break;
             }
-            at = area.end.0.next_multiple_of(align);
+            at = vma.end.0.next_multiple_of(align);
         }
         (at.checked_add(pages)? <= USER_END.0).then_some(Page(at))
     }
@@ -162,8 +182,8 @@ impl Areas {
 mod tests {
     use super::*;
 
-    fn area(start: u64, end: u64, first: u64) -> Area {
-        Area {
+    fn vma(start: u64, end: u64, first: u64) -> Vma {
+        Vma {
             start: Page(start),
             end: Page(end),
             protection: Protection::READ,
@@ -177,28 +197,28 @@ mod tests {
 
     #[test]
     fn removing_cuts_and_inserting_joins() {
-        let mut areas = Areas::default();
-        areas.insert(area(10, 20, 100));
-        assert_eq!(areas.remove(Page(13), Page(15)), [area(13, 15, 103)]);
-        assert!(areas.iter().eq(&[area(10, 13, 100), area(15, 20, 105)]));
-        assert!(!areas.covers(Page(10), Page(20)) && areas.covers(Page(15), Page(20)));
-        areas.insert(area(13, 15, 103));
-        assert!(areas.iter().eq(&[area(10, 20, 100)]));
-        areas.insert(area(20, 22, 0));
-        assert_eq!(areas.iter().count(), 2);
-        assert_eq!(areas.remove(Page(0), Page(100)).len(), 2);
-        assert_eq!(areas.iter().count(), 0);
+        let mut vmas = VmaTree::default();
+        vmas.insert(vma(10, 20, 100));
+        assert_eq!(vmas.remove(Page(13), Page(15)), [vma(13, 15, 103)]);
+        assert!(vmas.iter().eq(&[vma(10, 13, 100), vma(15, 20, 105)]));
+        assert!(!vmas.covers(Page(10), Page(20)) && vmas.covers(Page(15), Page(20)));
+        vmas.insert(vma(13, 15, 103));
+        assert!(vmas.iter().eq(&[vma(10, 20, 100)]));
+        vmas.insert(vma(20, 22, 0));
+        assert_eq!(vmas.iter().count(), 2);
+        assert_eq!(vmas.remove(Page(0), Page(100)).len(), 2);
+        assert_eq!(vmas.iter().count(), 0);
     }
 
     #[test]
     fn free_ranges_fit_between_areas() {
-        let mut areas = Areas::default();
+        let mut vmas = VmaTree::default();
         let base = FIRST_CHOICE.0;
-        areas.insert(area(base, base + 5, 0));
-        areas.insert(area(base + 10, base + 12, 50));
-        assert_eq!(areas.find_free(5, 1), Some(Page(base + 5)));
-        assert_eq!(areas.find_free(6, 1), Some(Page(base + 12)));
-        assert_eq!(areas.find_free(1, 512), Some(Page(base + 512)));
-        assert_eq!(areas.find_free(USER_END.0, 1), None);
+        vmas.insert(vma(base, base + 5, 0));
+        vmas.insert(vma(base + 10, base + 12, 50));
+        assert_eq!(vmas.find_free(5, 1), Some(Page(base + 5)));
+        assert_eq!(vmas.find_free(6, 1), Some(Page(base + 12)));
+        assert_eq!(vmas.find_free(1, 512), Some(Page(base + 512)));
+        assert_eq!(vmas.find_free(USER_END.0, 1), None);
     }
 }

@@ -1,38 +1,63 @@
-//! The calls that change what a process has mapped.
+//! The calls that change what a process has mapped (`mmap`, `munmap`, `mprotect`, `mremap`,
+//! `MADV_DONTNEED`).
 //!
 //! A call that takes a mapping or a right away returns only after three things: its own changes
 //! were flushed; entries that it found already cleared, by a reclaim or another call whose flush is
-//! still to come, were settled; and the lazy markers that it met were flushed like the mappings
+//! still to come, were flushed too; and the lazy markers that it met were flushed like the mappings
 //! they stand for. Only then does it give up the areas and tell the program (C3).
 
-use crate::area::{Area, Source};
 use crate::entry::View;
-use crate::gather::Gather;
-use crate::machine::{Event, Level, Machine, USER_END, Work};
+use crate::large::LargePages;
+use crate::machine::{Event, Level, Machine, Work};
+use crate::memory::Memory;
+use crate::mmu_gather::MmuGather;
+use crate::page_cache::PageCache;
+use crate::pages::Pages;
 use crate::process::Process;
-use crate::table::Migrating;
-use crate::user::{Backing, Error, Protection};
-use crate::vm::Vm;
+use crate::swap::Swap;
+use crate::syscall::{Backing, Error, Protection};
+use crate::tables::{Migrating, Tables};
+use crate::vma::{Source, Vma, page_range};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use quell::addr::PAGE_BYTES;
 use quell::mutant::Mutant;
 use quell::{Page, PageRange, Purpose};
 
-/// The pages of a range of addresses.
-pub(crate) fn pages(address: u64, bytes: u64) -> Result<(Page, Page), Error> {
-    if !address.is_multiple_of(PAGE_BYTES) {
-        return Err(Error::Unaligned);
-    }
-    let start = Page::containing(address);
-    let count = bytes.div_ceil(PAGE_BYTES);
-    if count == 0 || start > USER_END || count > USER_END.0 - start.0 {
-        return Err(Error::BadRange);
-    }
-    Ok((start, start.plus(count)))
+/// The calls that change mappings.
+pub(crate) struct Mmap<'m, M: Machine> {
+    tables: Arc<Tables<'m, M>>,
+    cache: Arc<PageCache<'m, M>>,
+    swap: Arc<Swap<'m, M>>,
+    pages: Arc<Pages<'m, M>>,
+    memory: Arc<Memory<'m, M>>,
+    large: Arc<LargePages<'m, M>>,
 }
 
-impl<'m, M: Machine> Vm<'m, M> {
+impl<'m, M: Machine> Mmap<'m, M> {
+    pub(crate) fn new(
+        tables: Arc<Tables<'m, M>>,
+        cache: Arc<PageCache<'m, M>>,
+        swap: Arc<Swap<'m, M>>,
+        pages: Arc<Pages<'m, M>>,
+        memory: Arc<Memory<'m, M>>,
+        large: Arc<LargePages<'m, M>>,
+    ) -> Self {
+        Mmap {
+            tables,
+            cache,
+            swap,
+            pages,
+            memory,
+            large,
+        }
+    }
+
+    fn machine(&self) -> &'m M {
+        self.tables.machine()
+    }
+
+    /// `mmap`. Returns the address.
     pub(crate) fn map(
         &self,
         process: &Arc<Process<M>>,
@@ -42,9 +67,9 @@ impl<'m, M: Machine> Vm<'m, M> {
         backing: Backing,
     ) -> Result<u64, Error> {
         let (source, align) = match backing {
-            Backing::Anonymous { page } => (Source::Zeros(page), page.pages()),
+            Backing::Anonymous { page } => (Source::Anonymous(page), page.pages()),
             Backing::Shared { file, offset } | Backing::Private { file, offset } => {
-                self.file(file)?;
+                self.cache.file(file)?;
                 if offset % PAGE_BYTES != 0 {
                     return Err(Error::Unaligned);
                 }
@@ -60,22 +85,22 @@ impl<'m, M: Machine> Vm<'m, M> {
                 )
             }
         };
-        let (start, end) = pages(address.unwrap_or(0), bytes)?;
+        let (start, end) = page_range(address.unwrap_or(0), bytes)?;
         self.machine().charge(Work::Area);
-        let mut areas = process.areas.write(self.machine());
+        let mut vmas = process.vmas().write(self.machine());
         let start = match address {
             Some(_) => {
-                self.split_edges(process, start, end)?;
-                areas.remove(start, end);
+                self.large.split_edges(process, start, end)?;
+                vmas.remove(start, end);
                 self.unmap_range(process, start, end);
                 start
             }
-            None => areas
+            None => vmas
                 .find_free(end.0 - start.0, align)
                 .ok_or(Error::NoSpace)?,
         };
         let end = start.plus(bytes.div_ceil(PAGE_BYTES));
-        areas.insert(Area {
+        vmas.insert(Vma {
             start,
             end,
             protection,
@@ -84,17 +109,18 @@ impl<'m, M: Machine> Vm<'m, M> {
         Ok(start.address())
     }
 
+    /// `munmap`.
     pub(crate) fn unmap(
         &self,
         process: &Arc<Process<M>>,
         address: u64,
         bytes: u64,
     ) -> Result<u64, Error> {
-        let (start, end) = pages(address, bytes)?;
+        let (start, end) = page_range(address, bytes)?;
         self.machine().charge(Work::Area);
-        let mut areas = process.areas.write(self.machine());
-        self.split_edges(process, start, end)?;
-        areas.remove(start, end);
+        let mut vmas = process.vmas().write(self.machine());
+        self.large.split_edges(process, start, end)?;
+        vmas.remove(start, end);
         self.unmap_range(process, start, end);
         Ok(0)
     }
@@ -102,12 +128,14 @@ impl<'m, M: Machine> Vm<'m, M> {
     /// Empties the tables of a range whose edges cut no page, and frees those that map nothing any
     /// more. The caller has the areas to itself.
     pub(crate) fn unmap_range(&self, process: &Arc<Process<M>>, start: Page, end: Page) {
-        let mut gather = Gather::new(self, Purpose::Call);
+        let mut gather = self.tables.gather(Purpose::Call);
         self.empty(process, start, end, &mut gather);
-        self.free_empty_tables(process, start, end, &mut gather);
+        self.tables
+            .free_empty_tables(process, start, end, &mut gather);
         gather.flush();
         // What this call found empty may have been emptied a moment ago.
-        self.settle(process, Mutant::VmUnmapsUnsettled);
+        self.tables
+            .flush_pending(process, Mutant::VmUnmapsUnsettled);
         self.note_unmapped(process, start, end);
     }
 
@@ -122,40 +150,44 @@ impl<'m, M: Machine> Vm<'m, M> {
     }
 
     /// Takes every page out of a range of the tables.
-    fn empty<'v>(
-        &'v self,
+    fn empty(
+        &self,
         process: &Arc<Process<M>>,
         start: Page,
         end: Page,
-        gather: &mut Gather<'v, 'm, M>,
+        gather: &mut MmuGather<'_, 'm, M>,
     ) {
-        self.each_entry(process, start, end, Migrating::Visit, |guard, page, _| {
-            if let View::Swapped(slot) = guard.take(page, View::Empty, gather) {
-                self.swap_put(slot);
-            }
-        });
+        self.tables
+            .each_entry(process, start, end, Migrating::Visit, |guard, page, _| {
+                if let View::Swapped(slot) = guard.take(page, View::Empty, gather) {
+                    self.swap.put(slot);
+                }
+            });
     }
 
+    /// `MADV_DONTNEED`.
     pub(crate) fn discard(
         &self,
         process: &Arc<Process<M>>,
         address: u64,
         bytes: u64,
     ) -> Result<u64, Error> {
-        let (start, end) = pages(address, bytes)?;
-        let areas = process.areas.read(self.machine());
-        if !areas.covers(start, end) {
+        let (start, end) = page_range(address, bytes)?;
+        let vmas = process.vmas().read(self.machine());
+        if !vmas.covers(start, end) {
             return Err(Error::NotMapped);
         }
-        self.split_edges(process, start, end)?;
-        let mut gather = Gather::new(self, Purpose::Call);
+        self.large.split_edges(process, start, end)?;
+        let mut gather = self.tables.gather(Purpose::Call);
         self.empty(process, start, end, &mut gather);
         gather.flush();
-        self.settle(process, Mutant::VmDiscardsUnsettled);
+        self.tables
+            .flush_pending(process, Mutant::VmDiscardsUnsettled);
         self.note_unmapped(process, start, end);
         Ok(0)
     }
 
+    /// `mprotect`.
     pub(crate) fn protect(
         &self,
         process: &Arc<Process<M>>,
@@ -163,20 +195,20 @@ impl<'m, M: Machine> Vm<'m, M> {
         bytes: u64,
         protection: Protection,
     ) -> Result<u64, Error> {
-        let (start, end) = pages(address, bytes)?;
+        let (start, end) = page_range(address, bytes)?;
         let machine = self.machine();
         machine.charge(Work::Area);
-        let mut areas = process.areas.write(machine);
-        if !areas.covers(start, end) {
+        let mut vmas = process.vmas().write(machine);
+        if !vmas.covers(start, end) {
             return Err(Error::NotMapped);
         }
-        self.split_edges(process, start, end)?;
-        let mut gather = Gather::new(self, Purpose::Call);
-        for area in areas.remove(start, end) {
-            areas.insert(Area { protection, ..area });
+        self.large.split_edges(process, start, end)?;
+        let mut gather = self.tables.gather(Purpose::Call);
+        for vma in vmas.remove(start, end) {
+            vmas.insert(Vma { protection, ..vma });
         }
         let readable = protection.read || protection.write || protection.execute;
-        self.each_entry(
+        self.tables.each_entry(
             process,
             start,
             end,
@@ -195,7 +227,8 @@ impl<'m, M: Machine> Vm<'m, M> {
             },
         );
         gather.flush();
-        self.settle(process, Mutant::VmProtectsUnsettled);
+        self.tables
+            .flush_pending(process, Mutant::VmProtectsUnsettled);
         machine.note(Event::ReturnedProtect {
             root: process.root(),
             range: PageRange::base(start, end.0 - start.0),
@@ -206,6 +239,7 @@ impl<'m, M: Machine> Vm<'m, M> {
         Ok(0)
     }
 
+    /// `mremap`. Returns the new address.
     pub(crate) fn remap(
         &self,
         process: &Arc<Process<M>>,
@@ -214,78 +248,83 @@ impl<'m, M: Machine> Vm<'m, M> {
         to: Option<u64>,
     ) -> Result<u64, Error> {
         let machine = self.machine();
-        let (start, end) = pages(address, bytes)?;
+        let (start, end) = page_range(address, bytes)?;
         let count = end.0 - start.0;
         machine.charge(Work::Area);
-        let mut areas = process.areas.write(machine);
-        if !areas.covers(start, end) {
+        let mut vmas = process.vmas().write(machine);
+        if !vmas.covers(start, end) {
             return Err(Error::NotMapped);
         }
         let target = match to {
-            Some(to) => pages(to, bytes)?.0,
-            None => areas.find_free(count, 1).ok_or(Error::NoSpace)?,
+            Some(to) => page_range(to, bytes)?.0,
+            None => vmas.find_free(count, 1).ok_or(Error::NoSpace)?,
         };
         if target < end && start < target.plus(count) {
             return Err(Error::Overlap);
         }
         // Entries are moved one by one, so large pages go in pieces.
-        self.split_range(process, start, end)?;
-        self.split_edges(process, target, target.plus(count))?;
-        areas.remove(target, target.plus(count));
+        self.large.split_range(process, start, end)?;
+        self.large
+            .split_edges(process, target, target.plus(count))?;
+        vmas.remove(target, target.plus(count));
         self.unmap_range(process, target, target.plus(count));
         // Every table first: from here on nothing fails.
         let mut filled = Vec::new();
-        self.each_entry(process, start, end, Migrating::Wait, |_, page, _| {
-            filled.push(page)
-        });
+        self.tables
+            .each_entry(process, start, end, Migrating::Wait, |_, page, _| {
+                filled.push(page)
+            });
         let shifted = |page: Page| Page(page.0 - start.0 + target.0);
         for &page in &filled {
             if self
-                .table_for(process, shifted(page), Level::LEAF)
+                .tables
+                .table_for(process, shifted(page), Level::LEAF, &*self.memory)
                 .is_none()
             {
                 return Err(Error::OutOfMemory);
             }
         }
-        for area in areas.remove(start, end) {
-            areas.insert(Area {
-                start: shifted(area.start),
-                end: shifted(area.end),
-                ..area
+        for vma in vmas.remove(start, end) {
+            vmas.insert(Vma {
+                start: shifted(vma.start),
+                end: shifted(vma.end),
+                ..vma
             });
         }
-        let mut gather = Gather::new(self, Purpose::Call);
+        let mut gather = self.tables.gather(Purpose::Call);
         for &page in &filled {
             self.move_entry(process, page, shifted(page), &mut gather);
         }
-        self.free_empty_tables(process, start, end, &mut gather);
+        self.tables
+            .free_empty_tables(process, start, end, &mut gather);
         gather.flush();
-        self.settle(process, Mutant::VmRemapsUnsettled);
+        self.tables
+            .flush_pending(process, Mutant::VmRemapsUnsettled);
         self.note_unmapped(process, start, end);
         Ok(target.address())
     }
 
-    /// Moves one base page. The old place stays in the reverse map until its flush, so that whoever
-    /// finds the page at the new place also finds that the old one may still be in use.
+    /// Moves one base page. The old place stays in the reverse map until its flush, so that a walk
+    /// that finds the page at the new place also finds that the old one may still be in use.
     ///
-    /// Who walks the reverse map holds the page's lock and looks at the places that were listed as it
+    /// A walk of the reverse map holds the page's lock and looks at the places that were listed as it
     /// began: between that and its looking the page must not go from one to another.
-    fn move_entry<'v>(
-        &'v self,
+    fn move_entry(
+        &self,
         process: &Arc<Process<M>>,
         from: Page,
         to: Page,
-        gather: &mut Gather<'v, 'm, M>,
+        gather: &mut MmuGather<'_, 'm, M>,
     ) {
         let unlocked = self.machine().mutant(Mutant::VmRemapsUnlocked);
         let mut moved = false;
         while !moved {
-            let mapped = self.governing(process, from).view(from).frame();
+            let mapped = self.tables.governing(process, from).view(from).frame();
             let _lock = mapped
                 .filter(|_| !unlocked)
-                .map(|frame| self.lock_mapped(frame));
+                .map(|frame| self.pages.lock_mapped(frame));
             moved = true;
-            self.each_entry(
+            self.tables.each_entry(
                 process,
                 from,
                 from.plus(1),
@@ -295,8 +334,8 @@ impl<'m, M: Machine> Vm<'m, M> {
                         moved = false;
                         return;
                     }
-                    // Nobody else waits for two tables of this process while its areas are held.
-                    let other = (!source.spans(to)).then(|| self.governing(process, to));
+                    // No other CPU waits for two tables of this process while its areas are held.
+                    let other = (!source.spans(to)).then(|| self.tables.governing(process, to));
                     let target = other.as_ref().unwrap_or(source);
                     match view {
                         View::Page(_) => source.move_page(from, target, to, gather),

@@ -1,7 +1,7 @@
-//! A list that grows without moving its elements and without a lock for readers.
+//! An array that grows without moving its elements and without a lock for readers.
 //!
 //! Elements live in segments of doubling length, each made at its first use, so a reference into
-//! the list stays good and an empty list costs one pointer per possible segment. Elements are never
+//! the array stays good and an empty array costs one pointer per possible segment. Elements are never
 //! removed; users reuse them.
 
 use alloc::boxed::Box;
@@ -9,14 +9,14 @@ use once_cell::race::OnceBox;
 
 const SEGMENTS: usize = 27;
 
-/// The list. The first segment holds `FIRST` elements, a power of two.
-pub(crate) struct Arena<T, const FIRST: usize> {
+/// The array. The first segment holds `FIRST` elements, a power of two.
+pub(crate) struct SegmentedArray<T, const FIRST: usize> {
     segments: [OnceBox<Box<[T]>>; SEGMENTS],
 }
 
-impl<T, const FIRST: usize> Arena<T, FIRST> {
+impl<T, const FIRST: usize> SegmentedArray<T, FIRST> {
     pub(crate) const fn new() -> Self {
-        Arena {
+        SegmentedArray {
             segments: [const { OnceBox::new() }; SEGMENTS],
         }
     }
@@ -50,16 +50,16 @@ mod tests {
 
     #[test]
     fn every_index_has_its_own_element() {
-        let arena = Arena::<AtomicUsize, 4>::new();
-        assert!(arena.get(0).is_none());
+        let array = SegmentedArray::<AtomicUsize, 4>::new();
+        assert!(array.get(0).is_none());
         for index in 0..1000 {
-            let element = arena
+            let element = array
                 .get_or_make(index, || AtomicUsize::new(usize::MAX))
                 .unwrap();
             assert_eq!(element.swap(index, Ordering::Relaxed), usize::MAX);
         }
         for index in 0..1000 {
-            assert_eq!(arena.get(index).unwrap().load(Ordering::Relaxed), index);
+            assert_eq!(array.get(index).unwrap().load(Ordering::Relaxed), index);
         }
     }
 }

@@ -1,12 +1,12 @@
-//! Gathers of the manager: the engine's batches, and what becomes of what they held.
+//! Gathers (Linux's `mmu_gather`): a batch of the engine, and what becomes of what it holds.
 //!
-//! What a [`Gather`] holds is a mapping that was taken out of a table, or a table that was taken out
-//! of its parent. After the flush, and not before, the mapping leaves the reverse map and gives its
-//! reference up, and the table's frame is freed.
+//! What a [`MmuGather`] holds is a mapping that was taken out of a table, or a table that was taken
+//! out of its parent. After the flush, and not before, the mapping leaves the reverse map and gives
+//! its reference up, and the table's frame is freed.
 
+use crate::frames::Frames;
 use crate::machine::{Event, Machine};
 use crate::process::{Process, SpaceRef};
-use crate::vm::Vm;
 use alloc::sync::Arc;
 use quell::mutant::Mutant;
 use quell::{Batch, Frame, Page, PageRange, Purpose, Scope};
@@ -25,16 +25,16 @@ pub(crate) enum Held<M: Machine> {
 }
 
 /// Entries that changed, to be flushed together. Dropped, it flushes and releases.
-pub(crate) struct Gather<'v, 'm, M: Machine> {
-    vm: &'v Vm<'m, M>,
+pub(crate) struct MmuGather<'v, 'm, M: Machine> {
+    frames: &'v Frames<'m, M>,
     purpose: Purpose,
     batch: Option<Batch<'v, 'm, M, SpaceRef<M>, Held<M>>>,
 }
 
-impl<'v, 'm, M: Machine> Gather<'v, 'm, M> {
-    pub(crate) fn new(vm: &'v Vm<'m, M>, purpose: Purpose) -> Self {
-        Gather {
-            vm,
+impl<'v, 'm, M: Machine> MmuGather<'v, 'm, M> {
+    pub(crate) fn new(frames: &'v Frames<'m, M>, purpose: Purpose) -> Self {
+        MmuGather {
+            frames,
             purpose,
             batch: None,
         }
@@ -45,8 +45,9 @@ impl<'v, 'm, M: Machine> Gather<'v, 'm, M> {
         if self.batch.as_ref().is_some_and(Batch::is_full) {
             self.flush();
         }
-        let (vm, purpose) = (self.vm, self.purpose);
-        self.batch.get_or_insert_with(|| vm.engine.batch(purpose))
+        let (frames, purpose) = (self.frames, self.purpose);
+        self.batch
+            .get_or_insert_with(|| frames.engine().batch(purpose))
     }
 
     /// An entry lost rights, under the lock of its table.
@@ -57,11 +58,12 @@ impl<'v, 'm, M: Machine> Gather<'v, 'm, M> {
 
     /// An entry was cleared, under the lock of its table.
     pub(crate) fn unmapped(&mut self, process: &Arc<Process<M>>, range: PageRange, held: Held<M>) {
-        if self.vm.machine().mutant(Mutant::VmFreesBeforeFlush) {
-            self.vm.release(held);
+        let machine = self.frames.machine();
+        if machine.mutant(Mutant::VmFreesBeforeFlush) {
+            release(self.frames, held);
             return self.changed(process, range);
         }
-        if self.vm.machine().mutant(Mutant::VmUnlinksBeforeFlush)
+        if machine.mutant(Mutant::VmUnlinksBeforeFlush)
             && let Held::Mapping {
                 frame,
                 process,
@@ -69,11 +71,7 @@ impl<'v, 'm, M: Machine> Gather<'v, 'm, M> {
                 ..
             } = &held
         {
-            self.vm
-                .frames
-                .info(*frame)
-                .state(self.vm.machine())
-                .unmap(process, *page);
+            self.frames.state(*frame).unmap(process, *page);
         }
         self.batch()
             .unmapped(SpaceRef(process.clone()), range, held);
@@ -86,9 +84,9 @@ impl<'v, 'm, M: Machine> Gather<'v, 'm, M> {
         range: PageRange,
         table: Frame,
     ) {
-        let machine = self.vm.machine();
+        let machine = self.frames.machine();
         if machine.mutant(Mutant::VmFreesTableBeforeFlush) {
-            self.vm.release(Held::Table(table));
+            release(self.frames, Held::Table(table));
             return self
                 .batch()
                 .changed(SpaceRef(process.clone()), range, Scope::Tables);
@@ -106,40 +104,35 @@ impl<'v, 'm, M: Machine> Gather<'v, 'm, M> {
     pub(crate) fn flush(&mut self) {
         if let Some(batch) = &mut self.batch {
             for held in batch.finish() {
-                self.vm.release(held);
+                release(self.frames, held);
             }
         }
     }
 }
 
-impl<M: Machine> Drop for Gather<'_, '_, M> {
+impl<M: Machine> Drop for MmuGather<'_, '_, M> {
     fn drop(&mut self) {
         self.flush();
     }
 }
 
-impl<M: Machine> Vm<'_, M> {
-    /// What was held is behind its flush.
-    fn release(&self, held: Held<M>) {
-        match held {
-            Held::Mapping {
-                frame,
-                process,
-                page,
-                reference,
-            } => {
-                self.frames
-                    .info(frame)
-                    .state(self.machine())
-                    .unmap(&process, page);
-                if reference {
-                    self.put(frame);
-                }
+/// What was held is behind its flush.
+fn release<M: Machine>(frames: &Frames<'_, M>, held: Held<M>) {
+    match held {
+        Held::Mapping {
+            frame,
+            process,
+            page,
+            reference,
+        } => {
+            frames.state(frame).unmap(&process, page);
+            if reference {
+                frames.put(frame);
             }
-            Held::Table(frame) => {
-                self.machine().note(Event::TableFreed { frame });
-                self.put(frame);
-            }
+        }
+        Held::Table(frame) => {
+            frames.machine().note(Event::TableFreed { frame });
+            frames.put(frame);
         }
     }
 }

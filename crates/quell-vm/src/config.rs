@@ -1,0 +1,58 @@
+//! Sizes and choices of a manager.
+
+use crate::machine::MemoryMap;
+use quell::clear::{ClearPolicy, Plan};
+
+/// Sizes and choices of a [`Vm`](crate::Vm).
+#[derive(Clone, Debug)]
+pub struct VmConfig {
+    /// How many base frames a CPU's cache trades with its node at a time; it keeps up to twice as
+    /// many, and as many again that are known to be zero.
+    pub cache_batch: usize,
+    /// How many base pages compressed swap may hold.
+    pub swap_pages: u32,
+    /// Whether a fast node that is exhausted moves pages that were not used lately to a slow node
+    /// rather than taking new pages from there.
+    pub demotion: bool,
+    /// How many base frames each node keeps free: when fewer are left, one CPU demotes or reclaims
+    /// so many in batches while the others live on what is left. 0 reclaims a batch when nothing is
+    /// left.
+    pub reclaim_ahead: u64,
+    /// Whether that is left to CPUs that are idle, which look each time they go idle, as on a
+    /// kernel with a thread for it that has a CPU to itself; if not, whoever allocates does it.
+    pub reclaim_idle: bool,
+    /// Whether a CPU that takes a fault flushes by itself when the flush clock has run far ahead of it
+    /// (see [`Engine::catch_up`](quell::Engine::catch_up)): while CPUs fault all the time, claims then interrupt none of
+    /// them. Not part of S3 as published, where only claims and switches pay.
+    pub catch_up: bool,
+    /// How many pages a call of [`Call::Migrate`](crate::Call::Migrate) moves behind one flush. More make fewer interrupts;
+    /// a thread that touches one of them meanwhile waits until it was copied, behind all others at
+    /// worst. Linux takes 512.
+    pub migrate_together: usize,
+    /// How large pages are zeroed. Whole extents or pages (S1) is the engine's policy, not this.
+    pub clear: ClearPolicy,
+    /// How many frames an idle CPU zeroes ahead each time it goes idle.
+    pub zero_ahead: usize,
+    /// How often an allocation reclaims a batch before it fails.
+    pub reclaim_attempts: usize,
+}
+
+impl VmConfig {
+    /// A configuration for so much memory: caches together hold at most an eighth of it.
+    pub fn for_memory(map: &MemoryMap, cpus: usize) -> Self {
+        let frames: u64 = map.nodes().iter().map(|node| node.extent.frames).sum();
+        let share = frames / (16 * cpus.max(1) as u64);
+        VmConfig {
+            cache_batch: share.clamp(1, 32) as usize,
+            swap_pages: u32::MAX,
+            demotion: map.nodes().iter().any(|node| node.slow),
+            reclaim_ahead: 0,
+            reclaim_idle: false,
+            catch_up: false,
+            migrate_together: 512,
+            clear: ClearPolicy::cooperative(Plan::default()),
+            zero_ahead: 0,
+            reclaim_attempts: 8,
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! The calls by which a program says where the pages of a range should be: out of memory, or on
+//! another node (`MADV_PAGEOUT`, `move_pages`).
+//!
+//! They change no area and take no right away. They hold the areas for reading, so that the range
+//! stays mapped, list the frames behind it, and hand those to reclaim or migration, which find all
+//! other mappings of them as well.
+
+use crate::entry::View;
+use crate::frames::Frames;
+use crate::large::LargePages;
+use crate::machine::Machine;
+use crate::migrate::Migration;
+use crate::process::Process;
+use crate::reclaim::Reclaim;
+use crate::syscall::Error;
+use crate::tables::{Migrating, Tables};
+use crate::vma::page_range;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use quell::{Frame, Page};
+
+/// The calls that move pages.
+pub(crate) struct Madvise<'m, M: Machine> {
+    frames: Arc<Frames<'m, M>>,
+    tables: Arc<Tables<'m, M>>,
+    large: Arc<LargePages<'m, M>>,
+    reclaim: Arc<Reclaim<'m, M>>,
+    migration: Arc<Migration<'m, M>>,
+}
+
+impl<'m, M: Machine> Madvise<'m, M> {
+    pub(crate) fn new(
+        frames: Arc<Frames<'m, M>>,
+        tables: Arc<Tables<'m, M>>,
+        large: Arc<LargePages<'m, M>>,
+        reclaim: Arc<Reclaim<'m, M>>,
+        migration: Arc<Migration<'m, M>>,
+    ) -> Self {
+        Madvise {
+            frames,
+            tables,
+            large,
+            reclaim,
+            migration,
+        }
+    }
+
+    /// `MADV_PAGEOUT`. Returns how many pages went.
+    pub(crate) fn page_out(
+        &self,
+        process: &Arc<Process<M>>,
+        address: u64,
+        bytes: u64,
+    ) -> Result<u64, Error> {
+        let (start, end) = page_range(address, bytes)?;
+        let vmas = process.vmas().read(self.frames.machine());
+        if !vmas.covers(start, end) {
+            return Err(Error::NotMapped);
+        }
+        self.large.split_range(process, start, end)?;
+        let frames = self.mapped_frames(process, start, end, |_| true);
+        Ok(self.reclaim.page_out(&frames))
+    }
+
+    /// `move_pages`. Returns how many base pages moved.
+    pub(crate) fn migrate(
+        &self,
+        process: &Arc<Process<M>>,
+        address: u64,
+        bytes: u64,
+        node: usize,
+    ) -> Result<u64, Error> {
+        let (start, end) = page_range(address, bytes)?;
+        let map = self.frames.map();
+        if node >= map.nodes().len() {
+            return Err(Error::NoNode);
+        }
+        let vmas = process.vmas().read(self.frames.machine());
+        if !vmas.covers(start, end) {
+            return Err(Error::NotMapped);
+        }
+        let elsewhere = |frame| map.node_of(frame) != Some(node);
+        let frames = self.mapped_frames(process, start, end, elsewhere);
+        Ok(self.migration.migrate(&frames, node))
+    }
+
+    /// The first frames of the pages that are mapped in a range, those that are `wanted`.
+    fn mapped_frames(
+        &self,
+        process: &Arc<Process<M>>,
+        start: Page,
+        end: Page,
+        wanted: impl Fn(Frame) -> bool,
+    ) -> Vec<Frame> {
+        let mut frames = Vec::new();
+        self.tables
+            .each_entry(process, start, end, Migrating::Visit, |_, _, view| {
+                if let View::Page(entry) = view
+                    && wanted(entry.frame)
+                {
+                    frames.push(entry.frame);
+                }
+            });
+        frames
+    }
+}

@@ -1,0 +1,338 @@
+//! Files and the page cache.
+//!
+//! A file is a length and a list of slots, one per page, each with its own lock, the page lock. A
+//! slot names the frame that caches the page, if one does. A slot that was emptied lazily (S3)
+//! still names its frame: the page may be rescued from it, and the slot is filled with another
+//! frame only after the frame was claimed, which paid the debt (C4).
+//!
+//! The device behind a file is memory; pages of zeros take no room on it.
+//!
+//! # Dirty pages
+//!
+//! A shared page is mapped writable only by a fault that marks the slot dirty first. A page is
+//! marked clean only by `sync` ([`crate::files`]) and by reclaim, after every mapping listed for it
+//! has been write-protected or cleared *and flushed*, also those that another CPU has cleared and not
+//! yet flushed. So a clean page has no writable translation anywhere, stale or not; that is what
+//! lets reclaim owe the flush of clean pages.
+
+use crate::frame::Owner;
+use crate::frames::{AllocFrames, Content, Frames};
+use crate::lock::{Guard, Lock, RawGuard, RawLock};
+use crate::machine::{Event, Machine, Work};
+use crate::segmented::SegmentedArray;
+use crate::shared::Shared;
+use crate::syscall::{Error, FileId};
+use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, Ordering};
+use once_cell::race::OnceBox;
+use quell::addr::PAGE_BYTES;
+use quell::mutant::Mutant;
+use quell::{Frame, Stamp};
+
+/// The longest file: 64 GB.
+pub(crate) const MAX_PAGES: u64 = 1 << 24;
+
+/// What a slot knows of its frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Cached {
+    /// The page is not in memory.
+    #[default]
+    Absent,
+    /// The frame holds the page.
+    Present(Frame),
+    /// Taken away lazily: the frame holds the page until it is claimed.
+    Stale(Frame),
+}
+
+/// One page of a file.
+#[derive(Default)]
+pub(crate) struct Slot {
+    cached: Cached,
+    dirty: bool,
+    /// When the flush of the frame that the page was moved from last began to be owed: stale translations may
+    /// still read that frame, or one before it.
+    shadow: Option<Stamp>,
+    /// What the device holds; zeros if nothing.
+    device: Option<Box<[u8]>>,
+}
+
+impl Slot {
+    /// The frame of the page.
+    pub(crate) fn cached(&self) -> Cached {
+        self.cached
+    }
+
+    /// Whether the page was written since it was last on the device.
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.dirty
+    }
+
+    /// Whether the page is neither in memory nor on the device: it reads as zeros.
+    pub(crate) fn is_hole(&self) -> bool {
+        self.cached == Cached::Absent && self.device.is_none()
+    }
+
+    /// The page is elsewhere from now on. The caller takes care of the frame that it was in.
+    pub(crate) fn set_cached(&mut self, cached: Cached) {
+        self.cached = cached;
+    }
+
+    /// The page was moved to `to`, and the flush of its old frame is owed as of `owed`. If it was moved
+    /// before, that debt has an older stamp, and is paid with this one.
+    pub(crate) fn set_moved(&mut self, to: Frame, owed: Stamp) {
+        self.cached = Cached::Present(to);
+        self.shadow = Some(owed);
+    }
+
+    /// The page is cut off: it is neither in memory nor on the device.
+    pub(crate) fn set_hole(&mut self) {
+        self.device = None;
+        self.cached = Cached::Absent;
+    }
+}
+
+/// A file.
+pub(crate) struct File<M: Machine> {
+    bytes: Shared<M::Word>,
+    /// Held by the CPU that changes the length downwards.
+    truncation: RawLock<M::Word>,
+    slots: SegmentedArray<Lock<M::Word, Slot>, 16>,
+    /// The pages that are dirty.
+    dirty: Lock<M::Word, BTreeSet<u64>>,
+}
+
+impl<M: Machine> File<M> {
+    fn new(bytes: u64) -> Self {
+        File {
+            bytes: Shared::new(bytes),
+            truncation: RawLock::new(),
+            slots: SegmentedArray::new(),
+            dirty: Lock::new(BTreeSet::new()),
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Acquire)
+    }
+
+    /// Makes the file at least so long.
+    pub(crate) fn extend(&self, bytes: u64) {
+        self.bytes.fetch_max(bytes, Ordering::AcqRel);
+    }
+
+    /// Sets the length, under [`File::lock_length`].
+    pub(crate) fn set_bytes(&self, bytes: u64) {
+        self.bytes.store(bytes, Ordering::Release);
+    }
+
+    /// Keeps other truncations out.
+    pub(crate) fn lock_length(&self, machine: &M) -> RawGuard<'_, M::Word> {
+        self.truncation.lock(machine)
+    }
+
+    /// How many pages the file has.
+    pub(crate) fn pages(&self) -> u64 {
+        self.bytes().div_ceil(PAGE_BYTES)
+    }
+
+    /// The slot of a page below the largest length.
+    pub(crate) fn slot(&self, page: u64) -> Option<&Lock<M::Word, Slot>> {
+        let small = (page < MAX_PAGES).then_some(page as usize)?;
+        self.slots.get_or_make(small, || Lock::new(Slot::default()))
+    }
+
+    /// The slot of a page, if it was ever used.
+    pub(crate) fn used_slot(&self, page: u64) -> Option<&Lock<M::Word, Slot>> {
+        self.slots.get(page as usize)
+    }
+
+    /// The dirty pages at this moment, in ascending order.
+    pub(crate) fn dirty_pages(&self, machine: &M) -> Vec<u64> {
+        self.dirty.lock(machine).iter().copied().collect()
+    }
+}
+
+/// A slot, locked: the page lock of a file's page.
+pub(crate) type SlotGuard<'v, M> = Guard<'v, <M as quell::Hardware>::Word, Slot>;
+
+/// All files and their pages in memory.
+pub(crate) struct PageCache<'m, M: Machine> {
+    frames: Arc<Frames<'m, M>>,
+    files: SegmentedArray<OnceBox<File<M>>, 4>,
+    made: AtomicU32,
+}
+
+impl<'m, M: Machine> PageCache<'m, M> {
+    pub(crate) fn new(frames: Arc<Frames<'m, M>>) -> Self {
+        PageCache {
+            frames,
+            files: SegmentedArray::new(),
+            made: AtomicU32::new(0),
+        }
+    }
+
+    fn machine(&self) -> &'m M {
+        self.frames.machine()
+    }
+
+    /// The file of that name.
+    pub(crate) fn file(&self, file: FileId) -> Result<&File<M>, Error> {
+        let made = self.made.load(Ordering::Acquire);
+        let found = (file < made)
+            .then(|| self.files.get(file as usize))
+            .flatten();
+        found.and_then(|file| file.get()).ok_or(Error::NoFile)
+    }
+
+    /// Makes a file of `bytes` zeros.
+    pub(crate) fn create(&self, bytes: u64) -> Result<FileId, Error> {
+        if bytes.div_ceil(PAGE_BYTES) > MAX_PAGES {
+            return Err(Error::BadRange);
+        }
+        let id = self.made.fetch_add(1, Ordering::AcqRel);
+        let place = self.files.get_or_make(id as usize, OnceBox::new);
+        place
+            .ok_or(Error::NoSpace)?
+            .get_or_init(|| Box::new(File::new(bytes)));
+        Ok(id)
+    }
+
+    /// The frame that caches the page, rescued or read from the device if need be. The slot holds
+    /// a reference to it. `None` if memory is short.
+    pub(crate) fn get(
+        &self,
+        file: FileId,
+        page: u64,
+        slot: &mut SlotGuard<'_, M>,
+        memory: &impl AllocFrames,
+    ) -> Option<Frame> {
+        let machine = self.machine();
+        machine.charge(Work::CacheLookup);
+        match slot.cached {
+            Cached::Present(frame) => return Some(frame),
+            Cached::Stale(frame) => {
+                if !machine.mutant(Mutant::VmRefillsOwedSlot) && self.rescue(frame, file, page) {
+                    slot.cached = Cached::Present(frame);
+                    return Some(frame);
+                }
+                // Another CPU has claimed the frame, and has paid the debt.
+                slot.cached = Cached::Absent;
+            }
+            Cached::Absent => {}
+        }
+        let content = if slot.device.is_some() {
+            Content::Any
+        } else {
+            Content::Zeros(0)
+        };
+        let frame = memory.alloc(0, content)?;
+        machine.charge(Work::ReadDevice { bytes: PAGE_BYTES });
+        if let Some(data) = &slot.device {
+            machine.write_frame(frame, 0, data);
+        }
+        let mut state = self.frames.state(frame);
+        state.set_written(Owner::File(file, page));
+        slot.cached = Cached::Present(frame);
+        Some(frame)
+    }
+
+    /// Takes a stale frame back for its page, unless it was claimed.
+    pub(crate) fn rescue(&self, frame: Frame, file: FileId, page: u64) -> bool {
+        let info = self.frames.info(frame);
+        let mut state = info.state(self.machine());
+        // A claimed frame may be stale again, as another page. A claim changes the owner under this
+        // lock, so the two checks together are about one moment.
+        let rescued =
+            state.owner() == Owner::File(file, page) && info.residue().rescue(self.frames.engine());
+        if rescued {
+            state.set_references(1);
+            self.machine().note(Event::FrameRescued { frame });
+        }
+        rescued
+    }
+
+    /// The bytes of the page are about to differ from those of the frames that it was moved from: pays the
+    /// debts. One load if they were paid.
+    pub(crate) fn settle_shadow(&self, slot: &mut SlotGuard<'_, M>) {
+        if let Some(owed) = slot.shadow.take()
+            && !self.machine().mutant(Mutant::VmWritesShadowedPage)
+        {
+            self.frames.engine().settle_stamp(owed);
+        }
+    }
+
+    /// The page is about to be written.
+    pub(crate) fn mark_dirty(&self, file: FileId, page: u64, slot: &mut SlotGuard<'_, M>) {
+        self.settle_shadow(slot);
+        if !slot.dirty {
+            slot.dirty = true;
+            if let Ok(file) = self.file(file) {
+                file.dirty.lock(self.machine()).insert(page);
+            }
+        }
+    }
+
+    /// Writes the page to the device and marks it clean. No writable translation is left anywhere.
+    pub(crate) fn write_back(
+        &self,
+        file: FileId,
+        page: u64,
+        slot: &mut SlotGuard<'_, M>,
+        frame: Frame,
+    ) {
+        let machine = self.machine();
+        machine.note(Event::Captured { frame, frames: 1 });
+        machine.charge(Work::WriteDevice { bytes: PAGE_BYTES });
+        let mut data = slot
+            .device
+            .take()
+            .unwrap_or_else(|| vec![0; PAGE_BYTES as usize].into());
+        machine.read_frame(frame, 0, &mut data);
+        slot.device = data.iter().any(|&byte| byte != 0).then_some(data);
+        self.mark_clean(file, page, slot);
+    }
+
+    /// What the page holds needs not be written any more.
+    pub(crate) fn mark_clean(&self, file: FileId, page: u64, slot: &mut SlotGuard<'_, M>) {
+        slot.dirty = false;
+        if let Ok(file) = self.file(file) {
+            file.dirty.lock(self.machine()).remove(&page);
+        }
+    }
+
+    /// Eight bytes of a file, for an oracle.
+    ///
+    /// # Safety
+    /// As for [`Lock::peek`], for every lock of the cache and of the frames.
+    pub(crate) unsafe fn peek(&self, id: FileId, page: u64, offset: usize) -> Option<u64> {
+        let file = self.file(id).ok()?;
+        if page >= file.pages() {
+            return None;
+        }
+        let mut bytes = [0; 8];
+        let Some(slot) = file.used_slot(page) else {
+            return Some(0);
+        };
+        // SAFETY: passed on to the caller.
+        let slot = unsafe { slot.peek() };
+        let frame = match slot.cached {
+            Cached::Present(frame) => Some(frame),
+            Cached::Stale(frame) => {
+                // SAFETY: as above.
+                let owner = unsafe { self.frames.info(frame).peek_owner() };
+                (owner == Owner::File(id, page)).then_some(frame)
+            }
+            Cached::Absent => None,
+        };
+        if let Some(frame) = frame {
+            self.machine().read_frame(frame, offset, &mut bytes);
+        } else if let Some(data) = &slot.device {
+            bytes.copy_from_slice(&data[offset..offset + 8]);
+        }
+        Some(u64::from_le_bytes(bytes))
+    }
+}

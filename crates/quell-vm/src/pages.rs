@@ -1,0 +1,178 @@
+//! Page locks, and choosing pages that were not used lately.
+//!
+//! A page is locked by the lock of its page-cache slot if it is a file's, by its frame's own if it is
+//! anonymous. A locked page keeps its frame's owner, and no other CPU takes it away or moves it.
+//!
+//! Pages are chosen by a clock: a hand per node passes over the frames; a page that was accessed
+//! since the last pass is spared once.
+
+use crate::entry::View;
+use crate::frame::{FrameLock, Owner};
+use crate::frames::Frames;
+use crate::machine::{Machine, Work};
+use crate::page_cache::{Cached, PageCache, SlotGuard};
+use crate::syscall::FileId;
+use crate::tables::Tables;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use quell::Frame;
+
+/// A page that is locked.
+pub(crate) struct LockedPage<'v, M: Machine> {
+    pub(crate) frame: Frame,
+    pub(crate) order: u8,
+    pub(crate) lock: PageLock<'v, M>,
+}
+
+/// The lock of a page.
+pub(crate) enum PageLock<'v, M: Machine> {
+    /// The frame's own. A [`LockedPage`] holds a reference as well.
+    Anonymous(FrameLock<'v, M>),
+    /// The page-cache slot's.
+    File(FileId, u64, SlotGuard<'v, M>),
+}
+
+/// The pages of processes and files in memory.
+pub(crate) struct Pages<'m, M: Machine> {
+    frames: Arc<Frames<'m, M>>,
+    tables: Arc<Tables<'m, M>>,
+    cache: Arc<PageCache<'m, M>>,
+}
+
+impl<'m, M: Machine> Pages<'m, M> {
+    pub(crate) fn new(
+        frames: Arc<Frames<'m, M>>,
+        tables: Arc<Tables<'m, M>>,
+        cache: Arc<PageCache<'m, M>>,
+    ) -> Self {
+        Pages {
+            frames,
+            tables,
+            cache,
+        }
+    }
+
+    fn machine(&self) -> &'m M {
+        self.frames.machine()
+    }
+
+    /// Locks the page in `frame` if it is one and no CPU holds its lock.
+    pub(crate) fn try_lock(&self, frame: Frame) -> Option<LockedPage<'_, M>> {
+        let machine = self.machine();
+        let info = self.frames.get(frame)?;
+        let owner = info.state(machine).owner();
+        match owner {
+            Owner::Anonymous => {
+                let lock = info.try_lock_page()?;
+                let mut state = info.state(machine);
+                if state.owner() != Owner::Anonymous || state.references() == 0 {
+                    return None;
+                }
+                state.hold();
+                let order = state.order();
+                Some(LockedPage {
+                    frame,
+                    order,
+                    lock: PageLock::Anonymous(lock),
+                })
+            }
+            Owner::File(file, page) => {
+                let slot = self.cache.file(file).ok()?.slot(page)?.try_lock()?;
+                (slot.cached() == Cached::Present(frame)).then_some(LockedPage {
+                    frame,
+                    order: 0,
+                    lock: PageLock::File(file, page, slot),
+                })
+            }
+            Owner::Free | Owner::Kernel | Owner::Table => None,
+        }
+    }
+
+    /// Waits for the page lock of an anonymous block, which only keeps reclaim and migration away:
+    /// the caller looks then what the frame is. The caller holds no other page lock.
+    pub(crate) fn lock_block(&self, frame: Frame) -> FrameLock<'_, M> {
+        self.frames.info(frame).lock_page(self.machine())
+    }
+
+    /// Waits for the lock of the page in `frame`, which the caller has seen mapped, and takes no
+    /// reference: keeps walks of the reverse map away. The caller looks then what is mapped, and
+    /// holds no other page lock.
+    pub(crate) fn lock_mapped(&self, frame: Frame) -> PageLock<'_, M> {
+        let owner = self.frames.state(frame).owner();
+        let slot = match owner {
+            Owner::File(file, page) => self.cache.file(file).ok().and_then(|file| file.slot(page)),
+            _ => None,
+        };
+        match (owner, slot) {
+            (Owner::File(file, page), Some(slot)) => {
+                PageLock::File(file, page, slot.lock(self.machine()))
+            }
+            _ => PageLock::Anonymous(self.lock_block(frame)),
+        }
+    }
+
+    /// Gives the lock and its reference up.
+    pub(crate) fn unlock(&self, page: LockedPage<'_, M>) {
+        let LockedPage { frame, lock, .. } = page;
+        if let PageLock::Anonymous(lock) = lock {
+            drop(lock);
+            self.frames.put(frame);
+        }
+    }
+
+    /// Whether something besides entries, cache and this lock refers to the frame.
+    pub(crate) fn is_pinned(&self, page: &LockedPage<'_, M>) -> bool {
+        let state = self.frames.state(page.frame);
+        state.references() as usize > state.mapped() + 1
+    }
+
+    /// Up to `wanted` base pages of a node that were not used lately, locked. `second` takes those
+    /// that were, too.
+    pub(crate) fn choose(
+        &self,
+        node: usize,
+        wanted: usize,
+        second: bool,
+    ) -> Vec<LockedPage<'_, M>> {
+        let machine = self.machine();
+        let all = self.frames.map().nodes()[node].extent.frames;
+        let mut chosen = Vec::new();
+        let mut scanned = 0;
+        while chosen.len() < wanted && scanned < all {
+            let (passed, frame) = self.frames.advance_hand(node);
+            scanned += passed;
+            let Some(frame) = frame else {
+                continue;
+            };
+            let Some(page) = self.try_lock(frame) else {
+                continue;
+            };
+            machine.charge(Work::List);
+            if page.order == 0 && !self.is_pinned(&page) && (self.is_idle(frame) || second) {
+                chosen.push(page);
+            } else {
+                self.unlock(page);
+            }
+        }
+        chosen
+    }
+
+    /// Whether no entry of the frame was used since the last look; forgets what was.
+    fn is_idle(&self, frame: Frame) -> bool {
+        let mut idle = true;
+        for mapping in &self.frames.mappings(frame) {
+            let Some(guard) = self.tables.reach(&mapping.process, mapping.page) else {
+                continue;
+            };
+            if let View::Page(entry) = guard.view(mapping.page)
+                && entry.frame == frame
+                && entry.accessed
+            {
+                idle = false;
+                // No flush: a stale accessed bit costs a page that looks idle for too long.
+                guard.update(mapping.page, None, |entry| entry.accessed = false);
+            }
+        }
+        idle
+    }
+}

@@ -1,0 +1,161 @@
+//! The processes that have not ended, and which of them each CPU runs.
+
+use crate::lock::Lock;
+use crate::machine::{Engine, Machine, Work};
+use crate::process::Process;
+use crate::syscall::{Error, ProcessId};
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// What one CPU runs. Only that CPU looks.
+struct Running<M: Machine> {
+    /// The process of the thread that runs, or is idle, here.
+    current: Option<Arc<Process<M>>>,
+    /// The process whose space was loaded last.
+    loaded: Option<Arc<Process<M>>>,
+}
+
+/// All processes.
+pub(crate) struct Processes<'m, M: Machine> {
+    engine: Arc<Engine<'m, M>>,
+    list: Lock<M::Word, BTreeMap<ProcessId, Arc<Process<M>>>>,
+    next: AtomicU32,
+    running: Box<[Lock<AtomicU64, Running<M>>]>,
+}
+
+impl<'m, M: Machine> Processes<'m, M> {
+    pub(crate) fn new(engine: Arc<Engine<'m, M>>) -> Self {
+        Processes {
+            list: Lock::new(BTreeMap::new()),
+            next: AtomicU32::new(1),
+            running: (0..engine.hw().cpu_count())
+                .map(|_| {
+                    Lock::new(Running {
+                        current: None,
+                        loaded: None,
+                    })
+                })
+                .collect(),
+            engine,
+        }
+    }
+
+    fn machine(&self) -> &'m M {
+        self.engine.hw()
+    }
+
+    /// What this CPU runs.
+    fn running<T>(&self, look: impl FnOnce(&mut Running<M>) -> T) -> T {
+        match self.running[self.machine().this_cpu().index()].try_lock() {
+            Some(mut running) => look(&mut running),
+            None => unreachable!("only the CPU itself looks at what it runs, and never twice"),
+        }
+    }
+
+    /// The process that this CPU runs.
+    pub(crate) fn current(&self) -> Option<Arc<Process<M>>> {
+        self.running(|running| running.current.clone())
+    }
+
+    /// The name of the process that this CPU runs.
+    pub(crate) fn current_id(&self) -> Option<ProcessId> {
+        self.running(|running| running.current.as_ref().map(|process| process.id()))
+    }
+
+    /// A name that no process has had yet.
+    pub(crate) fn new_id(&self) -> ProcessId {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// From here on CPUs may enter the process.
+    pub(crate) fn publish(&self, process: Arc<Process<M>>) {
+        let mut list = self.list.lock(self.machine());
+        list.insert(process.id(), process);
+    }
+
+    /// This CPU goes on in that process, from no process or another one.
+    pub(crate) fn enter(&self, process: ProcessId) -> Result<(), Error> {
+        let next = {
+            let list = self.list.lock(self.machine());
+            let next = list.get(&process).ok_or(Error::NoProcess)?.clone();
+            // Under the lock, so that an exit sees it or comes first.
+            next.run();
+            next
+        };
+        self.machine().charge(Work::Schedule);
+        let (current, loaded) =
+            self.running(|running| (running.current.take(), running.loaded.take()));
+        let from = loaded.as_deref().filter(|process| !process.retired());
+        self.engine
+            .switch_to(from.map(|process| process.space()), next.space());
+        if let Some(current) = current {
+            current.stop();
+        }
+        self.running(|running| {
+            running.current = Some(next.clone());
+            running.loaded = Some(next);
+        });
+        Ok(())
+    }
+
+    /// This CPU runs no process any more; the space of the last one stays loaded lazily.
+    pub(crate) fn leave(&self) {
+        if let Some(current) = self.running(|running| running.current.take()) {
+            self.engine.enter_lazy();
+            current.stop();
+        }
+    }
+
+    /// This CPU, which runs no process, leaves its root and is asked for no flush.
+    pub(crate) fn take_offline(&self) {
+        let loaded = self.running(|running| running.loaded.take());
+        let loaded = loaded.as_deref().filter(|process| !process.retired());
+        self.engine
+            .cpu_offline(loaded.map(|process| process.space()));
+    }
+
+    /// Takes a process that no CPU runs off the list: no CPU enters it any more.
+    pub(crate) fn remove(&self, id: ProcessId) -> Result<Arc<Process<M>>, Error> {
+        let mut list = self.list.lock(self.machine());
+        let process = list.get(&id).ok_or(Error::NoProcess)?;
+        if process.is_running() {
+            return Err(Error::Busy);
+        }
+        let process = process.clone();
+        list.remove(&id);
+        Ok(process)
+    }
+
+    /// This CPU gives its reference to a process up that has ended, if it has one.
+    pub(crate) fn forget(&self, process: &Arc<Process<M>>) {
+        self.running(|running| {
+            running
+                .loaded
+                .take_if(|loaded| Arc::ptr_eq(loaded, process));
+        });
+    }
+
+    /// All processes that have not ended.
+    pub(crate) fn living(&self) -> Vec<Arc<Process<M>>> {
+        self.list.lock(self.machine()).values().cloned().collect()
+    }
+
+    /// The name of the word at this address, if it is one that the engine keeps for a process.
+    pub(crate) fn word_name(&self, address: usize) -> Option<(ProcessId, &'static str)> {
+        let list = self.list.try_lock()?;
+        list.values()
+            .find_map(|process| Some((process.id(), process.space().word_name(address)?)))
+    }
+
+    /// The process, even if some CPU holds the lock of the list.
+    ///
+    /// # Safety
+    /// As for [`Lock::peek`].
+    pub(crate) unsafe fn peek(&self, id: ProcessId) -> Option<&Process<M>> {
+        // SAFETY: passed on to the caller.
+        unsafe { self.list.peek() }.get(&id).map(|found| &**found)
+    }
+}

@@ -1,0 +1,260 @@
+//! The page tables of all processes: finding the word that governs a page, making tables and freeing
+//! those that are empty.
+//!
+//! # Walking
+//!
+//! A walk reads the upper levels without a lock and locks the table it ends at. By then the table
+//! may have been freed and be something else. So each table's frame says which table it is
+//! ([`TableId`]), set and cleared under its lock, and the walk believes what it found only if that
+//! still holds under the lock; otherwise it starts again from the root. The frame's lock outlives
+//! the table, so locking too late is harmless. A root lives as long as its process.
+
+use crate::entry::View;
+use crate::frame::{Owner, TableId};
+use crate::frames::{AllocFrames, Content, Frames};
+use crate::machine::{Event, Level, Machine, USER_END};
+use crate::mmu_gather::MmuGather;
+use crate::process::Process;
+use crate::table::TableGuard;
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
+use quell::mutant::Mutant;
+use quell::{Frame, Page, Purpose, Word};
+
+/// What a visitor of entries does about a page that is being migrated: its entry comes back with
+/// the rights it had.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Migrating {
+    /// It visits the entry that stands for the page.
+    Visit,
+    /// It waits for the page.
+    Wait,
+}
+
+/// The page tables of all processes.
+pub(crate) struct Tables<'m, M: Machine> {
+    frames: Arc<Frames<'m, M>>,
+}
+
+impl<'m, M: Machine> Tables<'m, M> {
+    pub(crate) fn new(frames: Arc<Frames<'m, M>>) -> Self {
+        Tables { frames }
+    }
+
+    pub(crate) fn machine(&self) -> &'m M {
+        self.frames.machine()
+    }
+
+    /// Begins to gather changes of entries.
+    pub(crate) fn gather(&self, purpose: Purpose) -> MmuGather<'_, 'm, M> {
+        MmuGather::new(&self.frames, purpose)
+    }
+
+    /// Flushes the process's space if entries of it were cleared by a CPU that has not flushed them
+    /// yet (Linux's `flush_tlb_batched_pending`): one load if there are none. Lazily cleared entries
+    /// have markers and are not meant. `mutant` is the mistake of not doing so at this place.
+    pub(crate) fn flush_pending(&self, process: &Process<M>, mutant: Mutant) {
+        if !self.machine().mutant(mutant) {
+            self.frames.engine().settle_deferred(process.space());
+        }
+    }
+
+    /// Locks the lowest table on the path to `page`: its word for the page points to no table.
+    pub(crate) fn governing<'v>(
+        &'v self,
+        process: &'v Arc<Process<M>>,
+        page: Page,
+    ) -> TableGuard<'v, 'm, M> {
+        self.descend(process, page, Level::LEAF)
+    }
+
+    /// As [`Tables::governing`], but goes no lower than `level`: the word may point to a table there.
+    pub(crate) fn descend<'v>(
+        &'v self,
+        process: &'v Arc<Process<M>>,
+        page: Page,
+        level: Level,
+    ) -> TableGuard<'v, 'm, M> {
+        loop {
+            if let Some(guard) = self.try_descend(process, page, level) {
+                return guard;
+            }
+            self.machine().relax();
+        }
+    }
+
+    fn try_descend<'v>(
+        &'v self,
+        process: &'v Arc<Process<M>>,
+        page: Page,
+        lowest: Level,
+    ) -> Option<TableGuard<'v, 'm, M>> {
+        let machine = self.machine();
+        let (mut frame, mut level) = (process.root(), Level::ROOT);
+        while level > lowest {
+            let word = machine.table(frame)[level.index(page)].load(Ordering::Acquire);
+            let View::Table(next) = View::of(machine, word, level) else {
+                break;
+            };
+            level = Level(level.0 - 1);
+            // Words of a table that was freed meanwhile may name anything.
+            if self.frames.get(next)?.table_id() != TableId::new(process.id(), level, page) {
+                return None;
+            }
+            frame = next;
+        }
+        let info = self.frames.get(frame)?;
+        let guard = TableGuard::lock(&self.frames, process, frame, level, info);
+        let valid = guard.is_table_of(page)
+            && (level == lowest || !matches!(guard.view(page), View::Table(_)));
+        valid.then_some(guard)
+    }
+
+    /// As [`Tables::governing`], for a walk of a reverse map, which holds nothing of the process. `None` if
+    /// the process has ended.
+    pub(crate) fn reach<'v>(
+        &'v self,
+        process: &'v Arc<Process<M>>,
+        page: Page,
+    ) -> Option<TableGuard<'v, 'm, M>> {
+        let root = self.frames.info(process.root());
+        let id = TableId::new(process.id(), Level::ROOT, Page(0));
+        while root.table_id() == id {
+            if let Some(guard) = self.try_descend(process, page, Level::LEAF) {
+                return Some(guard);
+            }
+            self.machine().relax();
+        }
+        None
+    }
+
+    /// Locks the table of `level` on the path to `page`, making the tables that are missing.
+    /// A page mapped at a higher level ends the way down early. `None` if memory is short.
+    pub(crate) fn table_for<'v>(
+        &'v self,
+        process: &'v Arc<Process<M>>,
+        page: Page,
+        level: Level,
+        memory: &impl AllocFrames,
+    ) -> Option<TableGuard<'v, 'm, M>> {
+        let mut spare = None;
+        let found = loop {
+            let guard = self.descend(process, page, level);
+            if guard.level() == level || guard.view(page) != View::Empty {
+                break Some(guard);
+            }
+            // Memory is never allocated under a table's lock.
+            match spare.take() {
+                Some(table) => guard.link(page, table),
+                None => {
+                    let below = Level(guard.level().0 - 1);
+                    drop(guard);
+                    spare = self.new_table(below, memory);
+                    if spare.is_none() {
+                        break None;
+                    }
+                }
+            }
+        };
+        if let Some(table) = spare {
+            self.discard_table(table);
+        }
+        found
+    }
+
+    /// An empty table that is linked nowhere.
+    pub(crate) fn new_table(&self, level: Level, memory: &impl AllocFrames) -> Option<Frame> {
+        let frame = memory.alloc(0, Content::Zeros(0))?;
+        let info = self.frames.info(frame);
+        info.set_words_used(0);
+        let mut state = info.state(self.machine());
+        state.set_written(Owner::Table);
+        self.machine().note(Event::TableAllocated { frame, level });
+        Some(frame)
+    }
+
+    /// Gives back a table that was never linked, or that no walker can reach.
+    pub(crate) fn discard_table(&self, frame: Frame) {
+        self.frames.info(frame).set_table_id(TableId::NONE);
+        self.machine().note(Event::TableFreed { frame });
+        self.frames.put(frame);
+    }
+
+    /// A root for the process `id`.
+    pub(crate) fn new_root(&self, id: u32, memory: &impl AllocFrames) -> Option<Frame> {
+        let root = self.new_table(Level::ROOT, memory)?;
+        self.frames
+            .info(root)
+            .set_table_id(TableId::new(id, Level::ROOT, Page(0)));
+        self.machine().prepare_root(root);
+        Some(root)
+    }
+
+    /// Visits each word that is not empty in `start..end`, once, with its table locked. The words
+    /// of 2 MB and 1 GB pages that the range cuts are visited too; split them first.
+    pub(crate) fn each_entry(
+        &self,
+        process: &Arc<Process<M>>,
+        start: Page,
+        end: Page,
+        migrating: Migrating,
+        mut visit: impl FnMut(&TableGuard<'_, 'm, M>, Page, View),
+    ) {
+        let mut page = start;
+        while page < end {
+            let guard = self.governing(process, page);
+            let stop = end.min(guard.end(page));
+            let mut wait = false;
+            while page < stop && !wait {
+                match guard.view(page) {
+                    View::Table(_) => break,
+                    View::Moving(_) if migrating == Migrating::Wait => {
+                        wait = true;
+                        continue;
+                    }
+                    View::Empty => {}
+                    view => visit(&guard, page, view),
+                }
+                page = guard.range(page).end();
+            }
+            if wait {
+                guard.await_change(page);
+            }
+        }
+    }
+
+    /// Frees the tables in `start..end` that are empty. The caller holds the areas, so no fault fills
+    /// them; walks of the reverse map find them gone.
+    pub(crate) fn free_empty_tables(
+        &self,
+        process: &Arc<Process<M>>,
+        start: Page,
+        end: Page,
+        gather: &mut MmuGather<'_, 'm, M>,
+    ) {
+        for level in [Level::LARGE, Level::HUGE, Level::ROOT] {
+            let span = level.pages();
+            let mut page = Page(start.0 & !(span - 1));
+            while page < end {
+                let parent = self.descend(process, page, level);
+                if parent.level() > level {
+                    // Nothing below the word: on to the next word of that level.
+                    page = parent.range(page).end();
+                    continue;
+                }
+                let stop = end.min(parent.end(page));
+                while page < stop {
+                    if let View::Table(_) = parent.view(page) {
+                        // The parent's lock keeps the child in place.
+                        let child = self.descend(process, page, Level(level.0 - 1));
+                        if child.is_empty() {
+                            parent.unlink(page, child, gather);
+                        }
+                    }
+                    page = page.plus(span);
+                }
+            }
+        }
+        debug_assert!(end <= USER_END);
+    }
+}
