@@ -238,33 +238,21 @@ fn shrink(session: &mut Session, trail: Vec<Deviation>, violation: Violation) ->
     }
 }
 
-/// The policies by the names that the command line uses.
-pub const POLICIES: [(&str, Policy); 7] = [
-    ("off", Policy::BASELINE),
-    ("batch", Policy::only(Mechanism::Batch)),
-    ("extents", Policy::only(Mechanism::Extents)),
-    ("tags", Policy::only(Mechanism::Tags)),
-    ("lazy-unmap", Policy::only(Mechanism::LazyUnmap)),
-    ("remote-flush", Policy::only(Mechanism::RemoteFlush)),
-    ("all", Policy::ALL),
+/// The policies under which everything is searched unless told otherwise: nothing, each mechanism alone, all.
+pub const POLICIES: [Policy; 7] = [
+    Policy::BASELINE,
+    Policy::only(Mechanism::Batch),
+    Policy::only(Mechanism::Extents),
+    Policy::only(Mechanism::Tags),
+    Policy::only(Mechanism::LazyUnmap),
+    Policy::only(Mechanism::RemoteFlush),
+    Policy::ALL,
 ];
 
-/// The name of a policy.
-pub fn policy_name(policy: &Policy) -> &'static str {
-    POLICIES
-        .iter()
-        .find(|(_, known)| known == policy)
-        .map_or("other", |(name, _)| name)
-}
-
-/// The code that replays a run: `scenario:machine:policy[!mutant]:choices`.
+/// The code that replays a run: `scenario:machine:policy[!mutant]:choices`, the policy as
+/// [`quell::language`] writes it.
 pub fn replay_code(case: &Case, deviations: &[Deviation]) -> String {
-    let mut code = format!(
-        "{}:{}:{}",
-        case.scenario.name,
-        case.kind.name,
-        policy_name(&case.policy)
-    );
+    let mut code = format!("{}:{}:{}", case.scenario.name, case.kind.name, case.policy);
     if let Some(mutant) = case.mutant {
         let _ = write!(code, "!{}", mutant.name());
     }
@@ -303,11 +291,9 @@ pub fn parse_code(code: &str) -> Result<(Case, Vec<Deviation>), String> {
             (policy, Some(*known))
         }
     };
-    let policy = POLICIES
-        .iter()
-        .find(|(name, _)| *name == policy)
-        .ok_or_else(|| format!("there is no policy `{policy}`"))?
-        .1;
+    let policy = policy
+        .parse()
+        .map_err(|error| format!("policy `{policy}`: {error}"))?;
     let mut deviations = Vec::new();
     let mut decision = 0u32;
     for choice in choices.split('-').filter(|choice| !choice.is_empty()) {

@@ -8,9 +8,12 @@ mod arch;
 pub mod bochs;
 pub mod follow;
 mod images;
+#[path = "../../quell-kernel/src/options.rs"]
+mod options;
 pub mod qemu;
 pub mod toolchain;
 pub mod versus;
 
 pub use arch::Arch;
 pub use images::{Images, prepare};
+pub use options::{OptionError, Options};

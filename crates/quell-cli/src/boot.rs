@@ -6,10 +6,13 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
+use quell::mutant::Mutant;
 use quell_boot::qemu::{self, Machine};
-use quell_boot::{Arch, bochs, follow, prepare, toolchain};
+use quell_boot::{Arch, Options, bochs, follow, prepare, toolchain};
 use quell_workloads::Workload;
 use serde_json::Value;
+
+use crate::usage::usage;
 
 /// Which architectures to boot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -71,7 +74,7 @@ pub struct BootArgs {
     /// Run the emulated CPUs on threads of their own: other interleavings, slower waits
     #[arg(long, conflicts_with = "icount")]
     threads: bool,
-    /// What is random in the run: the same seed chooses the same operations
+    /// What is random in the run: which operations a stress, and which pages a workload, chooses
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// How long a stress lasts, in minutes [default: one]
@@ -84,7 +87,7 @@ pub struct BootArgs {
     /// Boot that many times in a row, until a boot fails
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
-    /// Words for the kernel's command line: policy=all|baseline|batch+tags+…,
+    /// Words for the kernel's command line: policy=POLICY (`quell list policies`),
     /// parameters=NAME:VALUE,… of the workload, watchdog_ms=N, migrate_together=N, tag_bits=N (few AArch64 tags, so that
     /// they run out), break=request|here|broadcast|nmi or a mutant's name as in docs/mutants.md (leaves
     /// something out: the run must then fail)
@@ -134,9 +137,54 @@ impl Accelerator {
     }
 }
 
+/// Refuses what the kernel would refuse once it has booted.
+fn check(options: &Options<'_>, cpus: u16) -> anyhow::Result<()> {
+    if let Some(name) = options.broken
+        && !["request", "here", "broadcast", "nmi"].contains(&name)
+        && !Mutant::ALL.iter().any(|mutant| mutant.name() == name)
+    {
+        return Err(usage(format_args!(
+            "option `break={name}`: there are request, here, broadcast, nmi and the mutants of docs/mutants.md"
+        )));
+    }
+    let team = options.team.unwrap_or(usize::from(cpus));
+    if team > usize::from(cpus) {
+        return Err(usage(format_args!(
+            "option `team={team}`: the machine has {cpus} CPUs; --cpus gives it more"
+        )));
+    }
+    if let Some(bits) = options.tag_bits
+        && (1 << bits) - 1 <= u32::from(cpus)
+    {
+        return Err(usage(format_args!(
+            "option `tag_bits={bits}`: {} tags are too few for {cpus} CPUs",
+            (1u32 << bits) - 1
+        )));
+    }
+    let Some(mut workload) = Workload::from_name(options.run) else {
+        return Ok(());
+    };
+    for pair in options
+        .parameters
+        .split(',')
+        .filter(|pair| !pair.is_empty())
+    {
+        workload
+            .set(&pair.replacen(':', "=", 1))
+            .map_err(|wrong| usage(format_args!("option `parameters={pair}`: {wrong}")))?;
+    }
+    workload
+        .check(team)
+        .map_err(|needs| usage(format_args!("{} needs {needs}", workload.name())))?;
+    Ok(())
+}
+
 impl BootArgs {
-    /// The words of the kernel's command line.
-    fn words(&self) -> Vec<String> {
+    /// The words of the kernel's command line, read as the kernel will read them.
+    ///
+    /// # Errors
+    /// If the kernel would refuse one.
+    fn words(&self) -> anyhow::Result<Vec<String>> {
         let mut words = vec![format!("run={}", self.run)];
         words.extend(self.seed.map(|seed| format!("seed={seed}")));
         match (self.minutes, self.rounds) {
@@ -146,8 +194,20 @@ impl BootArgs {
             }
             _ => {}
         }
+        if let Some(word) = self
+            .options
+            .iter()
+            .find(|word| word.contains(char::is_whitespace))
+        {
+            return Err(usage(format_args!(
+                "--option `{word}`: one option each, without blanks"
+            )));
+        }
         words.extend(self.options.iter().cloned());
-        words
+        let line = words.join(" ");
+        let options = Options::parse(&line).map_err(usage)?;
+        check(&options, self.cpus)?;
+        Ok(words)
     }
 
     /// Whether the kernel is to make a mistake on purpose.
@@ -201,6 +261,7 @@ impl BootArgs {
 /// If something needed is missing or broken. A run that fails is no error but exit code 1.
 pub fn run(args: BootArgs) -> anyhow::Result<ExitCode> {
     let archs = args.archs()?;
+    let words = args.words()?;
     if args.check {
         for &arch in archs {
             let emulator = args.emulator(arch)?;
@@ -223,8 +284,8 @@ pub fn run(args: BootArgs) -> anyhow::Result<ExitCode> {
         let emulator = args.emulator(arch)?;
         let images = prepare(arch, args.kernel.as_deref(), args.breaks())?;
         let command = match args.accel {
-            Accelerator::Bochs => bochs::command(&machine, &emulator, &images, &args.words())?,
-            _ => machine.command(&emulator, &images, &args.words())?,
+            Accelerator::Bochs => bochs::command(&machine, &emulator, &images, &words)?,
+            _ => machine.command(&emulator, &images, &words)?,
         };
         if args.print_command {
             println!("{}", command.shown());

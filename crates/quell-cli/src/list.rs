@@ -2,9 +2,10 @@
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
+use quell::language::TERMS;
 use quell_clock::file::{Parameter, Unit};
 use quell_clock::{MachineFile, built_in};
-use quell_experiments::{machines, policy};
+use quell_experiments::machines;
 use quell_workloads::Workload;
 use serde_json::{Map, Value, json};
 
@@ -57,7 +58,7 @@ impl What {
                         })
                         .collect();
                     json!({
-                        "name": workload.name(), "seed": policy::seed(workload.mechanism()),
+                        "name": workload.name(), "mechanism": workload.mechanism().name(),
                         "title": workload.title(), "parameters": parameters,
                     })
                 })
@@ -73,7 +74,7 @@ impl What {
                     })
                 })
                 .collect(),
-            What::Policies => policy::TERMS
+            What::Policies => TERMS
                 .iter()
                 .map(|(term, meaning)| json!({ "term": term, "meaning": meaning }))
                 .collect(),
@@ -148,7 +149,7 @@ fn workloads() {
         println!(
             "{} ({}): {}",
             workload.name(),
-            policy::seed(workload.mechanism()),
+            workload.mechanism(),
             workload.title()
         );
         let mut rows = table(&["  parameter", "default", "range", ""]);
@@ -184,7 +185,7 @@ fn known_machines() {
 fn policies() {
     println!("POLICIES (--policy S0+S4, --policy all-S3,cap=8M)\n");
     let mut rows = table(&["term", ""]);
-    for (term, meaning) in policy::TERMS {
+    for (term, meaning) in TERMS {
         rows.add_row([term, meaning]);
     }
     println!("{rows}\n");

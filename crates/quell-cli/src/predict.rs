@@ -7,6 +7,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::Args;
 use comfy_table::ContentArrangement;
+use quell::Policy;
 use quell_clock::MachineFile;
 use quell_experiments::machines;
 use quell_experiments::numbers::digits;
@@ -29,7 +30,7 @@ pub struct PredictArgs {
     machine: String,
     /// What the kernel does already, as a policy (`quell list policies`) [default: by the release that runs here]
     #[arg(long, value_name = "POLICY")]
-    kernel: Option<String>,
+    kernel: Option<Policy>,
     /// Print one JSON document instead of a table
     #[arg(long)]
     json: bool,
@@ -41,7 +42,7 @@ struct Document<'a> {
     machine: &'a str,
     title: &'a str,
     kernel: &'a str,
-    kernel_policy: &'a str,
+    kernel_policy: String,
     predictions: &'a [Line],
     assumptions: &'a [String],
     violations: u64,
@@ -63,9 +64,9 @@ fn machine(text: &str) -> Result<MachineFile> {
 /// If the machine or the policy does not exist or is wrong.
 pub fn run(args: &PredictArgs) -> Result<ExitCode> {
     let machine = Arc::new(machine(&args.machine)?);
-    let kernel = match &args.kernel {
-        Some(text) => Kernel::of_policy(text.parse().map_err(usage)?),
-        None => Kernel::running(),
+    let kernel = match args.kernel {
+        Some(policy) => Kernel::of_policy(policy),
+        None => Kernel::running().map_err(usage)?,
     };
     let predicted = predict(&machine, &kernel)?;
     let (lines, assumptions) = (&predicted.lines, &predicted.assumptions);
@@ -76,7 +77,7 @@ pub fn run(args: &PredictArgs) -> Result<ExitCode> {
             machine: machine.name(),
             title: machine.title(),
             kernel: &kernel.release,
-            kernel_policy: &kernel.policy.text,
+            kernel_policy: kernel.policy.to_string(),
             predictions: lines,
             assumptions,
             violations,

@@ -34,8 +34,8 @@ pub struct ReproduceArgs {
     /// Runs only the table of what the guards cost: the work on fast paths that closes holes
     #[arg(long, conflicts_with = "report")]
     guards: bool,
-    /// Only this seed, S0 to S4, or this workload
-    #[arg(long, value_name = "SEED|WORKLOAD")]
+    /// Only this mechanism, S0 to S4, or this workload
+    #[arg(long, value_name = "MECHANISM|WORKLOAD")]
     only: Option<String>,
 }
 
@@ -72,7 +72,7 @@ fn print_rows(rows: &[Row]) {
     for row in rows {
         let percent = |change: f64| format!("{:+.1} %", 100.0 * change);
         lines.add_row([
-            row.seed.to_owned(),
+            row.mechanism.to_owned(),
             format!("{}, {}", row.experiment, row.case),
             row.metric.to_owned(),
             digits(row.published_before),
@@ -93,7 +93,7 @@ fn print_rows(rows: &[Row]) {
         if let Some(reason) = &row.reason {
             println!(
                 "{} {} {}, {} ({}): {reason}",
-                row.verdict, row.seed, row.experiment, row.case, row.tolerance
+                row.verdict, row.mechanism, row.experiment, row.case, row.tolerance
             );
         }
     }
@@ -265,7 +265,7 @@ fn print_guards(rows: &[guards::Row]) {
     ]);
     for row in rows {
         lines.add_row([
-            row.seed.to_owned(),
+            row.mechanism.to_owned(),
             row.guard.to_owned(),
             format!("{}: {}", row.clause, row.hole),
             format!("{}, {}", row.experiment, row.case),

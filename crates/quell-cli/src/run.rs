@@ -8,9 +8,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Args;
+use quell::Policy;
 use quell::mutant::Mutant;
 use quell_experiments::machines;
-use quell_experiments::policy::NamedPolicy;
 use quell_experiments::trial::{Outcome, Trial, TrialError};
 use serde::Serialize;
 
@@ -31,11 +31,12 @@ pub struct RunArgs {
     machine: String,
     /// Which mechanisms are on: baseline, all, S0+S4, all-S3, all,tags=64 … (`quell list policies`)
     #[arg(long, default_value = "all")]
-    policy: String,
+    policy: Policy,
     /// How many CPUs, 1 to 1024; the workload's own number unless given
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     cpus: Option<u16>,
-    /// Decides everything random; the same seed gives the same run on every host
+    /// What is random in the run: what the workload chooses, and which CPU is first where two are at the same
+    /// time. The same seed gives the same run on every host
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Prints one JSON object instead of a table
@@ -63,7 +64,7 @@ fn guard(name: &str) -> Result<Mutant, String> {
 struct Report<'a> {
     workload: &'a str,
     machine: &'a str,
-    policy: &'a str,
+    policy: String,
     cpus: usize,
     seed: u64,
     without: Vec<&'static str>,
@@ -94,7 +95,7 @@ pub fn refusal(error: TrialError) -> anyhow::Error {
 pub fn run(args: RunArgs) -> Result<ExitCode> {
     let workload = args.workload.resolve()?;
     let machine = machines::find(&args.machine).map_err(usage)?;
-    let policy: NamedPolicy = args.policy.parse().map_err(usage)?;
+    let policy = args.policy;
     let cpus = args.cpus.map_or(workload.cpus(), usize::from);
     // Opened before the run, so that a path that cannot be written costs no time.
     let trace = match &args.trace {
@@ -108,7 +109,7 @@ pub fn run(args: RunArgs) -> Result<ExitCode> {
     let trial = Trial {
         machine: &machine,
         workload,
-        policy: &policy,
+        policy,
         cpus,
         seed: args.seed,
         trace: if trace.is_some() { TRACE_EVENTS } else { 0 },
@@ -152,7 +153,7 @@ fn report<'a>(trial: &Trial<'a>, without: &[Mutant], outcome: &'a Outcome) -> Re
     Report {
         workload: workload.name(),
         machine: trial.machine.name(),
-        policy: &trial.policy.text,
+        policy: trial.policy.to_string(),
         cpus: trial.cpus,
         seed: trial.seed,
         without: without.iter().map(|guard| guard.name()).collect(),

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use clap::Args;
+use quell::Policy;
 use quell_experiments::machines;
 use quell_experiments::numbers::digits;
-use quell_experiments::policy::{NamedPolicy, seed};
 use quell_experiments::scale::{Point, Sweep, plot};
 use serde::Serialize;
 
@@ -26,7 +26,7 @@ pub struct ScaleArgs {
     machine: String,
     /// A policy to compare, may be repeated; baseline, the workload's own mechanism and all unless given
     #[arg(long = "policy", value_name = "POLICY")]
-    policies: Vec<String>,
+    policies: Vec<Policy>,
     /// The largest number of CPUs; the powers of two up to it are run
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u16).range(1..=1024))]
     cpus: u16,
@@ -56,16 +56,16 @@ struct Json<'a> {
 pub fn run(args: &ScaleArgs) -> Result<ExitCode> {
     let workload = args.workload.resolve()?;
     let machine = Arc::new(machines::find(&args.machine).map_err(usage)?);
-    let own = seed(workload.mechanism());
-    let texts: Vec<&str> = if args.policies.is_empty() {
-        vec!["baseline", own, "all"]
-    } else {
-        args.policies.iter().map(String::as_str).collect()
+    let policies = match &args.policies[..] {
+        [] => vec![
+            Policy::BASELINE,
+            Policy::only(workload.mechanism()),
+            Policy::ALL,
+        ],
+        asked => asked.to_vec(),
     };
-    let policies: Vec<NamedPolicy> = texts
-        .iter()
-        .map(|text| text.parse().map_err(usage))
-        .collect::<Result<_>>()?;
+    let texts: Vec<String> = policies.iter().map(ToString::to_string).collect();
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     let sweep = Sweep {
         machine: machine.clone(),
         workload,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use comfy_table::ContentArrangement;
+use quell::Policy;
 use quell_boot::versus::report::Report;
 use quell_boot::versus::{Comparison, Mistake, Options, Scale};
 
@@ -45,9 +46,9 @@ struct LinuxArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,4,8",
           value_parser = clap::value_parser!(u16).range(1..=64))]
     cpus: Vec<u16>,
-    /// What quell's engine may do: all, baseline, or mechanisms joined by +
+    /// What quell's engine may do: all, baseline, S0+S4, all-S3 … (`quell list policies`)
     #[arg(long, default_value = "all")]
-    policy: String,
+    policy: Policy,
     /// How many times as much to do in each workload
     #[arg(long, default_value_t = 1, value_name = "N", conflicts_with = "quick",
           value_parser = clap::value_parser!(u64).range(1..=1000))]
@@ -158,6 +159,9 @@ fn print(report: &Report) {
     }
     align_right(&mut table, 2..12);
     println!("{table}");
+    for why in &report.without_rows {
+        println!("! no row: {why}");
+    }
     for remark in report.remarks() {
         println!("! {remark}");
     }

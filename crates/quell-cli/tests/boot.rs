@@ -211,7 +211,7 @@ fn batches_wait_once_on_aarch64() {
         broadcasts > 0 && broadcasts == completions,
         "{broadcasts} {completions}"
     );
-    let (broadcasts, completions) = counts("batch");
+    let (broadcasts, completions) = counts("S0");
     assert!(
         broadcasts >= 16 * completions && completions > 0,
         "{broadcasts} {completions}"

@@ -24,7 +24,7 @@ fn reproduce_keeps_its_keys_and_its_promise() {
     assert!(found["seconds"].as_f64().unwrap() > 0.0);
     let rows = found["rows"].as_array().unwrap();
     let two = rows.iter().find(|row| row["case"] == "2 threads").unwrap();
-    assert_eq!(two["seed"], "S4");
+    assert_eq!(two["mechanism"], "S4");
     assert_eq!(two["experiment"], "dontneed");
     assert_eq!(two["metric"], "ns per iteration");
     assert_eq!(two["published_before"], 1436.0);
@@ -46,7 +46,7 @@ fn what_guards_cost_is_printed_beside_the_gain_and_breaks_nothing() {
     let guards = found["guards"].as_array().unwrap();
     for guard in guards {
         for key in [
-            "seed",
+            "mechanism",
             "guard",
             "hole",
             "clause",

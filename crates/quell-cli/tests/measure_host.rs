@@ -144,7 +144,7 @@ fn one_call_flushes_once_where_many_flush_each() {
         .unwrap();
     assert!(output.status.success(), "{output:?}");
     let report = json(&output);
-    assert_eq!(report["schema"], 1);
+    assert_eq!(report["schema"], 2);
     let rows = report["benchmarks"][0]["rows"].as_array().unwrap();
     let find = |key: &str| rows.iter().find(|r| r["key"] == key);
     assert!(

@@ -36,14 +36,14 @@ fn without_a_machine_file_it_says_who_writes_one() {
 #[test]
 fn every_mechanism_is_predicted_or_says_why_not() {
     let found = document(&["--machine", "haswell-server", "--kernel", "baseline"]);
-    for seed in ["S0", "S1", "S2", "S3", "S4"] {
+    for mechanism in ["S0", "S1", "S2", "S3", "S4"] {
         let all = found["predictions"].as_array().unwrap();
-        let mut of_seed = all
+        let mut of_mechanism = all
             .iter()
-            .filter(|line| line["mechanism"] == seed)
+            .filter(|line| line["mechanism"] == mechanism)
             .peekable();
-        assert!(of_seed.peek().is_some(), "{seed} is missing");
-        for line in of_seed {
+        assert!(of_mechanism.peek().is_some(), "{mechanism} is missing");
+        for line in of_mechanism {
             assert!(
                 line["saves_percent"].is_f64() != line["refused"].is_string(),
                 "{line}"

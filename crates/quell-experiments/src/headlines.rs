@@ -4,10 +4,9 @@
 //! S4 against a kernel without the mechanism, S3 against a Linux that had batches, tags and the
 //! concurrent half of S4 already. What is compared is the change.
 
-use quell::{Counter, Mechanism};
+use quell::{Counter, Mechanism, Policy};
 use quell_workloads::Workload;
 
-use crate::policy::NamedPolicy;
 use crate::trial::Outcome;
 
 /// What is read off a run.
@@ -312,21 +311,20 @@ impl Headline {
     }
 
     /// The policy before the change.
-    pub fn before(&self) -> NamedPolicy {
+    pub fn before(&self) -> Policy {
         self.before.parse().expect("a policy of the table")
     }
 
     /// The policy after it.
-    pub fn after(&self) -> NamedPolicy {
+    pub fn after(&self) -> Policy {
         self.before().with(self.mechanism)
     }
 
     /// Another policy, with the details of this case.
-    pub fn policy(&self, terms: &str) -> NamedPolicy {
-        let policy: NamedPolicy = terms.parse().expect("a policy of the table");
-        NamedPolicy {
-            cap: self.before().cap,
-            ..policy
+    pub fn policy(&self, terms: &str) -> Policy {
+        Policy {
+            cap_bytes: self.before().cap_bytes,
+            ..terms.parse().expect("a policy of the table")
         }
     }
 
@@ -400,8 +398,9 @@ mod tests {
                 "brief {} fits no number",
                 headline.case
             );
-            assert!(headline.after().text.starts_with(headline.before));
-            assert!(headline.policy("all").cap == headline.before().cap);
+            assert!(!headline.before().has(headline.mechanism));
+            assert!(headline.after().has(headline.mechanism));
+            assert!(headline.policy("all").cap_bytes == headline.before().cap_bytes);
             assert!(
                 quell_clock::built_in(headline.machine).is_some(),
                 "no machine {}",

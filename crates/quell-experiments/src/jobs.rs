@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use quell::Policy;
 use quell::mutant::Mutant;
 use quell_clock::MachineFile;
 use quell_workloads::Workload;
 use rayon::prelude::*;
 
-use crate::policy::NamedPolicy;
 use crate::trial::{Outcome, Trial, TrialError};
 
 /// A trial that owns what it needs.
@@ -23,7 +23,7 @@ pub struct Job {
     /// What.
     pub workload: Workload,
     /// With which mechanisms.
-    pub policy: NamedPolicy,
+    pub policy: Policy,
     /// On how many CPUs.
     pub cpus: usize,
     /// How many events to trace.
@@ -39,12 +39,7 @@ pub const SEED: u64 = 1;
 
 impl Job {
     /// A run on a machine as its file says, with every guard in its place and without a trace.
-    pub fn new(
-        machine: Arc<MachineFile>,
-        workload: Workload,
-        policy: NamedPolicy,
-        cpus: usize,
-    ) -> Self {
+    pub fn new(machine: Arc<MachineFile>, workload: Workload, policy: Policy, cpus: usize) -> Self {
         Job {
             machine,
             variant: String::new(),
@@ -60,12 +55,11 @@ impl Job {
     /// Equal for trials that give the same result.
     fn key(&self) -> String {
         format!(
-            "{}/{}/{:?}/{:?}/{:?}/{}/{}/{}/{:?}",
+            "{}/{}/{:?}/{}/{}/{}/{}/{:?}",
             self.machine.name(),
             self.variant,
             self.workload,
-            self.policy.engine,
-            self.policy.cap,
+            self.policy,
             self.cpus,
             self.trace,
             self.seed,
@@ -77,7 +71,7 @@ impl Job {
         Trial {
             machine: &self.machine,
             workload: self.workload,
-            policy: &self.policy,
+            policy: self.policy,
             cpus: self.cpus,
             seed: self.seed,
             trace: self.trace,

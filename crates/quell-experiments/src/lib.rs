@@ -15,7 +15,6 @@ pub mod headlines;
 pub mod jobs;
 pub mod machines;
 pub mod numbers;
-pub mod policy;
 pub mod report;
 pub mod reproduce;
 pub mod scale;

@@ -14,13 +14,12 @@ use serde::Serialize;
 
 use crate::headlines::{HEADLINES, Headline};
 use crate::jobs::{Job, Results};
-use crate::policy::seed;
 
 /// One headline beside the model's figures.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// S0 to S4.
-    pub seed: &'static str,
+    pub mechanism: &'static str,
     /// The workload.
     pub experiment: &'static str,
     /// Which case of it.
@@ -76,7 +75,7 @@ impl Plan {
             .iter()
             .filter(|headline| {
                 only.is_none_or(|only| {
-                    only.eq_ignore_ascii_case(seed(headline.mechanism))
+                    only.eq_ignore_ascii_case(headline.mechanism.name())
                         || only == headline.experiment
                 })
             })
@@ -121,7 +120,7 @@ impl Plan {
 
     /// The mechanism and nothing else.
     pub fn alone(&self) -> Job {
-        self.job(seed(self.headline.mechanism))
+        self.job(self.headline.mechanism.name())
     }
 
     /// Everything on.
@@ -205,7 +204,7 @@ impl Plan {
             (None, None) => ("shown", None),
         };
         Row {
-            seed: seed(headline.mechanism),
+            mechanism: headline.mechanism.name(),
             experiment: headline.experiment,
             case: headline.case,
             metric: headline.metric,
@@ -223,8 +222,8 @@ impl Plan {
             reason,
             machine: headline.machine,
             cpus: headline.cpus,
-            policy_before: jobs[0].policy.text.clone(),
-            policy_after: jobs[1].policy.text.clone(),
+            policy_before: jobs[0].policy.to_string(),
+            policy_after: jobs[1].policy.to_string(),
         }
     }
 }
@@ -254,5 +253,5 @@ pub fn worse_with_all(plans: &[Plan], results: &Results) -> Vec<(&'static Headli
 pub fn single_policies() -> impl Iterator<Item = (Mechanism, &'static str)> {
     Mechanism::ALL
         .into_iter()
-        .map(|mechanism| (mechanism, seed(mechanism)))
+        .map(|mechanism| (mechanism, mechanism.name()))
 }

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use maud::{PreEscaped, html};
+use quell::Policy;
 use quell_clock::MachineFile;
 use quell_workloads::Workload;
 use serde::Serialize;
 
 use crate::jobs::{Job, Results};
-use crate::policy::NamedPolicy;
 use crate::report::STYLE;
 use crate::report::charts::{COLORS, Line, log_log};
 
@@ -20,7 +20,7 @@ pub struct Sweep {
     /// What.
     pub workload: Workload,
     /// With which mechanisms, each on every number of CPUs.
-    pub policies: Vec<NamedPolicy>,
+    pub policies: Vec<Policy>,
     /// The largest number of CPUs; the powers of two up to it are run.
     pub most: usize,
 }
@@ -75,8 +75,8 @@ impl Sweep {
         Ok(counts)
     }
 
-    fn job(&self, policy: &NamedPolicy, cpus: usize) -> Job {
-        Job::new(self.machine.clone(), self.workload, policy.clone(), cpus)
+    fn job(&self, policy: Policy, cpus: usize) -> Job {
+        Job::new(self.machine.clone(), self.workload, policy, cpus)
     }
 
     /// Runs all of it. Runs that fail leave holes in the points and are in the results.
@@ -88,7 +88,7 @@ impl Sweep {
         let mut results = Results::default();
         let jobs = counts
             .iter()
-            .flat_map(|&cpus| self.policies.iter().map(move |policy| (policy, cpus)));
+            .flat_map(|&cpus| self.policies.iter().map(move |&policy| (policy, cpus)));
         results.run("running", jobs.map(|(policy, cpus)| self.job(policy, cpus)));
         let points = counts
             .iter()
@@ -97,7 +97,7 @@ impl Sweep {
                 values: self
                     .policies
                     .iter()
-                    .map(|policy| {
+                    .map(|&policy| {
                         let outcome = results.get(&self.job(policy, cpus)).ok()?;
                         Some(outcome.measure.value).filter(|value| value.is_finite())
                     })

@@ -2,9 +2,9 @@
 
 use std::cell::{Cell, RefCell};
 
-use quell::Stats;
 use quell::clear::{ClearPolicy, Plan, Strategy};
 use quell::mutant::Mutant;
+use quell::{Policy, Stats};
 use quell_clock::{
     Counts, MachineFile, ModelUser, Parameter, Run, RunError, Setup, Trace, built_in,
 };
@@ -12,7 +12,6 @@ use quell_vm::User;
 use quell_workloads::{Failure, Measure, WORDS, Workload};
 
 use crate::machines;
-use crate::policy::NamedPolicy;
 
 /// What is to be run.
 #[derive(Clone, Copy, Debug)]
@@ -22,7 +21,7 @@ pub struct Trial<'a> {
     /// What.
     pub workload: Workload,
     /// With which mechanisms.
-    pub policy: &'a NamedPolicy,
+    pub policy: Policy,
     /// On how many CPUs.
     pub cpus: usize,
     /// What decides everything random.
@@ -82,6 +81,14 @@ pub enum TrialError {
         parameter: Parameter,
         /// Its value.
         value: usize,
+    },
+    /// Nobody has said what kernels of this architecture clear memory with.
+    #[error(
+        "no kernel of the architecture `{name}` was published: nothing to clear memory with is known"
+    )]
+    Architecture {
+        /// Its name.
+        name: String,
     },
     /// The machine came to no end.
     #[error(transparent)]
@@ -144,16 +151,17 @@ impl Trial<'_> {
         Ok(())
     }
 
-    fn clear(&self) -> ClearPolicy {
+    fn clear(&self) -> Result<ClearPolicy, TrialError> {
         // What the published kernels clear with: string instructions, `dc zva` on Arm.
         let strategy = match self.machine.choice(Parameter::Architecture) {
             "aarch64" => Strategy::DcZva,
-            _ => Strategy::RepStos,
+            "x86-64" => Strategy::RepStos,
+            other => return Err(TrialError::Architecture { name: other.into() }),
         };
-        ClearPolicy {
-            cap_bytes: self.policy.cap,
+        Ok(ClearPolicy {
+            cap_bytes: self.policy.cap_bytes,
             ..ClearPolicy::cooperative(Plan::uniform(strategy))
-        }
+        })
     }
 
     /// Runs it.
@@ -171,6 +179,7 @@ impl Trial<'_> {
     pub fn run_without(&self, mutants: &[Mutant]) -> Result<Outcome, TrialError> {
         self.check()?;
         let memory = self.workload.memory(self.cpus);
+        let clear = self.clear()?;
         let setup = Setup {
             cpus: Some(self.cpus),
             seed: self.seed,
@@ -191,9 +200,9 @@ impl Trial<'_> {
                 config.demotion = memory.demotion;
                 config.reclaim_ahead = memory.ahead.unwrap_or(config.reclaim_ahead);
                 config.reclaim_idle = memory.idle_reclaims;
-                config.clear = self.clear();
+                config.clear = clear;
             },
-            ..Run::new(setup, self.policy.engine)
+            ..Run::new(setup, self.policy)
         };
         let outcome = run.execute(&|user| program.body(user))?;
         if let Some((cpu, failure)) = program.failure.take() {
@@ -268,7 +277,7 @@ mod tests {
         let trial = Trial {
             machine: &machine,
             workload,
-            policy: &policy,
+            policy,
             cpus: workload.cpus(),
             seed: 1,
             trace: 0,

@@ -26,6 +26,7 @@ mod late;
 mod layout;
 mod machine;
 mod memory;
+mod options;
 mod program;
 mod report;
 mod sched;
@@ -36,89 +37,19 @@ mod trap;
 mod watchdog;
 mod workload;
 
+use alloc::string::ToString;
 use alloc::vec::Vec;
+use options::Options;
 use report::Event;
-
-/// The options of one boot, from the command line: words `name=value`.
-#[derive(Debug, Default)]
-pub struct Options {
-    /// What to run: `selftest`, `conformance`, `stress`, a workload's name, or `lost_interrupt`, which
-    /// must not pass.
-    pub run: &'static str,
-    /// The workload's parameters, `name:value,name:value`.
-    pub parameters: &'static str,
-    /// What the engine may do: `all`, `baseline`, or mechanisms joined by `+`.
-    pub policy: &'static str,
-    /// What to do wrong on purpose, for tests of tests: see [`machine::break_on_purpose`].
-    pub broken: Option<&'static str>,
-    /// On how many CPUs a workload runs; the others of the machine are idle. All if not given.
-    pub team: Option<usize>,
-    /// What is random in the run.
-    pub seed: u64,
-    /// How long a stress lasts: rounds of each CPU.
-    pub rounds: u64,
-    /// How long a stress lasts instead, in seconds.
-    pub seconds: Option<u64>,
-    /// How wide tags are to be where they are system-wide, at most what the processor has: few tags
-    /// run out soon.
-    pub tag_bits: Option<u8>,
-    /// How many pages are migrated behind one flush, if not as many as the manager's default.
-    pub migrate_together: Option<usize>,
-    /// Whether CPUs that fault catch up with the flush clock by themselves: `yes` or `no`.
-    pub catch_up: bool,
-    /// How often each CPU of a workload is interrupted by its timer, in microseconds; never if not
-    /// given.
-    pub tick_us: Option<u64>,
-    /// How long a CPU may wait for another before the watchdog reports it, in milliseconds.
-    pub watchdog_ms: Option<u64>,
-}
-
-impl Options {
-    fn parse(line: &'static str) -> Result<Self, &'static str> {
-        let mut options = Options {
-            run: "selftest",
-            policy: "all",
-            seed: 1,
-            rounds: 10,
-            ..Options::default()
-        };
-        for word in line.split_ascii_whitespace() {
-            match word.split_once('=') {
-                Some(("run", what)) => options.run = what,
-                Some(("parameters", text)) => options.parameters = text,
-                Some(("policy", name)) => options.policy = name,
-                Some(("break", name)) => options.broken = Some(name),
-                Some(("team", text)) => options.team = Some(text.parse().map_err(|_| word)?),
-                Some(("seed", text)) => options.seed = text.parse().map_err(|_| word)?,
-                Some(("rounds", text)) => options.rounds = text.parse().map_err(|_| word)?,
-                Some(("seconds", text)) => options.seconds = Some(text.parse().map_err(|_| word)?),
-                Some(("tag_bits", text)) => {
-                    options.tag_bits = Some(text.parse().map_err(|_| word)?)
-                }
-                Some(("migrate_together", text)) => {
-                    options.migrate_together = Some(text.parse().map_err(|_| word)?)
-                }
-                Some(("catch_up", "yes")) => options.catch_up = true,
-                Some(("catch_up", "no")) => options.catch_up = false,
-                Some(("tick_us", text)) => options.tick_us = Some(text.parse().map_err(|_| word)?),
-                Some(("watchdog_ms", text)) => {
-                    options.watchdog_ms = Some(text.parse().map_err(|_| word)?)
-                }
-                _ => return Err(word),
-            }
-        }
-        Ok(options)
-    }
-}
 
 /// The first Rust code of the first CPU: everything but the other CPUs is set up.
 fn main(boot: arch::boot::Info) -> ! {
     let options = match Options::parse(boot.command_line) {
         Ok(options) => options,
-        Err(word) => {
+        Err(error) => {
             report::event(&Event::Failed {
                 what: "command line",
-                why: word,
+                why: &error.to_string(),
             });
             report::exit(2);
         }

@@ -4,16 +4,17 @@
 use crate::arch::user::Exit;
 use crate::cpu::{self, Counters};
 use crate::machine::{self, Kernel};
+use crate::options::Options;
 use crate::report::{self, Event};
 use crate::sync::Lock;
-use crate::{Options, arch, audit, bench, late, layout, memory, program, selftest, trap};
+use crate::{arch, audit, bench, late, layout, memory, program, selftest, trap};
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::iter;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
-use quell::{Counter, Engine, Epoch, Mechanism, PerCpu, Policy, Stats};
+use quell::{Counter, Engine, Epoch, PerCpu, Policy, Stats};
 use quell_conformance::stress;
 use quell_vm::machine::USER_END;
 use quell_vm::{Access, Call, Error, Fault, MemoryMap, Node, Vm, VmConfig};
@@ -38,7 +39,7 @@ static WINDOW: Lock<[Option<(Counters, Stats)>; 2]> = Lock::new([None, None]);
 static FAILURE: Lock<Option<String>> = Lock::new(None);
 
 /// Runs the workload that the options name; whether it went well.
-pub fn run(options: &Options) -> bool {
+pub fn run(options: &Options<'static>) -> bool {
     match try_run(options) {
         Ok(()) => true,
         Err(Refusal { what, why }) => {
@@ -48,30 +49,9 @@ pub fn run(options: &Options) -> bool {
     }
 }
 
-/// The policy of a name.
-pub fn policy(name: &str) -> Option<Policy> {
-    let mechanism = |name| {
-        Some(match name {
-            "batch" => Mechanism::Batch,
-            "extents" => Mechanism::Extents,
-            "tags" => Mechanism::Tags,
-            "lazy" => Mechanism::LazyUnmap,
-            "remote" => Mechanism::RemoteFlush,
-            _ => return None,
-        })
-    };
-    match name {
-        "all" => Some(Policy::ALL),
-        "baseline" => Some(Policy::BASELINE),
-        _ => name.split('+').try_fold(Policy::BASELINE, |policy, one| {
-            Some(policy.with(mechanism(one)?))
-        }),
-    }
-}
-
-fn try_run(options: &Options) -> Result<(), Refusal> {
+fn try_run(options: &Options<'static>) -> Result<(), Refusal> {
     let cpus = cpu::count();
-    let policy = policy(options.policy).ok_or_else(|| refuse("policy", &options.policy))?;
+    let policy = options.policy;
     if let Some(bits) = options.tag_bits {
         machine::set_tag_bits(bits).map_err(|why| refuse("tag_bits", &why))?;
         if (1u64 << bits) - 1 <= cpus as u64 {
@@ -128,7 +108,7 @@ fn try_run(options: &Options) -> Result<(), Refusal> {
     };
     report::event(&Event::Workload {
         name: options.run,
-        policy: options.policy,
+        policy: &policy.to_string(),
         cpus,
         metric: measure.metric,
         value: measure.value,
@@ -169,7 +149,7 @@ fn conformance(policy: Policy, seed: u64, cpus: usize) -> Result<(), Refusal> {
 }
 
 /// Everything at random, in less memory than is used.
-fn stress(policy: Policy, options: &Options, cpus: usize) -> Result<(), Refusal> {
+fn stress(policy: Policy, options: &Options<'static>, cpus: usize) -> Result<(), Refusal> {
     let fast = (2 + cpus as u64 / 4) << 20;
     let sizes = iter::repeat_n((fast, false), 2).chain([(2 << 20, true)]);
     let map = take_nodes(sizes)?;
@@ -462,6 +442,7 @@ pub fn manager(
     machine::set_memory(map);
     let engine = engine(policy);
     let mut config = VmConfig::for_memory(&map, cpu::count());
+    config.clear.cap_bytes = policy.cap_bytes;
     configure(&mut config);
     let manager: &'static Manager = Box::leak(Box::new(Vm::new(engine, config)));
     MANAGER.call_once(|| manager);

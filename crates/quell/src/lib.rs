@@ -37,6 +37,7 @@
 //! | [`engine`] | the context switch, and everything tied together |
 //! | [`rules`] | what must never be forgotten |
 //! | [`policy`], [`stats`] | which mechanisms are on; why and how often |
+//! | [`language`] | how policies are written, on every command line and in every file |
 //!
 //! # What the engine does not do
 //!
@@ -53,6 +54,7 @@ pub mod cpu_set;
 pub mod engine;
 pub mod features;
 pub mod hardware;
+pub mod language;
 pub mod lazy;
 #[doc(hidden)]
 pub mod mutant;
@@ -73,6 +75,7 @@ pub use cpu_set::CpuSet;
 pub use engine::Engine;
 pub use features::{Features, Tagging, Unsupported};
 pub use hardware::{CpuId, Hardware, Invalidate, Scope, Tag, Word};
+pub use language::PolicyError;
 pub use lazy::{Claimed, Epoch, Residue, Stamp};
 pub use per_cpu::PerCpu;
 pub use policy::{Mechanism, Policy, TagPolicy};

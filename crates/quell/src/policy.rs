@@ -4,6 +4,8 @@
 //! them off the engine behaves as a simple kernel does: one flush for each entry that reclaim
 //! takes away, tags unused, remote CPUs flushed first and waited for, then this one.
 //! The contract holds under every policy; a policy changes cost alone.
+//!
+//! How policies are written and read is in [`language`](crate::language).
 
 /// The five mechanisms, by the names the README's table uses.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -29,6 +31,30 @@ impl Mechanism {
         Mechanism::LazyUnmap,
         Mechanism::RemoteFlush,
     ];
+
+    /// Its short name, S0 to S4: what policies are written with.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Mechanism::Batch => "S0",
+            Mechanism::Extents => "S1",
+            Mechanism::Tags => "S2",
+            Mechanism::LazyUnmap => "S3",
+            Mechanism::RemoteFlush => "S4",
+        }
+    }
+
+    /// What it does, in a line.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Mechanism::Batch => "deferred, batched shootdown in reclaim and migration",
+            Mechanism::Extents => "zeroing of whole extents instead of pages",
+            Mechanism::Tags => "tags that keep TLB entries across context switches",
+            Mechanism::LazyUnmap => {
+                "lazy unmap: the flush of clean, read-only frames is owed until they are reused"
+            }
+            Mechanism::RemoteFlush => "concurrent and asynchronous remote flush",
+        }
+    }
 }
 
 /// How many address spaces a CPU keeps tagged (S2).
@@ -37,7 +63,7 @@ pub enum TagPolicy {
     /// None: every switch drops the user's entries.
     Off,
     /// The most recent few, on machines whose tags have a meaning of their own on each CPU.
-    /// On machines with system-wide tags any number means "on".
+    /// On machines with system-wide tags any number means "on". 0 is [`TagPolicy::Off`].
     Slots(u16),
     /// As many as the hardware has and [`PerCpu`](crate::PerCpu) was given slots for.
     All,
@@ -48,8 +74,11 @@ pub enum TagPolicy {
 pub struct Policy {
     /// S0: a reclaim or migration batch is flushed once, at its end.
     pub batch: bool,
-    /// S1: extents are zeroed whole, up to the cap of [`clear`](crate::clear), not page by page.
+    /// S1: extents are zeroed whole, up to the cap, not page by page.
     pub extents: bool,
+    /// S1: no run of zeroing without a preemption point is longer than this many bytes; `None` is no cap. The
+    /// engine zeroes nothing by itself: whoever does reads this and [`extents`](Policy::extents) here.
+    pub cap_bytes: Option<u64>,
     /// S2: how many address spaces keep their entries across switches.
     pub tags: TagPolicy,
     /// S3: the flush of clean, read-only frames is owed until they are reused.
@@ -62,11 +91,15 @@ pub struct Policy {
     pub inline_requests: bool,
 }
 
+/// The cap unless a policy says otherwise: what Linux merged for cooperative preemption.
+const DEFAULT_CAP: u64 = crate::clear::ClearPolicy::COOPERATIVE_CAP;
+
 impl Policy {
     /// Everything off: what a simple kernel does.
     pub const BASELINE: Policy = Policy {
         batch: false,
         extents: false,
+        cap_bytes: Some(DEFAULT_CAP),
         tags: TagPolicy::Off,
         lazy_unmap: false,
         concurrent: false,
@@ -78,6 +111,7 @@ impl Policy {
     pub const ALL: Policy = Policy {
         batch: true,
         extents: true,
+        cap_bytes: Some(DEFAULT_CAP),
         tags: TagPolicy::Slots(6),
         lazy_unmap: true,
         concurrent: true,
@@ -104,6 +138,33 @@ impl Policy {
             }
         }
         self
+    }
+
+    /// This policy with one mechanism less. The cap stays: it belongs to the kernel's preemption.
+    pub const fn without(mut self, mechanism: Mechanism) -> Policy {
+        match mechanism {
+            Mechanism::Batch => self.batch = false,
+            Mechanism::Extents => self.extents = false,
+            Mechanism::Tags => self.tags = TagPolicy::Off,
+            Mechanism::LazyUnmap => self.lazy_unmap = false,
+            Mechanism::RemoteFlush => {
+                self.concurrent = false;
+                self.asynchronous = false;
+                self.inline_requests = false;
+            }
+        }
+        self
+    }
+
+    /// Whether any part of a mechanism is on.
+    pub const fn has(&self, mechanism: Mechanism) -> bool {
+        match mechanism {
+            Mechanism::Batch => self.batch,
+            Mechanism::Extents => self.extents,
+            Mechanism::Tags => !matches!(self.tags, TagPolicy::Off | TagPolicy::Slots(0)),
+            Mechanism::LazyUnmap => self.lazy_unmap,
+            Mechanism::RemoteFlush => self.concurrent || self.asynchronous || self.inline_requests,
+        }
     }
 }
 

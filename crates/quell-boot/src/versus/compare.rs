@@ -1,6 +1,7 @@
 //! Carrying the comparison out: one boot of Linux for all rows on a number of CPUs, and one of quell's kernel
 //! for each row.
 
+use super::mistake::Mistake;
 use super::plan::{self, Case, Scale};
 use super::report::{Outcome, Report};
 use super::{counters, guest, linux, ours, protocol};
@@ -10,6 +11,7 @@ use crate::qemu::{self, Accelerator, Machine};
 use crate::{follow, toolchain};
 use anyhow::{Context, bail};
 use indicatif::{ProgressBar, ProgressStyle};
+use quell::Policy;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -29,8 +31,8 @@ pub struct Options {
     pub workloads: Vec<String>,
     /// The numbers of CPUs.
     pub cpus: Vec<u16>,
-    /// What quell's engine may do, as the kernel's option `policy` takes it.
-    pub policy: String,
+    /// What quell's engine may do.
+    pub policy: Policy,
     /// How much is done.
     pub scale: Scale,
     /// Words to add to Linux's command line.
@@ -45,6 +47,7 @@ pub struct Options {
 pub struct Comparison {
     options: Options,
     runs: Vec<(Machine, Vec<Case>)>,
+    without: Vec<String>,
     emulator: PathBuf,
     kernel: linux::Kernel,
 }
@@ -53,17 +56,22 @@ impl Comparison {
     /// Plans the rows and finds the emulator and the Linux kernel.
     ///
     /// # Errors
-    /// If something needed is missing, or a workload does not exist ([`super::Mistake`]).
+    /// If something needed is missing, a workload does not exist, or none that was asked for has rows on these
+    /// numbers of CPUs ([`super::Mistake`]).
     pub fn plan(options: Options) -> anyhow::Result<Self> {
         let mut cpus = options.cpus.clone();
         cpus.sort_unstable();
         cpus.dedup();
-        let mut runs = Vec::new();
+        let (mut runs, mut without) = (Vec::new(), Vec::new());
         for cpus in cpus {
-            let cases = plan::cases(&options.workloads, cpus, options.scale)?;
-            if !cases.is_empty() {
-                runs.push((machine(cpus), cases));
+            let rows = plan::rows(&options.workloads, cpus, options.scale)?;
+            without.extend(rows.without);
+            if !rows.cases.is_empty() {
+                runs.push((machine(cpus), rows.cases));
             }
+        }
+        if runs.is_empty() {
+            return Err(Mistake::NoRows { without }.into());
         }
         let emulator = qemu::find(Arch::X86_64)?;
         let kernel = linux::find(
@@ -74,6 +82,7 @@ impl Comparison {
         Ok(Comparison {
             options,
             runs,
+            without,
             emulator,
             kernel,
         })
@@ -102,7 +111,7 @@ impl Comparison {
             shown.push(command.shown());
             let images = ours::images()?;
             for case in cases {
-                let words = ours::words(case, &self.options.policy);
+                let words = ours::words(case, self.options.policy);
                 shown.push(command_for(&self.emulator, machine, &images, &words)?.shown());
             }
         }
@@ -122,7 +131,8 @@ impl Comparison {
             eprintln!("SKIPPED: quell's own side: {error:#}");
         }
         let version = qemu::version(emulator)?;
-        let mut report = Report::new(&self.kernel.release, &version, &options.policy);
+        let mut report = Report::new(&self.kernel.release, &version, options.policy);
+        report.without_rows.clone_from(&self.without);
         for (machine, cases) in &self.runs {
             let linux = run_linux(options, emulator, machine, &self.kernel, &program, cases)?;
             let quell = match &images {
@@ -252,7 +262,7 @@ fn run_ours(
     let bar = progress(name, cases.len() as u64);
     let mut outcomes = Vec::new();
     for case in cases {
-        let words = ours::words(case, &options.policy);
+        let words = ours::words(case, options.policy);
         let command = command_for(emulator, machine, images, &words)?;
         let outcome = follow(options, command, &bar, |event| event["event"] == "exit")?;
         outcomes.push(ours::outcome(case, &outcome));

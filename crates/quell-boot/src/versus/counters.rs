@@ -224,7 +224,7 @@ fn doubt(case: &Case, operations: u64, timed: &Window<'_>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::versus::plan::{Scale, cases};
+    use crate::versus::plan::{Scale, rows};
     use proptest::prelude::*;
 
     const INTERRUPTS: &str = "CAL:        390        711   Function call interrupts\n\
@@ -280,7 +280,9 @@ mod tests {
 
     #[test]
     fn time_comes_from_the_timed_job_and_flushes_from_the_traced_one() {
-        let cases = cases(&["dontneed".to_string()], 1, Scale::Times(1)).unwrap();
+        let cases = rows(&["dontneed".to_string()], 1, Scale::Times(1))
+            .unwrap()
+            .cases;
         // Of which the first CPU slept 200.
         let events = [done(0, 5_200, ""), done(1, 9_000, HISTOGRAM)];
         let outcomes = outcomes(&cases, &events, None);
@@ -292,7 +294,9 @@ mod tests {
 
     #[test]
     fn a_case_without_result_says_why() {
-        let cases = cases(&["dontneed".to_string()], 2, Scale::Times(1)).unwrap();
+        let cases = rows(&["dontneed".to_string()], 2, Scale::Times(1))
+            .unwrap()
+            .cases;
         let failed = Event::Failed {
             job: 1,
             why: "no tracefs".to_string(),
@@ -308,7 +312,9 @@ mod tests {
 
     #[test]
     fn work_that_was_not_done_is_remarked() {
-        let cases = cases(&["swap".to_string()], 1, Scale::Times(1)).unwrap();
+        let cases = rows(&["swap".to_string()], 1, Scale::Times(1))
+            .unwrap()
+            .cases;
         let events = [done(0, 5_000, ""), done(1, 9_000, HISTOGRAM)];
         let outcomes = outcomes(&cases[..1], &events, None);
         let remark = outcomes[0].as_ref().unwrap().remark.clone();

@@ -13,6 +13,12 @@ pub enum Mistake {
         /// What there is.
         known: Vec<&'static str>,
     },
+    /// None of the workloads has rows on these numbers of CPUs.
+    #[error("nothing to compare: {}", without.join("; "))]
+    NoRows {
+        /// Why not, for each.
+        without: Vec<String>,
+    },
     /// No kernel was named and none was fetched.
     #[error(
         "no Linux kernel to compare with: name an image with --kernel, or let --fetch get Debian's \

@@ -5,6 +5,7 @@ use super::report::{Outcome, Side};
 use crate::arch::Arch;
 use crate::follow;
 use crate::images::{Images, prepare};
+use quell::Policy;
 use serde_json::Value;
 
 /// The kernel and its user program, built if they are not.
@@ -25,7 +26,7 @@ pub const MIGRATE_TOGETHER: u64 = 8192;
 const TICK_US: u64 = 4_000;
 
 /// The kernel's command line for a case.
-pub fn words(case: &Case, policy: &str) -> Vec<String> {
+pub fn words(case: &Case, policy: Policy) -> Vec<String> {
     let parameters: Vec<_> = case
         .parameters
         .iter()
@@ -101,11 +102,13 @@ fn doubt(case: &Case, operations: u64, faults: u64) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::versus::plan::{Scale, cases};
+    use crate::versus::plan::{Scale, rows};
     use serde_json::json;
 
     fn run(events: Vec<Value>, failure: Option<&str>) -> Outcome {
-        let case = &cases(&["dontneed".to_string()], 2, Scale::Times(1)).unwrap()[0];
+        let case = &rows(&["dontneed".to_string()], 2, Scale::Times(1))
+            .unwrap()
+            .cases[0];
         let run = follow::Outcome {
             events,
             code: None,

@@ -71,29 +71,38 @@ impl Case {
     }
 }
 
+/// What is compared on a machine.
+#[derive(Clone, Debug, Default)]
+pub struct Rows {
+    /// The rows.
+    pub cases: Vec<Case>,
+    /// Workloads that were asked for and have no rows there, with the reason.
+    pub without: Vec<String>,
+}
+
 /// The rows for a machine with that many CPUs; none for workloads that were not asked for.
 ///
 /// # Errors
 /// If a name is none of a workload.
-pub fn cases(names: &[String], cpus: u16, scale: Scale) -> anyhow::Result<Vec<Case>> {
+pub fn rows(names: &[String], cpus: u16, scale: Scale) -> anyhow::Result<Rows> {
     let known: Vec<_> = Workload::all().iter().map(Workload::name).collect();
     if let Some(unknown) = names.iter().find(|name| !known.contains(&name.as_str())) {
         let name = unknown.clone();
         return Err(Mistake::Workload { name, known }.into());
     }
-    let mut cases = Vec::new();
-    for name in known {
-        if names.is_empty() || names.iter().any(|wanted| wanted == name) {
-            add(name, cpus, scale, &mut cases)?;
+    let mut rows = Rows::default();
+    for workload in Workload::all() {
+        if names.is_empty() || names.iter().any(|wanted| wanted == workload.name()) {
+            add(workload, cpus, scale, &mut rows)?;
         }
     }
-    Ok(cases)
+    Ok(rows)
 }
 
-fn add(name: &str, cpus: u16, scale: Scale, cases: &mut Vec<Case>) -> anyhow::Result<()> {
+fn add(plain: Workload, cpus: u16, scale: Scale, rows: &mut Rows) -> anyhow::Result<()> {
+    let Rows { cases, without } = rows;
     let mut case = |variant: &str, team: u16, parameters: &[&str], handover| {
-        let mut workload =
-            Workload::from_name(name).ok_or_else(|| anyhow::anyhow!("no workload {name}"))?;
+        let mut workload = plain;
         for pair in parameters {
             workload.set(pair)?;
         }
@@ -115,8 +124,8 @@ fn add(name: &str, cpus: u16, scale: Scale, cases: &mut Vec<Case>) -> anyhow::Re
             ("others asleep", &["idle=yes", "spin=1ms"]),
         ],
     };
-    match name {
-        "dontneed" => {
+    match plain {
+        Workload::Dontneed(_) => {
             let much = format!("iterations={}", scale.of(500));
             for (variant, parameters) in others {
                 case(
@@ -127,7 +136,7 @@ fn add(name: &str, cpus: u16, scale: Scale, cases: &mut Vec<Case>) -> anyhow::Re
                 )?;
             }
         }
-        "swap" => {
+        Workload::Swap(_) => {
             // The first rounds make the swap device grow.
             let much = format!("rounds={}", scale.of(10));
             for (kind, clean) in [("dirty", "clean=no"), ("clean", "clean=yes")] {
@@ -138,7 +147,7 @@ fn add(name: &str, cpus: u16, scale: Scale, cases: &mut Vec<Case>) -> anyhow::Re
                 }
             }
         }
-        "migrate" => {
+        Workload::Migrate(_) => {
             let much = format!("rounds={}", scale.of(2).next_multiple_of(2));
             let size = "size=32M";
             if cpus == 1 {
@@ -148,21 +157,21 @@ fn add(name: &str, cpus: u16, scale: Scale, cases: &mut Vec<Case>) -> anyhow::Re
                 case("others read it", cpus, &[&much, size, "readers=yes"], usual)?;
             }
         }
-        "demand" => {
+        Workload::Demand(_) => {
             let much = format!("size={}M", scale.of(16).next_multiple_of(2));
             case("4 KB pages", cpus, &[&much, "page=4K"], usual)?;
             case("2 MB pages", cpus, &[&much, "page=2M"], usual)?;
         }
-        "pingpong" => {
+        Workload::Pingpong(_) => {
             let much = format!("switches={}", scale.of(2_000));
             case("sched_yield", 1, &[&much], Handover::Yield)?;
             case("eventfd", 1, &[&much], Handover::Eventfd)?;
         }
-        "fileio" => {
+        Workload::Fileio(_) => {
             let much = format!("duration={}ms", scale.of(50));
             case("random writes", cpus, &[&much], usual)?;
         }
-        "readers" => {
+        Workload::Readers(_) => {
             // The published processes have many threads each.
             let processes = if cpus < 4 { 1 } else { 2 };
             if cpus.is_multiple_of(processes) {
@@ -182,9 +191,13 @@ fn add(name: &str, cpus: u16, scale: Scale, cases: &mut Vec<Case>) -> anyhow::Re
                 ];
                 let parameters = parameters.each_ref().map(String::as_str);
                 case("clean pages, memory short", cpus, &parameters, usual)?;
+            } else {
+                without.push(format!(
+                    "{}: {cpus} CPUs cannot be shared evenly by {processes} processes",
+                    plain.name()
+                ));
             }
         }
-        _ => {}
     }
     Ok(())
 }
@@ -212,7 +225,7 @@ mod tests {
     fn every_workload_has_rows_that_it_accepts_on_every_machine() {
         for cpus in 1..=16 {
             for scale in [Scale::Quick, Scale::Times(1), Scale::Times(7)] {
-                let cases = cases(&[], cpus, scale).unwrap();
+                let Rows { cases, without } = rows(&[], cpus, scale).unwrap();
                 for case in &cases {
                     assert_eq!(
                         case.workload.check(usize::from(case.team)),
@@ -222,8 +235,10 @@ mod tests {
                     assert!(case.team <= cpus, "{case:?}");
                 }
                 for workload in Workload::all() {
-                    // An odd number of CPUs cannot be shared by two processes of readers.
+                    // An odd number of CPUs cannot be shared by two processes of readers; and that is said.
                     let none = workload.name() == "readers" && cpus > 4 && cpus % 2 == 1;
+                    let said = without.iter().any(|why| why.starts_with(workload.name()));
+                    assert_eq!(said, none, "{without:?}");
                     let rows = cases
                         .iter()
                         .filter(|case| case.workload.name() == workload.name());
@@ -235,7 +250,7 @@ mod tests {
 
     #[test]
     fn rows_are_told_apart() {
-        let cases = cases(&[], 4, Scale::Quick).unwrap();
+        let cases = rows(&[], 4, Scale::Quick).unwrap().cases;
         for (index, case) in cases.iter().enumerate() {
             let same = |other: &&Case| {
                 other.workload.name() == case.workload.name() && other.variant == case.variant
@@ -252,19 +267,21 @@ mod tests {
 
     #[test]
     fn an_unknown_workload_is_named() {
-        let error = cases(&["dontned".to_string()], 1, Scale::Quick).unwrap_err();
+        let error = rows(&["dontned".to_string()], 1, Scale::Quick).unwrap_err();
         assert!(error.to_string().contains("dontned") && error.to_string().contains("dontneed"));
     }
 
     #[test]
     fn only_what_was_asked_for() {
-        let cases = cases(&["swap".to_string()], 1, Scale::Quick).unwrap();
+        let cases = rows(&["swap".to_string()], 1, Scale::Quick).unwrap().cases;
         assert!(cases.iter().all(|case| case.workload.name() == "swap") && cases.len() == 2);
     }
 
     #[test]
     fn operations_of_readers_are_pages_of_the_measured_passes() {
-        let case = &cases(&["readers".to_string()], 4, Scale::Times(3)).unwrap()[0];
+        let case = &rows(&["readers".to_string()], 4, Scale::Times(3))
+            .unwrap()
+            .cases[0];
         // Two processes of two threads, three passes, whatever time they took.
         assert_eq!(case.operations(1_000_000), 3 * 2 * (42 << 20) / 4096);
     }

@@ -1,6 +1,7 @@
 //! The comparison, as JSON and as a part of a document.
 
 use super::plan::Case;
+use quell::Policy;
 use serde::Serialize;
 
 /// What cannot be compared, and what was done so that the rest can.
@@ -116,18 +117,21 @@ pub struct Report {
     pub policy: String,
     /// In the order they were run.
     pub rows: Vec<Row>,
+    /// Workloads that were asked for and have no rows on some number of CPUs, with the reason.
+    pub without_rows: Vec<String>,
     /// What cannot be compared, and what was done so that the rest can.
     pub notes: [&'static str; NOTES.len()],
 }
 
 impl Report {
     /// A comparison with a release of Linux in an emulator, without rows yet.
-    pub fn new(release: &str, emulator: &str, policy: &str) -> Self {
+    pub fn new(release: &str, emulator: &str, policy: Policy) -> Self {
         Report {
             linux: release.to_string(),
             emulator: emulator.to_string(),
             policy: policy.to_string(),
             rows: Vec::new(),
+            without_rows: Vec::new(),
             notes: NOTES,
         }
     }
@@ -176,6 +180,11 @@ impl Report {
             lines.push(format!("| {} |", row.cells().join(" | ")));
         }
         lines.push(String::new());
+        let without = self
+            .without_rows
+            .iter()
+            .map(|why| format!("* no row: {why}"));
+        lines.extend(without);
         lines.extend(self.remarks().map(|remark| format!("* {remark}")));
         lines.join("\n")
     }
@@ -234,7 +243,7 @@ fn ratio(linux: f64, quell: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::versus::plan::{Scale, cases};
+    use crate::versus::plan::{Scale, rows};
 
     fn side(interrupts: f64, instructions: f64) -> Side {
         Side {
@@ -250,8 +259,10 @@ mod tests {
     }
 
     fn report(quell: Outcome) -> Report {
-        let case = &cases(&["dontneed".to_string()], 2, Scale::Times(1)).unwrap()[0];
-        let mut report = Report::new("6.12", "QEMU", "all");
+        let case = &rows(&["dontneed".to_string()], 2, Scale::Times(1))
+            .unwrap()
+            .cases[0];
+        let mut report = Report::new("6.12", "QEMU", Policy::ALL);
         report.add(case, 2, Ok(side(1.0, 11_877.9)), quell);
         report
     }

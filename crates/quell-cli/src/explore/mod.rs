@@ -39,9 +39,10 @@ pub struct ExploreArgs {
     /// Only on these machines (see --list)
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     machine: Vec<String>,
-    /// Only under these policies: all, off, or one mechanism alone (see --list)
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    policy: Vec<String>,
+    /// Only under this policy, may be repeated: baseline, all, S0+S4, all-S3 … (`quell list policies`);
+    /// nothing, each mechanism alone and everything unless given
+    #[arg(long, value_name = "POLICY")]
+    policy: Vec<Policy>,
     /// Random schedules for each case; of scenarios whose runs are long, a fraction
     #[arg(long, value_name = "N", default_value_t = 1000)]
     schedules: u64,
@@ -59,7 +60,7 @@ pub struct ExploreArgs {
     /// Spread so many minutes evenly over the cases, instead of counting schedules
     #[arg(long, value_name = "M", conflicts_with = "schedules")]
     minutes: Option<f64>,
-    /// Where the random numbers begin
+    /// What chooses the random schedules: the same seed searches the same schedules on every host
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// The greatest depth of priority-based search
@@ -224,20 +225,10 @@ fn cases(args: &ExploreArgs) -> anyhow::Result<Vec<Case>> {
     if machines.is_empty() {
         machines.extend(MachineKind::ALL);
     }
-    let mut policies: Vec<Policy> = Vec::new();
-    for name in &args.policy {
-        match POLICIES.iter().find(|(known, _)| known == name) {
-            Some((_, policy)) => policies.push(*policy),
-            None => {
-                return Err(usage(format!(
-                    "there is no policy `{name}`; quell explore --list names them all"
-                )));
-            }
-        }
-    }
-    if policies.is_empty() {
-        policies.extend(POLICIES.iter().map(|(_, policy)| *policy));
-    }
+    let policies = match &args.policy[..] {
+        [] => POLICIES.to_vec(),
+        named => named.to_vec(),
+    };
     let mut cases = Vec::new();
     for scenario in &scenarios {
         for kind in machines.iter().filter(|kind| scenario.runs_on(kind)) {

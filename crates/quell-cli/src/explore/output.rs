@@ -5,7 +5,7 @@ use super::work::Searched;
 use crate::table::table;
 use quell::mutant::Mutant;
 use quell_adversary::Scenario;
-use quell_adversary::explore::{POLICIES, policy_name, replay, replay_code};
+use quell_adversary::explore::{POLICIES, replay, replay_code};
 use quell_adversary::mutants::{self, Kill, Tested};
 use quell_adversary::{Case, Coverage, Failure, MachineKind};
 use quell_contract::{Violation, timeline};
@@ -42,7 +42,7 @@ pub fn list(as_json: bool) {
             .iter()
             .map(|k| json!({ "name": k.name, "about": k.about }))
             .collect();
-        let policies: Vec<_> = POLICIES.iter().map(|(name, _)| *name).collect();
+        let policies: Vec<_> = POLICIES.iter().map(ToString::to_string).collect();
         let mutants: Vec<_> = Mutant::ALL
             .iter()
             .map(|m| json!({ "name": m.name(), "mistake": m.mistake().trim(), "bug": mutants::bugs(*m) }))
@@ -68,7 +68,7 @@ pub fn list(as_json: bool) {
         kinds.add_row([k.name, k.about]);
     }
     println!("{kinds}\n");
-    let policies: Vec<_> = POLICIES.iter().map(|(name, _)| *name).collect();
+    let policies: Vec<_> = POLICIES.iter().map(ToString::to_string).collect();
     println!("policies: {}\n", policies.join(", "));
     let mut mutants = table(&["mutant", "mistake"]);
     for m in Mutant::ALL {
@@ -90,7 +90,7 @@ pub fn results(args: &ExploreArgs, results: &[Searched], elapsed: Duration) -> b
                 let mut row = json!({
                     "name": r.case.scenario.name,
                     "machine": r.case.kind.name,
-                    "policy": policy_name(&r.case.policy),
+                    "policy": r.case.policy.to_string(),
                     "schedules": r.report.schedules,
                     "exhaustive": r.report.exhaustive,
                     "violations": u64::from(r.report.failure.is_some()),
@@ -143,7 +143,7 @@ pub fn results(args: &ExploreArgs, results: &[Searched], elapsed: Duration) -> b
             () => "holds".to_string(),
         };
         let policies = match group {
-            [one] => policy_name(&one.case.policy).to_string(),
+            [one] => one.case.policy.to_string(),
             more => more.len().to_string(),
         };
         rows.add_row([
@@ -185,7 +185,7 @@ pub fn results(args: &ExploreArgs, results: &[Searched], elapsed: Duration) -> b
             "\n{} on {} under {}, shrunk from {} to {} choices:\n",
             case.scenario.name,
             case.kind.name,
-            policy_name(&case.policy),
+            case.policy,
             failure.found_with,
             failure.deviations.len()
         );
@@ -234,7 +234,7 @@ pub fn replay_json(case: &Case, found: Option<&Violation>, lines: &[timeline::Li
     let all = json!({
         "name": case.scenario.name,
         "machine": case.kind.name,
-        "policy": policy_name(&case.policy),
+        "policy": case.policy.to_string(),
         "mutant": case.mutant.map(|mutant| mutant.name()),
         "violation": found.map(violation),
         "steps": steps,
@@ -256,7 +256,7 @@ pub fn mutants(args: &ExploreArgs, tested: &[Tested], elapsed: Duration) -> Exit
                     "killed": killed.is_some(),
                     "scenario": killed.map(Kill::scenario),
                     "machine": killed.and_then(Kill::machine),
-                    "policy": run(killed).map(|(case, _)| policy_name(&case.policy)),
+                    "policy": run(killed).map(|(case, _)| case.policy.to_string()),
                     "clause": killed.map(Kill::broke),
                     "schedules": h.schedules,
                     "replay": run(killed).map(|(case, failure)| replay_code(case, &failure.deviations)),

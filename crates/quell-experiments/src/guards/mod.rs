@@ -23,12 +23,12 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use quell::Policy;
 use quell_clock::{Counts, MachineFile, built_in};
 use quell_workloads::Workload;
 use serde::Serialize;
 
 use crate::jobs::{Job, Results};
-use crate::policy::{NamedPolicy, seed};
 use scenes::{GUARDS, Guard};
 
 /// An event, and how a machine's counts give it.
@@ -60,7 +60,7 @@ const SHOWN: usize = 3;
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// S0 to S4: the mechanism in whose fast path it is.
-    pub seed: &'static str,
+    pub mechanism: &'static str,
     /// What the guard does.
     pub guard: &'static str,
     /// The mutants that leave it out.
@@ -126,7 +126,7 @@ pub struct Plan {
 pub fn plans(only: Option<&str>) -> Vec<Plan> {
     let asked = |guard: &&Guard| {
         only.is_none_or(|only| {
-            only.eq_ignore_ascii_case(seed(guard.scene.mechanism)) || only == guard.scene.workload
+            only.eq_ignore_ascii_case(guard.scene.mechanism.name()) || only == guard.scene.workload
         })
     };
     GUARDS.iter().filter(asked).map(Plan::new).collect()
@@ -166,7 +166,7 @@ impl Plan {
         }
     }
 
-    fn before(&self) -> NamedPolicy {
+    fn before(&self) -> Policy {
         self.guard
             .scene
             .before
@@ -174,11 +174,11 @@ impl Plan {
             .expect("a policy of the table")
     }
 
-    fn after(&self) -> NamedPolicy {
+    fn after(&self) -> Policy {
         self.before().with(self.guard.scene.mechanism)
     }
 
-    fn job(&self, policy: NamedPolicy, seed: u64) -> Job {
+    fn job(&self, policy: Policy, seed: u64) -> Job {
         let cpus = self.guard.scene.cpus;
         Job {
             seed,
@@ -211,7 +211,7 @@ impl Plan {
         } = *self.guard;
         let without: Vec<_> = without.iter().map(|mutant| mutant.name()).collect();
         let mut row = Row {
-            seed: seed(scene.mechanism),
+            mechanism: scene.mechanism.name(),
             guard: what,
             hole,
             clause,
@@ -220,8 +220,8 @@ impl Plan {
             machine: scene.machine,
             cpus: scene.cpus,
             parameters: scene.parameters,
-            policy_before: self.before().text,
-            policy_after: self.after().text,
+            policy_before: self.before().to_string(),
+            policy_after: self.after().to_string(),
             metric: "",
             before: None,
             shipped: None,
@@ -306,7 +306,7 @@ impl Plan {
             scene.workload,
             scene.machine,
             scene.cpus,
-            self.after().text
+            self.after()
         );
         let parameters = scene.parameters.iter().map(|pair| (" --param ", *pair));
         let guards = without.iter().map(|guard| (" --without ", *guard));

@@ -12,6 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
+use quell::{Mechanism, Policy};
 use quell_clock::file::Unit;
 use quell_clock::{Parameter, built_in};
 use quell_workloads::Workload;
@@ -20,7 +21,6 @@ use crate::guards;
 use crate::headlines::Headline;
 use crate::jobs::{Job, Results};
 use crate::numbers::digits;
-use crate::policy::{NamedPolicy, seed};
 use crate::reproduce::{Plan, Row, single_policies};
 use charts::{Bar, COLORS, Group, Line};
 use timeline::Episode;
@@ -135,7 +135,7 @@ fn shootdown_jobs() -> Vec<(&'static str, Job)> {
 fn dontneed(policy: &str, cpus: usize, iterations: usize, trace: usize) -> Option<Job> {
     let mut workload = Workload::from_name("dontneed")?;
     workload.set(&format!("iterations={iterations}")).ok()?;
-    let policy: NamedPolicy = policy.parse().ok()?;
+    let policy: Policy = policy.parse().ok()?;
     let machine = Arc::new(built_in("haswell-server")?);
     Some(Job {
         trace,
@@ -217,7 +217,7 @@ fn table(rows: &[Row]) -> Markup {
                 }
                 @for row in rows {
                     tr {
-                        td { (row.seed) }
+                        td { (row.mechanism) }
                         td { (row.experiment) ", " (row.case) br; span .soft { (row.machine) ", " (row.policy_before) " → " (row.policy_after) } }
                         td { (row.metric) }
                         td .n { (digits(row.published_before)) } td .n { (digits(row.published_after)) }
@@ -252,7 +252,7 @@ fn what_guards_cost(rows: &[guards::Row]) -> Markup {
                     } }
                     @for row in rows {
                         tr {
-                            td { (row.seed) }
+                            td { (row.mechanism) }
                             td { (row.guard) br; span .soft { (row.without.join(", ")) } }
                             td { (row.clause) ": " (row.hole) }
                             td { (row.experiment) ", " (row.case) br; span .soft { (row.policy_before) " → " (row.policy_after) } }
@@ -268,24 +268,23 @@ fn what_guards_cost(rows: &[guards::Row]) -> Markup {
 }
 
 fn before_after(rows: &[Row]) -> Markup {
-    let mut seeds: Vec<&str> = rows.iter().map(|row| row.seed).collect();
-    seeds.dedup();
+    let mut mechanisms: Vec<&str> = rows.iter().map(|row| row.mechanism).collect();
+    mechanisms.dedup();
     html! {
         h2 { "Before and after" }
         p { "Published and modelled bars have scales of their own, because some experiments are scaled down." }
         (charts::key([("published", "--before"), ("model", "--after"), ("model, everything on", "--all")]))
-        @for seed in seeds {
-            h3 { (seed) ": " (title(seed)) }
-            figure { (charts::bars(&rows.iter().filter(|row| row.seed == seed).map(group).collect::<Vec<_>>())) }
+        @for mechanism in mechanisms {
+            h3 { (mechanism) ": " (title(mechanism)) }
+            figure { (charts::bars(&rows.iter().filter(|row| row.mechanism == mechanism).map(group).collect::<Vec<_>>())) }
         }
     }
 }
 
-fn title(seed: &str) -> &'static str {
-    crate::policy::TERMS
-        .iter()
-        .find(|(term, _)| *term == seed)
-        .map_or("", |(_, meaning)| meaning)
+fn title(mechanism: &str) -> &'static str {
+    mechanism
+        .parse::<Mechanism>()
+        .map_or("", |mechanism| mechanism.title())
 }
 
 fn group(row: &Row) -> Group {
@@ -441,7 +440,7 @@ fn sensitivity(plans: &[Plan], results: &Results) -> Markup {
         }
         (charts::key([("halved", "--c1"), ("half as large again", "--c2")]))
         @for plan in plans {
-            h3 { (seed(plan.headline.mechanism)) " " (plan.headline.experiment) ", " (plan.headline.case)
+            h3 { (plan.headline.mechanism.name()) " " (plan.headline.experiment) ", " (plan.headline.case)
                 span .soft { " on " (plan.headline.machine) ", " (plan.headline.metric) } }
             @let rows = moves(plan, results);
             @if rows.is_empty() {

@@ -190,7 +190,7 @@ mod tests {
     fn benchmark() -> Benchmark {
         Benchmark {
             name: "x",
-            seed: "S4",
+            mechanism: "S4",
             title: "",
             rows: Vec::new(),
             refused: Vec::new(),

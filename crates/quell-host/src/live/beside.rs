@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::machine_file::HostMachine;
 use super::report::{Benchmark, Row};
-use quell_experiments::policy::NamedPolicy;
+use quell::Policy;
 use quell_experiments::trial::Trial;
 use quell_workloads::Workload;
 
@@ -138,10 +138,10 @@ impl Case {
         for pair in self.parameters {
             workload.set(pair).map_err(|wrong| wrong.to_string())?;
         }
-        let policy: &NamedPolicy = if self.dirty {
-            &host.kernel.dirty
+        let policy: Policy = if self.dirty {
+            host.kernel.dirty
         } else {
-            &host.kernel.policy
+            host.kernel.policy
         };
         let trial = Trial {
             machine: &host.machine,

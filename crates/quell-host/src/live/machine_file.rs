@@ -25,7 +25,7 @@ use quell_workloads::Workload;
 use super::report::{Host, Shootdown};
 use super::tlb::{self, Geometry};
 use crate::predict::kernel::Kernel;
-use quell_experiments::policy::NamedPolicy;
+use quell::Policy;
 use quell_experiments::trial::Trial;
 
 /// Rounds of calibration; the model is nearly linear in both figures, so two would do.
@@ -70,12 +70,15 @@ fn listed(list: &str) -> usize {
 }
 
 /// The built-in machine that this host is most like, and why.
-fn base(arch: &str, cpuinfo: &str) -> (&'static str, &'static str) {
-    match arch {
+fn base(arch: &str, cpuinfo: &str) -> anyhow::Result<(&'static str, &'static str)> {
+    Ok(match arch {
         "aarch64" => ("kunpeng-920", "the built-in AArch64 server"),
-        _ if cpuinfo.contains("AuthenticAMD") => ("milan", "the built-in AMD server"),
-        _ => ("xeon-6430-cxl", "the newest built-in Intel server"),
-    }
+        "x86_64" if cpuinfo.contains("AuthenticAMD") => ("milan", "the built-in AMD server"),
+        "x86_64" => ("xeon-6430-cxl", "the newest built-in Intel server"),
+        _ => anyhow::bail!(
+            "no built-in machine is of the architecture {arch}: nothing to start from"
+        ),
+    })
 }
 
 /// What the system tells about itself.
@@ -314,7 +317,7 @@ fn text(name: &str, title: &str, base: &str, entries: &[Entry]) -> String {
 }
 
 /// Nanoseconds of a discard and touch of one page in the model.
-fn modelled(machine: &MachineFile, policy: &NamedPolicy, cpus: usize) -> anyhow::Result<f64> {
+fn modelled(machine: &MachineFile, policy: Policy, cpus: usize) -> anyhow::Result<f64> {
     let mut workload = Workload::from_name("dontneed").context("no workload dontneed")?;
     workload.set("iterations=500").context("dontneed")?;
     let trial = Trial {
@@ -334,9 +337,9 @@ fn modelled(machine: &MachineFile, policy: &NamedPolicy, cpus: usize) -> anyhow:
 /// If the model cannot run on it.
 pub fn make(host: &Host, shootdown: &Shootdown) -> anyhow::Result<HostMachine> {
     let cpuinfo = read("/proc/cpuinfo").unwrap_or_default();
-    let (base_name, why) = base(host.arch, &cpuinfo);
+    let (base_name, why) = base(host.arch, &cpuinfo)?;
     let tags = host.arch == "aarch64" || host.flags.iter().any(|flag| flag == "pcid");
-    let kernel = Kernel::linux(&host.kernel, host.arch, tags);
+    let kernel = Kernel::linux(&host.kernel, host.arch, tags)?;
     let mut entries = told(host, &cpuinfo);
     let title = format!(
         "{}{}, Linux {}; otherwise like {why}",
@@ -355,7 +358,7 @@ pub fn make(host: &Host, shootdown: &Shootdown) -> anyhow::Result<HostMachine> {
     let guest = host.guest == Some(true);
     // The fault: what the crossing is known to cost, as far as time is unexplained.
     if host.arch == "x86_64" {
-        let unexplained = (shootdown.alone_ns - modelled(&machine, &kernel.policy, 1)?) * 1e3;
+        let unexplained = (shootdown.alone_ns - modelled(&machine, kernel.policy, 1)?) * 1e3;
         let fault = fault(&machine, guest, unexplained);
         if fault > machine.amount(P::Fault) {
             machine = machine.with(P::Fault, fault)?;
@@ -375,11 +378,11 @@ pub fn make(host: &Host, shootdown: &Shootdown) -> anyhow::Result<HostMachine> {
     // The call: what one CPU alone shows and neither the base nor the crossing explains.
     let mut call = machine.amount(P::SystemCall);
     for _ in 0..ROUNDS {
-        let here = modelled(&machine, &kernel.policy, 1)?;
+        let here = modelled(&machine, kernel.policy, 1)?;
         call = (call + (shootdown.alone_ns - here) * 1e3).clamp(0.0, 1e9);
         machine = machine.with(P::SystemCall, call)?;
     }
-    let alone = modelled(&machine, &kernel.policy, 1)?;
+    let alone = modelled(&machine, kernel.policy, 1)?;
     if (alone - shootdown.alone_ns).abs() > shootdown.alone_ns * 0.02 {
         notes.push(format!(
             "the model cannot be made as fast as this host: {alone:.0} ns against {:.0} ns alone",
@@ -418,11 +421,11 @@ pub fn make(host: &Host, shootdown: &Shootdown) -> anyhow::Result<HostMachine> {
         let mut delivery = machine.amount(parameter);
         let least = if guest { 0.0 } else { 1e3 };
         for _ in 0..ROUNDS {
-            let here = modelled(&machine, &kernel.policy, 2)?;
+            let here = modelled(&machine, kernel.policy, 2)?;
             delivery = (delivery + (target - here) * 1e3).clamp(least, 1e9);
             machine = machine.with(parameter, delivery)?;
         }
-        let here = modelled(&machine, &kernel.policy, 2)?;
+        let here = modelled(&machine, kernel.policy, 2)?;
         if (here - target).abs() > target * 0.02 {
             notes.push(format!(
                 "the model cannot be brought to this host's shootdown: {here:.0} ns against {target:.0} ns with one target"
@@ -491,7 +494,7 @@ mod tests {
             assert_eq!(made.note, None);
             let again = MachineFile::parse("again", &made.text).unwrap();
             let near = |cpus, wanted: f64| {
-                let found = modelled(&again, &made.kernel.policy, cpus).unwrap();
+                let found = modelled(&again, made.kernel.policy, cpus).unwrap();
                 assert!(
                     (found - wanted).abs() < wanted * 0.02,
                     "{found} for {wanted}"

@@ -107,7 +107,7 @@ impl Options {
             _ => (None, Vec::new()),
         };
         Ok(Report {
-            schema: 1,
+            schema: 2,
             host,
             capabilities,
             benchmarks,

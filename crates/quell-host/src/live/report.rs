@@ -81,8 +81,8 @@ pub struct Capability {
 pub struct Benchmark {
     /// The name that `--only` takes.
     pub name: &'static str,
-    /// Which of the five systems it exercises (`S0`..`S4`).
-    pub seed: &'static str,
+    /// Which of the five mechanisms it exercises (`S0`..`S4`).
+    pub mechanism: &'static str,
     /// What it does, in a line.
     pub title: &'static str,
     /// Measured rows.

@@ -36,7 +36,7 @@ impl<'a> Course<'a> {
             rounds: if bench.in_rounds { ROUNDS } else { 1 },
             found: Benchmark {
                 name: bench.name,
-                seed: bench.seed,
+                mechanism: bench.mechanism,
                 title: bench.title,
                 rows: Vec::new(),
                 refused: Vec::new(),
@@ -225,7 +225,7 @@ mod tests {
             .iter()
             .map(|&(run, weight, in_rounds)| bench::Benchmark {
                 name: "made up",
-                seed: "",
+                mechanism: "",
                 title: "",
                 weight,
                 in_rounds,

@@ -10,7 +10,7 @@
 //! | S3 lazy unmap | never merged |
 //! | S4 concurrent flush | x86 since 5.13; early acknowledgement was not merged |
 
-use quell_experiments::policy::NamedPolicy;
+use quell::Policy;
 
 /// A kernel as the model sees it.
 #[derive(Clone, Debug)]
@@ -18,10 +18,17 @@ pub struct Kernel {
     /// Its release.
     pub release: String,
     /// What it does for everything but dirty page-out.
-    pub policy: NamedPolicy,
+    pub policy: Policy,
     /// What it does when dirty pages are paged out.
-    pub dirty: NamedPolicy,
+    pub dirty: Policy,
 }
+
+/// Which mechanisms Linux has on an architecture is not known here.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "which mechanisms Linux has on {0} is not known here; say with --kernel what this kernel does"
+)]
+pub struct NotKnown(String);
 
 /// The parts of S4 that no kernel has merged.
 const NOT_MERGED: &str = ",asynchronous=no,inline=no";
@@ -39,9 +46,16 @@ fn version(release: &str) -> (u32, u32) {
 
 impl Kernel {
     /// The Linux of that release; `tags` says whether the CPU has PCIDs or ASIDs.
-    pub fn linux(release: &str, architecture: &str, tags: bool) -> Kernel {
+    ///
+    /// # Errors
+    /// If the table above says nothing about the architecture.
+    pub fn linux(release: &str, architecture: &str, tags: bool) -> Result<Kernel, NotKnown> {
         let version = version(release);
-        let arm = architecture == "aarch64";
+        let arm = match architecture {
+            "aarch64" => true,
+            "x86_64" => false,
+            _ => return Err(NotKnown(architecture.into())),
+        };
         let mut terms = Vec::new();
         let (batch_since, tags_since) = if arm {
             ((6, 5), (0, 0))
@@ -71,24 +85,27 @@ impl Kernel {
             text.parse()
                 .expect("made of the terms that policies are made of")
         };
-        Kernel {
+        Ok(Kernel {
             release: release.into(),
             policy: written(batch),
             dirty: written(batch && arm),
-        }
+        })
     }
 
     /// A kernel that does what the policy says, everywhere.
-    pub fn of_policy(policy: NamedPolicy) -> Kernel {
+    pub fn of_policy(policy: Policy) -> Kernel {
         Kernel {
             release: format!("policy {policy}"),
-            dirty: policy.clone(),
+            dirty: policy,
             policy,
         }
     }
 
     /// The kernel that is running here.
-    pub fn running() -> Kernel {
+    ///
+    /// # Errors
+    /// If nothing is known about Linux on this architecture.
+    pub fn running() -> Result<Kernel, NotKnown> {
         let read = |path| std::fs::read_to_string(path).unwrap_or_default();
         let release = read("/proc/sys/kernel/osrelease");
         let cpuinfo = read("/proc/cpuinfo");
@@ -104,7 +121,10 @@ mod tests {
 
     #[test]
     fn a_release_has_what_was_merged_by_then() {
-        let text = |release, arch, tags| Kernel::linux(release, arch, tags).policy.text;
+        let text = |release, arch, tags| {
+            let kernel = Kernel::linux(release, arch, tags).unwrap();
+            kernel.policy.to_string()
+        };
         assert_eq!(
             text("6.18.44-x", "x86_64", true),
             "S0+S2+S4,asynchronous=no,inline=no"
@@ -120,7 +140,14 @@ mod tests {
 
     #[test]
     fn dirty_pages_are_flushed_one_by_one_on_x86() {
-        assert!(!Kernel::linux("6.18.0", "x86_64", true).dirty.engine.batch);
-        assert!(Kernel::linux("6.18.0", "aarch64", true).dirty.engine.batch);
+        let dirty = |arch| Kernel::linux("6.18.0", arch, true).unwrap().dirty;
+        assert!(!dirty("x86_64").batch);
+        assert!(dirty("aarch64").batch);
+    }
+
+    #[test]
+    fn an_architecture_that_is_not_known_does_not_become_another() {
+        let error = Kernel::linux("6.18.0", "riscv64", true).unwrap_err();
+        assert!(error.to_string().contains("riscv64"));
     }
 }

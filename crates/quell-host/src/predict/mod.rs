@@ -12,14 +12,13 @@ pub mod kernel;
 use std::sync::Arc;
 
 use anyhow::Result;
-use quell::Mechanism;
+use quell::{Mechanism, Policy};
 use quell_clock::{MachineFile, Parameter};
 use quell_workloads::Workload;
 use serde::Serialize;
 
 use kernel::Kernel;
 use quell_experiments::jobs::{Job, Results};
-use quell_experiments::policy::{self, NamedPolicy};
 
 /// The machine file that `quell measure host` writes and `quell predict` reads unless told otherwise.
 pub const HOST_FILE: &str = "quell-host.toml";
@@ -163,38 +162,13 @@ pub struct Line {
     pub refused: Option<String>,
 }
 
-/// Whether the policy has all of the mechanism, part of it or nothing.
-fn has(policy: &NamedPolicy, mechanism: Mechanism) -> bool {
-    policy.engine.with(mechanism) == policy.engine
-}
-
-fn without(policy: &NamedPolicy, mechanism: Mechanism) -> NamedPolicy {
-    let (terms, details) = policy
-        .text
-        .split_once(',')
-        .map_or((&*policy.text, String::new()), |(terms, details)| {
-            (terms, format!(",{details}"))
-        });
-    format!("{terms}-{}{details}", policy::seed(mechanism))
-        .parse()
-        .unwrap_or_else(|_| policy.clone())
-}
-
-/// The host's kernel without and with the mechanism, and whether it has it.
-fn pair(policy: &NamedPolicy, mechanism: Mechanism) -> (NamedPolicy, NamedPolicy, bool) {
-    if has(policy, mechanism) {
-        (without(policy, mechanism), policy.clone(), true)
+/// The host's kernel without and with all of the mechanism, and whether it has all of it.
+fn pair(policy: Policy, mechanism: Mechanism) -> (Policy, Policy, bool) {
+    let with = policy.with(mechanism);
+    if with == policy {
+        (policy.without(mechanism), policy, true)
     } else {
-        let mut with = policy.with(mechanism);
-        // Written so that it reads back as itself: all of the mechanism, no details that take from it.
-        let terms = policy.text.split(',').next().unwrap_or_default();
-        with.text = if terms.split('+').any(|term| term == policy::seed(mechanism)) {
-            terms.into()
-        } else {
-            let details = &policy.text[terms.len()..];
-            format!("{terms}+{}{details}", policy::seed(mechanism))
-        };
-        (policy.clone(), with, false)
+        (policy, with, false)
     }
 }
 
@@ -228,9 +202,9 @@ impl Case {
             workload.set(pair)?;
         }
         let policy = if self.dirty {
-            &kernel.dirty
+            kernel.dirty
         } else {
-            &kernel.policy
+            kernel.policy
         };
         let (without, with, in_kernel) = pair(policy, self.mechanism);
         let job = |policy| Job::new(machine.clone(), workload, policy, self.cpus(machine));
@@ -289,7 +263,7 @@ fn line(
     results: &Results,
 ) -> Line {
     let mut line = Line {
-        mechanism: policy::seed(case.mechanism),
+        mechanism: case.mechanism.name(),
         workload: case.workload,
         what: case.what,
         cpus: case.cpus(machine),
@@ -314,8 +288,8 @@ fn line(
         Ok((before, after)) => {
             let (old, new) = (before.measure.value, after.measure.value);
             line.metric = Some(before.measure.metric);
-            line.without_policy = Some(without.policy.text.clone());
-            line.with_policy = Some(with.policy.text.clone());
+            line.without_policy = Some(without.policy.to_string());
+            line.with_policy = Some(with.policy.to_string());
             (line.without, line.with) = (Some(old), Some(new));
             let time_ratio = if before.measure.more_is_better {
                 old / new

@@ -68,7 +68,7 @@ impl HostArgs {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         if self.list {
             for bench in &ALL {
-                println!("{:10} {}  {}", bench.name, bench.seed, bench.title);
+                println!("{:10} {}  {}", bench.name, bench.mechanism, bench.title);
             }
             return Ok(ExitCode::SUCCESS);
         }

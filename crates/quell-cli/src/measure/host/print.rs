@@ -151,7 +151,7 @@ pub fn report(report: &Report) {
     for benchmark in &report.benchmarks {
         println!(
             "\n{} ({}): {}",
-            benchmark.name, benchmark.seed, benchmark.title
+            benchmark.name, benchmark.mechanism, benchmark.title
         );
         let mut ops: Vec<_> = benchmark.rows.iter().map(|r| r.op).collect();
         ops.dedup();

@@ -16,8 +16,8 @@ use super::lab::{Halt, Lab};
 pub struct Benchmark {
     /// What `--only` takes.
     pub name: &'static str,
-    /// Which of the systems `S0`..`S4` it exercises.
-    pub seed: &'static str,
+    /// Which of the mechanisms `S0`..`S4` it exercises.
+    pub mechanism: &'static str,
     /// What it does, in a line.
     pub title: &'static str,
     /// Its part of the total time, against the others.
@@ -33,7 +33,7 @@ pub struct Benchmark {
 pub const ALL: [Benchmark; 7] = [
     Benchmark {
         name: "discard",
-        seed: "S4",
+        mechanism: "S4",
         title: "touch pages and give them back with MADV_DONTNEED, with 0..n threads spinning on other CPUs",
         weight: 6,
         in_rounds: true,
@@ -41,7 +41,7 @@ pub const ALL: [Benchmark; 7] = [
     },
     Benchmark {
         name: "filewrite",
-        seed: "S4",
+        mechanism: "S4",
         title: "random 16 KiB writes through a shared file mapping, synced after every 100",
         weight: 4,
         in_rounds: false,
@@ -49,7 +49,7 @@ pub const ALL: [Benchmark; 7] = [
     },
     Benchmark {
         name: "pageout",
-        seed: "S0",
+        mechanism: "S0",
         title: "page out 1 MiB with MADV_PAGEOUT and read it back, on a zram swap device made for it",
         weight: 6,
         in_rounds: true,
@@ -57,7 +57,7 @@ pub const ALL: [Benchmark; 7] = [
     },
     Benchmark {
         name: "migrate",
-        seed: "S0",
+        mechanism: "S0",
         title: "move 1 MiB between two NUMA nodes",
         weight: 2,
         in_rounds: false,
@@ -65,7 +65,7 @@ pub const ALL: [Benchmark; 7] = [
     },
     Benchmark {
         name: "pingpong",
-        seed: "S2",
+        mechanism: "S2",
         title: "two processes on one CPU wake each other through eventfds, touching 0 or 512 pages each turn",
         weight: 3,
         in_rounds: true,
@@ -73,7 +73,7 @@ pub const ALL: [Benchmark; 7] = [
     },
     Benchmark {
         name: "fault",
-        seed: "S1",
+        mechanism: "S1",
         title: "demand faults by page size: 4 KiB, transparent 2 MiB, hugetlb 1 GiB",
         weight: 4,
         in_rounds: false,
@@ -81,7 +81,7 @@ pub const ALL: [Benchmark; 7] = [
     },
     Benchmark {
         name: "stream",
-        seed: "S3",
+        mechanism: "S3",
         title: "readers stream over a mapped file twice as large as the memory cgroup they are in",
         weight: 4,
         in_rounds: false,

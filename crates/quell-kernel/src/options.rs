@@ -1,0 +1,154 @@
+//! The options of one boot, from the kernel's command line: words `name=value`.
+//!
+//! The command that boots the kernel reads them with this same source before it builds and boots anything, so
+//! a mistake is told at once and in the same words. So nothing here needs the kernel, or memory to allocate.
+
+use core::fmt;
+use core::str::FromStr;
+use quell::{Policy, PolicyError};
+
+/// What one boot is to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options<'a> {
+    /// What to run: `selftest`, `conformance`, `stress`, a workload's name, or `lost_interrupt`, which
+    /// must not pass.
+    pub run: &'a str,
+    /// The workload's parameters, `name:value,name:value`.
+    pub parameters: &'a str,
+    /// What the engine may do.
+    pub policy: Policy,
+    /// What to do wrong on purpose, for tests of tests.
+    pub broken: Option<&'a str>,
+    /// On how many CPUs a workload runs; the others of the machine are idle. All if not given.
+    pub team: Option<usize>,
+    /// What is random in the run: which operations a stress or a workload chooses.
+    pub seed: u64,
+    /// How long a stress lasts: rounds of each CPU.
+    pub rounds: u64,
+    /// How long a stress lasts instead, in seconds.
+    pub seconds: Option<u64>,
+    /// How wide tags are to be where they are system-wide, at most what the processor has: few tags
+    /// run out soon.
+    pub tag_bits: Option<u8>,
+    /// How many pages are migrated behind one flush, if not as many as the manager's default.
+    pub migrate_together: Option<usize>,
+    /// Whether CPUs that fault catch up with the flush clock by themselves: `yes` or `no`.
+    pub catch_up: bool,
+    /// How often each CPU of a workload is interrupted by its timer, in microseconds; never if not
+    /// given.
+    pub tick_us: Option<u64>,
+    /// How long a CPU may wait for another before the watchdog reports it, in milliseconds.
+    pub watchdog_ms: Option<u64>,
+}
+
+impl Default for Options<'_> {
+    fn default() -> Self {
+        Options {
+            run: "selftest",
+            parameters: "",
+            policy: Policy::ALL,
+            broken: None,
+            team: None,
+            seed: 1,
+            rounds: 10,
+            seconds: None,
+            tag_bits: None,
+            migrate_together: None,
+            catch_up: false,
+            tick_us: None,
+            watchdog_ms: None,
+        }
+    }
+}
+
+/// What is wrong with an option.
+#[derive(Clone, Copy, Debug)]
+enum Wrong {
+    /// There is none of that name.
+    Unknown,
+    /// A number out of this range, or no number.
+    Number(u64, u64),
+    /// Neither yes nor no.
+    Switch,
+    /// No policy.
+    Policy(PolicyError),
+}
+
+/// Why the options were refused: names the word, and says what is possible.
+#[derive(Clone, Copy, Debug)]
+pub struct OptionError<'a> {
+    word: &'a str,
+    wrong: Wrong,
+}
+
+impl fmt::Display for OptionError<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "option `{}`: ", self.word)?;
+        match self.wrong {
+            Wrong::Unknown => f.write_str(
+                "not known; there are policy, parameters, break, team, seed, rounds, seconds, tag_bits, \
+                 migrate_together, catch_up, tick_us and watchdog_ms, each followed by = and its value",
+            ),
+            Wrong::Number(least, u64::MAX) => write!(f, "expected a number, at least {least}"),
+            Wrong::Number(least, most) => write!(f, "expected a number from {least} to {most}"),
+            Wrong::Switch => f.write_str("expected yes or no"),
+            Wrong::Policy(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for OptionError<'_> {}
+
+impl<'a> Options<'a> {
+    /// Reads a command line. What needs the machine to be judged (are there so many CPUs, has the workload
+    /// such a parameter?) is not judged here.
+    ///
+    /// # Errors
+    /// At the first word that is no option, or whose value is none.
+    pub fn parse(line: &'a str) -> Result<Self, OptionError<'a>> {
+        let mut options = Options::default();
+        for word in line.split_ascii_whitespace() {
+            options
+                .set(word)
+                .map_err(|wrong| OptionError { word, wrong })?;
+        }
+        Ok(options)
+    }
+
+    fn set(&mut self, word: &'a str) -> Result<(), Wrong> {
+        let (name, value) = word.split_once('=').ok_or(Wrong::Unknown)?;
+        match name {
+            "run" => self.run = value,
+            "parameters" => self.parameters = value,
+            "policy" => self.policy = value.parse().map_err(Wrong::Policy)?,
+            "break" => self.broken = Some(value),
+            "team" => self.team = Some(number(value, 1, 64)? as usize),
+            "seed" => self.seed = number(value, 0, u64::MAX)?,
+            "rounds" => self.rounds = number(value, 1, u64::MAX)?,
+            "seconds" => self.seconds = Some(number(value, 1, u64::MAX)?),
+            // Tag 0 is nobody's, so one bit is one tag.
+            "tag_bits" => self.tag_bits = Some(number(value, 1, 16)? as u8),
+            "migrate_together" => {
+                self.migrate_together = Some(number(value, 1, 1 << 20)? as usize);
+            }
+            "catch_up" => {
+                self.catch_up = match value {
+                    "yes" => true,
+                    "no" => false,
+                    _ => return Err(Wrong::Switch),
+                }
+            }
+            "tick_us" => self.tick_us = Some(number(value, 1, 1_000_000)?),
+            "watchdog_ms" => self.watchdog_ms = Some(number(value, 1, 3_600_000)?),
+            _ => return Err(Wrong::Unknown),
+        }
+        Ok(())
+    }
+}
+
+fn number(text: &str, least: u64, most: u64) -> Result<u64, Wrong> {
+    match u64::from_str(text) {
+        Ok(number) if (least..=most).contains(&number) => Ok(number),
+        _ => Err(Wrong::Number(least, most)),
+    }
+}

@@ -1,0 +1,465 @@
+//! The language of policies: which mechanisms are on, as a person writes it.
+//!
+//! ```text
+//! policy    = terms ("," detail)*                   S0+S4    all-S3    all,cap=8M    S2,tags=64
+//! terms     = ("baseline" | "all" | mechanism) (("+" | "-") mechanism)*
+//! mechanism = "S0" | "S1" | "S2" | "S3" | "S4"
+//! detail    = "tags=" (number | "all" | "off")      address spaces kept tagged on each CPU (S2)
+//!           | "cap=" (bytes | "none")               longest extent zeroed in one go (S1)
+//!           | ("concurrent" | "asynchronous" | "inline") "=" ("yes" | "no")    the parts of S4
+//! ```
+//!
+//! There is one language: command lines, the kernel's options, replay codes and JSON all go through
+//! [`FromStr`] and [`Display`](fmt::Display) of [`Policy`]. What is written reads back as the same policy,
+//! for every policy that the language can say: those with at least one tag slot and a cap of at least a page.
+//! The written form holds neither blanks nor colons, so it may stand in lists of words and in codes.
+
+use core::fmt::{self, Write};
+use core::str::FromStr;
+
+use crate::addr::PAGE_BYTES;
+use crate::policy::{Mechanism, Policy, TagPolicy};
+
+/// What there is to write, with what it means: for help texts.
+pub const TERMS: &[(&str, &str)] = &[
+    ("baseline", "every mechanism off: what a simple kernel does"),
+    ("all", "every mechanism on"),
+    ("S0", Mechanism::Batch.title()),
+    ("S1", Mechanism::Extents.title()),
+    ("S2", Mechanism::Tags.title()),
+    ("S3", Mechanism::LazyUnmap.title()),
+    ("S4", Mechanism::RemoteFlush.title()),
+    (
+        "+S3  -S3",
+        "adds or removes a mechanism, as in S0+S4 or all-S3",
+    ),
+    (
+        ",tags=N",
+        "address spaces kept tagged on each CPU (S2): a number, all or off; 6 by default",
+    ),
+    (
+        ",cap=SIZE",
+        "longest extent zeroed without a preemption point (S1): bytes or none; 32M by default",
+    ),
+    (
+        ",concurrent=no",
+        "S4's first part: flush here while the requests travel; yes or no",
+    ),
+    (
+        ",asynchronous=no",
+        "S4's second part: acknowledge on receipt, flush afterwards; yes or no",
+    ),
+    (
+        ",inline=no",
+        "S4's third part: the request lies in the line that the target reads; yes or no",
+    ),
+];
+
+/// Text of at most `N` bytes; what is too much is cut off.
+#[derive(Clone, Copy)]
+struct Short<const N: usize> {
+    bytes: [u8; N],
+    length: usize,
+}
+
+impl<const N: usize> Short<N> {
+    const EMPTY: Self = Short {
+        bytes: [0; N],
+        length: 0,
+    };
+
+    fn as_str(&self) -> &str {
+        // Only whole characters are ever taken.
+        core::str::from_utf8(&self.bytes[..self.length]).unwrap_or_default()
+    }
+}
+
+impl<const N: usize> fmt::Write for Short<N> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for character in text.chars() {
+            let end = self.length + character.len_utf8();
+            let place = self.bytes.get_mut(self.length..end).ok_or(fmt::Error)?;
+            character.encode_utf8(place);
+            self.length = end;
+        }
+        Ok(())
+    }
+}
+
+/// What is expected instead of the culprit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Expected {
+    /// A term where there is none.
+    Term,
+    /// A mechanism, or at the beginning `baseline` or `all`.
+    Mechanism,
+    /// `key=value`.
+    Detail,
+    /// One of the keys.
+    Key,
+    /// A number of slots.
+    Tags,
+    /// Bytes.
+    Cap,
+    /// Yes or no.
+    Switch,
+}
+
+/// Why a text is no policy: names the culprit and says what is possible.
+#[derive(Clone, Copy)]
+pub struct PolicyError {
+    expected: Expected,
+    /// The part of the text that is wrong, cut off if it is long.
+    culprit: Short<40>,
+}
+
+impl PolicyError {
+    fn new(expected: Expected, culprit: &str) -> Self {
+        let mut short = Short::EMPTY;
+        // A long culprit is cut off.
+        let _ = short.write_str(culprit);
+        PolicyError {
+            expected,
+            culprit: short,
+        }
+    }
+}
+
+impl fmt::Display for PolicyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const TERMS: &str = "expected baseline, all or S0 to S4, joined by + or -";
+        let culprit = self.culprit.as_str();
+        match self.expected {
+            Expected::Term if culprit.is_empty() => write!(f, "a term is missing; {TERMS}"),
+            Expected::Term => write!(f, "after `{culprit}` a term is missing; {TERMS}"),
+            Expected::Mechanism => write!(f, "`{culprit}` is not a mechanism; {TERMS}"),
+            Expected::Detail => write!(
+                f,
+                "`{culprit}` is not of the form key=value; there are tags, cap, concurrent, asynchronous and inline"
+            ),
+            Expected::Key => write!(
+                f,
+                "no detail `{culprit}`; there are tags, cap, concurrent, asynchronous and inline"
+            ),
+            Expected::Tags => write!(
+                f,
+                "`{culprit}`: expected a number from 1 to 65535, all or off"
+            ),
+            Expected::Cap => write!(
+                f,
+                "`{culprit}`: expected at least {PAGE_BYTES} bytes, like 8M, or none"
+            ),
+            Expected::Switch => write!(f, "`{culprit}`: expected yes or no"),
+        }
+    }
+}
+
+impl fmt::Debug for PolicyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PolicyError({self})")
+    }
+}
+
+impl core::error::Error for PolicyError {}
+
+impl fmt::Display for Mechanism {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Mechanism {
+    type Err = PolicyError;
+
+    fn from_str(text: &str) -> Result<Self, PolicyError> {
+        Mechanism::ALL
+            .into_iter()
+            .find(|mechanism| mechanism.name().eq_ignore_ascii_case(text))
+            .ok_or_else(|| PolicyError::new(Expected::Mechanism, text))
+    }
+}
+
+/// Reads the terms.
+fn terms(text: &str) -> Result<Policy, PolicyError> {
+    let next = |text: &str| text.find(['+', '-']).unwrap_or(text.len());
+    let mut end = next(text);
+    let mut policy = match text[..end].trim() {
+        "" => return Err(PolicyError::new(Expected::Term, "")),
+        "baseline" => Policy::BASELINE,
+        "all" => Policy::ALL,
+        term => Policy::only(term.parse()?),
+    };
+    while end < text.len() {
+        let adds = text.as_bytes()[end] == b'+';
+        let from = end + 1;
+        end = from + next(&text[from..]);
+        policy = match text[from..end].trim() {
+            "" => return Err(PolicyError::new(Expected::Term, &text[..from])),
+            term if adds => policy.with(term.parse()?),
+            term => policy.without(term.parse()?),
+        };
+    }
+    Ok(policy)
+}
+
+/// Reads bytes, with K, M or G behind them.
+fn bytes(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(['K', 'M', 'G', 'k', 'm', 'g']);
+    let unit: u64 = match &text[digits.len()..] {
+        "" => 1,
+        "K" | "k" => 1 << 10,
+        "M" | "m" => 1 << 20,
+        "G" | "g" => 1 << 30,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(unit)
+}
+
+/// Reads a detail into a policy.
+fn detail(policy: &mut Policy, text: &str) -> Result<(), PolicyError> {
+    let text = text.trim();
+    let wrong = |expected| PolicyError::new(expected, text);
+    let (key, value) = text
+        .split_once('=')
+        .ok_or_else(|| wrong(Expected::Detail))?;
+    let (key, value) = (key.trim(), value.trim());
+    let switch = match key {
+        "tags" => {
+            policy.tags = match value {
+                "off" => TagPolicy::Off,
+                "all" => TagPolicy::All,
+                _ => match value.parse() {
+                    Ok(slots @ 1..) => TagPolicy::Slots(slots),
+                    _ => return Err(wrong(Expected::Tags)),
+                },
+            };
+            return Ok(());
+        }
+        "cap" => {
+            policy.cap_bytes = match value {
+                "none" => None,
+                _ => match bytes(value) {
+                    Some(bytes @ PAGE_BYTES..) => Some(bytes),
+                    _ => return Err(wrong(Expected::Cap)),
+                },
+            };
+            return Ok(());
+        }
+        "concurrent" => &mut policy.concurrent,
+        "asynchronous" => &mut policy.asynchronous,
+        "inline" => &mut policy.inline_requests,
+        _ => return Err(PolicyError::new(Expected::Key, key)),
+    };
+    *switch = match value {
+        "yes" => true,
+        "no" => false,
+        _ => return Err(wrong(Expected::Switch)),
+    };
+    Ok(())
+}
+
+impl FromStr for Policy {
+    type Err = PolicyError;
+
+    fn from_str(text: &str) -> Result<Self, PolicyError> {
+        let mut parts = text.split(',');
+        let mut policy = terms(parts.next().unwrap_or_default())?;
+        for part in parts {
+            detail(&mut policy, part)?;
+        }
+        Ok(policy)
+    }
+}
+
+/// Writes the mechanisms that are on, in the shortest way.
+fn write_terms(policy: &Policy, out: &mut impl Write) -> fmt::Result {
+    let on = |mechanism: &Mechanism| policy.has(*mechanism);
+    match Mechanism::ALL.iter().filter(|one| on(one)).count() {
+        0 => out.write_str("baseline"),
+        5 => out.write_str("all"),
+        4 => {
+            let off = Mechanism::ALL.iter().find(|one| !on(one));
+            write!(out, "all-{}", off.map_or("", |one| one.name()))
+        }
+        _ => {
+            let mut sign = "";
+            for one in Mechanism::ALL.iter().filter(|one| on(one)) {
+                write!(out, "{sign}{one}")?;
+                sign = "+";
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Writes what differs from the terms' own details.
+fn write_details(policy: &Policy, out: &mut impl Write) -> fmt::Result {
+    if policy.tags != Policy::ALL.tags {
+        match policy.tags {
+            TagPolicy::Off | TagPolicy::Slots(0) => {}
+            TagPolicy::Slots(slots) => write!(out, ",tags={slots}")?,
+            TagPolicy::All => out.write_str(",tags=all")?,
+        }
+    }
+    if policy.cap_bytes != Policy::ALL.cap_bytes {
+        match policy.cap_bytes {
+            None => out.write_str(",cap=none")?,
+            Some(bytes) => {
+                let units = [(30, "G"), (20, "M"), (10, "K"), (0, "")];
+                let whole = |shift: u32| bytes > 0 && bytes.is_multiple_of(1 << shift);
+                let (shift, unit) = units
+                    .into_iter()
+                    .find(|&(shift, _)| whole(shift))
+                    .unwrap_or((0, ""));
+                write!(out, ",cap={}{unit}", bytes >> shift)?;
+            }
+        }
+    }
+    if policy.has(Mechanism::RemoteFlush) {
+        for (part, on) in [
+            ("concurrent", policy.concurrent),
+            ("asynchronous", policy.asynchronous),
+            ("inline", policy.inline_requests),
+        ] {
+            if !on {
+                write!(out, ",{part}=no")?;
+            }
+        }
+    }
+    Ok(())
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The longest policy has fewer than a hundred characters. As a whole, so that it can be padded.
+        let mut out = Short::<128>::EMPTY;
+        write_terms(self, &mut out)?;
+        write_details(self, &mut out)?;
+        f.pad(out.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::string::ToString;
+
+    fn parse(text: &str) -> Policy {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn terms_add_up() {
+        assert_eq!(parse("baseline"), Policy::BASELINE);
+        assert_eq!(parse("all"), Policy::ALL);
+        assert_eq!(
+            parse("S0+s4"),
+            Policy::only(Mechanism::Batch).with(Mechanism::RemoteFlush)
+        );
+        assert_eq!(parse("all-S0-S1-S2-S3-S4"), Policy::BASELINE);
+        assert_eq!(parse("baseline+S0+S1+S2+S3+S4"), Policy::ALL);
+    }
+
+    #[test]
+    fn details_change_one_thing() {
+        assert_eq!(parse("S2,tags=64").tags, TagPolicy::Slots(64));
+        assert_eq!(parse("all,tags=off"), Policy::ALL.without(Mechanism::Tags));
+        assert_eq!(parse("S1,cap=8M").cap_bytes, Some(8 << 20));
+        assert_eq!(parse("S1, cap=none").cap_bytes, None);
+        let policy = parse("S4,asynchronous=no");
+        assert!(policy.concurrent && policy.inline_requests && !policy.asynchronous);
+    }
+
+    #[test]
+    fn the_shortest_form_is_written() {
+        for text in [
+            "baseline",
+            "all",
+            "all-S3",
+            "S0+S2",
+            "S0+S2+S4,asynchronous=no,inline=no",
+            "all,tags=all,cap=none",
+            "S2,tags=64",
+            "baseline,cap=8M",
+            "baseline,cap=4097",
+        ] {
+            assert_eq!(parse(text).to_string(), text);
+        }
+        assert_eq!(parse("all,tags=off").to_string(), "all-S2");
+        assert_eq!(parse("s0 + S2,cap=8192K").to_string(), "S0+S2,cap=8M");
+        assert_eq!(std::format!("{:>6}|", Policy::ALL), "   all|");
+        let no_slots = Policy {
+            tags: TagPolicy::Slots(0),
+            ..Policy::ALL
+        };
+        assert_eq!(no_slots.to_string(), "all-S2", "no slots are no tags");
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (text, part) in [
+            ("", "a term is missing"),
+            ("S5", "`S5` is not a mechanism"),
+            ("S0+", "after `S0+` a term is missing"),
+            ("S0+all", "`all` is not a mechanism"),
+            ("S1,cap=1", "`cap=1`: expected at least 4096"),
+            ("S1,cap=99999999999G", "`cap=99999999999G`: expected"),
+            ("S1,cap", "`cap` is not of the form"),
+            ("S2,tags=0", "`tags=0`: expected a number"),
+            ("S4,async=no", "no detail `async`"),
+            ("S4,inline=maybe", "`inline=maybe`: expected yes or no"),
+            ("S+", "`S` is not a mechanism"),
+            ("é", "`é` is not a mechanism"),
+        ] {
+            let message = text.parse::<Policy>().unwrap_err().to_string();
+            assert!(message.contains(part), "{text}: {message}");
+        }
+    }
+
+    fn any_policy() -> impl Strategy<Value = Policy> {
+        let tags = prop_oneof![
+            Just(TagPolicy::Off),
+            Just(TagPolicy::All),
+            (1u16..).prop_map(TagPolicy::Slots),
+        ];
+        let cap = prop_oneof![
+            Just(None),
+            (PAGE_BYTES..).prop_map(Some),
+            (0u32..51).prop_map(|shift| Some(PAGE_BYTES << shift)),
+        ];
+        (any::<[bool; 6]>(), tags, cap).prop_map(|(on, tags, cap_bytes)| Policy {
+            batch: on[0],
+            extents: on[1],
+            cap_bytes,
+            tags,
+            lazy_unmap: on[2],
+            concurrent: on[3],
+            asynchronous: on[4],
+            inline_requests: on[5],
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_reads_back(policy in any_policy()) {
+            let text = policy.to_string();
+            prop_assert_eq!(parse(&text), policy);
+            prop_assert!(!text.contains([' ', ':', '!']), "{}", text);
+        }
+
+        #[test]
+        fn nothing_makes_it_panic(text in "\\PC*") {
+            if let Err(error) = text.parse::<Policy>() {
+                prop_assert!(!error.to_string().contains('\n'));
+            }
+        }
+
+        #[test]
+        fn nearly_policies_are_read_or_refused(text in "(all|baseline|S[0-6])([+-]S[0-5]){0,3}(,(tags|cap|inline|x)=?[a-z0-9KMG]{0,4}){0,3}") {
+            if let Ok(policy) = text.parse::<Policy>() {
+                prop_assert_eq!(parse(&policy.to_string()), policy);
+            }
+        }
+    }
+}
