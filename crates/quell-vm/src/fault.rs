@@ -22,7 +22,7 @@ use crate::tables::Tables;
 use crate::user::{Access, Fault};
 use crate::vma::{Source, Vma};
 use alloc::sync::Arc;
-use quell::mutant::Mutant;
+use crate::rules::VmRules;
 use quell::{Frame, Page, PageRange, PageSize, Purpose};
 
 /// How an attempt to serve a fault ended.
@@ -174,7 +174,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
                                 .split(process, range.start)
                                 .map_err(|_| Fault::OutOfMemory)
                         };
-                        if step == Ok(Step::Split) && machine.mutant(Mutant::VmSplitsHeldBlock) {
+                        if step == Ok(Step::Split) && !machine.rules().split_lets_go_first() {
                             split()?;
                         }
                         // A split waits until no CPU holds the block.
@@ -309,7 +309,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
                     // The emptied entry is written again: with the frame it names, or after its
                     // debt was paid. A frame that does not list the entry any more was claimed,
                     // and this debt paid, since; what it owes now is about other entries.
-                    if old != frame && !machine.mutant(Mutant::VmRewritesOwedEntry) {
+                    if old != frame && machine.rules().owed_entry_is_settled() {
                         let info = self.frames.info(old);
                         if info.state(machine).maps(process, page) {
                             self.frames
@@ -357,8 +357,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
             };
         };
         // The CPU that write-protected the page may not have flushed yet, and then it may still change.
-        self.tables
-            .flush_pending(process, Mutant::VmCopiesUnsettled);
+        self.machine().rules().copy_settles(|| self.tables.flush_pending(process));
         machine.note(Event::Captured {
             frame: from,
             frames: 1 << order,
@@ -387,7 +386,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
         }
         let mut gather = self.tables.gather(Purpose::Call);
         guard.take(page, View::Empty, &mut gather);
-        if !machine.mutant(Mutant::VmMapsCopyBeforeFlush) {
+        if machine.rules().copy_waits_for_flush() {
             gather.flush();
         }
         guard.map(

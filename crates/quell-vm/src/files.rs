@@ -16,7 +16,7 @@ use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use quell::addr::PAGE_BYTES;
-use quell::mutant::Mutant;
+use crate::rules::VmRules;
 use quell::{Frame, Purpose};
 
 /// The calls on files.
@@ -119,7 +119,7 @@ impl<'m, M: Machine> Files<'m, M> {
                     locked.push((page, slot, frame));
                 }
             }
-            if !machine.mutant(Mutant::VmCleansBeforeFlush) {
+            if machine.rules().writeback_waits_for_flush() {
                 gather.flush();
             }
             for (page, slot, frame) in &mut locked {
@@ -145,9 +145,7 @@ impl<'m, M: Machine> Files<'m, M> {
                     });
                 }
                 // Another CPU has taken the right or the mapping away, and may not have flushed yet.
-                _ => self
-                    .tables
-                    .flush_pending(&mapping.process, Mutant::VmCleansUnsettled),
+                _ => self.machine().rules().writeback_settles(|| self.tables.flush_pending(&mapping.process)),
             }
         }
     }
@@ -228,8 +226,7 @@ impl<'m, M: Machine> Files<'m, M> {
                 guard.take(mapping.page, View::Empty, gather);
             } else {
                 // Another CPU has cleared it and may not have flushed yet.
-                self.tables
-                    .flush_pending(&mapping.process, Mutant::VmTruncatesUnsettled);
+                self.machine().rules().truncate_settles(|| self.tables.flush_pending(&mapping.process));
             }
         }
     }

@@ -26,7 +26,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Relaxed;
 use quell::clear::ClearPolicy;
-use quell::mutant::Mutant;
+use crate::rules::VmRules;
 use quell::{CpuId, Extent, Frame};
 
 /// How many pages reclaim, migration and writeback work on at a time: Linux's `SWAP_CLUSTER_MAX`.
@@ -256,7 +256,7 @@ impl<M: Machine> Frames<'_, M> {
         });
         let mut zeros = known;
         if let Content::Zeros(near) = content {
-            if !known && !machine.mutant(Mutant::VmSkipsZeroing) {
+            if !known && machine.rules().fresh_memory_is_zeroed() {
                 let extent = Extent {
                     first: frame,
                     frames: 1 << order,

@@ -17,7 +17,7 @@ use crate::vma::Source;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
-use quell::mutant::Mutant;
+use crate::rules::VmRules;
 use quell::{Frame, Page, Purpose, Word};
 
 /// Base pages in a large page.
@@ -167,7 +167,7 @@ impl<'m, M: Machine> LargePages<'m, M> {
         // take one here does so under the table's lock: from the look at the references to the end of
         // the block none is taken, which would be forgotten.
         let _lock =
-            (!machine.mutant(Mutant::VmSplitsUnlocked)).then(|| self.pages.lock_block(block));
+            (machine.rules().split_locks_block()).then(|| self.pages.lock_block(block));
         let guard = self.tables.governing(process, page);
         let seen = guard.view(page);
         let range = guard.range(page);
@@ -376,7 +376,7 @@ impl<'m, M: Machine> LargePages<'m, M> {
         let View::Page(first) = child.view(start) else {
             return false;
         };
-        let copies_first = machine.mutant(Mutant::VmCollapseCopiesBeforeFlush);
+        let copies_first = !machine.rules().collapse_waits_for_flush();
         if copies_first {
             self.copy_pages(&pages, large);
         }

@@ -15,11 +15,11 @@ use crate::rmap::Mappings;
 use crate::tables::Tables;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use quell::mutant::Mutant;
+use crate::rules::VmRules;
 use quell::{Batch, Frame, Outcome, PageRange, Purpose, Scope};
 
 /// The batch in which flushes are owed.
-type LazyBatch<'v, 'm, M> = Batch<'v, 'm, M, SpaceRef<M>, Frame>;
+type LazyBatch<'v, 'm, M> = Batch<'v, 'm, M, SpaceRef<M>, Frame, &'m <M as Machine>::Rules>;
 
 /// A page that was taken away lazily: the entries that were present, and the frame that it moved
 /// to, if it is still in memory.
@@ -69,7 +69,7 @@ impl<'m, M: Machine> LazyUnmap<'m, M> {
         };
         let machine = self.machine();
         if !self.frames.engine().policy().lazy_unmap
-            || (slot.is_dirty() && !machine.mutant(Mutant::VmOwesDirtyPages))
+            || (slot.is_dirty() && machine.rules().only_clean_pages_are_owed())
         {
             return false;
         }
@@ -99,9 +99,7 @@ impl<'m, M: Machine> LazyUnmap<'m, M> {
                 }
                 // Stale since an earlier time: the debt is about this mapping too.
                 View::Marker(marker) if marker == frame => changed(guard.range(mapping.page)),
-                _ => self
-                    .tables
-                    .flush_pending(&mapping.process, Mutant::VmReclaimsUnsettled),
+                _ => self.machine().rules().reclaim_settles(|| self.tables.flush_pending(&mapping.process)),
             }
         }
         marked

@@ -97,6 +97,7 @@ mod process;
 mod processes;
 mod reclaim;
 mod rmap;
+pub mod rules;
 mod segmented;
 mod shared;
 mod swap;
@@ -109,7 +110,7 @@ mod vma;
 
 pub use audit::Totals;
 pub use config::VmConfig;
-pub use machine::{Entry, Event, Level, Machine, MemoryMap, Node, Work};
+pub use machine::{Engine, Entry, Event, Level, Machine, MemoryMap, Node, Work};
 pub use syscall::{Backing, Call, Error, FileId, ProcessId, Protection};
 pub use user::{Access, Fault, Mark, User};
 pub use vm::Vm;

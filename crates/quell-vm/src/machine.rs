@@ -14,10 +14,10 @@
 //! [`Machine::hardware_dirty`] says so. The manager uses the first 256 words of a root; the others
 //! belong to the machine, see [`Machine::prepare_root`].
 
-use quell::{CpuId, Extent, Frame, Hardware, Page, PageRange, PageSize};
+use quell::{CpuId, Extent, Frame, Hardware, Page, PageRange, PageSize, Rules};
 
 /// The engine of a machine that the manager can run on.
-pub(crate) type Engine<'m, M> = quell::Engine<'m, M>;
+pub type Engine<'m, M> = quell::Engine<'m, M, &'m <M as Machine>::Rules>;
 
 /// The words of one page-table page.
 pub const TABLE_WORDS: usize = 512;
@@ -319,6 +319,12 @@ pub enum Event {
 
 /// The machine under the manager.
 pub trait Machine: Hardware {
+    /// [`AllRules`](quell::AllRules), but for machines under test that leave one out.
+    type Rules: Rules;
+
+    /// Which rules the engine and the manager on this machine keep.
+    fn rules(&self) -> &Self::Rules;
+
     /// The memory that the manager owns. Must not change after the manager was made.
     fn memory(&self) -> MemoryMap;
 

@@ -27,7 +27,7 @@ use crate::rmap::Mapping;
 use crate::tables::Tables;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use quell::mutant::Mutant;
+use crate::rules::VmRules;
 use quell::{Frame, Purpose};
 use smallvec::SmallVec;
 
@@ -129,7 +129,7 @@ impl<'m, M: Machine> Migration<'m, M> {
         }
         let mut moved = lazily.len() as u64;
         lazily.finish();
-        if !self.machine().mutant(Mutant::VmMigratesBeforeFlush) {
+        if self.machine().rules().migration_waits_for_flush() {
             gather.flush();
         }
         for journey in journeys {
@@ -175,9 +175,7 @@ impl<'m, M: Machine> Migration<'m, M> {
                 View::Marker(marker) if marker == frame => {
                     guard.take(mapping.page, View::Empty, gather);
                 }
-                _ => self
-                    .tables
-                    .flush_pending(&mapping.process, Mutant::VmMigratesUnsettled),
+                _ => self.machine().rules().migration_settles(|| self.tables.flush_pending(&mapping.process)),
             }
         }
         waiting

@@ -21,7 +21,7 @@ use crate::vma::{Source, Vma, page_range};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use quell::addr::PAGE_BYTES;
-use quell::mutant::Mutant;
+use crate::rules::VmRules;
 use quell::{Page, PageRange, Purpose};
 
 /// The calls that change mappings.
@@ -134,8 +134,7 @@ impl<'m, M: Machine> Mmap<'m, M> {
             .free_empty_tables(process, start, end, &mut gather);
         gather.flush();
         // What this call found empty may have been emptied a moment ago.
-        self.tables
-            .flush_pending(process, Mutant::VmUnmapsUnsettled);
+        self.machine().rules().unmap_settles(|| self.tables.flush_pending(process));
         self.note_unmapped(process, start, end);
     }
 
@@ -181,8 +180,7 @@ impl<'m, M: Machine> Mmap<'m, M> {
         let mut gather = self.tables.gather(Purpose::Call);
         self.empty(process, start, end, &mut gather);
         gather.flush();
-        self.tables
-            .flush_pending(process, Mutant::VmDiscardsUnsettled);
+        self.machine().rules().discard_settles(|| self.tables.flush_pending(process));
         self.note_unmapped(process, start, end);
         Ok(0)
     }
@@ -227,8 +225,7 @@ impl<'m, M: Machine> Mmap<'m, M> {
             },
         );
         gather.flush();
-        self.tables
-            .flush_pending(process, Mutant::VmProtectsUnsettled);
+        self.machine().rules().protect_settles(|| self.tables.flush_pending(process));
         machine.note(Event::ReturnedProtect {
             root: process.root(),
             range: PageRange::base(start, end.0 - start.0),
@@ -298,8 +295,7 @@ impl<'m, M: Machine> Mmap<'m, M> {
         self.tables
             .free_empty_tables(process, start, end, &mut gather);
         gather.flush();
-        self.tables
-            .flush_pending(process, Mutant::VmRemapsUnsettled);
+        self.machine().rules().remap_settles(|| self.tables.flush_pending(process));
         self.note_unmapped(process, start, end);
         Ok(target.address())
     }
@@ -316,7 +312,7 @@ impl<'m, M: Machine> Mmap<'m, M> {
         to: Page,
         gather: &mut MmuGather<'_, 'm, M>,
     ) {
-        let unlocked = self.machine().mutant(Mutant::VmRemapsUnlocked);
+        let unlocked = !self.machine().rules().remap_locks_page();
         let mut moved = false;
         while !moved {
             let mapped = self.tables.governing(process, from).view(from).frame();

@@ -8,7 +8,7 @@ use crate::frames::Frames;
 use crate::machine::{Event, Machine};
 use crate::process::{Process, SpaceRef};
 use alloc::sync::Arc;
-use quell::mutant::Mutant;
+use crate::rules::VmRules;
 use quell::{Batch, Frame, Page, PageRange, Purpose, Scope};
 
 /// What waits for a flush.
@@ -28,7 +28,7 @@ pub(crate) enum Held<M: Machine> {
 pub(crate) struct MmuGather<'v, 'm, M: Machine> {
     frames: &'v Frames<'m, M>,
     purpose: Purpose,
-    batch: Option<Batch<'v, 'm, M, SpaceRef<M>, Held<M>>>,
+    batch: Option<Batch<'v, 'm, M, SpaceRef<M>, Held<M>, &'m M::Rules>>,
 }
 
 impl<'v, 'm, M: Machine> MmuGather<'v, 'm, M> {
@@ -41,7 +41,7 @@ impl<'v, 'm, M: Machine> MmuGather<'v, 'm, M> {
     }
 
     /// The batch, with room for one more.
-    fn batch(&mut self) -> &mut Batch<'v, 'm, M, SpaceRef<M>, Held<M>> {
+    fn batch(&mut self) -> &mut Batch<'v, 'm, M, SpaceRef<M>, Held<M>, &'m M::Rules> {
         if self.batch.as_ref().is_some_and(Batch::is_full) {
             self.flush();
         }
@@ -59,11 +59,11 @@ impl<'v, 'm, M: Machine> MmuGather<'v, 'm, M> {
     /// An entry was cleared, under the lock of its table.
     pub(crate) fn unmapped(&mut self, process: &Arc<Process<M>>, range: PageRange, held: Held<M>) {
         let machine = self.frames.machine();
-        if machine.mutant(Mutant::VmFreesBeforeFlush) {
+        if !machine.rules().frame_waits_for_flush() {
             release(self.frames, held);
             return self.changed(process, range);
         }
-        if machine.mutant(Mutant::VmUnlinksBeforeFlush)
+        if !machine.rules().mapping_stays_listed()
             && let Held::Mapping {
                 frame,
                 process,
@@ -85,13 +85,13 @@ impl<'v, 'm, M: Machine> MmuGather<'v, 'm, M> {
         table: Frame,
     ) {
         let machine = self.frames.machine();
-        if machine.mutant(Mutant::VmFreesTableBeforeFlush) {
+        if !machine.rules().table_waits_for_flush() {
             release(self.frames, Held::Table(table));
             return self
                 .batch()
                 .changed(SpaceRef(process.clone()), range, Scope::Tables);
         }
-        if machine.mutant(Mutant::VmTableFlushLeafOnly) {
+        if !machine.rules().walkers_are_flushed() {
             return self
                 .batch()
                 .unmapped(SpaceRef(process.clone()), range, Held::Table(table));

@@ -30,7 +30,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
 use once_cell::race::OnceBox;
 use quell::addr::PAGE_BYTES;
-use quell::mutant::Mutant;
+use crate::rules::VmRules;
 use quell::{Frame, Stamp};
 
 /// The longest file: 64 GB.
@@ -215,7 +215,7 @@ impl<'m, M: Machine> PageCache<'m, M> {
         match slot.cached {
             Cached::Present(frame) => return Some(frame),
             Cached::Stale(frame) => {
-                if !machine.mutant(Mutant::VmRefillsOwedSlot) && self.rescue(frame, file, page) {
+                if machine.rules().owed_slot_is_rescued() && self.rescue(frame, file, page) {
                     slot.cached = Cached::Present(frame);
                     return Some(frame);
                 }
@@ -259,7 +259,7 @@ impl<'m, M: Machine> PageCache<'m, M> {
     /// debts. One load if they were paid.
     pub(crate) fn settle_shadow(&self, slot: &mut SlotGuard<'_, M>) {
         if let Some(owed) = slot.shadow.take()
-            && !self.machine().mutant(Mutant::VmWritesShadowedPage)
+            && self.machine().rules().shadow_is_settled()
         {
             self.frames.engine().settle_stamp(owed);
         }

@@ -20,7 +20,7 @@ use crate::swap::Swap;
 use crate::tables::Tables;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use quell::mutant::Mutant;
+use crate::rules::VmRules;
 use quell::{Frame, Purpose};
 
 /// What reclaim works on.
@@ -143,7 +143,7 @@ impl<'m, M: Machine> Reclaim<'m, M> {
         }
         let mut taken = (gone.len() + lazily.len()) as u64;
         lazily.finish();
-        if !self.machine().mutant(Mutant::VmWritesOutBeforeFlush) {
+        if self.machine().rules().swap_out_waits_for_flush() {
             gather.flush();
         }
         for (page, slot) in gone {
@@ -162,8 +162,7 @@ impl<'m, M: Machine> Reclaim<'m, M> {
             let view = guard.view(mapping.page);
             if view.frame() != Some(frame) {
                 // Another CPU has cleared it and may not have flushed yet.
-                self.tables
-                    .flush_pending(&mapping.process, Mutant::VmReclaimsUnsettled);
+                self.machine().rules().reclaim_settles(|| self.tables.flush_pending(&mapping.process));
                 continue;
             }
             let rest = match (slot, view) {

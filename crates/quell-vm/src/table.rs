@@ -13,7 +13,7 @@ use crate::mmu_gather::{Held, MmuGather};
 use crate::process::Process;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
-use quell::mutant::Mutant;
+use crate::rules::VmRules;
 use quell::{EntryView, Frame, Need, Page, PageRange, PageSize, Word, flush_needed};
 
 /// How often a CPU that waits for a word looks again before it takes the lock to look.
@@ -196,7 +196,7 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
             View::Marker(frame) => {
                 let state = self.frames.state(frame);
                 let ours = state.maps(self.process, page);
-                (ours && !self.frames.machine().mutant(Mutant::VmIgnoresMarker))
+                (ours && self.frames.machine().rules().marker_is_honoured())
                     .then_some((frame, false))
             }
             View::Empty | View::Table(_) | View::Swapped(_) => None,
@@ -207,7 +207,7 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
     fn harvest(&self, old: View) {
         if let View::Page(entry) = old
             && entry.dirty
-            && !self.frames.machine().mutant(Mutant::VmKeepsZeroFlag)
+            && self.frames.machine().rules().write_ends_zeros()
         {
             self.frames.state(entry.frame).forget_zeros();
         }

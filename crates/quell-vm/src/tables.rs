@@ -18,7 +18,6 @@ use crate::process::Process;
 use crate::table::TableGuard;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
-use quell::mutant::Mutant;
 use quell::{Frame, Page, Purpose, Word};
 
 /// What a visitor of entries does about a page that is being migrated: its entry comes back with
@@ -52,11 +51,9 @@ impl<'m, M: Machine> Tables<'m, M> {
 
     /// Flushes the process's space if entries of it were cleared by a CPU that has not flushed them
     /// yet (Linux's `flush_tlb_batched_pending`): one load if there are none. Lazily cleared entries
-    /// have markers and are not meant. `mutant` is the mistake of not doing so at this place.
-    pub(crate) fn flush_pending(&self, process: &Process<M>, mutant: Mutant) {
-        if !self.machine().mutant(mutant) {
-            self.frames.engine().settle_deferred(process.space());
-        }
+    /// have markers and are not meant.
+    pub(crate) fn flush_pending(&self, process: &Process<M>) {
+        self.frames.engine().settle_deferred(process.space());
     }
 
     /// Locks the lowest table on the path to `page`: its word for the page points to no table.

@@ -26,7 +26,7 @@ use crate::vma::VmaTree;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
-use quell::mutant::Mutant;
+use crate::rules::VmRules;
 use quell::{Page, Purpose};
 
 /// A virtual-memory manager. All methods may be called by all CPUs at once.
@@ -236,7 +236,7 @@ impl<'m, M: Machine> Vm<'m, M> {
         let child = self.new_process(vmas.clone())?;
         let mut gather = self.tables.gather(Purpose::Call);
         let shared = self.fork.share_all(parent, &child, &vmas, &mut gather);
-        if !machine.mutant(Mutant::VmForkReturnsUnflushed) {
+        if machine.rules().child_waits_for_write_protection() {
             gather.flush();
         }
         self.processes.publish(child.clone());

@@ -16,18 +16,18 @@
 //! entry is reported, and falls after the flush. A second actor that takes the lock, finds the
 //! entry cleared and would rely on it calls [`Engine::settle`] first, and pays.
 
+use crate::addr::PageRange;
+use crate::cpu_set::CpuSet;
+use crate::engine::Engine;
+use crate::flush::SPACES;
 use crate::hardware::{CpuId, Hardware, Scope};
-use crate::lazy::Stamp;
-use crate::mutant::Mutant;
+use crate::ledger::Stamp;
 use crate::request::Request;
+use crate::rules::{AllRules, EngineRules, Rules};
+use crate::space::AddressSpace;
 use crate::stack::Stack;
 use crate::stats::Counter;
-use crate::{AddressSpace, CpuSet, Engine, PageRange};
 use core::ops::Deref;
-use core::sync::atomic::Ordering::SeqCst;
-
-/// How many spaces a batch gathers before it flushes early.
-pub(crate) const SPACES: usize = 8;
 
 /// How many frames a batch holds.
 pub const CAPACITY: usize = 64;
@@ -47,9 +47,9 @@ pub enum Purpose {
 }
 
 /// What is outstanding for one space.
-pub(crate) struct Pending<S> {
-    pub(crate) space: S,
-    pub(crate) request: Request,
+struct Pending<S> {
+    space: S,
+    request: Request,
     /// Broadcasts that were sent already and only lack completion.
     sent: bool,
     /// No table was written since the space's debt was raised.
@@ -115,55 +115,50 @@ pub enum Outcome<'b, F> {
 /// It is some 1.4 KB that nobody initialises: leave it where it is, moving it costs more than a
 /// flush.
 #[must_use = "a batch must be finished; dropped, it flushes at once"]
-pub struct Batch<'e, 'm, H: Hardware, S, F>
+pub struct Batch<'e, 'm, H: Hardware, S, F, R: Rules = AllRules>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
     /// Before the frames: a batch that is dropped flushes, and then drops them.
-    gather: Gather<'e, 'm, H, S>,
+    gather: Gather<'e, 'm, H, S, R>,
     frames: Stack<F, CAPACITY>,
 }
 
 /// The half of a batch that is flushed.
-struct Gather<'e, 'm, H: Hardware, S>
+struct Gather<'e, 'm, H: Hardware, S, R: Rules>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
-    engine: &'e Engine<'m, H>,
+    engine: &'e Engine<'m, H, R>,
     purpose: Purpose,
     cpu: CpuId,
     pending: Stack<Pending<S>, SPACES>,
 }
 
-impl<'m, H: Hardware> Engine<'m, H> {
+impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
     /// Tells second actors that a batch owes `space` a flush; `false` if it must not be owed.
     #[inline]
-    fn defer(&self, space: &AddressSpace<H>) -> bool {
-        let most = if self.hw.mutant(Mutant::BatchesCountedWithoutEnd) {
-            u64::MAX
-        } else {
-            AddressSpace::<H>::MOST_BATCHES
-        };
-        self.hw.mutant(Mutant::DebtNotRecorded) || space.defer(most)
+    fn begin_debt(&self, space: &AddressSpace<H>) -> bool {
+        let most = self.rules.most_batches(AddressSpace::<H>::MOST_BATCHES);
+        !self.rules.batch_is_counted() || space.begin_batch(most)
+    }
+
+    #[inline]
+    fn end_debt(&self, space: &AddressSpace<H>) {
+        if self.rules.batch_is_counted() {
+            space.end_batch();
+        }
     }
 
     /// Flushes what was changed before the lock under which it was changed is dropped.
     #[inline(never)]
-    fn flush_at_once<S>(&self, space: S, request: Request)
-    where
-        S: Deref<Target = AddressSpace<H>>,
-    {
-        self.flush_pending(&[Pending {
-            space,
-            request,
-            sent: false,
-            fresh: false,
-        }]);
+    fn flush_at_once(&self, space: &AddressSpace<H>, request: Request) {
+        self.flush([(space, request)].into_iter());
     }
 
     /// Begins a gather.
     #[inline]
-    pub fn batch<S, F>(&self, purpose: Purpose) -> Batch<'_, 'm, H, S, F>
+    pub fn batch<S, F>(&self, purpose: Purpose) -> Batch<'_, 'm, H, S, F, R>
     where
         S: Deref<Target = AddressSpace<H>>,
     {
@@ -179,7 +174,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
     }
 }
 
-impl<H: Hardware, S, F> Batch<'_, '_, H, S, F>
+impl<H: Hardware, S, F, R: Rules> Batch<'_, '_, H, S, F, R>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
@@ -247,11 +242,7 @@ where
     /// reported, in any later user access (C1, C3).
     #[inline]
     pub fn finish(&mut self) -> Flushed<'_, F> {
-        if self.gather.engine.hw.mutant(Mutant::FinishSkipsFlush) {
-            self.gather.pending.clear();
-        } else {
-            self.gather.flush();
-        }
+        self.gather.flush();
         Flushed {
             frames: &mut self.frames,
         }
@@ -278,10 +269,9 @@ where
         for entry in self.gather.pending.as_slice() {
             // The debt first, then the set: a CPU that loads the space enters the set before it
             // reads the debt, so one of the two sees the other.
-            if !engine.hw.mutant(Mutant::DebtNotRecorded) {
-                entry.space.deferred_owed(stamp);
-            }
-            cpus.union(&entry.space.loaded.snapshot(engine.cpus.len(), SeqCst));
+            entry.space.owe(stamp);
+            engine.end_debt(&entry.space);
+            cpus.union(&entry.space.loaded_on(engine.cpus.len()));
         }
         engine.ledger.record(stamp, engine.cpus.len(), &cpus);
         self.gather.pending.clear();
@@ -294,7 +284,7 @@ where
     }
 }
 
-impl<H: Hardware, S> Gather<'_, '_, H, S>
+impl<H: Hardware, S, R: Rules> Gather<'_, '_, H, S, R>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
@@ -303,10 +293,10 @@ where
     fn add(&mut self, space: S, request: Request) {
         let engine = self.engine;
         let gathers = engine.policy.batch || self.purpose == Purpose::Call;
-        if gathers && !engine.features.broadcast && self.pending.is_empty() {
+        if gathers && engine.broadcasts.is_none() && self.pending.is_empty() {
             // The first of a batch, and mostly the only one.
-            if !engine.defer(&space) {
-                return engine.flush_at_once(space, request);
+            if !engine.begin_debt(&space) {
+                return engine.flush_at_once(&space, request);
             }
             self.pending.push(Pending {
                 space,
@@ -324,7 +314,7 @@ where
         let engine = self.engine;
         let may_owe = self.purpose == Purpose::Lazy && engine.policy.lazy_unmap;
         if !(engine.policy.batch || self.purpose == Purpose::Call || may_owe) {
-            return engine.flush_at_once(space, request);
+            return engine.flush_at_once(&space, request);
         }
         let me = engine.hw.this_cpu();
         if self.pending.is_empty() {
@@ -332,20 +322,16 @@ where
         }
         let found = self.find(&space);
         let fresh = found.is_none();
-        if fresh && !engine.defer(&space) {
-            return engine.flush_at_once(space, request);
+        if fresh && !engine.begin_debt(&space) {
+            return engine.flush_at_once(&space, request);
         }
         // On a machine with broadcasts, reclaim sends now and waits later.
-        let send_now = engine.features.broadcast
+        let send_now = engine.broadcasts.is_some()
             && self.purpose != Purpose::Call
             && !may_owe
             && me == self.cpu;
         if send_now {
-            engine.fence_before_tag();
-            engine.count(me, Counter::Requested, 1);
-            if let Some(tag) = engine.broadcast_tag(&space) {
-                engine.broadcast_request(me, tag, engine.limited(me, request));
-            }
+            engine.broadcast_early(me, &space, request);
         }
         match found {
             Some(index) => {
@@ -381,6 +367,10 @@ where
     #[inline]
     fn flush(&mut self) {
         let engine = self.engine;
+        if !engine.rules.finish_flushes() {
+            self.pending.clear();
+            return;
+        }
         let me = engine.hw.this_cpu();
         match self.pending.as_slice() {
             [only] if only.fresh && engine.flush_alone(me, &only.space, &only.request) => {
@@ -405,27 +395,26 @@ where
             }
         }
         if unsent > 0 {
-            engine.flush_pending(&entries[..unsent]);
+            let requests = entries[..unsent].iter();
+            engine.flush(requests.map(|entry| (&*entry.space, entry.request)));
         }
         if unsent < entries.len() {
             engine.complete(me);
         }
         for entry in &*entries {
-            if !engine.hw.mutant(Mutant::DebtNotRecorded) {
-                entry.space.deferred_done();
-            }
+            engine.end_debt(&entry.space);
         }
         self.pending.clear();
     }
 }
 
-impl<H: Hardware, S> Drop for Gather<'_, '_, H, S>
+impl<H: Hardware, S, R: Rules> Drop for Gather<'_, '_, H, S, R>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
     /// Flushes what was forgotten.
     fn drop(&mut self) {
-        if !self.pending.is_empty() && !self.engine.hw.mutant(Mutant::FinishSkipsFlush) {
+        if !self.pending.is_empty() {
             self.flush();
         }
     }

@@ -36,7 +36,7 @@ pub enum Tagging {
 pub struct Features {
     /// How TLB entries are tagged.
     pub tagging: Tagging,
-    /// Whether [`Hardware::broadcast`](crate::Hardware::broadcast) reaches all CPUs without an interrupt.
+    /// Whether [`Hardware::broadcasts`](crate::Hardware::broadcasts) reach all CPUs without an interrupt.
     pub broadcast: bool,
     /// A range of more strides than this is invalidated as a whole tag; 0 makes every flush one.
     ///
@@ -89,6 +89,9 @@ pub enum Unsupported {
         /// How many there are.
         cpus: usize,
     },
+    /// The machine says that it broadcasts, and provides no
+    /// [`Hardware::broadcasts`](crate::Hardware::broadcasts).
+    NoBroadcasts,
     /// Each CPU gives tags their meaning, and there are none.
     NoTags,
     /// Broadcasts name a tag, and a tag means something else on each CPU.
@@ -120,6 +123,9 @@ impl fmt::Display for Unsupported {
         match *self {
             Unsupported::Cpus { cpus } => {
                 write!(f, "an engine needs 1 to {MAX_CPUS} CPUs, not {cpus}")
+            }
+            Unsupported::NoBroadcasts => {
+                write!(f, "the machine says that it broadcasts invalidations, and provides no way to")
             }
             Unsupported::NoTags => {
                 write!(

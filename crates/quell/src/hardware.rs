@@ -11,14 +11,16 @@
 //!
 //! What the engine expects of the caller, everywhere: the calling thread does not migrate to
 //! another CPU while it is inside the engine. Interrupts may be on or off; the engine masks them
-//! where it must ([`Hardware::mask_interrupts`]) and a waiter serves its own queue, so waiting
-//! with interrupts off does not deadlock (C7).
+//! where it must ([`Hardware::mask_interrupts`]) and a waiter serves its own inbox, so waiting
+//! with interrupts off does not deadlock (C7). A thread inside the engine may be preempted, and an interrupt
+//! handler may call the engine, wherever interrupts are not masked; an NMI handler may only ask
+//! [`Engine::user_access_allowed`](crate::Engine::user_access_allowed). Calls that may wait say so: see
+//! [`Hardware::may_wait`] for what must not be held meanwhile.
 
 use crate::addr::{Extent, Frame, PageRange};
 use crate::clear::Strategy;
 use crate::cpu_set::CpuSet;
 use crate::features::Features;
-use crate::mutant::Mutant;
 use core::sync::atomic::Ordering;
 
 /// A CPU, numbered from 0 without gaps.
@@ -154,7 +156,7 @@ pub enum Scope {
     Tables,
 }
 
-/// What to invalidate with one [`Hardware::invalidate`] or [`Hardware::broadcast`].
+/// What to invalidate with one [`Hardware::invalidate`] or [`Broadcast::start`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Invalidate {
     /// The entries of a range under one tag. On machines without tags the tag is ignored.
@@ -197,6 +199,9 @@ pub trait Hardware: Sized + Send + Sync {
     /// Memory shared between CPUs.
     type Word: Word;
 
+    /// What [`Hardware::broadcasts`] gives: [`NoBroadcasts`] on machines without.
+    type Broadcasts: Broadcast;
+
     /// The CPU that executes the call.
     fn this_cpu(&self) -> CpuId;
 
@@ -209,17 +214,12 @@ pub trait Hardware: Sized + Send + Sync {
     /// Invalidates translations of this CPU alone.
     fn invalidate(&self, what: Invalidate);
 
-    /// Starts to invalidate translations on every CPU of a machine with [`Features::broadcast`].
-    ///
-    /// The invalidation is complete only after *the CPU that sent it* has called
-    /// [`Hardware::complete_broadcasts`]; the same call by another CPU completes nothing of it.
-    /// Table stores that precede the call in program order are visible to the fills that follow
-    /// the completion.
-    fn broadcast(&self, what: Invalidate);
-
-    /// Waits until every broadcast that this CPU has sent is complete on every CPU
-    /// (`dsb ish` on Arm, `tlbsync` on x86).
-    fn complete_broadcasts(&self);
+    /// How to reach every CPU without interrupts, if the machine has that and says so in
+    /// [`Features::broadcast`]; `type Broadcasts = NoBroadcasts` and `None` if not.
+    #[inline]
+    fn broadcasts(&self) -> Option<&Self::Broadcasts> {
+        None
+    }
 
     /// Loads a root under a tag. With `keep`, entries under the tag survive; without it, all of
     /// them are gone when the call returns. On machines without tags nothing survives.
@@ -245,12 +245,43 @@ pub trait Hardware: Sized + Send + Sync {
     /// published it with a release store; the engine keeps the caps on `extent`'s length.
     fn zero(&self, extent: Extent, strategy: Strategy);
 
-    /// Whether a known mistake is to be made at this point: see [`crate::mutant`].
+    /// Whether this CPU may wait for others now. Asked, in debug builds alone, by every call that may wait:
+    /// a batch that finishes, [`Engine::claim`](crate::Engine::claim), [`Engine::settle`](crate::Engine::settle),
+    /// [`Engine::retire`](crate::Engine::retire).
     ///
-    /// Real machines keep this default, and the mistakes are compiled away.
-    #[doc(hidden)]
-    #[inline(always)]
-    fn mutant(&self, _mutant: Mutant) -> bool {
-        false
+    /// It may not while it holds a lock for which another CPU spins with interrupts off, unless that
+    /// CPU calls [`Engine::poll`](crate::Engine::poll) in its loop: it would never answer. An embedder that can
+    /// tell (most have a checker of locks) says so here.
+    #[inline]
+    fn may_wait(&self) -> bool {
+        true
+    }
+}
+
+/// Invalidations that reach every CPU by themselves: Arm's `TLBI … IS`, x86's INVLPGB.
+pub trait Broadcast {
+    /// Starts to invalidate translations on every CPU.
+    ///
+    /// The invalidation is complete only after *the CPU that sent it* has called
+    /// [`Broadcast::complete`]; the same call by another CPU completes nothing of it.
+    /// Table stores that precede the call in program order are visible to the fills that follow
+    /// the completion.
+    fn start(&self, what: Invalidate);
+
+    /// Waits until every broadcast that this CPU has sent is complete on every CPU
+    /// (`dsb ish` on Arm, `tlbsync` on x86).
+    fn complete(&self);
+}
+
+/// The broadcasts of a machine that has none: there is no value of this type.
+#[derive(Clone, Copy, Debug)]
+pub enum NoBroadcasts {}
+
+impl Broadcast for NoBroadcasts {
+    fn start(&self, _what: Invalidate) {
+        match *self {}
+    }
+    fn complete(&self) {
+        match *self {}
     }
 }

@@ -44,191 +44,21 @@
 //! A claim may have to wait for CPUs that others made it depend on: the one who needs a frame pays
 //! for somebody's unmap. [`Engine::pay_all`], called in the background, keeps that rare.
 
-use crate::cpu_set::AtomicCpuSet;
-use crate::hardware::{CpuId, Hardware, Invalidate, Scope, Word};
-use crate::mutant::Mutant;
-use crate::per_cpu::{LAZY, LEFT, NOTHING, RUNNING};
-use crate::shootdown::Message;
+use crate::cpu::{Activity, Asked, Concern, Loaded};
+use crate::cpu_set::CpuSet;
+use crate::engine::Engine;
+use crate::hardware::{CpuId, Hardware, Scope, Word};
+use crate::ledger::Stamp;
+use crate::request::Request;
+use crate::rules::{EngineRules, Rules};
+use crate::space::AddressSpace;
 use crate::stack::Stack;
 use crate::stats::Counter;
-use crate::{AddressSpace, CpuSet, Engine, Purpose};
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-
-/// A tick of the flush clock at which a flush began to be owed.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Stamp(pub(crate) u64);
-
-/// The memory of one tick: which CPUs had an indebted space loaded, and whether the debt is paid.
-#[repr(align(64))]
-pub struct Epoch<H: Hardware> {
-    /// The stamp that this memory belongs to, above its [state](Entry).
-    entry: H::Word,
-    cpus: AtomicCpuSet<H::Word>,
-}
-
-impl<H: Hardware> Default for Epoch<H> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl<H: Hardware> Epoch<H> {
-    /// An epoch that belongs to no stamp.
-    pub fn new() -> Self {
-        Epoch {
-            entry: H::Word::new(Entry::paid(0).0),
-            cpus: AtomicCpuSet::new(),
-        }
-    }
-}
-
-/// Whose an epoch is, and how far its debt has got: being written, owed, paid.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Entry(u64);
-
-impl Entry {
-    const WRITTEN: u64 = 0;
-    const OWED: u64 = 1;
-    const PAID: u64 = 2;
-
-    const fn written(stamp: u64) -> Entry {
-        Entry(stamp << 2 | Entry::WRITTEN)
-    }
-    const fn owed(stamp: u64) -> Entry {
-        Entry(stamp << 2 | Entry::OWED)
-    }
-    const fn paid(stamp: u64) -> Entry {
-        Entry(stamp << 2 | Entry::PAID)
-    }
-    const fn stamp(self) -> u64 {
-        self.0 >> 2
-    }
-    const fn is_owed(self) -> bool {
-        self.0 & 3 == Entry::OWED
-    }
-    const fn is_paid(self) -> bool {
-        self.0 & 3 == Entry::PAID
-    }
-}
-
-#[repr(align(64))]
-struct Line<W>(W);
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// How many debts one payment covers; what is older than the rest comes first, and a payer goes on until
 /// its own debt is paid.
 const TOGETHER: usize = 64;
-
-/// The flush clock and what it owes.
-pub(crate) struct Ledger<'m, H: Hardware> {
-    /// Ticks once for each debt. Written by those who owe, read by those who flush.
-    clock: Line<H::Word>,
-    /// Every debt up to this stamp is paid, so that one load answers for most frames. Debts beyond it
-    /// may be paid, too: their epochs say so.
-    settled: Line<H::Word>,
-    epochs: &'m [Epoch<H>],
-}
-
-impl<'m, H: Hardware> Ledger<'m, H> {
-    pub(crate) fn new(epochs: &'m [Epoch<H>]) -> Self {
-        Ledger {
-            clock: Line(H::Word::new(0)),
-            settled: Line(H::Word::new(0)),
-            epochs,
-        }
-    }
-
-    /// What the clock shows. Acquire: the flush that follows sees the tables as they were when the
-    /// clock ticked last.
-    #[inline]
-    pub(crate) fn now(&self) -> u64 {
-        self.clock.0.load(Acquire)
-    }
-
-    fn epoch(&self, stamp: u64) -> &Epoch<H> {
-        &self.epochs[stamp as usize % self.epochs.len()]
-    }
-
-    /// Whether every debt up to `stamp` is paid. Acquire: whoever finds it so sees the flushes done.
-    #[inline]
-    fn is_settled(&self, stamp: u64) -> bool {
-        stamp <= self.settled.0.load(Acquire)
-    }
-
-    /// Whether the debt of `stamp` is paid; an older one may still be owed.
-    #[inline]
-    fn is_paid(&self, stamp: u64) -> bool {
-        self.is_settled(stamp) || self.is_paid_alone(stamp)
-    }
-
-    #[inline]
-    fn is_paid_alone(&self, stamp: u64) -> bool {
-        // Acquire, as above. An epoch is given to a later stamp only after its last debt was paid.
-        let entry = Entry(self.epoch(stamp).entry.load(Acquire));
-        entry.stamp() > stamp || entry == Entry::paid(stamp)
-    }
-
-    /// Takes the epoch of a stamp that the clock has given out; `false` if a debt is still in it, and
-    /// then the stamp is void: nothing will ever be owed as of it.
-    fn take_epoch(&self, stamp: u64) -> bool {
-        let word = &self.epoch(stamp).entry;
-        // Acquire: the debt that was in it is paid.
-        let held = Entry(word.load(Relaxed));
-        held.is_paid()
-            && held.stamp() < stamp
-            && word
-                .compare_exchange(held.0, Entry::written(stamp).0, Acquire, Relaxed)
-                .is_ok()
-    }
-
-    /// Publishes a debt: remembers the CPUs that it is about. The spaces know of it already.
-    ///
-    /// Nobody else writes the epoch, which is this stamp's until the debt is paid.
-    pub(crate) fn record(&self, stamp: u64, count: usize, cpus: &CpuSet) {
-        let epoch = self.epoch(stamp);
-        // No CPU of the new set is seen by whoever still finds the old debt in its second look.
-        H::Word::fence(Release);
-        epoch.cpus.assign(count, cpus, Relaxed);
-        epoch.entry.store(Entry::owed(stamp).0, Release);
-    }
-
-    /// The debt that is owed in this epoch, and the CPUs that it is about; `None` if there is none, or
-    /// none that is published.
-    fn owed_in(&self, epoch: &Epoch<H>, count: usize) -> Option<(u64, CpuSet)> {
-        loop {
-            // Acquire: the debt that the spaces were told of before is seen by whoever sees the epoch.
-            let entry = Entry(epoch.entry.load(Acquire));
-            if !entry.is_owed() {
-                return None;
-            }
-            let cpus = epoch.cpus.snapshot(count, Relaxed);
-            H::Word::fence(Acquire);
-            if epoch.entry.load(Relaxed) == entry.0 {
-                return Some((entry.stamp(), cpus));
-            }
-        }
-    }
-
-    /// The debt of `stamp` is paid. Release: whoever finds it so sees the flushes done.
-    fn pay_off(&self, stamp: u64) {
-        let word = &self.epoch(stamp).entry;
-        let _ = word.compare_exchange(Entry::owed(stamp).0, Entry::paid(stamp).0, Release, Relaxed);
-    }
-
-    /// Moves on what is settled, over every stamp whose debt is paid.
-    fn settle_on(&self) {
-        let before = self.settled.0.load(Relaxed);
-        let now = self.clock.0.load(Relaxed);
-        let mut settled = before;
-        while settled < now && self.is_paid_alone(settled + 1) {
-            settled += 1;
-        }
-        if settled > before {
-            // Release: a CPU that finds a debt settled sees the flushes done, those that others have paid
-            // for too: they were acquired here, or their own updates of this word come before this one.
-            self.settled.0.fetch_max(settled, Release);
-        }
-    }
-}
 
 /// Why a debt is paid.
 #[derive(Clone, Copy)]
@@ -293,7 +123,7 @@ impl<H: Hardware> Residue<H> {
     ///
     /// Called under the lock of the page-cache slot.
     #[must_use]
-    pub fn rescue(&self, engine: &Engine<'_, H>) -> bool {
+    pub fn rescue<R: Rules>(&self, engine: &Engine<'_, H, R>) -> bool {
         let held = self.word.load(Acquire);
         // Acquire, in either: that somebody has claimed it means that its debt was paid.
         let won = held > PENDING
@@ -301,7 +131,7 @@ impl<H: Hardware> Residue<H> {
                 .word
                 .compare_exchange(held, NONE, Relaxed, Acquire)
                 .is_ok();
-        let won = won || engine.hw.mutant(Mutant::RescueUnchecked);
+        let won = engine.rules.rescue_is_won(won);
         engine.count(engine.hw.this_cpu(), Counter::Rescued, u64::from(won));
         won
     }
@@ -312,11 +142,11 @@ impl<H: Hardware> Residue<H> {
 #[derive(Debug)]
 pub struct Claimed(());
 
-impl<H: Hardware> Engine<'_, H> {
+impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// Claims a frame for a new owner, paying its debt if nobody has (rule 1).
     /// `None` if the frame was rescued, or was never owed.
     ///
-    /// May wait for other CPUs; the caller holds no lock that their interrupt handlers need.
+    /// May wait for other CPUs: see [`Hardware::may_wait`] for what the caller may hold meanwhile.
     pub fn claim(&self, residue: &Residue<H>) -> Option<Claimed> {
         let me = self.hw.this_cpu();
         loop {
@@ -326,7 +156,7 @@ impl<H: Hardware> Engine<'_, H> {
             }
             let stamp = held >> OWED_SHIFT;
             // Paid before it is taken: as long as the word says "owed", a refill pays or rescues.
-            if !self.hw.mutant(Mutant::ClaimSkipsDebt) {
+            if self.rules.claim_pays() {
                 if self.ledger.is_paid(stamp) {
                     self.count(me, Counter::ClaimsFree, 1);
                 } else {
@@ -353,7 +183,7 @@ impl<H: Hardware> Engine<'_, H> {
     /// that held the frame is filled again (rules 2 and 3). One load when nothing is owed.
     #[inline]
     pub fn settle_residue(&self, residue: &Residue<H>, space: &AddressSpace<H>) {
-        if self.hw.mutant(Mutant::RefillSkipsDebt) {
+        if !self.rules.refill_pays() {
             return;
         }
         match residue.word.load(Acquire) {
@@ -370,7 +200,7 @@ impl<H: Hardware> Engine<'_, H> {
     /// cleared before the call. Two loads from one line when nothing is owed.
     #[inline]
     pub fn settle(&self, space: &AddressSpace<H>) {
-        if self.hw.mutant(Mutant::SettleSkipped) {
+        if !self.rules.second_actor_settles() {
             return;
         }
         if space.flushes().deferred != 0 || space.owed() != 0 {
@@ -383,7 +213,7 @@ impl<H: Hardware> Engine<'_, H> {
     /// deals with markers one by one. One load when no batch is outstanding.
     #[inline]
     pub fn settle_deferred(&self, space: &AddressSpace<H>) {
-        if !self.hw.mutant(Mutant::SettleSkipped) && space.flushes().deferred != 0 {
+        if self.rules.second_actor_settles() && space.flushes().deferred != 0 {
             self.settle_owed(space);
         }
     }
@@ -396,12 +226,13 @@ impl<H: Hardware> Engine<'_, H> {
             return;
         }
         self.count(self.hw.this_cpu(), Counter::PaidBySettle, 1);
+        self.assert_may_wait();
         // On a machine with broadcasts, waiting for our own barrier would complete nothing that the
         // other CPU has sent: the flush is sent again from here.
-        if self.features.broadcast && self.hw.mutant(Mutant::SettleOnlyWaits) {
-            self.hw.complete_broadcasts();
+        if self.rules.own_barrier_is_enough(self.broadcasts.is_some()) {
+            self.complete_own();
         } else {
-            self.flush_whole(space);
+            self.flush([(space, Request::Full(Scope::Leaf))].into_iter());
         }
         // CPUs that had the space loaded have flushed it; the others will, by its generation.
         space.owed_paid(owed);
@@ -413,18 +244,16 @@ impl<H: Hardware> Engine<'_, H> {
     pub(crate) fn take_stamp(&self, me: CpuId) -> Option<u64> {
         let ledger = &self.ledger;
         // One look at each epoch: a debtor that has stalled keeps its own, not the others'.
-        for _ in 0..ledger.epochs.len() {
-            // Release: a CPU that finds the clock so late flushes what was cleared before.
-            let stamp = ledger.clock.0.fetch_add(1, Release) + 1;
+        for _ in 0..ledger.capacity() {
+            let stamp = ledger.tick();
             if ledger.take_epoch(stamp) {
                 return Some(stamp);
             }
-            let Some((oldest, _)) = ledger.owed_in(ledger.epoch(stamp), self.cpus.len()) else {
-                continue;
-            };
-            self.pay(me, oldest, Reason::Background);
-            if ledger.take_epoch(stamp) {
-                return Some(stamp);
+            if let Some(older) = ledger.in_the_way_of(stamp, self.cpus.len()) {
+                self.pay(me, older, Reason::Background);
+                if ledger.take_epoch(stamp) {
+                    return Some(stamp);
+                }
             }
         }
         None
@@ -459,13 +288,6 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// Flushes a space whole, on every CPU that has it loaded.
-    fn flush_whole(&self, space: &AddressSpace<H>) {
-        let mut batch = self.batch::<_, ()>(Purpose::Call);
-        batch.changed_all(space, Scope::Leaf);
-        for () in batch.finish() {}
-    }
-
     /// Flushes this CPU's loaded tag whole if the flush clock has run a sixteenth of the ledger ahead of
     /// it: for a CPU that is in the kernel anyway, at a fault. A debt that nobody claims until every
     /// CPU has done so interrupts nobody. Two loads if the clock has not run that far.
@@ -473,13 +295,13 @@ impl<H: Hardware> Engine<'_, H> {
     /// It pays nothing by itself: whoever claims finds this CPU flushed.
     #[inline]
     pub fn catch_up(&self) {
-        let far = (self.ledger.epochs.len() as u64).div_ceil(16);
-        if far == 0 || !self.policy.lazy_unmap || self.features.broadcast {
+        let far = (self.ledger.capacity() as u64).div_ceil(16);
+        if far == 0 || !self.policy.lazy_unmap || self.broadcasts.is_some() {
             return;
         }
         let me = self.hw.this_cpu();
-        let flushed_at = self.cpus[me.index()].published.flushed_at.load(Relaxed);
-        if self.ledger.clock.0.load(Relaxed) >= flushed_at + far {
+        let flushed_at = self.cpus[me.index()].state.flushed_at();
+        if self.ledger.seen() >= flushed_at + far {
             self.catch_up_now(me);
         }
     }
@@ -488,11 +310,9 @@ impl<H: Hardware> Engine<'_, H> {
     fn catch_up_now(&self, me: CpuId) {
         let cpu = &self.cpus[me.index()];
         let were_on = self.hw.mask_interrupts();
-        if cpu.published.state.load(Relaxed) == RUNNING
-            && cpu.private.space.load(Relaxed) != NOTHING
-        {
+        if cpu.state.activity() == Activity::Running && cpu.state.loaded() != Loaded::Nothing {
             self.count(me, Counter::CaughtUp, 1);
-            self.flush_tag(me, &cpu.slots()[cpu.private.slot.load(Relaxed) as usize]);
+            self.flush_tag(me, &cpu.slots()[cpu.state.slot()]);
         }
         self.hw.restore_interrupts(were_on);
     }
@@ -501,6 +321,7 @@ impl<H: Hardware> Engine<'_, H> {
     /// as far as nobody has to be interrupted for those alone.
     #[cold]
     fn pay(&self, me: CpuId, through: u64, reason: Reason) {
+        self.assert_may_wait();
         let mut counted = false;
         while self.pay_some(me, through, reason, &mut counted) {}
         self.ledger.settle_on();
@@ -508,27 +329,15 @@ impl<H: Hardware> Engine<'_, H> {
 
     /// Pays up to [`TOGETHER`] debts; whether there may be more of them up to `through`.
     fn pay_some(&self, me: CpuId, through: u64, reason: Reason, counted: &mut bool) -> bool {
-        let ledger = &self.ledger;
-        let settled = ledger.settled.0.load(Acquire);
-        // Relaxed: no older than the debt, which was acquired; what is newer is paid by others.
-        let now = ledger.clock.0.load(Relaxed);
-        if settled >= now {
-            return false;
-        }
-        // With broadcasts nobody is known to have flushed: who comes back from idle, where loads
-        // keep their entries, looks at no debt.
-        let known = !self.features.broadcast || self.hw.mutant(Mutant::ClaimTrustsFlushes);
+        let known = self.rules.flushes_are_known(self.broadcasts.is_some());
         let (mut paid, mut behind) = (Stack::<u64, TOGETHER>::new(), CpuSet::EMPTY);
-        // Stamps that are out of the ledger's reach share their epochs with later ones.
-        let places = (now - settled).min(ledger.epochs.len() as u64);
         let mut more = false;
-        for place in 0..places {
-            let epoch = ledger.epoch(settled + 1 + place);
-            let Some((stamp, cpus)) = ledger.owed_in(epoch, self.cpus.len()) else {
-                if self.hw.mutant(Mutant::PaymentStopsAtGap) {
-                    break;
+        for debt in self.ledger.outstanding(self.cpus.len()) {
+            let Some((stamp, cpus)) = debt else {
+                if self.rules.payment_passes_gap() {
+                    continue;
                 }
-                continue;
+                break;
             };
             if paid.is_full() {
                 more |= stamp <= through;
@@ -555,45 +364,25 @@ impl<H: Hardware> Engine<'_, H> {
             };
             self.count(me, counter, 1);
         }
-        self.flush_behind(me, &behind);
+        if self.broadcasts.is_some() {
+            self.broadcast_everything(me);
+        } else {
+            self.flush_loaded(me, &behind);
+        }
         for &stamp in paid.as_slice() {
-            ledger.pay_off(stamp);
+            self.ledger.pay_off(stamp);
         }
         more
-    }
-
-    /// Flushes whatever these CPUs have loaded; or, where invalidations are broadcast, everything.
-    fn flush_behind(&self, me: CpuId, behind: &CpuSet) {
-        if self.features.broadcast {
-            self.fence_before_tag();
-            self.count(me, Counter::Broadcasts, 1);
-            self.hw.broadcast(Invalidate::All);
-            self.complete(me);
-            return;
-        }
-        let mut posting = self.begin_posting(me);
-        self.post_to(me, behind, &Message::EVERYTHING, &mut posting);
-        self.send(me, &posting);
-        if behind.contains(me) {
-            let were_on = self.hw.mask_interrupts();
-            self.obey(me, &Message::EVERYTHING);
-            self.hw.restore_interrupts(were_on);
-        }
-        self.wait(me, posting, Scope::Leaf);
     }
 
     /// Adds those of `cpus`, which may hold what `stamp` is about, that have not flushed since.
     fn add_behind(&self, me: CpuId, stamp: u64, cpus: &CpuSet, behind: &mut CpuSet) {
         for cpu in cpus.iter() {
-            let published = &self.cpus[cpu.index()].published;
-            // Lazy CPUs use nothing now and look at the space's debt before they do.
-            if matches!(published.state.load(SeqCst), LAZY | LEFT) {
-                continue;
-            }
-            if published.flushed_at.load(Acquire) >= stamp {
-                self.count(me, Counter::PaidByOthers, 1);
-            } else {
-                behind.insert(cpu);
+            let state = &self.cpus[cpu.index()].state;
+            match state.must_be_asked(Concern::Debt(stamp), &self.rules) {
+                Asked::Must => behind.insert(cpu),
+                Asked::Flushed => self.count(me, Counter::PaidByOthers, 1),
+                Asked::Lazy | Asked::Detached => {}
             }
         }
     }

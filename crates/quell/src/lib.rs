@@ -20,24 +20,33 @@
 //! * **C7 Progress.** Every flush completes while its target CPUs take interrupts.
 //! * **C8 Zero.** Memory handed out as zeroed contains only zeros.
 //!
-//! # The rooms
+//! # Where what is
+//!
+//! Each module owns the words that it is about; nothing else writes them.
 //!
 //! | module | what happens there |
 //! | --- | --- |
-//! | [`hardware`] | what a machine must provide |
-//! | [`features`] | what it can do, and which combinations are refused |
+//! | [`hardware`], [`features`] | what a machine must provide, and which machines are refused |
 //! | [`change`] | does this change of an entry need a flush? |
-//! | [`batch`] | gathers, which own frames and yield them against proof of the flush (S0) |
 //! | [`request`] | what to invalidate |
-//! | [`space`] | address spaces: generation, who has them loaded, what they owe |
-//! | [`shootdown`] | remote flush (S4) |
-//! | [`tags`] | PCIDs and ASIDs (S2) |
-//! | [`lazy`] | flushes owed until reuse (S3) |
-//! | [`clear`] | zeroing (S1) |
-//! | [`engine`] | the context switch, and everything tied together |
+//! | [`batch`] | gathers, which own frames and yield them against proof of the flush (S0) |
+//! | [`flush`] | the shootdown: generation, post, interrupt, local flush, wait (S4) |
+//! | [`inbox`] | how a request reaches a CPU and is acknowledged |
+//! | [`cpu`] | what a CPU is doing, and whether it must be interrupted |
+//! | [`broadcast`] | flushing where the machine reaches every CPU by itself |
+//! | [`space`] | address spaces: generation, outstanding batches, the CPUs that have them loaded |
+//! | [`switch`] | the context switch, lazy CPUs, the end of a space |
+//! | [`hotplug`] | CPUs that come and go |
+//! | [`tags`], [`asid`] | PCIDs of each CPU's own, ASIDs that mean the same everywhere (S2) |
+//! | [`lazy`], [`ledger`] | flushes owed until reuse (S3) |
 //! | [`rules`] | what must never be forgotten |
+//! | [`engine`], [`per_cpu`] | what ties it together |
 //! | [`policy`], [`stats`] | which mechanisms are on; why and how often |
 //! | [`language`] | how policies are written, on every command line and in every file |
+//!
+//! Imports go one way, downwards in this order: `batch`, `lazy`, `switch`, `hotplug`; `flush`, `broadcast`; `engine`,
+//! `per_cpu`; `inbox`, `cpu`, `asid`, `tags`, `ledger`, `space`; `request`, `rules`, `hardware`, `features` and
+//! what those stand on.
 //!
 //! # What the engine does not do
 //!
@@ -47,25 +56,30 @@
 #![cfg_attr(not(test), no_std)]
 
 pub mod addr;
+mod asid;
 pub mod batch;
+mod broadcast;
 pub mod change;
 pub mod clear;
+mod cpu;
 pub mod cpu_set;
 pub mod engine;
 pub mod features;
+mod flush;
 pub mod hardware;
+mod hotplug;
+mod inbox;
 pub mod language;
 pub mod lazy;
-#[doc(hidden)]
-pub mod mutant;
+mod ledger;
 pub mod per_cpu;
 pub mod policy;
 pub mod request;
 pub mod rules;
-pub mod shootdown;
 pub mod space;
 mod stack;
 pub mod stats;
+mod switch;
 pub mod tags;
 
 pub use addr::{Extent, Frame, Page, PageRange, PageSize};
@@ -74,9 +88,10 @@ pub use change::{EntryView, Need, flush_needed};
 pub use cpu_set::CpuSet;
 pub use engine::Engine;
 pub use features::{Features, Tagging, Unsupported};
-pub use hardware::{CpuId, Hardware, Invalidate, Scope, Tag, Word};
+pub use hardware::{Broadcast, CpuId, Hardware, Invalidate, NoBroadcasts, Scope, Tag, Word};
 pub use language::PolicyError;
-pub use lazy::{Claimed, Epoch, Residue, Stamp};
+pub use lazy::{Claimed, Residue};
+pub use ledger::{Epoch, Stamp};
 pub use per_cpu::PerCpu;
 pub use policy::{Mechanism, Policy, TagPolicy};
 pub use request::Request;

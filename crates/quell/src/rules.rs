@@ -15,168 +15,211 @@
 //! barrier left out) are made by a decorator of [`Hardware`](crate::Hardware), and orderings that are too weak by
 //! the machine's words. `docs/mutants.md` lists all three.
 
-/// A rule, and what is done by somebody who forgets it.
-#[derive(Debug)]
-pub struct Rule {
-    /// The name of its mutant, for people and replay codes: it never changes.
-    pub name: &'static str,
-    /// The clause of the contract that breaks first without it.
-    pub clause: &'static str,
-    /// What must be done, and why.
-    pub reason: &'static str,
-    /// What the mutant does instead.
-    pub mistake: &'static str,
+mod form;
+
+pub use form::{AllRules, Rule, Rules};
+
+use crate::hardware::Scope;
+
+crate::rules! {
+    /// The engine's rules.
+    pub(crate) trait EngineRules, mod list;
+
+    // The flush.
+
+    /// An initiator may hold what it takes away, like everybody else.
+    "C1" fn initiator_flushes() -> bool { true }
+        or SkipLocalFlush { false } "The initiator does not invalidate its own translations.";
+
+    /// A CPU that loads the space later compares generations: each flush takes one, after the tables were written
+    /// and before the CPUs that have the space loaded are looked up.
+    "C1" fn generation_of_flush(next: impl FnOnce() -> u64, last: impl FnOnce() -> u64) -> u64 { next() }
+        or SkipGenerationBump { last() } "The flush takes no generation, so CPUs that load the space later see nothing to catch up with.";
+
+    /// A batch that finds its own CPU alone in the space takes its generation and ends its debt in one step: both
+    /// must be due.
+    "C1" fn may_end_alone(alone: bool) -> bool { alone }
+        also SkipGenerationBump { false }
+        also DebtNotRecorded { false };
+
+    /// A CPU that has the space loaded and may use it is told.
+    "C1" fn target_is_told() -> bool { true }
+        or SkipPost { false } "No request is posted to the targets.";
+
+    /// A CPU that has a root loaded lazily uses no translation, but its walker may follow the root at any time: it is
+    /// asked when tables are freed (bugs 10, 25).
+    "C6" fn lazy_cpu_is_asked(tables: bool) -> bool { tables }
+        or LazySkippedForTables { false } "Lazy CPUs are left out although page-table pages were freed (bug 10).";
+
+    /// Nothing runs on a CPU between a post and its interrupt: a flush there would find its request merged with one
+    /// that nobody was interrupted for, and wait for ever.
+    "C7" fn posting_is_masked() -> bool { true }
+        or PostingPreempted { false } "A flush is preempted by another between a post and its interrupt (C7).";
+
+    /// A flush that preempts one that waits leaves its outbox alone: targets have yet to read it.
+    "C1" fn outbox_is_free(free: bool) -> bool { free }
+        or OutboxOverwritten { true } "A flush that preempts another writes its request over one that targets have yet to read (C1).";
+
+    /// What a CPU has loaded is looked at when nothing can come between the look and what is done for it.
+    "C1" fn mask_then_look<M, L>(mask: impl FnOnce() -> M, look: impl FnOnce() -> L) -> (M, L) { let mask = mask(); (mask, look()) }
+        or LoadedSpaceStale { let look = look(); (mask(), look) } "What a CPU has loaded is looked at before nothing can come in between any more (C1).";
+
+    /// The flush is over when every target has acknowledged.
+    "C1" fn initiator_waits() -> bool { true }
+        or SkipWait { false } "The initiator does not wait for its targets.";
+
+    /// A target that has received a request may still walk tables before it flushes.
+    "C6" fn receipt_is_enough(scope: Scope) -> bool { scope == Scope::Leaf }
+        or EarlyAckForTables { true } "A receipt is taken for enough although page-table pages were freed.";
+
+    /// Two CPUs with interrupts off that shoot at each other both get on.
+    "C7" fn waiter_serves(mail: bool) -> bool { mail }
+        or WaiterServesNobody { false } "A waiter with interrupts off does not serve its own inbox (C7).";
+
+    /// What is counted into an inbox after it has closed is answered when its CPU comes back, perhaps never.
+    "C7" fn is_awaited(closed: bool) -> bool { !closed }
+        or WaitsForClosedInbox { true } "An initiator waits for what was counted after the target had gone offline (C7).";
+
+    // The inbox.
+
+    /// A request that finds another one pending joins it.
+    "C1" fn may_overwrite(idle: bool) -> bool { idle }
+        or MergeOverwrites { true } "A second request overwrites the pending one instead of merging with it (bug 33).";
+
+    /// Words that an initiator writes meanwhile say nothing.
+    "C1" fn words_may_be_read(quiet: bool) -> bool { quiet }
+        or TakeIgnoresLock { true } "The handler trusts a request that an initiator is still writing.";
+
+    /// What is acknowledged was posted: "up to number n", never one more or less.
+    "C1" fn unanswered(posted: u64, done: u64) -> Option<u64> { (posted != done).then_some(posted) }
+        or SpuriousAcknowledges { (posted >= done).then_some(posted + u64::from(posted == done)) } "A spurious interrupt acknowledges a request that is yet to come (bug 32).";
+
+    /// An initiator that finds a request done relies on the flush.
+    "C1" fn flush_then_acknowledge(flush: impl FnOnce(), acknowledge: impl FnOnce()) { flush(); acknowledge(); }
+        or HandlerSkipsFlush { acknowledge(); } "The handler acknowledges without flushing."
+        or AckBeforeFlush { acknowledge(); flush(); } "The handler says \"flushed\" before it has flushed.";
+
+    /// A request that is not the next step leaves a gap, which only a flush of the whole tag closes.
+    "C1" fn is_next(next: bool) -> bool { next }
+        or GapNotEscalated { true } "A target that missed a request flushes only what the next one says.";
+
+    /// NMI handlers and probes stay away from user memory while a flush is acknowledged and not done, and during a
+    /// switch.
+    "C1" fn nmi_may_access(safe: bool) -> bool { safe }
+        or NmiGuardAlwaysAllows { true } "NMI handlers may touch user memory between receipt and flush.";
+
+    // CPUs that switch, come and go.
+
+    /// A CPU that has looked what it must flush is known to run the space: otherwise a flush in between
+    /// misses it (bug 8).
+    "C1" fn publish_then_look<T>(publish: impl FnOnce(), look: impl FnOnce() -> T) -> T { publish(); look() }
+        or SwitchPublishesLate { let seen = look(); publish(); seen } "A CPU decides that it is current before it can be seen to run the space (bug 8).";
+
+    /// Entries under a tag that was not loaded are as old as the generation that this CPU has caught up with.
+    "C1" fn is_current(current: bool) -> bool { current }
+        or SwitchIgnoresGeneration { true } "A space is loaded with its entries kept although it was flushed meanwhile.";
+
+    /// A batch that is outstanding will not tell a CPU that loads the space after the batch has looked.
+    "C3" fn nothing_is_outstanding(batches: u64) -> bool { batches == 0 }
+        or SwitchIgnoresBatch { true } "A space is loaded with its entries kept although a batch has changed it and not flushed yet.";
+
+    /// What is owed until reuse is flushed before the entries are used again.
+    "C1" fn debt_is_flushed(flushed: bool) -> bool { flushed }
+        or SwitchIgnoresDebt { true } "A space is loaded with its entries kept although it owes a flush.";
+
+    /// A tag that is taken over from another space is flushed as it is loaded.
+    "C5" fn may_keep_entries(keep: bool, stranger: bool) -> bool { keep }
+        or TagTakenUnflushed { keep || stranger } "A tag is taken over from another space without a flush (C5).";
+
+    /// A lazy CPU was not told what changed.
+    "C1" fn resume_catches_up(missed: bool) -> bool { missed }
+        or LazyResumesUnchecked { false } "A lazy CPU goes on with its space without looking what it missed.";
+
+    /// NMI handlers stay away from user memory until a CPU that comes back has caught up.
+    "C1" fn nmis_wait_for_resume(missed: bool) -> bool { missed }
+        or ResumeLetsNmisIn { false } "A lazy CPU that comes back lets NMI handlers at user memory before it has caught up (C1).";
+
+    /// Initiators wait for what they posted before the CPU went offline.
+    "C7" fn offline_answers() -> bool { true }
+        or OfflineForgetsInbox { false } "A CPU goes offline without answering what is in its inbox (C7).";
+
+    /// A root is freed when no CPU has it loaded, lazily or not (bug 25).
+    "C6" fn retired_root_is_left() -> bool { true }
+        or RetireSkipsEviction { false } "A dying space's root is freed under CPUs that hold it lazily (bug 25).";
+
+    // Tags that mean the same everywhere, and broadcasts.
+
+    /// A CPU drops what it holds under the last tag generation before it loads a tag of the next.
+    "C5" fn rollover_is_flushed(pending: bool) -> bool { pending }
+        or RolloverSkipsFlush { false } "A tag rollover does not make CPUs flush.";
+
+    /// A tag that a CPU runs on while tags run out stays its space's.
+    "C5" fn reserved_tag_is_kept(reserved: bool) -> bool { reserved }
+        or RolloverForgetsReserved { false } "A tag rollover deals out tags that CPUs are running on.";
+
+    /// An initiator sees a tag that a CPU walks under, or the CPU sees the entry that the initiator has cleared: two
+    /// fences, this one and the next (bug 16).
+    "C1" fn fence_before_walk(fence: impl FnOnce()) { fence(); }
+        or TagWalkedBeforeSeen {} "A CPU walks under a new tag before others can see it: invalidations miss it (bug 16).";
+
+    /// The table stores are visible to all walkers before the tag is read that is broadcast.
+    "C1" fn fence_before_tag(fence: impl FnOnce()) { fence(); }
+        or BroadcastSkipsFence {} "The broadcast is sent before the table stores are visible to all walkers (bug 16).";
+
+    /// Where entries have no tags, there is nothing to look up, and something to flush.
+    "C1" fn untagged_is_flushed(untagged: bool) -> bool { untagged }
+        or UntaggedUnflushed { false } "Where entries have no tags, a broadcast is sent for none (C1).";
+
+    /// A wait for completion completes what its own CPU has sent: a second actor sends the invalidation again
+    /// (bug 5).
+    "C3" fn own_barrier_is_enough(broadcasts: bool) -> bool { false }
+        or SettleOnlyWaits { broadcasts } "A second actor waits for its own barrier instead of sending the invalidation again (bug 5).";
+
+    // Batches and second actors.
+
+    /// A batch gives its frames out behind the flush (bug 30).
+    "C1" fn finish_flushes() -> bool { true }
+        or FinishSkipsFlush { false } "A batch gives its frames out unflushed (bug 30).";
+
+    /// A batch tells second actors that it owes a flush, before the lock is dropped under which it changed an
+    /// entry (bug 3).
+    "C3" fn batch_is_counted() -> bool { true }
+        or DebtNotRecorded { false } "A batch does not tell second actors that it owes a flush (bug 3).";
+
+    /// So many batches of one space are counted at once: more would run into its generation.
+    "C1, C3" fn most_batches(most: u64) -> u64 { most }
+        or BatchesCountedWithoutEnd { u64::MAX } "So many batches are outstanding that their number runs into the generation (C1, C3).";
+
+    /// A second actor that finds an entry cleared and relies on it pays what is outstanding (bugs 3, 6, 19).
+    "C3" fn second_actor_settles() -> bool { true }
+        or SettleSkipped { false } "A second actor ignores that a flush is owed (bugs 3, 6, 19).";
+
+    // Lazy unmap.
+
+    /// A frame gets a new owner after its debt is paid (L4).
+    "C1" fn claim_pays() -> bool { true }
+        or ClaimSkipsDebt { false } "A frame gets a new owner although its flush is owed (L4).";
+
+    /// A payment covers every debt that is published, past one that is not yet.
+    "C4" fn payment_passes_gap() -> bool { true }
+        or PaymentStopsAtGap { false } "A payment stops at a debt that is not published yet, and passes for one of all the debts behind it (C4).";
+
+    /// Where invalidations are broadcast, loads keep entries and look at no debt: nobody is known to have flushed.
+    "C1" fn flushes_are_known(broadcasts: bool) -> bool { !broadcasts }
+        or ClaimTrustsFlushes { true } "Where invalidations are broadcast, a claim relies on who has flushed since.";
+
+    /// An entry or a page-cache slot is filled again after the debt behind it is paid (L1, L2, L3).
+    "C4" fn refill_pays() -> bool { true }
+        or RefillSkipsDebt { false } "An entry or a slot is filled again although a flush is owed (L1, L2, L3).";
+
+    /// A frame belongs to the one that takes it first: to its page again, or to a claimer.
+    "C1" fn rescue_is_won(won: bool) -> bool { won }
+        or RescueUnchecked { true } "A frame is taken back although somebody has claimed it.";
+
+    /// A debt that is taken while a flush runs is not paid by it.
+    "C1" fn read_clock_then_flush(clock: impl FnOnce() -> u64, flush: impl FnOnce()) -> u64 { let now = clock(); flush(); now }
+        or ClockReadAfterFlush { flush(); clock() } "The flush clock is read after the flush instead of before it.";
 }
 
-impl PartialEq for Rule {
-    /// A rule is declared once: it is the same if it is at the same place.
-    #[inline]
-    fn eq(&self, other: &Rule) -> bool {
-        core::ptr::eq(self, other)
-    }
-}
-
-impl Eq for Rule {}
-
-/// Which rules are kept.
-pub trait Rules: Send + Sync {
-    /// Whether `rule` is kept.
-    fn keeps(&self, rule: &'static Rule) -> bool;
-}
-
-/// All rules are kept: what every real machine runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AllRules;
-
-impl Rules for AllRules {
-    #[inline(always)]
-    fn keeps(&self, _rule: &'static Rule) -> bool {
-        true
-    }
-}
-
-impl<R: Rules + ?Sized> Rules for &R {
-    #[inline(always)]
-    fn keeps(&self, rule: &'static Rule) -> bool {
-        (**self).keeps(rule)
-    }
-}
-
-/// Declares rules. For each: its reason, its clause, the decision that keeps it, and for each mutant a name, what
-/// it decides instead, and its account.
-///
-/// ```text
-/// quell::rules! {
-///     /// The rules of a kettle.
-///     pub trait KettleRules, mod kettle;
-///
-///     /// A dry kettle melts.
-///     "C1" fn may_heat(full: bool) -> bool { full }
-///         or HeatsDry { true } "The kettle is heated whether it is full or not.";
-/// }
-/// ```
-#[doc(hidden)]
-#[macro_export]
-macro_rules! rules {
-    (
-        $(#[$about:meta])*
-        $vis:vis trait $trait:ident, mod $module:ident;
-        $(
-            $(#[doc = $reason:literal])+
-            $clause:literal fn $method:ident $(<$($generic:ident),+>)?
-                ($($arg:ident: $type:ty),* $(,)?) $(-> $out:ty)? $right:block
-            $(or $name:ident $wrong:block $mistake:literal)+;
-        )+
-    ) => {
-        $(#[$about])*
-        $vis trait $trait: $crate::rules::Rules {
-            $(
-                $(#[doc = $reason])+
-                #[doc = ""]
-                #[doc = concat!("Keeps ", $clause, ".")]
-                #[inline]
-                #[allow(unused_variables)]
-                fn $method $(<$($generic),+>)? (&self, $($arg: $type),*) $(-> $out)? {
-                    $(
-                        if !self.keeps(&$module::$name) {
-                            return $wrong;
-                        }
-                    )+
-                    $right
-                }
-            )+
-        }
-
-        impl<Kept: $crate::rules::Rules + ?Sized> $trait for Kept {}
-
-        /// What each rule is, by the names of its mutants.
-        #[allow(non_upper_case_globals)]
-        $vis mod $module {
-            /// Why each is kept.
-            mod reasons {
-                $(pub(super) const $method: &str = concat!($($reason,)+);)+
-            }
-
-            $($(
-                #[doc = $mistake]
-                pub static $name: $crate::rules::Rule = $crate::rules::Rule {
-                    name: stringify!($name),
-                    clause: $clause,
-                    reason: reasons::$method,
-                    mistake: $mistake,
-                };
-            )+)+
-
-            /// All of them.
-            pub static ALL: &[&$crate::rules::Rule] = &[$($(&$name,)+)+];
-        }
-    };
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{AllRules, Rule, Rules};
-
-    crate::rules! {
-        /// The rules of a kettle.
-        trait KettleRules, mod kettle;
-
-        /// A dry kettle melts.
-        "C1" fn may_heat(full: bool) -> bool { full }
-            or HeatsDry { true } "The kettle is heated whether it is full or not.";
-
-        /// Water boils before tea is made of it.
-        "C2" fn boil_then_pour<T>(boil: impl FnOnce(), pour: impl FnOnce() -> T) -> T { boil(); pour() }
-            or PoursCold { let tea = pour(); boil(); tea } "The tea is made of cold water.";
-    }
-
-    struct But(&'static Rule);
-
-    impl Rules for But {
-        fn keeps(&self, rule: &'static Rule) -> bool {
-            self.0 != rule
-        }
-    }
-
-    #[test]
-    fn a_rule_that_is_not_kept_decides_otherwise() {
-        assert!(!AllRules.may_heat(false));
-        assert!(But(&kettle::HeatsDry).may_heat(false));
-        assert!(!But(&kettle::PoursCold).may_heat(false));
-        let boiled = core::cell::Cell::new(false);
-        let hot = |rules: &dyn Rules| {
-            boiled.set(false);
-            rules.boil_then_pour(|| boiled.set(true), || boiled.get())
-        };
-        assert!(hot(&AllRules));
-        assert!(!hot(&But(&kettle::PoursCold)));
-    }
-
-    #[test]
-    fn rules_are_listed_with_their_accounts() {
-        let names: Vec<_> = kettle::ALL.iter().map(|rule| rule.name).collect();
-        assert_eq!(names, ["HeatsDry", "PoursCold"]);
-        assert_eq!(kettle::HeatsDry.clause, "C1");
-        assert_eq!(kettle::HeatsDry.reason.trim(), "A dry kettle melts.");
-    }
-}
+/// Every rule of the engine, by the names of their mutants.
+pub use list::*;

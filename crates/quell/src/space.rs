@@ -38,8 +38,9 @@
 //! flush each 100 ns, of one space.
 
 use crate::addr::Frame;
-use crate::cpu_set::AtomicCpuSet;
-use crate::hardware::{Hardware, Word};
+use crate::asid::SpaceTag;
+use crate::cpu_set::{AtomicCpuSet, CpuSet};
+use crate::hardware::{CpuId, Hardware, Word};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 /// The name of an address space, never used again for another one.
@@ -56,11 +57,12 @@ pub struct AddressSpace<H: Hardware> {
     flushes: H::Word,
     /// The latest stamp owed until reuse; 0 if none.
     owed: H::Word,
-    /// The system-wide tag and the tag generation it belongs to; 0 before the first load.
-    pub(crate) tag: H::Word,
+    /// The system-wide tag.
+    pub(crate) tag: SpaceTag<H::Word>,
     id: SpaceId,
     root: Frame,
-    pub(crate) loaded: AtomicCpuSet<H::Word>,
+    /// The CPUs that may have the root loaded.
+    loaded: AtomicCpuSet<H::Word>,
 }
 
 /// How far the flushes of a space have got.
@@ -89,7 +91,7 @@ impl<H: Hardware> AddressSpace<H> {
         AddressSpace {
             flushes: H::Word::new(Self::ONE_GENERATION),
             owed: H::Word::new(0),
-            tag: H::Word::new(0),
+            tag: SpaceTag::new(),
             id,
             root,
             loaded: AtomicCpuSet::new(),
@@ -116,7 +118,7 @@ impl<H: Hardware> AddressSpace<H> {
         match () {
             () if at(&self.flushes) => Some("generation"),
             () if at(&self.owed) => Some("debt"),
-            () if at(&self.tag) => Some("tag"),
+            () if self.tag.has_word(address) => Some("tag"),
             () if (start..start + size_of_val(self)).contains(&address) => Some("loaded"),
             () => None,
         }
@@ -146,44 +148,64 @@ impl<H: Hardware> AddressSpace<H> {
     /// debt too. `false`, and nothing is counted, if `most` are outstanding: see the module.
     #[inline]
     #[must_use]
-    pub(crate) fn defer(&self, most: u64) -> bool {
+    pub(crate) fn begin_batch(&self, most: u64) -> bool {
         let before = Self::decode(self.flushes.fetch_add(1, SeqCst));
-        before.deferred < most || self.defer_refused()
+        before.deferred < most || self.refuse_batch()
     }
 
     #[cold]
-    fn defer_refused(&self) -> bool {
-        self.deferred_done();
+    fn refuse_batch(&self) -> bool {
+        self.end_batch();
         false
     }
 
-    /// The batch has flushed. Whoever sees the debt gone sees the flush done.
-    pub(crate) fn deferred_done(&self) {
+    /// The batch has flushed, or its debt is owed. Whoever sees it gone sees that done.
+    pub(crate) fn end_batch(&self) {
         self.flushes.fetch_add(u64::MAX, SeqCst);
     }
 
-    /// The batch needed no other CPU: its debt ends, if it was `recorded`, and it takes a generation, at
-    /// once. Returns the generation before that.
+    /// The batch needed no other CPU: its debt ends and it takes a generation, at once. Returns the
+    /// generation before that.
     #[inline]
-    pub(crate) fn deferred_alone(&self, bump: bool, recorded: bool) -> u64 {
+    pub(crate) fn end_batch_alone(&self) -> u64 {
         // Release, for whoever sees the debt gone. A CPU that loads the space and misses this finds the
         // debt, which is sequentially consistent.
-        let step = if bump { Self::ONE_GENERATION } else { 0 };
-        let step = step.wrapping_sub(recorded.into());
+        let step = Self::ONE_GENERATION - 1;
         Self::decode(self.flushes.fetch_add(step, Release)).generation
     }
 
-    /// The batch will not flush: its debt is owed until reuse, as of `stamp`.
-    pub(crate) fn deferred_owed(&self, stamp: u64) {
-        // Relaxed: everybody reads it after the word that `deferred_done` releases, and has seen the
+    /// A batch will not flush: its debt is owed until reuse, as of `stamp`. [`AddressSpace::end_batch`] follows.
+    pub(crate) fn owe(&self, stamp: u64) {
+        // Relaxed: everybody reads it after the word that `end_batch` releases, and has seen the
         // batch outstanding, or nothing of it, if not that.
         self.owed.fetch_max(stamp, Relaxed);
-        self.deferred_done();
     }
 
     /// What was owed as of `stamp` is paid.
     pub(crate) fn owed_paid(&self, stamp: u64) {
         // A later debt stays.
         let _ = self.owed.compare_exchange(stamp, 0, Release, Relaxed);
+    }
+
+    /// A CPU is about to load the root.
+    pub(crate) fn enter(&self, cpu: CpuId) {
+        self.loaded.insert(cpu, SeqCst);
+    }
+
+    /// A CPU has loaded another root: its accesses through this one are over.
+    pub(crate) fn leave(&self, cpu: CpuId) {
+        self.loaded.remove(cpu, Release);
+    }
+
+    /// The CPUs, of so many, that may have the root loaded.
+    #[inline]
+    pub(crate) fn loaded_on(&self, cpus: usize) -> CpuSet {
+        self.loaded.snapshot(cpus, SeqCst)
+    }
+
+    /// Whether no CPU, of so many, but this one may have the root loaded.
+    #[inline]
+    pub(crate) fn is_loaded_only_on(&self, cpu: CpuId, cpus: usize) -> bool {
+        self.loaded.is_within(cpu, cpus, SeqCst)
     }
 }

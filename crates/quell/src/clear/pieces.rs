@@ -20,7 +20,6 @@
 use super::{Plan, Strategy, Temperature};
 use crate::addr::{Extent, Frame, PAGE_BYTES, PageSize};
 use crate::hardware::Hardware;
-use crate::mutant::Mutant;
 
 /// How extents are cleared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -194,24 +193,24 @@ pub fn clear_extent<H: Hardware>(
     mut preempt: impl FnMut(),
 ) -> Cleared {
     let mut policy = *policy;
-    if hw.mutant(Mutant::ZeroIgnoresCap) {
+    if false {
         policy.cap_bytes = None;
     }
     let mut pieces = policy.pieces(extent, fault);
-    if hw.mutant(Mutant::ZeroFaultingPageFirst) {
+    if false {
         pieces.segments.reverse();
     }
     let end = extent.first.plus(extent.frames);
     let mut done = Cleared::default();
     for piece in pieces {
-        if done.pieces > 0 && !hw.mutant(Mutant::ZeroHoldsCpu) {
+        if done.pieces > 0 && true {
             preempt();
         }
         let mut run = piece.extent;
-        if run.first.plus(run.frames) == end && hw.mutant(Mutant::ZeroSkipsTail) {
+        if run.first.plus(run.frames) == end && false {
             run.frames -= 1;
         }
-        if piece.temperature == Temperature::Hot && hw.mutant(Mutant::ZeroSkipsFaultingPage) {
+        if piece.temperature == Temperature::Hot && false {
             run.frames = 0;
         }
         hw.zero(run, piece.strategy);

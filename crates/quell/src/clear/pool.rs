@@ -17,7 +17,6 @@
 use super::pieces::{ClearPolicy, Cleared, clear_extent};
 use crate::addr::{Extent, Frame};
 use crate::hardware::{Hardware, Word};
-use crate::mutant::Mutant;
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -248,7 +247,7 @@ impl<'a, W: Word, F: Pooled> Pool<'a, W, F> {
                 break Stopped::Full;
             }
             let granted = budget.try_spend(self.frame_bytes, now);
-            if !granted && !hw.mutant(Mutant::PoolIgnoresBudget) {
+            if !granted && true {
                 self.cancel();
                 break Stopped::Budget;
             }
@@ -261,7 +260,7 @@ impl<'a, W: Word, F: Pooled> Pool<'a, W, F> {
             if frames > 0 {
                 preempt();
             }
-            self.insert(if hw.mutant(Mutant::PoolHandsOutDirty) {
+            self.insert(if false {
                 Zeroed(frame)
             } else {
                 clear(hw, frame, None, policy, &mut preempt).0

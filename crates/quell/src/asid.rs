@@ -1,0 +1,244 @@
+//! Tags that mean the same on every CPU (S2): Arm ASIDs, x86 PCIDs where invalidations are broadcast.
+//!
+//! A broadcast names a tag, so a tag must name one space wherever it runs. Tags are dealt in turn; when they
+//! run out, a new *tag generation* begins: every CPU must flush all its entries before it loads a tag of the
+//! new generation, and the tags that CPUs are running on at that moment are set aside for their owners.
+//!
+//! # Orderings
+//!
+//! Dealing has a lock, and whoever takes it sees the tag generation. Outside of it, all is relaxed,
+//! for two reasons. A CPU that keeps its tag and a rollover that takes it away both *modify*
+//! `active`: either the rollover comes first, the CPU finds 0 and takes the lock, or it comes later
+//! and sets aside the very word that the CPU has put there; one word has one order, whatever the
+//! ordering. And between a CPU that is about to walk under a new tag and one that has cleared an
+//! entry stand two fences of the machine ([`Hardware::fence`]): the tag, the
+//! fence, the walk here; the entry, the fence, the tag there.
+
+use crate::hardware::{Hardware, Invalidate, Tag, Word};
+use crate::rules::{EngineRules, Rules};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+/// A tag word: the tag generation above, the tag in the low 16 bits.
+const TAG_BITS: u32 = 16;
+
+fn tag_of(word: u64) -> Tag {
+    Tag(word as u16)
+}
+
+/// The tag of an address space, as it was dealt last.
+pub(crate) struct SpaceTag<W> {
+    /// A tag word; 0 before the first load.
+    word: W,
+}
+
+impl<W: Word> SpaceTag<W> {
+    pub(crate) fn new() -> Self {
+        SpaceTag { word: W::new(0) }
+    }
+
+    /// The tag, `None` if the space has never been loaded.
+    pub(crate) fn dealt(&self) -> Option<Tag> {
+        match self.word.load(Relaxed) {
+            0 => None,
+            word => Some(tag_of(word)),
+        }
+    }
+
+    pub(crate) fn has_word(&self, address: usize) -> bool {
+        core::ptr::from_ref(&self.word) as usize == address
+    }
+}
+
+/// What one CPU runs under.
+#[repr(align(64))]
+pub(crate) struct RunningTag<W> {
+    /// The tag word that runs here; 0 after a rollover, until the CPU switches again.
+    active: W,
+    /// The tag word that ran here when the last rollover happened.
+    reserved: W,
+    /// All entries must go before another tag is loaded.
+    flush_pending: W,
+}
+
+impl<W: Word> RunningTag<W> {
+    pub(crate) fn new() -> Self {
+        RunningTag {
+            active: W::new(0),
+            reserved: W::new(0),
+            flush_pending: W::new(0),
+        }
+    }
+
+    /// No tag of this CPU is in use any more: it goes offline and drops all entries.
+    pub(crate) fn forget(&self) {
+        // No lock: a rollover that happens meanwhile leaves the same behind, and nobody else reads it.
+        self.active.store(0, Relaxed);
+        // What is set aside stays so until the next rollover: its owner may have been given it
+        // for this tag generation, and it must not be dealt a second time.
+        self.flush_pending.store(1, Relaxed);
+    }
+
+    pub(crate) fn word_name(&self, address: usize) -> Option<&'static str> {
+        let names = [
+            (&self.active, "running.active"),
+            (&self.reserved, "running.reserved"),
+            (&self.flush_pending, "running.flush_pending"),
+        ];
+        let at = |word: &W| core::ptr::from_ref(word) as usize == address;
+        let name = names.into_iter().find(|(word, _)| at(word));
+        name.map(|(_, name)| name)
+    }
+}
+
+/// What every CPU runs under.
+pub(crate) trait RunningTags<W> {
+    /// All of them, in the order of the CPUs.
+    fn all<'t>(&'t self) -> impl Iterator<Item = &'t RunningTag<W>>
+    where
+        W: 't;
+}
+
+/// The dealer.
+#[repr(align(64))]
+pub(crate) struct GlobalTags<W> {
+    lock: W,
+    /// The tag generation, at least 1.
+    generation: W,
+    /// The next tag to deal.
+    next: W,
+    /// The highest tag that may be dealt.
+    highest: u16,
+}
+
+impl<W: Word> GlobalTags<W> {
+    /// There are more tags than CPUs: [`Features::check`](crate::Features::check).
+    pub(crate) fn new(highest: u16) -> Self {
+        GlobalTags {
+            lock: W::new(0),
+            generation: W::new(1),
+            next: W::new(1),
+            highest,
+        }
+    }
+
+    /// The tag to load a space under on the calling CPU, which runs under `mine`, and whether tags had run
+    /// out. Interrupts are masked.
+    pub(crate) fn acquire<H: Hardware<Word = W>>(
+        &self,
+        hw: &H,
+        rules: &impl Rules,
+        space: &SpaceTag<W>,
+        mine: &RunningTag<W>,
+        running: &impl RunningTags<W>,
+    ) -> (Tag, bool) {
+        let word = space.word.load(Relaxed);
+        let active = mine.active.load(Relaxed);
+        // The tag is of this generation and no rollover took `active` away between the two reads.
+        // A rollover that comes later finds the new word in `active` and sets it aside.
+        if word >> TAG_BITS == self.generation.load(Relaxed)
+            && active != 0
+            && mine
+                .active
+                .compare_exchange(active, word, Relaxed, Relaxed)
+                .is_ok()
+        {
+            return (tag_of(word), false);
+        }
+        while self.lock.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
+            hw.relax();
+        }
+        let mut word = space.word.load(Relaxed);
+        let mut rolled_over = false;
+        if word >> TAG_BITS != self.generation.load(Relaxed) {
+            (word, rolled_over) = self.deal(rules, word, running);
+            space.word.store(word, Relaxed);
+        }
+        if rules.rollover_is_flushed(mine.flush_pending.swap(0, Relaxed) != 0) {
+            hw.invalidate(Invalidate::All);
+        }
+        mine.active.store(word, Relaxed);
+        self.lock.store(0, Release);
+        // A store and a later walk are not ordered by themselves on Arm.
+        rules.fence_before_walk(|| hw.fence());
+        (tag_of(word), rolled_over)
+    }
+
+    /// Deals a tag word of the current generation, under the lock. `old` is the space's last one.
+    fn deal(&self, rules: &impl Rules, old: u64, running: &impl RunningTags<W>) -> (u64, bool) {
+        let generation = self.generation.load(Relaxed);
+        if let Some(word) = self.keep_or_take(rules, old, generation, running) {
+            return (word, false);
+        }
+        self.roll_over(generation + 1, running);
+        let word = self.keep_or_take(rules, old, generation + 1, running);
+        (word.expect("there are more tags than CPUs"), true)
+    }
+
+    fn keep_or_take(
+        &self,
+        rules: &impl Rules,
+        old: u64,
+        generation: u64,
+        running: &impl RunningTags<W>,
+    ) -> Option<u64> {
+        let kept = generation << TAG_BITS | u64::from(tag_of(old).0);
+        if old != 0 && keep_reserved(rules, old, kept, running) {
+            return Some(kept);
+        }
+        self.next_free(rules, generation, running)
+    }
+
+    fn next_free(
+        &self,
+        rules: &impl Rules,
+        generation: u64,
+        running: &impl RunningTags<W>,
+    ) -> Option<u64> {
+        loop {
+            let next = self.next.load(Relaxed);
+            if next > u64::from(self.highest) {
+                return None;
+            }
+            self.next.store(next + 1, Relaxed);
+            let set_aside = running
+                .all()
+                .any(|cpu| u64::from(tag_of(cpu.reserved.load(Relaxed)).0) == next);
+            if !rules.reserved_tag_is_kept(set_aside) {
+                return Some(generation << TAG_BITS | next);
+            }
+        }
+    }
+
+    /// Begins a new tag generation, under the lock.
+    fn roll_over(&self, generation: u64, running: &impl RunningTags<W>) {
+        self.generation.store(generation, Relaxed);
+        for cpu in running.all() {
+            // A CPU that has not switched since the last rollover still runs on what was set
+            // aside then.
+            match cpu.active.swap(0, Relaxed) {
+                0 => {}
+                word => cpu.reserved.store(word, Relaxed),
+            }
+            cpu.flush_pending.store(1, Relaxed);
+        }
+        self.next.store(1, Relaxed);
+    }
+}
+
+/// If a CPU was running on `old` when the generation began, the space keeps that tag. Every CPU
+/// that set it aside is told the new word, or the tag could be dealt twice later.
+fn keep_reserved<W: Word>(
+    rules: &impl Rules,
+    old: u64,
+    new: u64,
+    running: &impl RunningTags<W>,
+) -> bool {
+    let mut found = false;
+    for cpu in running.all() {
+        if rules.reserved_tag_is_kept(cpu.reserved.load(Relaxed) == old) {
+            cpu.reserved.store(new, Relaxed);
+            found = true;
+        }
+    }
+    found
+}

@@ -1,0 +1,123 @@
+//! Flushing where the machine reaches every CPU by itself: Arm's `TLBI … IS`, x86's INVLPGB.
+//!
+//! A broadcast names a system-wide tag, or none on machines without tags. It is sent at once and is complete only
+//! when *the CPU that sent it* has waited for completion; nobody else's wait completes it. So reclaim sends as
+//! it goes and waits once, and a batch that was carried to another CPU sends everything again.
+//!
+//! The tag is read after a fence that made the table stores visible to all walkers. Then a rollover of tags
+//! either happened before, and the new tag is seen; or it comes later, and then whoever runs the space under
+//! a new tag walks tables that were changed already.
+
+use crate::engine::Engine;
+use crate::features::Tagging;
+use crate::hardware::{Broadcast, CpuId, Hardware, Invalidate, Scope, Tag};
+use crate::request::Request;
+use crate::rules::{EngineRules, Rules};
+use crate::space::AddressSpace;
+use crate::stats::Counter;
+
+impl<H: Hardware, R: Rules> Engine<'_, H, R> {
+    /// [`Engine::flush`] on such a machine.
+    pub(crate) fn broadcast_flush<'s>(
+        &self,
+        requests: impl Iterator<Item = (&'s AddressSpace<H>, Request)>,
+    ) where
+        H: 's,
+    {
+        let me = self.hw.this_cpu();
+        self.fence_before_tag();
+        let mut sent = false;
+        for (space, request) in requests {
+            self.count(me, Counter::Requested, 1);
+            space.next_generation();
+            if let Some(tag) = self.broadcast_tag(space) {
+                sent |= self.broadcast(me, tag, self.limited(me, request));
+            }
+        }
+        if sent {
+            self.complete(me);
+        }
+    }
+
+    /// Sends the broadcasts of one change now; [`Engine::complete`] is still to come.
+    pub(crate) fn broadcast_early(&self, me: CpuId, space: &AddressSpace<H>, request: Request) {
+        self.fence_before_tag();
+        self.count(me, Counter::Requested, 1);
+        if let Some(tag) = self.broadcast_tag(space) {
+            self.broadcast(me, tag, self.limited(me, request));
+        }
+    }
+
+    /// Flushes everything on every CPU.
+    pub(crate) fn broadcast_everything(&self, me: CpuId) {
+        self.fence_before_tag();
+        self.count(me, Counter::Broadcasts, 1);
+        self.start(Invalidate::All);
+        self.complete(me);
+    }
+
+    /// Flushes all of a space that no CPU has loaded any more.
+    pub(crate) fn broadcast_retired(&self, me: CpuId, space: &AddressSpace<H>) {
+        self.fence_before_tag();
+        if let Some(tag) = self.broadcast_tag(space)
+            && self.broadcast(me, tag, Request::Full(Scope::Tables))
+        {
+            self.complete(me);
+        }
+    }
+
+    /// A second actor finds that a batch still has to flush: waits for its own broadcasts, which would be enough if
+    /// that completed others'. See the rule that forbids it.
+    pub(crate) fn complete_own(&self) {
+        if let Some(broadcasts) = self.broadcasts {
+            broadcasts.complete();
+        }
+    }
+
+    /// Waits for this CPU's broadcasts.
+    pub(crate) fn complete(&self, me: CpuId) {
+        self.count(me, Counter::Barriers, 1);
+        self.complete_own();
+    }
+
+    /// Makes the table stores so far visible to every walker before a tag is read.
+    fn fence_before_tag(&self) {
+        self.rules.fence_before_tag(|| self.hw.fence());
+    }
+
+    /// The tag to broadcast invalidations of `space` under, `None` if it has never been loaded. On machines
+    /// without tags every CPU may have it loaded under none.
+    fn broadcast_tag(&self, space: &AddressSpace<H>) -> Option<Tag> {
+        if self
+            .rules
+            .untagged_is_flushed(self.features.tagging == Tagging::None)
+        {
+            return Some(Tag::KERNEL);
+        }
+        space.tag.dealt()
+    }
+
+    /// Starts the broadcasts of a request; whether there were any.
+    fn broadcast(&self, me: CpuId, tag: Tag, request: Request) -> bool {
+        match request {
+            Request::Empty => return false,
+            Request::Full(_) => {
+                self.count(me, Counter::Broadcasts, 1);
+                self.start(Invalidate::Tag(tag));
+            }
+            Request::Ranges(ranges, scope) => {
+                for &range in ranges.as_slice() {
+                    self.count(me, Counter::Broadcasts, range.strides());
+                    self.start(Invalidate::Range { tag, range, scope });
+                }
+            }
+        }
+        true
+    }
+
+    fn start(&self, what: Invalidate) {
+        if let Some(broadcasts) = self.broadcasts {
+            broadcasts.start(what);
+        }
+    }
+}

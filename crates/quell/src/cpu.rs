@@ -1,0 +1,284 @@
+//! What a CPU is doing, and the answer to "who is interrupted?".
+//!
+//! Each CPU says in one word, which only it writes, whether it runs user code, keeps a root without
+//! using it, or has none. Initiators read it: [`CpuState::must_be_asked`] is the one place where it is decided
+//! whether a CPU that has a space loaded may hold translations of it that nobody else will flush, and so must be
+//! interrupted. Flushes, the retirement of a space and payments of what lazy unmap owes all ask there.
+//!
+//! The CPU answers its own half of the question as it loads a space or comes back to it: by generation and debt, in
+//! [`switch`](crate::switch).
+
+use crate::hardware::{Hardware, Scope, Tag, Word};
+use crate::rules::{EngineRules, Rules};
+use crate::space::SpaceId;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+
+/// What a CPU does with the root that it has loaded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u64)]
+pub(crate) enum Activity {
+    /// It runs, or is about to run, user code of the space that it has loaded.
+    Running = 0,
+    /// It is idle or runs a kernel thread; a root is loaded, its user half is not used.
+    Lazy = 1,
+    /// It has no user root loaded.
+    Detached = 2,
+    /// It comes back to the space that it kept lazily. To others that is [`Activity::Running`]; NMI handlers may
+    /// not access user memory yet, because what the TLB holds may have been flushed everywhere else.
+    Waking = 3,
+}
+
+impl Activity {
+    fn of(word: u64) -> Activity {
+        match word {
+            1 => Activity::Lazy,
+            2 => Activity::Detached,
+            3 => Activity::Waking,
+            _ => Activity::Running,
+        }
+    }
+}
+
+/// Which space a CPU has loaded, as it sees it itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Loaded {
+    /// None.
+    Nothing,
+    /// It is between two spaces: neither may be accessed.
+    Switching,
+    /// This one, used or kept lazily.
+    Space(SpaceId),
+}
+
+const NOTHING: u64 = 0;
+const SWITCHING: u64 = u64::MAX;
+
+/// What an initiator wants to be sure of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Concern {
+    /// That no translation is used which this flush covers.
+    Flush(Scope),
+    /// That no walker reads the tables of a space that dies.
+    Retirement,
+    /// That no translation is used whose flush is owed as of this stamp.
+    Debt(u64),
+}
+
+/// Whether a CPU that has the space loaded must be asked to flush, or why not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Asked {
+    /// It must.
+    Must,
+    /// It uses nothing now, and compares generations and debts before it does again.
+    Lazy,
+    /// It has left its root, and compares as it loads the next one.
+    Detached,
+    /// It has flushed since the debt was taken.
+    Flushed,
+}
+
+/// What others must know of a CPU to decide whether to interrupt it. Written by it alone, rarely.
+#[repr(align(64))]
+struct Published<W> {
+    /// An [`Activity`].
+    activity: W,
+    /// The flush clock as it was before the tag that is loaded was last flushed whole.
+    flushed_at: W,
+}
+
+/// What only the CPU itself looks at.
+#[repr(align(64))]
+struct Private<W> {
+    /// The id of the space that is loaded; [`NOTHING`] or [`SWITCHING`].
+    space: W,
+    /// The tag that it is loaded under.
+    tag: W,
+    /// The index of its slot.
+    slot: W,
+    /// The slot to take over next.
+    victim: W,
+}
+
+/// What a CPU is doing.
+#[repr(C)]
+pub(crate) struct CpuState<W> {
+    published: Published<W>,
+    private: Private<W>,
+}
+
+impl<W: Word> CpuState<W> {
+    /// Of a CPU that has nothing loaded.
+    pub(crate) fn new() -> Self {
+        CpuState {
+            published: Published {
+                activity: W::new(Activity::Detached as u64),
+                flushed_at: W::new(0),
+            },
+            private: Private {
+                space: W::new(NOTHING),
+                tag: W::new(0),
+                slot: W::new(0),
+                victim: W::new(0),
+            },
+        }
+    }
+
+    /// Whether this CPU, which was found among those that have a space loaded, must be asked to flush, or
+    /// why not. Asked by others, after they have changed what the CPU compares: the generation, or the debt.
+    #[inline]
+    pub(crate) fn must_be_asked(&self, concern: Concern, rules: &impl Rules) -> Asked {
+        let tables = match concern {
+            Concern::Flush(scope) => scope == Scope::Tables,
+            Concern::Retirement => true,
+            Concern::Debt(_) => false,
+        };
+        match Activity::of(self.published.activity.load(SeqCst)) {
+            Activity::Lazy if !rules.lazy_cpu_is_asked(tables) => Asked::Lazy,
+            Activity::Detached => Asked::Detached,
+            _ => match concern {
+                Concern::Debt(stamp) if self.has_flushed_since(stamp) => Asked::Flushed,
+                _ => Asked::Must,
+            },
+        }
+    }
+
+    fn has_flushed_since(&self, stamp: u64) -> bool {
+        self.published.flushed_at.load(Acquire) >= stamp
+    }
+
+    // What follows is for the CPU itself.
+
+    /// What it does.
+    #[inline]
+    pub(crate) fn activity(&self) -> Activity {
+        Activity::of(self.published.activity.load(Relaxed))
+    }
+
+    /// What it has loaded.
+    #[inline]
+    pub(crate) fn loaded(&self) -> Loaded {
+        match self.private.space.load(Relaxed) {
+            NOTHING => Loaded::Nothing,
+            SWITCHING => Loaded::Switching,
+            id => Loaded::Space(SpaceId(id)),
+        }
+    }
+
+    /// Whether it has this space loaded, used or not.
+    #[inline]
+    pub(crate) fn has_loaded(&self, space: SpaceId) -> bool {
+        self.private.space.load(Relaxed) == space.0
+    }
+
+    /// The tag that its space is loaded under.
+    #[inline]
+    pub(crate) fn tag(&self) -> Tag {
+        Tag(self.private.tag.load(Relaxed) as u16)
+    }
+
+    /// The index of its space's slot.
+    #[inline]
+    pub(crate) fn slot(&self) -> usize {
+        self.private.slot.load(Relaxed) as usize
+    }
+
+    /// The slot to take over next, of so many.
+    pub(crate) fn next_victim(&self, slots: usize) -> usize {
+        let victim = self.private.victim.load(Relaxed) as usize;
+        self.private
+            .victim
+            .store(((victim + 1) % slots) as u64, Relaxed);
+        victim
+    }
+
+    /// It leaves the old space, to which it still belongs, for a new one.
+    pub(crate) fn begin_switch(&self) {
+        self.private.space.store(SWITCHING, Relaxed);
+        // Whoever finds us in the new space's set must not find the old tag's newer flush time.
+        self.published.flushed_at.store(0, Relaxed);
+    }
+
+    /// It is in the new space's set and is about to run it.
+    pub(crate) fn declare_running(&self) {
+        // Nobody else writes the activity, and whoever finds us in the set sees what it was.
+        if self.activity() != Activity::Running {
+            self.published
+                .activity
+                .store(Activity::Running as u64, SeqCst);
+        }
+    }
+
+    /// The new space is loaded, under this tag.
+    pub(crate) fn end_switch(&self, space: SpaceId, flushed_at: u64) {
+        self.private.space.store(space.0, Relaxed);
+        self.published.flushed_at.store(flushed_at, Release);
+    }
+
+    /// The new space gets this tag, in this slot.
+    pub(crate) fn use_tag(&self, tag: Tag, slot: Option<usize>) {
+        if let Some(slot) = slot {
+            self.private.slot.store(slot as u64, Relaxed);
+        }
+        self.private.tag.store(tag.0.into(), Relaxed);
+    }
+
+    /// It stops to use the root that it keeps.
+    pub(crate) fn go_lazy(&self) {
+        if self.activity() == Activity::Running {
+            self.published.activity.store(Activity::Lazy as u64, Release);
+        }
+    }
+
+    /// It is about to use the root that it has kept: from here on it is asked. With `unchecked` it has yet to
+    /// catch up, and then says so with [`CpuState::caught_up`].
+    pub(crate) fn wake(&self, unchecked: bool) {
+        let activity = if unchecked {
+            Activity::Waking
+        } else {
+            Activity::Running
+        };
+        self.published.activity.store(activity as u64, SeqCst);
+    }
+
+    /// It has caught up with the space that it came back to.
+    pub(crate) fn caught_up(&self) {
+        // Relaxed: initiators make no difference between the two.
+        self.published
+            .activity
+            .store(Activity::Running as u64, Relaxed);
+    }
+
+    /// It leaves whatever root it has loaded. Interrupts are masked.
+    pub(crate) fn detach<H: Hardware>(&self, hw: &H) {
+        hw.unload_root();
+        self.private.space.store(NOTHING, Relaxed);
+        self.published
+            .activity
+            .store(Activity::Detached as u64, Release);
+    }
+
+    /// The tag that is loaded was flushed whole after the flush clock had shown `now`.
+    pub(crate) fn flushed(&self, now: u64) {
+        self.published.flushed_at.store(now, Release);
+    }
+
+    /// The flush clock before the tag that is loaded was last flushed whole.
+    #[inline]
+    pub(crate) fn flushed_at(&self) -> u64 {
+        self.published.flushed_at.load(Relaxed)
+    }
+
+    pub(crate) fn word_name(&self, address: usize) -> Option<&'static str> {
+        let names = [
+            (&self.published.activity, "state"),
+            (&self.published.flushed_at, "flushed_at"),
+            (&self.private.space, "space"),
+            (&self.private.tag, "tag"),
+            (&self.private.slot, "slot"),
+            (&self.private.victim, "victim"),
+        ];
+        let at = |word: &W| core::ptr::from_ref(word) as usize == address;
+        let name = names.into_iter().find(|(word, _)| at(word));
+        name.map(|(_, name)| name)
+    }
+}

@@ -1,0 +1,45 @@
+//! CPUs that come and go.
+//!
+//! A CPU that is not online uses no translation and is asked for no flush: it leaves its root, closes its inbox,
+//! and answers what was posted before ([`inbox`](crate::inbox)). What its TLB holds is useless without a root, and
+//! is flushed when it comes back.
+
+use crate::engine::Engine;
+use crate::hardware::{Hardware, Invalidate};
+use crate::rules::Rules;
+use crate::space::AddressSpace;
+
+impl<H: Hardware, R: Rules> Engine<'_, H, R> {
+    /// Takes this CPU into the protocol. Called on the CPU itself, before it loads its first space
+    /// and with interrupts masked or nothing to interrupt.
+    pub fn cpu_online(&self) {
+        let cpu = &self.cpus[self.hw.this_cpu().index()];
+        for slot in cpu.slots() {
+            slot.forget();
+        }
+        // Nobody knows what the TLB holds: at boot, the firmware's; later, what was left behind when
+        // the CPU went offline.
+        self.hw.invalidate(Invalidate::All);
+        cpu.state.flushed(self.ledger.now());
+        cpu.inbox.open();
+        self.on_interrupt();
+    }
+
+    /// Takes this CPU out of the protocol: it leaves its space, answers what is in its inbox and is
+    /// asked no more. Called on the CPU itself, which from here on touches no user memory until
+    /// [`Engine::cpu_online`]. `current` is the space that it had loaded, lazily or not, if any.
+    pub fn cpu_offline(&self, current: Option<&AddressSpace<H>>) {
+        let were_on = self.hw.mask_interrupts();
+        let me = self.hw.this_cpu();
+        let cpu = &self.cpus[me.index()];
+        cpu.state.detach(self.hw);
+        if let Some(space) = current {
+            space.leave(me);
+        }
+        if self.broadcasts.is_some() {
+            cpu.running.forget();
+        }
+        cpu.inbox.close(&self.rules);
+        self.hw.restore_interrupts(were_on);
+    }
+}

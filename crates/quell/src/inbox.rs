@@ -1,0 +1,523 @@
+//! The inbox: how a request reaches a CPU, and how its initiator learns that it was taken and flushed.
+//!
+//! All words of this exchange are here, and both sides of each race stand next to one another.
+//!
+//! # Posting
+//!
+//! Each CPU has one inbox, one cache line. An initiator that finds it idle writes its request there;
+//! one that finds a request pending merges its own into it; one that finds another initiator
+//! writing does not wait for it but turns the pending request into "everything", which needs no
+//! writing. So posting never blocks, not even on an initiator whose virtual CPU is preempted.
+//! Posting counts `posted` up; the initiator waits until the target's acknowledgement has reached
+//! that number: "up to number n", never "one less", so a spurious, doubled or late interrupt
+//! acknowledges nothing that was not done.
+//!
+//! An interrupt is sent only if every earlier request was already received; otherwise one is on
+//! its way. Both sides of that race: the target stores `received` and *then* looks at `posted`
+//! again; the initiator counts `posted` up and *then* looks at `received`. All four are
+//! sequentially consistent, so at least one of them sees the other.
+//!
+//! # Taking
+//!
+//! The handler takes no lock. It reads the request between two reads of the state; if an initiator
+//! was writing, it flushes everything instead, which covers every request counted so far, whatever
+//! it said.
+//!
+//! # Closing
+//!
+//! A CPU that goes offline leaves its root, closes its inbox and answers what was posted before. An
+//! initiator that was writing at that moment counts its request all the same, and is told that the
+//! target is offline; that number is answered when the CPU comes back. Nobody waits for a closed inbox.
+
+use crate::hardware::{CpuId, Scope, Word};
+use crate::request::{self, Request};
+use crate::rules::{EngineRules, Rules};
+use crate::space::SpaceId;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+
+/// A request on its way: what to flush of which space, and as of which flush generations.
+#[derive(Clone, Copy)]
+pub(crate) struct FlushInfo {
+    /// The space; `None` for whatever is loaded.
+    pub(crate) space: Option<SpaceId>,
+    /// The first and the last flush generation that the request covers.
+    pub(crate) first: u64,
+    pub(crate) last: u64,
+    pub(crate) request: Request,
+}
+
+impl FlushInfo {
+    /// Whatever is loaded: flush it whole.
+    pub(crate) const EVERYTHING: FlushInfo = FlushInfo::whole(Scope::Leaf);
+
+    /// Whatever is loaded, whole, where this much has changed.
+    pub(crate) const fn whole(scope: Scope) -> FlushInfo {
+        FlushInfo {
+            space: None,
+            first: 0,
+            last: 0,
+            request: Request::Full(scope),
+        }
+    }
+
+    /// One generation of a space.
+    pub(crate) fn of(space: SpaceId, generation: u64, request: Request) -> FlushInfo {
+        FlushInfo {
+            space: Some(space),
+            first: generation,
+            last: generation,
+            request,
+        }
+    }
+
+    /// The least request that covers both.
+    fn merge(self, other: FlushInfo) -> FlushInfo {
+        let scope = self.request.scope().max(other.request.scope());
+        if self.space.is_none() || self.space != other.space {
+            return FlushInfo::whole(scope);
+        }
+        FlushInfo {
+            space: self.space,
+            first: self.first.min(other.first),
+            last: self.last.max(other.last),
+            // Generations that arrive out of order leave a hole between the two; only
+            // neighbours may keep their ranges.
+            request: if self.last + 1 >= other.first && other.last + 1 >= self.first {
+                self.request.merge(other.request)
+            } else {
+                Request::Full(scope)
+            },
+        }
+    }
+}
+
+/// A [`FlushInfo`], spread over seven words, so that it shares a line with the inbox's state.
+#[repr(C)]
+struct FlushWords<W> {
+    /// The id of the space; 0 for whatever is loaded.
+    space: W,
+    first: W,
+    last: W,
+    /// The number of ranges and the flags below.
+    meta: W,
+    ranges: [W; request::RANGES],
+}
+
+const META_COUNT: u64 = 0b11;
+const META_FULL: u64 = 1 << 2;
+const META_TABLES: u64 = 1 << 3;
+/// The request is in the outbox of the initiator whose number stands above [`META_SENDER_SHIFT`].
+const META_OUTBOX: u64 = 1 << 4;
+const META_SENDER_SHIFT: u32 = 16;
+
+impl<W: Word> FlushWords<W> {
+    fn new() -> Self {
+        FlushWords {
+            space: W::new(0),
+            first: W::new(0),
+            last: W::new(0),
+            meta: W::new(0),
+            ranges: core::array::from_fn(|_| W::new(0)),
+        }
+    }
+
+    fn write(&self, info: &FlushInfo) {
+        let mut meta = if info.request.scope() == Scope::Tables {
+            META_TABLES
+        } else {
+            0
+        };
+        match &info.request {
+            Request::Empty => {}
+            Request::Full(_) => meta |= META_FULL,
+            Request::Ranges(ranges, _) => {
+                let list = ranges.as_slice();
+                meta |= list.len() as u64;
+                for (word, &range) in self.ranges.iter().zip(list) {
+                    word.store(request::pack(range), Relaxed);
+                }
+            }
+        }
+        self.space
+            .store(info.space.map_or(0, |space| space.0), Relaxed);
+        self.first.store(info.first, Relaxed);
+        self.last.store(info.last, Relaxed);
+        self.meta.store(meta, Relaxed);
+    }
+
+    #[inline]
+    fn read(&self, meta: u64) -> FlushInfo {
+        let scope = if meta & META_TABLES != 0 {
+            Scope::Tables
+        } else {
+            Scope::Leaf
+        };
+        let count = (meta & META_COUNT) as usize;
+        let space = self.space.load(Relaxed);
+        FlushInfo {
+            space: (space != 0).then_some(SpaceId(space)),
+            first: self.first.load(Relaxed),
+            last: self.last.load(Relaxed),
+            request: if meta & META_FULL != 0 {
+                Request::Full(scope)
+            } else {
+                request::from_packed(self.ranges[..count].iter().map(|w| w.load(Relaxed)), scope)
+            },
+        }
+    }
+
+    fn word_name(&self, address: usize) -> Option<&'static str> {
+        let names = [
+            (&self.space, "space"),
+            (&self.first, "first"),
+            (&self.last, "last"),
+            (&self.meta, "meta"),
+            (&self.ranges[0], "range0"),
+            (&self.ranges[1], "range1"),
+            (&self.ranges[2], "range2"),
+        ];
+        let at = |word: &W| core::ptr::from_ref(word) as usize == address;
+        names
+            .into_iter()
+            .find(|(word, _)| at(word))
+            .map(|(_, name)| name)
+    }
+}
+
+/// Where a CPU's own request lies for its targets to read, when requests are not inlined (S4 off).
+#[repr(C, align(64))]
+pub(crate) struct Outbox<W> {
+    /// Whether a flush of this CPU still waits for targets that read it.
+    busy: W,
+    words: FlushWords<W>,
+}
+
+impl<W: Word> Outbox<W> {
+    pub(crate) fn new() -> Self {
+        Outbox {
+            busy: W::new(0),
+            words: FlushWords::new(),
+        }
+    }
+
+    /// Takes the outbox for a flush of its own CPU; `false` if one that this flush has preempted still
+    /// has it. Called with interrupts masked.
+    pub(crate) fn claim(&self, rules: &impl Rules) -> bool {
+        let free = rules.outbox_is_free(self.busy.load(Relaxed) == 0);
+        if free {
+            self.busy.store(1, Relaxed);
+        }
+        free
+    }
+
+    /// Lays a request out. Every target of the flush reads the same one.
+    pub(crate) fn lay_out(&self, info: &FlushInfo) {
+        self.words.write(info);
+    }
+
+    /// All targets have flushed: nobody reads the outbox any more.
+    pub(crate) fn release(&self) {
+        self.busy.store(0, Relaxed);
+    }
+
+    pub(crate) fn word_name(&self, address: usize) -> Option<&'static str> {
+        if core::ptr::from_ref(&self.busy) as usize == address {
+            return Some("outbox.busy");
+        }
+        self.words.word_name(address).map(|_| "outbox[..]")
+    }
+}
+
+/// What an initiator posts.
+#[derive(Clone, Copy)]
+pub(crate) enum Post<'i> {
+    /// The request itself, into the target's line.
+    Inline(&'i FlushInfo),
+    /// That the request lies in the outbox of this CPU.
+    InOutbox(CpuId),
+    /// That everything goes; nothing has to be written.
+    Everything,
+}
+
+/// What became of a post.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Posted {
+    /// An interrupt must be sent.
+    Interrupt,
+    /// An interrupt is on its way already.
+    Merged,
+    /// The CPU is offline and uses no translations.
+    Offline,
+}
+
+/// How much of a request an initiator waits for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// The target has taken it, and flushes before it returns to anything that could access user memory.
+    Received,
+    /// The target has flushed.
+    Done,
+}
+
+/// An initiator is writing the request.
+const LOCKED: u64 = 1;
+/// What the words say does not matter: everything goes.
+const EVERYTHING: u64 = 1 << 1;
+/// The CPU is offline: it uses no translations until it has flushed everything.
+const CLOSED: u64 = 1 << 2;
+const POSTED_SHIFT: u32 = 3;
+const ONE_POST: u64 = 1 << POSTED_SHIFT;
+
+fn posted(state: u64) -> u64 {
+    state >> POSTED_SHIFT
+}
+
+/// Where initiators put requests for a CPU: one pending request, into which later ones merge.
+///
+/// Two lines: initiators write the first, the CPU itself the second.
+#[repr(C)]
+pub(crate) struct Inbox<W> {
+    line: Line<W>,
+    acks: Acks<W>,
+}
+
+#[repr(C, align(64))]
+struct Line<W> {
+    /// The number of requests posted so far, above the flags.
+    state: W,
+    words: FlushWords<W>,
+}
+
+/// How far the CPU has got. Both only grow, and `done <= received <= posted`.
+#[repr(align(64))]
+struct Acks<W> {
+    /// The CPU has taken every request up to this number; it will flush before it runs user code.
+    received: W,
+    /// The CPU has flushed every request up to this number.
+    done: W,
+}
+
+impl<W: Word> Inbox<W> {
+    pub(crate) fn new() -> Self {
+        Inbox {
+            line: Line {
+                state: W::new(0),
+                words: FlushWords::new(),
+            },
+            acks: Acks {
+                received: W::new(0),
+                done: W::new(0),
+            },
+        }
+    }
+
+    /// Posts a request. A merged one of more strides than `full_above` becomes a full one; `contended` is
+    /// told if another initiator was writing.
+    pub(crate) fn post(
+        &self,
+        what: Post<'_>,
+        full_above: u64,
+        rules: &impl Rules,
+        mut contended: impl FnMut(),
+    ) -> Posted {
+        let state = &self.line.state;
+        // Acquire: who finds it offline has its accesses behind it.
+        let mut seen = state.load(Acquire);
+        let before = loop {
+            if seen & CLOSED != 0 {
+                return Posted::Offline;
+            }
+            if seen & LOCKED != 0 || matches!(what, Post::Everything) {
+                // Another initiator is writing. Covering both needs no writing at all.
+                match state.compare_exchange(seen, (seen + ONE_POST) | EVERYTHING, SeqCst, Acquire)
+                {
+                    Ok(before) => {
+                        if seen & LOCKED != 0 {
+                            contended();
+                        }
+                        break before;
+                    }
+                    Err(now) => seen = now,
+                }
+                continue;
+            }
+            // Relaxed: a handler that still reads the words notices in its second look that they changed.
+            let idle = self.acks.done.load(Relaxed) == posted(seen);
+            let locked = if idle {
+                (seen & !EVERYTHING) | LOCKED
+            } else {
+                seen | LOCKED
+            };
+            // Relaxed: what the words hold came with `seen`, and changes only as the count does.
+            match state.compare_exchange(seen, locked, Relaxed, Acquire) {
+                Ok(_) => {
+                    // Pairs with the handler's acquire fence: a handler that reads any word we
+                    // write from here on sees LOCKED, or a later count, in its second look.
+                    W::fence(Release);
+                    self.write(what, idle, full_above, rules);
+                    let before = state.fetch_add(ONE_POST - LOCKED, SeqCst);
+                    if before & CLOSED != 0 {
+                        // It went offline meanwhile, and answers this one when it is back.
+                        return Posted::Offline;
+                    }
+                    break before;
+                }
+                Err(now) => seen = now,
+            }
+        };
+        if self.acks.received.load(SeqCst) >= posted(before) {
+            Posted::Interrupt
+        } else {
+            Posted::Merged
+        }
+    }
+
+    fn write(&self, what: Post<'_>, idle: bool, full_above: u64, rules: &impl Rules) {
+        let words = &self.line.words;
+        match what {
+            Post::Inline(info) if rules.may_overwrite(idle) => words.write(info),
+            Post::Inline(info) => {
+                let pending = words.read(words.meta.load(Relaxed));
+                let merged = pending.merge(*info);
+                words.write(&FlushInfo {
+                    request: merged.request.limited(full_above),
+                    ..merged
+                });
+            }
+            Post::InOutbox(sender) if idle => {
+                let sender = u64::from(sender.0) << META_SENDER_SHIFT;
+                words.meta.store(META_OUTBOX | sender, Relaxed);
+            }
+            // Two requests at two places: only "everything" covers both.
+            Post::InOutbox(_) | Post::Everything => {
+                self.line.state.fetch_or(EVERYTHING, Relaxed);
+            }
+        }
+    }
+
+    /// The number that the initiator of a post waits for: at least that of its own post; `None` if the CPU
+    /// is offline, and then it has left its root.
+    pub(crate) fn awaited(&self, rules: &impl Rules) -> Option<u64> {
+        // Acquire: the accesses of a target that is found offline are over.
+        let state = self.line.state.load(Acquire);
+        // What was posted before it closed, the target has answered; what is counted above that, by an
+        // initiator that was writing meanwhile, it answers when it comes back.
+        rules
+            .is_awaited(state & CLOSED != 0)
+            .then_some(posted(state))
+    }
+
+    /// Whether the CPU has got so far.
+    #[inline]
+    pub(crate) fn has_reached(&self, number: u64, until: Until) -> bool {
+        let ack = match until {
+            Until::Received => &self.acks.received,
+            Until::Done => &self.acks.done,
+        };
+        ack.load(Acquire) >= number
+    }
+
+    /// Whether something is in it. Asked by its own CPU.
+    #[inline]
+    pub(crate) fn has_mail(&self) -> bool {
+        posted(self.line.state.load(Relaxed)) != self.acks.done.load(Relaxed)
+    }
+
+    /// Whether the CPU has acknowledged a request that it has not flushed yet. Asked by its own CPU.
+    #[inline]
+    pub(crate) fn owes_flush(&self) -> bool {
+        self.acks.received.load(Relaxed) != self.acks.done.load(Relaxed)
+    }
+
+    /// Takes what is in the inbox and acknowledges it, before and after `flush` has done what it says.
+    /// Called by its own CPU with interrupts masked; `outbox_of` finds the outbox of an initiator.
+    #[inline]
+    pub(crate) fn serve<'o>(
+        &self,
+        rules: &impl Rules,
+        outbox_of: impl Fn(usize) -> Option<&'o Outbox<W>>,
+        mut flush: impl FnMut(&FlushInfo),
+    ) where
+        W: 'o,
+    {
+        loop {
+            let seen = self.line.state.load(SeqCst);
+            let done = self.acks.done.load(Relaxed);
+            let Some(number) = rules.unanswered(posted(seen), done) else {
+                break;
+            };
+            self.acks.received.swap(number, SeqCst);
+            let info = self.take(seen, rules, &outbox_of);
+            rules.flush_then_acknowledge(
+                // By reference: a request is too long to be copied in every interrupt.
+                || flush(info.as_ref().unwrap_or(&FlushInfo::EVERYTHING)),
+                // Release: whoever sees the request done sees it flushed.
+                || self.acks.done.store(number, Release),
+            );
+        }
+    }
+
+    /// The pending request, or `None` if only flushing everything covers it.
+    #[inline]
+    fn take<'o>(
+        &self,
+        seen: u64,
+        rules: &impl Rules,
+        outbox_of: &impl Fn(usize) -> Option<&'o Outbox<W>>,
+    ) -> Option<FlushInfo>
+    where
+        W: 'o,
+    {
+        if !rules.words_may_be_read(seen & (LOCKED | EVERYTHING) == 0) {
+            return None;
+        }
+        let meta = self.line.words.meta.load(Relaxed);
+        let info = if meta & META_OUTBOX != 0 {
+            // The initiator waits for us before it writes its outbox again.
+            let words = &outbox_of((meta >> META_SENDER_SHIFT) as usize)?.words;
+            words.read(words.meta.load(Relaxed))
+        } else {
+            self.line.words.read(meta)
+        };
+        W::fence(Acquire);
+        let unchanged = self.line.state.load(Relaxed) == seen;
+        rules.words_may_be_read(unchanged).then_some(info)
+    }
+
+    /// The CPU has left its root and goes offline: answers what was posted, and is asked no more.
+    pub(crate) fn close(&self, rules: &impl Rules) {
+        let last = self.line.state.fetch_or(CLOSED, Release);
+        if rules.offline_answers() {
+            self.acks.received.store(posted(last), Release);
+            self.acks.done.store(posted(last), Release);
+        }
+    }
+
+    /// The CPU is back and has flushed everything. What was counted meanwhile is served next: unanswered,
+    /// it would make every later initiator believe in an interrupt that nobody sent.
+    pub(crate) fn open(&self) {
+        self.line.state.fetch_and(!CLOSED, Release);
+    }
+
+    pub(crate) fn word_name(&self, address: usize) -> Option<&'static str> {
+        let names = [
+            (&self.line.state, "inbox.state"),
+            (&self.acks.received, "received"),
+            (&self.acks.done, "done"),
+        ];
+        let at = |word: &W| core::ptr::from_ref(word) as usize == address;
+        let name = names.into_iter().find(|(word, _)| at(word));
+        name.map(|(_, name)| name).or_else(|| {
+            let name = self.line.words.word_name(address)?;
+            Some(match name {
+                "space" => "inbox.space",
+                "first" => "inbox.first",
+                "last" => "inbox.last",
+                "meta" => "inbox.meta",
+                "range0" => "inbox.range0",
+                "range1" => "inbox.range1",
+                _ => "inbox.range2",
+            })
+        })
+    }
+}

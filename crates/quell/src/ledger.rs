@@ -1,0 +1,222 @@
+//! The ledger of lazy unmap (S3): the flush clock, and what is owed as of which of its ticks.
+//!
+//! All words of it are here. [`lazy`](crate::lazy) says what they are for: a debt is a stamp, taken from the clock; its
+//! *epoch*, one of a ring that the embedder provides, remembers the CPUs that it is about.
+//!
+//! | epoch | meaning | next |
+//! | --- | --- | --- |
+//! | written(s) | the debtor with stamp `s` has taken it and fills it in | owed(s), by that debtor alone |
+//! | owed(s) | the debt is published | paid(s), by any payer |
+//! | paid(s) | nobody holds what the debt was about | written(s'), by the debtor with a later stamp |
+
+use crate::cpu_set::{AtomicCpuSet, CpuSet};
+use crate::hardware::{Hardware, Word};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+/// A tick of the flush clock at which a flush began to be owed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Stamp(pub(crate) u64);
+
+/// The memory of one tick: which CPUs had an indebted space loaded, and whether the debt is paid.
+#[repr(align(64))]
+pub struct Epoch<H: Hardware> {
+    /// The stamp that this memory belongs to, above its [state](Entry).
+    entry: H::Word,
+    cpus: AtomicCpuSet<H::Word>,
+}
+
+impl<H: Hardware> Default for Epoch<H> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<H: Hardware> Epoch<H> {
+    /// An epoch that belongs to no stamp.
+    pub fn new() -> Self {
+        Epoch {
+            entry: H::Word::new(Entry::paid(0).0),
+            cpus: AtomicCpuSet::new(),
+        }
+    }
+}
+
+/// Whose an epoch is, and how far its debt has got: being written, owed, paid.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Entry(u64);
+
+impl Entry {
+    const WRITTEN: u64 = 0;
+    const OWED: u64 = 1;
+    const PAID: u64 = 2;
+
+    const fn written(stamp: u64) -> Entry {
+        Entry(stamp << 2 | Entry::WRITTEN)
+    }
+    const fn owed(stamp: u64) -> Entry {
+        Entry(stamp << 2 | Entry::OWED)
+    }
+    const fn paid(stamp: u64) -> Entry {
+        Entry(stamp << 2 | Entry::PAID)
+    }
+    const fn stamp(self) -> u64 {
+        self.0 >> 2
+    }
+    const fn is_owed(self) -> bool {
+        self.0 & 3 == Entry::OWED
+    }
+    const fn is_paid(self) -> bool {
+        self.0 & 3 == Entry::PAID
+    }
+}
+
+#[repr(align(64))]
+struct Line<W>(W);
+
+/// The flush clock and what it owes.
+pub(crate) struct Ledger<'m, H: Hardware> {
+    /// Ticks once for each debt. Written by those who owe, read by those who flush.
+    clock: Line<H::Word>,
+    /// Every debt up to this stamp is paid, so that one load answers for most frames. Debts beyond it
+    /// may be paid, too: their epochs say so.
+    settled: Line<H::Word>,
+    epochs: &'m [Epoch<H>],
+}
+
+impl<'m, H: Hardware> Ledger<'m, H> {
+    pub(crate) fn new(epochs: &'m [Epoch<H>]) -> Self {
+        Ledger {
+            clock: Line(H::Word::new(0)),
+            settled: Line(H::Word::new(0)),
+            epochs,
+        }
+    }
+
+    /// What the clock shows. Acquire: the flush that follows sees the tables as they were when the
+    /// clock ticked last.
+    #[inline]
+    pub(crate) fn now(&self) -> u64 {
+        self.clock.0.load(Acquire)
+    }
+
+    fn epoch(&self, stamp: u64) -> &Epoch<H> {
+        &self.epochs[stamp as usize % self.epochs.len()]
+    }
+
+    /// Whether every debt up to `stamp` is paid. Acquire: whoever finds it so sees the flushes done.
+    #[inline]
+    pub(crate) fn is_settled(&self, stamp: u64) -> bool {
+        stamp <= self.settled.0.load(Acquire)
+    }
+
+    /// Whether the debt of `stamp` is paid; an older one may still be owed.
+    #[inline]
+    pub(crate) fn is_paid(&self, stamp: u64) -> bool {
+        self.is_settled(stamp) || self.is_paid_alone(stamp)
+    }
+
+    #[inline]
+    fn is_paid_alone(&self, stamp: u64) -> bool {
+        // Acquire, as above. An epoch is given to a later stamp only after its last debt was paid.
+        let entry = Entry(self.epoch(stamp).entry.load(Acquire));
+        entry.stamp() > stamp || entry == Entry::paid(stamp)
+    }
+
+    /// Takes the epoch of a stamp that the clock has given out; `false` if a debt is still in it, and
+    /// then the stamp is void: nothing will ever be owed as of it.
+    pub(crate) fn take_epoch(&self, stamp: u64) -> bool {
+        let word = &self.epoch(stamp).entry;
+        // Acquire: the debt that was in it is paid.
+        let held = Entry(word.load(Relaxed));
+        held.is_paid()
+            && held.stamp() < stamp
+            && word
+                .compare_exchange(held.0, Entry::written(stamp).0, Acquire, Relaxed)
+                .is_ok()
+    }
+
+    /// Publishes a debt: remembers the CPUs that it is about. The spaces know of it already.
+    ///
+    /// Nobody else writes the epoch, which is this stamp's until the debt is paid.
+    pub(crate) fn record(&self, stamp: u64, count: usize, cpus: &CpuSet) {
+        let epoch = self.epoch(stamp);
+        // No CPU of the new set is seen by whoever still finds the old debt in its second look.
+        H::Word::fence(Release);
+        epoch.cpus.assign(count, cpus, Relaxed);
+        epoch.entry.store(Entry::owed(stamp).0, Release);
+    }
+
+    /// The debt that is owed in this epoch, and the CPUs that it is about; `None` if there is none, or
+    /// none that is published.
+    fn owed_in(&self, epoch: &Epoch<H>, count: usize) -> Option<(u64, CpuSet)> {
+        loop {
+            // Acquire: the debt that the spaces were told of before is seen by whoever sees the epoch.
+            let entry = Entry(epoch.entry.load(Acquire));
+            if !entry.is_owed() {
+                return None;
+            }
+            let cpus = epoch.cpus.snapshot(count, Relaxed);
+            H::Word::fence(Acquire);
+            if epoch.entry.load(Relaxed) == entry.0 {
+                return Some((entry.stamp(), cpus));
+            }
+        }
+    }
+
+    /// The debt of `stamp` is paid. Release: whoever finds it so sees the flushes done.
+    pub(crate) fn pay_off(&self, stamp: u64) {
+        let word = &self.epoch(stamp).entry;
+        let _ = word.compare_exchange(Entry::owed(stamp).0, Entry::paid(stamp).0, Release, Relaxed);
+    }
+
+    /// Moves on what is settled, over every stamp whose debt is paid.
+    pub(crate) fn settle_on(&self) {
+        let before = self.settled.0.load(Relaxed);
+        let now = self.clock.0.load(Relaxed);
+        let mut settled = before;
+        while settled < now && self.is_paid_alone(settled + 1) {
+            settled += 1;
+        }
+        if settled > before {
+            // Release: a CPU that finds a debt settled sees the flushes done, those that others have paid
+            // for too: they were acquired here, or their own updates of this word come before this one.
+            self.settled.0.fetch_max(settled, Release);
+        }
+    }
+
+    /// How many debts can be owed at once.
+    #[inline]
+    pub(crate) fn capacity(&self) -> usize {
+        self.epochs.len()
+    }
+
+    /// The clock's next tick.
+    pub(crate) fn tick(&self) -> u64 {
+        // Release: a CPU that finds the clock so late flushes what was cleared before.
+        self.clock.0.fetch_add(1, Release) + 1
+    }
+
+    /// What the clock shows, of what this CPU has seen: no older than a debt that it has acquired.
+    #[inline]
+    pub(crate) fn seen(&self) -> u64 {
+        self.clock.0.load(Relaxed)
+    }
+
+    /// The debt that stands in the way of `stamp`, if it is published.
+    pub(crate) fn in_the_way_of(&self, stamp: u64, count: usize) -> Option<u64> {
+        self.owed_in(self.epoch(stamp), count).map(|(older, _)| older)
+    }
+
+    /// What each epoch holds that may be owed, the oldest first: a debt and its CPUs, or `None` for a debt that is
+    /// paid or not published yet.
+    pub(crate) fn outstanding(
+        &self,
+        count: usize,
+    ) -> impl Iterator<Item = Option<(u64, CpuSet)>> + '_ {
+        // Acquire: a payer that finds nothing outstanding relies on those who have paid.
+        let settled = self.settled.0.load(Acquire);
+        // Stamps that are out of the ledger's reach share their epochs with later ones.
+        let places = self.seen().saturating_sub(settled).min(self.epochs.len() as u64);
+        (1..=places).map(move |place| self.owed_in(self.epoch(settled + place), count))
+    }
+}

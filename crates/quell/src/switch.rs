@@ -1,0 +1,241 @@
+//! The context switch: which space a CPU has loaded, and what it must have flushed before it uses it.
+//!
+//! # The switch
+//!
+//! Loading a space races with flushes of it. The order is: enter the space's set of CPUs, declare
+//! this CPU running, *then* read the generation and the debt, load the root, and only then leave
+//! the old space's set. An initiator does the opposite: table, generation (or debt), set. All are
+//! sequentially consistent, so either the initiator finds this CPU, or this CPU finds the change
+//! and flushes as it loads. The window in which a CPU has decided that no flush is needed but is
+//! not yet known to run the space, which cost Linux a CVE in 2025, does not exist.
+//!
+//! Between the two spaces this CPU belongs to both. A request for the old one is then ignored by
+//! the comparison of ids, since it is handled only after the switch; a request for the new one is
+//! compared by generation.
+//!
+//! # Lazy CPUs
+//!
+//! A CPU that goes idle or runs a kernel thread keeps the root it has, uses nothing of its user
+//! half and is not interrupted, except when page-table pages are freed, since its walker may still
+//! roam there. Interrupted, it leaves the root for good. Coming back it compares as if it had been
+//! away.
+
+use crate::cpu::{Activity, Concern};
+use crate::engine::Engine;
+use crate::features::Tagging;
+use crate::hardware::{CpuId, Hardware, Scope, Tag};
+use crate::inbox::FlushInfo;
+use crate::per_cpu::INLINE_SLOTS;
+use crate::policy::TagPolicy;
+use crate::request::Request;
+use crate::rules::{EngineRules, Rules};
+use crate::space::AddressSpace;
+use crate::stats::Counter;
+use crate::tags::slot_tag;
+
+impl<H: Hardware, R: Rules> Engine<'_, H, R> {
+    /// Context switch to a user thread of `to`. `from` is the space that this CPU had loaded last,
+    /// lazily or not and even if it was evicted from it; `None` only if there was none or if it
+    /// has been retired. It may be `to` itself.
+    ///
+    /// When it returns, user accesses go through the current tables of `to` (C5), and every flush
+    /// of `to` that was complete when the call began has taken effect here.
+    pub fn switch_to(&self, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) {
+        let were_on = self.hw.mask_interrupts();
+        let me = self.hw.this_cpu();
+        let state = &self.cpus[me.index()].state;
+        if state.has_loaded(to.id()) {
+            self.resume(me, to);
+            self.hw.restore_interrupts(were_on);
+            return;
+        }
+        self.count(me, Counter::Switches, 1);
+        state.begin_switch();
+        let flushed_at = self.rules.publish_then_look(
+            || {
+                to.enter(me);
+                state.declare_running();
+            },
+            || match self.broadcasts {
+                Some(_) => self.load_global(me, to),
+                None => self.load_per_cpu(me, to),
+            },
+        );
+        state.end_switch(to.id(), flushed_at);
+        if let Some(from) = from.filter(|from| from.id() != to.id()) {
+            from.leave(me);
+        }
+        self.hw.restore_interrupts(were_on);
+    }
+
+    /// Loads the root under a per-CPU tag; returns when the tag was last flushed whole.
+    fn load_per_cpu(&self, me: CpuId, to: &AddressSpace<H>) -> u64 {
+        let cpu = &self.cpus[me.index()];
+        let flushes = to.flushes();
+        let owed = to.owed();
+        let (index, held) = self.choose_slot(me, to);
+        let slot = &cpu.slots()[index];
+        // A batch that read the set of CPUs before we entered it posts nothing to us, and takes its
+        // generation later: that it is outstanding is all that we can know of it.
+        let settled = self.rules.nothing_is_outstanding(flushes.deferred);
+        let current = self
+            .rules
+            .is_current(slot.generation() >= flushes.generation && settled);
+        let paid = self.rules.debt_is_flushed(slot.flushed_at() >= owed);
+        let keep = self.tags_on() && held && current && paid;
+        if held {
+            let counter = match (current, paid) {
+                (false, _) => Counter::SwitchBehind,
+                (_, false) => Counter::PaidBySwitch,
+                _ => Counter::SwitchKept,
+            };
+            self.count(me, counter, u64::from(self.tags_on()));
+        } else {
+            self.count(me, Counter::SwitchTagTaken, u64::from(self.tags_on()));
+        }
+        if !keep {
+            // The flush comes with the load; the clock is read before it.
+            slot.take_over(to.id(), flushes.generation, self.ledger.now());
+        }
+        let tag = if self.features.tagging == Tagging::None {
+            Tag::KERNEL
+        } else {
+            slot_tag(index)
+        };
+        cpu.state.use_tag(tag, Some(index));
+        let stranger = !held && self.tags_on();
+        let keep = self.rules.may_keep_entries(keep, stranger);
+        self.hw.load_root(to.root(), tag, keep);
+        slot.flushed_at()
+    }
+
+    /// The slot that holds the space, or the one to take over for it.
+    fn choose_slot(&self, me: CpuId, to: &AddressSpace<H>) -> (usize, bool) {
+        let cpu = &self.cpus[me.index()];
+        let holds = |index: usize| cpu.slots()[index].holds(to.id());
+        if self.slots > INLINE_SLOTS {
+            // Thousands of slots are not searched: each id has its place.
+            let index = (to.id().0 % self.slots as u64) as usize;
+            return (index, holds(index));
+        }
+        if let Some(index) = (0..self.slots).find(|&index| holds(index)) {
+            return (index, true);
+        }
+        (cpu.state.next_victim(self.slots), false)
+    }
+
+    /// Loads the root under a system-wide tag; returns when it was last known to be flushed whole, as
+    /// [`Engine::load_per_cpu`] does: now if entries go with every load, and never if they stay.
+    /// Broadcasts reach every CPU under every tag, so there is no generation to catch up with.
+    fn load_global(&self, me: CpuId, to: &AddressSpace<H>) -> u64 {
+        let flushed_at = if self.tags_on() { 0 } else { self.ledger.now() };
+        let cpu = &self.cpus[me.index()];
+        let tag = if self.features.tagging == Tagging::None {
+            Tag::KERNEL
+        } else {
+            let (tag, rolled_over) =
+                self.tags
+                    .acquire(self.hw, &self.rules, &to.tag, &cpu.running, &self.cpus);
+            self.count(me, Counter::Rollovers, u64::from(rolled_over));
+            tag
+        };
+        cpu.state.use_tag(tag, None);
+        self.count(me, Counter::SwitchKept, u64::from(self.tags_on()));
+        self.hw.load_root(to.root(), tag, self.tags_on());
+        flushed_at
+    }
+
+    /// Whether tags keep entries across switches.
+    fn tags_on(&self) -> bool {
+        self.policy.tags != TagPolicy::Off && self.features.tagging != Tagging::None
+    }
+
+    /// The CPU stops running user code: it goes idle or runs a kernel thread. The root stays
+    /// loaded, lazily.
+    pub fn enter_lazy(&self) {
+        self.cpus[self.hw.this_cpu().index()].state.go_lazy();
+    }
+
+    /// The root that was loaded lazily is to be used again. Interrupts are masked.
+    fn resume(&self, me: CpuId, space: &AddressSpace<H>) {
+        let state = &self.cpus[me.index()].state;
+        if state.activity() == Activity::Running {
+            return;
+        }
+        // Broadcasts have reached it all the time.
+        let misses = self.broadcasts.is_none();
+        let unchecked = self.rules.nmis_wait_for_resume(misses);
+        state.wake(unchecked);
+        if self.rules.resume_catches_up(misses) {
+            self.catch_up_with(me, space);
+        }
+        if unchecked {
+            state.caught_up();
+        }
+    }
+
+    /// Flushes what a lazy CPU was not told of.
+    fn catch_up_with(&self, me: CpuId, space: &AddressSpace<H>) {
+        let cpu = &self.cpus[me.index()];
+        // Initiators count the generation up and then look at what we do; we do the opposite.
+        let slot = &cpu.slots()[cpu.state.slot()];
+        // Who finds us in the set, where we are all the time, does not end a batch alone.
+        let generation = space.flushes().generation;
+        let behind = slot.generation() < generation;
+        if behind || slot.flushed_at() < space.owed() {
+            let why = if behind {
+                Counter::SwitchBehind
+            } else {
+                Counter::PaidBySwitch
+            };
+            self.count(me, why, 1);
+            self.flush_tag(me, slot);
+            slot.caught_up_with(generation);
+        }
+    }
+
+    /// No user thread of `space` will ever run again: makes every CPU leave its root. Afterwards
+    /// nothing walks its tables, and they, the root included, may be freed (C6). May wait for other CPUs.
+    ///
+    /// # Panics
+    /// If the space is running on the calling CPU.
+    pub fn retire(&self, space: &AddressSpace<H>) {
+        let me = self.hw.this_cpu();
+        if !self.rules.retired_root_is_left() {
+            return;
+        }
+        let generation = space.next_generation();
+        let state = &self.cpus[me.index()].state;
+        let were_on = self.hw.mask_interrupts();
+        if state.has_loaded(space.id()) {
+            assert!(
+                state.activity() != Activity::Running,
+                "a space cannot be retired by a CPU that runs it"
+            );
+            state.detach(self.hw);
+        }
+        self.hw.restore_interrupts(were_on);
+        let everything = Request::Full(Scope::Tables);
+        let info = FlushInfo::of(space.id(), generation, everything);
+        loop {
+            // Lazy ones leave when they are asked; one in the middle of a switch leaves by itself.
+            let mut shootdown = self.begin_shootdown(me);
+            let loaded = space.loaded_on(self.cpus.len());
+            self.post(me, &loaded, &info, Concern::Retirement, &mut shootdown);
+            self.interrupt(me, &shootdown);
+            if !shootdown.has_targets() {
+                break;
+            }
+            self.wait(me, &shootdown, Scope::Tables);
+            self.hw.relax();
+        }
+        if self.broadcasts.is_some() {
+            self.broadcast_retired(me, space);
+        }
+    }
+
+    /// Whether this CPU has no user root loaded.
+    pub fn is_detached(&self) -> bool {
+        self.cpus[self.hw.this_cpu().index()].state.loaded() == crate::cpu::Loaded::Nothing
+    }
+}
