@@ -8,6 +8,7 @@
 //! promises. There is nothing to interleave. The promises themselves are tested over many extents
 //! and policies where they are kept.
 
+use crate::mistake::Mistake;
 use quell::clear::{Budget, ClearPolicy, Clearable, Plan, Pool, Pooled, Strategy, clear_extent};
 use quell::mutant::Mutant;
 use quell::{CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, Tag, Tagging};
@@ -92,9 +93,12 @@ impl Pooled for Owned {
 }
 
 /// The promise about clearing that is broken with this mistake made, if one is.
-pub fn broken(mutant: Option<Mutant>) -> Option<&'static str> {
+pub fn broken(mistake: Option<Mistake>) -> Option<&'static str> {
     let hw = Recorder {
-        mutant,
+        mutant: match mistake {
+            Some(Mistake::Rule(mutant)) => Some(mutant),
+            _ => None,
+        },
         log: Mutex::default(),
     };
     let policy = ClearPolicy {
@@ -147,7 +151,8 @@ mod tests {
     #[test]
     fn only_mistakes_break_promises() {
         assert_eq!(broken(None), None);
-        assert_eq!(broken(Some(Mutant::SkipWait)), None);
+        let broken = |mutant| broken(Some(Mistake::Rule(mutant)));
+        assert_eq!(broken(Mutant::SkipWait), None);
         for mutant in [
             Mutant::ZeroFaultingPageFirst,
             Mutant::ZeroIgnoresCap,
@@ -155,7 +160,7 @@ mod tests {
             Mutant::PoolIgnoresBudget,
             Mutant::PoolHandsOutDirty,
         ] {
-            assert!(broken(Some(mutant)).is_some(), "{}", mutant.name());
+            assert!(broken(mutant).is_some(), "{}", mutant.name());
         }
     }
 }

@@ -7,6 +7,7 @@
 
 use crate::cell::AdversaryWord;
 use crate::machine::{Core, Verdict};
+use crate::mistake::Mistake;
 use crate::op::Op;
 use crate::tables::Arena;
 use quell::mutant::Mutant;
@@ -14,6 +15,7 @@ use quell_sim::{fiber, heap};
 use std::cell::{Cell, RefCell};
 use std::ptr;
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 
 /// What runs on the machine, as far as the machine calls it.
 pub trait Kernel {
@@ -43,7 +45,11 @@ pub(crate) struct Context {
     kernel: Cell<Option<*const dyn Kernel>>,
     mode: Cell<Mode>,
     cpu: Cell<u8>,
-    mutant: Cell<Option<Mutant>>,
+    /// The rule of the engine or the manager that is not kept, if one is not.
+    mutant: Option<Mutant>,
+    /// Words whose stores are relaxed, whatever the code says.
+    weak: RefCell<Vec<usize>>,
+    weakens: Cell<bool>,
     /// Whether the state of a CPU that waits is looked at.
     legible: bool,
     arena: Rc<Arena>,
@@ -54,14 +60,19 @@ thread_local! {
 }
 
 impl Context {
-    pub(crate) fn new(core: Core, arena: Rc<Arena>, mutant: Option<Mutant>) -> Self {
+    pub(crate) fn new(core: Core, arena: Rc<Arena>, mistake: Option<Mistake>) -> Self {
         Context {
             legible: core.searches,
             core: RefCell::new(core),
             kernel: Cell::new(None),
             mode: Cell::new(Mode::Quiet),
             cpu: Cell::new(0),
-            mutant: Cell::new(mutant),
+            mutant: match mistake {
+                Some(Mistake::Rule(mutant)) => Some(mutant),
+                _ => None,
+            },
+            weak: RefCell::default(),
+            weakens: Cell::new(false),
             arena,
         }
     }
@@ -126,6 +137,12 @@ impl Context {
         unsafe { &*kernel }
     }
 
+    /// From here on the stores to these words are relaxed.
+    pub(crate) fn weaken(&self, words: Vec<usize>) {
+        self.weakens.set(!words.is_empty());
+        *self.weak.borrow_mut() = words;
+    }
+
     /// Whether the run is one of a search.
     pub(crate) fn searches(&self) -> bool {
         self.legible
@@ -180,7 +197,24 @@ pub(crate) fn this_cpu() -> usize {
 /// Whether this mistake is to be made.
 #[inline]
 pub(crate) fn mutant(mutant: Mutant) -> bool {
-    expect().mutant.get() == Some(mutant)
+    expect().mutant == Some(mutant)
+}
+
+/// How a store to a word is ordered.
+#[inline]
+pub(crate) fn store_order(word: &AdversaryWord, order: Ordering) -> Ordering {
+    match current() {
+        Some(context) if context.weakens.get() => {
+            let weak = context.weak.borrow();
+            let address = std::ptr::from_ref(word) as usize;
+            if weak.contains(&address) {
+                Ordering::Relaxed
+            } else {
+                order
+            }
+        }
+        _ => order,
+    }
 }
 
 /// The page-table pages of the machine.

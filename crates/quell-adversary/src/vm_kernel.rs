@@ -11,9 +11,9 @@ use crate::action::MAX_CPUS;
 use crate::cell::AdversaryWord;
 use crate::context::{self, Kernel};
 use crate::coverage::{Coverage, Happening};
-use crate::hardware::Adversary;
 use crate::machine::{Accessed, FRAME_WORDS};
 use crate::op::Op;
+use crate::stage::Hw;
 use crate::stage::Stage;
 use quell::clear::{ClearPolicy, Plan};
 use quell::{CpuId, Engine, Epoch, Extent, Frame, Hardware, Page, PageSize, PerCpu, Word};
@@ -54,9 +54,9 @@ pub struct VmProgram {
 /// The manager, its machine, and what programs tell each other.
 pub struct VmKernel<'m> {
     /// The machine.
-    pub hw: &'m Adversary,
+    pub hw: &'m Hw,
     /// The manager.
-    pub vm: Vm<'m, Adversary>,
+    pub vm: Vm<'m, Hw>,
     calls: [Cell<Option<(ProcessId, Call)>>; MAX_CPUS],
     flags: ManuallyDrop<[AdversaryWord; 4]>,
 }
@@ -468,11 +468,12 @@ impl VmProgram {
     pub(crate) fn perform(&self, stage: Stage<'_>, coverage: &mut Coverage) -> Vec<Line> {
         let count = stage.cpus;
         let map = self.map();
-        let hw = Adversary::new(stage.kind, count, map);
-        let cpus: ManuallyDrop<[PerCpu<'_, Adversary>; MAX_CPUS]> =
+        let hw = stage.machine(map);
+        let cpus: ManuallyDrop<[PerCpu<'_, Hw>; MAX_CPUS]> =
             ManuallyDrop::new(std::array::from_fn(|_| PerCpu::new()));
-        let epochs: ManuallyDrop<[Epoch<Adversary>; EPOCHS]> =
+        let epochs: ManuallyDrop<[Epoch<Hw>; EPOCHS]> =
             ManuallyDrop::new(std::array::from_fn(|_| Epoch::new()));
+        stage.weaken(&cpus[..count]);
         let engine = Engine::new(&hw, &cpus[..count], &epochs[..], stage.policy)
             .expect("the engine runs on every machine under the adversary");
         context::with(|core| {
@@ -530,7 +531,7 @@ impl VmProgram {
 
 impl VmKernel<'_> {
     /// The name of a word, for timelines.
-    fn name(&self, cpus: &[PerCpu<'_, Adversary>], word: usize) -> Option<String> {
+    fn name(&self, cpus: &[PerCpu<'_, Hw>], word: usize) -> Option<String> {
         let inside = |start: usize, size: usize| (start..start + size).contains(&word);
         for (index, cpu) in cpus.iter().enumerate() {
             if inside(std::ptr::from_ref(cpu) as usize, size_of_val(cpu)) {
