@@ -8,9 +8,10 @@ use crate::action::MAX_CPUS;
 use crate::cell::AdversaryWord;
 use crate::context::{self, Kernel};
 use crate::coverage::{Coverage, Happening};
-use crate::hardware::Adversary;
+use crate::hardware::RunRules;
 use crate::machine::Accessed;
 use crate::op::Op;
+use crate::stage::Hw;
 use crate::stage::Stage;
 use crate::tables;
 use quell::{
@@ -47,18 +48,18 @@ pub struct BareProgram {
     pub preempts: fn(&BareKernel<'_>, usize),
 }
 
-type Space = AddressSpace<Adversary>;
+type Space = AddressSpace<Hw>;
 
 /// The kernel.
 pub struct BareKernel<'m> {
     /// The machine.
-    pub hw: &'m Adversary,
+    pub hw: &'m Hw,
     /// The engine.
-    pub engine: Engine<'m, Adversary>,
+    pub engine: Engine<'m, Hw, RunRules>,
     spaces: ManuallyDrop<[Space; SPACES]>,
     locks: ManuallyDrop<[AdversaryWord; SPACES]>,
     /// What each data frame owes, by its distance from [`FIRST`].
-    residues: ManuallyDrop<[Residue<Adversary>; 8]>,
+    residues: ManuallyDrop<[Residue<Hw>; 8]>,
     /// Words for programs that must tell each other something.
     flags: ManuallyDrop<[AdversaryWord; 4]>,
     current: [Cell<Option<usize>>; MAX_CPUS],
@@ -99,7 +100,7 @@ impl BareKernel<'_> {
     }
 
     /// What the frame owes.
-    pub fn residue(&self, frame: Frame) -> &Residue<Adversary> {
+    pub fn residue(&self, frame: Frame) -> &Residue<Hw> {
         &self.residues[(frame.0 - FIRST) as usize]
     }
 
@@ -501,13 +502,20 @@ impl BareProgram {
             },
             slow: false,
         }]);
-        let hw = Adversary::new(stage.kind, count, memory);
-        let cpus: ManuallyDrop<[PerCpu<'_, Adversary>; MAX_CPUS]> =
+        let hw = stage.machine(memory);
+        let cpus: ManuallyDrop<[PerCpu<'_, Hw>; MAX_CPUS]> =
             ManuallyDrop::new(std::array::from_fn(|_| PerCpu::new()));
-        let epochs: ManuallyDrop<[Epoch<Adversary>; MOST_EPOCHS]> =
+        let epochs: ManuallyDrop<[Epoch<Hw>; MOST_EPOCHS]> =
             ManuallyDrop::new(std::array::from_fn(|_| Epoch::new()));
-        let engine = Engine::new(&hw, &cpus[..count], &epochs[..self.epochs], stage.policy)
-            .expect("the engine runs on every machine under the adversary");
+        stage.weaken(&cpus[..count]);
+        let engine = Engine::with_rules(
+            &hw,
+            &cpus[..count],
+            &epochs[..self.epochs],
+            stage.policy,
+            RunRules,
+        )
+        .expect("the engine runs on every machine under the adversary");
         let kernel = BareKernel {
             hw: &hw,
             spaces: ManuallyDrop::new(std::array::from_fn(|s| engine.new_space(root_of(s)))),
@@ -536,12 +544,7 @@ impl BareProgram {
 
 impl BareKernel<'_> {
     /// The name of a word, for timelines.
-    fn name(
-        &self,
-        cpus: &[PerCpu<'_, Adversary>],
-        epochs: &[Epoch<Adversary>],
-        word: usize,
-    ) -> Option<String> {
+    fn name(&self, cpus: &[PerCpu<'_, Hw>], epochs: &[Epoch<Hw>], word: usize) -> Option<String> {
         let inside = |start: usize, size: usize| (start..start + size).contains(&word);
         for (index, cpu) in cpus.iter().enumerate() {
             if inside(std::ptr::from_ref(cpu) as usize, size_of_val(cpu)) {

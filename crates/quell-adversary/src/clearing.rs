@@ -8,9 +8,11 @@
 //! promises. There is nothing to interleave. The promises themselves are tested over many extents
 //! and policies where they are kept.
 
+use crate::mistake::Mistake;
 use quell::clear::{Budget, ClearPolicy, Clearable, Plan, Pool, Pooled, Strategy, clear_extent};
-use quell::mutant::Mutant;
-use quell::{CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, Tag, Tagging};
+use quell::{
+    CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, NoBroadcasts, Tag, Tagging,
+};
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 
@@ -27,7 +29,6 @@ const CAP: u64 = 64 * PAGE;
 
 /// A machine that can only zero.
 struct Recorder {
-    mutant: Option<Mutant>,
     /// Extents in the order in which they were zeroed; `None` is a preemption point.
     log: Mutex<Vec<Option<Extent>>>,
 }
@@ -41,6 +42,7 @@ impl Recorder {
 
 impl Hardware for Recorder {
     type Word = AtomicU64;
+    type Broadcasts = NoBroadcasts;
     fn this_cpu(&self) -> CpuId {
         CpuId(0)
     }
@@ -53,8 +55,6 @@ impl Hardware for Recorder {
     }
     fn fence(&self) {}
     fn invalidate(&self, _: Invalidate) {}
-    fn broadcast(&self, _: Invalidate) {}
-    fn complete_broadcasts(&self) {}
     fn load_root(&self, _: Frame, _: Tag, _: bool) {}
     fn unload_root(&self) {}
     fn interrupt(&self, _: &CpuSet) {}
@@ -65,9 +65,6 @@ impl Hardware for Recorder {
     fn relax(&self) {}
     fn zero(&self, extent: Extent, _: Strategy) {
         self.note(Some(extent));
-    }
-    fn mutant(&self, mutant: Mutant) -> bool {
-        self.mutant == Some(mutant)
     }
 }
 
@@ -92,9 +89,8 @@ impl Pooled for Owned {
 }
 
 /// The promise about clearing that is broken with this mistake made, if one is.
-pub fn broken(mutant: Option<Mutant>) -> Option<&'static str> {
+pub fn broken(mistake: Option<Mistake>) -> Option<&'static str> {
     let hw = Recorder {
-        mutant,
         log: Mutex::default(),
     };
     let policy = ClearPolicy {
@@ -147,7 +143,8 @@ mod tests {
     #[test]
     fn only_mistakes_break_promises() {
         assert_eq!(broken(None), None);
-        assert_eq!(broken(Some(Mutant::SkipWait)), None);
+        let broken = |mutant| broken(Some(Mistake::Rule(mutant)));
+        assert_eq!(broken(Mutant::SkipWait), None);
         for mutant in [
             Mutant::ZeroFaultingPageFirst,
             Mutant::ZeroIgnoresCap,
@@ -155,7 +152,7 @@ mod tests {
             Mutant::PoolIgnoresBudget,
             Mutant::PoolHandsOutDirty,
         ] {
-            assert!(broken(Some(mutant)).is_some(), "{}", mutant.name());
+            assert!(broken(mutant).is_some(), "{}", mutant.name());
         }
     }
 }

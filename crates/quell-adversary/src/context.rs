@@ -7,13 +7,15 @@
 
 use crate::cell::AdversaryWord;
 use crate::machine::{Core, Verdict};
+use crate::mistake::Mistake;
 use crate::op::Op;
 use crate::tables::Arena;
-use quell::mutant::Mutant;
+use quell::Rule;
 use quell_sim::{fiber, heap};
 use std::cell::{Cell, RefCell};
 use std::ptr;
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 
 /// What runs on the machine, as far as the machine calls it.
 pub trait Kernel {
@@ -43,7 +45,11 @@ pub(crate) struct Context {
     kernel: Cell<Option<*const dyn Kernel>>,
     mode: Cell<Mode>,
     cpu: Cell<u8>,
-    mutant: Cell<Option<Mutant>>,
+    /// The rule of the engine or the manager that is not kept, if one is not.
+    forgotten: Option<&'static Rule>,
+    /// Words whose stores are relaxed, whatever the code says.
+    weak: RefCell<Vec<usize>>,
+    weakens: Cell<bool>,
     /// Whether the state of a CPU that waits is looked at.
     legible: bool,
     arena: Rc<Arena>,
@@ -54,14 +60,19 @@ thread_local! {
 }
 
 impl Context {
-    pub(crate) fn new(core: Core, arena: Rc<Arena>, mutant: Option<Mutant>) -> Self {
+    pub(crate) fn new(core: Core, arena: Rc<Arena>, mistake: Option<Mistake>) -> Self {
         Context {
             legible: core.searches,
             core: RefCell::new(core),
             kernel: Cell::new(None),
             mode: Cell::new(Mode::Quiet),
             cpu: Cell::new(0),
-            mutant: Cell::new(mutant),
+            forgotten: match mistake {
+                Some(Mistake::Rule(rule)) => Some(rule),
+                _ => None,
+            },
+            weak: RefCell::default(),
+            weakens: Cell::new(false),
             arena,
         }
     }
@@ -126,6 +137,12 @@ impl Context {
         unsafe { &*kernel }
     }
 
+    /// From here on the stores to these words are relaxed.
+    pub(crate) fn weaken(&self, words: Vec<usize>) {
+        self.weakens.set(!words.is_empty());
+        *self.weak.borrow_mut() = words;
+    }
+
     /// Whether the run is one of a search.
     pub(crate) fn searches(&self) -> bool {
         self.legible
@@ -177,10 +194,27 @@ pub(crate) fn this_cpu() -> usize {
     expect().cpu.get().into()
 }
 
-/// Whether this mistake is to be made.
+/// Whether this rule is kept.
 #[inline]
-pub(crate) fn mutant(mutant: Mutant) -> bool {
-    expect().mutant.get() == Some(mutant)
+pub(crate) fn keeps(rule: &'static Rule) -> bool {
+    expect().forgotten != Some(rule)
+}
+
+/// How a store to a word is ordered.
+#[inline]
+pub(crate) fn store_order(word: &AdversaryWord, order: Ordering) -> Ordering {
+    match current() {
+        Some(context) if context.weakens.get() => {
+            let weak = context.weak.borrow();
+            let address = std::ptr::from_ref(word) as usize;
+            if weak.contains(&address) {
+                Ordering::Relaxed
+            } else {
+                order
+            }
+        }
+        _ => order,
+    }
 }
 
 /// The page-table pages of the machine.

@@ -4,11 +4,11 @@ use crate::action::Deviation;
 use crate::coverage::{Coverage, Reach};
 use crate::kind::MachineKind;
 use crate::machine::End;
+use crate::mistake::Mistake;
 use crate::scenario::Scenario;
 use crate::schedule::Strategy;
 use crate::search::Exhaustive;
 use crate::session::{Case, Session};
-use quell::mutant::Mutant;
 use quell::{Mechanism, Policy};
 use quell_contract::Violation;
 use quell_contract::timeline::Line;
@@ -163,7 +163,7 @@ impl Case {
     ///
     /// Asked only with everything on: a policy that switches mechanisms off reaches less.
     pub fn missed(&self, coverage: &Coverage) -> Vec<Reach> {
-        if self.policy != Policy::ALL || self.mutant.is_some() {
+        if self.policy != Policy::ALL || self.mistake.is_some() {
             return Vec::new();
         }
         let wanted = self.scenario.must.iter();
@@ -249,12 +249,12 @@ pub const POLICIES: [Policy; 7] = [
     Policy::ALL,
 ];
 
-/// The code that replays a run: `scenario:machine:policy[!mutant]:choices`, the policy as
+/// The code that replays a run: `scenario:machine:policy[!mistake]:choices`, the policy as
 /// [`quell::language`] writes it.
 pub fn replay_code(case: &Case, deviations: &[Deviation]) -> String {
     let mut code = format!("{}:{}:{}", case.scenario.name, case.kind.name, case.policy);
-    if let Some(mutant) = case.mutant {
-        let _ = write!(code, "!{}", mutant.name());
+    if let Some(mistake) = case.mistake {
+        let _ = write!(code, "!{}", mistake.name());
     }
     code.push(':');
     let mut last = 0;
@@ -276,19 +276,19 @@ pub fn parse_code(code: &str) -> Result<(Case, Vec<Deviation>), String> {
     let parts: Vec<&str> = code.trim().split(':').collect();
     let [scenario, machine, policy, choices] = parts[..] else {
         return Err(format!(
-            "`{code}` is no replay code: expected scenario:machine:policy[!mutant]:choices"
+            "`{code}` is no replay code: expected scenario:machine:policy[!mistake]:choices"
         ));
     };
     let scenario =
         Scenario::named(scenario).ok_or_else(|| format!("there is no scenario `{scenario}`"))?;
     let kind =
         MachineKind::named(machine).ok_or_else(|| format!("there is no machine `{machine}`"))?;
-    let (policy, mutant) = match policy.split_once('!') {
+    let (policy, mistake) = match policy.split_once('!') {
         None => (policy, None),
-        Some((policy, mutant)) => {
-            let known = Mutant::ALL.iter().find(|known| known.name() == mutant);
-            let known = known.ok_or_else(|| format!("there is no mutant `{mutant}`"))?;
-            (policy, Some(*known))
+        Some((policy, name)) => {
+            let known = Mistake::named(name);
+            let known = known.ok_or_else(|| format!("there is no mistake `{name}`"))?;
+            (policy, Some(known))
         }
     };
     let policy = policy
@@ -312,7 +312,7 @@ pub fn parse_code(code: &str) -> Result<(Case, Vec<Deviation>), String> {
         scenario,
         kind: *kind,
         policy,
-        mutant,
+        mistake,
     };
     if !scenario.runs_on(kind) {
         return Err(format!(
@@ -372,7 +372,7 @@ mod tests {
             scenario: &BUSY,
             kind: *MachineKind::named("x86-broadcast").expect("a machine"),
             policy: Policy::ALL,
-            mutant: None,
+            mistake: None,
         };
         let campaign = Campaign {
             case,
@@ -404,7 +404,7 @@ mod tests {
             scenario: &TELLS,
             kind: *MachineKind::named("x86").expect("a machine"),
             policy: Policy::ALL,
-            mutant: None,
+            mistake: None,
         };
         let mut session = Session::new(case);
         let mut search = session.search();
@@ -464,7 +464,7 @@ mod tests {
                 scenario: Scenario::named(scenario).expect("a scenario"),
                 kind: *MachineKind::named(machine).expect("a machine"),
                 policy: Policy::ALL,
-                mutant: None,
+                mistake: None,
             };
             // One session: states tell of the host's addresses.
             let mut session = Session::new(case);

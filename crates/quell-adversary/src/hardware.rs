@@ -10,8 +10,10 @@ use crate::op::Op;
 use crate::oracle::Returned;
 use crate::tables;
 use quell::clear::Strategy;
-use quell::mutant::Mutant;
-use quell::{CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, PageRange, Tag};
+use quell::{
+    Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, PageRange, Rule,
+    Rules, Tag,
+};
 use quell_contract::{Clause, Violation};
 use quell_vm::machine::{Entry, Event, Level, Machine, MemoryMap, TABLE_WORDS};
 
@@ -67,8 +69,24 @@ impl Adversary {
     }
 }
 
+/// The rules of the run that the thread is in the middle of: all but the one that it forgets.
+#[derive(Clone, Copy, Debug)]
+pub struct RunRules;
+
+impl Rules for RunRules {
+    #[inline]
+    fn keeps(&self, rule: &'static Rule) -> bool {
+        context::keeps(rule)
+    }
+}
+
 impl Hardware for Adversary {
     type Word = AdversaryWord;
+    type Broadcasts = Self;
+
+    fn broadcasts(&self) -> Option<&Self> {
+        Some(self)
+    }
 
     #[inline]
     fn this_cpu(&self) -> CpuId {
@@ -98,19 +116,6 @@ impl Hardware for Adversary {
             core.say(me, || format!("{what:?}"));
             core.invalidate(me, what, at_once);
         });
-    }
-
-    fn broadcast(&self, what: Invalidate) {
-        point(Op::Broadcast);
-        on_machine(|core, me| {
-            core.say(me, || format!("{what:?}"));
-            core.broadcast(me, what);
-        });
-    }
-
-    fn complete_broadcasts(&self) {
-        point(Op::Complete);
-        on_machine(|core, me| core.complete_broadcasts(me));
     }
 
     fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
@@ -171,10 +176,20 @@ impl Hardware for Adversary {
             }
         });
     }
+}
 
-    #[inline]
-    fn mutant(&self, mutant: Mutant) -> bool {
-        context::mutant(mutant)
+impl Broadcast for Adversary {
+    fn start(&self, what: Invalidate) {
+        point(Op::Broadcast);
+        on_machine(|core, me| {
+            core.say(me, || format!("{what:?}"));
+            core.broadcast(me, what);
+        });
+    }
+
+    fn complete(&self) {
+        point(Op::Complete);
+        on_machine(|core, me| core.complete_broadcasts(me));
     }
 }
 
@@ -184,6 +199,13 @@ fn words(offset: usize, bytes: usize) -> impl Iterator<Item = usize> {
 }
 
 impl Machine for Adversary {
+    type Rules = RunRules;
+
+    #[inline]
+    fn rules(&self) -> &RunRules {
+        &RunRules
+    }
+
     fn memory(&self) -> MemoryMap {
         self.memory
     }

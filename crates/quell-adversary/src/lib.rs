@@ -12,6 +12,7 @@
 //! | [`cell`], [`op`], [`action`] | a word of memory; what a CPU can be about to do; what may happen next |
 //! | [`kind`] | the machines: tags, memory ordering, walkers |
 //! | [`coverage`] | which transitions fired |
+//! | [`broken`], [`mistake`] | mistakes that are made on purpose |
 //! | [`oracle`] | the contract, as a judge of accesses |
 //! | [`tables`] | page-table pages and the format of their entries |
 //! | [`mmu`] | TLBs and walker caches, as sets of everything they may hold |
@@ -25,7 +26,7 @@
 //! | [`mod@scenario`], [`scenarios`] | small programs that race |
 //! | [`session`] | runs |
 //! | [`mod@explore`] | many runs, failures shrunk, replay codes |
-//! | [`mutants`], [`clearing`] | known mistakes, each of which must be found |
+//! | [`mutants`], [`clearing`] | each mistake must be found |
 //!
 //! # What is not covered
 //!
@@ -36,6 +37,7 @@
 
 pub mod action;
 pub mod bare_kernel;
+pub mod broken;
 pub mod cell;
 pub mod clearing;
 pub mod context;
@@ -45,6 +47,7 @@ pub mod explore;
 pub mod hardware;
 pub mod kind;
 pub mod machine;
+pub mod mistake;
 pub mod mmu;
 pub mod mutants;
 pub mod op;
@@ -63,6 +66,7 @@ pub mod word;
 pub use coverage::{Coverage, Happening, Reach};
 pub use explore::{Budget, Campaign, Failure, Report, explore};
 pub use kind::MachineKind;
+pub use mistake::Mistake;
 pub use scenario::Scenario;
 pub use session::{Case, Session};
 

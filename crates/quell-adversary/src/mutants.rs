@@ -11,9 +11,9 @@
 use crate::clearing;
 use crate::explore::{Budget, Campaign, Failure, explore};
 use crate::kind::MachineKind;
+use crate::mistake::Mistake;
 use crate::scenario::Scenario;
 use crate::session::{Case, Session};
-use quell::mutant::Mutant;
 use quell::{Mechanism, Policy};
 
 /// Schedules per case in the scenarios that name the mutant, round by round.
@@ -66,8 +66,8 @@ impl Kill {
 /// What became of a mutant.
 #[derive(Clone, Debug)]
 pub struct Tested {
-    /// The mutant.
-    pub mutant: Mutant,
+    /// The mistake.
+    pub mistake: Mistake,
     /// What killed it; `None` if it survived.
     pub killed: Option<Kill>,
     /// Schedules of the killing case until it failed; of all cases, if none did.
@@ -75,9 +75,9 @@ pub struct Tested {
 }
 
 /// Where a mutant is looked for, case by case, with how many schedules.
-fn cases(mutant: Mutant) -> impl Iterator<Item = (Case, u64)> {
-    let named = |scenario: &&Scenario| scenario.finds.contains(&mutant);
-    let managed = mutant.name().starts_with("Vm");
+fn cases(mistake: Mistake) -> impl Iterator<Item = (Case, u64)> {
+    let named = |scenario: &&Scenario| scenario.finds.contains(&mistake.name());
+    let managed = mistake.is_the_managers();
     let (first, mut others): (Vec<_>, Vec<_>) = Scenario::ALL.iter().partition(named);
     others.sort_by_key(|scenario: &&Scenario| scenario.uses_vm() != managed);
     let rounds = |scenarios: Vec<&'static Scenario>, rounds: &'static [u64]| {
@@ -100,36 +100,18 @@ fn cases(mutant: Mutant) -> impl Iterator<Item = (Case, u64)> {
                         scenario,
                         kind: *kind,
                         policy,
-                        mutant: Some(mutant),
+                        mistake: Some(mistake),
                     };
                     (case, schedules)
                 })
         })
 }
 
-/// The numbers of the known bugs that a mutant stands for, as its account names them.
-pub fn bugs(mutant: Mutant) -> String {
-    let mistake = mutant.mistake();
-    let Some((_, tail)) = mistake.rsplit_once('(') else {
-        return String::new();
-    };
-    let inside = tail.split(')').next().unwrap_or_default();
-    let inside = inside
-        .trim_start_matches("bugs ")
-        .trim_start_matches("bug ");
-    let known = |word: &str| {
-        let digits = word.trim_start_matches('L');
-        !digits.is_empty() && digits.chars().all(|c| c.is_ascii_digit())
-    };
-    let list: Vec<&str> = inside.split(", ").filter(|word| known(word)).collect();
-    list.join(", ")
-}
-
 /// Whether the same search without the mistake finds nothing: if it does find something, the
 /// mistake is not what was found.
 fn holds_unmutated(campaign: &Campaign, schedules: u64) -> bool {
     let case = Case {
-        mutant: None,
+        mistake: None,
         ..campaign.case
     };
     let campaign = Campaign {
@@ -143,20 +125,22 @@ fn holds_unmutated(campaign: &Campaign, schedules: u64) -> bool {
 
 /// Makes one mistake and searches for a run in which it breaks the contract. `keep_on` is told how many schedules were run since it was asked last, before
 /// each case.
-pub fn test(mutant: Mutant, seed: u64, mut keep_on: impl FnMut(u64) -> bool) -> Tested {
+pub fn test(mistake: Mistake, seed: u64, mut keep_on: impl FnMut(u64) -> bool) -> Tested {
     let mut tested = Tested {
-        mutant,
+        mistake,
         killed: None,
         schedules: 0,
     };
-    let named = Scenario::ALL.iter().any(|s| s.finds.contains(&mutant));
-    if let (false, Some(broken)) = (named, clearing::broken(Some(mutant))) {
+    let named = Scenario::ALL
+        .iter()
+        .any(|s| s.finds.contains(&mistake.name()));
+    if let (false, Some(broken)) = (named, clearing::broken(Some(mistake))) {
         tested.killed = Some(Kill::Clearing(broken));
         tested.schedules = 1;
         return tested;
     }
     let mut news = 0;
-    for (case, schedules) in cases(mutant) {
+    for (case, schedules) in cases(mistake) {
         if !keep_on(news) {
             break;
         }
@@ -178,17 +162,4 @@ pub fn test(mutant: Mutant, seed: u64, mut keep_on: impl FnMut(u64) -> bool) -> 
         }
     }
     tested
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bugs_are_read_from_the_accounts() {
-        assert_eq!(bugs(Mutant::SwitchPublishesLate), "8");
-        assert_eq!(bugs(Mutant::SettleSkipped), "3, 6, 19");
-        assert_eq!(bugs(Mutant::RefillSkipsDebt), "L1, L2, L3");
-        assert_eq!(bugs(Mutant::WaiterServesNobody), "");
-    }
 }

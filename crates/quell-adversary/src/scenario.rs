@@ -6,7 +6,6 @@ use crate::coverage::{Coverage, Reach};
 use crate::kind::MachineKind;
 use crate::stage::Stage;
 use crate::vm_kernel::{VmKernel, VmProgram};
-use quell::mutant::Mutant;
 use quell_contract::timeline::Line;
 
 /// On which machines something applies.
@@ -88,8 +87,9 @@ pub struct Scenario {
     pub about: &'static str,
     /// The known bugs that it is about.
     pub bugs: &'static [&'static str],
-    /// The mutants that it is there to find, and in which they are looked for first.
-    pub finds: &'static [Mutant],
+    /// The names of the [mistakes](crate::mistake) that it is there to find, and in which they are looked for
+    /// first.
+    pub finds: &'static [&'static str],
     /// How many CPUs it has.
     pub cpus: usize,
     /// On which machines it makes sense.

@@ -8,13 +8,13 @@ use crate::context::Context;
 use crate::coverage::Coverage;
 use crate::kind::MachineKind;
 use crate::machine::{Core, End};
+use crate::mistake::Mistake;
 use crate::scenario::{Program, Scenario};
 use crate::schedule::Strategy;
 use crate::search::Exhaustive;
 use crate::stage::{Stage, quieten_panics};
 use crate::tables::Arena;
 use quell::Policy;
-use quell::mutant::Mutant;
 use quell_contract::timeline::Line;
 use quell_sim::heap::Heap;
 use std::rc::Rc;
@@ -32,7 +32,7 @@ pub struct Case {
     /// The engine's policy.
     pub policy: Policy,
     /// A mistake to make.
-    pub mutant: Option<Mutant>,
+    pub mistake: Option<Mistake>,
 }
 
 /// What became of a run.
@@ -153,7 +153,7 @@ impl Session {
             _ => self.case.scenario.steps,
         };
         core.strategy = strategy;
-        let context = Context::new(core, Rc::clone(&self.arena), self.case.mutant);
+        let context = Context::new(core, Rc::clone(&self.arena), self.case.mistake);
         let heap = self.heap.as_deref().filter(|_| context.searches());
         let mut lines = Vec::new();
         let mut perform = || {
@@ -163,6 +163,7 @@ impl Session {
                     kind: self.case.kind,
                     cpus: self.case.scenario.cpus,
                     policy: self.case.policy,
+                    mistake: self.case.mistake,
                     record,
                     heap,
                 };

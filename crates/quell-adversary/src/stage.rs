@@ -1,16 +1,20 @@
 //! Where a program performs: the machine at rest, and how its CPUs are set in motion.
 
 use crate::action::MAX_CPUS;
+use crate::broken::Broken;
 use crate::context::{self, Context, Kernel};
+use crate::hardware::Adversary;
 use crate::kind::MachineKind;
 use crate::machine::{Core, End};
+use crate::mistake::Mistake;
 use crate::op::Op;
 use crate::timeline;
-use quell::{CpuId, Policy};
+use quell::{CpuId, Hardware, PerCpu, Policy};
 use quell_contract::timeline::Line;
 use quell_contract::{Clause, Violation};
 use quell_sim::fiber::Fiber;
 use quell_sim::heap::{self, Heap};
+use quell_vm::MemoryMap;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
@@ -35,6 +39,9 @@ pub(crate) fn quieten_panics() {
     });
 }
 
+/// The machine that engine and manager see.
+pub type Hw = Broken<Adversary>;
+
 /// Where a program performs: the machine, at rest, and how to set it in motion.
 pub(crate) struct Stage<'s> {
     pub(crate) context: &'s Context,
@@ -44,6 +51,8 @@ pub(crate) struct Stage<'s> {
     pub(crate) cpus: usize,
     /// The engine's policy.
     pub(crate) policy: Policy,
+    /// The mistake that is made, if one is.
+    pub(crate) mistake: Option<Mistake>,
     /// Whether a timeline is wanted.
     pub(crate) record: bool,
     /// Where programs allocate, if a search looks at that.
@@ -51,6 +60,28 @@ pub(crate) struct Stage<'s> {
 }
 
 impl Stage<'_> {
+    /// The machine that the engine sees, with its memory.
+    pub(crate) fn machine(&self, memory: MemoryMap) -> Hw {
+        let mistake = match self.mistake {
+            Some(Mistake::Boundary(boundary)) => Some(boundary),
+            _ => None,
+        };
+        Broken::new(Adversary::new(self.kind, self.cpus, memory), mistake)
+    }
+
+    /// Makes the stores relaxed that are to be, in the words of these CPUs.
+    pub(crate) fn weaken<H: Hardware>(&self, cpus: &[PerCpu<'_, H>]) {
+        let Some(Mistake::Ordering(weakened)) = self.mistake else {
+            return;
+        };
+        let words = cpus.iter().flat_map(|cpu| {
+            let start = std::ptr::from_ref(cpu) as usize;
+            let inside = (start..start + size_of_val(cpu)).step_by(size_of::<H::Word>());
+            inside.filter(|&word| cpu.word_name(word) == Some(weakened.word))
+        });
+        self.context.weaken(words.collect());
+    }
+
     /// Runs `body` as CPU `cpu`, with nobody else about: for what lies before the run. Interrupts
     /// are taken as they are sent.
     pub(crate) fn prepare<R>(

@@ -11,16 +11,16 @@ use crate::action::MAX_CPUS;
 use crate::cell::AdversaryWord;
 use crate::context::{self, Kernel};
 use crate::coverage::{Coverage, Happening};
-use crate::hardware::Adversary;
 use crate::machine::{Accessed, FRAME_WORDS};
 use crate::op::Op;
+use crate::stage::Hw;
 use crate::stage::Stage;
 use quell::clear::{ClearPolicy, Plan};
 use quell::{CpuId, Engine, Epoch, Extent, Frame, Hardware, Page, PageSize, PerCpu, Word};
 use quell_contract::timeline::Line;
 use quell_contract::{Clause, Violation};
 use quell_sim::{heap, may_change};
-use quell_vm::machine::{MemoryMap, Node};
+use quell_vm::machine::{Machine, MemoryMap, Node};
 use quell_vm::{Access, Backing, Call, Error, FileId, ProcessId, Protection};
 use quell_vm::{Vm, VmConfig};
 use std::cell::Cell;
@@ -54,9 +54,9 @@ pub struct VmProgram {
 /// The manager, its machine, and what programs tell each other.
 pub struct VmKernel<'m> {
     /// The machine.
-    pub hw: &'m Adversary,
+    pub hw: &'m Hw,
     /// The manager.
-    pub vm: Vm<'m, Adversary>,
+    pub vm: Vm<'m, Hw>,
     calls: [Cell<Option<(ProcessId, Call)>>; MAX_CPUS],
     flags: ManuallyDrop<[AdversaryWord; 4]>,
 }
@@ -468,13 +468,20 @@ impl VmProgram {
     pub(crate) fn perform(&self, stage: Stage<'_>, coverage: &mut Coverage) -> Vec<Line> {
         let count = stage.cpus;
         let map = self.map();
-        let hw = Adversary::new(stage.kind, count, map);
-        let cpus: ManuallyDrop<[PerCpu<'_, Adversary>; MAX_CPUS]> =
+        let hw = stage.machine(map);
+        let cpus: ManuallyDrop<[PerCpu<'_, Hw>; MAX_CPUS]> =
             ManuallyDrop::new(std::array::from_fn(|_| PerCpu::new()));
-        let epochs: ManuallyDrop<[Epoch<Adversary>; EPOCHS]> =
+        let epochs: ManuallyDrop<[Epoch<Hw>; EPOCHS]> =
             ManuallyDrop::new(std::array::from_fn(|_| Epoch::new()));
-        let engine = Engine::new(&hw, &cpus[..count], &epochs[..], stage.policy)
-            .expect("the engine runs on every machine under the adversary");
+        stage.weaken(&cpus[..count]);
+        let engine = Engine::with_rules(
+            &hw,
+            &cpus[..count],
+            &epochs[..],
+            stage.policy,
+            Machine::rules(&hw),
+        )
+        .expect("the engine runs on every machine under the adversary");
         context::with(|core| {
             for node in map.nodes() {
                 for frame in node.extent.first.0..node.extent.first.0 + node.extent.frames {
@@ -530,7 +537,7 @@ impl VmProgram {
 
 impl VmKernel<'_> {
     /// The name of a word, for timelines.
-    fn name(&self, cpus: &[PerCpu<'_, Adversary>], word: usize) -> Option<String> {
+    fn name(&self, cpus: &[PerCpu<'_, Hw>], word: usize) -> Option<String> {
         let inside = |start: usize, size: usize| (start..start + size).contains(&word);
         for (index, cpu) in cpus.iter().enumerate() {
             if inside(std::ptr::from_ref(cpu) as usize, size_of_val(cpu)) {

@@ -58,6 +58,7 @@ impl Word for AdversaryWord {
     }
     #[inline]
     fn store(&self, value: u64, order: Ordering) {
+        let order = context::store_order(self, order);
         if !context::point(Op::Store(self, order)) {
             return context::quiet_store(self, value);
         }

@@ -3,11 +3,10 @@
 //! `quell explore` does the same with larger budgets.
 
 use quell::Policy;
-use quell::mutant::Mutant;
 use quell_adversary::explore::{POLICIES, parse_code, replay, replay_code};
 use quell_adversary::mutants;
 use quell_adversary::scenario::{Program, Scenario};
-use quell_adversary::{Budget, Campaign, Case, MachineKind, Report, Session, explore};
+use quell_adversary::{Budget, Campaign, Case, MachineKind, Mistake, Report, Session, explore};
 
 /// Searches know the states of programs over the memory manager through it.
 #[global_allocator]
@@ -44,7 +43,7 @@ fn cases(policy: Policy) -> impl Iterator<Item = Case> {
                 scenario,
                 kind: *kind,
                 policy,
-                mutant: None,
+                mistake: None,
             })
     })
 }
@@ -74,10 +73,9 @@ fn the_contract_holds_with_each_mechanism_alone_and_with_none() {
 
 #[test]
 fn every_mutant_is_killed() {
-    let survivors: Vec<_> = Mutant::ALL
-        .iter()
-        .filter(|mutant| mutants::test(**mutant, 1, |_| true).killed.is_none())
-        .map(|mutant| mutant.name())
+    let survivors: Vec<_> = Mistake::all()
+        .filter(|mistake| mutants::test(*mistake, 1, |_| true).killed.is_none())
+        .map(Mistake::name)
         .collect();
     assert_eq!(survivors, Vec::<&str>::new());
 }
@@ -132,9 +130,9 @@ fn the_exhaustive_search_misses_nothing() {
     let machines = ["x86-pcid", "arm-asid8", "riscv"];
     let cases = small_cases().filter(|case| machines.contains(&case.kind.name));
     let mut found = 0;
-    for (case, &mutant) in cases.flat_map(|case| Mutant::ALL.iter().map(move |m| (case, m))) {
+    for (case, mistake) in cases.flat_map(|case| Mistake::all().map(move |m| (case, m))) {
         let case = Case {
-            mutant: Some(mutant),
+            mistake: Some(mistake),
             ..case
         };
         if search(case, Budget::Schedules(200)).failure.is_none() {
@@ -144,7 +142,7 @@ fn the_exhaustive_search_misses_nothing() {
         assert!(
             all.failure.is_some(),
             "{} in {} on {}",
-            mutant.name(),
+            mistake.name(),
             case.scenario.name,
             case.kind.name
         );
@@ -173,7 +171,7 @@ fn a_failure_is_shrunk_and_repeats_from_its_code() {
         scenario: Scenario::named("unmap-access").expect("it is the first scenario"),
         kind: *MachineKind::named("x86-pcid").expect("it is a machine"),
         policy: Policy::ALL,
-        mutant: Some(Mutant::SkipWait),
+        mistake: Mistake::named("SkipWait"),
     };
     let failure = search(case, Budget::Schedules(1000))
         .failure
@@ -196,7 +194,7 @@ fn bad_codes_are_refused_with_the_reason() {
         ("nonsense:x86:all:", "no scenario `nonsense`"),
         ("unmap-access:pdp11:all:", "no machine `pdp11`"),
         ("unmap-access:x86:some:", "`some` is not a mechanism"),
-        ("unmap-access:x86:all!Nobody:", "no mutant `Nobody`"),
+        ("unmap-access:x86:all!Nobody:", "no mistake `Nobody`"),
         ("unmap-access:x86:all:12", "no choice"),
     ] {
         let error = parse_code(code).expect_err(code);

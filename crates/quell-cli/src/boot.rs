@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
-use quell::mutant::Mutant;
 use quell_boot::qemu::{self, Machine};
 use quell_boot::{Arch, Options, bochs, follow, prepare, toolchain};
 use quell_workloads::Workload;
@@ -141,7 +140,7 @@ impl Accelerator {
 fn check(options: &Options<'_>, cpus: u16) -> anyhow::Result<()> {
     if let Some(name) = options.broken
         && !["request", "here", "broadcast", "nmi"].contains(&name)
-        && !Mutant::ALL.iter().any(|mutant| mutant.name() == name)
+        && quell_vm::rules::named(name).is_none()
     {
         return Err(usage(format_args!(
             "option `break={name}`: there are request, here, broadcast, nmi and the mutants of docs/mutants.md"

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Args;
 use quell::Policy;
-use quell::mutant::Mutant;
+use quell::Rule;
 use quell_experiments::machines;
 use quell_experiments::trial::{Outcome, Trial, TrialError};
 use serde::Serialize;
@@ -48,14 +48,12 @@ pub struct RunArgs {
     /// Leaves a guard out, to see what it costs and what breaks without it: the name of a mutant of
     /// docs/mutants.md; may be repeated. The contract may break, and the run may come to no end
     #[arg(long, value_name = "GUARD", value_parser = guard)]
-    without: Vec<Mutant>,
+    without: Vec<&'static Rule>,
 }
 
-/// The mutant of that name.
-fn guard(name: &str) -> Result<Mutant, String> {
-    let found = Mutant::ALL.iter().find(|mutant| mutant.name() == name);
-    found
-        .copied()
+/// The rule with the mutant of that name.
+fn guard(name: &str) -> Result<&'static Rule, String> {
+    quell_vm::rules::named(name)
         .ok_or_else(|| "no mutant of that name; docs/mutants.md lists them".into())
 }
 
@@ -148,7 +146,7 @@ pub fn run(args: RunArgs) -> Result<ExitCode> {
     })
 }
 
-fn report<'a>(trial: &Trial<'a>, without: &[Mutant], outcome: &'a Outcome) -> Report<'a> {
+fn report<'a>(trial: &Trial<'a>, without: &[&'static Rule], outcome: &'a Outcome) -> Report<'a> {
     let workload = &trial.workload;
     Report {
         workload: workload.name(),
@@ -156,7 +154,7 @@ fn report<'a>(trial: &Trial<'a>, without: &[Mutant], outcome: &'a Outcome) -> Re
         policy: trial.policy.to_string(),
         cpus: trial.cpus,
         seed: trial.seed,
-        without: without.iter().map(|guard| guard.name()).collect(),
+        without: without.iter().map(|guard| guard.name).collect(),
         parameters: workload
             .parameters()
             .iter()
@@ -181,7 +179,7 @@ fn report<'a>(trial: &Trial<'a>, without: &[Mutant], outcome: &'a Outcome) -> Re
     }
 }
 
-fn print(trial: &Trial<'_>, without: &[Mutant], outcome: &Outcome) {
+fn print(trial: &Trial<'_>, without: &[&'static Rule], outcome: &Outcome) {
     let plural = if trial.cpus == 1 { "" } else { "s" };
     println!(
         "{} on {}, {} CPU{plural}, policy {}, seed {}",

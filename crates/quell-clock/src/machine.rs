@@ -17,8 +17,9 @@ use crate::memory::Tables;
 use crate::mmu;
 use crate::trace::Mark;
 use quell::clear::Strategy;
-use quell::mutant::Mutant;
-use quell::{CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, Tag};
+use quell::{
+    Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, Rule, Rules, Tag,
+};
 use quell_sim::fiber;
 use quell_vm::machine::TABLE_WORDS;
 use quell_vm::{Entry, Event, Level, Machine, MemoryMap, Work};
@@ -36,17 +37,9 @@ pub struct Model {
     map: MemoryMap,
     cpus: usize,
     tables: Arc<Tables>,
-    /// One bit for each mutant that this machine makes.
-    mutants: u128,
+    /// The rules that are left out.
+    without: Vec<&'static Rule>,
 }
-
-/// The bit of a mutant in a set of them.
-#[inline(always)]
-const fn bit(mutant: Mutant) -> u128 {
-    1 << mutant as u32
-}
-
-const _: () = assert!(Mutant::ALL.len() <= u128::BITS as usize);
 
 impl Model {
     pub(crate) fn new(
@@ -54,7 +47,7 @@ impl Model {
         cpus: usize,
         map: MemoryMap,
         tables: Arc<Tables>,
-        mutants: &[Mutant],
+        without: &[&'static Rule],
     ) -> Self {
         Model {
             features: costs.features(),
@@ -63,7 +56,7 @@ impl Model {
             map,
             cpus,
             tables,
-            mutants: mutants.iter().fold(0, |set, &mutant| set | bit(mutant)),
+            without: without.to_vec(),
         }
     }
 
@@ -168,8 +161,30 @@ impl Core {
     }
 }
 
+impl Rules for Model {
+    #[inline]
+    fn keeps(&self, rule: &'static Rule) -> bool {
+        self.without.is_empty() || !self.without.contains(&rule)
+    }
+}
+
+impl Broadcast for Model {
+    fn start(&self, what: Invalidate) {
+        context::shared(|core| core.broadcast(what));
+    }
+
+    fn complete(&self) {
+        context::shared(Core::complete_broadcasts);
+    }
+}
+
 impl Hardware for Model {
     type Word = ModelWord;
+    type Broadcasts = Self;
+
+    fn broadcasts(&self) -> Option<&Self> {
+        Some(self)
+    }
 
     #[inline]
     fn this_cpu(&self) -> CpuId {
@@ -186,14 +201,6 @@ impl Hardware for Model {
 
     fn invalidate(&self, what: Invalidate) {
         context::shared(|core| core.invalidate(what));
-    }
-
-    fn broadcast(&self, what: Invalidate) {
-        context::shared(|core| core.broadcast(what));
-    }
-
-    fn complete_broadcasts(&self) {
-        context::shared(Core::complete_broadcasts);
     }
 
     fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
@@ -241,14 +248,16 @@ impl Hardware for Model {
         });
         work(duration);
     }
-
-    #[inline(always)]
-    fn mutant(&self, mutant: Mutant) -> bool {
-        self.mutants & bit(mutant) != 0
-    }
 }
 
 impl Machine for Model {
+    type Rules = Self;
+
+    #[inline]
+    fn rules(&self) -> &Self {
+        self
+    }
+
     fn memory(&self) -> MemoryMap {
         self.map
     }

@@ -15,7 +15,7 @@ use crate::machine::{self, Model};
 use crate::memory::{Memory, Tables};
 use crate::trace::Trace;
 use crate::user::{Control, ModelUser, SHARED_WORDS};
-use quell::mutant::Mutant;
+use quell::Rule;
 use quell::{Extent, Frame};
 use quell_contract::Violation;
 use quell_sim::fiber::{Fiber, State};
@@ -53,7 +53,7 @@ pub struct Setup<'f> {
     pub limit: Time,
     /// Guards of the engine and of the manager that are left out, to measure what they cost. Such a
     /// run may break the contract, and the oracle says how often; it may also end with an error.
-    pub mutants: &'f [Mutant],
+    pub without: &'f [&'static Rule],
 }
 
 impl<'f> Setup<'f> {
@@ -69,7 +69,7 @@ impl<'f> Setup<'f> {
             node_bytes: None,
             slow_node_bytes: None,
             limit: 60_000_000_000_000,
-            mutants: &[],
+            without: &[],
         }
     }
 }
@@ -234,7 +234,7 @@ impl Setup<'_> {
         let exact = costs.shortest_influence();
         let lookahead = self.lookahead.unwrap_or(exact).min(exact);
         let clock = Clock::new(&states, lookahead, costs.idle_wake);
-        let model = Model::new(&costs, cpus, map, tables.clone(), self.mutants);
+        let model = Model::new(&costs, cpus, map, tables.clone(), self.without);
         let core = Core::new(
             costs,
             states,

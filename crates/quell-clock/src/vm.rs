@@ -83,7 +83,7 @@ impl<'f> Run<'f> {
             let model = bench.model();
             let cpus: Vec<_> = (0..model.cpus()).map(|_| PerCpu::new()).collect();
             let epochs: Vec<_> = (0..EPOCHS).map(|_| Epoch::new()).collect();
-            let engine = Engine::new(model, &cpus, &epochs, self.policy)
+            let engine = Engine::with_rules(model, &cpus, &epochs, self.policy, model)
                 .expect("the run has checked the machine's features");
             let map = quell_vm::Machine::memory(model);
             let mut config = VmConfig::for_memory(&map, model.cpus());

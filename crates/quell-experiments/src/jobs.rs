@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use quell::Policy;
-use quell::mutant::Mutant;
+use quell::{Policy, Rule};
 use quell_clock::MachineFile;
 use quell_workloads::Workload;
 use rayon::prelude::*;
@@ -31,7 +30,7 @@ pub struct Job {
     /// What decides everything random.
     pub seed: u64,
     /// The guards that are left out.
-    pub without: &'static [Mutant],
+    pub without: &'static [&'static Rule],
 }
 
 /// The seed of the experiments: one run is as good as another, and equal on every host.

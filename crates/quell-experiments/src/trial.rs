@@ -3,8 +3,7 @@
 use std::cell::{Cell, RefCell};
 
 use quell::clear::{ClearPolicy, Plan, Strategy};
-use quell::mutant::Mutant;
-use quell::{Policy, Stats};
+use quell::{Policy, Rule, Stats};
 use quell_clock::{
     Counts, MachineFile, ModelUser, Parameter, Run, RunError, Setup, Trace, built_in,
 };
@@ -172,11 +171,11 @@ impl Trial<'_> {
         self.run_without(&[])
     }
 
-    /// Runs it with guards of the engine and of the manager left out, as these mutants do.
+    /// Runs it with guards of the engine and of the manager left out: these rules are not kept.
     ///
     /// # Errors
     /// See [`TrialError`].
-    pub fn run_without(&self, mutants: &[Mutant]) -> Result<Outcome, TrialError> {
+    pub fn run_without(&self, without: &[&'static Rule]) -> Result<Outcome, TrialError> {
         self.check()?;
         let memory = self.workload.memory(self.cpus);
         let clear = self.clear()?;
@@ -186,7 +185,7 @@ impl Trial<'_> {
             trace: self.trace,
             node_bytes: Some(memory.node),
             slow_node_bytes: memory.slow.or(Some(16 << 20)),
-            mutants,
+            without,
             ..Setup::new(self.machine)
         };
         let program = Program {

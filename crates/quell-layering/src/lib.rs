@@ -18,6 +18,7 @@
 pub mod crates;
 pub mod length;
 pub mod modules;
+mod paths;
 
 use std::path::PathBuf;
 

@@ -17,12 +17,12 @@ use crate::machine::{Entry, Event, Level, Machine, USER_END};
 use crate::memory::Memory;
 use crate::page_cache::PageCache;
 use crate::process::Process;
+use crate::rules::VmRules;
 use crate::swap::{Swap, SwapPage};
 use crate::tables::Tables;
 use crate::user::{Access, Fault};
 use crate::vma::{Source, Vma};
 use alloc::sync::Arc;
-use crate::rules::VmRules;
 use quell::{Frame, Page, PageRange, PageSize, Purpose};
 
 /// How an attempt to serve a fault ended.
@@ -357,7 +357,9 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
             };
         };
         // The CPU that write-protected the page may not have flushed yet, and then it may still change.
-        self.machine().rules().copy_settles(|| self.tables.flush_pending(process));
+        self.machine()
+            .rules()
+            .copy_settles(|| self.tables.flush_pending(process));
         machine.note(Event::Captured {
             frame: from,
             frames: 1 << order,

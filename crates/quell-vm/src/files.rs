@@ -10,13 +10,13 @@ use crate::machine::{Machine, Work};
 use crate::memory::Memory;
 use crate::mmu_gather::MmuGather;
 use crate::page_cache::{Cached, File, MAX_PAGES, PageCache, SlotGuard};
+use crate::rules::VmRules;
 use crate::syscall::{Error, FileId};
 use crate::tables::Tables;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use quell::addr::PAGE_BYTES;
-use crate::rules::VmRules;
 use quell::{Frame, Purpose};
 
 /// The calls on files.
@@ -145,7 +145,10 @@ impl<'m, M: Machine> Files<'m, M> {
                     });
                 }
                 // Another CPU has taken the right or the mapping away, and may not have flushed yet.
-                _ => self.machine().rules().writeback_settles(|| self.tables.flush_pending(&mapping.process)),
+                _ => self
+                    .machine()
+                    .rules()
+                    .writeback_settles(|| self.tables.flush_pending(&mapping.process)),
             }
         }
     }
@@ -226,7 +229,9 @@ impl<'m, M: Machine> Files<'m, M> {
                 guard.take(mapping.page, View::Empty, gather);
             } else {
                 // Another CPU has cleared it and may not have flushed yet.
-                self.machine().rules().truncate_settles(|| self.tables.flush_pending(&mapping.process));
+                self.machine()
+                    .rules()
+                    .truncate_settles(|| self.tables.flush_pending(&mapping.process));
             }
         }
     }

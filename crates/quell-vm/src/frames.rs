@@ -19,6 +19,7 @@ use crate::frame::{FrameInfo, FrameState, FrameTable, Owner};
 use crate::lock::{Guard, Lock};
 use crate::machine::{Engine, Event, Machine, MemoryMap, Work};
 use crate::rmap::Mappings;
+use crate::rules::VmRules;
 use crate::shared::Shared;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -26,7 +27,6 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Relaxed;
 use quell::clear::ClearPolicy;
-use crate::rules::VmRules;
 use quell::{CpuId, Extent, Frame};
 
 /// How many pages reclaim, migration and writeback work on at a time: Linux's `SWAP_CLUSTER_MAX`.

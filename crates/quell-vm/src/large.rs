@@ -10,6 +10,7 @@ use crate::machine::{Entry, Event, Level, Machine, TABLE_WORDS, USER_END};
 use crate::memory::Memory;
 use crate::pages::Pages;
 use crate::process::Process;
+use crate::rules::VmRules;
 use crate::syscall::Error;
 use crate::table::TableGuard;
 use crate::tables::{Migrating, Tables};
@@ -17,7 +18,6 @@ use crate::vma::Source;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
-use crate::rules::VmRules;
 use quell::{Frame, Page, Purpose, Word};
 
 /// Base pages in a large page.
@@ -166,8 +166,7 @@ impl<'m, M: Machine> LargePages<'m, M> {
         // Reclaim and migration take references under the page lock, and every other CPU that may
         // take one here does so under the table's lock: from the look at the references to the end of
         // the block none is taken, which would be forgotten.
-        let _lock =
-            (machine.rules().split_locks_block()).then(|| self.pages.lock_block(block));
+        let _lock = (machine.rules().split_locks_block()).then(|| self.pages.lock_block(block));
         let guard = self.tables.governing(process, page);
         let seen = guard.view(page);
         let range = guard.range(page);

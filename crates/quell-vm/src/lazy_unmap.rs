@@ -12,10 +12,10 @@ use crate::page_cache::Cached;
 use crate::pages::{LockedPage, PageLock};
 use crate::process::SpaceRef;
 use crate::rmap::Mappings;
+use crate::rules::VmRules;
 use crate::tables::Tables;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use crate::rules::VmRules;
 use quell::{Batch, Frame, Outcome, PageRange, Purpose, Scope};
 
 /// The batch in which flushes are owed.
@@ -99,7 +99,10 @@ impl<'m, M: Machine> LazyUnmap<'m, M> {
                 }
                 // Stale since an earlier time: the debt is about this mapping too.
                 View::Marker(marker) if marker == frame => changed(guard.range(mapping.page)),
-                _ => self.machine().rules().reclaim_settles(|| self.tables.flush_pending(&mapping.process)),
+                _ => self
+                    .machine()
+                    .rules()
+                    .reclaim_settles(|| self.tables.flush_pending(&mapping.process)),
             }
         }
         marked

@@ -24,10 +24,10 @@ use crate::mmu_gather::MmuGather;
 use crate::page_cache::Cached;
 use crate::pages::{LockedPage, PageLock, Pages};
 use crate::rmap::Mapping;
+use crate::rules::VmRules;
 use crate::tables::Tables;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use crate::rules::VmRules;
 use quell::{Frame, Purpose};
 use smallvec::SmallVec;
 
@@ -175,7 +175,10 @@ impl<'m, M: Machine> Migration<'m, M> {
                 View::Marker(marker) if marker == frame => {
                     guard.take(mapping.page, View::Empty, gather);
                 }
-                _ => self.machine().rules().migration_settles(|| self.tables.flush_pending(&mapping.process)),
+                _ => self
+                    .machine()
+                    .rules()
+                    .migration_settles(|| self.tables.flush_pending(&mapping.process)),
             }
         }
         waiting

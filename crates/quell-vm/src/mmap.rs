@@ -14,6 +14,7 @@ use crate::mmu_gather::MmuGather;
 use crate::page_cache::PageCache;
 use crate::pages::Pages;
 use crate::process::Process;
+use crate::rules::VmRules;
 use crate::swap::Swap;
 use crate::syscall::{Backing, Error, Protection};
 use crate::tables::{Migrating, Tables};
@@ -21,7 +22,6 @@ use crate::vma::{Source, Vma, page_range};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use quell::addr::PAGE_BYTES;
-use crate::rules::VmRules;
 use quell::{Page, PageRange, Purpose};
 
 /// The calls that change mappings.
@@ -134,7 +134,9 @@ impl<'m, M: Machine> Mmap<'m, M> {
             .free_empty_tables(process, start, end, &mut gather);
         gather.flush();
         // What this call found empty may have been emptied a moment ago.
-        self.machine().rules().unmap_settles(|| self.tables.flush_pending(process));
+        self.machine()
+            .rules()
+            .unmap_settles(|| self.tables.flush_pending(process));
         self.note_unmapped(process, start, end);
     }
 
@@ -180,7 +182,9 @@ impl<'m, M: Machine> Mmap<'m, M> {
         let mut gather = self.tables.gather(Purpose::Call);
         self.empty(process, start, end, &mut gather);
         gather.flush();
-        self.machine().rules().discard_settles(|| self.tables.flush_pending(process));
+        self.machine()
+            .rules()
+            .discard_settles(|| self.tables.flush_pending(process));
         self.note_unmapped(process, start, end);
         Ok(0)
     }
@@ -225,7 +229,9 @@ impl<'m, M: Machine> Mmap<'m, M> {
             },
         );
         gather.flush();
-        self.machine().rules().protect_settles(|| self.tables.flush_pending(process));
+        self.machine()
+            .rules()
+            .protect_settles(|| self.tables.flush_pending(process));
         machine.note(Event::ReturnedProtect {
             root: process.root(),
             range: PageRange::base(start, end.0 - start.0),
@@ -295,7 +301,9 @@ impl<'m, M: Machine> Mmap<'m, M> {
         self.tables
             .free_empty_tables(process, start, end, &mut gather);
         gather.flush();
-        self.machine().rules().remap_settles(|| self.tables.flush_pending(process));
+        self.machine()
+            .rules()
+            .remap_settles(|| self.tables.flush_pending(process));
         self.note_unmapped(process, start, end);
         Ok(target.address())
     }

@@ -7,8 +7,8 @@
 use crate::frames::Frames;
 use crate::machine::{Event, Machine};
 use crate::process::{Process, SpaceRef};
-use alloc::sync::Arc;
 use crate::rules::VmRules;
+use alloc::sync::Arc;
 use quell::{Batch, Frame, Page, PageRange, Purpose, Scope};
 
 /// What waits for a flush.

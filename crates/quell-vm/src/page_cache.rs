@@ -19,6 +19,7 @@ use crate::frame::Owner;
 use crate::frames::{AllocFrames, Content, Frames};
 use crate::lock::{Guard, Lock, RawGuard, RawLock};
 use crate::machine::{Event, Machine, Work};
+use crate::rules::VmRules;
 use crate::segmented::SegmentedArray;
 use crate::shared::Shared;
 use crate::syscall::{Error, FileId};
@@ -30,7 +31,6 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
 use once_cell::race::OnceBox;
 use quell::addr::PAGE_BYTES;
-use crate::rules::VmRules;
 use quell::{Frame, Stamp};
 
 /// The longest file: 64 GB.

@@ -16,11 +16,11 @@ use crate::machine::{Machine, Work};
 use crate::mmu_gather::MmuGather;
 use crate::page_cache::{Cached, PageCache};
 use crate::pages::{LockedPage, PageLock, Pages};
+use crate::rules::VmRules;
 use crate::swap::Swap;
 use crate::tables::Tables;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use crate::rules::VmRules;
 use quell::{Frame, Purpose};
 
 /// What reclaim works on.
@@ -162,7 +162,9 @@ impl<'m, M: Machine> Reclaim<'m, M> {
             let view = guard.view(mapping.page);
             if view.frame() != Some(frame) {
                 // Another CPU has cleared it and may not have flushed yet.
-                self.machine().rules().reclaim_settles(|| self.tables.flush_pending(&mapping.process));
+                self.machine()
+                    .rules()
+                    .reclaim_settles(|| self.tables.flush_pending(&mapping.process));
                 continue;
             }
             let rest = match (slot, view) {

@@ -11,9 +11,9 @@ use crate::frames::Frames;
 use crate::machine::{Entry, Level, Machine, TABLE_WORDS};
 use crate::mmu_gather::{Held, MmuGather};
 use crate::process::Process;
+use crate::rules::VmRules;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
-use crate::rules::VmRules;
 use quell::{EntryView, Frame, Need, Page, PageRange, PageSize, Word, flush_needed};
 
 /// How often a CPU that waits for a word looks again before it takes the lock to look.

@@ -18,6 +18,7 @@ use crate::pages::Pages;
 use crate::process::Process;
 use crate::processes::Processes;
 use crate::reclaim::Reclaim;
+use crate::rules::VmRules;
 use crate::swap::Swap;
 use crate::syscall::{Call, Error, ProcessId};
 use crate::tables::Tables;
@@ -26,7 +27,6 @@ use crate::vma::VmaTree;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
-use crate::rules::VmRules;
 use quell::{Page, Purpose};
 
 /// A virtual-memory manager. All methods may be called by all CPUs at once.

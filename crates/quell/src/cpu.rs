@@ -225,7 +225,9 @@ impl<W: Word> CpuState<W> {
     /// It stops to use the root that it keeps.
     pub(crate) fn go_lazy(&self) {
         if self.activity() == Activity::Running {
-            self.published.activity.store(Activity::Lazy as u64, Release);
+            self.published
+                .activity
+                .store(Activity::Lazy as u64, Release);
         }
     }
 

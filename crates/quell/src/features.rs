@@ -125,7 +125,10 @@ impl fmt::Display for Unsupported {
                 write!(f, "an engine needs 1 to {MAX_CPUS} CPUs, not {cpus}")
             }
             Unsupported::NoBroadcasts => {
-                write!(f, "the machine says that it broadcasts invalidations, and provides no way to")
+                write!(
+                    f,
+                    "the machine says that it broadcasts invalidations, and provides no way to"
+                )
             }
             Unsupported::NoTags => {
                 write!(

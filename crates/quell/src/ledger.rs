@@ -204,7 +204,8 @@ impl<'m, H: Hardware> Ledger<'m, H> {
 
     /// The debt that stands in the way of `stamp`, if it is published.
     pub(crate) fn in_the_way_of(&self, stamp: u64, count: usize) -> Option<u64> {
-        self.owed_in(self.epoch(stamp), count).map(|(older, _)| older)
+        self.owed_in(self.epoch(stamp), count)
+            .map(|(older, _)| older)
     }
 
     /// What each epoch holds that may be owed, the oldest first: a debt and its CPUs, or `None` for a debt that is
@@ -216,7 +217,10 @@ impl<'m, H: Hardware> Ledger<'m, H> {
         // Acquire: a payer that finds nothing outstanding relies on those who have paid.
         let settled = self.settled.0.load(Acquire);
         // Stamps that are out of the ledger's reach share their epochs with later ones.
-        let places = self.seen().saturating_sub(settled).min(self.epochs.len() as u64);
+        let places = self
+            .seen()
+            .saturating_sub(settled)
+            .min(self.epochs.len() as u64);
         (1..=places).map(move |place| self.owed_in(self.epoch(settled + place), count))
     }
 }

@@ -3,12 +3,11 @@
 use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::Reach;
 use crate::scenario::{On, Scenario};
-use quell::mutant::Mutant;
 use quell::{Counter, Hardware};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["32"],
-    finds: &[Mutant::WaiterServesNobody],
+    finds: &["WaiterServesNobody"],
     must: &[(On::Interrupts, Reach::Engine(Counter::ServedWaiting))],
     ..Scenario::engine(
         "cross-shootdown",

@@ -4,11 +4,10 @@
 use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::{Happening, Reach};
 use crate::scenario::{On, Scenario};
-use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["16"],
-    finds: &[Mutant::TagWalkedBeforeSeen],
+    finds: &["TagWalkedBeforeSeen"],
     must: &[
         (On::Every, Reach::Machine(Happening::FrameReused)),
         (On::Every, Reach::Machine(Happening::Fault)),

@@ -4,11 +4,10 @@ use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::Reach;
 use crate::scenario::{On, Scenario};
 use quell::Counter;
-use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["34"],
-    finds: &[Mutant::LazyResumesUnchecked, Mutant::RelaxedLeaveLazy],
+    finds: &["LazyResumesUnchecked", "RelaxedLeaveLazy"],
     must: &[
         (On::Interrupts, Reach::Engine(Counter::SkippedLazy)),
         (On::Interrupts, Reach::Engine(Counter::SwitchBehind)),

@@ -5,10 +5,9 @@ use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::Reach;
 use crate::scenario::{On, Scenario};
 use quell::Counter;
-use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
-    finds: &[Mutant::PaymentStopsAtGap],
+    finds: &["PaymentStopsAtGap"],
     must: &[
         (On::Every, Reach::Engine(Counter::DebtsTaken)),
         (On::Every, Reach::Engine(Counter::PaidByBackground)),

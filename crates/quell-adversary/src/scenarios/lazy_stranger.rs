@@ -4,11 +4,10 @@ use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::{Happening, Reach};
 use crate::scenario::{On, Scenario};
 use quell::Counter;
-use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &[],
-    finds: &[Mutant::ClockReadAfterFlush],
+    finds: &["ClockReadAfterFlush"],
     must: &[
         (On::Every, Reach::Engine(Counter::DebtsTaken)),
         (On::Interrupts, Reach::Engine(Counter::PaidByOthers)),

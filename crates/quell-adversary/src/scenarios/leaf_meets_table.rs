@@ -4,15 +4,10 @@ use crate::bare_kernel::{BareKernel, SECOND, frame};
 use crate::coverage::{Happening, Reach};
 use crate::scenario::{On, Scenario};
 use quell::Counter;
-use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &[],
-    finds: &[
-        Mutant::MergeOverwrites,
-        Mutant::TakeIgnoresLock,
-        Mutant::GapNotEscalated,
-    ],
+    finds: &["MergeOverwrites", "TakeIgnoresLock", "GapNotEscalated"],
     must: &[
         (On::Interrupts, Reach::Engine(Counter::Merged)),
         (On::Every, Reach::Machine(Happening::TableFreed)),

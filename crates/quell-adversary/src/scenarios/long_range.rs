@@ -4,11 +4,10 @@ use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::Reach;
 use crate::scenario::{On, Scenario};
 use quell::Counter;
-use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["35"],
-    finds: &[Mutant::WholeTagStaysLocal],
+    finds: &["WholeTagStaysLocal"],
     must: &[
         (On::Every, Reach::Engine(Counter::EscalatedLength)),
         (On::Interrupts, Reach::Engine(Counter::FlushedFull)),

@@ -4,10 +4,9 @@
 use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::{Happening, Reach};
 use crate::scenario::{On, Scenario};
-use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
-    finds: &[Mutant::BatchesCountedWithoutEnd],
+    finds: &["BatchesCountedWithoutEnd"],
     must: &[(On::Every, Reach::Machine(Happening::CallReturned))],
     ..Scenario::engine(
         "many-batches",

@@ -4,10 +4,9 @@
 use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::{Happening, Reach};
 use crate::scenario::{On, Scenario};
-use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
-    finds: &[Mutant::OutboxOverwritten],
+    finds: &["OutboxOverwritten"],
     must: &[(On::Every, Reach::Machine(Happening::Preempted))],
     ..Scenario::preempted(
         "nested-outbox",

@@ -5,10 +5,9 @@ use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::{Happening, Reach};
 use crate::scenario::{On, Scenario};
 use quell::Counter;
-use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
-    finds: &[Mutant::ResumeLetsNmisIn],
+    finds: &["ResumeLetsNmisIn"],
     nmis: 2,
     must: &[
         (On::Every, Reach::Machine(Happening::NmiAccess)),

@@ -5,10 +5,9 @@ use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::{Happening, Reach};
 use crate::scenario::{On, Scenario};
 use quell::Counter;
-use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
-    finds: &[Mutant::WaitsForClosedInbox],
+    finds: &["WaitsForClosedInbox"],
     must: &[
         (On::Every, Reach::Machine(Happening::Offline)),
         (On::Interrupts, Reach::Engine(Counter::SkippedOffline)),

@@ -4,11 +4,10 @@ use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::{Happening, Reach};
 use crate::scenario::{On, Scenario};
 use quell::Counter;
-use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["17", "36"],
-    finds: &[Mutant::RangeLosesTail],
+    finds: &["RangeLosesTail"],
     must: &[
         (On::Every, Reach::Machine(Happening::StaleUse)),
         (On::Interrupts, Reach::Engine(Counter::FlushedRanges)),

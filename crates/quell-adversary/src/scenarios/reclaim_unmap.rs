@@ -4,15 +4,10 @@ use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::Reach;
 use crate::scenario::{On, Scenario};
 use quell::Counter;
-use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["6", "19", "4"],
-    finds: &[
-        Mutant::SettleOnlyWaits,
-        Mutant::DebtNotRecorded,
-        Mutant::SettleSkipped,
-    ],
+    finds: &["SettleOnlyWaits", "DebtNotRecorded", "SettleSkipped"],
     must: &[(On::Every, Reach::Engine(Counter::PaidBySettle))],
     ..Scenario::engine(
         "reclaim-unmap",

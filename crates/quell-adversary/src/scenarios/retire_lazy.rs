@@ -4,11 +4,10 @@ use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::{Happening, Reach};
 use crate::scenario::{On, Scenario};
 use quell::Counter;
-use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["25"],
-    finds: &[Mutant::RetireSkipsEviction],
+    finds: &["RetireSkipsEviction"],
     must: &[
         (On::Every, Reach::Machine(Happening::SpaceRetired)),
         (On::Every, Reach::Engine(Counter::Evicted)),

@@ -4,11 +4,10 @@ use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::{Happening, Reach};
 use crate::scenario::{On, Scenario};
 use quell::Counter;
-use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["32"],
-    finds: &[Mutant::SpuriousAcknowledges],
+    finds: &["SpuriousAcknowledges"],
     spurious: 2,
     must: &[
         (On::Every, Reach::Machine(Happening::Spurious)),

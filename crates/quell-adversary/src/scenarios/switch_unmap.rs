@@ -4,14 +4,13 @@ use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::Reach;
 use crate::scenario::{On, Scenario};
 use quell::Counter;
-use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["8"],
     finds: &[
-        Mutant::SwitchPublishesLate,
-        Mutant::SwitchIgnoresGeneration,
-        Mutant::SwitchIgnoresBatch,
+        "SwitchPublishesLate",
+        "SwitchIgnoresGeneration",
+        "SwitchIgnoresBatch",
     ],
     must: &[
         (On::Every, Reach::Engine(Counter::Switches)),

@@ -4,15 +4,14 @@ use crate::bare_kernel::{BareKernel, SECOND, frame};
 use crate::coverage::{Happening, Reach};
 use crate::scenario::{On, Scenario};
 use quell::Counter;
-use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["11", "29"],
     finds: &[
-        Mutant::AckBeforeFlush,
-        Mutant::EarlyAckForTables,
-        Mutant::TablesFlushedAsLeaf,
-        Mutant::RelaxedDone,
+        "AckBeforeFlush",
+        "EarlyAckForTables",
+        "TablesFlushedAsLeaf",
+        "RelaxedDone",
     ],
     must: &[
         (On::Every, Reach::Machine(Happening::TableFreed)),

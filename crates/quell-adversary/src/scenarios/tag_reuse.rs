@@ -4,14 +4,13 @@ use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::Reach;
 use crate::scenario::{On, Scenario};
 use quell::Counter;
-use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["13"],
     finds: &[
-        Mutant::TagTakenUnflushed,
-        Mutant::RolloverSkipsFlush,
-        Mutant::RolloverForgetsReserved,
+        "TagTakenUnflushed",
+        "RolloverSkipsFlush",
+        "RolloverForgetsReserved",
     ],
     must: &[
         (On::OwnTags, Reach::Engine(Counter::SwitchTagTaken)),

@@ -4,21 +4,20 @@ use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::{Happening, Reach};
 use crate::scenario::{On, Scenario};
 use quell::Counter;
-use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["30"],
     finds: &[
-        Mutant::SkipLocalFlush,
-        Mutant::SkipGenerationBump,
-        Mutant::SkipPost,
-        Mutant::SkipInterrupt,
-        Mutant::SkipWait,
-        Mutant::HandlerSkipsFlush,
-        Mutant::BroadcastSkipsFence,
-        Mutant::SkipBarrier,
-        Mutant::FinishSkipsFlush,
-        Mutant::OnlineSkipsFlush,
+        "SkipLocalFlush",
+        "SkipGenerationBump",
+        "SkipPost",
+        "SkipInterrupt",
+        "SkipWait",
+        "HandlerSkipsFlush",
+        "BroadcastSkipsFence",
+        "SkipBarrier",
+        "FinishSkipsFlush",
+        "OnlineSkipsFlush",
     ],
     must: &[
         (On::Every, Reach::Engine(Counter::Requested)),

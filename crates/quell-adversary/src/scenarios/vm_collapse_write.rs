@@ -3,7 +3,6 @@
 use crate::coverage::{Happening, Reach};
 use crate::scenario::{On, Program, Scenario};
 use crate::vm_kernel::{FIRST_PROCESS, VmKernel, VmProgram};
-use quell::mutant::Mutant;
 use quell_contract::Clause;
 
 const PAGES: u64 = 512;
@@ -11,7 +10,7 @@ const PAGES: u64 = 512;
 const WRITTEN: u64 = 0;
 
 pub(super) const SCENARIO: Scenario = Scenario {
-    finds: &[Mutant::VmCollapseCopiesBeforeFlush],
+    finds: &["VmCollapseCopiesBeforeFlush"],
     must: &[(On::Every, Reach::Machine(Happening::Captured))],
     one_in: 100,
     steps: 16_000,

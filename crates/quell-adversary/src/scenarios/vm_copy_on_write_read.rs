@@ -3,10 +3,9 @@
 use crate::coverage::{Happening, Reach};
 use crate::scenario::{On, Program, Scenario};
 use crate::vm_kernel::{VmKernel, VmProgram};
-use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
-    finds: &[Mutant::VmMapsCopyBeforeFlush],
+    finds: &["VmMapsCopyBeforeFlush"],
     must: &[
         (On::Every, Reach::Machine(Happening::Captured)),
         (On::Every, Reach::Machine(Happening::StaleUse)),

@@ -4,14 +4,13 @@
 use crate::coverage::{Happening, Reach};
 use crate::scenario::{On, Program, Scenario};
 use crate::vm_kernel::{FIRST_PROCESS, VmKernel, VmProgram};
-use quell::mutant::Mutant;
 use quell_contract::Clause;
 
 /// The child's number: the second process.
 const CHILD: u32 = 2;
 
 pub(super) const SCENARIO: Scenario = Scenario {
-    finds: &[Mutant::VmSplitsHeldBlock],
+    finds: &["VmSplitsHeldBlock"],
     must: &[(On::Every, Reach::Machine(Happening::CallReturned))],
     one_in: 50,
     steps: 64_000,

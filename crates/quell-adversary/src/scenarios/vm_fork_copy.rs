@@ -4,12 +4,11 @@
 use crate::coverage::{Happening, Reach};
 use crate::scenario::{On, Program, Scenario};
 use crate::vm_kernel::{FIRST_PROCESS, VmKernel, VmProgram};
-use quell::mutant::Mutant;
 use quell_contract::Clause;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["21"],
-    finds: &[Mutant::VmCopiesUnsettled],
+    finds: &["VmCopiesUnsettled"],
     must: &[
         (On::Every, Reach::Machine(Happening::Captured)),
         (On::Every, Reach::Machine(Happening::Fault)),

@@ -4,13 +4,12 @@
 use crate::coverage::{Happening, Reach};
 use crate::scenario::{On, Program, Scenario};
 use crate::vm_kernel::{VmKernel, VmProgram};
-use quell::mutant::Mutant;
 use quell_contract::Clause;
 use quell_vm::Call;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["21"],
-    finds: &[Mutant::VmForkReturnsUnflushed],
+    finds: &["VmForkReturnsUnflushed"],
     must: &[(On::Every, Reach::Machine(Happening::Captured))],
     program: Program::Vm(VmProgram {
         memory: [24, 0],

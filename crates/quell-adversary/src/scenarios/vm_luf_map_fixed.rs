@@ -5,11 +5,10 @@ use crate::coverage::{Happening, Reach};
 use crate::scenario::{On, Scenario};
 use crate::vm_kernel::VmKernel;
 use quell::Counter;
-use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["L1"],
-    finds: &[Mutant::VmIgnoresMarker, Mutant::VmRewritesOwedEntry],
+    finds: &["VmIgnoresMarker", "VmRewritesOwedEntry"],
     must: &[
         (On::Every, Reach::Engine(Counter::DebtsTaken)),
         (On::Every, Reach::Machine(Happening::CallReturned)),

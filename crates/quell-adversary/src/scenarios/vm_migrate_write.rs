@@ -3,11 +3,10 @@
 use crate::coverage::{Happening, Reach};
 use crate::scenario::{On, Program, Scenario};
 use crate::vm_kernel::{VmKernel, VmProgram};
-use quell::mutant::Mutant;
 use quell_contract::Clause;
 
 pub(super) const SCENARIO: Scenario = Scenario {
-    finds: &[Mutant::VmMigratesBeforeFlush],
+    finds: &["VmMigratesBeforeFlush"],
     must: &[
         (On::Every, Reach::Machine(Happening::Captured)),
         (On::Every, Reach::Machine(Happening::StaleUse)),

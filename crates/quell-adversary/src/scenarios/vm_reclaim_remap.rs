@@ -5,10 +5,9 @@ use crate::coverage::{Happening, Reach};
 use crate::scenario::{On, Program, Scenario};
 use crate::vm_kernel::{VmKernel, VmProgram};
 use quell::Counter;
-use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
-    finds: &[Mutant::VmRemapsUnsettled, Mutant::VmUnlinksBeforeFlush],
+    finds: &["VmRemapsUnsettled", "VmUnlinksBeforeFlush"],
     must: &[
         (On::Every, Reach::Engine(Counter::PaidBySettle)),
         (On::Every, Reach::Machine(Happening::CallReturned)),

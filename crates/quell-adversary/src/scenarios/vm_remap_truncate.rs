@@ -6,12 +6,11 @@ use crate::coverage::{Happening, Reach};
 use crate::scenario::{On, Program, Scenario};
 use crate::vm_kernel::{FIRST_PROCESS, VmKernel, VmProgram};
 use quell::Counter;
-use quell::mutant::Mutant;
 use quell_contract::Clause;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["1"],
-    finds: &[Mutant::VmTruncatesUnsettled, Mutant::VmRemapsUnlocked],
+    finds: &["VmTruncatesUnsettled", "VmRemapsUnlocked"],
     must: &[
         (On::Every, Reach::Engine(Counter::PaidBySettle)),
         (On::Every, Reach::Machine(Happening::FrameReused)),

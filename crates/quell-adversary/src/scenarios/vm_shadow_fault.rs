@@ -5,11 +5,10 @@ use crate::coverage::Reach;
 use crate::scenario::{On, Program, Scenario};
 use crate::vm_kernel::{VmKernel, VmProgram};
 use quell::Counter;
-use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["L1"],
-    finds: &[Mutant::VmWritesShadowedPage],
+    finds: &["VmWritesShadowedPage"],
     must: &[
         (On::Every, Reach::Engine(Counter::DebtsTaken)),
         (On::Every, Reach::Engine(Counter::PaidByRefill)),

@@ -3,7 +3,6 @@
 use crate::coverage::{Happening, Reach};
 use crate::scenario::{On, Program, Scenario};
 use crate::vm_kernel::{FIRST_PROCESS, VmKernel, VmProgram};
-use quell::mutant::Mutant;
 use quell_contract::Clause;
 
 const PAGES: u64 = 512;
@@ -11,7 +10,7 @@ const PAGES: u64 = 512;
 const DROPPED: u64 = 5;
 
 pub(super) const SCENARIO: Scenario = Scenario {
-    finds: &[Mutant::VmSplitsUnlocked],
+    finds: &["VmSplitsUnlocked"],
     must: &[(On::Every, Reach::Machine(Happening::CallReturned))],
     one_in: 50,
     steps: 16_000,

@@ -3,12 +3,11 @@
 use crate::coverage::{Happening, Reach};
 use crate::scenario::{On, Program, Scenario};
 use crate::vm_kernel::{VmKernel, VmProgram};
-use quell::mutant::Mutant;
 use quell_contract::Clause;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["22"],
-    finds: &[Mutant::VmCleansBeforeFlush],
+    finds: &["VmCleansBeforeFlush"],
     must: &[(On::Every, Reach::Machine(Happening::Captured))],
     program: Program::Vm(VmProgram {
         memory: [16, 0],

@@ -4,11 +4,10 @@ use crate::coverage::{Happening, Reach};
 use crate::scenario::{On, Scenario};
 use crate::vm_kernel::VmKernel;
 use quell::Counter;
-use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["30"],
-    finds: &[Mutant::VmFreesBeforeFlush],
+    finds: &["VmFreesBeforeFlush"],
     must: &[
         (On::Every, Reach::Engine(Counter::Requested)),
         (On::Every, Reach::Machine(Happening::StaleUse)),

@@ -4,10 +4,9 @@
 use crate::coverage::{Happening, Reach};
 use crate::scenario::{On, Program, Scenario};
 use crate::vm_kernel::{VmKernel, VmProgram};
-use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
-    finds: &[Mutant::VmMigratesUnsettled, Mutant::VmOwesDirtyPages],
+    finds: &["VmMigratesUnsettled", "VmOwesDirtyPages"],
     must: &[
         (On::Every, Reach::Machine(Happening::Captured)),
         (On::Every, Reach::Machine(Happening::StaleUse)),

@@ -5,11 +5,10 @@ use crate::coverage::{Happening, Reach};
 use crate::scenario::{On, Scenario};
 use crate::vm_kernel::VmKernel;
 use quell::Counter;
-use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["22"],
-    finds: &[Mutant::VmCleansUnsettled],
+    finds: &["VmCleansUnsettled"],
     must: &[
         (On::Every, Reach::Machine(Happening::Captured)),
         (On::Every, Reach::Engine(Counter::PaidBySettle)),

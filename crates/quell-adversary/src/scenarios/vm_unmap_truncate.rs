@@ -5,11 +5,10 @@ use crate::coverage::{Happening, Reach};
 use crate::scenario::{On, Scenario};
 use crate::vm_kernel::VmKernel;
 use quell::Counter;
-use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["7"],
-    finds: &[Mutant::VmUnlinksBeforeFlush],
+    finds: &["VmUnlinksBeforeFlush"],
     must: &[
         (On::Every, Reach::Engine(Counter::PaidBySettle)),
         (On::Every, Reach::Machine(Happening::FrameReused)),

@@ -3,14 +3,13 @@
 use crate::coverage::{Happening, Reach};
 use crate::scenario::{On, Scenario};
 use crate::vm_kernel::VmKernel;
-use quell::mutant::Mutant;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     finds: &[
-        Mutant::ZeroSkipsTail,
-        Mutant::ZeroSkipsFaultingPage,
-        Mutant::VmKeepsZeroFlag,
-        Mutant::VmSkipsZeroing,
+        "ZeroSkipsTail",
+        "ZeroSkipsFaultingPage",
+        "VmKeepsZeroFlag",
+        "VmSkipsZeroing",
     ],
     must: &[
         (On::Every, Reach::Machine(Happening::Zeroed)),

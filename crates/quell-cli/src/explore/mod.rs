@@ -14,10 +14,9 @@ use crate::usage::usage;
 use anyhow::Context;
 use clap::Args;
 use quell::Policy;
-use quell::mutant::Mutant;
 use quell_adversary::Scenario;
 use quell_adversary::explore::{POLICIES, parse_code, replay};
-use quell_adversary::{Budget, Case, MachineKind};
+use quell_adversary::{Budget, Case, MachineKind, Mistake};
 use quell_contract::timeline;
 
 /// Search for interleavings that break the contract, and test that known mistakes are found
@@ -141,17 +140,16 @@ pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// The mutants that the arguments name.
-fn mutants(args: &ExploreArgs) -> anyhow::Result<Vec<Mutant>> {
+fn mutants(args: &ExploreArgs) -> anyhow::Result<Vec<Mistake>> {
     let known = |name: &String| {
-        let mutant = Mutant::ALL.iter().find(|known| known.name() == name);
-        mutant.copied().ok_or_else(|| {
+        Mistake::named(name).ok_or_else(|| {
             usage(format!(
                 "there is no mutant `{name}`; `quell explore --list` names them all"
             ))
         })
     };
     if args.names.is_empty() {
-        return Ok(Mutant::ALL.to_vec());
+        return Ok(Mistake::all().collect());
     }
     args.names.iter().map(known).collect()
 }
@@ -237,7 +235,7 @@ fn cases(args: &ExploreArgs) -> anyhow::Result<Vec<Case>> {
                     scenario,
                     kind: *kind,
                     policy: *policy,
-                    mutant: None,
+                    mistake: None,
                 });
             }
         }

@@ -3,11 +3,10 @@
 use super::ExploreArgs;
 use super::work::Searched;
 use crate::table::table;
-use quell::mutant::Mutant;
 use quell_adversary::Scenario;
 use quell_adversary::explore::{POLICIES, replay, replay_code};
-use quell_adversary::mutants::{self, Kill, Tested};
-use quell_adversary::{Case, Coverage, Failure, MachineKind};
+use quell_adversary::mutants::{Kill, Tested};
+use quell_adversary::{Case, Coverage, Failure, MachineKind, Mistake};
 use quell_contract::{Violation, timeline};
 use serde_json::json;
 use std::process::ExitCode;
@@ -18,7 +17,7 @@ const LINES: usize = 60;
 
 /// The mutants that a scenario is there to find.
 fn finds(scenario: &Scenario) -> Vec<&'static str> {
-    scenario.finds.iter().map(|mutant| mutant.name()).collect()
+    scenario.finds.to_vec()
 }
 
 /// Scenarios, machines, policies, mutants.
@@ -43,9 +42,8 @@ pub fn list(as_json: bool) {
             .map(|k| json!({ "name": k.name, "about": k.about }))
             .collect();
         let policies: Vec<_> = POLICIES.iter().map(ToString::to_string).collect();
-        let mutants: Vec<_> = Mutant::ALL
-            .iter()
-            .map(|m| json!({ "name": m.name(), "mistake": m.mistake().trim(), "bug": mutants::bugs(*m) }))
+        let mutants: Vec<_> = Mistake::all()
+            .map(|m| json!({ "name": m.name(), "mistake": m.account(), "bug": m.bugs() }))
             .collect();
         let all = json!({ "scenarios": scenarios, "machines": kinds, "policies": policies,
                           "mutants": mutants });
@@ -71,8 +69,8 @@ pub fn list(as_json: bool) {
     let policies: Vec<_> = POLICIES.iter().map(ToString::to_string).collect();
     println!("policies: {}\n", policies.join(", "));
     let mut mutants = table(&["mutant", "mistake"]);
-    for m in Mutant::ALL {
-        mutants.add_row([m.name(), m.mistake().trim()]);
+    for m in Mistake::all() {
+        mutants.add_row([m.name(), m.account()]);
     }
     println!("{mutants}");
 }
@@ -235,7 +233,7 @@ pub fn replay_json(case: &Case, found: Option<&Violation>, lines: &[timeline::Li
         "name": case.scenario.name,
         "machine": case.kind.name,
         "policy": case.policy.to_string(),
-        "mutant": case.mutant.map(|mutant| mutant.name()),
+        "mutant": case.mistake.map(|mistake| mistake.name()),
         "violation": found.map(violation),
         "steps": steps,
     });
@@ -251,8 +249,8 @@ pub fn mutants(args: &ExploreArgs, tested: &[Tested], elapsed: Duration) -> Exit
             .map(|h| {
                 let killed = h.killed.as_ref();
                 json!({
-                    "name": h.mutant.name(),
-                    "bug": mutants::bugs(h.mutant),
+                    "name": h.mistake.name(),
+                    "bug": h.mistake.bugs(),
                     "killed": killed.is_some(),
                     "scenario": killed.map(Kill::scenario),
                     "machine": killed.and_then(Kill::machine),
@@ -278,8 +276,8 @@ pub fn mutants(args: &ExploreArgs, tested: &[Tested], elapsed: Duration) -> Exit
         for h in tested {
             let (scenario, machine, clause) = killer(h).unwrap_or(("SURVIVED", "", String::new()));
             rows.add_row([
-                h.mutant.name().to_string(),
-                mutants::bugs(h.mutant),
+                h.mistake.name().to_string(),
+                h.mistake.bugs(),
                 scenario.to_string(),
                 machine.to_string(),
                 clause,
@@ -296,9 +294,9 @@ pub fn mutants(args: &ExploreArgs, tested: &[Tested], elapsed: Duration) -> Exit
         for survivor in tested.iter().filter(|h| h.killed.is_none()) {
             println!(
                 "{} survived {} schedules: {}",
-                survivor.mutant.name(),
+                survivor.mistake.name(),
                 survivor.schedules,
-                survivor.mutant.mistake().trim()
+                survivor.mistake.account()
             );
         }
     }
@@ -332,9 +330,9 @@ fn markdown(tested: &[Tested]) {
         let (scenario, machine, clause) = killer(h).unwrap_or(("**survived**", "", String::new()));
         println!(
             "| `{}` | {} | {} | {scenario} | {machine} | {clause} | {} |",
-            h.mutant.name(),
-            h.mutant.mistake().trim(),
-            mutants::bugs(h.mutant),
+            h.mistake.name(),
+            h.mistake.account(),
+            h.mistake.bugs(),
             h.schedules
         );
     }

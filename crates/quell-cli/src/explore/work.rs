@@ -2,9 +2,8 @@
 
 use super::ExploreArgs;
 use indicatif::{ProgressBar, ProgressStyle};
-use quell::mutant::Mutant;
 use quell_adversary::mutants::{self, Tested};
-use quell_adversary::{Budget, Campaign, Case, Report, Session, explore};
+use quell_adversary::{Budget, Campaign, Case, Mistake, Report, Session, explore};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -98,8 +97,8 @@ pub fn explore_all(
     results
 }
 
-/// Hunts all mutants.
-pub fn test_all(args: &ExploreArgs, mutants: &[Mutant], jobs: usize) -> Vec<Tested> {
+/// Tests all mutants.
+pub fn test_all(args: &ExploreArgs, mutants: &[Mistake], jobs: usize) -> Vec<Tested> {
     let bar = bar(mutants.len() as u64, args.json, "mutants");
     let killed = AtomicU64::new(0);
     let schedules = AtomicU64::new(0);

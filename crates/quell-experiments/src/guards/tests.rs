@@ -25,8 +25,8 @@ fn the_docs_name_every_guard() {
     for (guard, plan) in GUARDS.iter().zip(plans(None)) {
         plan.workload.check(guard.scene.cpus).unwrap();
         assert!(docs.contains(guard.what), "{}", guard.what);
-        for mutant in guard.without {
-            assert!(docs.contains(mutant.name()), "{}", mutant.name());
+        for rule in guard.without {
+            assert!(docs.contains(rule.name), "{}", rule.name);
         }
     }
 }

@@ -1,0 +1,229 @@
+//! Mistakes at the boundary to the machine, made by a decorator of [`Hardware`].
+//!
+//! The engine asks the machine for an interrupt, an invalidation, a barrier, a root; [`Broken`] passes that on, or passes
+//! on less. So the engine's code shows the protocol alone, and the mistakes that a kernel's port of the
+//! interface may have are made where a port would make them.
+
+use quell::clear::Strategy;
+use quell::{
+    Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, PageRange, Scope, Tag,
+};
+use quell_vm::machine::{Entry, Event, Level, Machine, MemoryMap, TABLE_WORDS, Work};
+use std::ops::Deref;
+
+macro_rules! boundary {
+    ($($(#[doc = $doc:literal])+ $name:ident,)*) => {
+        /// What goes wrong.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        pub enum Boundary { $($(#[doc = $doc])+ $name,)* }
+
+        impl Boundary {
+            /// All that can go wrong.
+            pub const ALL: &'static [Boundary] = &[$(Boundary::$name,)*];
+
+            /// Its name.
+            pub const fn name(self) -> &'static str {
+                match self { $(Boundary::$name => stringify!($name),)* }
+            }
+
+            /// What is done wrong.
+            pub const fn account(self) -> &'static str {
+                match self { $(Boundary::$name => concat!($($doc,)+),)* }
+            }
+        }
+    };
+}
+
+boundary! {
+    /// Requests are posted but no interrupt is sent.
+    SkipInterrupt,
+    /// The last page of a range is not invalidated (bugs 17, 36).
+    RangeLosesTail,
+    /// Page-table pages were freed, the flush leaves the walker caches alone (family d).
+    TablesFlushedAsLeaf,
+    /// An invalidation of all entries is left out.
+    AllStaysCached,
+    /// Ranges are broadcast, but a whole tag is invalidated on the own CPU alone (bug 35).
+    WholeTagStaysLocal,
+    /// The batch ends without the completion barrier.
+    SkipBarrier,
+    /// A root is loaded with its tag's entries kept although they were to go (C5).
+    RootKeepsEntries,
+    /// A CPU that leaves its root keeps it loaded (C6).
+    RootStaysLoaded,
+}
+
+/// A machine with a mistake at its boundary, or with none.
+#[derive(Debug)]
+pub struct Broken<H> {
+    machine: H,
+    mistake: Option<Boundary>,
+}
+
+impl<H> Broken<H> {
+    /// The machine, with this mistake.
+    pub fn new(machine: H, mistake: Option<Boundary>) -> Self {
+        Broken { machine, mistake }
+    }
+
+    fn has(&self, mistake: Boundary) -> bool {
+        self.mistake == Some(mistake)
+    }
+
+    /// What of an invalidation reaches the machine.
+    fn passed_on(&self, what: Invalidate) -> Option<Invalidate> {
+        match (self.mistake, what) {
+            (Some(Boundary::AllStaysCached), Invalidate::All) => None,
+            (Some(Boundary::TablesFlushedAsLeaf), Invalidate::Range { tag, range, .. }) => {
+                let scope = Scope::Leaf;
+                Some(Invalidate::Range { tag, range, scope })
+            }
+            (Some(Boundary::RangeLosesTail), Invalidate::Range { tag, range, scope })
+                if range.pages > range.stride.pages() =>
+            {
+                let pages = range.pages - range.stride.pages();
+                let range = PageRange { pages, ..range };
+                Some(Invalidate::Range { tag, range, scope })
+            }
+            _ => Some(what),
+        }
+    }
+}
+
+impl<H> Deref for Broken<H> {
+    type Target = H;
+    #[inline]
+    fn deref(&self) -> &H {
+        &self.machine
+    }
+}
+
+impl<H: Hardware> Hardware for Broken<H> {
+    type Word = H::Word;
+    type Broadcasts = Self;
+
+    fn broadcasts(&self) -> Option<&Self> {
+        self.machine.broadcasts().map(|_| self)
+    }
+
+    #[inline]
+    fn this_cpu(&self) -> CpuId {
+        self.machine.this_cpu()
+    }
+    fn features(&self) -> Features {
+        self.machine.features()
+    }
+    fn fence(&self) {
+        self.machine.fence();
+    }
+    fn invalidate(&self, what: Invalidate) {
+        if let Some(what) = self.passed_on(what) {
+            self.machine.invalidate(what);
+        }
+    }
+    fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
+        let keep = keep || self.has(Boundary::RootKeepsEntries);
+        self.machine.load_root(root, tag, keep);
+    }
+    fn unload_root(&self) {
+        if !self.has(Boundary::RootStaysLoaded) {
+            self.machine.unload_root();
+        }
+    }
+    fn interrupt(&self, targets: &CpuSet) {
+        if !self.has(Boundary::SkipInterrupt) {
+            self.machine.interrupt(targets);
+        }
+    }
+    fn mask_interrupts(&self) -> bool {
+        self.machine.mask_interrupts()
+    }
+    fn restore_interrupts(&self, were_on: bool) {
+        self.machine.restore_interrupts(were_on);
+    }
+    fn relax(&self) {
+        self.machine.relax();
+    }
+    fn zero(&self, extent: Extent, strategy: Strategy) {
+        self.machine.zero(extent, strategy);
+    }
+}
+
+impl<H: Hardware> Broadcast for Broken<H> {
+    fn start(&self, what: Invalidate) {
+        match (self.passed_on(what), self.machine.broadcasts()) {
+            (Some(Invalidate::Tag(tag)), _) if self.has(Boundary::WholeTagStaysLocal) => {
+                self.machine.invalidate(Invalidate::Tag(tag));
+            }
+            (Some(what), Some(broadcasts)) => broadcasts.start(what),
+            _ => {}
+        }
+    }
+    fn complete(&self) {
+        if let Some(broadcasts) = self.machine.broadcasts()
+            && !self.has(Boundary::SkipBarrier)
+        {
+            broadcasts.complete();
+        }
+    }
+}
+
+impl<M: Machine> Machine for Broken<M> {
+    type Rules = M::Rules;
+
+    #[inline]
+    fn rules(&self) -> &M::Rules {
+        self.machine.rules()
+    }
+    fn memory(&self) -> MemoryMap {
+        self.machine.memory()
+    }
+    fn cpu_count(&self) -> usize {
+        self.machine.cpu_count()
+    }
+    fn home_node(&self, cpu: CpuId) -> usize {
+        self.machine.home_node(cpu)
+    }
+    fn prepare_root(&self, root: Frame) {
+        self.machine.prepare_root(root);
+    }
+    fn keeps_refused(&self) -> bool {
+        self.machine.keeps_refused()
+    }
+    fn preempt(&self) {
+        self.machine.preempt();
+    }
+    fn charge(&self, work: Work) {
+        self.machine.charge(work);
+    }
+    fn table(&self, frame: Frame) -> &[M::Word; TABLE_WORDS] {
+        self.machine.table(frame)
+    }
+    fn encode(&self, entry: Entry, level: Level) -> u64 {
+        self.machine.encode(entry, level)
+    }
+    fn decode(&self, word: u64, level: Level) -> Entry {
+        self.machine.decode(word, level)
+    }
+    fn hardware_dirty(&self) -> bool {
+        self.machine.hardware_dirty()
+    }
+    fn read_frame(&self, frame: Frame, offset: usize, into: &mut [u8]) {
+        self.machine.read_frame(frame, offset, into);
+    }
+    fn write_frame(&self, frame: Frame, offset: usize, from: &[u8]) {
+        self.machine.write_frame(frame, offset, from);
+    }
+    fn copy_frames(&self, from: Frame, to: Frame, frames: u64) {
+        self.machine.copy_frames(from, to, frames);
+    }
+    fn now(&self) -> u64 {
+        self.machine.now()
+    }
+    fn halt(&self, until: u64) {
+        self.machine.halt(until);
+    }
+    fn note(&self, event: Event) {
+        self.machine.note(event);
+    }
+}
