@@ -7,11 +7,11 @@ use super::machine::{FRAME_WORDS, Op, on_machine};
 use super::oracle::{Returned, Violation};
 use super::tables;
 use super::word::AdversaryWord;
-use quell::clear::Strategy;
 use quell::mutant::Mutant;
 use quell::{CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, PageRange, Tag};
 use quell_contract::Clause;
 use quell_vm::machine::{Entry, Event, Level, Machine, MemoryMap, TABLE_WORDS};
+use quell_zero::{Clear, Strategy};
 
 /// The machine. Its state belongs to the run that the thread is in the middle of.
 #[derive(Debug)]
@@ -160,6 +160,13 @@ impl Hardware for Adversary {
         point(Op::Relax);
     }
 
+    #[inline]
+    fn mutant(&self, mutant: Mutant) -> bool {
+        context::mutant(mutant)
+    }
+}
+
+impl Clear for Adversary {
     fn zero(&self, extent: Extent, _strategy: Strategy) {
         point(Op::Content {
             frame: extent.first.0 as u32,
@@ -173,11 +180,6 @@ impl Hardware for Adversary {
                 core.clear_frame((extent.first.0 + frame) as u32);
             }
         });
-    }
-
-    #[inline]
-    fn mutant(&self, mutant: Mutant) -> bool {
-        context::mutant(mutant)
     }
 }
 

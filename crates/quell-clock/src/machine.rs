@@ -15,12 +15,12 @@ use crate::memory::Tables;
 use crate::mmu;
 use crate::trace::Mark;
 use crate::word::ModelWord;
-use quell::clear::Strategy;
 use quell::mutant::Mutant;
 use quell::{CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, Tag};
 use quell_sim::fiber;
 use quell_vm::machine::TABLE_WORDS;
 use quell_vm::{Entry, Event, Level, Machine, MemoryMap, Work};
+use quell_zero::{Clear, Strategy};
 use std::sync::Arc;
 
 /// Work that takes longer than this can be interrupted in the middle.
@@ -224,6 +224,13 @@ impl Hardware for Model {
         }
     }
 
+    #[inline(always)]
+    fn mutant(&self, mutant: Mutant) -> bool {
+        self.mutants & bit(mutant) != 0
+    }
+}
+
+impl Clear for Model {
     fn zero(&self, extent: Extent, strategy: Strategy) {
         let duration = context::shared(|core| {
             core.memory.zero(extent.first, extent.frames);
@@ -239,11 +246,6 @@ impl Hardware for Model {
             duration
         });
         work(duration);
-    }
-
-    #[inline(always)]
-    fn mutant(&self, mutant: Mutant) -> bool {
-        self.mutants & bit(mutant) != 0
     }
 }
 

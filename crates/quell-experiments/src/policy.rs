@@ -11,9 +11,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use quell::clear::ClearPolicy;
 use quell::{Mechanism, Policy, TagPolicy};
 use quell_workloads::Unit;
+use quell_zero::ClearPolicy;
 
 /// What `quell list policies` says about each term.
 pub const TERMS: &[(&str, &str)] = &[

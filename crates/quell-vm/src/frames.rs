@@ -7,7 +7,7 @@
 //!
 //! Frames known to be zero are kept apart in the cache, so that a fault that needs zeros finds
 //! them: anonymous pages that were mapped and never written, and frames zeroed while idle. All
-//! other frames are zeroed when they are handed out as such, through [`quell::clear`] (C8).
+//! other frames are zeroed when they are handed out as such, through [`quell_zero`] (C8).
 
 use crate::frame::Owner;
 use crate::lock::Lock;
@@ -18,8 +18,9 @@ use crate::vm::Vm;
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Relaxed;
-use quell::mutant::Mutant;
+use quell::mutant::{KeptBy, Mutant};
 use quell::{CpuId, Extent, Frame};
+use quell_zero::Clearer;
 
 /// The largest block: 1 GB.
 pub(crate) const MAX_ORDER: u8 = 18;
@@ -233,9 +234,7 @@ impl<M: Machine> Vm<'_, M> {
                     frames: 1 << order,
                 };
                 let near = Some(frame.plus(near));
-                quell::clear::clear_extent(machine, extent, near, &self.config.clear, || {
-                    machine.preempt();
-                });
+                self.clearer().extent(extent, near, || machine.preempt());
             }
             zeros = true;
         }
@@ -447,6 +446,12 @@ impl<M: Machine> Vm<'_, M> {
         }
     }
 
+    /// What zeroes this machine's memory.
+    fn clearer(&self) -> Clearer<'_, M, KeptBy<'_, M>> {
+        let machine = self.machine();
+        Clearer::new(machine, &self.config.clear).with_rules(KeptBy(machine))
+    }
+
     /// Zeroes up to `frames` free frames of this CPU's cache ahead of need.
     pub(crate) fn zero_ahead(&self, frames: usize) {
         let machine = self.machine();
@@ -458,7 +463,7 @@ impl<M: Machine> Vm<'_, M> {
                 first: frame,
                 frames: 1,
             };
-            quell::clear::clear_extent(machine, extent, None, &self.config.clear, || ());
+            self.clearer().extent(extent, None, || ());
             self.caches[self.cpu().index()]
                 .lock(machine)
                 .zeros

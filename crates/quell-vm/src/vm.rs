@@ -17,9 +17,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use once_cell::race::OnceBox;
-use quell::clear::{ClearPolicy, Plan};
 use quell::mutant::Mutant;
 use quell::{CpuId, Engine, Frame, Page, Word};
+use quell_zero::{ClearPolicy, Plan};
 
 /// Sizes and choices of a [`Vm`].
 #[derive(Clone, Debug)]

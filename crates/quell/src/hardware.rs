@@ -14,8 +14,7 @@
 //! where it must ([`Hardware::mask_interrupts`]) and a waiter serves its own queue, so waiting
 //! with interrupts off does not deadlock (C7).
 
-use crate::addr::{Extent, Frame, PageRange};
-use crate::clear::Strategy;
+use crate::addr::{Frame, PageRange};
 use crate::cpu_set::CpuSet;
 use crate::features::Features;
 use crate::mutant::Mutant;
@@ -240,10 +239,6 @@ pub trait Hardware: Sized + Send + Sync {
 
     /// One turn of a waiting loop (`pause`, `yield`); must let other CPUs make progress.
     fn relax(&self);
-
-    /// Zeroes the extent with `strategy`. All of it is zero, for every CPU, once the caller has
-    /// published it with a release store; the engine keeps the caps on `extent`'s length.
-    fn zero(&self, extent: Extent, strategy: Strategy);
 
     /// Whether a known mistake is to be made at this point: see [`crate::mutant`].
     ///

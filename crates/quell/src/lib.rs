@@ -1,4 +1,4 @@
-//! Keeps translation caches coherent on many CPUs, and zeroes memory, fast and checked.
+//! Keeps translation caches coherent on many CPUs, fast and checked.
 //!
 //! An operating-system kernel, a hypervisor or a unikernel embeds this crate: `no_std`, no
 //! allocation, no assumptions about the architecture or the kernel around it. It implements
@@ -33,14 +33,13 @@
 //! | [`shootdown`] | remote flush (S4) |
 //! | [`tags`] | PCIDs and ASIDs (S2) |
 //! | [`lazy`] | flushes owed until reuse (S3) |
-//! | [`clear`] | zeroing (S1) |
 //! | [`engine`] | the context switch, and everything tied together |
 //! | [`rules`] | what must never be forgotten |
 //! | [`policy`], [`stats`] | which mechanisms are on; why and how often |
 //!
 //! # What the engine does not do
 //!
-//! It writes no page tables and frees no memory; it does not know which entries a frame is mapped
+//! It writes no page tables, frees no memory and zeroes none (`quell-zero` does); it does not know which entries a frame is mapped
 //! by. Global kernel entries are outside its spaces. It does not recover from a CPU that never
 //! takes its interrupts.
 #![cfg_attr(not(test), no_std)]
@@ -48,7 +47,6 @@
 pub mod addr;
 pub mod batch;
 pub mod change;
-pub mod clear;
 pub mod cpu_set;
 pub mod engine;
 pub mod features;

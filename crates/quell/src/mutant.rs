@@ -213,3 +213,15 @@ mutants! {
     /// A fault splits a large page that it holds, and waits for itself (C7).
     VmSplitsHeldBlock,
 }
+
+/// The rules of another crate, kept as a machine keeps them: not if it makes the mutant of that name.
+#[derive(Clone, Copy, Debug)]
+pub struct KeptBy<'a, H>(pub &'a H);
+
+impl<H: crate::Hardware> crate::Rules for KeptBy<'_, H> {
+    #[inline(always)]
+    fn keeps(&self, rule: &'static crate::Rule) -> bool {
+        let makes = |&mutant: &Mutant| self.0.mutant(mutant) && mutant.name() == rule.name;
+        !Mutant::ALL.iter().any(makes)
+    }
+}

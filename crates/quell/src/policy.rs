@@ -48,7 +48,7 @@ pub enum TagPolicy {
 pub struct Policy {
     /// S0: a reclaim or migration batch is flushed once, at its end.
     pub batch: bool,
-    /// S1: extents are zeroed whole, up to the cap of [`clear`](crate::clear), not page by page.
+    /// S1: extents are zeroed whole, up to a cap, not page by page. The memory manager passes it on to `quell-zero`.
     pub extents: bool,
     /// S2: how many address spaces keep their entries across switches.
     pub tags: TagPolicy,
