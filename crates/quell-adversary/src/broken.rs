@@ -4,11 +4,11 @@
 //! on less. So the engine's code shows the protocol alone, and the mistakes that a kernel's port of the
 //! interface may have are made where a port would make them.
 
-use quell::clear::Strategy;
 use quell::{
     Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, PageRange, Scope, Tag,
 };
 use quell_vm::machine::{Entry, Event, Level, Machine, MemoryMap, TABLE_WORDS, Work};
+use quell_zero::{Clear, Strategy};
 use std::ops::Deref;
 
 macro_rules! boundary {
@@ -144,6 +144,9 @@ impl<H: Hardware> Hardware for Broken<H> {
     fn relax(&self) {
         self.machine.relax();
     }
+}
+
+impl<H: Clear> Clear for Broken<H> {
     fn zero(&self, extent: Extent, strategy: Strategy) {
         self.machine.zero(extent, strategy);
     }

@@ -4,15 +4,13 @@
 //! not whether the page is zero: no access can be unlawful. And the manager keeps zeroed frames in
 //! lists of its own, so that nothing that runs under the adversary takes them from a
 //! [`Pool`]. So one extent is cleared, and one pool filled, on a machine that does nothing but write
-//! down what it was told to zero; what it wrote down is held against what [`quell::clear`]
+//! down what it was told to zero; what it wrote down is held against what [`quell_zero`]
 //! promises. There is nothing to interleave. The promises themselves are tested over many extents
 //! and policies where they are kept.
 
 use crate::mistake::Mistake;
-use quell::clear::{Budget, ClearPolicy, Clearable, Plan, Pool, Pooled, Strategy, clear_extent};
-use quell::{
-    CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, NoBroadcasts, Tag, Tagging,
-};
+use quell::{Extent, Frame, Rule, Rules};
+use quell_zero::{Budget, Clear, ClearPolicy, Clearable, Clearer, Plan, Pool, Pooled, Strategy};
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 
@@ -28,6 +26,7 @@ const FAULT: Frame = Frame(700);
 const CAP: u64 = 64 * PAGE;
 
 /// A machine that can only zero.
+#[derive(Default)]
 struct Recorder {
     /// Extents in the order in which they were zeroed; `None` is a preemption point.
     log: Mutex<Vec<Option<Extent>>>,
@@ -40,31 +39,19 @@ impl Recorder {
     }
 }
 
-impl Hardware for Recorder {
-    type Word = AtomicU64;
-    type Broadcasts = NoBroadcasts;
-    fn this_cpu(&self) -> CpuId {
-        CpuId(0)
-    }
-    fn features(&self) -> Features {
-        Features {
-            tagging: Tagging::None,
-            broadcast: false,
-            full_above: 0,
-        }
-    }
-    fn fence(&self) {}
-    fn invalidate(&self, _: Invalidate) {}
-    fn load_root(&self, _: Frame, _: Tag, _: bool) {}
-    fn unload_root(&self) {}
-    fn interrupt(&self, _: &CpuSet) {}
-    fn mask_interrupts(&self) -> bool {
-        false
-    }
-    fn restore_interrupts(&self, _: bool) {}
-    fn relax(&self) {}
+impl Clear for Recorder {
     fn zero(&self, extent: Extent, _: Strategy) {
         self.note(Some(extent));
+    }
+}
+
+/// All rules but that of one mutant.
+#[derive(Clone, Copy)]
+struct But(Option<Mistake>);
+
+impl Rules for But {
+    fn keeps(&self, rule: &'static Rule) -> bool {
+        self.0 != Some(Mistake::Rule(rule))
     }
 }
 
@@ -90,15 +77,19 @@ impl Pooled for Owned {
 
 /// The promise about clearing that is broken with this mistake made, if one is.
 pub fn broken(mistake: Option<Mistake>) -> Option<&'static str> {
-    let hw = Recorder {
-        log: Mutex::default(),
-    };
+    let machine = Recorder::default();
     let policy = ClearPolicy {
         cap_bytes: Some(CAP),
         ..ClearPolicy::cooperative(Plan::default())
     };
-    clear_extent(&hw, WHOLE, Some(FAULT), &policy, || hw.note(None));
-    let log = std::mem::take(&mut *hw.log.lock().unwrap_or_else(|broken| broken.into_inner()));
+    let clearer = Clearer::new(&machine, &policy).with_rules(But(mistake));
+    clearer.extent(WHOLE, Some(FAULT), || machine.note(None));
+    let log = std::mem::take(
+        &mut *machine
+            .log
+            .lock()
+            .unwrap_or_else(|broken| broken.into_inner()),
+    );
     let pieces = || log.iter().flatten();
     let near = |piece: &Extent| {
         piece.first.0 + policy.neighbours >= FAULT.0
@@ -123,11 +114,16 @@ pub fn broken(mistake: Option<Mistake>) -> Option<&'static str> {
     let pool = Pool::new(&slots, PAGE);
     let budget = Budget::new(1, 3 * PAGE, 1000);
     let mut frames = (0..100).map(Owned);
-    let filled = pool.fill(&hw, &policy, &budget, 1000, || frames.next(), || {});
+    let filled = pool.fill(&clearer, &budget, 1000, || frames.next(), || {});
     if filled.frames > 3 {
         return Some("clearing ahead took more bandwidth than its budget");
     }
-    let zeroed = std::mem::take(&mut *hw.log.lock().unwrap_or_else(|broken| broken.into_inner()));
+    let zeroed = std::mem::take(
+        &mut *machine
+            .log
+            .lock()
+            .unwrap_or_else(|broken| broken.into_inner()),
+    );
     while let Some(frame) = pool.take() {
         if !zeroed.contains(&Some(frame.get().extent())) {
             return Some("the pool hands out memory that was not zeroed (C8)");

@@ -9,13 +9,13 @@ use crate::machine::FRAME_WORDS;
 use crate::op::Op;
 use crate::oracle::Returned;
 use crate::tables;
-use quell::clear::Strategy;
 use quell::{
     Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, PageRange, Rule,
     Rules, Tag,
 };
 use quell_contract::{Clause, Violation};
 use quell_vm::machine::{Entry, Event, Level, Machine, MemoryMap, TABLE_WORDS};
+use quell_zero::{Clear, Strategy};
 
 /// The machine. Its state belongs to the run that the thread is in the middle of.
 #[derive(Debug)]
@@ -161,7 +161,9 @@ impl Hardware for Adversary {
     fn relax(&self) {
         point(Op::Relax);
     }
+}
 
+impl Clear for Adversary {
     fn zero(&self, extent: Extent, _strategy: Strategy) {
         point(Op::Content {
             frame: extent.first.0 as u32,

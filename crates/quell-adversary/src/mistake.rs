@@ -58,7 +58,11 @@ impl Eq for Mistake {}
 impl Mistake {
     /// Every mistake.
     pub fn all() -> impl Iterator<Item = Mistake> {
-        let rules = [quell::rules::ALL, quell_vm::rules::ALL];
+        let rules = [
+            quell::rules::ALL,
+            quell_zero::rules::zero::ALL,
+            quell_vm::rules::ALL,
+        ];
         let rules = rules.into_iter().flatten().copied().map(Mistake::Rule);
         let boundary = Boundary::ALL.iter().copied().map(Mistake::Boundary);
         let orderings = WEAKENED.iter().map(Mistake::Ordering);

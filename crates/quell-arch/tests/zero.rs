@@ -1,7 +1,7 @@
 //! Every strategy on every alignment and length, between guard bytes that must survive.
 
-use quell::clear::Strategy;
 use quell_arch::zero::{available, caches, zero};
+use quell_zero::Strategy;
 
 const GUARD: u8 = 0xa5;
 /// Room on either side: more than the largest block of any strategy (`dc zva` may have 2 KB, and

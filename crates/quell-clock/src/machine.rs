@@ -16,13 +16,13 @@ use crate::format;
 use crate::memory::Tables;
 use crate::mmu;
 use crate::trace::Mark;
-use quell::clear::Strategy;
 use quell::{
     Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, Rule, Rules, Tag,
 };
 use quell_sim::fiber;
 use quell_vm::machine::TABLE_WORDS;
 use quell_vm::{Entry, Event, Level, Machine, MemoryMap, Work};
+use quell_zero::{Clear, Strategy};
 use std::sync::Arc;
 
 /// Work that takes longer than this can be interrupted in the middle.
@@ -231,7 +231,9 @@ impl Hardware for Model {
             fiber::suspend();
         }
     }
+}
 
+impl Clear for Model {
     fn zero(&self, extent: Extent, strategy: Strategy) {
         let duration = context::shared(|core| {
             core.memory.zero(extent.first, extent.frames);

@@ -7,6 +7,7 @@ use quell_clock::{ModelUser, RunResult, Setup};
 use quell_contract::Clause;
 use quell_vm::Call;
 use quell_vm::{Event, Level, Machine, User};
+use quell_zero::{Clear, Strategy};
 use std::cell::Cell;
 use support::{Hooks, Toy, haswell, run};
 
@@ -266,7 +267,7 @@ fn c8_memory_handed_out_as_zeroed_is_not() {
                 frames: 3,
             });
             let extent = quell::Extent { first, frames: 3 };
-            toy.model.zero(extent, quell::clear::Strategy::Stores);
+            toy.model.zero(extent, Strategy::Stores);
             toy.model.note(Event::FrameZeroed {
                 frame: first,
                 frames: 3,

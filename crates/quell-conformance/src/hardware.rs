@@ -1,7 +1,7 @@
 //! The suite for any kernel: is its [`Hardware`] what the engine takes it for, and does the engine
 //! keep the contract on it?
 //!
-//! A kernel that embeds the engine has a [`Hardware`] already. For this suite it adds a [`Bench`]:
+//! A kernel that embeds the engine has a [`Hardware`] already, and a [`Clear`] for memory. For this suite it adds a [`Bench`]:
 //! the few things that the engine never does, writing a table entry and touching memory. It makes an
 //! engine, and a [`Suite`] from it, and lets every CPU call [`Suite::run`]. No allocator of pages, no
 //! processes and no user mode are needed; accesses may be made by the kernel itself, through the
@@ -31,11 +31,12 @@ use crate::verdict::{Verdict, expect};
 use alloc::vec::Vec;
 use core::cell::Cell;
 use core::sync::atomic::Ordering::SeqCst;
-use quell::clear::{ClearPolicy, Plan, clear_extent};
+use quell::mutant::KeptBy;
 use quell::{
     AddressSpace, Engine, Extent, Frame, Hardware, Invalidate, Outcome, Page, PageRange, PageSize,
     Purpose, Residue, Scope, Word,
 };
+use quell_zero::{Clear, ClearPolicy, Clearer, Plan};
 
 /// What a program may do with a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,7 +50,7 @@ pub enum Rights {
 /// What the suite needs besides [`Hardware`]: memory, table entries, and accesses.
 ///
 /// Every method may be called on every CPU at any time.
-pub trait Bench: Hardware {
+pub trait Bench: Hardware + Clear {
     /// How many CPUs will run the suite, those numbered from 0.
     fn cpus(&self) -> usize;
 
@@ -608,7 +609,9 @@ impl<'s, 'e, 'm, H: Bench> Part<'s, 'e, 'm, H> {
                     (0..512).for_each(|index| self.hw.set_word(frame, index, NEW));
                 }
                 let policy = ClearPolicy::cooperative(Plan::default());
-                clear_extent(self.hw, block, Some(block.first), &policy, || {});
+                Clearer::new(self.hw, &policy)
+                    .with_rules(KeptBy(self.hw))
+                    .extent(block, Some(block.first), || {});
             });
             let zero = (0..block.frames)
                 .all(|frame| (0..512).all(|i| self.hw.word(block.first.plus(frame), i) == 0));

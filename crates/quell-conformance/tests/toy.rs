@@ -5,13 +5,13 @@
 //! so whatever an invalidation misses stays stale. Interrupts are taken at accesses and in waiting
 //! loops. Broadcasts are carried out when their sender waits for them, not before.
 
-use quell::clear::Strategy;
 use quell::mutant::Mutant;
 use quell::{
     CpuId, CpuSet, Engine, Epoch, Extent, Features, Frame, Hardware, Invalidate, Page, PerCpu,
     Policy, Scope, Tag, Tagging,
 };
 use quell_conformance::hardware::{Bench, Check, Rights, Suite};
+use quell_zero::{Clear, Strategy};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
@@ -225,6 +225,12 @@ impl Hardware for Toy {
         std::thread::yield_now();
     }
 
+    fn mutant(&self, mutant: Mutant) -> bool {
+        self.wrong == Wrong::Engine(mutant)
+    }
+}
+
+impl Clear for Toy {
     fn zero(&self, extent: Extent, _strategy: Strategy) {
         let short = usize::from(self.wrong == Wrong::ShortZeroing);
         for frame in 0..extent.frames {
@@ -232,10 +238,6 @@ impl Hardware for Toy {
                 word.store(0, SeqCst);
             }
         }
-    }
-
-    fn mutant(&self, mutant: Mutant) -> bool {
-        self.wrong == Wrong::Engine(mutant)
     }
 }
 

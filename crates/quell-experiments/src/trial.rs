@@ -2,13 +2,13 @@
 
 use std::cell::{Cell, RefCell};
 
-use quell::clear::{ClearPolicy, Plan, Strategy};
 use quell::{Policy, Rule, Stats};
 use quell_clock::{
     Counts, MachineFile, ModelUser, Parameter, Run, RunError, Setup, Trace, built_in,
 };
 use quell_vm::User;
 use quell_workloads::{Failure, Measure, WORDS, Workload};
+use quell_zero::{ClearPolicy, Plan, Strategy};
 
 use crate::machines;
 

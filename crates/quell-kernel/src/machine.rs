@@ -2,13 +2,13 @@
 
 use crate::{arch, audit, cpu, late, memory, tables, watchdog};
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
-use quell::clear::Strategy;
 use quell::mutant::Mutant;
 use quell::{CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, Tag, Tagging};
 use quell_arch::entry::{Access, Leaf};
 use quell_arch::native;
 use quell_vm::machine::TABLE_WORDS;
 use quell_vm::{Entry, Level, Machine, MemoryMap};
+use quell_zero::{Clear, Strategy};
 
 /// The machine the kernel runs on. It has no state of its own: what a CPU keeps is in
 /// [`cpu::Cpu`], the rest in the hardware.
@@ -216,6 +216,13 @@ impl Hardware for Kernel {
         watchdog::relax();
     }
 
+    #[inline(always)]
+    fn mutant(&self, mutant: Mutant) -> bool {
+        cfg!(feature = "mutants") && MUTANT.load(Ordering::Relaxed) == mutant as u16 + 1
+    }
+}
+
+impl Clear for Kernel {
     fn zero(&self, extent: Extent, strategy: Strategy) {
         let start = memory::pointer::<u8>(extent.first.address());
         // A user program's vector registers are not saved in this kernel.
@@ -227,11 +234,6 @@ impl Hardware for Kernel {
         // SAFETY: the caller owns the extent, and the direct map covers it; strategies without
         // vector registers come from what the engine's embedder found available.
         unsafe { quell_arch::zero::zero(start, extent.bytes() as usize, strategy) };
-    }
-
-    #[inline(always)]
-    fn mutant(&self, mutant: Mutant) -> bool {
-        cfg!(feature = "mutants") && MUTANT.load(Ordering::Relaxed) == mutant as u16 + 1
     }
 }
 

@@ -10,9 +10,8 @@
 //! walk that overlapped an invalidation is not kept. Without broadcasts none of this is paid for.
 
 use crate::tlb::{Cached, Tlb};
-use quell::clear::Strategy;
 use quell::mutant::Mutant;
-use quell::{CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, Tag};
+use quell::{CpuId, CpuSet, Features, Frame, Hardware, Invalidate, Tag};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
@@ -356,9 +355,6 @@ impl<const STRESS: bool, const LEFT_OUT: u16> Hardware for Threads<STRESS, LEFT_
             self.look_at_clock();
         }
     }
-
-    /// This machine's frames hold no bytes; the oracle's words stand for them.
-    fn zero(&self, _extent: Extent, _strategy: Strategy) {}
 
     #[inline(always)]
     fn mutant(&self, mutant: Mutant) -> bool {

@@ -1,7 +1,7 @@
 //! Sizes and choices of a manager.
 
 use crate::machine::MemoryMap;
-use quell::clear::{ClearPolicy, Plan};
+use quell_zero::{ClearPolicy, Plan};
 
 /// Sizes and choices of a [`Vm`](crate::Vm).
 #[derive(Clone, Debug)]

@@ -8,7 +8,7 @@
 //!
 //! Frames known to be zero are kept apart in the cache, so that a fault that needs zeros finds
 //! them: anonymous pages that were mapped and never written, and frames zeroed while idle. All
-//! other frames are zeroed when they are handed out as such, through [`quell::clear`] (C8).
+//! other frames are zeroed when they are handed out as such, through [`quell_zero`] (C8).
 //!
 //! [`Frames`] never takes a page away from a process. What does when frames are scarce stands above
 //! page tables, page cache and swap ([`crate::memory`]), all of which need frames: they ask an
@@ -26,8 +26,8 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Relaxed;
-use quell::clear::ClearPolicy;
 use quell::{CpuId, Extent, Frame};
+use quell_zero::{ClearPolicy, Clearer};
 
 /// How many pages reclaim, migration and writeback work on at a time: Linux's `SWAP_CLUSTER_MAX`.
 pub(crate) const CLUSTER: usize = 32;
@@ -262,9 +262,7 @@ impl<M: Machine> Frames<'_, M> {
                     frames: 1 << order,
                 };
                 let near = Some(frame.plus(near));
-                quell::clear::clear_extent(machine, extent, near, &self.clear, || {
-                    machine.preempt();
-                });
+                self.clearer().extent(extent, near, || machine.preempt());
             }
             zeros = true;
         }
@@ -398,7 +396,7 @@ impl<M: Machine> Frames<'_, M> {
                 first: frame,
                 frames: 1,
             };
-            quell::clear::clear_extent(machine, extent, None, &self.clear, || ());
+            self.clearer().extent(extent, None, || ());
             cache.lock(machine).zeros.push(frame);
         }
     }
@@ -421,6 +419,12 @@ impl<M: Machine> Frames<'_, M> {
                 self.nodes[node].free.fetch_add(1, Relaxed);
             }
         }
+    }
+
+    /// What zeroes this machine's memory.
+    fn clearer(&self) -> Clearer<'_, M, &M::Rules> {
+        let machine = self.machine();
+        Clearer::new(machine, &self.clear).with_rules(machine.rules())
     }
 
     /// About how many frames of the node are free, stale ones included, those in the caches not.

@@ -1,6 +1,6 @@
 //! What a memory manager needs of a machine beyond what the engine needs.
 //!
-//! [`Machine`] extends [`Hardware`] with physical memory: where it lies, how page-table entries are
+//! [`Machine`] extends [`Hardware`] and [`Clear`] with physical memory: where it lies, how page-table entries are
 //! encoded, how the kernel reaches the words of a table and the bytes of a frame. The kernel that
 //! boots answers with its direct map and does nothing in [`Machine::charge`] and
 //! [`Machine::note`]; the machine in software charges virtual time and tells its oracle.
@@ -15,6 +15,7 @@
 //! belong to the machine, see [`Machine::prepare_root`].
 
 use quell::{CpuId, Extent, Frame, Hardware, Page, PageRange, PageSize, Rules};
+use quell_zero::Clear;
 
 /// The engine of a machine that the manager can run on.
 pub type Engine<'m, M> = quell::Engine<'m, M, &'m <M as Machine>::Rules>;
@@ -318,7 +319,7 @@ pub enum Event {
 }
 
 /// The machine under the manager.
-pub trait Machine: Hardware {
+pub trait Machine: Hardware + Clear {
     /// [`AllRules`](quell::AllRules), but for machines under test that leave one out.
     type Rules: Rules;
 

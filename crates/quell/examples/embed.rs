@@ -3,10 +3,9 @@
 //! `cargo run -p quell --example embed` unmaps a page under another CPU's feet, gives the frame a new
 //! owner as soon as it comes out of the batch, and shows that the other CPU never touched it again.
 
-use quell::clear::Strategy;
 use quell::{
-    CpuId, CpuSet, Engine, Epoch, Extent, Features, Frame, Hardware, Invalidate, Page, PageRange,
-    PerCpu, Policy, Purpose, Tag, Tagging,
+    CpuId, CpuSet, Engine, Epoch, Features, Frame, Hardware, Invalidate, Page, PageRange, PerCpu,
+    Policy, Purpose, Tag, Tagging,
 };
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -82,9 +81,6 @@ impl Hardware for Machine {
     fn restore_interrupts(&self, _were_on: bool) {}
     fn relax(&self) {
         std::thread::yield_now();
-    }
-    fn zero(&self, _extent: Extent, _strategy: Strategy) {
-        unreachable!("this example hands out no memory");
     }
 }
 

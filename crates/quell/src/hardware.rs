@@ -17,8 +17,7 @@
 //! [`Engine::user_access_allowed`](crate::Engine::user_access_allowed). Calls that may wait say so: see
 //! [`Hardware::may_wait`] for what must not be held meanwhile.
 
-use crate::addr::{Extent, Frame, PageRange};
-use crate::clear::Strategy;
+use crate::addr::{Frame, PageRange};
 use crate::cpu_set::CpuSet;
 use crate::features::Features;
 use core::sync::atomic::Ordering;
@@ -240,10 +239,6 @@ pub trait Hardware: Sized + Send + Sync {
 
     /// One turn of a waiting loop (`pause`, `yield`); must let other CPUs make progress.
     fn relax(&self);
-
-    /// Zeroes the extent with `strategy`. All of it is zero, for every CPU, once the caller has
-    /// published it with a release store; the engine keeps the caps on `extent`'s length.
-    fn zero(&self, extent: Extent, strategy: Strategy);
 
     /// Whether this CPU may wait for others now. Asked, in debug builds alone, by every call that may wait:
     /// a batch that finishes, [`Engine::claim`](crate::Engine::claim), [`Engine::settle`](crate::Engine::settle),

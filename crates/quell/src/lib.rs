@@ -1,4 +1,4 @@
-//! Keeps translation caches coherent on many CPUs, and zeroes memory, fast and checked.
+//! Keeps translation caches coherent on many CPUs, fast and checked.
 //!
 //! An operating-system kernel, a hypervisor or a unikernel embeds this crate: `no_std`, no
 //! allocation, no assumptions about the architecture or the kernel around it. It implements
@@ -50,7 +50,7 @@
 //!
 //! # What the engine does not do
 //!
-//! It writes no page tables and frees no memory; it does not know which entries a frame is mapped
+//! It writes no page tables, frees no memory and zeroes none (`quell-zero` does); it does not know which entries a frame is mapped
 //! by. Global kernel entries are outside its spaces. It does not recover from a CPU that never
 //! takes its interrupts.
 #![cfg_attr(not(test), no_std)]
@@ -60,7 +60,6 @@ mod asid;
 pub mod batch;
 mod broadcast;
 pub mod change;
-pub mod clear;
 mod cpu;
 pub mod cpu_set;
 pub mod engine;

@@ -74,7 +74,7 @@ pub enum TagPolicy {
 pub struct Policy {
     /// S0: a reclaim or migration batch is flushed once, at its end.
     pub batch: bool,
-    /// S1: extents are zeroed whole, up to the cap, not page by page.
+    /// S1: extents are zeroed whole, up to a cap, not page by page. The memory manager passes it on to `quell-zero`.
     pub extents: bool,
     /// S1: no run of zeroing without a preemption point is longer than this many bytes; `None` is no cap. The
     /// engine zeroes nothing by itself: whoever does reads this and [`extents`](Policy::extents) here.
@@ -92,7 +92,7 @@ pub struct Policy {
 }
 
 /// The cap unless a policy says otherwise: what Linux merged for cooperative preemption.
-const DEFAULT_CAP: u64 = crate::clear::ClearPolicy::COOPERATIVE_CAP;
+const DEFAULT_CAP: u64 = 32 << 20;
 
 impl Policy {
     /// Everything off: what a simple kernel does.

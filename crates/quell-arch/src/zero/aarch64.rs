@@ -6,7 +6,7 @@
 use super::{in_blocks, portable};
 use crate::aarch64::features::{Features, Registers};
 use core::arch::asm;
-use quell::clear::{Available, Caches, Strategy};
+use quell_zero::{Available, Caches, Strategy};
 
 /// Bytes that one turn of the `stnp` loop writes.
 const LINE: usize = 64;

@@ -1,4 +1,4 @@
-//! The instructions behind [`quell::clear`]: one function for every [`Strategy`].
+//! The instructions behind [`quell_zero`]: one function for every [`Strategy`].
 //!
 //! [`available`] finds out which strategies the processor and the operating system offer, [`caches`]
 //! how large the caches are, and [`zero`] zeroes memory with one of them. All three work in user
@@ -9,7 +9,7 @@
 //! The non-temporal stores of 128 bits and more on x86-64 overwrite a vector register. User
 //! programs need not care. A kernel that runs without saving the user's vector state must not use
 //! them, although the processor has them: it takes
-//! [`Available::without_vectors`](quell::clear::Available::without_vectors), which leaves it
+//! [`Available::without_vectors`](quell_zero::Available::without_vectors), which leaves it
 //! `movnti` and `clzero`. On AArch64 no strategy touches a vector register.
 //!
 //! # Interruption and ordering
@@ -23,7 +23,7 @@
 //!
 //! Any. What does not fill an aligned block of the strategy at either end is zeroed by plain stores.
 
-use quell::clear::{Available, Caches, Strategy};
+use quell_zero::{Available, Caches, Strategy};
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;

@@ -1,7 +1,7 @@
 //! Ordinary stores, for every architecture.
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-use quell::clear::{Available, Caches, Strategy};
+use quell_zero::{Available, Caches, Strategy};
 
 /// Ordinary stores alone.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]

@@ -7,7 +7,7 @@
 use super::{in_blocks, portable};
 use crate::x86_64::features::{Features, cpuid};
 use core::arch::asm;
-use quell::clear::{Available, Caches, Strategy};
+use quell_zero::{Available, Caches, Strategy};
 
 /// Bytes that one turn of a non-temporal loop writes, and that `clzero` zeroes: a cache line on
 /// every x86-64 processor so far.

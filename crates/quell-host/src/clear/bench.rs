@@ -2,7 +2,7 @@
 
 use super::Progress;
 use anyhow::{Context, Result, bail};
-use quell::clear::{Available, Sample, Strategy, Temperature};
+use quell_zero::{Available, Sample, Strategy, Temperature};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
@@ -330,7 +330,7 @@ impl Bench {
     }
 
     /// A calibration of a few milliseconds on the first CPU, for
-    /// [`Chooser::calibrated`](quell::clear::Chooser::calibrated).
+    /// [`Chooser::calibrated`](quell_zero::Chooser::calibrated).
     pub fn calibrate(&mut self, available: &Available) -> Vec<Sample> {
         /// Extents around the caches, with how much of each length is cleared per sample.
         const BYPASSING: &[(u64, u64)] = &[

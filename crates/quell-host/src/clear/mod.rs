@@ -19,7 +19,7 @@ pub mod report;
 use anyhow::Result;
 use bench::{Bench, Cell, Contender};
 use indicatif::{ProgressBar, ProgressStyle};
-use quell::clear::{Caches, Chooser, Plan, Temperature};
+use quell_zero::{Caches, Chooser, Plan, Temperature};
 use report::{AllCores, Chosen, Report, Row};
 use std::time::{Duration, Instant};
 

@@ -9,7 +9,7 @@
 use super::Progress;
 use super::bench::{Region, median};
 use quell::addr::{Extent, Frame, PAGE_BYTES};
-use quell::clear::{ClearPolicy, Plan, Strategy};
+use quell_zero::{ClearPolicy, Plan, Strategy};
 use serde::Serialize;
 use std::time::{Duration, Instant};
 

@@ -2,7 +2,7 @@
 
 use super::fault::DemandFault;
 use super::read::ClearThenRead;
-use quell::clear::{Plan, Temperature};
+use quell_zero::{Plan, Temperature};
 use serde::Serialize;
 use std::fmt::{self, Write as _};
 
@@ -359,7 +359,7 @@ impl fmt::Display for Report {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use quell::clear::Strategy;
+    use quell_zero::Strategy;
 
     fn row(bytes: u64, strategy: &'static str, gbps: f64) -> Row {
         Row {

@@ -5,7 +5,6 @@
 //! the CPUs that are not running.
 #![allow(dead_code)]
 
-use quell::clear::Strategy;
 use quell::mutant::Mutant;
 use quell::{
     CpuId, CpuSet, Engine, Epoch, Extent, Features, Frame, Hardware, Invalidate, Page, PerCpu,
@@ -14,6 +13,7 @@ use quell::{
 use quell_vm::{
     Access, Call, Entry, Error, Event, Fault, Level, Machine, MemoryMap, ProcessId, Vm, VmConfig,
 };
+use quell_zero::{Clear, Strategy};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
@@ -305,15 +305,18 @@ impl Hardware for TestMachine {
         self.poll();
         std::thread::yield_now();
     }
+    fn mutant(&self, mutant: Mutant) -> bool {
+        self.options.mutant == Some(mutant)
+    }
+}
+
+impl Clear for TestMachine {
     fn zero(&self, extent: Extent, _: Strategy) {
         for frame in 0..extent.frames {
             self.page(extent.first.plus(frame))
                 .iter()
                 .for_each(|word| word.store(0, Relaxed));
         }
-    }
-    fn mutant(&self, mutant: Mutant) -> bool {
-        self.options.mutant == Some(mutant)
     }
 }
 

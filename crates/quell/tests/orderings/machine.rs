@@ -6,11 +6,11 @@ use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, fence};
 use loom::sync::{Mutex, MutexGuard};
 use loom::thread;
-use quell::clear::Strategy;
 use quell::{
     AddressSpace, CpuId, CpuSet, Engine, Epoch, Extent, Features, Frame, Hardware, Invalidate,
     Outcome, Page, PageRange, PerCpu, Policy, Purpose, Residue, Scope, Tag, Tagging,
 };
+use quell_zero::{Clear, Strategy};
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
@@ -253,6 +253,9 @@ impl Hardware for Machine {
         }
         thread::yield_now();
     }
+}
+
+impl Clear for Machine {
     fn zero(&self, extent: Extent, _: Strategy) {
         // SAFETY: loom reports it if anybody looks at the same time.
         self.frames[extent.first.0 as usize].with_mut(|cell| unsafe { *cell = 0 });

@@ -7,7 +7,8 @@
 //! reads it through a TLB must be ordered before the new owner who writes it, by the orderings of
 //! the engine and by nothing else; if one is too weak, loom reports a race.
 //!
-//! `docs/orderings.md` has a row for each ordering above `Relaxed` in the engine's source, and the
+//! `docs/orderings.md` has a row for each ordering above `Relaxed` in the source of the engine and of
+//! `quell-zero`, and the
 //! race ([`races`]) that is lost if it is one step weaker: `SeqCst` as acquire and release,
 //! `Acquire` or `Release` as `Relaxed`, a fence left out. The table and the source are compared here,
 //! and each row is tried. So no ordering is there in vain, and none comes or goes unnoticed.
@@ -54,7 +55,7 @@ fn check(race: &'static Race) -> usize {
 fn run(race: &'static Race, place: Option<&Place>) -> Result<usize, String> {
     let weak = place.map(|place| -> &'static Weak {
         machine::leak(Weak {
-            line: (format!("src/{}", place.file), place.line),
+            line: (place.path.clone(), place.line),
             nth: place.nth,
             to: place.to,
         })

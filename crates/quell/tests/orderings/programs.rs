@@ -3,8 +3,8 @@
 use crate::machine::{Machine, World, be, leak};
 use crate::word::LoomWord;
 use loom::thread;
-use quell::clear::{ClearPolicy, Clearable, Pool, Pooled, clear};
 use quell::{Extent, Frame, Purpose, Scope, Word};
+use quell_zero::{ClearPolicy, Clearable, Clearer, Pool, Pooled};
 
 pub fn run_there(world: &World) {
     if world.me() == 1 {
@@ -175,7 +175,8 @@ pub fn pool() {
     machine.own(0);
     let filler = thread::spawn(move || {
         be(1);
-        let (zeroed, _) = clear(machine, PoolFrame, None, &ClearPolicy::default(), || ());
+        let policy = ClearPolicy::default();
+        let (zeroed, _) = Clearer::new(machine, &policy).frame(PoolFrame, None, || ());
         let _ = pool.put(zeroed);
     });
     be(0);

@@ -1,4 +1,4 @@
-//! The orderings in the engine's source, and the table of them in `docs/orderings.md`.
+//! The orderings in the source of the engine and of the pool of zeroed frames, and the table of them in `docs/orderings.md`.
 
 use crate::word::{Operation, weaker};
 use std::fmt;
@@ -8,8 +8,10 @@ use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release, SeqCs
 /// An ordering in the source, and one that is a step weaker.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Place {
-    /// Below `src`.
+    /// Below the engine's `src`; in another crate, below `crates`.
     pub file: String,
+    /// Below `crates`.
+    pub path: String,
     pub line: u32,
     /// Which of the orderings on the line.
     pub nth: usize,
@@ -37,6 +39,11 @@ impl fmt::Display for Place {
         )
     }
 }
+
+/// Below `crates`: the source of the engine.
+const ENGINE: &str = "quell/src";
+/// Below `crates`: the source with the pool.
+const POOL: &str = "quell-zero/src";
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).to_path_buf()
@@ -96,15 +103,18 @@ fn operation_in(line: &str) -> Operation {
     found.map_or(Operation::Modification, |(_, operation)| *operation)
 }
 
-/// Every step by which an ordering of the engine could be weakened.
+/// Every step by which an ordering of the engine or of the pool could be weakened.
 pub fn places() -> Vec<Place> {
-    let source = root().join("src");
+    let crates = root().join("..");
     let mut paths = Vec::new();
-    files(&source, &mut paths);
+    for source in [ENGINE, POOL] {
+        files(&crates.join(source), &mut paths);
+    }
     let mut places = Vec::new();
     for path in paths {
         let text = std::fs::read_to_string(&path).expect("the source can be read");
-        let name = path.strip_prefix(&source).expect("it is below");
+        let path = path.strip_prefix(&crates).expect("it is below");
+        let file = path.strip_prefix(ENGINE).unwrap_or(path);
         let mut function = String::new();
         for (index, line) in text.lines().enumerate() {
             let code = line.split("//").next().unwrap_or_default().trim();
@@ -119,7 +129,8 @@ pub fn places() -> Vec<Place> {
             for (nth, &order) in orders.iter().enumerate() {
                 for to in weaker(order, operation_in(code)) {
                     places.push(Place {
-                        file: name.display().to_string(),
+                        file: file.display().to_string(),
+                        path: path.display().to_string(),
                         line: index as u32 + 1,
                         nth,
                         function: function.clone(),

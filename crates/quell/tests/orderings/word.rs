@@ -15,7 +15,7 @@ use std::panic::Location;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release, SeqCst};
 
-/// A line of the engine's source: the end of the file's name and the number.
+/// A line of the source: the end of the file's name and the number.
 pub type Line = (String, u32);
 
 /// One ordering that is weakened.

@@ -1,36 +1,22 @@
-//! Frames known to be zero, and the type that says so.
-//!
-//! [`Zeroed`] is a frame (or whatever owns one) that was cleared and has not been written since: it
-//! comes out of [`clear`] or of a [`Pool`], gives no mutable access, and is consumed by whoever
-//! maps it. A fault handler that takes `Zeroed<F>` cannot map a dirty frame (C8).
+//! Frames known to be zero, ready before they are asked for.
 //!
 //! A [`Pool`] is filled by an idle thread through [`Pool::fill`] and emptied by faults through
 //! [`Pool::take`], which costs one load when it is empty and a scan of the slots up to the first
 //! frame when it is not. Clearing in the background is not free: it takes memory bandwidth from programs
 //! that run, and a frame cleared long ago is cold when it is read. The [`Budget`] bounds the
-//! first; whoever reads the whole frame at once is better served by [`clear`].
+//! first; whoever reads the whole frame at once is better served by [`Clearer::frame`].
 //!
 //! Nothing here allocates or locks. The slots are words that the embedder provides; each holds
 //! either nothing or one frame, moved in and out by a compare-and-exchange. A CPU that stops in
 //! the middle of any operation holds nobody up; at worst it keeps the one frame it was moving.
 
-use super::pieces::{ClearPolicy, Cleared, clear_extent};
-use crate::addr::{Extent, Frame};
-use crate::hardware::{Hardware, Word};
+use crate::clearer::Clearer;
+use crate::machine::Clear;
+use crate::rules::ZeroRules;
+use crate::zeroed::{Clearable, Zeroed};
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-
-/// Something that owns physical memory which can be cleared.
-pub trait Clearable {
-    /// The memory. Must not change while the value exists.
-    fn extent(&self) -> Extent;
-}
-
-impl Clearable for Extent {
-    fn extent(&self) -> Extent {
-        *self
-    }
-}
+use quell::{Rules, Word};
 
 /// A [`Clearable`] that fits into one word of a [`Pool`].
 pub trait Pooled: Clearable + Sized {
@@ -38,37 +24,6 @@ pub trait Pooled: Clearable + Sized {
     fn into_raw(self) -> u64;
     /// The value that was given up for `raw`. Called once for each call of [`Pooled::into_raw`].
     fn from_raw(raw: u64) -> Self;
-}
-
-/// Memory that contains only zeros, owned by an `F`.
-///
-/// The promise is about what happened before this value was made; that nobody writes the memory
-/// while the value exists is up to the owner of the translations, as for any free frame.
-#[must_use = "dropping it drops the frame's owner"]
-#[derive(PartialEq, Eq, Debug)]
-pub struct Zeroed<F>(F);
-
-impl<F> Zeroed<F> {
-    /// The owner. The proof ends here: the memory may be mapped and written.
-    pub fn into_inner(self) -> F {
-        self.0
-    }
-    /// The owner, to look at.
-    pub fn get(&self) -> &F {
-        &self.0
-    }
-}
-
-/// Clears what `frame` owns, as [`clear_extent`] does, and says so by type.
-pub fn clear<H: Hardware, F: Clearable>(
-    hw: &H,
-    frame: F,
-    fault: Option<Frame>,
-    policy: &ClearPolicy,
-    preempt: impl FnMut(),
-) -> (Zeroed<F>, Cleared) {
-    let done = clear_extent(hw, frame.extent(), fault, policy, preempt);
-    (Zeroed(frame), done)
 }
 
 /// A budget of memory bandwidth: so many bytes per tick, with bursts up to a limit.
@@ -220,7 +175,7 @@ impl<'a, W: Word, F: Pooled> Pool<'a, W, F> {
             // may have been taken and put back since the load does no harm: it is here and zero.
             if held != EMPTY && slot.compare_exchange(held, EMPTY, Acquire, Relaxed).is_ok() {
                 self.cancel();
-                return Some(Zeroed(F::from_raw(held - 1)));
+                return Some(Zeroed::unchecked(F::from_raw(held - 1)));
             }
         }
         None
@@ -230,12 +185,11 @@ impl<'a, W: Word, F: Pooled> Pool<'a, W, F> {
     /// budget is spent at time `now`, or the source has none left.
     ///
     /// `source` is asked only when there is a slot and a budget for a frame, so none is lost. The
-    /// frames are cleared around the caches, with `preempt` called between pieces and between
+    /// frames are cleared by `clearer`, around the caches, with `preempt` called between pieces and between
     /// frames.
-    pub fn fill<H: Hardware<Word = W>>(
+    pub fn fill<M: Clear, R: Rules>(
         &self,
-        hw: &H,
-        policy: &ClearPolicy,
+        clearer: &Clearer<'_, M, R>,
         budget: &Budget<W>,
         now: u64,
         mut source: impl FnMut() -> Option<F>,
@@ -247,7 +201,7 @@ impl<'a, W: Word, F: Pooled> Pool<'a, W, F> {
                 break Stopped::Full;
             }
             let granted = budget.try_spend(self.frame_bytes, now);
-            if !granted && true {
+            if !clearer.rules().may_fill(granted) {
                 self.cancel();
                 break Stopped::Budget;
             }
@@ -260,11 +214,8 @@ impl<'a, W: Word, F: Pooled> Pool<'a, W, F> {
             if frames > 0 {
                 preempt();
             }
-            self.insert(if false {
-                Zeroed(frame)
-            } else {
-                clear(hw, frame, None, policy, &mut preempt).0
-            });
+            let clear = |frame| clearer.frame(frame, None, &mut preempt).0;
+            self.insert(clearer.rules().into_pool(frame, clear));
             frames += 1;
         };
         Filled { frames, stopped }

@@ -14,7 +14,7 @@
 //! flip back and forth. Noise only ever slows a measurement down, so of several samples of one
 //! strategy the fastest counts.
 
-use super::{Available, Strategy, Temperature};
+use crate::strategy::{Available, Strategy, Temperature};
 
 /// The smallest length with a class of its own: 4 KB.
 const SMALLEST: u32 = 12;

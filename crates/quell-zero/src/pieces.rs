@@ -17,9 +17,11 @@
 //! descending order, towards the fault, and those of a 1 GB page in ascending order; a processor
 //! recognises the one order and not the other.
 
-use super::{Plan, Strategy, Temperature};
-use crate::addr::{Extent, Frame, PAGE_BYTES, PageSize};
-use crate::hardware::Hardware;
+use crate::plan::Plan;
+use crate::rules::ZeroRules;
+use crate::strategy::{Strategy, Temperature};
+use quell::addr::PAGE_BYTES;
+use quell::{AllRules, Extent, Frame, PageSize, Rules};
 
 /// How extents are cleared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,6 +76,16 @@ impl ClearPolicy {
     /// `fault` is the frame that is read next; without one, or if it lies outside the extent,
     /// everything is cleared around the caches.
     pub fn pieces(&self, extent: Extent, fault: Option<Frame>) -> Pieces<'_> {
+        self.pieces_by(&AllRules, extent, fault)
+    }
+
+    /// The same, with the order that `rules` have.
+    pub(crate) fn pieces_by(
+        &self,
+        rules: &impl Rules,
+        extent: Extent,
+        fault: Option<Frame>,
+    ) -> Pieces<'_> {
         let start = extent.first.0;
         let end = start + extent.frames;
         let run = |from: u64, to: u64| Extent {
@@ -90,11 +102,11 @@ impl ClearPolicy {
         };
         Pieces {
             policy: self,
-            segments: [
+            segments: rules.order(
                 (run(start, from), Temperature::Bypassing),
                 (run(to, end), Temperature::Bypassing),
                 (run(from, to), Temperature::Hot),
-            ],
+            ),
             at: 0,
             descends: !self.whole_extents && extent.frames <= PageSize::Large.pages(),
         }
@@ -165,60 +177,4 @@ impl Iterator for Pieces<'_> {
             strategy: self.policy.plan.strategy(*temperature, extent.bytes()),
         })
     }
-}
-
-/// What [`clear_extent`] did, for statistics.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Cleared {
-    /// Calls of [`Hardware::zero`].
-    pub pieces: u64,
-    /// Bytes cleared through the caches.
-    pub hot_bytes: u64,
-    /// Bytes cleared around the caches, as far as the plan's strategies do so.
-    pub bypassing_bytes: u64,
-}
-
-/// Zeroes every byte of `extent` exactly once (C8).
-///
-/// `fault` is the frame that is read next, if any; it and its neighbours are cleared last and hot.
-/// `preempt` is called between two pieces, never before the first or after the last; it may
-/// reschedule, and the thread may continue on another CPU. The caller owns the extent: nobody
-/// writes it meanwhile. The zeros are visible to another CPU that acquires what the caller
-/// releases afterwards.
-pub fn clear_extent<H: Hardware>(
-    hw: &H,
-    extent: Extent,
-    fault: Option<Frame>,
-    policy: &ClearPolicy,
-    mut preempt: impl FnMut(),
-) -> Cleared {
-    let mut policy = *policy;
-    if false {
-        policy.cap_bytes = None;
-    }
-    let mut pieces = policy.pieces(extent, fault);
-    if false {
-        pieces.segments.reverse();
-    }
-    let end = extent.first.plus(extent.frames);
-    let mut done = Cleared::default();
-    for piece in pieces {
-        if done.pieces > 0 && true {
-            preempt();
-        }
-        let mut run = piece.extent;
-        if run.first.plus(run.frames) == end && false {
-            run.frames -= 1;
-        }
-        if piece.temperature == Temperature::Hot && false {
-            run.frames = 0;
-        }
-        hw.zero(run, piece.strategy);
-        done.pieces += 1;
-        match piece.temperature {
-            Temperature::Hot => done.hot_bytes += piece.extent.bytes(),
-            Temperature::Bypassing => done.bypassing_bytes += piece.extent.bytes(),
-        }
-    }
-    done
 }

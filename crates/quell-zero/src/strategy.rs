@@ -1,42 +1,6 @@
-//! Zeroing of whole extents (S1), and frames known to be zero (C8).
-//!
-//! Memory must be zeroed before it gets a new owner, and most of the cost of a demand fault on a
-//! large page is that zeroing. Three decisions make it cheap, and each lives in one file:
-//!
-//! * **With which instructions** ([`plan`]). A processor that is told the whole length amortises
-//!   its start-up cost and may stop reading lines that it is going to overwrite; instructions that
-//!   go around the caches do so at any length. Which of them is fastest depends on the processor
-//!   and on the length, so a [`Plan`] holds one [`Strategy`] per class of length: by rule from
-//!   what is [`Available`] and the [`Caches`], or from a calibration of a few milliseconds.
-//! * **In which order and in how large pieces** ([`pieces`]). The pages that are read next are
-//!   cleared last and through the caches, all others around the caches; no piece is longer than the
-//!   time a processor may be held without a point of preemption.
-//! * **When** ([`pool`]). A [`Pool`] holds frames that were cleared in the background within a
-//!   budget of bandwidth, so that a fault finds them ready.
-//!
-//! # What is guaranteed
-//!
-//! Every byte of an extent given to [`clear_extent`] is zeroed exactly once, by one
-//! [`Hardware::zero`](crate::Hardware::zero) each, whatever the policy. A [`Zeroed`] value comes
-//! only from [`clear`] and [`Pool::take`], so an allocator that asks for one by type cannot be
-//! handed a frame that was not cleared.
-//!
-//! # What is not guaranteed
-//!
-//! That nobody writes the extent meanwhile: the caller must own it, with no translation left
-//! through which another CPU writes (C1). That the content is visible to other CPUs before the
-//! caller publishes the frame with a release store. That the plan is the best one: rules of
-//! thumb and measurements both can be wrong by a few percent.
+//! With which instructions memory is zeroed: what there is, and what may be used.
 
 use core::fmt;
-
-pub mod pieces;
-pub mod plan;
-pub mod pool;
-
-pub use pieces::{ClearPolicy, Cleared, Piece, Pieces, clear_extent};
-pub use plan::{Caches, Chooser, Plan, Sample};
-pub use pool::{Budget, Clearable, Filled, Pool, Pooled, Stopped, Zeroed, clear};
 
 /// A way to zero memory, as the machine's instructions offer it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -178,7 +142,3 @@ impl fmt::Debug for Available {
         f.debug_set().entries(self.iter()).finish()
     }
 }
-
-#[cfg(test)]
-#[cfg(any())]
-mod tests;

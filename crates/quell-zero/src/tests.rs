@@ -2,13 +2,11 @@
 //! against the test that must notice it.
 
 use super::*;
-use crate::addr::{Extent, Frame, PAGE_BYTES};
-use crate::cpu_set::CpuSet;
-use crate::features::{Features, Tagging};
-use crate::hardware::{CpuId, Hardware, Invalidate, Tag};
-use crate::mutant::Mutant;
+use crate::rules::zero;
 use proptest::prelude::{Just, any, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use proptest::strategy::Strategy as Generator;
+use quell::addr::PAGE_BYTES;
+use quell::{Extent, Frame, Rule, Rules};
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -18,17 +16,9 @@ use std::vec::Vec;
 #[derive(Default)]
 struct Recorder {
     zeroed: Mutex<Vec<(Extent, Strategy)>>,
-    mutant: Option<Mutant>,
 }
 
 impl Recorder {
-    fn with(mutant: Option<Mutant>) -> Self {
-        Recorder {
-            mutant,
-            ..Self::default()
-        }
-    }
-
     fn calls(&self) -> Vec<(Extent, Strategy)> {
         self.zeroed.lock().unwrap().clone()
     }
@@ -52,35 +42,19 @@ impl Recorder {
     }
 }
 
-impl Hardware for Recorder {
-    type Word = AtomicU64;
-    fn this_cpu(&self) -> CpuId {
-        CpuId(0)
-    }
-    fn features(&self) -> Features {
-        Features {
-            tagging: Tagging::None,
-            broadcast: false,
-            full_above: 0,
-        }
-    }
-    fn fence(&self) {}
-    fn invalidate(&self, _: Invalidate) {}
-    fn broadcast(&self, _: Invalidate) {}
-    fn complete_broadcasts(&self) {}
-    fn load_root(&self, _: Frame, _: Tag, _: bool) {}
-    fn unload_root(&self) {}
-    fn interrupt(&self, _: &CpuSet) {}
-    fn mask_interrupts(&self) -> bool {
-        false
-    }
-    fn restore_interrupts(&self, _: bool) {}
-    fn relax(&self) {}
+impl Clear for Recorder {
     fn zero(&self, extent: Extent, strategy: Strategy) {
         self.zeroed.lock().unwrap().push((extent, strategy));
     }
-    fn mutant(&self, mutant: Mutant) -> bool {
-        self.mutant == Some(mutant)
+}
+
+/// All rules but one.
+#[derive(Clone, Copy)]
+struct But(Option<&'static Rule>);
+
+impl Rules for But {
+    fn keeps(&self, rule: &'static Rule) -> bool {
+        self.0 != Some(rule)
     }
 }
 
@@ -117,20 +91,21 @@ fn two_tone() -> Plan {
     .calibrated(&Plan::default(), &samples)
 }
 
-/// Everything [`clear_extent`] promises, checked for one case.
+/// Everything [`Clearer::extent`] promises, checked for one case, perhaps with a rule not kept.
 fn check_clear(
-    mutant: Option<Mutant>,
+    mutant: Option<&'static Rule>,
     whole: Extent,
     fault: Option<u64>,
     policy: &ClearPolicy,
 ) -> Result<(), &'static str> {
-    let hw = Recorder::with(mutant);
+    let machine = Recorder::default();
     let mut preempted = Vec::new();
-    let done = clear_extent(&hw, whole, fault.map(Frame), policy, || {
-        preempted.push(hw.calls().len());
+    let clearer = Clearer::new(&machine, policy).with_rules(But(mutant));
+    let done = clearer.extent(whole, fault.map(Frame), || {
+        preempted.push(machine.calls().len());
     });
-    let calls = hw.calls();
-    if !hw.zeroed_once(whole) {
+    let calls = machine.calls();
+    if !machine.zeroed_once(whole) {
         return Err("not every byte was zeroed exactly once");
     }
     if done.pieces != calls.len() as u64 || done.hot_bytes + done.bypassing_bytes != whole.bytes() {
@@ -203,17 +178,17 @@ fn each_mutant_of_clearing_is_noticed() {
     };
     assert_eq!(check_clear(None, large, Some(700), &policy), Ok(()));
     for (mutant, complaint) in [
-        (Mutant::ZeroSkipsTail, "exactly once"),
-        (Mutant::ZeroSkipsFaultingPage, "exactly once"),
-        (Mutant::ZeroFaultingPageFirst, "cleared last"),
-        (Mutant::ZeroIgnoresCap, "exceeds the cap"),
-        (Mutant::ZeroHoldsCpu, "preemption point"),
+        (&zero::ZeroSkipsTail, "exactly once"),
+        (&zero::ZeroSkipsFaultingPage, "exactly once"),
+        (&zero::ZeroFaultingPageFirst, "cleared last"),
+        (&zero::ZeroIgnoresCap, "exceeds the cap"),
+        (&zero::ZeroHoldsCpu, "preemption point"),
     ] {
         let found = check_clear(Some(mutant), large, Some(700), &policy);
         assert!(
             found.is_err_and(|e| e.contains(complaint)),
             "{}: {found:?}",
-            mutant.name()
+            mutant.name
         );
     }
 }
@@ -440,14 +415,15 @@ fn slots(n: usize) -> Vec<AtomicU64> {
 
 /// Fills a pool of eight slots three times with a budget of three pages, takes everything out and
 /// says what is wrong.
-fn check_pool(mutant: Option<Mutant>) -> Result<(), &'static str> {
-    let hw = Recorder::with(mutant);
+fn check_pool(mutant: Option<&'static Rule>) -> Result<(), &'static str> {
+    let machine = Recorder::default();
     let slots = slots(8);
     let pool = Pool::new(&slots, PAGE_BYTES);
     let budget = Budget::new(1, 3 * PAGE_BYTES, 1000);
     let policy = ClearPolicy::default();
+    let clearer = Clearer::new(&machine, &policy).with_rules(But(mutant));
     let mut next = 0..100;
-    let mut fill = |now| pool.fill(&hw, &policy, &budget, now, || next.next().map(Owned), || {});
+    let mut fill = |now| pool.fill(&clearer, &budget, now, || next.next().map(Owned), || {});
     let by_budget = |frames| Filled {
         frames,
         stopped: Stopped::Budget,
@@ -459,7 +435,7 @@ fn check_pool(mutant: Option<Mutant>) -> Result<(), &'static str> {
         return Err("the budget did not follow time");
     }
     while let Some(frame) = pool.take() {
-        if hw.times().get(&frame.get().0) != Some(&1) {
+        if machine.times().get(&frame.get().0) != Some(&1) {
             return Err("a frame came out that was not zeroed exactly once");
         }
     }
@@ -469,26 +445,27 @@ fn check_pool(mutant: Option<Mutant>) -> Result<(), &'static str> {
 #[test]
 fn the_pool_hands_out_zeroed_frames_within_its_budget() {
     assert_eq!(check_pool(None), Ok(()));
-    assert!(check_pool(Some(Mutant::PoolHandsOutDirty)).is_err_and(|e| e.contains("zeroed")));
-    assert!(check_pool(Some(Mutant::PoolIgnoresBudget)).is_err_and(|e| e.contains("budget")));
+    assert!(check_pool(Some(&zero::PoolHandsOutDirty)).is_err_and(|e| e.contains("zeroed")));
+    assert!(check_pool(Some(&zero::PoolIgnoresBudget)).is_err_and(|e| e.contains("budget")));
 }
 
 #[test]
 fn a_full_pool_gives_frames_back_and_a_dry_source_costs_nothing() {
-    let hw = Recorder::default();
+    let machine = Recorder::default();
     let slots = slots(2);
     let pool = Pool::new(&slots, PAGE_BYTES);
     let policy = ClearPolicy::default();
+    let clearer = Clearer::new(&machine, &policy);
     let budget = Budget::new(0, 2 * PAGE_BYTES, 0);
     for _ in 0..3 {
-        let dry = pool.fill(&hw, &policy, &budget, 0, || None, || {});
+        let dry = pool.fill(&clearer, &budget, 0, || None, || {});
         assert_eq!((dry.frames, dry.stopped), (0, Stopped::Source));
     }
     assert!(pool.is_empty());
-    let full = pool.fill(&hw, &policy, &budget, 0, || Some(Owned(5)), || {});
+    let full = pool.fill(&clearer, &budget, 0, || Some(Owned(5)), || {});
     // Two slots and a budget for two: the third is refused for want of a slot.
     assert_eq!((full.frames, full.stopped), (2, Stopped::Full));
-    let (extra, _) = clear(&hw, Owned(9), None, &policy, || {});
+    let (extra, _) = clearer.frame(Owned(9), None, || {});
     assert_eq!(pool.put(extra).unwrap_err().into_inner(), Owned(9));
     assert_eq!(pool.take().unwrap().into_inner(), Owned(5));
     assert_eq!(pool.len(), 1);
@@ -528,11 +505,13 @@ fn threads_never_lose_or_double_a_frame() {
     let hold = |raw: u64| assert_eq!(held.fetch_or(1 << raw, SeqCst) & 1 << raw, 0);
     let release = |raw: u64| held.fetch_and(!(1 << raw), SeqCst);
     let work = |t: u64| {
-        let hw = Recorder::default();
+        let machine = Recorder::default();
+        let policy = ClearPolicy::default();
+        let clearer = Clearer::new(&machine, &policy);
         let mut mine: Vec<Zeroed<Owned>> = [2 * t, 2 * t + 1]
             .map(|raw| {
                 hold(raw);
-                clear(&hw, Owned(raw), None, &ClearPolicy::default(), || {}).0
+                clearer.frame(Owned(raw), None, || {}).0
             })
             .into();
         for round in 0..20_000u64 {

@@ -1,0 +1,17 @@
+//! What zeroing needs of a machine.
+
+use crate::strategy::Strategy;
+use quell::Extent;
+
+/// A machine whose memory can be zeroed.
+///
+/// `quell_arch::zero::zero` has the instructions for every [`Strategy`], so an implementation in a kernel adds the
+/// address at which it has mapped the extent, and nothing else.
+pub trait Clear {
+    /// Zeroes the extent with `strategy`, all of it before the call returns. The zeros are visible to every CPU that
+    /// acquires what the caller releases afterwards, also those written around the caches: a strategy whose stores
+    /// are weakly ordered ends with the fence that it needs.
+    ///
+    /// The caller owns the extent, and it keeps the caps on the extent's length; an extent may be empty.
+    fn zero(&self, extent: Extent, strategy: Strategy);
+}

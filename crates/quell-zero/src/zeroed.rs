@@ -1,0 +1,43 @@
+//! The type that says that memory is zero.
+//!
+//! [`Zeroed`] is a frame (or whatever owns one) that was cleared and has not been written since: it
+//! comes out of [`Clearer::frame`](crate::Clearer::frame) or of a [`Pool`](crate::Pool), gives no mutable
+//! access, and is consumed by whoever maps it. A fault handler that takes `Zeroed<F>` cannot map a dirty
+//! frame (C8).
+
+use quell::Extent;
+
+/// Something that owns physical memory which can be cleared.
+pub trait Clearable {
+    /// The memory. Must not change while the value exists.
+    fn extent(&self) -> Extent;
+}
+
+impl Clearable for Extent {
+    fn extent(&self) -> Extent {
+        *self
+    }
+}
+
+/// Memory that contains only zeros, owned by an `F`.
+///
+/// The promise is about what happened before this value was made; that nobody writes the memory
+/// while the value exists is up to the owner of the translations, as for any free frame.
+#[must_use = "dropping it drops the frame's owner"]
+#[derive(PartialEq, Eq, Debug)]
+pub struct Zeroed<F>(F);
+
+impl<F> Zeroed<F> {
+    /// Says that what `frame` owns contains only zeros.
+    pub(crate) fn unchecked(frame: F) -> Self {
+        Zeroed(frame)
+    }
+    /// The owner. The proof ends here: the memory may be mapped and written.
+    pub fn into_inner(self) -> F {
+        self.0
+    }
+    /// The owner, to look at.
+    pub fn get(&self) -> &F {
+        &self.0
+    }
+}
