@@ -8,6 +8,7 @@ mod arch;
 pub mod bochs;
 pub mod follow;
 mod images;
+mod patience;
 pub mod qemu;
 pub mod toolchain;
 pub mod versus;

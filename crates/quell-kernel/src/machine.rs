@@ -1,7 +1,7 @@
 //! The machine under the engine: this kernel's CPUs, through [`quell::Hardware`].
 
-use crate::{arch, audit, cpu, late, memory, tables, watchdog};
-use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
+use crate::{arch, audit, cpu, late, memory, watchdog};
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU64, Ordering};
 use quell::clear::Strategy;
 use quell::mutant::Mutant;
 use quell::{CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, Tag, Tagging};
@@ -15,12 +15,12 @@ use quell_vm::{Entry, Level, Machine, MemoryMap};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Kernel;
 
-/// What a CPU does when a shootdown interrupt reaches it, as the address of a `fn()`.
-static ON_SHOOTDOWN: AtomicU64 = AtomicU64::new(0);
+/// What a CPU does when a shootdown interrupt reaches it: a `fn()`, or null.
+static ON_SHOOTDOWN: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Sets what a shootdown interrupt does: the engine's `on_interrupt`, or a test.
 pub fn set_on_shootdown(handler: fn()) {
-    ON_SHOOTDOWN.store(handler as usize as u64, Ordering::Release);
+    ON_SHOOTDOWN.store(handler as *mut (), Ordering::Release);
 }
 
 /// What is left out on purpose.
@@ -107,9 +107,9 @@ pub fn on_shootdown() {
 
 fn serve() {
     let handler = ON_SHOOTDOWN.load(Ordering::Acquire);
-    if handler != 0 {
+    if !handler.is_null() {
         // SAFETY: only `set_on_shootdown` writes the word, and it writes a `fn()`.
-        let handler: fn() = unsafe { core::mem::transmute(handler as usize) };
+        let handler: fn() = unsafe { core::mem::transmute(handler) };
         handler();
     }
 }
@@ -183,7 +183,9 @@ impl Hardware for Kernel {
         this.loaded
             .store(root.address() | u64::from(tag.0), Ordering::Relaxed);
         audit::loaded(root, tag, keep);
-        arch::paging::load_root(root, tag, keep);
+        // SAFETY: roots are made by `paging::new_root` for the tests, which map by `tables::set`, and by the
+        // manager, which has them prepared and maps frames of its own memory.
+        unsafe { arch::paging::load_root(root, tag, keep) };
     }
 
     fn unload_root(&self) {
@@ -217,16 +219,13 @@ impl Hardware for Kernel {
     }
 
     fn zero(&self, extent: Extent, strategy: Strategy) {
-        let start = memory::pointer::<u8>(extent.first.address());
         // A user program's vector registers are not saved in this kernel.
         let strategy = if strategy.uses_vectors() {
             Strategy::Stores
         } else {
             strategy
         };
-        // SAFETY: the caller owns the extent, and the direct map covers it; strategies without
-        // vector registers come from what the engine's embedder found available.
-        unsafe { quell_arch::zero::zero(start, extent.bytes() as usize, strategy) };
+        memory::zero(extent, strategy);
     }
 
     #[inline(always)]
@@ -271,7 +270,7 @@ impl Machine for Kernel {
 
     #[inline]
     fn table(&self, frame: Frame) -> &[AtomicU64; TABLE_WORDS] {
-        tables::words(frame)
+        memory::words(frame)
     }
 
     fn prepare_root(&self, root: Frame) {
@@ -328,27 +327,15 @@ impl Machine for Kernel {
     }
 
     fn read_frame(&self, frame: Frame, offset: usize, into: &mut [u8]) {
-        assert!(offset + into.len() <= 4096);
-        let from = memory::pointer::<u8>(frame.address()).wrapping_add(offset);
-        // SAFETY: inside a frame, which the direct map covers. A program may store to it meanwhile
-        // only where the manager does not care which of the two values it reads.
-        unsafe { core::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
+        memory::read(frame, offset, into);
     }
 
     fn write_frame(&self, frame: Frame, offset: usize, from: &[u8]) {
-        assert!(offset + from.len() <= 4096);
-        let to = memory::pointer::<u8>(frame.address()).wrapping_add(offset);
-        // SAFETY: inside a frame of the manager's, which the direct map covers.
-        unsafe { core::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
+        memory::write(frame, offset, from);
     }
 
     fn copy_frames(&self, from: Frame, to: Frame, frames: u64) {
-        let (from, to) = (
-            memory::pointer::<u8>(from.address()),
-            memory::pointer(to.address()),
-        );
-        // SAFETY: both are the manager's, distinct, and the direct map covers them.
-        unsafe { core::ptr::copy_nonoverlapping(from, to, (frames * 4096) as usize) };
+        memory::copy(from, to, frames);
     }
 
     fn now(&self) -> u64 {

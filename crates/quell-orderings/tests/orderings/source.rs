@@ -38,8 +38,9 @@ impl fmt::Display for Place {
     }
 }
 
+/// The engine's directory.
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).to_path_buf()
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../quell")
 }
 
 fn files(directory: &Path, into: &mut Vec<PathBuf>) {
