@@ -103,6 +103,7 @@ fn small_cases() -> impl Iterator<Item = Case> {
 }
 
 #[test]
+#[ignore = "half a minute: `cargo xtask ci exhaustive`"]
 fn small_scenarios_hold_in_every_schedule() {
     let (mut count, mut schedules, mut states, mut all) = (0, 0, 0, 0.0);
     for case in small_cases() {
@@ -126,6 +127,7 @@ fn small_scenarios_hold_in_every_schedule() {
 /// Leaving out equivalent orders, and what follows a state that was met, loses no mistake: whatever
 /// a random search finds, the search of all schedules finds too.
 #[test]
+#[ignore = "half a minute: `cargo xtask ci exhaustive`"]
 fn the_exhaustive_search_misses_nothing() {
     let machines = ["x86-pcid", "arm-asid8", "riscv"];
     let cases = small_cases().filter(|case| machines.contains(&case.kind.name));

@@ -2,9 +2,10 @@
 //!
 //! Lines that begin with `quell: ` are events in JSON; the last is `exit` with the kernel's code. A
 //! run passed only if that event came and its code is 0: an emulator that ends by itself, a crash
-//! or a hang never passes. When the time is up the emulator's monitor is asked where every CPU is
-//! before the machine is ended.
+//! or a hang never passes. When it has been silent for too long ([`patience`]) the emulator's monitor
+//! is asked where every CPU is before the machine is ended.
 
+use crate::patience::{self, Patience};
 use crate::qemu::{Command, SERIAL};
 use anyhow::Context;
 use serde_json::Value;
@@ -96,7 +97,8 @@ impl Drop for Running {
     }
 }
 
-/// Runs the emulator until the kernel is done or the time is up, handing each line to `line`.
+/// Runs the emulator until the kernel is done, or until it has run for `limit` without a word
+/// ([`Patience`]), handing each line to `line`.
 ///
 /// # Errors
 /// If the emulator cannot be started.
@@ -145,10 +147,11 @@ pub fn run(
         seconds: 0.0,
     };
     let mut kept = VecDeque::new();
+    let mut patience = Patience::new(child.0.id(), limit);
     loop {
-        let left = limit.saturating_sub(begin.elapsed());
-        match lines.recv_timeout(left) {
+        match lines.recv_timeout(patience::LOOK) {
             Ok(text) => {
+                patience.heard();
                 // Firmware output without a line end may precede the first event.
                 let event = text
                     .find(PREFIX)
@@ -172,7 +175,8 @@ pub fn run(
             }
             Err(mpsc::RecvTimeoutError::Disconnected) => break,
             Err(mpsc::RecvTimeoutError::Timeout) => {
-                outcome.failure = Some(format!("no end after {} s; stopped", limit.as_secs()));
+                let Some(why) = patience.look() else { continue };
+                outcome.failure = Some(format!("{why}; stopped"));
                 if qemu {
                     kept.extend(monitor.where_cpus_are());
                 }

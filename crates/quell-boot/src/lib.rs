@@ -10,6 +10,7 @@ pub mod follow;
 mod images;
 #[path = "../../quell-kernel/src/options.rs"]
 mod options;
+mod patience;
 pub mod qemu;
 pub mod toolchain;
 pub mod versus;

@@ -92,9 +92,10 @@ pub struct BootArgs {
     /// something out: the run must then fail)
     #[arg(long = "option", value_name = "NAME=VALUE")]
     options: Vec<String>,
-    /// Seconds after which the machine is examined and ended [default: 300, more for a long stress]
-    #[arg(long, value_name = "SECONDS")]
-    timeout: Option<u64>,
+    /// Seconds that the emulator may run without a word before the machine is examined and ended: of its
+    /// own processor time, not of the clock
+    #[arg(long, default_value_t = 300, value_name = "SECONDS")]
+    timeout: u64,
     /// Use these built files instead of building: a directory with quell-kernel and quell-user
     #[arg(long, value_name = "DIR")]
     kernel: Option<PathBuf>,
@@ -246,12 +247,6 @@ impl BootArgs {
             _ => qemu::find(arch),
         }
     }
-
-    fn limit(&self) -> Duration {
-        // The guest's clock is the host's, unless instructions are counted.
-        let stress = 60 * self.minutes.unwrap_or(1) * if self.icount { 30 } else { 1 };
-        Duration::from_secs(self.timeout.unwrap_or(300 + stress))
-    }
 }
 
 /// Runs the command.
@@ -314,18 +309,22 @@ fn follow_boot(args: &BootArgs, arch: Arch, command: qemu::Command) -> anyhow::R
     if !args.json {
         println!("{arch}, {} CPUs", args.cpus);
     }
-    let outcome = follow::run(command, args.limit(), |line| match line {
-        follow::Line::Event(event) if args.json => {
-            let mut event = event.clone();
-            if let Value::Object(fields) = &mut event {
-                fields.insert("arch".into(), arch.name().into());
+    let outcome = follow::run(
+        command,
+        Duration::from_secs(args.timeout),
+        |line| match line {
+            follow::Line::Event(event) if args.json => {
+                let mut event = event.clone();
+                if let Value::Object(fields) = &mut event {
+                    fields.insert("arch".into(), arch.name().into());
+                }
+                println!("{event}");
             }
-            println!("{event}");
-        }
-        follow::Line::Event(event) => show(event),
-        follow::Line::Text(text) if args.verbose => eprintln!("  | {text}"),
-        follow::Line::Text(_) => {}
-    })?;
+            follow::Line::Event(event) => show(event),
+            follow::Line::Text(text) if args.verbose => eprintln!("  | {text}"),
+            follow::Line::Text(_) => {}
+        },
+    )?;
     if let Some(why) = &outcome.failure {
         eprintln!("{arch}: {why}");
         for line in &outcome.last_lines {

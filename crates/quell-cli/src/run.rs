@@ -190,7 +190,7 @@ fn print(trial: &Trial<'_>, without: &[&'static Rule], outcome: &Outcome) {
         trial.seed
     );
     for guard in without {
-        println!("  left out: {}: {}", guard.name(), guard.mistake().trim());
+        println!("  left out: {}: {}", guard.name, guard.mistake.trim());
     }
     println!("  {}: {:.4}", outcome.measure.metric, outcome.measure.value);
     println!(

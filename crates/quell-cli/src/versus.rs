@@ -71,7 +71,8 @@ struct LinuxArgs {
     /// Only say whether everything needed is here
     #[arg(long)]
     check: bool,
-    /// Seconds after which one boot is examined and ended
+    /// Seconds that an emulator may run without a word before the boot is examined and ended: of its own
+    /// processor time, not of the clock
     #[arg(long, default_value_t = 1800, value_name = "SECONDS")]
     timeout: u64,
     /// Show every line of the serial consoles

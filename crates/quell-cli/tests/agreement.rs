@@ -152,11 +152,13 @@ fn agree(arch: &str, machine: &str, slow: Option<&str>, tags: bool) {
 }
 
 #[test]
+#[ignore = "boots: `cargo xtask ci boots`"]
 fn the_model_counts_what_the_kernel_counts_on_x86_64() {
     agree("x86_64", "haswell-server", Some("xeon-6430-cxl"), false);
 }
 
 #[test]
+#[ignore = "boots: `cargo xtask ci boots`"]
 fn the_model_counts_what_the_kernel_counts_on_aarch64() {
     agree("aarch64", "kunpeng-920", None, true);
 }

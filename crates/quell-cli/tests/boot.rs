@@ -1,4 +1,4 @@
-//! Boots the kernel on both architectures.
+//! Boots the kernel on both architectures: `cargo xtask ci boots`, which `cargo test` leaves out.
 //!
 //! Where the emulator or a toolchain for bare metal is missing, a test says `SKIPPED` and why, past
 //! the test harness, which keeps what passing tests print to itself; and it passes, unless
@@ -86,11 +86,13 @@ fn self_test(arch: &str) {
 }
 
 #[test]
+#[ignore = "boots: `cargo xtask ci boots`"]
 fn the_kernel_passes_its_self_test_on_x86_64() {
     self_test("x86_64");
 }
 
 #[test]
+#[ignore = "boots: `cargo xtask ci boots`"]
 fn the_kernel_passes_its_self_test_on_aarch64() {
     self_test("aarch64");
 }
@@ -98,6 +100,7 @@ fn the_kernel_passes_its_self_test_on_aarch64() {
 /// The code for PCIDs, INVPCID and the x2APIC is legal, and flushes end global pages, which Bochs
 /// keeps across loads of roots.
 #[test]
+#[ignore = "boots: `cargo xtask ci boots`"]
 fn what_qemu_lacks_passes_in_bochs() {
     if !can_boot_in_bochs() {
         return;
@@ -178,17 +181,20 @@ fn conformance(arch: &str) {
 }
 
 #[test]
+#[ignore = "boots: `cargo xtask ci boots`"]
 fn the_contract_holds_on_x86_64() {
     conformance("x86_64");
 }
 
 #[test]
+#[ignore = "boots: `cargo xtask ci boots`"]
 fn the_contract_holds_on_aarch64() {
     conformance("aarch64");
 }
 
 /// One completion barrier for a batch instead of one for each page (S0), counted.
 #[test]
+#[ignore = "boots: `cargo xtask ci boots`"]
 fn batches_wait_once_on_aarch64() {
     if !can_boot("aarch64") {
         return;
@@ -221,6 +227,7 @@ fn batches_wait_once_on_aarch64() {
 /// A fault in the handler of a non-maskable interrupt must not let in the next: it would be handled
 /// on the same stack, and the first could never return.
 #[test]
+#[ignore = "boots: `cargo xtask ci boots`"]
 fn a_fault_in_an_nmi_handler_lets_in_no_other() {
     if can_boot("x86_64") {
         let noticed = broken("x86_64", &["selftest"], "nmi");
@@ -230,6 +237,7 @@ fn a_fault_in_an_nmi_handler_lets_in_no_other() {
 
 /// A shootdown interrupt that nobody serves must end in a report, not in a hang.
 #[test]
+#[ignore = "boots: `cargo xtask ci boots`"]
 fn a_lost_interrupt_becomes_a_report() {
     for arch in ["x86_64", "aarch64"] {
         if !can_boot(arch) {
@@ -288,17 +296,20 @@ fn stress(arch: &str) {
 }
 
 #[test]
+#[ignore = "boots: `cargo xtask ci boots`"]
 fn stress_keeps_every_store_on_x86_64_and_a_seed_replays_it() {
     stress("x86_64");
 }
 
 #[test]
+#[ignore = "boots: `cargo xtask ci boots`"]
 fn stress_keeps_every_store_on_aarch64_and_a_seed_replays_it() {
     stress("aarch64");
 }
 
 /// Tags that run out all the time harm nobody, and do without the flush that belongs to it.
 #[test]
+#[ignore = "boots: `cargo xtask ci boots`"]
 fn tags_run_out_and_are_flushed() {
     if !can_boot("aarch64") {
         return;
@@ -358,6 +369,7 @@ const EVERYWHERE: [(&str, &str); 9] = [
 ];
 
 #[test]
+#[ignore = "boots: `cargo xtask ci boots`"]
 fn what_is_left_out_is_noticed_on_x86_64() {
     mistakes("x86_64", &EVERYWHERE);
     mistakes(
@@ -377,6 +389,7 @@ fn what_is_left_out_is_noticed_on_x86_64() {
 }
 
 #[test]
+#[ignore = "boots: `cargo xtask ci boots`"]
 fn what_is_left_out_is_noticed_on_aarch64() {
     mistakes("aarch64", &EVERYWHERE);
     mistakes(
@@ -393,6 +406,7 @@ fn what_is_left_out_is_noticed_on_aarch64() {
 
 /// A stress ends with the first store that is lost.
 #[test]
+#[ignore = "boots: `cargo xtask ci boots`"]
 fn stress_notices_what_is_left_out() {
     for (arch, mistakes) in [
         ("x86_64", ["HandlerSkipsFlush", "FinishSkipsFlush"]),
@@ -407,6 +421,7 @@ fn stress_notices_what_is_left_out() {
 }
 
 #[test]
+#[ignore = "boots: `cargo xtask ci boots`"]
 fn a_command_can_be_had_without_running_it() {
     if !can_boot("aarch64") {
         return;

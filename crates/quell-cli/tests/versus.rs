@@ -40,6 +40,7 @@ fn compare(arguments: &[&str]) -> Value {
 }
 
 #[test]
+#[ignore = "boots: `cargo xtask ci linux`"]
 fn linux_and_quell_are_compared_by_the_same_counts_each_time() {
     if !can_compare() {
         return;
@@ -88,6 +89,7 @@ fn ratio(row: &Value, key: &str) -> f64 {
 }
 
 #[test]
+#[ignore = "boots: `cargo xtask ci linux`"]
 fn quell_takes_a_tenth_of_the_interrupts_and_fewer_instructions() {
     if !can_compare() {
         return;

@@ -31,10 +31,9 @@ use crate::verdict::{Verdict, expect};
 use alloc::vec::Vec;
 use core::cell::Cell;
 use core::sync::atomic::Ordering::SeqCst;
-use quell::mutant::KeptBy;
 use quell::{
-    AddressSpace, Engine, Extent, Frame, Hardware, Invalidate, Outcome, Page, PageRange, PageSize,
-    Purpose, Residue, Scope, Word,
+    AddressSpace, AllRules, Engine, Extent, Frame, Hardware, Invalidate, Outcome, Page, PageRange,
+    PageSize, Purpose, Residue, Rules, Scope, Word,
 };
 use quell_zero::{Clear, ClearPolicy, Clearer, Plan};
 
@@ -104,8 +103,8 @@ const NEW: u64 = 0xbbbb;
 const ROUNDS: u64 = 12;
 
 /// The suite, shared by all CPUs.
-pub struct Suite<'e, 'm, H: Bench> {
-    engine: &'e Engine<'m, H>,
+pub struct Suite<'e, 'm, H: Bench, R: Rules = AllRules> {
+    engine: &'e Engine<'m, H, R>,
     spaces: [AddressSpace<H>; 2],
     /// Two frames for the checks that change one page.
     pair: [Frame; 2],
@@ -120,9 +119,9 @@ pub struct Suite<'e, 'm, H: Bench> {
     stage: H::Word,
 }
 
-impl<'e, 'm, H: Bench> Suite<'e, 'm, H> {
+impl<'e, 'm, H: Bench, R: Rules> Suite<'e, 'm, H, R> {
     /// A suite for the CPUs of the bench, on an engine that runs no space yet.
-    pub fn new(engine: &'e Engine<'m, H>) -> Self {
+    pub fn new(engine: &'e Engine<'m, H, R>) -> Self {
         let hw = engine.hw();
         let pair = || {
             let extent = hw.take_frames(2);
@@ -162,9 +161,9 @@ impl<'e, 'm, H: Bench> Suite<'e, 'm, H> {
 }
 
 /// One CPU's part in the suite.
-struct Part<'s, 'e, 'm, H: Bench> {
-    suite: &'s Suite<'e, 'm, H>,
-    engine: &'s Engine<'m, H>,
+struct Part<'s, 'e, 'm, H: Bench, R: Rules> {
+    suite: &'s Suite<'e, 'm, H, R>,
+    engine: &'s Engine<'m, H, R>,
     hw: &'s H,
     me: usize,
     crossed: Cell<u64>,
@@ -174,11 +173,11 @@ struct Part<'s, 'e, 'm, H: Bench> {
 }
 
 /// One check of one CPU.
-type Step<'s, 'e, 'm, H> = fn(&Part<'s, 'e, 'm, H>) -> Verdict;
+type Step<'s, 'e, 'm, H, R> = fn(&Part<'s, 'e, 'm, H, R>) -> Verdict;
 
-impl<'s, 'e, 'm, H: Bench> Part<'s, 'e, 'm, H> {
+impl<'s, 'e, 'm, H: Bench, R: Rules> Part<'s, 'e, 'm, H, R> {
     fn run(&self, mut report: impl FnMut(Check)) {
-        let checks: [(&'static str, Step<'s, 'e, 'm, H>); 11] = [
+        let checks: [(&'static str, Step<'s, 'e, 'm, H, R>); 11] = [
             ("stale_translations_can_be_seen", Self::stale),
             ("C3 changed_pages_are_read_anew", Self::change),
             ("C1 frames_come_back_unused", Self::reuse),
@@ -610,7 +609,7 @@ impl<'s, 'e, 'm, H: Bench> Part<'s, 'e, 'm, H> {
                 }
                 let policy = ClearPolicy::cooperative(Plan::default());
                 Clearer::new(self.hw, &policy)
-                    .with_rules(KeptBy(self.hw))
+                    .with_rules(self.engine.rules())
                     .extent(block, Some(block.first), || {});
             });
             let zero = (0..block.frames)

@@ -5,10 +5,9 @@
 //! so whatever an invalidation misses stays stale. Interrupts are taken at accesses and in waiting
 //! loops. Broadcasts are carried out when their sender waits for them, not before.
 
-use quell::mutant::Mutant;
 use quell::{
-    CpuId, CpuSet, Engine, Epoch, Extent, Features, Frame, Hardware, Invalidate, Page, PerCpu,
-    Policy, Scope, Tag, Tagging,
+    Broadcast, CpuId, CpuSet, Engine, Epoch, Extent, Features, Frame, Hardware, Invalidate, Page,
+    PerCpu, Policy, Rule, Rules, Scope, Tag, Tagging, rules,
 };
 use quell_conformance::hardware::{Bench, Check, Rights, Suite};
 use quell_zero::{Clear, Strategy};
@@ -25,7 +24,11 @@ const FRAMES: usize = 128;
 enum Wrong {
     Nothing,
     /// The engine makes a mistake.
-    Engine(Mutant),
+    Rule(&'static Rule),
+    /// Nobody waits until broadcasts are complete.
+    NoCompletion,
+    /// Walker caches keep what they know of unlinked tables.
+    LeafOnly,
     /// Invalidations of one CPU do nothing.
     NoInvalidation,
     /// Broadcasts reach only their sender.
@@ -150,8 +153,38 @@ impl Toy {
     }
 }
 
+impl Broadcast for Toy {
+    fn start(&self, what: Invalidate) {
+        self.me().broadcasts.lock().unwrap().push(what);
+    }
+
+    fn complete(&self) {
+        if self.wrong == Wrong::NoCompletion {
+            return;
+        }
+        let sent = std::mem::take(&mut *self.me().broadcasts.lock().unwrap());
+        for (index, cpu) in self.cpus.iter().enumerate() {
+            if self.wrong != Wrong::NoBroadcast || index == ME.get() {
+                let mut tlb = cpu.tlb.lock().unwrap();
+                sent.iter().for_each(|what| tlb.invalidate(*what));
+            }
+        }
+    }
+}
+
+impl Rules for Toy {
+    fn keeps(&self, rule: &'static Rule) -> bool {
+        self.wrong != Wrong::Rule(rule)
+    }
+}
+
 impl Hardware for Toy {
     type Word = AtomicU64;
+    type Broadcasts = Self;
+
+    fn broadcasts(&self) -> Option<&Self> {
+        Some(self)
+    }
 
     fn this_cpu(&self) -> CpuId {
         CpuId(ME.get() as u16)
@@ -174,22 +207,15 @@ impl Hardware for Toy {
     }
 
     fn invalidate(&self, what: Invalidate) {
+        let what = match what {
+            Invalidate::Range { tag, range, .. } if self.wrong == Wrong::LeafOnly => {
+                let scope = Scope::Leaf;
+                Invalidate::Range { tag, range, scope }
+            }
+            what => what,
+        };
         if self.wrong != Wrong::NoInvalidation {
             self.me().tlb.lock().unwrap().invalidate(what);
-        }
-    }
-
-    fn broadcast(&self, what: Invalidate) {
-        self.me().broadcasts.lock().unwrap().push(what);
-    }
-
-    fn complete_broadcasts(&self) {
-        let sent = std::mem::take(&mut *self.me().broadcasts.lock().unwrap());
-        for (index, cpu) in self.cpus.iter().enumerate() {
-            if self.wrong != Wrong::NoBroadcast || index == ME.get() {
-                let mut tlb = cpu.tlb.lock().unwrap();
-                sent.iter().for_each(|what| tlb.invalidate(*what));
-            }
         }
     }
 
@@ -223,10 +249,6 @@ impl Hardware for Toy {
     fn relax(&self) {
         self.poll();
         std::thread::yield_now();
-    }
-
-    fn mutant(&self, mutant: Mutant) -> bool {
-        self.wrong == Wrong::Engine(mutant)
     }
 }
 
@@ -312,9 +334,9 @@ fn run(tagging: Tagging, policy: Policy, wrong: Wrong) -> Vec<Check> {
     }));
     let cpus: Vec<_> = (0..CPUS).map(|_| PerCpu::new()).collect();
     let epochs: Vec<_> = (0..8).map(|_| Epoch::new()).collect();
-    let engine =
-        Engine::new(toy, cpus.leak(), epochs.leak(), policy).expect("a machine that holds");
-    let engine: &'static Engine<'static, Toy> = Box::leak(Box::new(engine));
+    let engine = Engine::with_rules(toy, cpus.leak(), epochs.leak(), policy, toy)
+        .expect("a machine that holds");
+    let engine: &'static Engine<'static, Toy, &Toy> = Box::leak(Box::new(engine));
     let _ = toy.handler.set(Box::new(|| engine.on_interrupt()));
     let suite = Suite::new(engine);
     let checks = Mutex::new(Vec::new());
@@ -370,26 +392,22 @@ fn a_machine_that_does_not_do_as_it_is_told_is_found_out() {
 
 #[test]
 fn mistakes_of_the_engine_are_found() {
-    for (mutant, name) in [
-        (Mutant::SkipLocalFlush, "changed_pages"),
-        (Mutant::SkipPost, "changed_pages"),
-        (Mutant::HandlerSkipsFlush, "changed_pages"),
-        (Mutant::FinishSkipsFlush, "changed_pages"),
-        (Mutant::SkipGenerationBump, "changed_pages"),
-        (Mutant::SwitchIgnoresGeneration, "own_pages"),
-        (Mutant::TablesFlushedAsLeaf, "unlinked_tables"),
-        (Mutant::DebtNotRecorded, "second_actors"),
-        (Mutant::SettleSkipped, "second_actors"),
-        (Mutant::ClaimSkipsDebt, "owed_flushes"),
-        (Mutant::ZeroSkipsTail, "zeroed_is_zero"),
+    for (rule, name) in [
+        (&rules::SkipLocalFlush, "changed_pages"),
+        (&rules::SkipPost, "changed_pages"),
+        (&rules::HandlerSkipsFlush, "changed_pages"),
+        (&rules::FinishSkipsFlush, "changed_pages"),
+        (&rules::SkipGenerationBump, "changed_pages"),
+        (&rules::SwitchIgnoresGeneration, "own_pages"),
+        (&rules::DebtNotRecorded, "second_actors"),
+        (&rules::SettleSkipped, "second_actors"),
+        (&rules::ClaimSkipsDebt, "owed_flushes"),
+        (&quell_zero::rules::zero::ZeroSkipsTail, "zeroed_is_zero"),
     ] {
-        fails(PCID, Wrong::Engine(mutant), name);
+        fails(PCID, Wrong::Rule(rule), name);
     }
     // The barrier that was left out, and the one that another CPU waited at instead of its own.
-    fails(ASID, Wrong::Engine(Mutant::SkipBarrier), "changed_pages");
-    fails(
-        ASID,
-        Wrong::Engine(Mutant::SettleOnlyWaits),
-        "second_actors",
-    );
+    fails(PCID, Wrong::LeafOnly, "unlinked_tables");
+    fails(ASID, Wrong::NoCompletion, "changed_pages");
+    fails(ASID, Wrong::Rule(&rules::SettleOnlyWaits), "second_actors");
 }

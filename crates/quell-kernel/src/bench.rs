@@ -1,13 +1,12 @@
 //! The conformance suite of `quell-conformance::hardware` in this kernel: what it asks of a kernel
 //! besides [`quell::Hardware`], and a run of it on every CPU.
 
-use crate::machine::{self, Kernel};
+use crate::machine::{self, Kernel, KernelRules};
 use crate::{arch, cpu, memory, selftest, tables, workload};
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering::SeqCst;
 use quell::{Engine, Extent, Frame, Page, PageSize, Policy};
-use quell_arch::entry::{Access, Entry, Leaf};
-use quell_arch::native::entry;
+use quell_arch::entry::{Access, Leaf};
 use quell_conformance::hardware::{Bench, Check, Rights, Suite};
 
 impl Bench for Kernel {
@@ -20,15 +19,13 @@ impl Bench for Kernel {
     }
 
     fn new_root(&self) -> Frame {
-        let root = memory::take_frame();
-        arch::paging::prepare_root(root);
-        root
+        arch::paging::new_root()
     }
 
     fn set(&self, root: Frame, page: Page, to: Option<(Frame, Rights)>) {
-        let word = to.map_or(0, |(frame, rights)| {
+        let leaf = to.map(|(frame, rights)| {
             let writable = rights == Rights::Write;
-            entry::leaf(Leaf {
+            Leaf {
                 frame,
                 size: PageSize::Base,
                 access: Access {
@@ -39,25 +36,21 @@ impl Bench for Kernel {
                     accessed: true,
                     dirty: writable,
                 },
-            })
+            }
         });
-        tables::word(root, page.address(), 0).store(word, SeqCst);
+        tables::set(root, page, leaf);
     }
 
     fn unlink_table(&self, root: Frame, page: Page) -> Frame {
-        let word = tables::word(root, page.address(), 1).swap(0, SeqCst);
-        match entry::decode(word, 1) {
-            Entry::Table(table) => table,
-            other => panic!("no table above {page:?}: {other:?}"),
-        }
+        tables::unlink(root, page)
     }
 
     fn word(&self, frame: Frame, index: usize) -> u64 {
-        tables::words(frame)[index].load(SeqCst)
+        memory::words(frame)[index].load(SeqCst)
     }
 
     fn set_word(&self, frame: Frame, index: usize, value: u64) {
-        tables::words(frame)[index].store(value, SeqCst);
+        memory::words(frame)[index].store(value, SeqCst);
     }
 
     fn try_read(&self, address: u64) -> Option<u64> {
@@ -69,7 +62,7 @@ impl Bench for Kernel {
     }
 }
 
-static ENGINE: spin::Once<Engine<'static, Kernel>> = spin::Once::new();
+static ENGINE: spin::Once<Engine<'static, Kernel, &'static KernelRules>> = spin::Once::new();
 
 /// Runs the suite on an engine of its own, which is idle afterwards.
 pub fn run(policy: Policy, report: fn(Check)) {

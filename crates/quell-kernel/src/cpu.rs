@@ -12,6 +12,10 @@ use serde::Serialize;
 /// The most CPUs the kernel starts.
 pub const MAX: usize = 64;
 
+/// Nanoseconds that a CPU is given to start: a last resort. It cannot be asked for a sign of life
+/// before it runs, and how soon it does is up to the host.
+pub const START_LIMIT: u64 = 120_000_000_000;
+
 macro_rules! counters {
     ($($(#[$doc:meta])+ $name:ident,)*) => {
         /// What one CPU has done, as numbers.
@@ -143,6 +147,35 @@ impl Doing {
     ];
 }
 
+/// How a CPU waits for others: see [`crate::watchdog`].
+pub struct Waiting {
+    /// Turns of the waiting loop.
+    pub turns: AtomicU32,
+    /// The round that the wait is in, from 1; 0 if it has not been looked at yet.
+    pub round: AtomicU32,
+    /// When the wait began, in nanoseconds.
+    pub since: AtomicU64,
+    /// When its round began.
+    pub round_begun: AtomicU64,
+    /// Whether the other CPUs were asked for a sign of life in this round.
+    pub asked: AtomicBool,
+    /// How many non-maskable interrupts each had taken before that.
+    pub nmis: [AtomicU64; MAX],
+}
+
+impl Waiting {
+    const fn new() -> Self {
+        Waiting {
+            turns: AtomicU32::new(0),
+            round: AtomicU32::new(0),
+            since: AtomicU64::new(0),
+            round_begun: AtomicU64::new(0),
+            asked: AtomicBool::new(false),
+            nmis: [const { AtomicU64::new(0) }; MAX],
+        }
+    }
+}
+
 /// One CPU. The architecture finds it through a register ([`crate::arch::cpu::index`]).
 #[repr(C, align(128))]
 pub struct Cpu {
@@ -154,10 +187,8 @@ pub struct Cpu {
     pub loaded: AtomicU64,
     /// Where the last interrupt came from.
     pub last_pc: AtomicU64,
-    /// When the CPU began to wait, in nanoseconds; 0 if it does not.
-    pub waiting_since: AtomicU64,
-    /// Turns of the waiting loop since then.
-    pub waiting_turns: AtomicU32,
+    /// The wait that it is in, if it is in one.
+    pub waiting: Waiting,
     /// Whether a shootdown interrupt is being served.
     pub serving: AtomicBool,
     /// Whether the handler of a non-maskable interrupt runs.
@@ -172,8 +203,7 @@ impl Cpu {
             hardware_id: AtomicU64::new(0),
             loaded: AtomicU64::new(0),
             last_pc: AtomicU64::new(0),
-            waiting_since: AtomicU64::new(0),
-            waiting_turns: AtomicU32::new(0),
+            waiting: Waiting::new(),
             serving: AtomicBool::new(false),
             in_nmi: AtomicBool::new(false),
             doing: AtomicU8::new(Doing::Off as u8),

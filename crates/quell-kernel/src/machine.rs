@@ -1,9 +1,10 @@
 //! The machine under the engine: this kernel's CPUs, through [`quell::Hardware`].
 
-use crate::{arch, audit, cpu, late, memory, tables, watchdog};
-use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
-use quell::mutant::Mutant;
-use quell::{CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, Tag, Tagging};
+use crate::{arch, audit, cpu, late, memory, watchdog};
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU64, Ordering};
+use quell::{
+    Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, Rule, Rules, Tag, Tagging,
+};
 use quell_arch::entry::{Access, Leaf};
 use quell_arch::native;
 use quell_vm::machine::TABLE_WORDS;
@@ -15,12 +16,12 @@ use quell_zero::{Clear, Strategy};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Kernel;
 
-/// What a CPU does when a shootdown interrupt reaches it, as the address of a `fn()`.
-static ON_SHOOTDOWN: AtomicU64 = AtomicU64::new(0);
+/// What a CPU does when a shootdown interrupt reaches it: a `fn()`, or null.
+static ON_SHOOTDOWN: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Sets what a shootdown interrupt does: the engine's `on_interrupt`, or a test.
 pub fn set_on_shootdown(handler: fn()) {
-    ON_SHOOTDOWN.store(handler as usize as u64, Ordering::Release);
+    ON_SHOOTDOWN.store(handler as *mut (), Ordering::Release);
 }
 
 /// What is left out on purpose.
@@ -40,11 +41,23 @@ enum Broken {
 
 static BROKEN: AtomicU8 = AtomicU8::new(Broken::Nothing as u8);
 
-/// The engine's or the manager's mistake that is made, above its number; 0 for none.
-static MUTANT: AtomicU16 = AtomicU16::new(0);
+/// The engine's or the manager's rule that is not kept; null for none.
+static FORGOTTEN: AtomicPtr<Rule> = AtomicPtr::new(core::ptr::null_mut());
+
+/// The rules that the engine and the manager keep: all, but for one that a test leaves out.
+#[derive(Clone, Copy, Debug)]
+pub struct KernelRules;
+
+impl Rules for KernelRules {
+    #[inline(always)]
+    fn keeps(&self, rule: &'static Rule) -> bool {
+        cfg!(not(feature = "mutants"))
+            || !core::ptr::eq(FORGOTTEN.load(Ordering::Relaxed), core::ptr::from_ref(rule))
+    }
+}
 
 /// Leaves something out from now on, so that tests can show that they notice: `request`, `here`,
-/// `broadcast` or `nmi` in this machine, or a [`Mutant`] by its name.
+/// `broadcast` or `nmi` in this machine, or a rule by the name of its mutant.
 ///
 /// # Errors
 /// If there is no such thing, or the kernel was built without its feature `mutants`.
@@ -58,10 +71,9 @@ pub fn break_on_purpose(what: &str) -> Result<(), &'static str> {
         "broadcast" => Broken::Broadcast,
         "nmi" => Broken::NmiReturn,
         _ => {
-            let mutant = Mutant::ALL.iter().find(|mutant| mutant.name() == what);
-            let mutant =
-                mutant.ok_or("neither request, here, broadcast, nmi nor a mutant's name")?;
-            MUTANT.store(*mutant as u16 + 1, Ordering::SeqCst);
+            let rule = quell_vm::rules::named(what);
+            let rule = rule.ok_or("neither request, here, broadcast, nmi nor a mutant's name")?;
+            FORGOTTEN.store(core::ptr::from_ref(rule).cast_mut(), Ordering::SeqCst);
             return Ok(());
         }
     };
@@ -107,15 +119,37 @@ pub fn on_shootdown() {
 
 fn serve() {
     let handler = ON_SHOOTDOWN.load(Ordering::Acquire);
-    if handler != 0 {
+    if !handler.is_null() {
         // SAFETY: only `set_on_shootdown` writes the word, and it writes a `fn()`.
-        let handler: fn() = unsafe { core::mem::transmute(handler as usize) };
+        let handler: fn() = unsafe { core::mem::transmute(handler) };
         handler();
+    }
+}
+
+impl Broadcast for Kernel {
+    fn start(&self, what: Invalidate) {
+        watchdog::progress();
+        if is_broken(Broken::Broadcast) {
+            return;
+        }
+        cpu::this().counters.broadcasts.add(late::broadcast(what));
+        note_flushed(what, true);
+    }
+
+    fn complete(&self) {
+        let counters = &cpu::this().counters;
+        counters.completions.add(1);
+        counters.broadcasts.add(late::complete());
     }
 }
 
 impl Hardware for Kernel {
     type Word = AtomicU64;
+    type Broadcasts = Self;
+
+    fn broadcasts(&self) -> Option<&Self> {
+        Some(self)
+    }
 
     #[inline]
     fn this_cpu(&self) -> CpuId {
@@ -157,21 +191,6 @@ impl Hardware for Kernel {
         }
     }
 
-    fn broadcast(&self, what: Invalidate) {
-        watchdog::progress();
-        if is_broken(Broken::Broadcast) {
-            return;
-        }
-        cpu::this().counters.broadcasts.add(late::broadcast(what));
-        note_flushed(what, true);
-    }
-
-    fn complete_broadcasts(&self) {
-        let counters = &cpu::this().counters;
-        counters.completions.add(1);
-        counters.broadcasts.add(late::complete());
-    }
-
     fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
         let this = cpu::this();
         if keep {
@@ -183,7 +202,9 @@ impl Hardware for Kernel {
         this.loaded
             .store(root.address() | u64::from(tag.0), Ordering::Relaxed);
         audit::loaded(root, tag, keep);
-        arch::paging::load_root(root, tag, keep);
+        // SAFETY: roots are made by `paging::new_root` for the tests, which map by `tables::set`, and by the
+        // manager, which has them prepared and maps frames of its own memory.
+        unsafe { arch::paging::load_root(root, tag, keep) };
     }
 
     fn unload_root(&self) {
@@ -215,25 +236,17 @@ impl Hardware for Kernel {
     fn relax(&self) {
         watchdog::relax();
     }
-
-    #[inline(always)]
-    fn mutant(&self, mutant: Mutant) -> bool {
-        cfg!(feature = "mutants") && MUTANT.load(Ordering::Relaxed) == mutant as u16 + 1
-    }
 }
 
 impl Clear for Kernel {
     fn zero(&self, extent: Extent, strategy: Strategy) {
-        let start = memory::pointer::<u8>(extent.first.address());
         // A user program's vector registers are not saved in this kernel.
         let strategy = if strategy.uses_vectors() {
             Strategy::Stores
         } else {
             strategy
         };
-        // SAFETY: the caller owns the extent, and the direct map covers it; strategies without
-        // vector registers come from what the engine's embedder found available.
-        unsafe { quell_arch::zero::zero(start, extent.bytes() as usize, strategy) };
+        memory::zero(extent, strategy);
     }
 }
 
@@ -256,6 +269,13 @@ pub fn set_memory(map: MemoryMap) {
 }
 
 impl Machine for Kernel {
+    type Rules = KernelRules;
+
+    #[inline(always)]
+    fn rules(&self) -> &KernelRules {
+        &KernelRules
+    }
+
     fn memory(&self) -> MemoryMap {
         *MEMORY.get().expect("set before the manager is made")
     }
@@ -273,7 +293,7 @@ impl Machine for Kernel {
 
     #[inline]
     fn table(&self, frame: Frame) -> &[AtomicU64; TABLE_WORDS] {
-        tables::words(frame)
+        memory::words(frame)
     }
 
     fn prepare_root(&self, root: Frame) {
@@ -330,27 +350,15 @@ impl Machine for Kernel {
     }
 
     fn read_frame(&self, frame: Frame, offset: usize, into: &mut [u8]) {
-        assert!(offset + into.len() <= 4096);
-        let from = memory::pointer::<u8>(frame.address()).wrapping_add(offset);
-        // SAFETY: inside a frame, which the direct map covers. A program may store to it meanwhile
-        // only where the manager does not care which of the two values it reads.
-        unsafe { core::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
+        memory::read(frame, offset, into);
     }
 
     fn write_frame(&self, frame: Frame, offset: usize, from: &[u8]) {
-        assert!(offset + from.len() <= 4096);
-        let to = memory::pointer::<u8>(frame.address()).wrapping_add(offset);
-        // SAFETY: inside a frame of the manager's, which the direct map covers.
-        unsafe { core::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
+        memory::write(frame, offset, from);
     }
 
     fn copy_frames(&self, from: Frame, to: Frame, frames: u64) {
-        let (from, to) = (
-            memory::pointer::<u8>(from.address()),
-            memory::pointer(to.address()),
-        );
-        // SAFETY: both are the manager's, distinct, and the direct map covers them.
-        unsafe { core::ptr::copy_nonoverlapping(from, to, (frames * 4096) as usize) };
+        memory::copy(from, to, frames);
     }
 
     fn now(&self) -> u64 {

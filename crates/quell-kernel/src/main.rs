@@ -85,7 +85,8 @@ fn main(boot: arch::boot::Info) -> ! {
         });
         report::exit(2);
     };
-    if let Err(why) = program::load(module) {
+    // SAFETY: the boot loader's file, which `memory::init` was not given.
+    if let Err(why) = unsafe { program::load(module) } {
         report::event(&Event::Failed {
             what: "user program",
             why,

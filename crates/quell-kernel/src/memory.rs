@@ -3,12 +3,27 @@
 //! All memory is reachable through the direct map, so a frame's bytes are at [`pointer`]. The
 //! largest range the boot loader reports is used, the rest ignored: on the machines this kernel
 //! runs on that loses less than a megabyte.
+//!
+//! # Open memory
+//!
+//! The image and the heap hold Rust objects. Everything behind the heap is *open*: frames are taken from it
+//! for page tables, for the program's pages and for the manager, and walkers, programs and other CPUs
+//! store there when they like. So no Rust object lies in open memory but atomics, and Rust code reaches
+//! it in two ways only: as atomic words ([`words`]), or by instructions that the compiler does not look
+//! into ([`read`], [`write`], [`copy`]). Both check that a frame is open. That is why a function that
+//! takes any frame and stores there can be safe: whichever frame it is given, it meets no object.
+//!
+//! What the check does not see is a *meaning*: a store to a page table is a store to memory, and may
+//! let user mode into memory that is not open. So entries are written by [`crate::tables`], which
+//! checks what they name, and by the manager, which owns what it maps.
 
 use crate::sync::Lock;
 use buddy_system_allocator::Heap;
 use core::alloc::{GlobalAlloc, Layout};
 use core::ops::Range;
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use quell::clear::Strategy;
 use quell::{Extent, Frame};
 
 /// The kernel's heap: a buddy allocator behind this kernel's lock.
@@ -36,7 +51,9 @@ unsafe impl GlobalAlloc for KernelHeap {
 
 /// Physical addresses not yet given away.
 static FREE: Lock<Range<u64>> = Lock::new(0..0);
-static TOTAL: core::sync::atomic::AtomicU64 = core::sync::atomic::AtomicU64::new(0);
+static TOTAL: AtomicU64 = AtomicU64::new(0);
+/// Open memory, from its first address to its end: what [`init`] opens, and the kernel's own tables.
+static OPEN: [[AtomicU64; 2]; 2] = [const { [const { AtomicU64::new(0) }; 2] }; 2];
 
 /// The most memory the heap takes.
 const HEAP_MAX: u64 = 64 << 20;
@@ -60,7 +77,7 @@ pub fn physical<T>(pointer: *const T) -> u64 {
 pub unsafe fn init(range: Range<u64>) {
     let start = range.start.next_multiple_of(4096);
     let end = range.end & !4095;
-    TOTAL.store(end - start, core::sync::atomic::Ordering::Relaxed);
+    TOTAL.store(end - start, Relaxed);
     let heap = (((end - start) / 4).min(HEAP_MAX)) & !4095;
     // SAFETY: the caller gives the range away, and the first part of it goes to the heap.
     unsafe {
@@ -68,12 +85,108 @@ pub unsafe fn init(range: Range<u64>) {
             .lock()
             .init(pointer::<u8>(start) as usize, heap as usize)
     };
+    // SAFETY: the rest of it, of which nobody has a reference.
+    unsafe { open(0, start + heap..end) };
     *FREE.lock() = start + heap..end;
+}
+
+/// Opens memory: the part `which` of [`OPEN`].
+///
+/// # Safety
+/// The direct map covers the range, and no Rust object lies in it, now or later, but atomics.
+unsafe fn open(which: usize, range: Range<u64>) {
+    OPEN[which][0].store(range.start, Relaxed);
+    OPEN[which][1].store(range.end, Relaxed);
+}
+
+/// Opens the memory of the kernel's own page tables, which were made before there were frames to take.
+///
+/// # Safety
+/// As [`init`], but that the walkers use it.
+pub unsafe fn open_tables(range: Range<u64>) {
+    // SAFETY: the caller's claim.
+    unsafe { open(1, range) };
+}
+
+/// Where `frames` frames from `first` on are.
+///
+/// # Panics
+/// If not all of them are open memory.
+#[inline]
+fn opened(first: Frame, frames: u64) -> *mut u8 {
+    let start = first.address();
+    let end = start.saturating_add(frames.saturating_mul(4096));
+    let inside =
+        |[from, to]: &[AtomicU64; 2]| from.load(Relaxed) <= start && end <= to.load(Relaxed);
+    assert!(
+        OPEN.iter().any(inside),
+        "{start:#x}..{end:#x} is not open memory"
+    );
+    pointer(start)
+}
+
+/// The words of a frame.
+///
+/// # Panics
+/// If it is not open memory.
+#[inline]
+pub fn words(frame: Frame) -> &'static [AtomicU64; 512] {
+    // SAFETY: open memory is mapped for ever, a frame is aligned, and nothing but atomics lies there.
+    unsafe { &*opened(frame, 1).cast() }
+}
+
+/// Reads bytes of a frame from `offset` on. What is stored there meanwhile may be read in part.
+///
+/// # Panics
+/// If the frame is not open memory, or the bytes are not inside it.
+pub fn read(frame: Frame, offset: usize, into: &mut [u8]) {
+    assert!(
+        offset <= 4096 && into.len() <= 4096 - offset,
+        "beyond a frame"
+    );
+    let from = opened(frame, 1).wrapping_add(offset);
+    // SAFETY: inside the frame, and inside the caller's slice, which nobody else uses.
+    unsafe { crate::arch::cpu::copy(from, into.as_mut_ptr(), into.len()) };
+}
+
+/// Writes bytes of a frame from `offset` on.
+///
+/// # Panics
+/// If the frame is not open memory, or the bytes are not inside it.
+pub fn write(frame: Frame, offset: usize, from: &[u8]) {
+    assert!(
+        offset <= 4096 && from.len() <= 4096 - offset,
+        "beyond a frame"
+    );
+    let to = opened(frame, 1).wrapping_add(offset);
+    // SAFETY: inside the caller's slice, and inside the frame, where no object lies.
+    unsafe { crate::arch::cpu::copy(from.as_ptr(), to, from.len()) };
+}
+
+/// Copies frames in a row. Where the two overlap, what is in the second afterwards is not specified.
+///
+/// # Panics
+/// If not all of them are open memory.
+pub fn copy(from: Frame, to: Frame, frames: u64) {
+    let (from, to) = (opened(from, frames), opened(to, frames));
+    // SAFETY: inside open memory, where no object lies.
+    unsafe { crate::arch::cpu::copy(from, to, (frames * 4096) as usize) };
+}
+
+/// Zeroes an extent with `strategy`, which must not use vector registers: a user program's are not
+/// saved in this kernel.
+///
+/// # Panics
+/// If not all of it is open memory.
+pub fn zero(extent: Extent, strategy: Strategy) {
+    let start = opened(extent.first, extent.frames);
+    // SAFETY: inside open memory, where no object lies; strategies come from what the processor has.
+    unsafe { quell_arch::zero::zero(start, extent.bytes() as usize, strategy) };
 }
 
 /// Bytes of memory that the kernel was given.
 pub fn total() -> u64 {
-    TOTAL.load(core::sync::atomic::Ordering::Relaxed)
+    TOTAL.load(Relaxed)
 }
 
 /// Takes one zeroed frame for ever.

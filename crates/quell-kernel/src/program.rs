@@ -15,7 +15,7 @@ use quell_arch::entry::{Access, Leaf};
 static ENTRY: spin::Once<u64> = spin::Once::new();
 static CONTROL: spin::Once<Frame> = spin::Once::new();
 
-/// Maps a page of the program for user mode in every address space.
+/// Maps a page of the program for user mode in every address space. Called before any root is made.
 fn map(page: u64, frame: Frame, writable: bool, executable: bool) {
     let access = Access {
         writable,
@@ -25,15 +25,14 @@ fn map(page: u64, frame: Frame, writable: bool, executable: bool) {
         accessed: true,
         dirty: writable,
     };
-    tables::map(
-        arch::paging::kernel_root(),
-        page,
-        Leaf {
-            frame,
-            size: PageSize::Base,
-            access,
-        },
-    );
+    let leaf = Leaf {
+        frame,
+        size: PageSize::Base,
+        access,
+    };
+    assert!(page >= layout::PROGRAM, "the program lies behind its start");
+    // SAFETY: from there on the kernel's half is the program's; the frame was taken for it.
+    unsafe { tables::map_kernel(arch::paging::kernel_root(), page, leaf) };
 }
 
 /// Loads the program from its file and maps it, its stacks and the control page. Once, at boot,
@@ -41,8 +40,11 @@ fn map(page: u64, frame: Frame, writable: bool, executable: bool) {
 ///
 /// # Errors
 /// What is wrong with the file.
-pub fn load(file: Range<u64>) -> Result<(), &'static str> {
-    // SAFETY: the boot loader put the file there and nothing reuses its memory.
+///
+/// # Safety
+/// `file` is where the boot loader has put a file, in physical memory that nothing reuses.
+pub unsafe fn load(file: Range<u64>) -> Result<(), &'static str> {
+    // SAFETY: the caller's claim; the direct map covers it.
     let bytes = unsafe {
         core::slice::from_raw_parts(
             memory::pointer::<u8>(file.start),
@@ -64,13 +66,10 @@ pub fn load(file: Range<u64>) -> Result<(), &'static str> {
             let to = (page + PAGE_BYTES - segment.p_vaddr).min(segment.p_filesz);
             if from < to {
                 let part = &data[from as usize..to as usize];
-                let at = frame.address() + page.max(segment.p_vaddr) - page;
-                // SAFETY: the frame is ours, and the part ends inside it.
-                unsafe {
-                    core::ptr::copy_nonoverlapping(part.as_ptr(), memory::pointer(at), part.len());
-                }
+                let offset = page.max(segment.p_vaddr) - page;
+                memory::write(frame, offset as usize, part);
             }
-            arch::paging::publish_instructions(memory::pointer(frame.address()), 4096);
+            arch::paging::publish_instructions(frame);
             let flag = |flag| segment.p_flags & flag != 0;
             map(page, frame, flag(abi::PF_W), flag(abi::PF_X));
         }
@@ -82,11 +81,7 @@ pub fn load(file: Range<u64>) -> Result<(), &'static str> {
         }
     }
     let pages = (size_of::<Control>() as u64).div_ceil(PAGE_BYTES);
-    let control = memory::take_extent(pages * PAGE_BYTES)
-        .ok_or("no memory")?
-        .first;
-    // SAFETY: the frames are ours.
-    unsafe { memory::pointer::<Control>(control.address()).write_bytes(0, 1) };
+    let control = memory::take_frames(pages).first;
     for page in 0..pages {
         map(
             layout::CONTROL + page * PAGE_BYTES,
@@ -113,7 +108,7 @@ pub fn load(file: Range<u64>) -> Result<(), &'static str> {
 /// If no program was loaded.
 pub fn control() -> &'static Control {
     let frame = CONTROL.get().expect("the program is loaded");
-    // SAFETY: zeroed when it was taken, never freed, and all of it atomics.
+    // SAFETY: open memory, zeroed when it was taken for this and never freed; all of it is atomics.
     unsafe { &*memory::pointer(frame.address()) }
 }
 
@@ -250,9 +245,9 @@ pub fn text(address: u64, bytes: u64) -> String {
     if !mine.contains(&address) || end >= mine.end {
         return String::from("(text outside the program)");
     }
+    let mut text = alloc::vec![0; (end - address) as usize];
     // SAFETY: a program that passes memory it does not have faults here, which ends the run with a
-    // report; what it has is mapped for ever.
-    let bytes =
-        unsafe { core::slice::from_raw_parts(address as *const u8, (end - address) as usize) };
-    String::from_utf8_lossy(bytes).into_owned()
+    // report; what it has is mapped for ever, and it may store there meanwhile.
+    unsafe { arch::cpu::copy(address as *const u8, text.as_mut_ptr(), text.len()) };
+    String::from_utf8_lossy(&text).into_owned()
 }

@@ -103,11 +103,12 @@ fn load_space(space: u64) {
 /// Starts a thread on a CPU.
 pub fn spawn(on: usize, body: impl FnOnce() + Send + 'static) -> Arc<Thread> {
     let mut stack = alloc::vec![0u128; STACK / 16].into_boxed_slice();
-    // SAFETY: one past the end of the stack.
-    let top = unsafe { stack.as_mut_ptr().add(stack.len()) } as u64;
+    let top = stack.as_mut_ptr_range().end as u64;
+    // SAFETY: the stack's end; the thread keeps it, and nothing else uses it.
+    let saved = unsafe { arch::cpu::first_frame(top, start) };
     let thread = Arc::new(Thread {
         cpu: on,
-        saved: UnsafeCell::new(arch::cpu::first_frame(top, start)),
+        saved: UnsafeCell::new(saved),
         body: UnsafeCell::new(Some(Box::new(body))),
         _stack: Some(stack),
         waiting: AtomicBool::new(false),

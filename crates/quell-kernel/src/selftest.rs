@@ -21,9 +21,11 @@ use quell_arch::entry::{Access, Leaf};
 /// must end the run.
 pub fn lose_interrupt() -> bool {
     static SERVED: AtomicU64 = AtomicU64::new(0);
+    static MASKED: AtomicU64 = AtomicU64::new(0);
     let target = cpu::count() - 1;
     sched::spawn(target, || {
         arch::cpu::mask_interrupts();
+        MASKED.store(1, SeqCst);
         loop {
             quell_arch::relax();
         }
@@ -45,7 +47,7 @@ pub fn lose_interrupt() -> bool {
         });
     }
     // The thread must have masked interrupts before the one that is to be lost.
-    arch::cpu::wait_for(50_000_000, || false);
+    sched::wait_spinning(|| MASKED.load(SeqCst) == 1);
     let mut targets = CpuSet::EMPTY;
     targets.insert(CpuId(target as u16));
     Kernel.interrupt(&targets);
@@ -145,9 +147,9 @@ fn space(frame: Frame, writable: bool) -> Frame {
 }
 
 fn space_of(leaf: Leaf) -> Frame {
-    let root = memory::take_frame();
-    arch::paging::prepare_root(root);
-    tables::map(root, ADDRESS, leaf);
+    let root = arch::paging::new_root();
+    tables::set(root, Page::containing(ADDRESS), Some(leaf));
+    Kernel.fence();
     root
 }
 
@@ -175,7 +177,7 @@ fn marked(value: u64) -> Frame {
 }
 
 fn set_mark(frame: Frame, value: u64) {
-    tables::words(frame)[0].store(value, SeqCst);
+    memory::words(frame)[0].store(value, SeqCst);
 }
 
 fn check(condition: bool, what: impl FnOnce() -> String) -> Result<(), String> {
@@ -220,13 +222,10 @@ fn idle() -> Outcome {
     if cpu::count() == 1 {
         return Ok(String::from("one CPU: nothing to see"));
     }
-    // This thread keeps its CPU busy until the others have halted.
-    let halted = arch::cpu::wait_for(2_000_000_000, || {
+    // This thread keeps its CPU busy until the others have halted; the watchdog ends a wait in vain.
+    sched::wait_spinning(|| {
         (1..cpu::count()).all(|index| cpu::cpu(index).doing() == cpu::Doing::Halted)
     });
-    check(halted, || {
-        String::from("a CPU without threads did not halt")
-    })?;
     let woken = on_every_cpu(|index| index);
     check(woken.len() == cpu::count(), || format!("woken: {woken:?}"))?;
     Ok(format!("{} CPUs", cpu::count() - 1))
@@ -260,22 +259,31 @@ fn nmi() -> Outcome {
     let Some(target) = (1..cpu::count()).next_back() else {
         return Ok(String::from("one CPU: nobody to send it"));
     };
+    /// Turns that the target makes before an interrupt that has not come counts as one that is lost.
+    const TURNS: u64 = 1 << 20;
     static MASKED: AtomicU64 = AtomicU64::new(0);
+    static TURNED: AtomicU64 = AtomicU64::new(0);
     MASKED.store(0, SeqCst);
     let before = cpu::cpu(target).counters.nmis.get();
     let thread = sched::spawn(target, || {
         let were_on = arch::cpu::mask_interrupts();
         MASKED.store(1, SeqCst);
         while MASKED.load(SeqCst) == 1 {
-            watchdog::relax();
+            TURNED.fetch_add(1, SeqCst);
+            quell_arch::relax();
         }
         arch::cpu::restore_interrupts(were_on);
     });
     sched::wait_spinning(|| MASKED.load(SeqCst) == 1);
     arch::interrupts::nmi(target);
-    let taken = arch::cpu::wait_for(2_000_000_000, || {
-        cpu::cpu(target).counters.nmis.get() > before
-    });
+    let (taken, begun) = (
+        || cpu::cpu(target).counters.nmis.get() > before,
+        TURNED.load(SeqCst),
+    );
+    while !taken() && TURNED.load(SeqCst) - begun < TURNS {
+        quell_arch::relax();
+    }
+    let taken = taken();
     MASKED.store(2, SeqCst);
     sched::join(&thread);
     check(taken, || format!("cpu {target} took none"))?;
@@ -444,8 +452,7 @@ fn remap(flush: Flush) -> Result<Vec<bool>, String> {
         let before = puppet.load(ADDRESS);
         barrier.wait();
         if index == 0 {
-            tables::word(root, ADDRESS, 0)
-                .store(quell_arch::native::entry::leaf(leaf(new, true)), SeqCst);
+            tables::set(root, Page::containing(ADDRESS), Some(leaf(new, true)));
             Kernel.fence();
             match flush {
                 Flush::Nowhere => {}

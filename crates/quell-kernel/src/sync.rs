@@ -1,5 +1,6 @@
 //! A spin lock that waits the way this kernel waits, with interrupts masked while it is held.
 
+use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 
@@ -19,10 +20,13 @@ pub struct Lock<T> {
     inner: SpinMutex<T, Relax>,
 }
 
-/// The right to use the value; unlocks and restores interrupts when dropped.
+/// The right to use the value; unlocks and restores interrupts when dropped. It stays on its CPU, and is
+/// used by nobody else: those are this CPU's interrupts.
 pub struct Guard<'a, T> {
     inner: Option<SpinMutexGuard<'a, T>>,
     were_on: bool,
+    /// Neither `Send` nor `Sync`.
+    _of_this_cpu: PhantomData<*mut T>,
 }
 
 impl<T> Lock<T> {
@@ -39,6 +43,7 @@ impl<T> Lock<T> {
         Guard {
             inner: Some(self.inner.lock()),
             were_on,
+            _of_this_cpu: PhantomData,
         }
     }
 
@@ -49,6 +54,7 @@ impl<T> Lock<T> {
             Some(guard) => Some(Guard {
                 inner: Some(guard),
                 were_on,
+                _of_this_cpu: PhantomData,
             }),
             None => {
                 crate::arch::cpu::restore_interrupts(were_on);

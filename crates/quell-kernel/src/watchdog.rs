@@ -1,13 +1,20 @@
 //! Turns a wait without end into a report.
 //!
-//! Every loop in which one CPU waits for another calls [`relax`]. It counts turns, and every so
-//! many turns it looks at the clock; a CPU that has done nothing but wait for longer than the limit
-//! reports itself and the state of all CPUs, asks the others for their state by a non-maskable
-//! interrupt, and ends the run. Anything that is progress ([`progress`]) starts
-//! the wait anew; what a CPU does in interrupts while it waits is not progress of its own.
+//! Every loop in which one CPU waits for another calls [`relax`]; anything that is progress
+//! ([`progress`]) starts the wait anew; what a CPU does in interrupts while it waits is not progress
+//! of its own.
 //!
-//! It does not see a machine in which every CPU is halted: the program that started the kernel has
-//! a time limit for that.
+//! A clock alone does not tell a CPU that waits for ever from one whose target gets no time: under an
+//! emulator on a busy host a CPU may stand still for as long as the host likes, while the machine's
+//! clock goes on. So a wait goes through [`ROUNDS`] rounds. In each the waiting CPU sends all others a
+//! non-maskable interrupt, which they take whether they run user code, have interrupts masked or are
+//! halted; the round is over when all of them have taken theirs and its part of the limit has passed. A
+//! CPU that gets no time takes no interrupt, and the round waits for it. After the last round every CPU
+//! has run [`ROUNDS`] times, the wait has outlasted the limit, and the CPU reports itself and the state
+//! of all, and ends the run.
+//!
+//! It does not see a machine in which every CPU is halted, nor a CPU that does not even take
+//! non-maskable interrupts: the program that started the kernel has a limit for that.
 
 use crate::cpu;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -20,8 +27,11 @@ static REPORTING: AtomicBool = AtomicBool::new(false);
 /// Turns between looks at the clock: few, because where an emulator runs all CPUs on one thread of
 /// its host, a turn can take as long as the slices of all others.
 const TURNS: u32 = 16;
+/// Into how many rounds a wait is divided. Each is long enough for a CPU that was given time to do what
+/// takes it that long, and at the default limit half a second.
+const ROUNDS: u32 = 20;
 
-/// Sets how long a CPU may wait.
+/// Sets how long a CPU may wait while all others run.
 pub fn set_limit_ms(limit: u64) {
     LIMIT.store(limit.saturating_mul(1_000_000), Relaxed);
 }
@@ -31,8 +41,8 @@ pub fn set_limit_ms(limit: u64) {
 pub fn relax() {
     quell_arch::relax();
     let this = cpu::this();
-    let turns = this.waiting_turns.load(Relaxed).wrapping_add(1);
-    this.waiting_turns.store(turns, Relaxed);
+    let turns = this.waiting.turns.load(Relaxed).wrapping_add(1);
+    this.waiting.turns.store(turns, Relaxed);
     if turns.is_multiple_of(TURNS) {
         look(this);
     }
@@ -40,22 +50,58 @@ pub fn relax() {
 
 #[cold]
 fn look(this: &cpu::Cpu) {
+    let waiting = &this.waiting;
     let now = crate::arch::cpu::nanoseconds().max(1);
-    let since = this.waiting_since.load(Relaxed);
-    if since == 0 {
-        this.waiting_since.store(now, Relaxed);
-    } else if now.saturating_sub(since) > LIMIT.load(Relaxed) {
-        if REPORTING.swap(true, Relaxed) {
-            // Another CPU reports; it ends the run.
-            this.waiting_since.store(0, Relaxed);
+    let round = waiting.round.load(Relaxed);
+    if round == 0 {
+        waiting.since.store(now, Relaxed);
+    } else {
+        let begun = waiting.round_begun.load(Relaxed);
+        let over = now.saturating_sub(begun) > LIMIT.load(Relaxed) / u64::from(ROUNDS);
+        if !over || !all_have_answered(waiting) {
             return;
         }
-        this.set_doing(cpu::Doing::Waiting);
-        crate::report::watchdog(crate::arch::cpu::index(), (now - since) / 1_000_000);
-        interrogate_others();
-        dump_cpus();
-        crate::report::exit(4);
+        if round == ROUNDS {
+            give_up(this, now);
+            return;
+        }
     }
+    waiting.round.store(round + 1, Relaxed);
+    waiting.round_begun.store(now, Relaxed);
+    // The first round asks nobody: most waits end in it.
+    ask_others(waiting, round > 0);
+}
+
+/// Notes how many non-maskable interrupts the other CPUs have taken, and sends them one more if `ask`.
+fn ask_others(waiting: &cpu::Waiting, ask: bool) {
+    waiting.asked.store(ask, Relaxed);
+    let me = crate::arch::cpu::index();
+    for other in (0..cpu::count()).filter(|&other| ask && other != me) {
+        waiting.nmis[other].store(cpu::cpu(other).counters.nmis.get(), Relaxed);
+        crate::arch::interrupts::nmi(other);
+    }
+}
+
+/// Whether every other CPU has taken a non-maskable interrupt, this CPU's or another's, in this round.
+fn all_have_answered(waiting: &cpu::Waiting) -> bool {
+    let me = crate::arch::cpu::index();
+    let answered =
+        |other: usize| cpu::cpu(other).counters.nmis.get() != waiting.nmis[other].load(Relaxed);
+    !waiting.asked.load(Relaxed) || (0..cpu::count()).all(|other| other == me || answered(other))
+}
+
+/// Reports that this CPU has waited in vain, and ends the run.
+fn give_up(this: &cpu::Cpu, now: u64) {
+    if REPORTING.swap(true, Relaxed) {
+        // Another CPU reports; it ends the run.
+        this.waiting.round.store(0, Relaxed);
+        return;
+    }
+    this.set_doing(cpu::Doing::Waiting);
+    let waited = now.saturating_sub(this.waiting.since.load(Relaxed));
+    crate::report::watchdog(crate::arch::cpu::index(), waited / 1_000_000);
+    dump_cpus();
+    crate::report::exit(4);
 }
 
 /// Says that the CPU does something else than wait; in an interrupt's handler that says nothing.
@@ -65,20 +111,12 @@ pub fn progress() {
     if this.serving.load(Relaxed) || this.in_nmi.load(Relaxed) {
         return;
     }
-    this.waiting_turns.store(0, Relaxed);
-    this.waiting_since.store(0, Relaxed);
+    this.waiting.turns.store(0, Relaxed);
+    this.waiting.round.store(0, Relaxed);
 }
 
-/// Makes the other CPUs note where they are, interrupts masked or not, and gives them a moment.
-fn interrogate_others() {
-    let me = crate::arch::cpu::index();
-    for other in (0..cpu::count()).filter(|&other| other != me) {
-        crate::arch::interrupts::nmi(other);
-    }
-    crate::arch::cpu::wait_for(10_000_000, || false);
-}
-
-/// Writes the state of every CPU, as far as memory tells it.
+/// Writes the state of every CPU, as far as memory tells it: where its last interrupt came from is,
+/// after a wait, where the last round found it.
 pub fn dump_cpus() {
     for index in 0..cpu::count() {
         let cpu = cpu::cpu(index);

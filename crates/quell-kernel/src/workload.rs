@@ -3,7 +3,7 @@
 
 use crate::arch::user::Exit;
 use crate::cpu::{self, Counters};
-use crate::machine::{self, Kernel};
+use crate::machine::{self, Kernel, KernelRules};
 use crate::options::Options;
 use crate::report::{self, Event};
 use crate::sync::Lock;
@@ -423,14 +423,14 @@ const fn bytes_to_mb(bytes: u64) -> u64 {
 const EPOCHS: usize = 256;
 
 /// An engine for all CPUs.
-pub fn engine(policy: Policy) -> Engine<'static, Kernel> {
+pub fn engine(policy: Policy) -> Engine<'static, Kernel, &'static KernelRules> {
     let cpus: &'static [PerCpu<'static, Kernel>] = (0..cpu::count())
         .map(|_| PerCpu::new())
         .collect::<Vec<_>>()
         .leak();
     let epochs: &'static [Epoch<Kernel>] =
         (0..EPOCHS).map(|_| Epoch::new()).collect::<Vec<_>>().leak();
-    Engine::new(&Kernel, cpus, epochs, policy).unwrap_or_else(|why| panic!("{why}"))
+    Engine::with_rules(&Kernel, cpus, epochs, policy, &KernelRules).unwrap_or_else(|why| panic!("{why}"))
 }
 
 /// Makes the engine and the manager, as `configure` wants it, and sends shootdown interrupts to them.

@@ -50,7 +50,7 @@ const KNOWN_LONG: &[&str] = &[
     "crates/quell-adversary/src/bare_kernel.rs",
     "crates/quell-host/src/clear/bench.rs",
     "crates/quell/src/clear/tests.rs",
-    "crates/quell/tests/orderings/races.rs",
+    "crates/quell-orderings/tests/orderings/races.rs",
     "crates/quell-kernel/src/selftest.rs",
     "crates/quell-adversary/src/vm_kernel.rs",
     "crates/quell-vm/tests/common/mod.rs",

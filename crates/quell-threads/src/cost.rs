@@ -18,15 +18,15 @@ mod guards;
 
 use crate::{Threads, pulse};
 use quell::{
-    AddressSpace, Batch, CpuId, Engine, Epoch, Features, Frame, Hardware, Outcome, Page, PageRange,
-    PerCpu, Policy, Purpose, Residue, Stamp, TagPolicy, Tagging,
+    AddressSpace, AllRules, Batch, CpuId, Engine, Epoch, Features, Frame, Hardware, Outcome, Page,
+    PageRange, PerCpu, Policy, Purpose, Residue, Rules, Stamp, TagPolicy, Tagging,
 };
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
 type Machine = Threads<false>;
-type Gather<'a, H = Machine> = Batch<'a, 'a, H, &'a AddressSpace<H>, Frame>;
+type Gather<'a, H = Machine, R = AllRules> = Batch<'a, 'a, H, &'a AddressSpace<H>, Frame, R>;
 
 /// Nanoseconds and cycles of one operation.
 #[derive(Clone, Copy, PartialEq, PartialOrd, Debug, Default)]
@@ -198,12 +198,12 @@ fn page(index: usize) -> PageRange {
 
 /// Unmaps `pages` of `space`, one batch.
 #[inline]
-fn unmap<'a, H: Hardware>(
-    engine: &'a Engine<'a, H>,
+fn unmap<'a, H: Hardware, R: Rules>(
+    engine: &'a Engine<'a, H, R>,
     space: &'a AddressSpace<H>,
     pages: impl Iterator<Item = usize>,
 ) {
-    let mut gather: Gather<'a, H> = engine.batch(Purpose::Call);
+    let mut gather: Gather<'a, H, R> = engine.batch(Purpose::Call);
     for index in pages {
         gather.unmapped(space, page(index), Frame(index as u64));
     }
@@ -213,9 +213,9 @@ fn unmap<'a, H: Hardware>(
 }
 
 /// Takes a debt about a page of `space` and pays it; returns its stamp.
-fn paid_debt<H: Hardware>(engine: &Engine<'_, H>, space: &AddressSpace<H>) -> Stamp {
+fn paid_debt<H: Hardware, R: Rules>(engine: &Engine<'_, H, R>, space: &AddressSpace<H>) -> Stamp {
     let stamp = {
-        let mut gather: Batch<'_, '_, H, &AddressSpace<H>, Frame> = engine.batch(Purpose::Lazy);
+        let mut gather: Batch<'_, '_, H, &AddressSpace<H>, Frame, R> = engine.batch(Purpose::Lazy);
         gather.unmapped(space, page(0), Frame(0));
         match gather.finish_owed() {
             Outcome::Owed(owed) => owed.stamp(),
@@ -227,7 +227,7 @@ fn paid_debt<H: Hardware>(engine: &Engine<'_, H>, space: &AddressSpace<H>) -> St
 }
 
 /// Switches [`LOOP`] times between two spaces.
-fn ping_pong<H: Hardware>(engine: &Engine<'_, H>, spaces: &[AddressSpace<H>; 2]) {
+fn ping_pong<H: Hardware, R: Rules>(engine: &Engine<'_, H, R>, spaces: &[AddressSpace<H>; 2]) {
     for _ in 0..LOOP / 2 {
         engine.switch_to(Some(&spaces[1]), &spaces[0]);
         engine.switch_to(Some(&spaces[0]), &spaces[1]);

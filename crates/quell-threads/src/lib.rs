@@ -14,8 +14,8 @@
 //! | [`cost`] | what the engine itself costs, in nanoseconds and cycles |
 //! | [`pulse`] | whether a neighbour shared the core while something was measured |
 //!
-//! It serves two ends: the stress test (`cargo test -p quell-threads`; minutes with
-//! `QUELL_STRESS_SECONDS`), and measuring what the engine itself costs, since here nothing but the
+//! It serves two ends: the stress test (`cargo test -p quell-threads`; longer with
+//! `QUELL_STRESS_OPERATIONS`), and measuring what the engine itself costs, since here nothing but the
 //! engine takes time.
 //!
 //! # What it does not show

@@ -8,13 +8,21 @@
 //! while it may be in the middle of an access. So each access is bracketed by a counter that is odd
 //! inside, and completing a broadcast waits until every CPU has left the access in which it was; a
 //! walk that overlapped an invalidation is not kept. Without broadcasts none of this is paid for.
+//!
+//! # When a wait is without end
+//!
+//! The host's scheduler may take a thread off its core for as long as it likes, so no clock tells a
+//! CPU that waits for ever from one whose target gets no time. Each CPU counts *signs of life*
+//! instead: one for every step of its program ([`Threads::progress`]) and one for every
+//! [`TURNS_A_SIGN`] turns of a waiting loop. A wait is without end (C7) once every CPU of the
+//! machine, the waiting one included, has given [`PATIENCE`] signs since it began: all had the time
+//! to do what the waiter waits for. A thread that does not run gives none, and the verdict waits for
+//! it.
 
 use crate::tlb::{Cached, Tlb};
-use quell::mutant::Mutant;
-use quell::{CpuId, CpuSet, Features, Frame, Hardware, Invalidate, Tag};
-use std::cell::Cell;
+use quell::{Broadcast, CpuId, CpuSet, Features, Frame, Hardware, Invalidate, Rule, Rules, Tag};
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use std::time::{Duration, Instant};
 
 /// Pages of each address space.
 pub const PAGES: usize = 24;
@@ -27,6 +35,17 @@ pub const PRESENT: u64 = 1;
 
 const NO_ROOT: u64 = u64::MAX;
 
+/// Turns of a waiting loop that count as one sign of life.
+pub const TURNS_A_SIGN: u64 = 64;
+/// Signs of life that every CPU has given before a wait counts as one without end: four million turns
+/// of a loop, or 65 536 steps of a program, each of which looks for interrupts.
+pub const PATIENCE: u64 = 1 << 16;
+/// Signs between two looks of a waiting CPU at those of the others.
+const SIGNS_A_LOOK: u64 = 64;
+/// How many times [`PATIENCE`] a CPU waits on a machine that is hung and helps, before the process is
+/// ended.
+const LAST_RESORT: u32 = 4;
+
 #[repr(align(128))]
 struct Cpu {
     mailbox: AtomicBool,
@@ -38,31 +57,51 @@ struct Cpu {
     /// Counts broadcasts that reached this CPU.
     broadcasts: AtomicU64,
     dice: AtomicU64,
+    /// Signs of life; written by the CPU itself.
+    life: AtomicU64,
+    /// Whether the CPU's body has returned, or has panicked: nobody need wait for its signs.
+    gone: AtomicBool,
     tlb: Tlb,
+}
+
+/// What a CPU remembers of the wait that it is in.
+#[derive(Default)]
+struct Wait {
+    /// Everybody's signs of life when it was last looked at anew; empty if it has not been yet.
+    began: Vec<u64>,
+    /// How often everybody has given [`PATIENCE`] signs since the wait began.
+    times: u32,
 }
 
 thread_local! {
     static THIS_CPU: Cell<u16> = const { Cell::new(0) };
-    static WAITING: Cell<(u32, Option<Instant>)> = const { Cell::new((0, None)) };
+    /// Turns of the waiting loop that this CPU is in.
+    static TURNS: Cell<u64> = const { Cell::new(0) };
+    static WAIT: RefCell<Wait> = const { RefCell::new(Wait { began: Vec::new(), times: 0 }) };
 }
 
-/// The `LEFT_OUT` of a machine that makes no mistake: the number of no mutant.
-pub const NOTHING: u16 = u16::MAX;
+/// Says that a CPU's body has ended, however it did.
+struct Leaving<'a>(&'a AtomicBool);
 
-/// The machine. With `STRESS`, TLBs fill speculatively and a known mistake may be switched on;
-/// without, both are compiled away and the engine's own cost remains. `LEFT_OUT` is the number of a
-/// mutant that is always made, so that what it leaves out is compiled away too.
-pub struct Threads<const STRESS: bool, const LEFT_OUT: u16 = NOTHING> {
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The machine. With `STRESS`, TLBs fill speculatively and the machine, as the engine's [`Rules`], may
+/// leave one out; without, both are compiled away and the engine's own cost remains.
+pub struct Threads<const STRESS: bool> {
     features: Features,
     cpus: Box<[Cpu]>,
     tables: Box<[Table]>,
-    mutant: Option<Mutant>,
-    patience: Duration,
+    forgotten: Option<&'static Rule>,
+    skips_barrier: bool,
     crowded: bool,
     hung: AtomicBool,
 }
 
-impl<const STRESS: bool, const LEFT_OUT: u16> Threads<STRESS, LEFT_OUT> {
+impl<const STRESS: bool> Threads<STRESS> {
     /// A machine of `cpus` CPUs with `tables` page tables. Root `Frame(n)` is table `n`.
     ///
     /// # Panics
@@ -77,6 +116,8 @@ impl<const STRESS: bool, const LEFT_OUT: u16> Threads<STRESS, LEFT_OUT> {
             access: AtomicU64::new(0),
             broadcasts: AtomicU64::new(0),
             dice: AtomicU64::new(index as u64 * 2 + 1),
+            life: AtomicU64::new(0),
+            gone: AtomicBool::new(false),
             tlb: Tlb::default(),
         };
         Threads {
@@ -85,25 +126,25 @@ impl<const STRESS: bool, const LEFT_OUT: u16> Threads<STRESS, LEFT_OUT> {
             tables: (0..tables)
                 .map(|_| std::array::from_fn(|_| AtomicU64::new(0)))
                 .collect(),
-            mutant: None,
-            patience: Duration::from_secs(60),
+            forgotten: None,
+            skips_barrier: false,
             crowded: cores().len() < cpus,
             hung: AtomicBool::new(false),
         }
     }
 
-    /// The same machine, making a known mistake. Without `STRESS` it has no effect.
+    /// The same machine, whose broadcasts are never waited for if `skips` says so. Without `STRESS` it has no
+    /// effect.
     #[must_use]
-    pub fn with_mutant(mut self, mutant: Option<Mutant>) -> Self {
-        self.mutant = mutant;
+    pub fn skipping_barrier(mut self, skips: bool) -> Self {
+        self.skips_barrier = skips;
         self
     }
 
-    /// The same machine; once a CPU has waited for longer than `patience`, the machine [is
-    /// hung](Threads::is_hung).
+    /// The same machine, under an engine that does not keep this rule. Without `STRESS` it has no effect.
     #[must_use]
-    pub fn with_patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+    pub fn forgetting(mut self, rule: Option<&'static Rule>) -> Self {
+        self.forgotten = rule;
         self
     }
 
@@ -125,7 +166,10 @@ impl<const STRESS: bool, const LEFT_OUT: u16> Threads<STRESS, LEFT_OUT> {
         std::thread::scope(|scope| {
             let start = |index: usize| {
                 let core = cores.get(index % cores.len().max(1)).copied();
+                let gone = &self.cpus[index].gone;
+                gone.store(false, Ordering::Relaxed);
                 scope.spawn(move || {
+                    let _leaving = Leaving(gone);
                     if let Some(core) = core {
                         pin(core);
                     }
@@ -143,13 +187,28 @@ impl<const STRESS: bool, const LEFT_OUT: u16> Threads<STRESS, LEFT_OUT> {
         &self.cpus[usize::from(THIS_CPU.get())]
     }
 
-    /// This CPU is not waiting for anybody: its patience starts afresh.
+    /// This CPU has made a step of its program: a sign of life, and the end of its wait.
     #[inline]
     pub fn progress(&self) {
-        WAITING.set((0, None));
+        self.give_sign();
+        if TURNS.replace(0) >= TURNS_A_SIGN {
+            WAIT.with_borrow_mut(|wait| {
+                wait.began.clear();
+                wait.times = 0;
+            });
+        }
     }
 
-    /// Whether a CPU has waited for longer than the machine's patience (C7).
+    /// Only the CPU itself counts, so that no locked operation orders what is under test.
+    #[inline]
+    fn give_sign(&self) -> u64 {
+        let life = &self.me().life;
+        let signs = life.load(Ordering::Relaxed).wrapping_add(1);
+        life.store(signs, Ordering::Relaxed);
+        signs
+    }
+
+    /// Whether a CPU has waited without end (C7), as the module defines it.
     ///
     /// From then on the machine makes no mistake any more and interrupts everybody all the time, so
     /// that a program can end.
@@ -239,26 +298,82 @@ impl<const STRESS: bool, const LEFT_OUT: u16> Threads<STRESS, LEFT_OUT> {
         }
     }
 
-    fn look_at_clock(&self) {
-        let (turns, since) = WAITING.get();
-        let since = since.unwrap_or_else(Instant::now);
-        WAITING.set((turns, Some(since)));
-        let waited = since.elapsed();
-        if waited > self.patience {
+    /// Whether everybody has given so many signs since this CPU's wait began that it is one without end.
+    #[cold]
+    fn look_at_others(&self) {
+        let signs = |cpu: &Cpu| cpu.life.load(Ordering::Relaxed);
+        let waits_for_ever = WAIT.with_borrow_mut(|wait| {
+            let lively = |(cpu, began): (&Cpu, &u64)| {
+                cpu.gone.load(Ordering::Relaxed) || signs(cpu).wrapping_sub(*began) >= PATIENCE
+            };
+            if !wait.began.is_empty() {
+                if !self.cpus.iter().zip(&wait.began).all(lively) {
+                    return 0;
+                }
+                wait.times += 1;
+                wait.began.clear();
+            }
+            wait.began.extend(self.cpus.iter().map(signs));
+            wait.times
+        });
+        if waits_for_ever > 0 {
             self.hung.store(true, Ordering::Relaxed);
         }
-        if waited > self.patience * 4 {
-            eprintln!(
-                "CPU {} waits for ever, and nothing helps",
+        if waits_for_ever > LAST_RESORT {
+            // Past the test harness, which would keep the line to itself.
+            let line = format!(
+                "CPU {} waits for ever, and nothing helps\n",
                 self.this_cpu().0
             );
+            let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
             std::process::exit(101);
         }
     }
 }
 
-impl<const STRESS: bool, const LEFT_OUT: u16> Hardware for Threads<STRESS, LEFT_OUT> {
+impl<const STRESS: bool> Rules for Threads<STRESS> {
+    #[inline(always)]
+    fn keeps(&self, rule: &'static Rule) -> bool {
+        !STRESS || self.forgotten != Some(rule) || self.is_hung()
+    }
+}
+
+impl<const STRESS: bool> Broadcast for Threads<STRESS> {
+    fn start(&self, what: Invalidate) {
+        for cpu in &self.cpus {
+            cpu.broadcasts.fetch_add(1, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
+            cpu.tlb.invalidate(what);
+        }
+    }
+
+    fn complete(&self) {
+        if STRESS && self.skips_barrier {
+            return;
+        }
+        let me = self.this_cpu().index();
+        for (_, cpu) in self
+            .cpus
+            .iter()
+            .enumerate()
+            .filter(|&(index, _)| index != me)
+        {
+            let inside = cpu.access.load(Ordering::SeqCst);
+            while inside % 2 == 1 && cpu.access.load(Ordering::SeqCst) == inside {
+                self.relax();
+            }
+        }
+    }
+}
+
+impl<const STRESS: bool> Hardware for Threads<STRESS> {
     type Word = AtomicU64;
+    type Broadcasts = Self;
+
+    #[inline]
+    fn broadcasts(&self) -> Option<&Self> {
+        Some(self)
+    }
 
     #[inline]
     fn this_cpu(&self) -> CpuId {
@@ -278,29 +393,6 @@ impl<const STRESS: bool, const LEFT_OUT: u16> Hardware for Threads<STRESS, LEFT_
     fn invalidate(&self, what: Invalidate) {
         self.speculate();
         self.me().tlb.invalidate(what);
-    }
-
-    fn broadcast(&self, what: Invalidate) {
-        for cpu in &self.cpus {
-            cpu.broadcasts.fetch_add(1, Ordering::SeqCst);
-            fence(Ordering::SeqCst);
-            cpu.tlb.invalidate(what);
-        }
-    }
-
-    fn complete_broadcasts(&self) {
-        let me = self.this_cpu().index();
-        for (_, cpu) in self
-            .cpus
-            .iter()
-            .enumerate()
-            .filter(|&(index, _)| index != me)
-        {
-            let inside = cpu.access.load(Ordering::SeqCst);
-            while inside % 2 == 1 && cpu.access.load(Ordering::SeqCst) == inside {
-                self.relax();
-            }
-        }
     }
 
     #[inline]
@@ -343,22 +435,18 @@ impl<const STRESS: bool, const LEFT_OUT: u16> Hardware for Threads<STRESS, LEFT_
 
     fn relax(&self) {
         std::hint::spin_loop();
-        let (turns, since) = WAITING.get();
-        WAITING.set((turns.wrapping_add(1), since));
-        if turns % 64 == 63 {
+        let turns = TURNS.get() + 1;
+        TURNS.set(turns);
+        if turns.is_multiple_of(TURNS_A_SIGN) {
+            let signs = self.give_sign();
             self.speculate();
             if self.crowded {
                 std::thread::yield_now();
             }
+            if signs.is_multiple_of(SIGNS_A_LOOK) {
+                self.look_at_others();
+            }
         }
-        if turns % 4096 == 4095 {
-            self.look_at_clock();
-        }
-    }
-
-    #[inline(always)]
-    fn mutant(&self, mutant: Mutant) -> bool {
-        mutant as u16 == LEFT_OUT || STRESS && self.mutant == Some(mutant) && !self.is_hung()
     }
 }
 

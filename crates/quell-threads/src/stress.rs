@@ -10,7 +10,7 @@ use crate::world::{
     Content, Entry, FILE_PAGES, FIRST_FILE_PAGE, Free, Ground, Layout, Machine, Slot, Space, World,
     lock,
 };
-use quell::mutant::Mutant;
+use quell::Rule;
 use quell::{
     AddressSpace, Batch, CpuId, Engine, Features, Frame, Hardware, Outcome, Policy, Purpose, Scope,
     Stats, Tagging,
@@ -18,9 +18,8 @@ use quell::{
 use quell_contract::{Clause, Violation};
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
-/// What to stress, and for how long.
+/// What to stress, and how much.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Threads; more than there are cores means that CPUs are preempted at any point.
@@ -35,17 +34,20 @@ pub struct Plan {
     pub features: Features,
     /// Which mechanisms are on.
     pub policy: Policy,
-    /// A mistake to make.
-    pub mutant: Option<Mutant>,
+    /// A rule that the engine does not keep.
+    pub forgotten: Option<&'static Rule>,
+    /// Whether the machine does not wait for its broadcasts.
+    pub skips_barrier: bool,
     /// What the programs try.
     pub seed: u64,
-    /// When to stop if nothing breaks.
-    pub duration: Duration,
+    /// How many operations all CPUs together make if nothing breaks; a few more, because each counts
+    /// its own 64 at a time.
+    pub operations: u64,
 }
 
 impl Plan {
     /// Four CPUs with few tags of their own, everything on.
-    pub fn new(seed: u64, duration: Duration) -> Self {
+    pub fn new(seed: u64, operations: u64) -> Self {
         Plan {
             cpus: 4,
             spaces: 6,
@@ -57,12 +59,16 @@ impl Plan {
                 full_above: 3,
             },
             policy: Policy::ALL,
-            mutant: None,
+            forgotten: None,
+            skips_barrier: false,
             seed,
-            duration,
+            operations,
         }
     }
 }
+
+/// Operations that a CPU makes before it adds them to everybody's.
+const AT_ONCE: u64 = 64;
 
 /// How a run ended.
 #[derive(Debug)]
@@ -79,15 +85,13 @@ pub struct Report {
 
 /// Runs a plan to its end or to the first violation.
 pub fn run(plan: &Plan) -> Report {
-    let patience = if plan.mutant.is_some() { 3 } else { 60 };
     let hw = Machine::new(plan.cpus, plan.spaces, plan.features)
-        .with_mutant(plan.mutant)
-        .with_patience(Duration::from_secs(patience));
+        .forgetting(plan.forgotten)
+        .skipping_barrier(plan.skips_barrier);
     let ground = Ground::new(plan.cpus, plan.epochs);
     let engine = ground.engine(&hw, plan.policy);
     let world = World::new(&engine, plan.spaces, plan.frames);
     let (accesses, operations) = (AtomicU64::new(0), AtomicU64::new(0));
-    let deadline = Instant::now() + plan.duration;
     let results = hw.run(|me| {
         let mut program = Program {
             world: &world,
@@ -102,14 +106,18 @@ pub fn run(plan: &Plan) -> Report {
             lazy: false,
             accesses: 0,
         };
-        let mut steps = 0u64;
+        let mut steps = 0;
         engine.cpu_online();
         while !world.is_stopped() && !hw.is_hung() {
             hw.progress();
             program.step();
             steps += 1;
-            if steps.is_multiple_of(64) && Instant::now() >= deadline {
-                world.stop();
+            if steps == AT_ONCE {
+                steps = 0;
+                let before = operations.fetch_add(AT_ONCE, Ordering::Relaxed);
+                if before + AT_ONCE >= plan.operations {
+                    world.stop();
+                }
             }
         }
         // Others may still be waiting for this CPU: it leaves in good order.
@@ -133,7 +141,7 @@ pub fn run(plan: &Plan) -> Report {
 
 struct Program<'a> {
     world: &'a World,
-    engine: &'a Engine<'a, Machine>,
+    engine: &'a Engine<'a, Machine, &'a Machine>,
     hw: &'a Machine,
     me: CpuId,
     dice: u64,
@@ -142,7 +150,7 @@ struct Program<'a> {
     accesses: u64,
 }
 
-type Gather<'a> = Batch<'a, 'a, Machine, &'a AddressSpace<Machine>, usize>;
+type Gather<'a> = Batch<'a, 'a, Machine, &'a AddressSpace<Machine>, usize, &'a Machine>;
 
 impl<'a> Program<'a> {
     fn roll(&mut self, below: usize) -> usize {

@@ -190,8 +190,13 @@ impl Ground {
         }
     }
     /// The engine in it.
-    pub fn engine<'m>(&'m self, hw: &'m Machine, policy: Policy) -> Engine<'m, Machine> {
-        Engine::new(hw, &self.cpus, &self.epochs, policy).expect("the threads are such a machine")
+    pub fn engine<'m>(
+        &'m self,
+        hw: &'m Machine,
+        policy: Policy,
+    ) -> Engine<'m, Machine, &'m Machine> {
+        Engine::with_rules(hw, &self.cpus, &self.epochs, policy, hw)
+            .expect("the threads are such a machine")
     }
 }
 
@@ -200,7 +205,7 @@ impl World {
     ///
     /// # Panics
     /// If an entry word cannot name that many frames.
-    pub fn new(engine: &Engine<'_, Machine>, spaces: usize, frames: usize) -> Self {
+    pub fn new(engine: &Engine<'_, Machine, &Machine>, spaces: usize, frames: usize) -> Self {
         assert!(
             frames <= 1 << FRAME_BITS,
             "at most {} frames",

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Options, Program, be};
-use quell::mutant::Mutant;
+use quell::Rule;
 use quell::{Frame, Mechanism, PageSize, Policy, Tagging};
 use quell_vm::{Backing, Call, Error, Fault, MemoryMap, Node, Protection};
 
@@ -398,11 +398,11 @@ fn clean_pages_that_were_taken_lazily_are_rescued() {
 }
 
 /// The four programs for which lazy unmapping was refused elsewhere.
-fn stale_readers(mutant: Option<Mutant>) {
+fn stale_readers(forgotten: Option<&'static Rule>) {
     for policy in [Policy::ALL, Policy::only(Mechanism::LazyUnmap)] {
         let program = Program::start(Options {
             policy,
-            mutant,
+            forgotten,
             ..Options::new(256)
         });
         let files = [1, 2].map(|value| {
@@ -480,7 +480,7 @@ fn stale_readers(mutant: Option<Mutant>) {
     }
 }
 
-fn moved_under_readers(mutant: Option<Mutant>) {
+fn moved_under_readers(forgotten: Option<&'static Rule>) {
     let node = |first, frames, slow| Node {
         extent: quell::Extent {
             first: Frame(first),
@@ -493,7 +493,7 @@ fn moved_under_readers(mutant: Option<Mutant>) {
     let program = Program::start(Options {
         map,
         policy,
-        mutant,
+        forgotten,
         ..Options::new(0)
     });
     let file = program.call(Call::Create { bytes: 4 * PAGE }).unwrap() as u32;
@@ -572,10 +572,10 @@ fn stale_translations_never_show_wrong_bytes() {
 #[test]
 fn broken_rules_of_lazy_unmapping_are_noticed() {
     let rules = [
-        Mutant::VmIgnoresMarker,
-        Mutant::VmRefillsOwedSlot,
-        Mutant::VmWritesShadowedPage,
-        Mutant::ClaimSkipsDebt,
+        &quell_vm::rules::VmIgnoresMarker,
+        &quell_vm::rules::VmRefillsOwedSlot,
+        &quell_vm::rules::VmWritesShadowedPage,
+        &quell::rules::ClaimSkipsDebt,
     ];
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| ()));

@@ -5,7 +5,7 @@ mod common;
 use common::{Options, Program, be, release_machines};
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
-use quell::mutant::Mutant;
+use quell::Rule;
 use quell::{Frame, Mechanism, PageSize, Policy, Tagging};
 use quell_vm::{Backing, Call, Error, Fault, MemoryMap, Node, Protection};
 use std::collections::BTreeMap;
@@ -445,7 +445,7 @@ fn options() -> impl Strategy<Value = Options> {
 }
 
 /// Runs random programs until one goes wrong; `Err` says how many passed.
-fn kill(mutant: Mutant, cases: u32) -> Result<(), u32> {
+fn kill(rule: &'static Rule, cases: u32) -> Result<(), u32> {
     let config = ProptestConfig {
         cases,
         failure_persistence: None,
@@ -460,7 +460,7 @@ fn kill(mutant: Mutant, cases: u32) -> Result<(), u32> {
         unsafe { release_machines() };
         be(0);
         let mut run = Run::start(Options {
-            mutant: Some(mutant),
+            forgotten: Some(rule),
             ..options
         });
         for op in &ops {
@@ -477,16 +477,16 @@ fn kill(mutant: Mutant, cases: u32) -> Result<(), u32> {
 #[test]
 fn known_mistakes_are_noticed() {
     std::panic::set_hook(Box::new(|_| ()));
-    let survivors: Vec<Mutant> = [
-        Mutant::VmSkipsZeroing,
-        Mutant::VmKeepsZeroFlag,
-        Mutant::VmIgnoresMarker,
-        Mutant::VmRewritesOwedEntry,
-        Mutant::VmOwesDirtyPages,
-        Mutant::FinishSkipsFlush,
+    let survivors: Vec<&'static Rule> = [
+        &quell_vm::rules::VmSkipsZeroing,
+        &quell_vm::rules::VmKeepsZeroFlag,
+        &quell_vm::rules::VmIgnoresMarker,
+        &quell_vm::rules::VmRewritesOwedEntry,
+        &quell_vm::rules::VmOwesDirtyPages,
+        &quell::rules::FinishSkipsFlush,
     ]
     .into_iter()
-    .filter(|&mutant| kill(mutant, 300).is_err())
+    .filter(|&rule| kill(rule, 300).is_err())
     .collect();
     drop(std::panic::take_hook());
     assert!(survivors.is_empty(), "nobody noticed {survivors:?}");

@@ -4,8 +4,8 @@
 //! owner as soon as it comes out of the batch, and shows that the other CPU never touched it again.
 
 use quell::{
-    CpuId, CpuSet, Engine, Epoch, Features, Frame, Hardware, Invalidate, Page, PageRange, PerCpu,
-    Policy, Purpose, Tag, Tagging,
+    CpuId, CpuSet, Engine, Epoch, Features, Frame, Hardware, Invalidate, NoBroadcasts, Page,
+    PageRange, PerCpu, Policy, Purpose, Tag, Tagging,
 };
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -35,6 +35,7 @@ impl Machine {
 
 impl Hardware for Machine {
     type Word = AtomicU64;
+    type Broadcasts = NoBroadcasts;
 
     fn this_cpu(&self) -> CpuId {
         CpuId(THIS_CPU.get())
@@ -55,12 +56,6 @@ impl Hardware for Machine {
             Invalidate::Range { range, .. } => tlb.retain(|&page, _| !range.contains(page)),
             Invalidate::Tag(_) | Invalidate::All => tlb.clear(),
         }
-    }
-    fn broadcast(&self, _what: Invalidate) {
-        unreachable!("the machine said that it has no broadcast");
-    }
-    fn complete_broadcasts(&self) {
-        unreachable!("the machine said that it has no broadcast");
     }
     fn load_root(&self, _root: Frame, _tag: Tag, _keep: bool) {
         self.invalidate(Invalidate::All);

@@ -10,3 +10,8 @@ mod x86_64;
 pub use aarch64::*;
 #[cfg(target_arch = "x86_64")]
 pub use x86_64::*;
+
+#[cfg(not(any(target_arch = "aarch64", target_arch = "x86_64")))]
+compile_error!(
+    "this kernel runs on x86_64 and aarch64; another architecture needs a directory here"
+);

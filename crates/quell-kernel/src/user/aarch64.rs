@@ -25,8 +25,12 @@ pub fn system_call(words: [u64; 7]) -> (u64, u64) {
 }
 
 /// Loads a word; the error number is 0 unless the kernel refused the access.
+///
+/// # Panics
+/// If the program itself lies there.
 #[inline]
 pub fn load(address: u64) -> (u64, u64) {
+    crate::assert_no_object(address);
     let (value, error);
     // SAFETY: an access that is not allowed is skipped by the kernel, which then sets x3.
     unsafe {
@@ -37,10 +41,15 @@ pub fn load(address: u64) -> (u64, u64) {
 }
 
 /// Stores a word; returns the error number, 0 unless the kernel refused the access.
+///
+/// # Panics
+/// If the program itself lies there.
 #[inline]
 pub fn store(address: u64, value: u64) -> u64 {
+    crate::assert_no_object(address);
     let error;
-    // SAFETY: as for `load`. The program owns no Rust object at the address.
+    // SAFETY: as for `load`. The program owns no Rust object at the address, as
+    // asserted.
     unsafe {
         asm!("mov x3, xzr", "str x1, [x0]", in("x0") address, in("x1") value, out("x3") error,
              options(nostack));

@@ -28,6 +28,18 @@ fn control() -> &'static Control {
     unsafe { &*(layout::CONTROL as *const Control) }
 }
 
+/// Panics if the program, its stacks or what it shares with the kernel lie at an address: whatever is
+/// accessed there by its number alone is memory under test, and no object of this program's.
+#[inline]
+fn assert_no_object(address: u64) {
+    // A word may reach into it from below.
+    let mine = layout::PROGRAM - 7..layout::CONTROL + size_of::<Control>() as u64;
+    assert!(
+        !mine.contains(&address),
+        "{address:#x} is the program's own"
+    );
+}
+
 /// The first Rust code, called by the entry on the CPU's own stack.
 #[unsafe(no_mangle)]
 extern "C" fn user_main(what: u64, cpu: u64, cpus: u64) -> ! {

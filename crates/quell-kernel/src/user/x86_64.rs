@@ -25,8 +25,12 @@ pub fn system_call(words: [u64; 7]) -> (u64, u64) {
 }
 
 /// Loads a word; the error number is 0 unless the kernel refused the access.
+///
+/// # Panics
+/// If the program itself lies there.
 #[inline]
 pub fn load(address: u64) -> (u64, u64) {
+    crate::assert_no_object(address);
     let (value, error);
     // SAFETY: an access that is not allowed is skipped by the kernel, which then sets rcx; it
     // recognises the instruction by its encoding, `mov rax, [rdi]`.
@@ -38,11 +42,15 @@ pub fn load(address: u64) -> (u64, u64) {
 }
 
 /// Stores a word; returns the error number, 0 unless the kernel refused the access.
+///
+/// # Panics
+/// If the program itself lies there.
 #[inline]
 pub fn store(address: u64, value: u64) -> u64 {
+    crate::assert_no_object(address);
     let error;
     // SAFETY: as for `load`; the encoding is `mov [rdi], rsi`. The program owns no Rust object at
-    // the address.
+    // the address, as asserted.
     unsafe {
         asm!("xor ecx, ecx", ".byte 0x48, 0x89, 0x37", in("rdi") address, in("rsi") value,
              out("rcx") error, options(nostack));

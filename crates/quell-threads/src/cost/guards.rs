@@ -1,25 +1,25 @@
 //! What guards cost: an operation beside the same one with the guard compiled away.
 //!
-//! Each guard has a mutant that leaves it out ([`quell::mutant`]). The machine of the second run answers
-//! for that one with a constant `true`, so that the compiler leaves no trace of the guard. Both run by
-//! turns on one thread.
+//! Each guard is a rule of the engine ([`quell::rules`]). The engine of the second run does not keep it,
+//! which the compiler knows, so that no trace of the guard is left. Both run by turns on one thread.
 //!
 //! All caches are warm and nobody else is there: a load here is one that hits. What a guard makes
 //! other CPUs do, the machine in software shows (`quell reproduce --guards`).
 
 use super::{Cost, LOOP, Row, Samples, TAGGED, longest_own, paid_debt, ping_pong, timed, unmap};
-use crate::machine::NOTHING;
 use crate::{Threads, pulse};
-use quell::mutant::Mutant;
-use quell::{AddressSpace, Engine, Epoch, Frame, PerCpu, Policy, Residue, Stamp};
+use quell::{
+    AddressSpace, AllRules, Engine, Epoch, Frame, PerCpu, Policy, Residue, Rule, Rules, Stamp,
+    rules,
+};
 use std::hint::black_box;
 
 /// An engine on a machine of one CPU, and what operations need.
-struct Bench<'b, const LEFT_OUT: u16> {
-    engine: &'b Engine<'b, Threads<false, LEFT_OUT>>,
-    spaces: [AddressSpace<Threads<false, LEFT_OUT>>; 2],
-    away: AddressSpace<Threads<false, LEFT_OUT>>,
-    residue: Residue<Threads<false, LEFT_OUT>>,
+struct Bench<'b, R: Rules> {
+    engine: &'b Engine<'b, Threads<false>, R>,
+    spaces: [AddressSpace<Threads<false>>; 2],
+    away: AddressSpace<Threads<false>>,
+    residue: Residue<Threads<false>>,
     paid: Stamp,
 }
 
@@ -35,12 +35,13 @@ enum Operation {
     Resume,
 }
 
-impl<const LEFT_OUT: u16> Bench<'_, LEFT_OUT> {
+impl<R: Rules + Default> Bench<'_, R> {
     /// Makes one and uses it.
-    fn with<R>(body: impl FnOnce(&Bench<'_, LEFT_OUT>) -> R) -> R {
+    fn with<T>(body: impl FnOnce(&Bench<'_, R>) -> T) -> T {
         let hw = Threads::new(1, 16, TAGGED);
         let (cpus, epochs) = ([PerCpu::new()], [(); 4].map(|()| Epoch::new()));
-        let engine = Engine::new(&hw, &cpus, &epochs, Policy::ALL).expect(super::HOLDS);
+        let engine =
+            Engine::with_rules(&hw, &cpus, &epochs, Policy::ALL, R::default()).expect(super::HOLDS);
         engine.cpu_online();
         let away = engine.new_space(Frame(2));
         let bench = Bench {
@@ -83,15 +84,16 @@ impl<const LEFT_OUT: u16> Bench<'_, LEFT_OUT> {
 }
 
 /// An operation with every guard, and with one left out.
-fn pair<const LEFT_OUT: u16>(
+fn pair<Bare: Rules + Default>(
+    _: Bare,
     rounds: usize,
     operation: Operation,
     name: &'static str,
     without: &'static str,
 ) -> Row {
     let mut samples = [Samples::default(), Samples::default()];
-    Bench::<NOTHING>::with(|guarded| {
-        Bench::<LEFT_OUT>::with(|bare| {
+    Bench::<AllRules>::with(|guarded| {
+        Bench::<Bare>::with(|bare| {
             for round in 0..rounds {
                 let before = pulse::take();
                 let costs = [guarded.time(operation), bare.time(operation)];
@@ -117,15 +119,31 @@ fn pair<const LEFT_OUT: u16>(
     }
 }
 
+/// All rules but one, which the compiler knows.
+macro_rules! all_but {
+    ($rule:ident) => {{
+        #[derive(Default)]
+        struct But;
+        impl Rules for But {
+            #[inline(always)]
+            fn keeps(&self, rule: &'static Rule) -> bool {
+                !core::ptr::eq(rule, &rules::$rule)
+            }
+        }
+        But
+    }};
+}
+
 /// Every guard that one CPU alone comes to.
 pub(super) fn measure(rounds: usize) -> Vec<Row> {
     macro_rules! pairs {
-        ($($operation:ident, $name:literal, $mutant:ident;)*) => {
-            vec![$(pair::<{ Mutant::$mutant as u16 }>(
+        ($($operation:ident, $name:literal, $rule:ident;)*) => {
+            vec![$(pair(
+                all_but!($rule),
                 rounds,
                 Operation::$operation,
                 $name,
-                Mutant::$mutant.name(),
+                rules::$rule.name,
             ),)*]
         };
     }
@@ -136,7 +154,6 @@ pub(super) fn measure(rounds: usize) -> Vec<Row> {
         Refill, "refill: looks what the frame owes", RefillSkipsDebt;
         SecondActor, "second actor: looks whether others owe", SettleSkipped;
         Nmi, "NMI handler: asks before it touches user memory", NmiGuardAlwaysAllows;
-        Resume, "back from idle: says so before it looks", RelaxedLeaveLazy;
         Resume, "back from idle: looks what it missed", LazyResumesUnchecked;
         Resume, "back from idle: keeps NMI handlers out until it has looked", ResumeLetsNmisIn;
     }
@@ -145,36 +162,29 @@ pub(super) fn measure(rounds: usize) -> Vec<Row> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use quell::Hardware;
-
-    /// What the second run leaves out is what its row names, and nothing else.
-    #[test]
-    fn a_machine_leaves_out_one_guard() {
-        let all = Threads::<false>::new(1, 16, TAGGED);
-        let one = Threads::<false, { Mutant::ClaimSkipsDebt as u16 }>::new(1, 16, TAGGED);
-        for &mutant in Mutant::ALL {
-            assert!(!all.mutant(mutant));
-            assert_eq!(one.mutant(mutant), mutant == Mutant::ClaimSkipsDebt);
-        }
-    }
 
     /// A claim that looks counts what it found; one that does not look cannot.
     #[test]
     fn the_guard_is_there_in_one_run_and_gone_in_the_other() {
-        let claims = |stats: quell::Stats| stats.get(quell::Counter::ClaimsFree);
+        fn claims(stats: quell::Stats) -> u64 {
+            stats.get(quell::Counter::ClaimsFree)
+        }
+        fn without<R: Rules + Default>(_: R) -> u64 {
+            Bench::<R>::with(|bench| {
+                bench.time(Operation::Claim);
+                claims(bench.engine.stats())
+            })
+        }
         let alone = Threads::<false>::new(1, 16, TAGGED);
         let counts = alone.run(|_| {
-            let with = Bench::<NOTHING>::with(|bench| {
+            let with = Bench::<AllRules>::with(|bench| {
                 bench.time(Operation::Claim);
                 claims(bench.engine.stats())
             });
-            let without = Bench::<{ Mutant::ClaimSkipsDebt as u16 }>::with(|bench| {
-                bench.time(Operation::Claim);
-                claims(bench.engine.stats())
-            });
+            let without = without(all_but!(ClaimSkipsDebt));
             [with, without]
         });
         assert_eq!(*counts[0].as_ref().unwrap(), [LOOP as u64, 0]);
-        assert_eq!(measure(3).len(), 9);
+        assert_eq!(measure(3).len(), 8);
     }
 }

@@ -5,10 +5,9 @@
 //! the CPUs that are not running.
 #![allow(dead_code)]
 
-use quell::mutant::Mutant;
 use quell::{
-    CpuId, CpuSet, Engine, Epoch, Extent, Features, Frame, Hardware, Invalidate, Page, PerCpu,
-    Policy, Tag, Tagging,
+    Broadcast, CpuId, CpuSet, Engine, Epoch, Extent, Features, Frame, Hardware, Invalidate, Page,
+    PerCpu, Policy, Rule, Rules, Tag, Tagging,
 };
 use quell_vm::{
     Access, Call, Entry, Error, Event, Fault, Level, Machine, MemoryMap, ProcessId, Vm, VmConfig,
@@ -49,7 +48,7 @@ pub struct Options {
     pub tagging: Tagging,
     pub broadcast: bool,
     pub hardware_dirty: bool,
-    pub mutant: Option<Mutant>,
+    pub forgotten: Option<&'static Rule>,
     /// One thread plays all CPUs.
     pub alone: bool,
     pub config: fn(&mut VmConfig),
@@ -64,7 +63,7 @@ impl Options {
             tagging: Tagging::PerCpu { count: 6 },
             broadcast: false,
             hardware_dirty: true,
-            mutant: None,
+            forgotten: None,
             alone: true,
             config: |_| (),
         }
@@ -244,8 +243,22 @@ impl TestMachine {
 
 const POISON: u64 = 0x5a5a_5a5a_5a5a_5a5b;
 
+impl Broadcast for TestMachine {
+    fn start(&self, what: Invalidate) {
+        for cpu in 0..self.cpus.len() {
+            self.forget(cpu, what);
+        }
+    }
+    fn complete(&self) {}
+}
+
 impl Hardware for TestMachine {
     type Word = AtomicU64;
+    type Broadcasts = Self;
+
+    fn broadcasts(&self) -> Option<&Self> {
+        Some(self)
+    }
     fn this_cpu(&self) -> CpuId {
         CpuId(CPU.get())
     }
@@ -262,12 +275,6 @@ impl Hardware for TestMachine {
     fn invalidate(&self, what: Invalidate) {
         self.forget(self.me(), what);
     }
-    fn broadcast(&self, what: Invalidate) {
-        for cpu in 0..self.cpus.len() {
-            self.forget(cpu, what);
-        }
-    }
-    fn complete_broadcasts(&self) {}
     fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
         let mut cpu = self.cpus[self.me()].lock().unwrap();
         if !keep || self.options.tagging == Tagging::None {
@@ -305,8 +312,11 @@ impl Hardware for TestMachine {
         self.poll();
         std::thread::yield_now();
     }
-    fn mutant(&self, mutant: Mutant) -> bool {
-        self.options.mutant == Some(mutant)
+}
+
+impl Rules for TestMachine {
+    fn keeps(&self, rule: &'static Rule) -> bool {
+        self.options.forgotten != Some(rule)
     }
 }
 
@@ -332,6 +342,12 @@ const FLAGS: [fn(&mut Entry) -> &mut bool; 8] = [
 ];
 
 impl Machine for TestMachine {
+    type Rules = Self;
+
+    fn rules(&self) -> &Self {
+        self
+    }
+
     fn memory(&self) -> MemoryMap {
         self.options.map
     }
@@ -445,7 +461,8 @@ pub fn machine(options: Options) -> (&'static TestMachine, &'static TestVm) {
     let (on, engine) = unsafe {
         (
             &*machine,
-            Engine::new(&*machine, &*cpus, &*epochs, options.policy).expect("a machine that holds"),
+            Engine::with_rules(&*machine, &*cpus, &*epochs, options.policy, &*machine)
+                .expect("a machine that holds"),
         )
     };
     let mut config = VmConfig::for_memory(&options.map, options.cpus);

@@ -35,7 +35,8 @@ fn number(bytes: &[u8]) -> u64 {
 /// The first CPU's first Rust code: `tree` is the physical address of the device tree.
 #[unsafe(no_mangle)]
 extern "C" fn boot_first(tree: u64) -> ! {
-    registers::init(0);
+    // SAFETY: the first CPU.
+    unsafe { registers::init(0) };
     traps::init_cpu();
     // SAFETY: first and only call, on the first CPU, before anything else uses the serial line.
     console::init(unsafe { super::console::Serial::new() });
@@ -72,10 +73,12 @@ extern "C" fn boot_first(tree: u64) -> ! {
             };
         }
     }
-    paging::map_all_memory(start + bytes);
+    // SAFETY: as the tree says.
+    unsafe { paging::map_all_memory(start + bytes) };
     // SAFETY: memory, mapped now, without the image, the file and the tree.
     unsafe { memory::init(free) };
-    init_cpu(0);
+    // SAFETY: the first CPU, in the upper half.
+    unsafe { init_cpu(0) };
     crate::main(Info {
         command_line,
         module,
@@ -83,9 +86,15 @@ extern "C" fn boot_first(tree: u64) -> ! {
 }
 
 /// Sets up the CPU this runs on as CPU `index`.
-fn init_cpu(index: usize) {
-    paging::init_cpu();
-    interrupts::init_cpu(index);
+///
+/// # Safety
+/// That is its number, and it runs in the upper half, with interrupts masked.
+unsafe fn init_cpu(index: usize) {
+    // SAFETY: the caller's claims.
+    unsafe {
+        paging::init_cpu();
+        interrupts::init_cpu(index);
+    }
     sched::init_cpu();
     cpu::set_started(index);
     registers::restore_interrupts(true);
@@ -115,8 +124,8 @@ pub fn start_others(_info: &Info) -> usize {
             }
             break;
         }
-        if !registers::wait_for(1_000_000_000, || cpu::count() > index) {
-            let why = "no answer within a second";
+        if !registers::wait_for(cpu::START_LIMIT, || cpu::count() > index) {
+            let why = "no answer within two minutes, the last resort";
             crate::report::event(&crate::report::Event::Failed {
                 what: "cpu start",
                 why,
@@ -131,8 +140,10 @@ pub fn start_others(_info: &Info) -> usize {
 #[unsafe(no_mangle)]
 extern "C" fn boot_other() -> ! {
     let index = cpu::count();
-    registers::init(index);
+    // SAFETY: CPUs are started one after the other, and the first waits until this one counts itself.
+    unsafe { registers::init(index) };
     traps::init_cpu();
-    init_cpu(index);
+    // SAFETY: as above; the entry jumped to the upper half.
+    unsafe { init_cpu(index) };
     crate::idle()
 }

@@ -7,9 +7,44 @@ use aarch64_cpu::registers::{
 use core::arch::{asm, naked_asm};
 
 /// Gives the CPU its number, and lets user mode read the clock.
-pub fn init(index: usize) {
+///
+/// # Safety
+/// No other CPU has the number, and this one has run nothing that asked for it.
+pub unsafe fn init(index: usize) {
     TPIDR_EL1.set(index as u64);
     CNTKCTL_EL1.write(CNTKCTL_EL1::EL0VCTEN::SET);
+}
+
+/// Copies bytes, one after the other. To the compiler this is an access by something else than Rust code:
+/// others may access the same bytes meanwhile.
+///
+/// # Safety
+/// `bytes` bytes can be read at `from` and written at `to`, and at neither lies an object of which
+/// somebody has a reference, but one at `to` that the caller alone uses.
+pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
+    // SAFETY: the caller's claims.
+    unsafe {
+        asm!(
+            "2: cmp {left}, #16",
+            "b.lo 3f",
+            "ldp {a}, {b}, [{from}], #16",
+            "stp {a}, {b}, [{to}], #16",
+            "sub {left}, {left}, #16",
+            "b 2b",
+            "3: cbz {left}, 4f",
+            "ldrb {a:w}, [{from}], #1",
+            "strb {a:w}, [{to}], #1",
+            "sub {left}, {left}, #1",
+            "b 3b",
+            "4:",
+            from = inout(reg) from => _,
+            to = inout(reg) to => _,
+            left = inout(reg) bytes => _,
+            a = out(reg) _,
+            b = out(reg) _,
+            options(nostack),
+        );
+    }
 }
 
 /// The number of the CPU that executes this.
@@ -85,7 +120,10 @@ pub fn features() -> [(&'static str, bool); 6] {
 }
 
 /// A first frame on an empty stack, so that [`switch`] to it calls `entry`.
-pub fn first_frame(top: u64, entry: extern "C" fn() -> !) -> u64 {
+///
+/// # Safety
+/// `top` is the end of a stack that nothing uses, aligned to 16 bytes.
+pub unsafe fn first_frame(top: u64, entry: extern "C" fn() -> !) -> u64 {
     // Twelve registers, the last of which is the link register.
     let frame = (top - 12 * 8) as *mut [u64; 12];
     let mut words = [0; 12];

@@ -32,7 +32,10 @@ const PRIORITY_OTHER: u8 = 0x80;
 static SETUP: Lock<()> = Lock::new(());
 
 /// Sets the controller up for this CPU, and as a whole on the first.
-pub fn init_cpu(index: usize) {
+///
+/// # Safety
+/// `index` is this CPU's number, interrupts are masked, and it has not called this before.
+pub unsafe fn init_cpu(index: usize) {
     let _setup = SETUP.lock();
     let distributor = NonNull::new(memory::pointer::<Gicd>(DISTRIBUTOR)).expect("mapped");
     let redistributors = NonNull::new(memory::pointer::<GicrSgi>(REDISTRIBUTORS)).expect("mapped");

@@ -13,3 +13,6 @@ pub const NAME: &str = "aarch64";
 
 /// Where physical address 0 is mapped; the kernel's image lies in this map too.
 pub const DIRECT_MAP: u64 = 0xffff_0000_0000_0000;
+
+/// Where user mode's half ends.
+pub const USER_HALF: u64 = 1 << 48;

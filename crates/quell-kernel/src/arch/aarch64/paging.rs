@@ -29,7 +29,13 @@ pub fn kernel_root() -> Frame {
 }
 
 /// Extends the direct map, which covers the first GB of memory, up to `end`.
-pub fn map_all_memory(end: u64) {
+///
+/// # Safety
+/// Memory goes that far, and the boot tables are loaded. The first CPU calls it once.
+pub unsafe fn map_all_memory(end: u64) {
+    let root = kernel_root().address();
+    // SAFETY: the root and the table of 1 GB blocks behind it (`boot.s`), changed by atomics from here on.
+    unsafe { memory::open_tables(root..root + 2 * 4096) };
     for gb in 2..end.div_ceil(1 << 30) {
         let access = Access {
             writable: true,
@@ -44,15 +50,24 @@ pub fn map_all_memory(end: u64) {
             size: PageSize::Huge,
             access,
         };
-        tables::map(kernel_root(), super::DIRECT_MAP + (gb << 30), leaf);
+        // SAFETY: the place of that memory in the direct map.
+        unsafe { tables::map_kernel(kernel_root(), super::DIRECT_MAP + (gb << 30), leaf) };
     }
 }
 
 /// Fills the kernel's half of a new root: on this architecture there is none.
 pub fn prepare_root(_root: Frame) {}
 
+/// A new root in which user mode has nothing.
+pub fn new_root() -> Frame {
+    memory::take_frame()
+}
+
 /// Turns on what the kernel uses on this CPU, and leaves the boot tables' lower half.
-pub fn init_cpu() {
+///
+/// # Safety
+/// This CPU runs in the upper half, and nothing of the lower is used any more.
+pub unsafe fn init_cpu() {
     let empty = *EMPTY.call_once(memory::take_frame);
     // SAFETY: the kernel runs in the upper half; the lower is used by nobody from here on.
     unsafe {
@@ -130,7 +145,10 @@ pub fn complete_broadcasts() {
 }
 
 /// Loads the root of an address space.
-pub fn load_root(root: Frame, tag: Tag, keep: bool) {
+///
+/// # Safety
+/// What the root leads to is open memory.
+pub unsafe fn load_root(root: Frame, tag: Tag, keep: bool) {
     if !keep {
         // What was loaded under this tag may be in use, but user mode is not running.
         issue(Invalidate::Tag(tag), false);
@@ -160,9 +178,10 @@ pub fn unload_root() {
 }
 
 /// Makes instructions that were written as data visible to fetches of all CPUs.
-pub fn publish_instructions(start: *const u8, bytes: usize) {
+pub fn publish_instructions(frame: Frame) {
+    let start = memory::pointer::<u8>(frame.address()) as usize;
     // The smallest line any AArch64 processor has.
-    for line in (start as usize..start as usize + bytes).step_by(16) {
+    for line in (start..start + 4096).step_by(16) {
         // SAFETY: cleans the line of mapped memory to where instruction fetches see it.
         unsafe { asm!("dc cvau, {}", in(reg) line, options(nostack, preserves_flags)) };
     }

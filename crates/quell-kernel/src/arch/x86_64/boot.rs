@@ -46,13 +46,15 @@ extern "C" fn boot_first(info: u64, magic: u32) -> ! {
     // SAFETY: only the addresses of the linker's symbols are taken.
     let image = memory::physical(&raw const kernel_start)..memory::physical(&raw const kernel_end);
     let free = passed.free_range(image);
-    paging::map_all_memory(passed.memory_end(), free.start);
+    // SAFETY: usable memory without the image and what was passed, in the first GB.
+    unsafe { paging::map_all_memory(passed.memory_end(), free.start) };
     let free = free.start + paging::TABLES_BYTES..free.end;
     // SAFETY: usable memory, mapped now, without the image, what was passed and the tables.
     unsafe { memory::init(free) };
     // SAFETY: the firmware's tables, reachable through the direct map.
     let acpi = unsafe { acpi::Tables::read(passed.rsdp) };
-    init_cpu(0);
+    // SAFETY: the first CPU, on its boot tables.
+    unsafe { init_cpu(0) };
     registers::calibrate(acpi.timer_port);
     interrupts::calibrate();
     crate::main(Info {
@@ -63,11 +65,17 @@ extern "C" fn boot_first(info: u64, magic: u32) -> ! {
 }
 
 /// Sets up the CPU this runs on as CPU `index`.
-fn init_cpu(index: usize) {
-    registers::init(index);
-    traps::init_cpu();
-    paging::init_cpu();
-    interrupts::init_cpu();
+///
+/// # Safety
+/// No other CPU has that number, and this one runs on the boot tables, with interrupts masked.
+unsafe fn init_cpu(index: usize) {
+    // SAFETY: the caller's claims; the image and the stacks are in the direct map.
+    unsafe {
+        registers::init(index);
+        traps::init_cpu();
+        paging::init_cpu();
+        interrupts::init_cpu();
+    }
     sched::init_cpu();
     cpu::set_started(index);
     registers::restore_interrupts(true);
@@ -90,11 +98,12 @@ pub fn start_others(info: &Info) -> usize {
         let stack = alloc::vec![0u128; sched::STACK / 16].leak();
         // SAFETY: the other CPU reads the word once, and is not started yet.
         unsafe { &boot_other_stack }.store(stack.as_ptr_range().end as u64, Ordering::Release);
-        interrupts::start(id, TRAMPOLINE);
-        if !registers::wait_for(1_000_000_000, || cpu::count() > index) {
+        // SAFETY: the trampoline is there, and the CPU has a stack.
+        unsafe { interrupts::start(id, TRAMPOLINE) };
+        if !registers::wait_for(cpu::START_LIMIT, || cpu::count() > index) {
             crate::report::event(&crate::report::Event::Failed {
                 what: "cpu start",
-                why: "no answer within a second",
+                why: "no answer within two minutes, the last resort",
             });
             break;
         }
@@ -105,6 +114,7 @@ pub fn start_others(info: &Info) -> usize {
 /// The first Rust code of the other CPUs.
 #[unsafe(no_mangle)]
 extern "C" fn boot_other() -> ! {
-    init_cpu(cpu::count());
+    // SAFETY: CPUs are started one after the other, and the first waits until this one counts itself.
+    unsafe { init_cpu(cpu::count()) };
     crate::idle()
 }

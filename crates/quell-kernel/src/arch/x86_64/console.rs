@@ -39,7 +39,10 @@ impl fmt::Write for Serial {
 static POWER_PORT: AtomicU16 = AtomicU16::new(0x604);
 
 /// Sets the port of the ACPI power switch.
-pub fn set_power_port(port: u16) {
+///
+/// # Safety
+/// It is that port.
+pub unsafe fn set_power_port(port: u16) {
     POWER_PORT.store(port, Ordering::Relaxed);
 }
 

@@ -45,7 +45,11 @@ pub fn init_early() {
 }
 
 /// Gives the CPU its number, segments and stacks.
-pub fn init(index: usize) {
+///
+/// # Safety
+/// No other CPU has the number, and this one has run nothing that asked for it but, on the first CPU,
+/// after [`init_early`].
+pub unsafe fn init(index: usize) {
     let local = Box::leak(Box::new(Local {
         index: index as u64,
         tss: TaskStateSegment::new(),
@@ -77,6 +81,21 @@ pub fn init(index: usize) {
         load_tss(SegmentSelector(TASK));
         let mut gs = GS_BASE;
         gs.write(base);
+    }
+}
+
+/// Copies bytes, one after the other. To the compiler this is an access by something else than Rust code:
+/// others may access the same bytes meanwhile.
+///
+/// # Safety
+/// `bytes` bytes can be read at `from` and written at `to`, and at neither lies an object of which
+/// somebody has a reference, but one at `to` that the caller alone uses.
+pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
+    // SAFETY: the caller's claims; the direction flag is clear in Rust code.
+    unsafe {
+        asm!("rep movsq", "mov ecx, {rest:e}", "rep movsb", rest = in(reg) bytes % 8,
+             inout("rcx") bytes / 8 => _, inout("rsi") from => _, inout("rdi") to => _,
+             options(nostack, preserves_flags));
     }
 }
 
@@ -187,7 +206,10 @@ pub fn features() -> [(&'static str, bool); 10] {
 }
 
 /// A first frame on an empty stack, so that [`switch`] to it calls `entry`.
-pub fn first_frame(top: u64, entry: extern "C" fn() -> !) -> u64 {
+///
+/// # Safety
+/// `top` is the end of a stack that nothing uses, aligned to 16 bytes.
+pub unsafe fn first_frame(top: u64, entry: extern "C" fn() -> !) -> u64 {
     // Six registers and the return address. `entry` starts as if called, 8 off the alignment.
     let frame = (top - 8 - 7 * 8) as *mut [u64; 7];
     // SAFETY: the caller's stack ends at `top` and is unused.

@@ -44,7 +44,10 @@ fn destination(id: u32) -> u32 {
 }
 
 /// Sets this CPU's local APIC up.
-pub fn init_cpu() {
+///
+/// # Safety
+/// Interrupts are masked, and this CPU has not called it before.
+pub unsafe fn init_cpu() {
     // SAFETY: masks all inputs of the two legacy interrupt controllers.
     unsafe {
         Port::new(0x21).write(0xffu8);
@@ -101,14 +104,20 @@ fn send(to: usize, vector: u8) {
     // In x2APIC mode the sending store is not ordered after earlier stores by itself.
     quell_arch::x86_64::tlb::fence();
     if super::paging::features().x2apic {
-        const COMMAND: u32 = 0x830;
-        // SAFETY: the vector has a handler on every CPU.
-        unsafe {
-            x86_64::registers::model_specific::Msr::new(COMMAND).write(id << 32 | u64::from(vector))
-        };
+        send_x2apic(id, vector.into());
         return;
     }
     command((id as u32) << 24, vector.into());
+}
+
+/// Gives this CPU's local APIC a command, in x2APIC mode.
+fn send_x2apic(destination: u64, what: u32) {
+    const COMMAND: u32 = 0x830;
+    // SAFETY: what is sent has a handler on every CPU.
+    unsafe {
+        x86_64::registers::model_specific::Msr::new(COMMAND)
+            .write(destination << 32 | u64::from(what))
+    };
 }
 
 /// Gives this CPU's local APIC a command, in xAPIC mode. Writes to its registers are ordered after
@@ -153,20 +162,34 @@ pub fn wake(to: usize) {
     send(to, WAKE);
 }
 
-/// Sends a non-maskable interrupt to another CPU.
+/// Sends a non-maskable interrupt to a CPU. May be called in the handler of one, which may have come
+/// between the two halves of another command: so the first half is left as it was found.
 pub fn nmi(to: usize) {
-    let id = crate::cpu::cpu(to).hardware_id.load(Relaxed) as u32;
-    // SAFETY: the handler touches nothing that it could interrupt the use of.
-    apic(|apic| unsafe { apic.send_nmi(destination(id)) });
+    const DELIVER_NMI: u32 = 4 << 8;
+    const ASSERT: u32 = 1 << 14;
+    let id = crate::cpu::cpu(to).hardware_id.load(Relaxed);
+    if super::paging::features().x2apic {
+        send_x2apic(id, DELIVER_NMI | ASSERT);
+        return;
+    }
+    let destination = (REGISTERS.load(Relaxed) + 0x310) as *mut u32;
+    // SAFETY: a register of this CPU's; reading it changes nothing.
+    let found = unsafe { destination.read_volatile() };
+    command((id as u32) << 24, DELIVER_NMI | ASSERT);
+    // SAFETY: as above; writing this half sends nothing.
+    unsafe { destination.write_volatile(found) };
 }
 
 /// Starts the CPU with this APIC id at a page below 1 MB in real mode.
-pub fn start(id: u32, page: u64) {
-    // SAFETY: the trampoline is at that page.
+///
+/// # Safety
+/// The page holds code that a CPU can start with, and the CPU does not run.
+pub unsafe fn start(id: u32, page: u64) {
+    // SAFETY: the CPU does not run.
     apic(|apic| unsafe { apic.send_init_ipi(destination(id)) });
     super::cpu::wait_for(10_000_000, || false);
     for _ in 0..2 {
-        // SAFETY: as above; a CPU that already runs ignores the second one.
+        // SAFETY: the caller's claim; a CPU that already runs ignores the second one.
         apic(|apic| unsafe { apic.send_sipi((page >> 12) as u8, destination(id)) });
         super::cpu::wait_for(200_000, || false);
     }

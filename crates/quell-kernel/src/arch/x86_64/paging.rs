@@ -28,7 +28,11 @@ pub fn kernel_root() -> Frame {
 /// Builds the direct map of everything up to `end` (at least 4 GB, for the devices) in the memory
 /// at `tables`, which the boot tables map, and loads it. Every entry of the root's upper half that
 /// will ever be used is made now, because roots of address spaces copy them.
-pub fn map_all_memory(end: u64, tables: u64) {
+///
+/// # Safety
+/// [`TABLES_BYTES`] from the next page at or above `tables` on are memory that nothing uses, in the
+/// first GB. The first CPU calls it once.
+pub unsafe fn map_all_memory(end: u64, tables: u64) {
     let tables = tables.next_multiple_of(4096);
     let gigabytes = end.div_ceil(1 << 30).max(4);
     assert!(
@@ -77,24 +81,39 @@ pub fn map_all_memory(end: u64, tables: u64) {
         // SAFETY: as above.
         unsafe { (*table(1))[gb as usize] = raw };
     }
-    // SAFETY: as above; the new root maps what the boot root maps of the upper half, and more.
+    // SAFETY: as above; the new root maps what the boot root maps of the upper half, and more. From here
+    // on the tables are changed by atomics alone.
     unsafe {
         (*table(0))[256] = entry::table(Frame::containing(tables + 4096));
         ROOT.store(tables, Ordering::Relaxed);
         tlb::load_cr3(tables);
+        memory::open_tables(tables..tables + TABLES_BYTES);
     }
 }
 
-/// Fills the kernel's half of a new root.
+/// Fills the kernel's half of a new root, which no longer changes in the kernel's own.
+///
+/// # Panics
+/// If the root is not open memory.
 pub fn prepare_root(root: Frame) {
-    let from = memory::pointer::<[u64; 512]>(kernel_root().address());
-    let to = memory::pointer::<[u64; 512]>(root.address());
-    // SAFETY: the caller owns the new root; the kernel's no longer changes.
-    unsafe { (&mut (*to))[256..].copy_from_slice(&(&(*from))[256..]) };
+    let words = memory::words(kernel_root()).iter().zip(memory::words(root));
+    for (from, to) in words.skip(256) {
+        to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+/// A new root in which user mode has nothing.
+pub fn new_root() -> Frame {
+    let root = memory::take_frame();
+    prepare_root(root);
+    root
 }
 
 /// Turns on what the kernel uses on this CPU, and loads the kernel's root.
-pub fn init_cpu() {
+///
+/// # Safety
+/// This CPU runs on the boot tables, and nothing of what they map beyond the direct map is used any more.
+pub unsafe fn init_cpu() {
     // SAFETY: the kernel's root maps all the kernel uses; PCIDE is turned on with tag 0 loaded.
     unsafe {
         tlb::load_cr3(kernel_root().address());
@@ -178,28 +197,29 @@ pub fn complete_broadcasts() {
 }
 
 /// Loads the root of an address space.
-pub fn load_root(root: Frame, tag: Tag, keep: bool) {
+///
+/// # Safety
+/// [`prepare_root`] gave the root the kernel's half, and what its other half leads to is open memory.
+pub unsafe fn load_root(root: Frame, tag: Tag, keep: bool) {
     let tagged = engine_features().tagging != Tagging::None;
     let value = if tagged {
         tlb::cr3(root, tag, keep)
     } else {
         tlb::cr3(root, Tag::KERNEL, false)
     };
-    // SAFETY: `prepare_root` gave the root the kernel's half.
+    // SAFETY: the caller's claim: the kernel goes on in the same memory.
     unsafe { tlb::load_cr3(value) }
 }
 
 /// Loads the kernel's own root.
 pub fn unload_root() {
-    load_root(
-        kernel_root(),
-        Tag::KERNEL,
-        engine_features().tagging != Tagging::None,
-    );
+    let tagged = engine_features().tagging != Tagging::None;
+    // SAFETY: the kernel's own root, which has nothing in the other half.
+    unsafe { load_root(kernel_root(), Tag::KERNEL, tagged) };
 }
 
 /// Makes instructions that were written as data visible to fetches; x86-64 does so by itself.
-pub fn publish_instructions(_start: *const u8, _bytes: usize) {}
+pub fn publish_instructions(_frame: Frame) {}
 
 /// Whether the walker sets accessed and dirty: on x86-64 always.
 pub fn hardware_dirty() -> bool {

@@ -12,8 +12,8 @@ unsafe extern "C" {
     static probe_start: u8;
     static probe_end: u8;
     static probe_failed: u8;
-    safe fn probe_load(address: u64, value: *mut u64) -> u64;
-    safe fn probe_store(address: u64, value: u64) -> u64;
+    unsafe fn probe_load(address: u64, value: *mut u64) -> u64;
+    unsafe fn probe_store(address: u64, value: u64) -> u64;
 }
 
 /// The registers at a trap, as `traps.s` pushes them.
@@ -147,13 +147,23 @@ fn page_fault(frame: &mut Frame) {
     }
 }
 
-/// Loads a word of user memory from kernel mode; `None` if the fault could not be handled.
+/// Loads a word of user memory from kernel mode; `None` if the fault could not be handled, or the
+/// address is not in user mode's half.
 pub fn load_user(address: u64) -> Option<u64> {
     let mut value = 0;
-    (probe_load(address, &raw mut value) == 0).then_some(value)
+    // SAFETY: in that half there is open memory alone, and a fault is handled; the value is this call's.
+    let refused = !in_user_half(address) || unsafe { probe_load(address, &raw mut value) } != 0;
+    (!refused).then_some(value)
 }
 
-/// Stores a word to user memory from kernel mode; false if the fault could not be handled.
+/// Stores a word to user memory from kernel mode; false if the fault could not be handled, or the
+/// address is not in user mode's half.
 pub fn store_user(address: u64, value: u64) -> bool {
-    probe_store(address, value) == 0
+    // SAFETY: as above.
+    in_user_half(address) && unsafe { probe_store(address, value) } == 0
+}
+
+/// Whether a word at the address is in user mode's half.
+fn in_user_half(address: u64) -> bool {
+    address <= super::USER_HALF - 8
 }

@@ -46,7 +46,7 @@ const ENGINE: &str = "quell/src";
 const POOL: &str = "quell-zero/src";
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).to_path_buf()
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
 fn files(directory: &Path, into: &mut Vec<PathBuf>) {

@@ -7,8 +7,8 @@ use loom::sync::atomic::{AtomicBool, AtomicUsize, fence};
 use loom::sync::{Mutex, MutexGuard};
 use loom::thread;
 use quell::{
-    AddressSpace, CpuId, CpuSet, Engine, Epoch, Extent, Features, Frame, Hardware, Invalidate,
-    Outcome, Page, PageRange, PerCpu, Policy, Purpose, Residue, Scope, Tag, Tagging,
+    AddressSpace, Broadcast, CpuId, CpuSet, Engine, Epoch, Extent, Features, Frame, Hardware,
+    Invalidate, Outcome, Page, PageRange, PerCpu, Policy, Purpose, Residue, Scope, Tag, Tagging,
 };
 use quell_zero::{Clear, Strategy};
 use std::cell::{Cell, RefCell};
@@ -203,8 +203,22 @@ impl Machine {
     }
 }
 
+impl Broadcast for Machine {
+    fn start(&self, what: Invalidate) {
+        for tlb in &self.tlbs {
+            tlb.with(|tlb| tlb.invalidate(what));
+        }
+    }
+    fn complete(&self) {}
+}
+
 impl Hardware for Machine {
     type Word = LoomWord;
+    type Broadcasts = Self;
+
+    fn broadcasts(&self) -> Option<&Self> {
+        Some(self)
+    }
     fn this_cpu(&self) -> CpuId {
         CpuId(ME.with(Cell::get))
     }
@@ -217,12 +231,6 @@ impl Hardware for Machine {
     fn invalidate(&self, what: Invalidate) {
         self.tlb(|tlb| tlb.invalidate(what));
     }
-    fn broadcast(&self, what: Invalidate) {
-        for tlb in &self.tlbs {
-            tlb.with(|tlb| tlb.invalidate(what));
-        }
-    }
-    fn complete_broadcasts(&self) {}
     fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
         self.tlb(|tlb| {
             (tlb.root, tlb.tag) = (root.0, usize::from(tag.0));

@@ -2,9 +2,9 @@
 //!
 //! The three patterns are those in which trace-driven TLB simulators are compared: 32 pages that
 //! always hit, 1024 pages that always miss the first level and hit the second, and random accesses
-//! over 256 MB on 8 CPUs. `cargo bench -p quell-clock`.
+//! over 256 MB on 8 CPUs. `cargo bench -p quell-benches`.
 
-#[path = "../tests/support/mod.rs"]
+#[path = "../../quell-clock/tests/support/mod.rs"]
 mod support;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};

@@ -1,0 +1,252 @@
+//! `cargo xtask ci`: what a change must pass beyond `cargo test`.
+//!
+//! `cargo test` checks what can be checked in a few minutes on a machine with nothing but a Rust
+//! toolchain. Whatever takes longer, or needs an emulator, is a step of this command, so that there is
+//! one place where it is written down and one line to type. A step is a command line that anybody can
+//! type as well; it is printed before it runs. All steps run, also after one has failed, and the end is
+//! a list of what came of each.
+
+use std::fmt;
+use std::process::{Command, ExitCode};
+use std::time::Instant;
+
+/// Words of the command line.
+type Words = &'static [&'static str];
+
+/// One thing to check.
+struct Step {
+    /// What it is asked for by.
+    name: &'static str,
+    /// What has been shown when it passes.
+    shows: &'static str,
+    /// Variables of its environment.
+    environment: &'static [(&'static str, &'static str)],
+    /// What `cargo` is told.
+    cargo: Words,
+    /// Whether it boots machines in emulators, which `scripts/setup-boot --bochs` installs.
+    boots: bool,
+}
+
+const STEPS: &[Step] = &[
+    Step {
+        name: "orderings",
+        shows: "each memory ordering is needed, and enough (loom)",
+        environment: &[],
+        cargo: &["test", "--release", "--package", "quell-orderings"],
+        boots: false,
+    },
+    Step {
+        name: "exhaustive",
+        shows: "small programs hold in every schedule, and the search of all of them misses nothing",
+        environment: &[],
+        cargo: &[
+            "test",
+            "--package",
+            "quell-adversary",
+            "--",
+            "--ignored",
+            "--nocapture",
+        ],
+        boots: false,
+    },
+    Step {
+        name: "threads",
+        shows: "threads on real cores hold the contract for ten times as long",
+        environment: &[("QUELL_STRESS_OPERATIONS", "2000")],
+        cargo: &["test", "--package", "quell-threads", "--test", "stress"],
+        boots: false,
+    },
+    Step {
+        name: "mutants",
+        shows: "every known mistake is found",
+        environment: &[],
+        cargo: &["run", "--release", "--quiet", "--", "explore", "--mutants"],
+        boots: false,
+    },
+    Step {
+        name: "schedules",
+        shows: "the contract holds in more than ten million schedules",
+        environment: &[],
+        cargo: &[
+            "run",
+            "--release",
+            "--quiet",
+            "--",
+            "explore",
+            "--schedules",
+            "5000",
+        ],
+        boots: false,
+    },
+    Step {
+        name: "reproduce",
+        shows: "the first command that a stranger types works",
+        environment: &[],
+        cargo: &[
+            "run",
+            "--release",
+            "--quiet",
+            "--",
+            "reproduce",
+            "--no-report",
+        ],
+        boots: false,
+    },
+    Step {
+        name: "boots",
+        shows: "the kernel passes on both architectures, notices mistakes, and counts what the model counts",
+        environment: &[("QUELL_REQUIRE_BOOT", "1"), ("QUELL_REQUIRE_BOCHS", "1")],
+        cargo: &[
+            "test",
+            "--package",
+            "quell-cli",
+            "--test",
+            "boot",
+            "--test",
+            "agreement",
+            "--",
+            "--ignored",
+        ],
+        boots: true,
+    },
+    Step {
+        name: "linux",
+        shows: "Linux and the kernel compare as the documents say; needs a Linux to boot",
+        environment: &[],
+        cargo: &[
+            "test",
+            "--package",
+            "quell-cli",
+            "--test",
+            "versus",
+            "--",
+            "--ignored",
+        ],
+        boots: true,
+    },
+    Step {
+        name: "stress",
+        shows: "every operation on every CPU at random, on both MMUs",
+        environment: &[],
+        cargo: &[
+            "run",
+            "--release",
+            "--quiet",
+            "--",
+            "boot",
+            "stress",
+            "--minutes",
+            "1",
+        ],
+        boots: true,
+    },
+];
+
+/// As a shell would take it.
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, value) in self.environment {
+            write!(f, "{name}={value} ")?;
+        }
+        write!(f, "cargo {}", self.cargo.join(" "))
+    }
+}
+
+impl Step {
+    /// Whether its command ended well.
+    fn passes(&self) -> bool {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut command = Command::new(cargo);
+        command
+            .args(self.cargo)
+            .envs(self.environment.iter().copied());
+        match command.status() {
+            Ok(status) => status.success(),
+            Err(error) => {
+                eprintln!("cargo does not start: {error}");
+                false
+            }
+        }
+    }
+}
+
+const USAGE: &str = "\
+cargo xtask ci [--without-emulators] [STEP ...]
+    runs all steps, or the named ones
+cargo xtask list
+    says what the steps are";
+
+/// What was asked for.
+enum Asked {
+    List,
+    Run(Vec<&'static Step>, Vec<&'static Step>),
+}
+
+/// # Errors
+/// What is wrong with the arguments, in a line.
+fn asked(arguments: &[String]) -> Result<Asked, String> {
+    match arguments.split_first() {
+        Some((first, [])) if first == "list" => Ok(Asked::List),
+        Some((first, rest)) if first == "ci" => {
+            let (options, names): (Vec<_>, Vec<_>) =
+                rest.iter().partition(|word| word.starts_with('-'));
+            if let Some(unknown) = options.iter().find(|word| **word != "--without-emulators") {
+                return Err(format!("there is no option {unknown}"));
+            }
+            let known = |name: &&&String| STEPS.iter().all(|step| step.name != **name);
+            if let Some(unknown) = names.iter().find(known) {
+                let all: Vec<_> = STEPS.iter().map(|step| step.name).collect();
+                return Err(format!(
+                    "there is no step {unknown}; there are {}",
+                    all.join(", ")
+                ));
+            }
+            let chosen = STEPS
+                .iter()
+                .filter(|step| names.is_empty() || names.iter().any(|name| *name == step.name));
+            let (skipped, run) = chosen.partition(|step| step.boots && !options.is_empty());
+            Ok(Asked::Run(run, skipped))
+        }
+        _ => Err("say what is to be done".into()),
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let (run, skipped) = match asked(&arguments) {
+        Ok(Asked::Run(run, skipped)) => (run, skipped),
+        Ok(Asked::List) => {
+            for step in STEPS {
+                println!("{:10} {}\n           {step}", step.name, step.shows);
+            }
+            return ExitCode::SUCCESS;
+        }
+        Err(why) => {
+            eprintln!("{why}\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    let mut results = Vec::new();
+    for step in run {
+        println!("\n== {}: {}\n   {step}", step.name, step.shows);
+        let begun = Instant::now();
+        let passed = step.passes();
+        results.push((step, passed, begun.elapsed().as_secs()));
+    }
+    println!();
+    for (step, passed, seconds) in &results {
+        let verdict = if *passed { "passed" } else { "FAILED" };
+        println!("{:10} {verdict:8} {seconds:5} s", step.name);
+    }
+    for step in &skipped {
+        println!(
+            "{:10} SKIPPED because of --without-emulators: {}",
+            step.name, step.shows
+        );
+    }
+    if results.iter().all(|(_, passed, _)| *passed) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
