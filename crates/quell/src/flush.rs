@@ -109,19 +109,21 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         self.interrupt(me, &shootdown);
         let flush_own = || {
             if self.rules.initiator_flushes() {
-                let were_on = self.hw.mask_interrupts();
                 for info in mine.as_slice() {
                     self.flush_here(me, info);
                 }
-                self.hw.restore_interrupts(were_on);
             }
         };
         if self.policy.concurrent {
             flush_own();
+            self.let_interrupts_in(&shootdown);
             self.wait(me, &shootdown, scope);
         } else {
+            self.let_interrupts_in(&shootdown);
             self.wait(me, &shootdown, scope);
+            let were_on = self.hw.mask_interrupts();
             flush_own();
+            self.hw.restore_interrupts(were_on);
         }
     }
 
@@ -182,10 +184,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         self.post(me, cpus, &everything, concern, &mut shootdown);
         self.interrupt(me, &shootdown);
         if cpus.contains(me) {
-            let were_on = self.hw.mask_interrupts();
             self.flush_here(me, &everything);
-            self.hw.restore_interrupts(were_on);
         }
+        self.let_interrupts_in(&shootdown);
         self.wait(me, &shootdown, Scope::Leaf);
     }
 
@@ -200,7 +201,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     // The initiator's side.
 
-    /// Masks interrupts until [`Engine::interrupt`].
+    /// Masks interrupts until [`Engine::let_interrupts_in`], which comes after [`Engine::interrupt`].
     pub(crate) fn begin_shootdown(&self, me: CpuId) -> Shootdown {
         let were_on = self.rules.posting_is_masked() && self.hw.mask_interrupts();
         // A flush that this one has preempted may still wait for targets that read the outbox.
@@ -264,13 +265,17 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         }
     }
 
-    /// Interrupts the targets that no interrupt is on its way to, and lets interrupts in here again.
+    /// Interrupts the targets that no interrupt is on its way to.
     pub(crate) fn interrupt(&self, me: CpuId, shootdown: &Shootdown) {
         if !shootdown.interrupts.is_empty() {
             self.count(me, Counter::Shootdowns, 1);
             self.count(me, Counter::Sent, shootdown.interrupts.len() as u64);
             self.hw.interrupt(&shootdown.interrupts);
         }
+    }
+
+    /// Undoes what [`Engine::begin_shootdown`] has done to interrupts.
+    pub(crate) fn let_interrupts_in(&self, shootdown: &Shootdown) {
         self.hw.restore_interrupts(shootdown.were_on);
     }
 

@@ -223,6 +223,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             let loaded = space.loaded_on(self.cpus.len());
             self.post(me, &loaded, &info, Concern::Retirement, &mut shootdown);
             self.interrupt(me, &shootdown);
+            self.let_interrupts_in(&shootdown);
             if !shootdown.has_targets() {
                 break;
             }
