@@ -364,7 +364,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             };
             self.count(me, counter, 1);
         }
-        if self.broadcasts.is_some() {
+        if behind.is_empty() && known {
+            // Everybody has flushed since, for reasons of their own.
+        } else if self.broadcasts.is_some() {
             self.broadcast_everything(me);
         } else {
             self.flush_loaded(me, &behind);
