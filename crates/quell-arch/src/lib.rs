@@ -13,6 +13,9 @@
 #[cfg(test)]
 extern crate std;
 
+#[macro_use]
+mod block;
+
 pub mod aarch64;
 pub mod entry;
 pub mod x86_64;
@@ -32,13 +35,25 @@ pub use x86_64 as native;
 /// waiter would burn its whole time slice; `yield` hands over at once and costs hardware nothing.
 #[inline(always)]
 pub fn relax() {
-    #[cfg(target_arch = "x86_64")]
-    core::hint::spin_loop();
     #[cfg(target_arch = "aarch64")]
-    // SAFETY: `yield` is a hint: it touches no memory, no register and no flag.
+    // SAFETY: `yield` is a hint.
     unsafe {
-        core::arch::asm!("yield", options(nomem, nostack, preserves_flags))
+        hints::yield_cpu()
     };
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    #[cfg(not(target_arch = "aarch64"))]
     core::hint::spin_loop();
+}
+
+#[cfg(target_arch = "aarch64")]
+pub(crate) mod hints {
+    //! Instructions without any effect on what a program sees.
+
+    blocks! {
+        BLOCKS;
+
+        pub(crate) unsafe fn yield_cpu() {
+            user: "yield";
+            options(nomem, nostack, preserves_flags)
+        }
+    }
 }

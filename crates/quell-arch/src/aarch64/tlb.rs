@@ -113,36 +113,143 @@ pub fn operations(
 }
 
 #[cfg(target_arch = "aarch64")]
-mod instructions {
+pub(crate) mod instructions {
     use super::*;
-    use core::arch::asm;
+
+    blocks! {
+        BLOCKS;
+
+        unsafe fn dsb_ishst() {
+            user: "dsb ishst";
+            options(nostack, preserves_flags)
+        }
+
+        unsafe fn dsb_ish() {
+            user: "dsb ish";
+            options(nostack, preserves_flags)
+        }
+
+        unsafe fn dsb_ish_isb() {
+            user: "dsb ish", "isb";
+            options(nostack, preserves_flags)
+        }
+
+        unsafe fn dsb_nsh_isb() {
+            user: "dsb nsh", "isb";
+            options(nostack, preserves_flags)
+        }
+
+        unsafe fn vale1is(x: u64) {
+            privileged: "tlbi vale1is, x0";
+            in("x0") x,
+            options(nostack, preserves_flags)
+        }
+
+        unsafe fn vae1is(x: u64) {
+            privileged: "tlbi vae1is, x0";
+            in("x0") x,
+            options(nostack, preserves_flags)
+        }
+
+        unsafe fn vale1(x: u64) {
+            privileged: "tlbi vale1, x0";
+            in("x0") x,
+            options(nostack, preserves_flags)
+        }
+
+        unsafe fn vae1(x: u64) {
+            privileged: "tlbi vae1, x0";
+            in("x0") x,
+            options(nostack, preserves_flags)
+        }
+
+        // The range forms are written as SYS because not every assembler knows their names: op1 0,
+        // CRn 8, CRm 2 (IS) or 6, op2 1 (RVAE1) or 5 (RVALE1).
+        unsafe fn rvale1is(x: u64) {
+            privileged: "sys #0, c8, c2, #5, x0";
+            in("x0") x,
+            options(nostack, preserves_flags)
+        }
+
+        unsafe fn rvae1is(x: u64) {
+            privileged: "sys #0, c8, c2, #1, x0";
+            in("x0") x,
+            options(nostack, preserves_flags)
+        }
+
+        unsafe fn rvale1(x: u64) {
+            privileged: "sys #0, c8, c6, #5, x0";
+            in("x0") x,
+            options(nostack, preserves_flags)
+        }
+
+        unsafe fn rvae1(x: u64) {
+            privileged: "sys #0, c8, c6, #1, x0";
+            in("x0") x,
+            options(nostack, preserves_flags)
+        }
+
+        unsafe fn aside1is(x: u64) {
+            privileged: "tlbi aside1is, x0";
+            in("x0") x,
+            options(nostack, preserves_flags)
+        }
+
+        unsafe fn aside1(x: u64) {
+            privileged: "tlbi aside1, x0";
+            in("x0") x,
+            options(nostack, preserves_flags)
+        }
+
+        unsafe fn vmalle1is() {
+            privileged: "tlbi vmalle1is";
+            options(nostack, preserves_flags)
+        }
+
+        unsafe fn vmalle1() {
+            privileged: "tlbi vmalle1";
+            options(nostack, preserves_flags)
+        }
+
+        /// Loads TTBR0_EL1 with a value made by [`ttbr0`] and synchronises the instruction stream.
+        ///
+        /// Nothing is invalidated: entries under the old and the new ASID stay.
+        ///
+        /// # Safety
+        /// Exception level 1; the kernel does not use the lower half of the address space.
+        pub unsafe fn load_ttbr0(value: u64) {
+            privileged: "msr ttbr0_el1, x0", "isb";
+            in("x0") value,
+            options(nostack, preserves_flags)
+        }
+    }
 
     /// Orders table stores before the TLBIs that follow: `dsb ishst`.
     #[inline]
     pub fn publish_tables() {
         // SAFETY: a barrier.
-        unsafe { asm!("dsb ishst", options(nostack, preserves_flags)) }
+        unsafe { dsb_ishst() }
     }
 
     /// Waits until the TLBIs of this processor are complete on all processors: `dsb ish; isb`.
     #[inline]
     pub fn complete() {
         // SAFETY: barriers.
-        unsafe { asm!("dsb ish", "isb", options(nostack, preserves_flags)) }
+        unsafe { dsb_ish_isb() }
     }
 
     /// Waits until the local TLBIs of this processor are complete on it: `dsb nsh; isb`.
     #[inline]
     pub fn complete_local() {
         // SAFETY: barriers.
-        unsafe { asm!("dsb nsh", "isb", options(nostack, preserves_flags)) }
+        unsafe { dsb_nsh_isb() }
     }
 
     /// A full barrier that also makes table stores visible to all walkers: `dsb ish`.
     #[inline]
     pub fn fence() {
         // SAFETY: a barrier.
-        unsafe { asm!("dsb ish", options(nostack, preserves_flags)) }
+        unsafe { dsb_ish() }
     }
 
     /// Issues one operation; nothing is complete before the barrier that belongs to it.
@@ -153,35 +260,17 @@ mod instructions {
     /// Exception level 1; the processor has range operations if the operation is one.
     #[inline]
     pub unsafe fn tlbi(operation: Operation, scope: Scope, broadcast: bool) {
-        // SAFETY: TLBI at level 1 only forgets cached translations. The range forms are written
-        // as SYS because not every assembler knows their names: op1 0, CRn 8, CRm 2 (IS) or 6,
-        // op2 1 (RVAE1) or 5 (RVALE1).
+        // SAFETY: TLBI at level 1 only forgets cached translations.
         unsafe {
             match (operation, scope, broadcast) {
-                (Operation::Page(x), Scope::Leaf, true) => {
-                    asm!("tlbi vale1is, {}", in(reg) x, options(nostack, preserves_flags))
-                }
-                (Operation::Page(x), Scope::Tables, true) => {
-                    asm!("tlbi vae1is, {}", in(reg) x, options(nostack, preserves_flags))
-                }
-                (Operation::Page(x), Scope::Leaf, false) => {
-                    asm!("tlbi vale1, {}", in(reg) x, options(nostack, preserves_flags))
-                }
-                (Operation::Page(x), Scope::Tables, false) => {
-                    asm!("tlbi vae1, {}", in(reg) x, options(nostack, preserves_flags))
-                }
-                (Operation::Range(x), Scope::Leaf, true) => {
-                    asm!("sys #0, c8, c2, #5, {}", in(reg) x, options(nostack, preserves_flags))
-                }
-                (Operation::Range(x), Scope::Tables, true) => {
-                    asm!("sys #0, c8, c2, #1, {}", in(reg) x, options(nostack, preserves_flags))
-                }
-                (Operation::Range(x), Scope::Leaf, false) => {
-                    asm!("sys #0, c8, c6, #5, {}", in(reg) x, options(nostack, preserves_flags))
-                }
-                (Operation::Range(x), Scope::Tables, false) => {
-                    asm!("sys #0, c8, c6, #1, {}", in(reg) x, options(nostack, preserves_flags))
-                }
+                (Operation::Page(x), Scope::Leaf, true) => vale1is(x),
+                (Operation::Page(x), Scope::Tables, true) => vae1is(x),
+                (Operation::Page(x), Scope::Leaf, false) => vale1(x),
+                (Operation::Page(x), Scope::Tables, false) => vae1(x),
+                (Operation::Range(x), Scope::Leaf, true) => rvale1is(x),
+                (Operation::Range(x), Scope::Tables, true) => rvae1is(x),
+                (Operation::Range(x), Scope::Leaf, false) => rvale1(x),
+                (Operation::Range(x), Scope::Tables, false) => rvae1(x),
             }
         }
     }
@@ -194,13 +283,7 @@ mod instructions {
     pub unsafe fn tlbi_tag(tag: Tag, broadcast: bool) {
         let x = tag_operand(tag);
         // SAFETY: as for `tlbi`.
-        unsafe {
-            if broadcast {
-                asm!("tlbi aside1is, {}", in(reg) x, options(nostack, preserves_flags))
-            } else {
-                asm!("tlbi aside1, {}", in(reg) x, options(nostack, preserves_flags))
-            }
-        }
+        unsafe { if broadcast { aside1is(x) } else { aside1(x) } }
     }
 
     /// Issues the invalidation of everything at level 1; complete after its barrier.
@@ -210,27 +293,7 @@ mod instructions {
     #[inline]
     pub unsafe fn tlbi_all(broadcast: bool) {
         // SAFETY: as for `tlbi`.
-        unsafe {
-            if broadcast {
-                asm!("tlbi vmalle1is", options(nostack, preserves_flags))
-            } else {
-                asm!("tlbi vmalle1", options(nostack, preserves_flags))
-            }
-        }
-    }
-
-    /// Loads TTBR0_EL1 with a value made by [`ttbr0`] and synchronises the instruction stream.
-    ///
-    /// Nothing is invalidated: entries under the old and the new ASID stay.
-    ///
-    /// # Safety
-    /// Exception level 1; the kernel does not use the lower half of the address space.
-    #[inline]
-    pub unsafe fn load_ttbr0(value: u64) {
-        // SAFETY: the caller vouches that only user translations change.
-        unsafe {
-            asm!("msr ttbr0_el1, {}", "isb", in(reg) value, options(nostack, preserves_flags))
-        }
+        unsafe { if broadcast { vmalle1is() } else { vmalle1() } }
     }
 }
 #[cfg(target_arch = "aarch64")]

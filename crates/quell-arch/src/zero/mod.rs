@@ -6,8 +6,9 @@
 //!
 //! # Vector registers
 //!
-//! The non-temporal stores of 128 bits and more on x86-64 overwrite a vector register. User
-//! programs need not care. A kernel that runs without saving the user's vector state must not use
+//! The non-temporal stores of 128 bits and more on x86-64 overwrite vector registers: one, and with
+//! 256 bits and more the upper parts of sixteen. The compiler is told, so user programs need not
+//! care, whatever they were compiled for. A kernel that runs without saving the user's vector state must not use
 //! them, although the processor has them: it takes
 //! [`Available::without_vectors`](quell_zero::Available::without_vectors), which leaves it
 //! `movnti` and `clzero`. On AArch64 no strategy touches a vector register.
@@ -26,10 +27,10 @@
 use quell_zero::{Available, Caches, Strategy};
 
 #[cfg(target_arch = "aarch64")]
-mod aarch64;
+pub(crate) mod aarch64;
 mod portable;
 #[cfg(target_arch = "x86_64")]
-mod x86_64;
+pub(crate) mod x86_64;
 
 #[cfg(target_arch = "aarch64")]
 use aarch64 as native;
