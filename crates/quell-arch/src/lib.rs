@@ -1,9 +1,12 @@
 #![no_std]
-//! The instructions behind the engine, on x86-64 and AArch64.
+//! The instructions behind the engine, on x86-64 and AArch64, and the formats of page-table entries
+//! there and on RISC-V.
 //!
-//! Each architecture has a module with the same three files: [`entry`](x86_64::entry) is the
-//! format of page-table entries, [`features`](x86_64::features) says what the processor can do,
-//! and `tlb` holds the instructions that invalidate, switch roots and wait. Formats, operand
+//! Each architecture has a module with the same three files: [`entry`](x86_64::entry) writes an
+//! [`Entry`](quell::Entry) down as a word and reads it, and has the rules of the TLBs;
+//! [`features`](x86_64::features) says what the processor can do,
+//! and `tlb` holds the instructions that invalidate, switch roots and wait. RISC-V has the first
+//! only. Formats, operand
 //! encodings and the decoding of feature registers are pure functions: they compile and are
 //! tested on every host. Functions that execute a privileged instruction exist only on their own
 //! architecture, and they are `unsafe` because they change what memory means.
@@ -17,7 +20,9 @@ extern crate std;
 mod block;
 
 pub mod aarch64;
-pub mod entry;
+#[cfg(test)]
+mod entries;
+pub mod riscv64;
 pub mod x86_64;
 pub mod zero;
 

@@ -56,22 +56,19 @@ impl View {
         match self {
             View::Empty => 0,
             View::Page(entry) => machine.encode(entry, level),
-            View::Table(frame) => machine.encode(
-                Entry {
-                    present: true,
-                    table: true,
-                    frame,
-                    writable: true,
-                    user: true,
-                    executable: true,
-                    accessed: true,
-                    ..Entry::default()
-                },
-                level,
-            ),
+            View::Table(frame) => machine.encode(Entry::table(frame), level),
             View::Swapped(slot) => SWAPPED | u64::from(slot) << SHIFT,
             View::Marker(frame) => MARKER | frame.0 << SHIFT,
             View::Moving(frame) => MOVING | frame.0 << SHIFT,
+        }
+    }
+
+    /// What hardware sees.
+    pub(crate) fn entry(self) -> Entry {
+        match self {
+            View::Page(entry) => entry,
+            View::Table(frame) => Entry::table(frame),
+            View::Empty | View::Swapped(_) | View::Marker(_) | View::Moving(_) => Entry::ABSENT,
         }
     }
 
