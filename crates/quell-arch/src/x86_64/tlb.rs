@@ -25,9 +25,19 @@ pub const MAX_TAG: u16 = 0xfff;
 /// The value for CR3 that loads `root` under `tag`; with `keep` the tag's entries survive.
 ///
 /// `tag` must be 0 and `keep` false where CR4.PCIDE is off.
+///
+/// # Panics
+/// If the root lies beyond 52 bits, or the tag beyond [`MAX_TAG`].
 #[inline]
 pub const fn cr3(root: Frame, tag: Tag, keep: bool) -> u64 {
-    debug_assert!(tag.0 <= MAX_TAG);
+    assert!(
+        root.0 >> 40 == 0,
+        "CR3 cannot hold the root: it lies beyond 52 bits of physical addresses"
+    );
+    assert!(
+        tag.0 <= MAX_TAG,
+        "CR3 cannot hold the tag: PCIDs have twelve bits"
+    );
     root.address() | tag.0 as u64 | (keep as u64) << 63
 }
 

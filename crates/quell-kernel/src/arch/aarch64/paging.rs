@@ -104,6 +104,7 @@ fn issue(what: Invalidate, broadcast: bool) -> u64 {
                 let with = tlb::Operands {
                     range: features().range,
                     level_hint: features().level_hint,
+                    wide_addresses: false,
                 };
                 let mut count = 0;
                 for operation in tlb::operations(tag, range, scope, with) {
