@@ -24,6 +24,9 @@ pub type Engine<'m, M> = quell::Engine<'m, M, &'m <M as Machine>::Rules>;
 /// The first page after the part of an address space that programs may map: 128 TB.
 pub const USER_END: Page = Page(1 << 35);
 
+/// The frame where the upper half of the 52-bit physical addresses begins.
+const MEMORY_END: u64 = 1 << 39;
+
 /// The largest number of memory nodes.
 pub const MAX_NODES: usize = 8;
 
@@ -48,7 +51,9 @@ impl MemoryMap {
     /// A map of these nodes.
     ///
     /// # Panics
-    /// If there is no node, more than [`MAX_NODES`], or two overlap.
+    /// If there is no node, more than [`MAX_NODES`], two overlap, or one reaches into the upper half
+    /// of the 52-bit physical addresses: entries that are not present point there, see
+    /// `quell-vm/src/entry.rs`.
     pub fn new(nodes: &[Node]) -> Self {
         assert!(
             (1..=MAX_NODES).contains(&nodes.len()),
@@ -56,6 +61,12 @@ impl MemoryMap {
             nodes.len()
         );
         for (index, a) in nodes.iter().enumerate() {
+            let end = a.extent.first.0.saturating_add(a.extent.frames);
+            assert!(
+                end <= MEMORY_END,
+                "a memory node ends at frame {end:#x}, but the manager can name frames below \
+                 {MEMORY_END:#x} only"
+            );
             for b in &nodes[..index] {
                 let (low, high) = if a.extent.first < b.extent.first {
                     (a, b)
