@@ -127,7 +127,7 @@ impl Format {
             user: raw & USER != 0,
             executable: raw & NO_EXECUTE == 0,
             accessed: raw & ACCESSED != 0,
-            memory: MemoryType((raw / WRITE_THROUGH & 3) as u8),
+            memory: MemoryType((raw >> WRITE_THROUGH.trailing_zeros() & 3) as u8),
             encrypted: raw & self.encrypted != 0,
             ..Entry::ABSENT
         };

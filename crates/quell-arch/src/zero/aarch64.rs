@@ -3,7 +3,7 @@
 //! Zeroing with either is ordered like any other store to normal memory: a release store that
 //! follows publishes it, so nothing fences here.
 
-use super::{in_blocks, portable};
+use super::portable::{self, in_blocks};
 use crate::aarch64::features::{Features, Registers};
 use quell_zero::{Available, Caches, Strategy};
 

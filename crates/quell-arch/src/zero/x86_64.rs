@@ -9,7 +9,7 @@
 //! declared, because a caller that was compiled for AVX, and into which the loop is inlined, may
 //! keep something in any of them.
 
-use super::{in_blocks, portable};
+use super::portable::{self, in_blocks};
 use crate::x86_64::features::{Features, cpuid};
 use quell_zero::{Available, Caches, Strategy};
 
