@@ -6,6 +6,7 @@
 
 use quell::{
     Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, PageRange, Scope, Tag,
+    TlbRules,
 };
 use quell_vm::machine::{Entry, Event, Level, Machine, MemoryMap, TABLE_WORDS, Work};
 use quell_zero::{Clear, Strategy};
@@ -190,8 +191,8 @@ impl<M: Machine> Machine for Broken<M> {
     fn prepare_root(&self, root: Frame) {
         self.machine.prepare_root(root);
     }
-    fn keeps_refused(&self) -> bool {
-        self.machine.keeps_refused()
+    fn tlb_rules(&self) -> TlbRules {
+        self.machine.tlb_rules()
     }
     fn preempt(&self) {
         self.machine.preempt();

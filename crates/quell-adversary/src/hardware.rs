@@ -10,8 +10,8 @@ use crate::op::Op;
 use crate::oracle::Returned;
 use crate::tables;
 use quell::{
-    Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, PageRange, Rule,
-    Rules, Tag,
+    Break, Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, PageRange,
+    Rule, Rules, Tag, TlbRules,
 };
 use quell_contract::{Clause, Violation};
 use quell_vm::machine::{Entry, Event, Level, Machine, MemoryMap, TABLE_WORDS};
@@ -236,6 +236,20 @@ impl Machine for Adversary {
         let mut entry = tables::decode(word & !SOFTWARE_WRITABLE);
         entry.writable |= word & 1 != 0 && word & SOFTWARE_WRITABLE != 0;
         entry
+    }
+
+    fn tlb_rules(&self) -> TlbRules {
+        TlbRules {
+            // A walk that ends in a fault leaves nothing behind here.
+            keeps_refused: false,
+            keeps_absent: false,
+            user_excludes_kernel: true,
+            break_before_make: if self.kind.break_before_make {
+                Break::Translation
+            } else {
+                Break::Size
+            },
+        }
     }
 
     fn hardware_dirty(&self) -> bool {

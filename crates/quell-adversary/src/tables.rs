@@ -32,7 +32,7 @@ pub fn encode(entry: Entry) -> u64 {
 /// Undoes [`encode`].
 pub fn decode(word: u64) -> Entry {
     if word & PRESENT == 0 {
-        return Entry::default();
+        return Entry::ABSENT;
     }
     Entry {
         present: true,
@@ -44,6 +44,7 @@ pub fn decode(word: u64) -> Entry {
         executable: word & EXECUTABLE != 0,
         global: word & GLOBAL != 0,
         frame: Frame(word >> FRAME_SHIFT),
+        ..Entry::ABSENT
     }
 }
 

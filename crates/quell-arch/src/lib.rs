@@ -1,9 +1,12 @@
 #![no_std]
-//! The instructions behind the engine, on x86-64 and AArch64.
+//! The instructions behind the engine, on x86-64 and AArch64, and the formats of page-table entries
+//! there and on RISC-V.
 //!
-//! Each architecture has a module with the same three files: [`entry`](x86_64::entry) is the
-//! format of page-table entries, [`features`](x86_64::features) says what the processor can do,
-//! and `tlb` holds the instructions that invalidate, switch roots and wait. Formats, operand
+//! Each architecture has a module with the same three files: [`entry`](x86_64::entry) writes an
+//! [`Entry`](quell::Entry) down as a word and reads it, and has the rules of the TLBs;
+//! [`features`](x86_64::features) says what the processor can do,
+//! and `tlb` holds the instructions that invalidate, switch roots and wait. RISC-V has the first
+//! only. Formats, operand
 //! encodings and the decoding of feature registers are pure functions: they compile and are
 //! tested on every host. Functions that execute a privileged instruction exist only on their own
 //! architecture, and they are `unsafe` because they change what memory means.
@@ -13,8 +16,13 @@
 #[cfg(test)]
 extern crate std;
 
+#[macro_use]
+mod block;
+
 pub mod aarch64;
-pub mod entry;
+#[cfg(test)]
+mod entries;
+pub mod riscv64;
 pub mod x86_64;
 pub mod zero;
 
@@ -32,13 +40,25 @@ pub use x86_64 as native;
 /// waiter would burn its whole time slice; `yield` hands over at once and costs hardware nothing.
 #[inline(always)]
 pub fn relax() {
-    #[cfg(target_arch = "x86_64")]
-    core::hint::spin_loop();
     #[cfg(target_arch = "aarch64")]
-    // SAFETY: `yield` is a hint: it touches no memory, no register and no flag.
+    // SAFETY: `yield` is a hint.
     unsafe {
-        core::arch::asm!("yield", options(nomem, nostack, preserves_flags))
+        hints::yield_cpu()
     };
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    #[cfg(not(target_arch = "aarch64"))]
     core::hint::spin_loop();
+}
+
+#[cfg(target_arch = "aarch64")]
+pub(crate) mod hints {
+    //! Instructions without any effect on what a program sees.
+
+    blocks! {
+        BLOCKS;
+
+        pub(crate) unsafe fn yield_cpu() {
+            user: "yield";
+            options(nomem, nostack, preserves_flags)
+        }
+    }
 }

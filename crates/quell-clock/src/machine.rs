@@ -18,6 +18,7 @@ use crate::mmu;
 use crate::trace::Mark;
 use quell::{
     Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, Rule, Rules, Tag,
+    TlbRules,
 };
 use quell_sim::fiber;
 use quell_vm::machine::TABLE_WORDS;
@@ -283,15 +284,15 @@ impl Machine for Model {
 
     #[inline]
     fn decode(&self, word: u64, level: Level) -> Entry {
-        format::decode(self.arm, word, level.0)
+        format::decode(self.arm, word, level)
     }
 
     fn hardware_dirty(&self) -> bool {
         self.hardware_dirty
     }
 
-    fn keeps_refused(&self) -> bool {
-        self.arm
+    fn tlb_rules(&self) -> TlbRules {
+        format::tlb_rules(self.arm)
     }
 
     fn read_frame(&self, frame: Frame, offset: usize, into: &mut [u8]) {

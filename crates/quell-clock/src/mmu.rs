@@ -161,7 +161,7 @@ impl Core {
                 return Err(self.give_up(begun));
             }
             self.walker_access(line, Use::Load);
-            let entry = format::decode(self.costs.arm, raw, level);
+            let entry = format::decode(self.costs.arm, raw, Level(level));
             if entry.table && level > 0 && self.memory.contains(entry.frame) {
                 table = entry.frame;
                 level -= 1;

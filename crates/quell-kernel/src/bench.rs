@@ -5,8 +5,7 @@ use crate::machine::{self, Kernel, KernelRules};
 use crate::{arch, cpu, memory, selftest, tables, workload};
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering::SeqCst;
-use quell::{Engine, Extent, Frame, Page, PageSize, Policy};
-use quell_arch::entry::{Access, Leaf};
+use quell::{Engine, Entry, Extent, Frame, Page, Policy};
 use quell_conformance::hardware::{Bench, Check, Rights, Suite};
 
 impl Bench for Kernel {
@@ -25,17 +24,14 @@ impl Bench for Kernel {
     fn set(&self, root: Frame, page: Page, to: Option<(Frame, Rights)>) {
         let leaf = to.map(|(frame, rights)| {
             let writable = rights == Rights::Write;
-            Leaf {
+            Entry {
+                present: true,
                 frame,
-                size: PageSize::Base,
-                access: Access {
-                    writable,
-                    user: true,
-                    executable: false,
-                    global: false,
-                    accessed: true,
-                    dirty: writable,
-                },
+                writable,
+                user: true,
+                accessed: true,
+                dirty: writable,
+                ..Entry::ABSENT
             }
         });
         tables::set(root, page, leaf);

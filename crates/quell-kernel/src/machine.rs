@@ -3,9 +3,9 @@
 use crate::{arch, audit, cpu, late, memory, watchdog};
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU64, Ordering};
 use quell::{
-    Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, Rule, Rules, Tag, Tagging,
+    Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, Rule, Rules, Tag,
+    Tagging, TlbRules,
 };
-use quell_arch::entry::{Access, Leaf};
 use quell_arch::native;
 use quell_vm::machine::TABLE_WORDS;
 use quell_vm::{Entry, Level, Machine, MemoryMap};
@@ -301,52 +301,19 @@ impl Machine for Kernel {
     }
 
     fn encode(&self, entry: Entry, level: Level) -> u64 {
-        let Some(size) = level.size().filter(|_| !entry.table) else {
-            return native::entry::table(entry.frame);
-        };
-        native::entry::leaf(Leaf {
-            frame: entry.frame,
-            size,
-            access: Access {
-                writable: entry.writable,
-                user: entry.user,
-                executable: entry.executable,
-                global: entry.global,
-                accessed: entry.accessed,
-                dirty: entry.dirty,
-            },
-        })
+        native::entry::encode(entry, level)
     }
 
     fn decode(&self, word: u64, level: Level) -> Entry {
-        match native::entry::decode(word, level.0) {
-            quell_arch::entry::Entry::Absent(_) => Entry::default(),
-            quell_arch::entry::Entry::Table(frame) => Entry {
-                present: true,
-                table: true,
-                frame,
-                ..Entry::default()
-            },
-            quell_arch::entry::Entry::Leaf(leaf) => Entry {
-                present: true,
-                table: false,
-                frame: leaf.frame,
-                writable: leaf.access.writable,
-                user: leaf.access.user,
-                executable: leaf.access.executable,
-                accessed: leaf.access.accessed,
-                dirty: leaf.access.dirty,
-                global: leaf.access.global,
-            },
-        }
+        native::entry::decode(word, level)
+    }
+
+    fn tlb_rules(&self) -> TlbRules {
+        native::entry::RULES
     }
 
     fn hardware_dirty(&self) -> bool {
         arch::paging::hardware_dirty()
-    }
-
-    fn keeps_refused(&self) -> bool {
-        arch::paging::KEEPS_REFUSED
     }
 
     fn read_frame(&self, frame: Frame, offset: usize, into: &mut [u8]) {

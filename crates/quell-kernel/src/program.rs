@@ -9,30 +9,27 @@ use core::ops::Range;
 use core::sync::atomic::Ordering;
 use elf::{ElfBytes, abi, endian::LittleEndian};
 use quell::addr::PAGE_BYTES;
-use quell::{Frame, PageSize};
-use quell_arch::entry::{Access, Leaf};
+use quell::{Entry, Frame, Level};
 
 static ENTRY: spin::Once<u64> = spin::Once::new();
 static CONTROL: spin::Once<Frame> = spin::Once::new();
 
 /// Maps a page of the program for user mode in every address space. Called before any root is made.
 fn map(page: u64, frame: Frame, writable: bool, executable: bool) {
-    let access = Access {
+    let leaf = Entry {
+        present: true,
+        frame,
         writable,
         executable,
         user: true,
         global: true,
         accessed: true,
         dirty: writable,
-    };
-    let leaf = Leaf {
-        frame,
-        size: PageSize::Base,
-        access,
+        ..Entry::ABSENT
     };
     assert!(page >= layout::PROGRAM, "the program lies behind its start");
     // SAFETY: from there on the kernel's half is the program's; the frame was taken for it.
-    unsafe { tables::map_kernel(arch::paging::kernel_root(), page, leaf) };
+    unsafe { tables::map_kernel(arch::paging::kernel_root(), page, leaf, Level::LEAF) };
 }
 
 /// Loads the program from its file and maps it, its stacks and the control page. Once, at boot,

@@ -14,8 +14,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
-use quell::{CpuId, CpuSet, Frame, Hardware, Invalidate, Page, PageRange, PageSize, Scope, Tag};
-use quell_arch::entry::{Access, Leaf};
+use quell::{CpuId, CpuSet, Entry, Frame, Hardware, Invalidate, Page, PageRange, Scope, Tag};
 
 /// Waits for a CPU that has interrupts masked for ever, and serves others meanwhile: the watchdog
 /// must end the run.
@@ -146,26 +145,22 @@ fn space(frame: Frame, writable: bool) -> Frame {
     space_of(leaf(frame, writable))
 }
 
-fn space_of(leaf: Leaf) -> Frame {
+fn space_of(leaf: Entry) -> Frame {
     let root = arch::paging::new_root();
     tables::set(root, Page::containing(ADDRESS), Some(leaf));
     Kernel.fence();
     root
 }
 
-fn leaf(frame: Frame, writable: bool) -> Leaf {
-    let access = Access {
+fn leaf(frame: Frame, writable: bool) -> Entry {
+    Entry {
+        present: true,
+        frame,
         writable,
         user: true,
-        executable: false,
-        global: false,
         accessed: true,
         dirty: writable,
-    };
-    Leaf {
-        frame,
-        size: PageSize::Base,
-        access,
+        ..Entry::ABSENT
     }
 }
 
@@ -525,15 +520,9 @@ fn flush_works() -> Outcome {
 fn global_pages() -> Outcome {
     const OLD: u64 = 0xaaaa;
     const NEW: u64 = 0xbbbb;
-    let global = {
-        let leaf = leaf(marked(OLD), true);
-        Leaf {
-            access: Access {
-                global: true,
-                ..leaf.access
-            },
-            ..leaf
-        }
+    let global = Entry {
+        global: true,
+        ..leaf(marked(OLD), true)
     };
     let from = space_of(global);
     let to = space(marked(NEW), true);

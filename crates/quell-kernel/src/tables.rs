@@ -2,32 +2,33 @@
 
 use crate::{arch, memory};
 use core::sync::atomic::{AtomicU64, Ordering};
-use quell::{Frame, Page};
-use quell_arch::entry::{Entry, Leaf, index, level_of};
+use quell::{Entry, Frame, Level, Page};
 use quell_arch::native::entry;
 
 /// The word that maps `address` with the size of `level`, making tables on the way.
 ///
 /// # Panics
 /// If the root, or a table below it, is not open memory, or a larger page maps the address.
-fn word(root: Frame, address: u64, level: u8) -> &'static AtomicU64 {
+fn word(root: Frame, address: u64, level: Level) -> &'static AtomicU64 {
+    let page = Page::containing(address);
     let mut table = root;
-    for above in (level + 1..4).rev() {
-        let word = &memory::words(table)[index(address, above)];
-        table = match entry::decode(word.load(Ordering::Acquire), above) {
-            Entry::Table(next) => next,
-            Entry::Absent(_) => {
-                let next = memory::take_frame();
-                word.store(entry::table(next), Ordering::Release);
-                next
-            }
-            Entry::Leaf(_) => panic!("{address:#x} is mapped by a larger page"),
-        };
+    for above in (level.0 + 1..=Level::ROOT.0).rev().map(Level) {
+        let word = &memory::words(table)[above.index(page)];
+        let found = entry::decode(word.load(Ordering::Acquire), above);
+        assert!(
+            found.table || !found.present,
+            "{address:#x} is mapped by a larger page"
+        );
+        table = found.frame;
+        if !found.present {
+            table = memory::take_frame();
+            word.store(entry::encode(Entry::table(table), above), Ordering::Release);
+        }
     }
-    &memory::words(table)[index(address, level)]
+    &memory::words(table)[level.index(page)]
 }
 
-/// Maps a page that was not mapped. No flush is needed for that on x86-64; on AArch64 the store is
+/// Maps a page of the size of `level` that was not mapped. No flush is needed for that on x86-64; on AArch64 the store is
 /// published to the walkers by a barrier.
 ///
 /// # Safety
@@ -36,9 +37,9 @@ fn word(root: Frame, address: u64, level: u8) -> &'static AtomicU64 {
 ///
 /// # Panics
 /// If something is mapped there.
-pub unsafe fn map_kernel(root: Frame, address: u64, leaf: Leaf) {
-    let word = word(root, address, level_of(leaf.size));
-    let before = word.swap(entry::leaf(leaf), Ordering::AcqRel);
+pub unsafe fn map_kernel(root: Frame, address: u64, leaf: Entry, level: Level) {
+    let word = word(root, address, level);
+    let before = word.swap(entry::encode(leaf, level), Ordering::AcqRel);
     assert!(before == 0, "{address:#x} is mapped already");
     quell_arch::native::tlb::fence();
 }
@@ -47,8 +48,9 @@ pub unsafe fn map_kernel(root: Frame, address: u64, leaf: Leaf) {
 /// lets anybody reach is open memory.
 ///
 /// # Panics
-/// If the page is not in user mode's half, or the root or the leaf's frame is not open memory.
-pub fn set(root: Frame, page: Page, leaf: Option<Leaf>) {
+/// If the page is not in user mode's half, the root or the leaf's frame is not open memory, or the leaf
+/// leads to more than its frame.
+pub fn set(root: Frame, page: Page, leaf: Option<Entry>) {
     assert!(
         page.address() < arch::USER_HALF,
         "{page:?} is not in user mode's half"
@@ -56,10 +58,13 @@ pub fn set(root: Frame, page: Page, leaf: Option<Leaf>) {
     let to = leaf.map_or(0, |leaf| {
         // Panics if it is not open.
         memory::words(leaf.frame);
-        assert!(level_of(leaf.size) == 0, "a base page");
-        entry::leaf(leaf)
+        assert!(
+            leaf.present && !leaf.table && !leaf.contiguous,
+            "a base page"
+        );
+        entry::encode(leaf, Level::LEAF)
     });
-    word(root, page.address(), 0).store(to, Ordering::SeqCst);
+    word(root, page.address(), Level::LEAF).store(to, Ordering::SeqCst);
 }
 
 /// Takes the lowest table above a page of user mode's half out of its parent; returns its frame.
@@ -71,9 +76,8 @@ pub fn unlink(root: Frame, page: Page) -> Frame {
         page.address() < arch::USER_HALF,
         "{page:?} is not in user mode's half"
     );
-    let word = word(root, page.address(), 1).swap(0, Ordering::SeqCst);
-    match entry::decode(word, 1) {
-        Entry::Table(table) => table,
-        other => panic!("no table above {page:?}: {other:?}"),
-    }
+    let word = word(root, page.address(), Level::LARGE).swap(0, Ordering::SeqCst);
+    let found = entry::decode(word, Level::LARGE);
+    assert!(found.table, "no table above {page:?}: {found:?}");
+    found.frame
 }

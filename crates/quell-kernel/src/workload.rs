@@ -430,7 +430,8 @@ pub fn engine(policy: Policy) -> Engine<'static, Kernel, &'static KernelRules> {
         .leak();
     let epochs: &'static [Epoch<Kernel>] =
         (0..EPOCHS).map(|_| Epoch::new()).collect::<Vec<_>>().leak();
-    Engine::with_rules(&Kernel, cpus, epochs, policy, &KernelRules).unwrap_or_else(|why| panic!("{why}"))
+    Engine::with_rules(&Kernel, cpus, epochs, policy, &KernelRules)
+        .unwrap_or_else(|why| panic!("{why}"))
 }
 
 /// Makes the engine and the manager, as `configure` wants it, and sends shootdown interrupts to them.

@@ -1,13 +1,23 @@
 //! What a word of a page table means to the manager.
 //!
 //! Present words are the machine's ([`Machine::encode`]). Of a word that is not present, bit 0 is
-//! clear, bits 1 to 3 say what kind it is and the rest names a frame or a swap slot:
+//! clear, bits 1 to 3 say what kind it is, and bits 12 to 51 name a frame or a swap slot, every bit
+//! inverted:
 //!
 //! * **empty**: nothing was ever there, or what was there has been flushed and given up;
 //! * **swapped**: the page lies in a swap slot;
 //! * **marker**: the page was taken away lazily (S3) and translations to this frame may still be in
 //!   use; the entry may be rewritten only with this frame, or after a flush;
 //! * **moving**: the page is being migrated; its page lock is held meanwhile.
+//!
+//! # Why inverted
+//!
+//! Intel processors with the L1 terminal fault (L1TF, CVE-2018-3620) go on speculatively with the
+//! address bits of an entry that is not present, and read what the first-level cache has of that
+//! physical memory. A program could name any frame by having it swapped out or taken away lazily.
+//! Inverted, the bits name memory in the upper half of the physical addresses, however few of the 40
+//! bits a processor looks at, and [`MemoryMap`](crate::MemoryMap) has none there. The empty word
+//! names frame 0; on machines with such processors it must hold nothing secret, as elsewhere.
 
 use crate::machine::{Entry, Level, Machine};
 use quell::Frame;
@@ -16,7 +26,21 @@ const SWAPPED: u64 = 1 << 1;
 const MARKER: u64 = 2 << 1;
 const MOVING: u64 = 3 << 1;
 const KIND: u64 = 7 << 1;
-const SHIFT: u32 = 4;
+/// Where a frame lies in entries of every format that is affected.
+const SHIFT: u32 = 12;
+/// Frames and slots below this can be named.
+const NUMBERS: u64 = 1 << 40;
+
+/// The word that names `number`.
+const fn absent(kind: u64, number: u64) -> u64 {
+    debug_assert!(number < NUMBERS);
+    kind | (!number & (NUMBERS - 1)) << SHIFT
+}
+
+/// What the word names.
+const fn number(word: u64) -> u64 {
+    !(word >> SHIFT) & (NUMBERS - 1)
+}
 
 /// A decoded word of a page table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,9 +69,9 @@ impl View {
             };
         }
         match word & KIND {
-            SWAPPED => View::Swapped((word >> SHIFT) as u32),
-            MARKER => View::Marker(Frame(word >> SHIFT)),
-            MOVING => View::Moving(Frame(word >> SHIFT)),
+            SWAPPED => View::Swapped(number(word) as u32),
+            MARKER => View::Marker(Frame(number(word))),
+            MOVING => View::Moving(Frame(number(word))),
             _ => View::Empty,
         }
     }
@@ -56,22 +80,19 @@ impl View {
         match self {
             View::Empty => 0,
             View::Page(entry) => machine.encode(entry, level),
-            View::Table(frame) => machine.encode(
-                Entry {
-                    present: true,
-                    table: true,
-                    frame,
-                    writable: true,
-                    user: true,
-                    executable: true,
-                    accessed: true,
-                    ..Entry::default()
-                },
-                level,
-            ),
-            View::Swapped(slot) => SWAPPED | u64::from(slot) << SHIFT,
-            View::Marker(frame) => MARKER | frame.0 << SHIFT,
-            View::Moving(frame) => MOVING | frame.0 << SHIFT,
+            View::Table(frame) => machine.encode(Entry::table(frame), level),
+            View::Swapped(slot) => absent(SWAPPED, u64::from(slot)),
+            View::Marker(frame) => absent(MARKER, frame.0),
+            View::Moving(frame) => absent(MOVING, frame.0),
+        }
+    }
+
+    /// What hardware sees.
+    pub(crate) fn entry(self) -> Entry {
+        match self {
+            View::Page(entry) => entry,
+            View::Table(frame) => Entry::table(frame),
+            View::Empty | View::Swapped(_) | View::Marker(_) | View::Moving(_) => Entry::ABSENT,
         }
     }
 
@@ -81,6 +102,38 @@ impl View {
             View::Page(entry) => Some(entry.frame),
             View::Marker(frame) | View::Moving(frame) => Some(frame),
             View::Empty | View::Table(_) | View::Swapped(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// For processors with 36 to 52 physical address bits, the upper half of them without
+        /// memory: what the address bits of an absent entry name is no memory.
+        #[test]
+        fn absent_entries_name_no_memory(
+            bits in 36u32..=52,
+            random: u64,
+            slot: u32,
+            kind in prop::sample::select(vec![MARKER, MOVING]),
+        ) {
+            let memory = 1u64 << (bits - 13);
+            let frame = random & (memory - 1);
+            let slot = u64::from(slot) & (memory - 1);
+            for (word, named) in [
+                (absent(kind, frame), frame),
+                (absent(SWAPPED, slot), slot),
+            ] {
+                prop_assert_eq!(word & 1, 0);
+                let address = word & ((1 << bits) - 1) & !0xfff;
+                prop_assert!(address >> 12 >= memory, "{word:#x} names {:#x}", address >> 12);
+                prop_assert_eq!(number(word), named);
+            }
+            prop_assert_eq!(absent(kind, frame) & KIND, kind);
         }
     }
 }

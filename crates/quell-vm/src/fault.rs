@@ -193,7 +193,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
     /// After an entry gained rights: on machines that cache refused translations, this CPU forgets
     /// the old one. Others find out by a fault of their own.
     fn refresh(&self, process: &Process<M>, range: PageRange) {
-        if self.machine().keeps_refused() {
+        if self.machine().tlb_rules().keeps_refused {
             self.frames.engine().refresh(process.space(), range);
         }
     }

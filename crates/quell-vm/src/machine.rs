@@ -14,100 +14,21 @@
 //! [`Machine::hardware_dirty`] says so. The manager uses the first 256 words of a root; the others
 //! belong to the machine, see [`Machine::prepare_root`].
 
-use quell::{CpuId, Extent, Frame, Hardware, Page, PageRange, PageSize, Rules};
+pub use quell::entry::{Entry, Level, TABLE_WORDS};
+use quell::{CpuId, Extent, Frame, Hardware, Page, PageRange, Rules, TlbRules};
 use quell_zero::Clear;
 
 /// The engine of a machine that the manager can run on.
 pub type Engine<'m, M> = quell::Engine<'m, M, &'m <M as Machine>::Rules>;
 
-/// The words of one page-table page.
-pub const TABLE_WORDS: usize = 512;
-
 /// The first page after the part of an address space that programs may map: 128 TB.
 pub const USER_END: Page = Page(1 << 35);
 
+/// The frame where the upper half of the 52-bit physical addresses begins.
+const MEMORY_END: u64 = 1 << 39;
+
 /// The largest number of memory nodes.
 pub const MAX_NODES: usize = 8;
-
-/// A level of the page table, counted from the leaves.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Level(pub u8);
-
-impl Level {
-    /// Tables whose entries map 4 KB pages.
-    pub const LEAF: Level = Level(0);
-    /// Tables whose entries map 2 MB pages or point to leaf tables.
-    pub const LARGE: Level = Level(1);
-    /// Tables whose entries map 1 GB pages or point to tables of 2 MB entries.
-    pub const HUGE: Level = Level(2);
-    /// The table that a root register points to; its entries map no pages.
-    pub const ROOT: Level = Level(3);
-
-    /// The level whose entries map pages of this size.
-    #[inline]
-    pub const fn of(size: PageSize) -> Level {
-        match size {
-            PageSize::Base => Level::LEAF,
-            PageSize::Large => Level::LARGE,
-            PageSize::Huge => Level::HUGE,
-        }
-    }
-
-    /// The size of the pages that a leaf entry at this level maps; `None` for the root.
-    #[inline]
-    pub const fn size(self) -> Option<PageSize> {
-        match self.0 {
-            0 => Some(PageSize::Base),
-            1 => Some(PageSize::Large),
-            2 => Some(PageSize::Huge),
-            _ => None,
-        }
-    }
-
-    /// How many base pages one entry at this level spans.
-    #[inline]
-    pub const fn pages(self) -> u64 {
-        1 << (9 * self.0 as u64)
-    }
-
-    /// The index of `page` in a table of this level.
-    #[inline]
-    pub const fn index(self, page: Page) -> usize {
-        (page.0 >> (9 * self.0 as u64)) as usize & (TABLE_WORDS - 1)
-    }
-
-    /// The first page that the table of this level which translates `page` spans.
-    #[inline]
-    pub const fn base(self, page: Page) -> Page {
-        Page(page.0 & !((1 << (9 * (self.0 as u64 + 1))) - 1))
-    }
-}
-
-/// A page-table entry in the machine's own terms.
-///
-/// On machines whose walkers do not set the dirty bit, `writable && !dirty` is encoded so that the
-/// hardware refuses the first store; the manager then sets `dirty`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Entry {
-    /// Whether walkers may use the entry. If not, no other field means anything.
-    pub present: bool,
-    /// Whether the entry points to a table of the next level rather than mapping a page.
-    pub table: bool,
-    /// The table or the first frame of the page.
-    pub frame: Frame,
-    /// Programs may store.
-    pub writable: bool,
-    /// Programs may access the page at all.
-    pub user: bool,
-    /// Programs may execute.
-    pub executable: bool,
-    /// The page was accessed since the bit was cleared.
-    pub accessed: bool,
-    /// The page was stored to since the bit was cleared.
-    pub dirty: bool,
-    /// The translation belongs to every address space.
-    pub global: bool,
-}
 
 /// One memory node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -130,7 +51,9 @@ impl MemoryMap {
     /// A map of these nodes.
     ///
     /// # Panics
-    /// If there is no node, more than [`MAX_NODES`], or two overlap.
+    /// If there is no node, more than [`MAX_NODES`], two overlap, or one reaches into the upper half
+    /// of the 52-bit physical addresses: entries that are not present point there, see
+    /// `quell-vm/src/entry.rs`.
     pub fn new(nodes: &[Node]) -> Self {
         assert!(
             (1..=MAX_NODES).contains(&nodes.len()),
@@ -138,6 +61,12 @@ impl MemoryMap {
             nodes.len()
         );
         for (index, a) in nodes.iter().enumerate() {
+            let end = a.extent.first.0.saturating_add(a.extent.frames);
+            assert!(
+                end <= MEMORY_END,
+                "a memory node ends at frame {end:#x}, but the manager can name frames below \
+                 {MEMORY_END:#x} only"
+            );
             for b in &nodes[..index] {
                 let (low, high) = if a.extent.first < b.extent.first {
                     (a, b)
@@ -358,11 +287,8 @@ pub trait Machine: Hardware + Clear {
     /// with `accessed` set and takes a fault for the first store.
     fn hardware_dirty(&self) -> bool;
 
-    /// Whether a TLB may keep an entry that has refused an access, so that this CPU must forget it
-    /// after the entry gained rights (Arm, RISC-V). x86 drops it with the fault.
-    fn keeps_refused(&self) -> bool {
-        false
-    }
+    /// What the machine's TLBs may keep, and which changes of entries it forbids.
+    fn tlb_rules(&self) -> TlbRules;
 
     /// Reads bytes of a frame through the kernel's own mapping. `offset + into.len()` is at most
     /// 4096.

@@ -14,7 +14,7 @@ use crate::process::Process;
 use crate::rules::VmRules;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
-use quell::{EntryView, Frame, Need, Page, PageRange, PageSize, Word, flush_needed};
+use quell::{Frame, Need, Page, PageRange, PageSize, TlbRules, Word, flush_needed};
 
 /// How often a CPU that waits for a word looks again before it takes the lock to look.
 const PATIENCE: u32 = 64;
@@ -28,33 +28,6 @@ pub(crate) struct TableGuard<'v, 'm, M: Machine> {
     info: &'v FrameInfo<M>,
     words: &'v [M::Word; TABLE_WORDS],
     _lock: FrameLock<'v, M>,
-}
-
-/// What the engine needs to know of an entry.
-fn engine_view(view: View, level: Level) -> EntryView {
-    let size = level.size().unwrap_or(PageSize::Huge);
-    match view {
-        View::Page(entry) => EntryView {
-            present: true,
-            table: false,
-            frame: entry.frame,
-            size,
-            writable: entry.writable,
-            user: entry.user,
-            executable: entry.executable,
-            dirty: entry.dirty,
-            accessed: entry.accessed,
-            global: entry.global,
-        },
-        View::Table(frame) => EntryView {
-            present: true,
-            table: true,
-            frame,
-            size,
-            ..EntryView::default()
-        },
-        View::Empty | View::Swapped(_) | View::Marker(_) | View::Moving(_) => EntryView::default(),
-    }
 }
 
 impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
@@ -219,11 +192,23 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
         let range = self.range(page);
         let old = self.replace(page, rest);
         self.harvest(old);
-        let need = flush_needed(&engine_view(old, self.level), &EntryView::default());
-        if need != Need::Nothing {
+        if self.must_flush(old, rest) {
             changed(range);
         }
         old
+    }
+
+    /// Whether other CPUs have to hear of a change. The kernel reaches frames through mappings of its
+    /// own: it loses nothing with a page that user mode gains.
+    fn must_flush(&self, old: View, new: View) -> bool {
+        let rules = TlbRules {
+            user_excludes_kernel: false,
+            ..self.frames.machine().tlb_rules()
+        };
+        matches!(
+            flush_needed(rules, &old.entry(), &new.entry()),
+            Need::Flush(_)
+        )
     }
 
     /// Changes a present page's entry, whose frame stays, keeping what the hardware records
@@ -253,9 +238,8 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
                     if !new.dirty {
                         self.harvest(View::Page(old));
                     }
-                    let old = engine_view(View::Page(old), self.level);
-                    let need = flush_needed(&old, &engine_view(View::Page(new), self.level));
-                    if let (true, Some(gather)) = (need != Need::Nothing, gather) {
+                    let lost = self.must_flush(View::Page(old), View::Page(new));
+                    if let (true, Some(gather)) = (lost, gather) {
                         gather.changed(self.process, self.range(page));
                     }
                     return;

@@ -4,215 +4,322 @@
 //! case. It looks at an entry before and after the change and answers with the least flush that
 //! keeps the contract.
 //!
-//! The reasoning: TLBs do not cache entries that are not present, so filling one in needs nothing.
-//! A right that was added may be refused by a stale entry, which then faults and is walked again,
-//! so upgrades are lazy. A right that was taken away, a frame that changed or a mapping that went
-//! must be flushed. A dirty bit that was cleared must be flushed as well: a stale dirty entry lets
-//! the CPU write without setting it again (C2). An accessed bit that was cleared need not be: the
-//! price of a stale one is that a page looks idle for longer than it was.
+//! # The reasoning
+//!
+//! * *Something is taken away or exchanged*: the mapping, a right, the frame, the memory type, the
+//!   protection key, the encryption. A stale entry would go on giving what is no longer to be had:
+//!   flush. The rights in an entry that points to a table limit all pages below it and are kept by
+//!   the walker caches, so the same holds there, with the larger scope.
+//! * *The dirty bit is cleared*: flush. A stale dirty entry lets the CPU store without setting the
+//!   bit again (C2).
+//! * *The accessed bit is cleared*: nothing. The price is that a page looks idle for longer than it
+//!   was. For the same reason nothing is concluded from an accessed bit that is clear: the entry
+//!   may be cached from before it was cleared.
+//! * *A right is added, or accessed or dirty set*: a stale entry at worst refuses an access that
+//!   the new one would allow. On x86-64 the fault drops it. Elsewhere it may stay, so the CPU that
+//!   took the fault has to forget it before it tries again; nobody else is told.
+//! * *An entry becomes present*: nothing on x86-64 and AArch64, which never cache absent entries.
+//!   RISC-V processors without Svvptc may, and then the same local fence is needed.
+//! * *User mode gains a page*: the kernel loses it where it must not fetch from or access pages of
+//!   user mode (SMEP and SMAP, PAN, RISC-V's U bit).
+//!
+//! # Breaking before making
+//!
+//! Where old and new entry must never be visible at the same time, [`Flush::break_first`] is set:
+//! clear the entry, flush, and only then write the new one. What requires that differs
+//! ([`Break`]). It matters beyond the architecture, too: replacing one frame by another *with
+//! different contents* under running programs breaks C4 unless the old translation is flushed
+//! before anybody can see the new one.
+//!
+//! # What it does not see
+//!
+//! One entry at a time: whether leaves *below* a table are global is for the caller to know (then
+//! the flush is for every tag), and of a contiguous row all sixteen entries change together, with
+//! one flush for all. It does not look at who uses the space: [`Batch`](crate::Batch) leaves out
+//! CPUs that cannot hold the entry. The rules are tested in `quell-arch` against the manuals, for
+//! all pairs of entries.
 
-use crate::addr::{Frame, PageSize};
+use crate::entry::Entry;
+use crate::hardware::Scope;
 
-/// What matters of a page-table entry.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct EntryView {
-    /// The hardware may use it.
-    pub present: bool,
-    /// It points to a page-table page, not to memory.
-    pub table: bool,
-    /// The frame that it maps, or that holds the table.
-    pub frame: Frame,
-    /// The size of the mapping; for a table, of the mapping that could stand in its place.
-    pub size: PageSize,
-    /// May be written through.
-    pub writable: bool,
-    /// May be used by user code.
-    pub user: bool,
-    /// May be executed.
-    pub executable: bool,
-    /// The hardware, or the kernel in its stead, has recorded a write.
-    pub dirty: bool,
-    /// The hardware, or the kernel in its stead, has recorded an access.
-    pub accessed: bool,
-    /// Survives root switches and flushes by tag.
-    pub global: bool,
+/// What the TLBs of an architecture may keep, and what it forbids. `quell-arch` has one for each.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TlbRules {
+    /// An entry that has refused an access may stay: AArch64 and RISC-V. x86-64 drops it with the
+    /// fault.
+    pub keeps_refused: bool,
+    /// It may be kept that an entry was absent: RISC-V without Svvptc.
+    pub keeps_absent: bool,
+    /// The kernel may not use what user mode may: then a page that user mode gains is one that the
+    /// kernel loses. A manager of user memory that accesses it only through other mappings may
+    /// clear this.
+    pub user_excludes_kernel: bool,
+    /// Which changes of a present entry must go through an absent one.
+    pub break_before_make: Break,
+}
+
+/// Which changes of a present entry must go through an absent one, with a flush in between.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Break {
+    /// None: a CPU uses the old or the new translation until it has flushed (RISC-V).
+    Never,
+    /// Those that may change the size of a translation: a leaf for a table, a table for a leaf or
+    /// another table (x86-64: Intel SDM volume 3, "Recommended Invalidation"; AMD erratum 383).
+    Size,
+    /// Those, and any other that makes two translations of one address contradict each other: frame,
+    /// memory type, the contiguous bit, a global one over others (AArch64: Arm ARM, rule RWHZWS,
+    /// without FEAT_BBML1).
+    Translation,
 }
 
 /// The least flush that a change needs.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Need {
-    /// None. A stale entry can at worst cause a spurious fault.
+    /// None.
     Nothing,
-    /// The leaf entry on every CPU that runs the space, before the change may be relied upon.
-    Leaf,
-    /// The leaf entries below the entry, of whatever size, and the walker caches; before the
-    /// unlinked table is freed or the change relied upon, also on CPUs that hold the space lazily.
-    Tables,
-    /// [`Need::Tables`] or [`Need::Leaf`] between clearing the entry and writing the new one, on
-    /// architectures that forbid two translations for one address at the same time (Arm's
-    /// break-before-make); elsewhere afterwards.
-    BreakBeforeMake,
-    /// The entry under every tag: it was global.
-    Global,
+    /// A CPU that was refused an access through the entry forgets it before it tries again; nobody
+    /// else is told. It may be done at once on the CPU that made the change, to save it the fault.
+    Local(Scope),
+    /// Every CPU that may hold the entry, before the change is relied upon.
+    Flush(Flush),
 }
 
-/// The least flush that replacing `old` by `new` needs.
+/// A flush on every CPU that may hold an entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Flush {
+    /// Leaf entries alone, or the walker caches and all that lies below the entry, of whatever
+    /// size; then CPUs that hold the space lazily are concerned as well.
+    pub scope: Scope,
+    /// Under every tag: the entry was global, or is to become so.
+    pub every_tag: bool,
+    /// Between clearing the entry and writing the new one; otherwise after writing it.
+    pub break_first: bool,
+}
+
+/// The least flush that replacing `old` by `new`, in the same word of a table, needs.
 ///
-/// Does not look at who uses the space: [`Batch`](crate::Batch) leaves out CPUs that cannot hold the
-/// entry. Says nothing about accessed bits that a caller wants to be exact: then flush as for
-/// [`Need::Leaf`].
-pub fn flush_needed(old: &EntryView, new: &EntryView) -> Need {
+/// `old` is what the change took out (by an exchange, where hardware sets bits), not what was read
+/// some time before. Says nothing about accessed bits that a caller wants to be exact: then flush
+/// as if the page went.
+pub fn flush_needed(rules: TlbRules, old: &Entry, new: &Entry) -> Need {
+    let scope = |entry: &Entry| {
+        if entry.table {
+            Scope::Tables
+        } else {
+            Scope::Leaf
+        }
+    };
     if !old.present {
-        return Need::Nothing;
-    }
-    if old.global && !same_or_more(old, new) {
-        return Need::Global;
-    }
-    if old.table {
-        return match (new.present, new.table && new.frame == old.frame) {
-            (true, true) => Need::Nothing,
-            (true, false) => Need::BreakBeforeMake,
-            (false, _) => Need::Tables,
+        return if new.present && rules.keeps_absent {
+            Need::Local(scope(new))
+        } else {
+            Need::Nothing
         };
     }
-    if same_or_more(old, new) {
-        return Need::Nothing;
+    let resized = old.table != new.table
+        || old.table && (old.frame != new.frame || old.encrypted != new.encrypted)
+        || old.contiguous != new.contiguous;
+    let replaced = resized
+        || old.frame != new.frame
+        || old.encrypted != new.encrypted
+        || old.memory != new.memory;
+    // Where two translations may contradict each other, one for every space does so with theirs.
+    let globalised = !old.global && new.global && rules.break_before_make == Break::Translation;
+    let lost = !new.present
+        || replaced
+        || old.key != new.key
+        || old.special != new.special
+        || old.writable && !new.writable
+        || old.executable && !new.executable
+        || old.user && !new.user
+        || new.user && !old.user && rules.user_excludes_kernel
+        || old.dirty && !new.dirty
+        || old.global && !new.global;
+    if lost || globalised {
+        let breaks = match rules.break_before_make {
+            Break::Never => false,
+            Break::Size => resized,
+            Break::Translation => replaced || globalised,
+        };
+        return Need::Flush(Flush {
+            scope: scope(old),
+            every_tag: old.global || globalised,
+            break_first: new.present && breaks,
+        });
     }
-    let replaced = new.present && (new.table || new.frame != old.frame || new.size != old.size);
-    if replaced {
-        Need::BreakBeforeMake
+    let gained = new.writable && !old.writable
+        || new.executable && !old.executable
+        || new.user && !old.user
+        || new.dirty && !old.dirty
+        || new.accessed && !old.accessed;
+    if gained && rules.keeps_refused {
+        Need::Local(scope(old))
     } else {
-        Need::Leaf
+        Need::Nothing
     }
-}
-
-/// Whether every access that the old leaf allowed does the same through the new one.
-fn same_or_more(old: &EntryView, new: &EntryView) -> bool {
-    new.present
-        && new.table == old.table
-        && new.frame == old.frame
-        && new.size == old.size
-        && (new.writable || !old.writable)
-        && (new.user || !old.user)
-        && (new.executable || !old.executable)
-        && (new.dirty || !old.dirty)
-        && (new.global || !old.global)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::addr::Frame;
+    use crate::entry::MemoryType;
 
-    const LEAF: EntryView = EntryView {
+    const RULES: TlbRules = TlbRules {
+        keeps_refused: true,
+        keeps_absent: true,
+        user_excludes_kernel: true,
+        break_before_make: Break::Size,
+    };
+    const LEAF: Entry = Entry {
         present: true,
-        table: false,
         frame: Frame(7),
-        size: PageSize::Base,
         writable: true,
         user: true,
         executable: true,
         dirty: true,
         accessed: true,
-        global: false,
+        ..Entry::ABSENT
     };
-    const ABSENT: EntryView = EntryView {
-        present: false,
-        table: false,
-        frame: Frame(0),
-        size: PageSize::Base,
-        writable: false,
-        user: false,
-        executable: false,
-        dirty: false,
-        accessed: false,
-        global: false,
+    const TABLE: Entry = Entry::table(Frame(7));
+    const FLUSH: Flush = Flush {
+        scope: Scope::Leaf,
+        every_tag: false,
+        break_first: false,
+    };
+    const FLUSH_TABLES: Flush = Flush {
+        scope: Scope::Tables,
+        ..FLUSH
     };
 
     #[test]
-    fn filling_in_and_upgrading_need_nothing() {
-        assert_eq!(flush_needed(&ABSENT, &LEAF), Need::Nothing);
-        let read_only = EntryView {
+    fn filling_in_concerns_nobody_but_who_found_nothing() {
+        let never = TlbRules {
+            keeps_absent: false,
+            ..RULES
+        };
+        for (new, scope) in [(LEAF, Scope::Leaf), (TABLE, Scope::Tables)] {
+            assert_eq!(flush_needed(never, &Entry::ABSENT, &new), Need::Nothing);
+            assert_eq!(
+                flush_needed(RULES, &Entry::ABSENT, &new),
+                Need::Local(scope)
+            );
+        }
+        assert_eq!(
+            flush_needed(RULES, &Entry::ABSENT, &Entry::ABSENT),
+            Need::Nothing
+        );
+    }
+
+    #[test]
+    fn gains_concern_nobody_but_who_was_refused() {
+        let read_only = Entry {
             writable: false,
             dirty: false,
             ..LEAF
         };
-        assert_eq!(flush_needed(&read_only, &LEAF), Need::Nothing);
-        let unused = EntryView {
+        assert_eq!(
+            flush_needed(RULES, &read_only, &LEAF),
+            Need::Local(Scope::Leaf)
+        );
+        let drops = TlbRules {
+            keeps_refused: false,
+            ..RULES
+        };
+        assert_eq!(flush_needed(drops, &read_only, &LEAF), Need::Nothing);
+        let unused = Entry {
             accessed: false,
             ..LEAF
         };
-        assert_eq!(flush_needed(&LEAF, &unused), Need::Nothing);
+        assert_eq!(flush_needed(RULES, &LEAF, &unused), Need::Nothing);
     }
 
+    /// Every loss of a right or exchange of an attribute, of leaves and of tables.
     #[test]
     fn every_loss_needs_a_flush() {
-        for new in [
-            EntryView {
-                writable: false,
-                ..LEAF
-            },
-            EntryView {
-                executable: false,
-                ..LEAF
-            },
-            EntryView {
-                user: false,
-                ..LEAF
-            },
-            EntryView {
-                dirty: false,
-                ..LEAF
-            },
-            ABSENT,
-        ] {
-            assert_eq!(flush_needed(&LEAF, &new), Need::Leaf, "{new:?}");
+        let changes: [fn(&mut Entry); 8] = [
+            |entry| entry.writable = false,
+            |entry| entry.executable = false,
+            |entry| entry.user = false,
+            |entry| entry.memory = MemoryType(3),
+            |entry| entry.key = 1,
+            |entry| entry.encrypted = true,
+            |entry| entry.special = 1,
+            |entry| *entry = Entry::ABSENT,
+        ];
+        for (old, flush) in [(LEAF, FLUSH), (TABLE, FLUSH_TABLES)] {
+            for change in changes {
+                let mut new = old;
+                change(&mut new);
+                assert_eq!(
+                    flush_needed(RULES, &old, &new),
+                    Need::Flush(flush),
+                    "{new:?}"
+                );
+            }
         }
-    }
-
-    #[test]
-    fn another_translation_for_the_same_address_breaks_first() {
-        for new in [
-            EntryView {
-                frame: Frame(8),
-                ..LEAF
-            },
-            EntryView {
-                size: PageSize::Large,
-                ..LEAF
-            },
-            EntryView {
-                table: true,
-                frame: Frame(9),
-                ..LEAF
-            },
-        ] {
-            assert_eq!(flush_needed(&LEAF, &new), Need::BreakBeforeMake, "{new:?}");
-        }
-        let table = EntryView {
-            table: true,
+        let clean = Entry {
+            dirty: false,
             ..LEAF
         };
-        assert_eq!(flush_needed(&table, &LEAF), Need::BreakBeforeMake);
+        assert_eq!(flush_needed(RULES, &LEAF, &clean), Need::Flush(FLUSH));
     }
 
     #[test]
-    fn tables_that_go_concern_walkers() {
-        let table = EntryView {
-            table: true,
+    fn another_size_for_the_same_address_breaks_first() {
+        let breaks = |flush: Flush| {
+            Need::Flush(Flush {
+                break_first: true,
+                ..flush
+            })
+        };
+        assert_eq!(flush_needed(RULES, &LEAF, &TABLE), breaks(FLUSH));
+        assert_eq!(flush_needed(RULES, &TABLE, &LEAF), breaks(FLUSH_TABLES));
+        let other = Entry::table(Frame(8));
+        assert_eq!(flush_needed(RULES, &TABLE, &other), breaks(FLUSH_TABLES));
+        let moved = Entry {
+            frame: Frame(8),
             ..LEAF
         };
-        assert_eq!(flush_needed(&table, &ABSENT), Need::Tables);
-        assert_eq!(flush_needed(&table, &table), Need::Nothing);
+        assert_eq!(flush_needed(RULES, &LEAF, &moved), Need::Flush(FLUSH));
+        let arm = TlbRules {
+            break_before_make: Break::Translation,
+            ..RULES
+        };
+        assert_eq!(flush_needed(arm, &LEAF, &moved), breaks(FLUSH));
+        let riscv = TlbRules {
+            break_before_make: Break::Never,
+            ..RULES
+        };
+        assert_eq!(flush_needed(riscv, &LEAF, &TABLE), Need::Flush(FLUSH));
     }
 
     #[test]
-    fn global_entries_go_everywhere() {
-        let global = EntryView {
+    fn global_entries_go_under_every_tag() {
+        let global = Entry {
             global: true,
             ..LEAF
         };
-        assert_eq!(flush_needed(&global, &ABSENT), Need::Global);
-        assert_eq!(flush_needed(&global, &LEAF), Need::Global);
-        assert_eq!(flush_needed(&global, &global), Need::Nothing);
+        let everywhere = Flush {
+            every_tag: true,
+            ..FLUSH
+        };
+        for new in [Entry::ABSENT, LEAF] {
+            assert_eq!(flush_needed(RULES, &global, &new), Need::Flush(everywhere));
+        }
+        assert_eq!(flush_needed(RULES, &global, &global), Need::Nothing);
+        assert_eq!(flush_needed(RULES, &LEAF, &global), Need::Nothing);
+        let arm = TlbRules {
+            break_before_make: Break::Translation,
+            ..RULES
+        };
+        let contradicting = Flush {
+            break_first: true,
+            ..everywhere
+        };
+        assert_eq!(
+            flush_needed(arm, &LEAF, &global),
+            Need::Flush(contradicting)
+        );
     }
 }

@@ -27,6 +27,7 @@
 //! | module | what happens there |
 //! | --- | --- |
 //! | [`hardware`], [`features`] | what a machine must provide, and which machines are refused |
+//! | [`entry`] | what a page-table entry says, on any architecture |
 //! | [`change`] | does this change of an entry need a flush? |
 //! | [`request`] | what to invalidate |
 //! | [`batch`] | gathers, which own frames and yield them against proof of the flush (S0) |
@@ -54,6 +55,7 @@
 //! by. Global kernel entries are outside its spaces. It does not recover from a CPU that never
 //! takes its interrupts.
 #![cfg_attr(not(test), no_std)]
+#![deny(unsafe_code)]
 
 pub mod addr;
 mod asid;
@@ -63,6 +65,7 @@ pub mod change;
 mod cpu;
 pub mod cpu_set;
 pub mod engine;
+pub mod entry;
 pub mod features;
 mod flush;
 pub mod hardware;
@@ -76,6 +79,8 @@ pub mod policy;
 pub mod request;
 pub mod rules;
 pub mod space;
+// A list that leaves its unused room uninitialised: all of the crate's `unsafe`.
+#[allow(unsafe_code)]
 mod stack;
 pub mod stats;
 mod switch;
@@ -83,9 +88,10 @@ pub mod tags;
 
 pub use addr::{Extent, Frame, Page, PageRange, PageSize};
 pub use batch::{Batch, Flushed, Outcome, Owed, Purpose};
-pub use change::{EntryView, Need, flush_needed};
+pub use change::{Break, Flush, Need, TlbRules, flush_needed};
 pub use cpu_set::CpuSet;
 pub use engine::Engine;
+pub use entry::{Entry, Level, MemoryType};
 pub use features::{Features, Tagging, Unsupported};
 pub use hardware::{Broadcast, CpuId, Hardware, Invalidate, NoBroadcasts, Scope, Tag, Word};
 pub use language::PolicyError;

@@ -1,5 +1,5 @@
-//! The AArch64 stage 1 format of page-table entries, 4 KB granule (Arm ARM, "VMSAv8-64 translation
-//! table format descriptors").
+//! The AArch64 stage 1 format of page-table entries, 4 KB granule, output addresses of 48 bits (Arm
+//! ARM, "VMSAv8-64 translation table format descriptors").
 //!
 //! *Dirty state.* With hardware management of dirty state (FEAT_HAFDBS) a writable, clean page is
 //! read-only with the dirty-bit-modifier set, and the walker clears the read-only bit at the first
@@ -7,119 +7,200 @@
 //! write-protected after it had been written keeps that fact in a software bit. So `dirty` means
 //! "writable in effect, or the software bit".
 //!
-//! *Global* is the absence of the not-global bit. *Memory types*: index 0 of MAIR must be normal
-//! write-back memory and index 1 device memory.
+//! *Global* is the absence of the not-global bit. [`Entry::memory`] is 0 for index 0 of MAIR, which
+//! must be normal write-back memory, inner shareable; index 1 must be device memory.
+//! [`Entry::key`] is what bits 59 to 62 of a leaf hold: an overlay index (FEAT_S1POE) or page-based
+//! hardware attributes. [`Entry::encrypted`] is not used.
+//!
+//! *52-bit output addresses* (FEAT_LPA2) put address bits where this format has the shareability:
+//! they would be another format, and frames beyond 48 bits are refused here.
 
-use crate::entry::{Access, Entry, Leaf, size_at};
-use quell::{Frame, PageSize};
+use quell::{Break, Entry, Frame, Level, MemoryType, TlbRules};
 
 /// The walker may use the entry. Clear: the other 63 bits belong to software.
 pub const PRESENT: u64 = 1 << 0;
 /// Table (levels 1 to 3) or page (level 0); clear: a block.
 pub const TABLE_OR_PAGE: u64 = 1 << 1;
-/// Index 1 of MAIR: device memory.
-pub const DEVICE: u64 = 1 << 2;
+/// The index into MAIR.
+pub const ATTRIBUTES: u64 = 7 << 2;
+/// The output address is non-secure, where that is asked.
+pub const NON_SECURE: u64 = 1 << 5;
 /// User mode is allowed.
 pub const USER: u64 = 1 << 6;
 /// Stores are refused.
 pub const READ_ONLY: u64 = 1 << 7;
-/// Inner shareable.
+/// Inner shareable: the field of two bits, all set.
 pub const INNER_SHAREABLE: u64 = 3 << 8;
-/// The access flag.
+/// The access flag; in tables with FEAT_HAFT only.
 pub const ACCESSED: u64 = 1 << 10;
 /// The translation belongs to one ASID.
 pub const NOT_GLOBAL: u64 = 1 << 11;
+/// Bits of an entry that hold the frame.
+pub const ADDRESS: u64 = 0x0000_ffff_ffff_f000;
+/// Indirect branches must land on a marked instruction (FEAT_BTI).
+pub const GUARDED: u64 = 1 << 50;
 /// The read-only bit may be cleared by the walker.
 pub const DIRTY_MODIFIER: u64 = 1 << 51;
+/// One of sixteen entries that are translated as one.
+pub const CONTIGUOUS: u64 = 1 << 52;
 /// No instruction fetch by the kernel.
 pub const KERNEL_NO_EXECUTE: u64 = 1 << 53;
 /// No instruction fetch by user mode.
 pub const USER_NO_EXECUTE: u64 = 1 << 54;
 /// Software: written before it was write-protected.
 pub const SOFTWARE_DIRTY: u64 = 1 << 55;
-/// Bits of an entry that hold the frame.
-pub const ADDRESS: u64 = 0x0000_ffff_ffff_f000;
+/// Of a leaf: the overlay index, or attributes that the hardware passes on.
+pub const KEY: u64 = 0xf << KEY_SHIFT;
+/// Of a table: nothing below may be fetched by the kernel.
+pub const TABLE_KERNEL_NO_EXECUTE: u64 = 1 << 59;
+/// Of a table: nothing below may be fetched by user mode.
+pub const TABLE_USER_NO_EXECUTE: u64 = 1 << 60;
+/// Of a table: nothing below is for user mode.
+pub const TABLE_NO_USER: u64 = 1 << 61;
+/// Of a table: nothing below may be stored to.
+pub const TABLE_READ_ONLY: u64 = 1 << 62;
+/// Of a table: what is below is non-secure, where that is asked.
+pub const TABLE_NON_SECURE: u64 = 1 << 63;
 
-/// The entry for a leaf. The frame must be aligned to its size.
+const KEY_SHIFT: u32 = 59;
+
+/// Index 1 of MAIR: for devices.
+pub const DEVICE: MemoryType = MemoryType(1);
+/// Bit of [`MemoryType`]: the non-secure bit.
+const MEMORY_NON_SECURE: u8 = 1 << 5;
+
+/// In [`Entry::special`]: the other side, too, may fetch instructions: the kernel from a page of user
+/// mode that is read-only, user mode from one of the kernel.
+pub const OTHER_EXECUTES: u8 = 1 << 0;
+/// In [`Entry::special`]: [`GUARDED`].
+pub const IS_GUARDED: u8 = 1 << 1;
+/// In [`Entry::special`] of a table: [`TABLE_KERNEL_NO_EXECUTE`].
+pub const KERNEL_NEVER_EXECUTES: u8 = 1 << 2;
+
+/// What TLBs keep (Arm ARM, "TLB maintenance"), without FEAT_BBML1.
+pub const RULES: TlbRules = TlbRules {
+    keeps_refused: true,
+    keeps_absent: false,
+    user_excludes_kernel: true,
+    break_before_make: Break::Translation,
+};
+
+/// The word for a present entry of a table of `level`.
+///
+/// # Panics
+/// If the frame does not fit into the format, or a root is to map a page.
 #[inline]
-pub const fn leaf(leaf: Leaf) -> u64 {
-    let access = leaf.access;
-    debug_assert!(leaf.frame.0.is_multiple_of(leaf.size.pages()));
-    let mut raw = leaf.frame.address() & ADDRESS | PRESENT | INNER_SHAREABLE;
-    if matches!(leaf.size, PageSize::Base) {
-        raw |= TABLE_OR_PAGE;
+pub fn encode(entry: Entry, level: Level) -> u64 {
+    assert!(
+        entry.frame.address() & !ADDRESS == 0,
+        "an entry cannot hold frame {:#x}: it lies beyond the 48 bits of output addresses",
+        entry.frame.0
+    );
+    let bit = |set: bool, bit: u64| if set { bit } else { 0 };
+    let non_secure = entry.memory.0 & MEMORY_NON_SECURE != 0;
+    let raw = entry.frame.address() | PRESENT;
+    if entry.table {
+        return raw
+            | TABLE_OR_PAGE
+            | bit(entry.accessed, ACCESSED)
+            | bit(!entry.writable, TABLE_READ_ONLY)
+            | bit(!entry.user, TABLE_NO_USER)
+            | bit(!entry.executable, TABLE_USER_NO_EXECUTE)
+            | bit(
+                entry.special & KERNEL_NEVER_EXECUTES != 0,
+                TABLE_KERNEL_NO_EXECUTE,
+            )
+            | bit(non_secure, TABLE_NON_SECURE);
     }
-    if access.user {
-        raw |= USER;
-    }
-    if access.accessed {
-        raw |= ACCESSED;
-    }
-    if !access.global {
-        raw |= NOT_GLOBAL;
-    }
-    if access.writable {
-        raw |= DIRTY_MODIFIER;
-        if !access.dirty {
-            raw |= READ_ONLY;
-        }
+    let size = level.size().expect("a root maps no pages");
+    debug_assert!(entry.frame.0.is_multiple_of(size.pages()));
+    let read_only = !(entry.writable && entry.dirty);
+    // What user mode may execute the kernel must not, and the other way round, unless asked for.
+    let other = entry.special & OTHER_EXECUTES != 0;
+    let (user_executes, kernel_executes) = if entry.user {
+        (entry.executable, other)
     } else {
-        raw |= READ_ONLY;
-        if access.dirty {
-            raw |= SOFTWARE_DIRTY;
-        }
-    }
-    // What user mode may execute the kernel must not, and the other way round.
-    if !(access.executable && access.user) {
-        raw |= USER_NO_EXECUTE;
-    }
-    if !access.executable || access.user {
-        raw |= KERNEL_NO_EXECUTE;
-    }
-    raw
-}
-
-/// The entry that points to the next level's table; permissions are left to the leaves.
-#[inline]
-pub const fn table(table: Frame) -> u64 {
-    table.address() & ADDRESS | PRESENT | TABLE_OR_PAGE
-}
-
-/// What the entry at `level` (0 lowest, 3 root) says.
-#[inline]
-pub const fn decode(raw: u64, level: u8) -> Entry {
-    if raw & PRESENT == 0 {
-        return Entry::Absent(raw);
-    }
-    let Some(size) = size_at(level) else {
-        return Entry::Table(Frame::containing(raw & ADDRESS));
+        (other, entry.executable)
     };
-    if level > 0 && raw & TABLE_OR_PAGE != 0 {
-        return Entry::Table(Frame::containing(raw & ADDRESS));
+    let memory = u64::from(entry.memory.0);
+    raw | bit(level == Level::LEAF, TABLE_OR_PAGE)
+        | (memory & 7) << ATTRIBUTES.trailing_zeros()
+        | bit(non_secure, NON_SECURE)
+        | bit(entry.user, USER)
+        | bit(read_only, READ_ONLY)
+        | INNER_SHAREABLE ^ (memory >> 3 & 3) << INNER_SHAREABLE.trailing_zeros()
+        | bit(entry.accessed, ACCESSED)
+        | bit(!entry.global, NOT_GLOBAL)
+        | bit(entry.special & IS_GUARDED != 0, GUARDED)
+        | bit(entry.writable, DIRTY_MODIFIER)
+        | bit(entry.contiguous, CONTIGUOUS)
+        | bit(!kernel_executes, KERNEL_NO_EXECUTE)
+        | bit(!user_executes, USER_NO_EXECUTE)
+        | bit(entry.dirty && !entry.writable, SOFTWARE_DIRTY)
+        | u64::from(entry.key) << KEY_SHIFT & KEY
+}
+
+/// What a word of a table of `level` says; [`Entry::ABSENT`] if it is not present.
+///
+/// The accessed bit of a table means something with FEAT_HAFT only; [`Entry::table`] sets it.
+#[inline]
+pub fn decode(raw: u64, level: Level) -> Entry {
+    let is_table_or_page = raw & TABLE_OR_PAGE != 0;
+    // Pages without the second bit, and blocks in a root, are reserved: they fault.
+    let reserved = !is_table_or_page && (level == Level::LEAF || level == Level::ROOT);
+    if raw & PRESENT == 0 || reserved {
+        return Entry::ABSENT;
+    }
+    let frame = Frame::containing(raw & ADDRESS);
+    let non_secure = |bit: u64| if raw & bit != 0 { MEMORY_NON_SECURE } else { 0 };
+    if level > Level::LEAF && is_table_or_page {
+        return Entry {
+            present: true,
+            table: true,
+            frame,
+            writable: raw & TABLE_READ_ONLY == 0,
+            user: raw & TABLE_NO_USER == 0,
+            executable: raw & TABLE_USER_NO_EXECUTE == 0,
+            accessed: raw & ACCESSED != 0,
+            memory: MemoryType(non_secure(TABLE_NON_SECURE)),
+            special: if raw & TABLE_KERNEL_NO_EXECUTE != 0 {
+                KERNEL_NEVER_EXECUTES
+            } else {
+                0
+            },
+            ..Entry::ABSENT
+        };
     }
     let user = raw & USER != 0;
-    let no_execute = if user {
-        USER_NO_EXECUTE
+    let (no_execute, other_no_execute) = if user {
+        (USER_NO_EXECUTE, KERNEL_NO_EXECUTE)
     } else {
-        KERNEL_NO_EXECUTE
+        (KERNEL_NO_EXECUTE, USER_NO_EXECUTE)
     };
-    let writable = raw & DIRTY_MODIFIER != 0;
-    Entry::Leaf(Leaf {
-        frame: Frame::containing(raw & ADDRESS & !(size.bytes() - 1)),
-        size,
-        access: Access {
-            writable,
-            user,
-            executable: raw & no_execute == 0,
-            global: raw & NOT_GLOBAL == 0,
-            accessed: raw & ACCESSED != 0,
-            dirty: if writable {
-                raw & READ_ONLY == 0
-            } else {
-                raw & SOFTWARE_DIRTY != 0
-            },
-        },
-    })
+    let stores = raw & READ_ONLY == 0;
+    let writable = stores || raw & DIRTY_MODIFIER != 0;
+    // What user mode may write the kernel never executes, whatever the bit says.
+    let other_executes = raw & other_no_execute == 0 && !(user && writable);
+    let shareability = (!raw & INNER_SHAREABLE) >> INNER_SHAREABLE.trailing_zeros();
+    let attributes = (raw & ATTRIBUTES) >> ATTRIBUTES.trailing_zeros();
+    Entry {
+        present: true,
+        table: false,
+        // The lower bits of a block are no part of the address.
+        frame: Frame(frame.0 & !(level.pages() - 1)),
+        writable,
+        user,
+        executable: raw & no_execute == 0,
+        accessed: raw & ACCESSED != 0,
+        dirty: stores || !writable && raw & SOFTWARE_DIRTY != 0,
+        global: raw & NOT_GLOBAL == 0,
+        contiguous: raw & CONTIGUOUS != 0,
+        memory: MemoryType((attributes | shareability << 3) as u8 | non_secure(NON_SECURE)),
+        key: ((raw & KEY) >> KEY_SHIFT) as u8,
+        encrypted: false,
+        special: if other_executes { OTHER_EXECUTES } else { 0 }
+            | if raw & GUARDED != 0 { IS_GUARDED } else { 0 },
+    }
 }
 
 /// The entry after an access: what a walker with FEAT_HAFDBS would have written, or `None` if the
@@ -144,94 +225,119 @@ pub const fn mark_dirty(raw: u64, write: bool) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entry::{level_of, tests::all_accesses};
+    use crate::entries::{all_entries, levels_of};
 
     #[test]
-    fn leaves_survive_encoding_at_every_size() {
-        for access in all_accesses() {
-            for size in [PageSize::Base, PageSize::Large, PageSize::Huge] {
-                let original = Leaf {
-                    frame: Frame(7 << 18),
-                    size,
-                    access,
-                };
-                assert_eq!(
-                    decode(leaf(original), level_of(size)),
-                    Entry::Leaf(original)
-                );
+    fn entries_survive_encoding() {
+        for entry in all_entries() {
+            for level in levels_of(&entry) {
+                let specials = [0, IS_GUARDED, OTHER_EXECUTES | IS_GUARDED];
+                for (special, memory) in specials.into_iter().zip([0, 1 | 2 << 3, 1 << 5]) {
+                    let entry = if entry.table {
+                        Entry {
+                            global: false,
+                            memory: MemoryType(memory & MEMORY_NON_SECURE),
+                            special: if special == 0 {
+                                0
+                            } else {
+                                KERNEL_NEVER_EXECUTES
+                            },
+                            ..entry
+                        }
+                    } else {
+                        Entry {
+                            memory: MemoryType(memory),
+                            special: if entry.user && entry.writable {
+                                special & IS_GUARDED
+                            } else {
+                                special
+                            },
+                            contiguous: special != 0,
+                            key: 5 * special,
+                            ..entry
+                        }
+                    };
+                    assert_eq!(decode(encode(entry, level), level), entry);
+                }
             }
         }
     }
 
     #[test]
-    fn software_entries_come_back_bit_for_bit() {
+    fn words_of_software_are_absent() {
         for raw in [0, 2, !1u64, 0xdead_beef_0000_0ff0] {
             for level in 0..4 {
-                assert_eq!(decode(raw, level), Entry::Absent(raw));
+                assert_eq!(decode(raw, Level(level)), Entry::ABSENT);
             }
         }
     }
 
     #[test]
     fn known_entries_match_the_manual() {
-        let access = Access {
+        let entry = Entry {
+            present: true,
+            frame: Frame(0x1234),
             writable: true,
             user: true,
             dirty: true,
             accessed: true,
-            ..Access::default()
+            ..Entry::ABSENT
         };
-        let raw = leaf(Leaf {
-            frame: Frame(0x1234),
-            size: PageSize::Base,
-            access,
-        });
-        assert_eq!(raw, 0x0068_0000_0123_4f43);
-        assert_eq!(decode(table(Frame(0x99)), 1), Entry::Table(Frame(0x99)));
+        assert_eq!(encode(entry, Level::LEAF), 0x0068_0000_0123_4f43);
+        let device = Entry {
+            memory: DEVICE,
+            ..entry
+        };
+        assert_eq!(encode(device, Level::LEAF), 0x0068_0000_0123_4f47);
+        let table = Entry::table(Frame(0x99));
+        assert_eq!(encode(table, Level::LARGE), 0x99403);
+        assert_eq!(decode(0x99403, Level::LARGE), table);
+    }
+
+    #[test]
+    fn what_stores_go_through_is_writable_whoever_wrote_it() {
+        // Neither read-only nor with the dirty-bit-modifier: a boot loader's entry.
+        let entry = decode(0x0060_0000_0123_4f43, Level::LEAF);
+        assert!(entry.writable && entry.dirty);
+    }
+
+    #[test]
+    #[should_panic(expected = "cannot hold frame 0x1000000000")]
+    fn frames_beyond_the_format_are_refused() {
+        encode(Entry::table(Frame(1 << 36)), Level::ROOT);
     }
 
     #[test]
     fn user_code_is_never_executable_by_the_kernel() {
-        for access in all_accesses() {
-            let raw = leaf(Leaf {
-                frame: Frame(0),
-                size: PageSize::Base,
-                access,
-            });
-            assert!(!access.user || raw & KERNEL_NO_EXECUTE != 0);
-            assert!(access.user || raw & USER_NO_EXECUTE != 0);
+        for entry in all_entries().into_iter().filter(|entry| !entry.table) {
+            let raw = encode(entry, Level::LEAF);
+            assert!(!entry.user || raw & KERNEL_NO_EXECUTE != 0);
+            assert!(entry.user || raw & USER_NO_EXECUTE != 0);
         }
     }
 
     #[test]
     fn the_first_store_to_a_writable_page_makes_it_dirty() {
-        let access = Access {
+        let entry = Entry {
+            present: true,
             writable: true,
             user: true,
-            ..Access::default()
-        };
-        let clean = leaf(Leaf {
             frame: Frame(1),
-            size: PageSize::Base,
-            access,
-        });
+            ..Entry::ABSENT
+        };
+        let clean = encode(entry, Level::LEAF);
         let read = mark_dirty(clean, false).unwrap();
-        let Entry::Leaf(after) = decode(read, 0) else {
-            panic!()
-        };
-        assert!(after.access.accessed && !after.access.dirty);
-        let Entry::Leaf(after) = decode(mark_dirty(read, true).unwrap(), 0) else {
-            panic!()
-        };
-        assert!(after.access.dirty && after.access.writable);
-        let protected = leaf(Leaf {
-            frame: Frame(1),
-            size: PageSize::Base,
-            access: Access {
+        let after = decode(read, Level::LEAF);
+        assert!(after.accessed && !after.dirty);
+        let after = decode(mark_dirty(read, true).unwrap(), Level::LEAF);
+        assert!(after.dirty && after.writable);
+        let protected = encode(
+            Entry {
                 writable: false,
-                ..access
+                ..entry
             },
-        });
+            Level::LEAF,
+        );
         assert_eq!(mark_dirty(protected, true), None);
         assert_eq!(mark_dirty(0, true), None);
     }

@@ -68,23 +68,15 @@ impl Features {
     /// Exception level 1 or higher.
     #[cfg(target_arch = "aarch64")]
     pub unsafe fn detect() -> Self {
-        macro_rules! read {
-            ($name:literal) => {{
-                let value: u64;
-                // SAFETY: identification registers can be read from level 1 up, without effect.
-                unsafe {
-                    core::arch::asm!(concat!("mrs {}, ", $name), out(reg) value,
-                                     options(nomem, nostack, preserves_flags))
-                };
-                value
-            }};
-        }
-        Self::decode(Registers {
-            mmfr0: read!("id_aa64mmfr0_el1"),
-            mmfr1: read!("id_aa64mmfr1_el1"),
-            mmfr2: read!("id_aa64mmfr2_el1"),
-            isar0: read!("id_aa64isar0_el1"),
-            dczid: read!("dczid_el0"),
+        // SAFETY: identification registers can be read from level 1 up, without effect.
+        Self::decode(unsafe {
+            Registers {
+                mmfr0: registers::mmfr0(),
+                mmfr1: registers::mmfr1(),
+                mmfr2: registers::mmfr2(),
+                isar0: registers::isar0(),
+                dczid: registers::dczid(),
+            }
         })
     }
 
@@ -98,6 +90,45 @@ impl Features {
             ("hardware_dirty", self.hardware_dirty),
             ("dc_zva", self.zero_block != 0),
         ]
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+pub(crate) mod registers {
+    //! Reads of the registers.
+
+    blocks! {
+        BLOCKS;
+
+        pub(super) unsafe fn mmfr0() -> u64 {
+            privileged: "mrs x0, id_aa64mmfr0_el1";
+            returns("x0"),
+            options(nomem, nostack, preserves_flags)
+        }
+
+        pub(super) unsafe fn mmfr1() -> u64 {
+            privileged: "mrs x0, id_aa64mmfr1_el1";
+            returns("x0"),
+            options(nomem, nostack, preserves_flags)
+        }
+
+        pub(super) unsafe fn mmfr2() -> u64 {
+            privileged: "mrs x0, id_aa64mmfr2_el1";
+            returns("x0"),
+            options(nomem, nostack, preserves_flags)
+        }
+
+        pub(super) unsafe fn isar0() -> u64 {
+            privileged: "mrs x0, id_aa64isar0_el1";
+            returns("x0"),
+            options(nomem, nostack, preserves_flags)
+        }
+
+        pub(super) unsafe fn dczid() -> u64 {
+            user: "mrs x0, dczid_el0";
+            returns("x0"),
+            options(nomem, nostack, preserves_flags)
+        }
     }
 }
 

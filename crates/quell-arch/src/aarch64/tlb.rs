@@ -16,8 +16,15 @@
 use quell::{Frame, PageRange, PageSize, Scope, Tag};
 
 /// The value for TTBR0_EL1 that loads `root` under `tag`.
+///
+/// # Panics
+/// If the root lies beyond 48 bits: the register keeps the upper bits of such an address elsewhere.
 #[inline]
 pub const fn ttbr0(root: Frame, tag: Tag) -> u64 {
+    assert!(
+        root.0 >> 36 == 0,
+        "TTBR0 cannot hold the root: it lies beyond 48 bits of physical addresses"
+    );
     root.address() | (tag.0 as u64) << 48
 }
 
@@ -53,26 +60,48 @@ pub struct Operands {
     pub range: bool,
     /// The level hint exists; without the feature the bits must be zero.
     pub level_hint: bool,
+    /// TCR_EL1.DS is set (FEAT_LPA2, 52-bit addresses): range operations count their start in units
+    /// of 64 KB.
+    pub wide_addresses: bool,
 }
 
-/// The operand of a range operation: `(num + 1) << (5 * scale + 1)` base pages from `page` on.
+impl Operands {
+    /// How many base pages the start of a range operation is counted in.
+    const fn unit(self) -> u64 {
+        if self.wide_addresses { 16 } else { 1 }
+    }
+
+    /// Whether a range operation can start at `page`: on a unit, and with 37 bits of units, of which
+    /// the processor extends the highest. The operations by page hold all of 56 bits.
+    const fn can_start_at(self, page: u64) -> bool {
+        // Page numbers have 52 bits; those from the sign on must be the same.
+        let sign = 36 + self.unit().trailing_zeros();
+        let upper = page >> sign;
+        page.is_multiple_of(self.unit()) && (upper == 0 || upper == (1 << (52 - sign)) - 1)
+    }
+}
+
+/// The operand of a range operation: `(num + 1) << (5 * scale + 1)` base pages from the unit `start`
+/// on.
 ///
 /// `num` is 0 to 31, `scale` 0 to 3.
 #[inline]
-const fn range_operand(tag: Tag, page: u64, scale: u64, num: u64, hint: u64) -> u64 {
+const fn range_operand(tag: Tag, start: u64, scale: u64, num: u64, hint: u64) -> u64 {
     const GRANULE_4K: u64 = 1 << 46;
     (tag.0 as u64) << 48
         | GRANULE_4K
         | scale << 44
         | num << 39
         | (hint & 3) << 37
-        | (page & ((1 << 37) - 1))
+        | (start & ((1 << 37) - 1))
 }
 
 /// The operations that together cover `range` under `tag`.
 ///
 /// Without range operations that is one per stride. With them, the fewest whose sum is exactly
-/// the range: sizes are multiples of two base pages, so a single page may remain.
+/// the range: sizes are multiples of two base pages, so a single page may remain. Where a range
+/// operation cannot start (beyond 48 bits of address, or with [`Operands::wide_addresses`] off a
+/// 64 KB boundary), pages go one stride at a time until one can.
 ///
 /// The level hint says "only leaves of this level", so it is given for [`Scope::Leaf`] only.
 pub fn operations(
@@ -93,12 +122,13 @@ pub fn operations(
         if left == 0 {
             return None;
         }
-        if with.range && left > stride {
+        if with.range && left > stride && with.can_start_at(page) {
             for scale in (0..4u64).rev() {
                 let shift = 5 * scale + 1;
                 let num = (left >> shift).min(32);
                 if num > 0 {
-                    let operand = range_operand(tag, page, scale, num - 1, hint);
+                    let start = page / with.unit();
+                    let operand = range_operand(tag, start, scale, num - 1, hint);
                     page += num << shift;
                     left -= num << shift;
                     return Some(Operation::Range(operand));
@@ -113,36 +143,143 @@ pub fn operations(
 }
 
 #[cfg(target_arch = "aarch64")]
-mod instructions {
+pub(crate) mod instructions {
     use super::*;
-    use core::arch::asm;
+
+    blocks! {
+        BLOCKS;
+
+        unsafe fn dsb_ishst() {
+            user: "dsb ishst";
+            options(nostack, preserves_flags)
+        }
+
+        unsafe fn dsb_ish() {
+            user: "dsb ish";
+            options(nostack, preserves_flags)
+        }
+
+        unsafe fn dsb_ish_isb() {
+            user: "dsb ish", "isb";
+            options(nostack, preserves_flags)
+        }
+
+        unsafe fn dsb_nsh_isb() {
+            user: "dsb nsh", "isb";
+            options(nostack, preserves_flags)
+        }
+
+        unsafe fn vale1is(x: u64) {
+            privileged: "tlbi vale1is, x0";
+            in("x0") x,
+            options(nostack, preserves_flags)
+        }
+
+        unsafe fn vae1is(x: u64) {
+            privileged: "tlbi vae1is, x0";
+            in("x0") x,
+            options(nostack, preserves_flags)
+        }
+
+        unsafe fn vale1(x: u64) {
+            privileged: "tlbi vale1, x0";
+            in("x0") x,
+            options(nostack, preserves_flags)
+        }
+
+        unsafe fn vae1(x: u64) {
+            privileged: "tlbi vae1, x0";
+            in("x0") x,
+            options(nostack, preserves_flags)
+        }
+
+        // The range forms are written as SYS because not every assembler knows their names: op1 0,
+        // CRn 8, CRm 2 (IS) or 6, op2 1 (RVAE1) or 5 (RVALE1).
+        unsafe fn rvale1is(x: u64) {
+            privileged: "sys #0, c8, c2, #5, x0";
+            in("x0") x,
+            options(nostack, preserves_flags)
+        }
+
+        unsafe fn rvae1is(x: u64) {
+            privileged: "sys #0, c8, c2, #1, x0";
+            in("x0") x,
+            options(nostack, preserves_flags)
+        }
+
+        unsafe fn rvale1(x: u64) {
+            privileged: "sys #0, c8, c6, #5, x0";
+            in("x0") x,
+            options(nostack, preserves_flags)
+        }
+
+        unsafe fn rvae1(x: u64) {
+            privileged: "sys #0, c8, c6, #1, x0";
+            in("x0") x,
+            options(nostack, preserves_flags)
+        }
+
+        unsafe fn aside1is(x: u64) {
+            privileged: "tlbi aside1is, x0";
+            in("x0") x,
+            options(nostack, preserves_flags)
+        }
+
+        unsafe fn aside1(x: u64) {
+            privileged: "tlbi aside1, x0";
+            in("x0") x,
+            options(nostack, preserves_flags)
+        }
+
+        unsafe fn vmalle1is() {
+            privileged: "tlbi vmalle1is";
+            options(nostack, preserves_flags)
+        }
+
+        unsafe fn vmalle1() {
+            privileged: "tlbi vmalle1";
+            options(nostack, preserves_flags)
+        }
+
+        /// Loads TTBR0_EL1 with a value made by [`ttbr0`] and synchronises the instruction stream.
+        ///
+        /// Nothing is invalidated: entries under the old and the new ASID stay.
+        ///
+        /// # Safety
+        /// Exception level 1; the kernel does not use the lower half of the address space.
+        pub unsafe fn load_ttbr0(value: u64) {
+            privileged: "msr ttbr0_el1, x0", "isb";
+            in("x0") value,
+            options(nostack, preserves_flags)
+        }
+    }
 
     /// Orders table stores before the TLBIs that follow: `dsb ishst`.
     #[inline]
     pub fn publish_tables() {
         // SAFETY: a barrier.
-        unsafe { asm!("dsb ishst", options(nostack, preserves_flags)) }
+        unsafe { dsb_ishst() }
     }
 
     /// Waits until the TLBIs of this processor are complete on all processors: `dsb ish; isb`.
     #[inline]
     pub fn complete() {
         // SAFETY: barriers.
-        unsafe { asm!("dsb ish", "isb", options(nostack, preserves_flags)) }
+        unsafe { dsb_ish_isb() }
     }
 
     /// Waits until the local TLBIs of this processor are complete on it: `dsb nsh; isb`.
     #[inline]
     pub fn complete_local() {
         // SAFETY: barriers.
-        unsafe { asm!("dsb nsh", "isb", options(nostack, preserves_flags)) }
+        unsafe { dsb_nsh_isb() }
     }
 
     /// A full barrier that also makes table stores visible to all walkers: `dsb ish`.
     #[inline]
     pub fn fence() {
         // SAFETY: a barrier.
-        unsafe { asm!("dsb ish", options(nostack, preserves_flags)) }
+        unsafe { dsb_ish() }
     }
 
     /// Issues one operation; nothing is complete before the barrier that belongs to it.
@@ -153,35 +290,17 @@ mod instructions {
     /// Exception level 1; the processor has range operations if the operation is one.
     #[inline]
     pub unsafe fn tlbi(operation: Operation, scope: Scope, broadcast: bool) {
-        // SAFETY: TLBI at level 1 only forgets cached translations. The range forms are written
-        // as SYS because not every assembler knows their names: op1 0, CRn 8, CRm 2 (IS) or 6,
-        // op2 1 (RVAE1) or 5 (RVALE1).
+        // SAFETY: TLBI at level 1 only forgets cached translations.
         unsafe {
             match (operation, scope, broadcast) {
-                (Operation::Page(x), Scope::Leaf, true) => {
-                    asm!("tlbi vale1is, {}", in(reg) x, options(nostack, preserves_flags))
-                }
-                (Operation::Page(x), Scope::Tables, true) => {
-                    asm!("tlbi vae1is, {}", in(reg) x, options(nostack, preserves_flags))
-                }
-                (Operation::Page(x), Scope::Leaf, false) => {
-                    asm!("tlbi vale1, {}", in(reg) x, options(nostack, preserves_flags))
-                }
-                (Operation::Page(x), Scope::Tables, false) => {
-                    asm!("tlbi vae1, {}", in(reg) x, options(nostack, preserves_flags))
-                }
-                (Operation::Range(x), Scope::Leaf, true) => {
-                    asm!("sys #0, c8, c2, #5, {}", in(reg) x, options(nostack, preserves_flags))
-                }
-                (Operation::Range(x), Scope::Tables, true) => {
-                    asm!("sys #0, c8, c2, #1, {}", in(reg) x, options(nostack, preserves_flags))
-                }
-                (Operation::Range(x), Scope::Leaf, false) => {
-                    asm!("sys #0, c8, c6, #5, {}", in(reg) x, options(nostack, preserves_flags))
-                }
-                (Operation::Range(x), Scope::Tables, false) => {
-                    asm!("sys #0, c8, c6, #1, {}", in(reg) x, options(nostack, preserves_flags))
-                }
+                (Operation::Page(x), Scope::Leaf, true) => vale1is(x),
+                (Operation::Page(x), Scope::Tables, true) => vae1is(x),
+                (Operation::Page(x), Scope::Leaf, false) => vale1(x),
+                (Operation::Page(x), Scope::Tables, false) => vae1(x),
+                (Operation::Range(x), Scope::Leaf, true) => rvale1is(x),
+                (Operation::Range(x), Scope::Tables, true) => rvae1is(x),
+                (Operation::Range(x), Scope::Leaf, false) => rvale1(x),
+                (Operation::Range(x), Scope::Tables, false) => rvae1(x),
             }
         }
     }
@@ -194,13 +313,7 @@ mod instructions {
     pub unsafe fn tlbi_tag(tag: Tag, broadcast: bool) {
         let x = tag_operand(tag);
         // SAFETY: as for `tlbi`.
-        unsafe {
-            if broadcast {
-                asm!("tlbi aside1is, {}", in(reg) x, options(nostack, preserves_flags))
-            } else {
-                asm!("tlbi aside1, {}", in(reg) x, options(nostack, preserves_flags))
-            }
-        }
+        unsafe { if broadcast { aside1is(x) } else { aside1(x) } }
     }
 
     /// Issues the invalidation of everything at level 1; complete after its barrier.
@@ -210,27 +323,7 @@ mod instructions {
     #[inline]
     pub unsafe fn tlbi_all(broadcast: bool) {
         // SAFETY: as for `tlbi`.
-        unsafe {
-            if broadcast {
-                asm!("tlbi vmalle1is", options(nostack, preserves_flags))
-            } else {
-                asm!("tlbi vmalle1", options(nostack, preserves_flags))
-            }
-        }
-    }
-
-    /// Loads TTBR0_EL1 with a value made by [`ttbr0`] and synchronises the instruction stream.
-    ///
-    /// Nothing is invalidated: entries under the old and the new ASID stay.
-    ///
-    /// # Safety
-    /// Exception level 1; the kernel does not use the lower half of the address space.
-    #[inline]
-    pub unsafe fn load_ttbr0(value: u64) {
-        // SAFETY: the caller vouches that only user translations change.
-        unsafe {
-            asm!("msr ttbr0_el1, {}", "isb", in(reg) value, options(nostack, preserves_flags))
-        }
+        unsafe { if broadcast { vmalle1is() } else { vmalle1() } }
     }
 }
 #[cfg(target_arch = "aarch64")]
@@ -245,17 +338,73 @@ mod tests {
     const ALL: Operands = Operands {
         range: true,
         level_hint: true,
+        wide_addresses: false,
+    };
+    const WIDE: Operands = Operands {
+        wide_addresses: true,
+        ..ALL
     };
 
+    /// Page numbers have 52 bits.
+    const PAGES: u64 = (1 << 52) - 1;
+
     /// The pages an operation covers, decoded from its operand by the manual's formula.
-    fn covered(operation: Operation, stride: u64) -> (u64, u64) {
+    fn covered(operation: Operation, stride: u64, with: Operands) -> (u64, u64) {
+        // The processor extends the highest bit of an address.
+        let extended =
+            |value: u64, bits: u32| ((value << (64 - bits)) as i64 >> (64 - bits)) as u64;
         match operation {
-            Operation::Page(x) => (x & ((1 << 44) - 1), stride),
+            Operation::Page(x) => (extended(x, 44) & PAGES, stride),
             Operation::Range(x) => {
                 let (scale, num) = (x >> 44 & 3, x >> 39 & 31);
-                (x & ((1 << 37) - 1), (num + 1) << (5 * scale + 1))
+                let unit = if with.wide_addresses { 16 } else { 1 };
+                let start = extended(x, 37).wrapping_mul(unit) & PAGES;
+                (start, (num + 1) << (5 * scale + 1))
             }
         }
+    }
+
+    #[test]
+    fn addresses_of_every_width_are_covered_exactly_once() {
+        // In the lower and the upper half, with 48 bits and with 52, and across 2^48.
+        let starts = [
+            0x1,
+            0x10,
+            (1 << 36) - 7,
+            1 << 36,
+            (1 << 39) + 16,
+            PAGES - (1 << 35),
+            PAGES - (1 << 39) + 1,
+            PAGES - 5000,
+        ];
+        for with in [ALL, WIDE, Operands::default()] {
+            for start in starts {
+                for pages in [1, 2, 15, 16, 33, 4000] {
+                    let range = PageRange::base(Page(start), pages);
+                    let mut next = start;
+                    for one in operations(Tag(9), range, Scope::Leaf, with) {
+                        let (first, count) = covered(one, 1, with);
+                        assert_eq!(first, next, "{pages} pages from {start:#x}, {with:?}");
+                        next += count;
+                    }
+                    assert_eq!(next, start + pages);
+                }
+            }
+        }
+        // Ranges are used where they can be.
+        let count = |start, with| {
+            let range = PageRange::base(Page(start), 4000);
+            operations(Tag(9), range, Scope::Leaf, with).count()
+        };
+        assert!(count(0x10, ALL) < 6 && count(0x10, WIDE) < 6 && count(1 << 36, WIDE) < 6);
+        assert!(count(0x11, WIDE) < 6 + 15);
+        assert_eq!(count(1 << 36, ALL), 4000);
+    }
+
+    #[test]
+    #[should_panic(expected = "beyond 48 bits")]
+    fn roots_beyond_the_register_are_refused() {
+        ttbr0(Frame(1 << 36), Tag(1));
     }
 
     #[test]
@@ -271,7 +420,7 @@ mod tests {
                 let mut next = range.start.0;
                 let mut count = 0;
                 for one in operations(Tag(9), range, Scope::Leaf, ALL) {
-                    let (start, pages) = covered(one, stride.pages());
+                    let (start, pages) = covered(one, stride.pages(), ALL);
                     assert_eq!(start, next, "{strides} strides");
                     next += pages;
                     count += 1;

@@ -1,8 +1,12 @@
 //! The x86-64 format of page-table entries (Intel SDM volume 3, chapter "Paging"; AMD64 APM
 //! volume 2, chapter 5).
+//!
+//! [`Entry::key`] is the protection key. [`Entry::memory`] is the index into the PAT, of which the
+//! entry that points to a table has the two lower bits. [`Entry::special`] and
+//! [`Entry::contiguous`] are not used. Bits 9 to 11 and 52 to 58 are ignored by hardware: decoding
+//! drops them, encoding clears them.
 
-use crate::entry::{Access, Entry, Leaf, size_at};
-use quell::{Frame, PageSize};
+use quell::{Break, Entry, Frame, Level, MemoryType, TlbRules};
 
 /// The entry may be used by the walker. Clear: the other 63 bits belong to software.
 pub const PRESENT: u64 = 1 << 0;
@@ -10,136 +14,223 @@ pub const PRESENT: u64 = 1 << 0;
 pub const WRITABLE: u64 = 1 << 1;
 /// User mode is allowed.
 pub const USER: u64 = 1 << 2;
-/// Write-through.
+/// Bit 0 of the index into the PAT; with its reset values, write-through.
 pub const WRITE_THROUGH: u64 = 1 << 3;
-/// Uncached.
+/// Bit 1 of the index into the PAT; with its reset values, uncached.
 pub const UNCACHED: u64 = 1 << 4;
 /// Set by the walker when it uses the entry.
 pub const ACCESSED: u64 = 1 << 5;
 /// Set by the walker when a store uses the leaf.
 pub const DIRTY: u64 = 1 << 6;
-/// At levels 1 and 2: the entry is a leaf. (At level 0 the bit selects a memory type.)
+/// At levels 1 and 2: the entry is a leaf. At level 0 it is bit 2 of the index into the PAT.
 pub const LARGE: u64 = 1 << 7;
 /// The translation survives loads of CR3.
 pub const GLOBAL: u64 = 1 << 8;
+/// Bit 2 of the index into the PAT, in large leaves.
+pub const LARGE_PAT: u64 = 1 << 12;
+/// The protection key of a leaf.
+pub const KEY: u64 = 0xf << KEY_SHIFT;
 /// No instruction fetch.
 pub const NO_EXECUTE: u64 = 1 << 63;
 /// Bits of a base-page entry that hold the frame.
 pub const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 
-/// The entry for a leaf. The frame must be aligned to its size.
-#[inline]
-pub const fn leaf(leaf: Leaf) -> u64 {
-    let access = leaf.access;
-    debug_assert!(leaf.frame.0.is_multiple_of(leaf.size.pages()));
-    let mut raw = leaf.frame.address() & ADDRESS | PRESENT;
-    if access.writable {
-        raw |= WRITABLE;
-    }
-    if access.user {
-        raw |= USER;
-    }
-    if !access.executable {
-        raw |= NO_EXECUTE;
-    }
-    if access.global {
-        raw |= GLOBAL;
-    }
-    if access.accessed {
-        raw |= ACCESSED;
-    }
-    if access.dirty {
-        raw |= DIRTY;
-    }
-    if !matches!(leaf.size, PageSize::Base) {
-        raw |= LARGE;
-    }
-    raw
+const KEY_SHIFT: u32 = 59;
+
+/// Strongly uncached memory, if the PAT holds its reset values: for devices.
+pub const DEVICE: MemoryType = MemoryType(3);
+
+/// What TLBs keep (Intel SDM volume 3, "Caching Translation Information").
+pub const RULES: TlbRules = TlbRules {
+    keeps_refused: false,
+    keeps_absent: false,
+    user_excludes_kernel: true,
+    break_before_make: Break::Size,
+};
+
+/// The format of a machine: where it has the bit that says that memory is encrypted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Format {
+    encrypted: u64,
 }
 
-/// The entry that points to the next level's table; permissions are left to the leaves.
-#[inline]
-pub const fn table(table: Frame) -> u64 {
-    table.address() & ADDRESS | PRESENT | WRITABLE | USER | ACCESSED
-}
+impl Format {
+    /// Memory is not encrypted by page.
+    pub const PLAIN: Format = Format { encrypted: 0 };
 
-/// What the entry at `level` (0 lowest, 3 root) says.
-#[inline]
-pub const fn decode(raw: u64, level: u8) -> Entry {
-    if raw & PRESENT == 0 {
-        return Entry::Absent(raw);
+    /// Memory is encrypted where an address bit says so: AMD's C-bit, which CPUID leaf 0x8000001F
+    /// reports in bits 0 to 5 of EBX.
+    ///
+    /// # Panics
+    /// If the bit is none of an address.
+    pub const fn with_encryption_bit(bit: u32) -> Format {
+        assert!(
+            bit >= 12 && bit < 52,
+            "the encryption bit is one of the address bits 12 to 51"
+        );
+        Format {
+            encrypted: 1 << bit,
+        }
     }
-    let is_leaf = level == 0 || (level < 3 && raw & LARGE != 0);
-    let Some(size) = size_at(level) else {
-        return Entry::Table(Frame::containing(raw & ADDRESS));
-    };
-    if !is_leaf {
-        return Entry::Table(Frame::containing(raw & ADDRESS));
+
+    /// The word for a present entry of a table of `level`.
+    ///
+    /// # Panics
+    /// If the frame does not fit into the format, or a root is to map a page.
+    #[inline]
+    pub fn encode(self, entry: Entry, level: Level) -> u64 {
+        let address = entry.frame.address();
+        assert!(
+            address & !(ADDRESS & !self.encrypted) == 0,
+            "an entry cannot hold frame {:#x}: it lies beyond the physical addresses of the format",
+            entry.frame.0
+        );
+        let bit = |set: bool, bit: u64| if set { bit } else { 0 };
+        let memory = u64::from(entry.memory.0);
+        let raw = address
+            | PRESENT
+            | bit(entry.writable, WRITABLE)
+            | bit(entry.user, USER)
+            | bit(!entry.executable, NO_EXECUTE)
+            | bit(entry.accessed, ACCESSED)
+            | bit(entry.encrypted, self.encrypted)
+            | (memory & 3) << WRITE_THROUGH.trailing_zeros();
+        if entry.table {
+            debug_assert!(level > Level::LEAF);
+            return raw;
+        }
+        let size = level.size().expect("a root maps no pages");
+        debug_assert!(entry.frame.0.is_multiple_of(size.pages()));
+        let (large, pat) = match level {
+            Level::LEAF => (0, LARGE),
+            _ => (LARGE, LARGE_PAT),
+        };
+        raw | bit(entry.dirty, DIRTY)
+            | bit(entry.global, GLOBAL)
+            | large
+            | bit(memory & 4 != 0, pat)
+            | u64::from(entry.key) << KEY_SHIFT & KEY
     }
-    // Bit 12 of a large leaf selects a memory type: it is no part of the address.
-    let frame = Frame::containing(raw & ADDRESS & !(size.bytes() - 1));
-    Entry::Leaf(Leaf {
-        frame,
-        size,
-        access: Access {
+
+    /// What a word of a table of `level` says; [`Entry::ABSENT`] if it is not present.
+    #[inline]
+    pub fn decode(self, raw: u64, level: Level) -> Entry {
+        if raw & PRESENT == 0 {
+            return Entry::ABSENT;
+        }
+        let address = raw & ADDRESS & !self.encrypted;
+        let entry = Entry {
+            present: true,
+            table: true,
+            frame: Frame::containing(address),
             writable: raw & WRITABLE != 0,
             user: raw & USER != 0,
             executable: raw & NO_EXECUTE == 0,
-            global: raw & GLOBAL != 0,
             accessed: raw & ACCESSED != 0,
+            memory: MemoryType((raw >> WRITE_THROUGH.trailing_zeros() & 3) as u8),
+            encrypted: raw & self.encrypted != 0,
+            ..Entry::ABSENT
+        };
+        let pat = match (level, raw & LARGE != 0) {
+            (Level::LEAF, _) => LARGE,
+            (Level::LARGE | Level::HUGE, true) => LARGE_PAT,
+            _ => return entry,
+        };
+        let index = entry.memory.0 | if raw & pat != 0 { 4 } else { 0 };
+        Entry {
+            table: false,
+            // The lower bits of a large leaf are no part of the address.
+            frame: Frame(entry.frame.0 & !(level.pages() - 1)),
             dirty: raw & DIRTY != 0,
-        },
-    })
+            global: raw & GLOBAL != 0,
+            memory: MemoryType(index),
+            key: ((raw & KEY) >> KEY_SHIFT) as u8,
+            ..entry
+        }
+    }
+}
+
+/// [`Format::encode`] for machines without encryption.
+///
+/// # Panics
+/// As that does.
+#[inline]
+pub fn encode(entry: Entry, level: Level) -> u64 {
+    Format::PLAIN.encode(entry, level)
+}
+
+/// [`Format::decode`] for machines without encryption.
+#[inline]
+pub fn decode(raw: u64, level: Level) -> Entry {
+    Format::PLAIN.decode(raw, level)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entry::{level_of, tests::all_accesses};
+    use crate::entries::{all_entries, levels_of};
+    use quell::PageSize;
 
     #[test]
-    fn leaves_survive_encoding_at_every_size() {
-        for access in all_accesses() {
-            for size in [PageSize::Base, PageSize::Large, PageSize::Huge] {
-                let original = Leaf {
-                    frame: Frame(7 << 18),
-                    size,
-                    access,
-                };
-                assert_eq!(
-                    decode(leaf(original), level_of(size)),
-                    Entry::Leaf(original)
-                );
+    fn entries_survive_encoding() {
+        let format = Format::with_encryption_bit(51);
+        for entry in all_entries() {
+            for level in levels_of(&entry) {
+                for (encrypted, memory, key) in [(false, 0, 0), (true, 3, 9), (false, 7, 15)] {
+                    let entry = Entry {
+                        encrypted,
+                        memory: MemoryType(if entry.table { memory & 3 } else { memory }),
+                        key: if entry.table { 0 } else { key },
+                        global: entry.global && !entry.table,
+                        ..entry
+                    };
+                    assert_eq!(format.decode(format.encode(entry, level), level), entry);
+                }
             }
         }
     }
 
     #[test]
-    fn software_entries_come_back_bit_for_bit() {
+    fn words_of_software_are_absent() {
         for raw in [0, 2, !1u64, 0xdead_beef_0000_0ff0, NO_EXECUTE | LARGE] {
             for level in 0..4 {
-                assert_eq!(decode(raw, level), Entry::Absent(raw));
+                assert_eq!(decode(raw, Level(level)), Entry::ABSENT);
             }
         }
     }
 
     #[test]
     fn known_entries_match_the_manual() {
-        let access = Access {
+        let entry = Entry {
+            present: true,
+            frame: Frame(0x1234),
             writable: true,
             user: true,
             dirty: true,
             accessed: true,
-            ..Access::default()
+            ..Entry::ABSENT
         };
-        let raw = leaf(Leaf {
-            frame: Frame(0x1234),
-            size: PageSize::Base,
-            access,
-        });
-        assert_eq!(raw, 0x8000_0000_0123_4067);
-        assert_eq!(table(Frame(0x99)), 0x99027);
-        assert_eq!(decode(table(Frame(0x99)), 3), Entry::Table(Frame(0x99)));
-        assert_eq!(decode(table(Frame(0x99)), 1), Entry::Table(Frame(0x99)));
+        assert_eq!(encode(entry, Level::LEAF), 0x8000_0000_0123_4067);
+        let keyed = Entry { key: 5, ..entry };
+        assert_eq!(encode(keyed, Level::LEAF), 0xa800_0000_0123_4067);
+        let device = Entry {
+            frame: Frame(0x200),
+            memory: MemoryType(5),
+            ..entry
+        };
+        assert_eq!(
+            encode(device, Level::of(PageSize::Large)),
+            0x8000_0000_0020_10ef
+        );
+        assert_eq!(encode(Entry::table(Frame(0x99)), Level::ROOT), 0x99027);
+        for level in [1, 3].map(Level) {
+            assert_eq!(decode(0x99027, level), Entry::table(Frame(0x99)));
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "cannot hold frame 0x8000000000")]
+    fn frames_in_the_place_of_the_encryption_bit_are_refused() {
+        Format::with_encryption_bit(51).encode(Entry::table(Frame(1 << 39)), Level::ROOT);
     }
 }

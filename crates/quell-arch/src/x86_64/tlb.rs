@@ -12,8 +12,8 @@
 //! * INVLPGB starts an invalidation on all processors; it is complete only when *the processor
 //!   that issued it* has executed TLBSYNC.
 //!
-//! Every instruction here is a compiler barrier (no `nomem`): table stores before it stay before
-//! it. The processor orders them too: INVLPG, INVPCID and loads of CR3 are serializing, and
+//! Every instruction here that invalidates or switches is a compiler barrier (neither `nomem` nor
+//! `readonly`): table stores before it stay before it, and accesses after it stay after it. The processor orders them too: INVLPG, INVPCID and loads of CR3 are serializing, and
 //! INVLPGB is ordered after earlier stores. None of this reaches another processor except
 //! INVLPGB.
 
@@ -25,9 +25,19 @@ pub const MAX_TAG: u16 = 0xfff;
 /// The value for CR3 that loads `root` under `tag`; with `keep` the tag's entries survive.
 ///
 /// `tag` must be 0 and `keep` false where CR4.PCIDE is off.
+///
+/// # Panics
+/// If the root lies beyond 52 bits, or the tag beyond [`MAX_TAG`].
 #[inline]
 pub const fn cr3(root: Frame, tag: Tag, keep: bool) -> u64 {
-    debug_assert!(tag.0 <= MAX_TAG);
+    assert!(
+        root.0 >> 40 == 0,
+        "CR3 cannot hold the root: it lies beyond 52 bits of physical addresses"
+    );
+    assert!(
+        tag.0 <= MAX_TAG,
+        "CR3 cannot hold the tag: PCIDs have twelve bits"
+    );
     root.address() | tag.0 as u64 | (keep as u64) << 63
 }
 
@@ -112,20 +122,8 @@ impl Broadcast {
 }
 
 #[cfg(target_arch = "x86_64")]
-mod instructions {
+pub(crate) mod instructions {
     use super::*;
-    use core::arch::asm;
-
-    /// Drops the translation of `address` under the current PCID, and the walker caches of the
-    /// current PCID, on this processor.
-    ///
-    /// # Safety
-    /// Privilege level 0.
-    #[inline]
-    pub unsafe fn invlpg(address: u64) {
-        // SAFETY: at level 0 the instruction only forgets cached translations.
-        unsafe { asm!("invlpg [{}]", in(reg) address, options(nostack, preserves_flags)) }
-    }
 
     /// What an INVPCID drops on this processor.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -141,6 +139,86 @@ mod instructions {
         All = 3,
     }
 
+    // Intel leaves the status flags undefined after a move from or to a control register.
+    blocks! {
+        BLOCKS;
+
+        /// Drops the translation of `address` under the current PCID, and the walker caches of the
+        /// current PCID, on this processor.
+        ///
+        /// # Safety
+        /// Privilege level 0.
+        pub unsafe fn invlpg(address: u64) {
+            privileged: "invlpg [rax]";
+            in("rax") address,
+            options(nostack, preserves_flags)
+        }
+
+        unsafe fn invpcid_raw(kind: u64, descriptor: *const [u64; 2]) {
+            privileged: "invpcid rax, [rcx]";
+            in("rax") kind,
+            in("rcx") descriptor,
+            options(nostack, preserves_flags)
+        }
+
+        /// Loads CR3 with a value made by [`cr3`].
+        ///
+        /// # Safety
+        /// Privilege level 0; the root maps everything the kernel goes on to use; bit 63 and a tag
+        /// other than 0 only where CR4.PCIDE is on.
+        pub unsafe fn load_cr3(value: u64) {
+            privileged: "mov cr3, rax";
+            in("rax") value,
+            options(nostack)
+        }
+
+        /// Reads CR3.
+        ///
+        /// # Safety
+        /// Privilege level 0.
+        pub unsafe fn read_cr3() -> u64 {
+            privileged: "mov rax, cr3";
+            returns("rax"),
+            options(nomem, nostack)
+        }
+
+        unsafe fn read_cr4() -> u64 {
+            privileged: "mov rax, cr4";
+            returns("rax"),
+            options(nomem, nostack)
+        }
+
+        unsafe fn load_cr4(value: u64) {
+            privileged: "mov cr4, rax";
+            in("rax") value,
+            options(nostack)
+        }
+
+        // 0F 01 FE, for assemblers that do not know the name.
+        unsafe fn invlpgb_raw(rax: u64, ecx: u32, edx: u32) {
+            privileged: ".byte 0x0f, 0x01, 0xfe";
+            in("rax") rax,
+            in("ecx") ecx,
+            in("edx") edx,
+            options(nostack, preserves_flags)
+        }
+
+        /// Waits until every INVLPGB of this processor has taken effect on all processors.
+        ///
+        /// # Safety
+        /// Privilege level 0, and the processor has INVLPGB.
+        // 0F 01 FF.
+        pub unsafe fn tlbsync() {
+            privileged: ".byte 0x0f, 0x01, 0xff";
+            options(nostack, preserves_flags)
+        }
+
+        unsafe fn mfence() {
+            user: "mfence";
+            options(nostack, preserves_flags)
+        }
+    }
+
     /// INVPCID on this processor.
     ///
     /// # Safety
@@ -150,33 +228,7 @@ mod instructions {
     pub unsafe fn invpcid(kind: Invpcid, tag: Tag, address: u64) {
         let descriptor = [u64::from(tag.0), address];
         // SAFETY: the descriptor is 16 readable bytes; the caller vouches for the rest.
-        unsafe {
-            asm!("invpcid {}, [{}]", in(reg) kind as u64, in(reg) &descriptor,
-                 options(nostack, preserves_flags, readonly))
-        }
-    }
-
-    /// Loads CR3 with a value made by [`cr3`].
-    ///
-    /// # Safety
-    /// Privilege level 0; the root maps everything the kernel goes on to use; bit 63 and a tag
-    /// other than 0 only where CR4.PCIDE is on.
-    #[inline]
-    pub unsafe fn load_cr3(value: u64) {
-        // SAFETY: the caller vouches for the root.
-        unsafe { asm!("mov cr3, {}", in(reg) value, options(nostack, preserves_flags)) }
-    }
-
-    /// Reads CR3.
-    ///
-    /// # Safety
-    /// Privilege level 0.
-    #[inline]
-    pub unsafe fn read_cr3() -> u64 {
-        let value;
-        // SAFETY: reading CR3 has no effect.
-        unsafe { asm!("mov {}, cr3", out(reg) value, options(nostack, preserves_flags, nomem)) }
-        value
+        unsafe { invpcid_raw(kind as u64, &descriptor) }
     }
 
     /// Drops every translation of this processor under every PCID, global ones included, without
@@ -188,10 +240,9 @@ mod instructions {
         const PGE: u64 = 1 << 7;
         // SAFETY: CR4 is restored to what it was; changing PGE drops everything.
         unsafe {
-            let cr4: u64;
-            asm!("mov {}, cr4", out(reg) cr4, options(nostack, preserves_flags));
-            asm!("mov cr4, {}", in(reg) cr4 & !PGE, options(nostack, preserves_flags));
-            asm!("mov cr4, {}", in(reg) cr4, options(nostack, preserves_flags));
+            let cr4 = read_cr4();
+            load_cr4(cr4 & !PGE);
+            load_cr4(cr4);
         }
     }
 
@@ -201,29 +252,15 @@ mod instructions {
     /// Privilege level 0, and the processor has INVLPGB.
     #[inline]
     pub unsafe fn invlpgb(request: Broadcast) {
-        // SAFETY: the instruction (0F 01 FE) reads only its three registers; it is a compiler
-        // barrier because it does not promise `nomem`.
-        unsafe {
-            asm!(".byte 0x0f, 0x01, 0xfe", in("rax") request.rax, in("ecx") request.ecx,
-                 in("edx") request.edx, options(nostack, preserves_flags))
-        }
-    }
-
-    /// Waits until every INVLPGB of this processor has taken effect on all processors.
-    ///
-    /// # Safety
-    /// Privilege level 0, and the processor has INVLPGB.
-    #[inline]
-    pub unsafe fn tlbsync() {
-        // SAFETY: the instruction (0F 01 FF) has no operands.
-        unsafe { asm!(".byte 0x0f, 0x01, 0xff", options(nostack, preserves_flags)) }
+        // SAFETY: the instruction only forgets translations; the caller vouches for the rest.
+        unsafe { invlpgb_raw(request.rax, request.ecx, request.edx) }
     }
 
     /// A full barrier: earlier stores are visible to the walkers of all processors.
     #[inline]
     pub fn fence() {
         // SAFETY: MFENCE is available wherever SSE2 is, which x86-64 guarantees.
-        unsafe { asm!("mfence", options(nostack, preserves_flags)) }
+        unsafe { mfence() }
     }
 }
 #[cfg(target_arch = "x86_64")]

@@ -3,9 +3,8 @@
 //! Zeroing with either is ordered like any other store to normal memory: a release store that
 //! follows publishes it, so nothing fences here.
 
-use super::{in_blocks, portable};
+use super::portable::{self, in_blocks};
 use crate::aarch64::features::{Features, Registers};
-use core::arch::asm;
 use quell_zero::{Available, Caches, Strategy};
 
 /// Bytes that one turn of the `stnp` loop writes.
@@ -13,13 +12,9 @@ const LINE: usize = 64;
 
 /// Bytes that one `dc zva` zeroes; 0 if it is forbidden here.
 fn zva_bytes() -> usize {
-    let dczid: u64;
-    // SAFETY: DCZID_EL0 may be read at every exception level; reading it has no effect.
-    unsafe {
-        asm!("mrs {}, dczid_el0", out(reg) dczid, options(nomem, nostack, preserves_flags));
-    }
     let registers = Registers {
-        dczid,
+        // SAFETY: the register may be read at every exception level.
+        dczid: unsafe { dczid() },
         ..Registers::default()
     };
     Features::decode(registers).zero_block as usize
@@ -40,50 +35,49 @@ pub fn caches() -> Caches {
     Caches::default()
 }
 
-/// Pairs of registers, with the hint that the memory is not used again soon.
-///
-/// # Safety
-///
-/// As for [`super::zero`]; `start` is aligned to [`LINE`] and `bytes` is a multiple of it, not 0.
-unsafe fn stnp(start: *mut u8, bytes: usize) {
-    // SAFETY: writes `bytes` bytes from `start` and nothing else.
-    unsafe {
-        asm!(
-            "2:",
-            "stnp xzr, xzr, [{at}]",
-            "stnp xzr, xzr, [{at}, #16]",
-            "stnp xzr, xzr, [{at}, #32]",
-            "stnp xzr, xzr, [{at}, #48]",
-            "add {at}, {at}, #64",
-            "cmp {at}, {end}",
-            "b.ne 2b",
-            at = inout(reg) start => _,
-            end = in(reg) start.add(bytes),
-            options(nostack),
-        );
-    }
-}
+blocks! {
+    BLOCKS;
 
-/// `dc zva` for each block.
-///
-/// # Safety
-///
-/// As for [`super::zero`]; `start` is aligned to `block`, which is [`zva_bytes`], and `bytes` is a
-/// multiple of it, not 0.
-unsafe fn dc_zva(start: *mut u8, bytes: usize, block: usize) {
-    // SAFETY: each turn zeroes the block at `at`, from `start` up to `start + bytes`.
-    unsafe {
-        asm!(
+    /// Reads DCZID_EL0: what `dc zva` does here.
+    ///
+    /// # Safety
+    /// None is asked for.
+    pub(crate) unsafe fn dczid() -> u64 {
+        user: "mrs x0, dczid_el0";
+        returns("x0"),
+        options(nomem, nostack, preserves_flags)
+    }
+
+    /// Pairs of registers from `at` to `end`, with the hint that the memory is not used again soon.
+    ///
+    /// # Safety
+    /// As for [`super::zero`]; both are aligned to [`LINE`], and `end` is beyond `at`.
+    unsafe fn stnp(at: *mut u8, end: *mut u8) {
+        user:
             "2:",
-            "dc zva, {at}",
-            "add {at}, {at}, {block}",
-            "cmp {at}, {end}",
-            "b.ne 2b",
-            at = inout(reg) start => _,
-            block = in(reg) block,
-            end = in(reg) start.add(bytes),
-            options(nostack),
-        );
+            "stnp xzr, xzr, [x0]",
+            "stnp xzr, xzr, [x0, #16]",
+            "stnp xzr, xzr, [x0, #32]",
+            "stnp xzr, xzr, [x0, #48]",
+            "add x0, x0, #64",
+            "cmp x0, x1",
+            "b.ne 2b";
+        in("x1") end,
+        inout("x0") at,
+        options(nostack)
+    }
+
+    /// `dc zva` for each block from `at` to `end`.
+    ///
+    /// # Safety
+    /// As for [`super::zero`]; both are aligned to `block`, which is [`zva_bytes`], and `end` is
+    /// beyond `at`.
+    unsafe fn dc_zva(at: *mut u8, end: *mut u8, block: usize) {
+        user: "2:", "dc zva, x0", "add x0, x0, x2", "cmp x0, x1", "b.ne 2b";
+        in("x1") end,
+        in("x2") block,
+        inout("x0") at,
+        options(nostack)
     }
 }
 
@@ -100,9 +94,9 @@ pub unsafe fn zero(start: *mut u8, bytes: usize, strategy: Strategy) {
         match strategy {
             Strategy::DcZva => {
                 let block = zva_bytes();
-                in_blocks(start, bytes, block, |at, n| dc_zva(at, n, block));
+                in_blocks(start, bytes, block, |at, n| dc_zva(at, at.add(n), block));
             }
-            Strategy::NonTemporal128 => in_blocks(start, bytes, LINE, |at, n| stnp(at, n)),
+            Strategy::NonTemporal128 => in_blocks(start, bytes, LINE, |at, n| stnp(at, at.add(n))),
             _ => portable::stores(start, bytes),
         }
     }

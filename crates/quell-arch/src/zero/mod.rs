@@ -6,8 +6,9 @@
 //!
 //! # Vector registers
 //!
-//! The non-temporal stores of 128 bits and more on x86-64 overwrite a vector register. User
-//! programs need not care. A kernel that runs without saving the user's vector state must not use
+//! The non-temporal stores of 128 bits and more on x86-64 overwrite vector registers: one, and with
+//! 256 bits and more the upper parts of sixteen. The compiler is told, so user programs need not
+//! care, whatever they were compiled for. A kernel that runs without saving the user's vector state must not use
 //! them, although the processor has them: it takes
 //! [`Available::without_vectors`](quell_zero::Available::without_vectors), which leaves it
 //! `movnti` and `clzero`. On AArch64 no strategy touches a vector register.
@@ -26,10 +27,10 @@
 use quell_zero::{Available, Caches, Strategy};
 
 #[cfg(target_arch = "aarch64")]
-mod aarch64;
+pub(crate) mod aarch64;
 mod portable;
 #[cfg(target_arch = "x86_64")]
-mod x86_64;
+pub(crate) mod x86_64;
 
 #[cfg(target_arch = "aarch64")]
 use aarch64 as native;
@@ -68,62 +69,4 @@ pub fn caches() -> Caches {
 pub unsafe fn zero(start: *mut u8, bytes: usize, strategy: Strategy) {
     // SAFETY: passed on to the caller.
     unsafe { native::zero(start, bytes, strategy) }
-}
-
-/// Splits a run into what precedes the first block of `block` bytes, the whole aligned blocks, and
-/// what follows the last: three lengths. `block` is a power of two.
-#[cfg_attr(
-    not(any(target_arch = "x86_64", target_arch = "aarch64")),
-    allow(dead_code)
-)]
-fn split(start: *mut u8, bytes: usize, block: usize) -> (usize, usize, usize) {
-    let head = start.addr().wrapping_neg() & (block - 1);
-    if head > bytes {
-        return (bytes, 0, 0);
-    }
-    let body = (bytes - head) & !(block - 1);
-    (head, body, bytes - head - body)
-}
-
-/// Zeroes the whole aligned blocks of a run with `body`, which gets the first block and a number of
-/// bytes that is a multiple of `block` and not 0, and the two ends with plain stores.
-///
-/// # Safety
-///
-/// As for [`zero`]; `body` zeroes exactly what it is given.
-#[inline]
-#[cfg_attr(
-    not(any(target_arch = "x86_64", target_arch = "aarch64")),
-    allow(dead_code)
-)]
-unsafe fn in_blocks(start: *mut u8, bytes: usize, block: usize, body: impl FnOnce(*mut u8, usize)) {
-    let (head, whole, tail) = split(start, bytes, block);
-    // SAFETY: the three parts lie side by side within `start..start + bytes`.
-    unsafe {
-        portable::stores(start, head);
-        if whole > 0 {
-            body(start.add(head), whole);
-        }
-        portable::stores(start.add(head + whole), tail);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::split;
-
-    #[test]
-    fn split_covers_the_run_and_aligns_the_middle() {
-        for block in [1usize, 8, 64, 256] {
-            for address in 0..2 * block + 2 {
-                for bytes in 0..4 * block + 3 {
-                    let start = core::ptr::without_provenance_mut(address + 4096);
-                    let (head, body, tail) = split(start, bytes, block);
-                    assert_eq!(head + body + tail, bytes);
-                    assert!(head < block && tail < block && body % block == 0);
-                    assert!(body == 0 || (address + head) % block == 0);
-                }
-            }
-        }
-    }
 }

@@ -1,4 +1,4 @@
-//! Ordinary stores, for every architecture.
+//! Ordinary stores, for every architecture, and what the others leave to them: the two ends of a run.
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 use quell_zero::{Available, Caches, Strategy};
@@ -35,7 +35,7 @@ pub unsafe fn zero(start: *mut u8, bytes: usize, _: Strategy) {
 ///
 /// `start..start + bytes` is valid for writes and not accessed by anybody else.
 pub unsafe fn stores(start: *mut u8, bytes: usize) {
-    let (head, body, tail) = super::split(start, bytes, 8);
+    let (head, body, tail) = split(start, bytes, 8);
     // SAFETY: all addresses lie within the run, and the words are aligned by `split`.
     unsafe {
         for at in 0..head {
@@ -48,6 +48,65 @@ pub unsafe fn stores(start: *mut u8, bytes: usize) {
         let rest = start.add(head + body);
         for at in 0..tail {
             rest.add(at).write_volatile(0);
+        }
+    }
+}
+
+/// Splits a run into what precedes the first block of `block` bytes, the whole aligned blocks, and
+/// what follows the last: three lengths. `block` is a power of two.
+fn split(start: *mut u8, bytes: usize, block: usize) -> (usize, usize, usize) {
+    let head = start.addr().wrapping_neg() & (block - 1);
+    if head > bytes {
+        return (bytes, 0, 0);
+    }
+    let body = (bytes - head) & !(block - 1);
+    (head, body, bytes - head - body)
+}
+
+/// Zeroes the whole aligned blocks of a run with `body`, which gets the first block and a number of
+/// bytes that is a multiple of `block` and not 0, and the two ends with plain stores.
+///
+/// # Safety
+///
+/// As for [`super::zero`]; `body` zeroes exactly what it is given.
+#[inline]
+#[cfg_attr(
+    not(any(target_arch = "x86_64", target_arch = "aarch64")),
+    allow(dead_code)
+)]
+pub(super) unsafe fn in_blocks(
+    start: *mut u8,
+    bytes: usize,
+    block: usize,
+    body: impl FnOnce(*mut u8, usize),
+) {
+    let (head, whole, tail) = split(start, bytes, block);
+    // SAFETY: the three parts lie side by side within `start..start + bytes`.
+    unsafe {
+        stores(start, head);
+        if whole > 0 {
+            body(start.add(head), whole);
+        }
+        stores(start.add(head + whole), tail);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::split;
+
+    #[test]
+    fn split_covers_the_run_and_aligns_the_middle() {
+        for block in [1usize, 8, 64, 256] {
+            for address in 0..2 * block + 2 {
+                for bytes in 0..4 * block + 3 {
+                    let start = core::ptr::without_provenance_mut(address + 4096);
+                    let (head, body, tail) = split(start, bytes, block);
+                    assert_eq!(head + body + tail, bytes);
+                    assert!(head < block && tail < block && body % block == 0);
+                    assert!(body == 0 || (address + head) % block == 0);
+                }
+            }
         }
     }
 }

@@ -3,10 +3,14 @@
 //! All of it is inline assembly: it must stay the instruction it names, it must assemble for
 //! targets without vector registers (the kernel's), where intrinsics do not exist, and it may run
 //! only where [`available`] says so, which the compiler cannot know.
+//!
+//! The loops of 256 and 512 bits end with `vzeroupper`, so that SSE code which follows is not slowed
+//! down. That clears the upper parts of *all* of the first sixteen vector registers: each of them is
+//! declared, because a caller that was compiled for AVX, and into which the loop is inlined, may
+//! keep something in any of them.
 
-use super::{in_blocks, portable};
+use super::portable::{self, in_blocks};
 use crate::x86_64::features::{Features, cpuid};
-use core::arch::asm;
 use quell_zero::{Available, Caches, Strategy};
 
 /// Bytes that one turn of a non-temporal loop writes, and that `clzero` zeroes: a cache line on
@@ -16,7 +20,8 @@ const LINE: usize = 64;
 /// See [`super::available`].
 pub fn available() -> Available {
     let features = Features::detect();
-    let (avx, avx512) = vectors(cpuid, xcr0);
+    // SAFETY: `vectors` asks only where CPUID has OSXSAVE.
+    let (avx, avx512) = vectors(cpuid, || unsafe { xcr0() });
     [
         (features.erms, Strategy::RepStos),
         (true, Strategy::RepStosq),
@@ -34,19 +39,6 @@ pub fn available() -> Available {
 /// See [`super::caches`].
 pub fn caches() -> Caches {
     decode_caches(cpuid)
-}
-
-/// Reads XCR0: which parts of the vector state the operating system saves. Only where CPUID has
-/// OSXSAVE.
-fn xcr0() -> u32 {
-    let low: u32;
-    // SAFETY: only called where CPUID reports OSXSAVE, so the instruction exists and is enabled in
-    // every mode; it reads a register.
-    unsafe {
-        asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") _,
-            options(nomem, nostack, preserves_flags));
-    }
-    low
 }
 
 /// Whether AVX and AVX-512F may be used: the processor has them and the operating system saves the
@@ -101,115 +93,148 @@ fn decode_caches(cpuid: impl Fn(u32, u32) -> [u32; 4]) -> Caches {
     caches
 }
 
-/// A loop of non-temporal stores: the register is cleared once, each turn writes one line with the
-/// stores given, and the vector state that other code would trip over is left clean.
-macro_rules! non_temporal {
-    ($(#[$doc:meta])* $name:ident, $clear:literal, [$($store:literal),+], $leave:literal) => {
-        $(#[$doc])*
-        ///
-        /// # Safety
-        ///
-        /// As for [`super::zero`]; `start` is aligned to [`LINE`] and `bytes` is a multiple of it,
-        /// not 0.
-        unsafe fn $name(start: *mut u8, bytes: usize) {
-            // SAFETY: writes `bytes` bytes from `start` and nothing else; the register it uses is
-            // declared overwritten; the caller guarantees the instruction set.
-            unsafe {
-                asm!(
-                    $clear,
-                    "2:",
-                    $($store,)+
-                    "add {at}, 64",
-                    "cmp {at}, {end}",
-                    "jne 2b",
-                    "sfence",
-                    $leave,
-                    at = inout(reg) start => _,
-                    end = in(reg) start.add(bytes),
-                    out("xmm0") _,
-                    options(nostack),
-                );
-            }
-        }
-    };
-}
+blocks! {
+    BLOCKS;
 
-non_temporal!(
-    /// Stores of 128 bits, SSE2.
-    nt128,
-    "pxor xmm0, xmm0",
-    [
-        "movntdq [{at}], xmm0",
-        "movntdq [{at} + 16], xmm0",
-        "movntdq [{at} + 32], xmm0",
-        "movntdq [{at} + 48], xmm0"
-    ],
-    ""
-);
-non_temporal!(
-    /// Stores of 256 bits, AVX.
-    nt256,
-    "vpxor xmm0, xmm0, xmm0",
-    ["vmovntdq [{at}], ymm0", "vmovntdq [{at} + 32], ymm0"],
-    "vzeroupper"
-);
-non_temporal!(
-    /// Stores of 512 bits, AVX-512F.
-    nt512,
-    "vpxor xmm0, xmm0, xmm0",
-    ["vmovntdq [{at}], zmm0"],
-    "vzeroupper"
-);
-
-/// Non-temporal stores of 64 bits from a general register.
-///
-/// # Safety
-///
-/// As for [`super::zero`]; `start` is aligned to [`LINE`] and `bytes` is a multiple of it, not 0.
-unsafe fn nt64(start: *mut u8, bytes: usize) {
-    // SAFETY: writes `bytes` bytes from `start` and nothing else; SSE2 is part of x86-64.
-    unsafe {
-        asm!(
-            "2:",
-            "movnti [{at}], {zero}",
-            "movnti [{at} + 8], {zero}",
-            "movnti [{at} + 16], {zero}",
-            "movnti [{at} + 24], {zero}",
-            "movnti [{at} + 32], {zero}",
-            "movnti [{at} + 40], {zero}",
-            "movnti [{at} + 48], {zero}",
-            "movnti [{at} + 56], {zero}",
-            "add {at}, 64",
-            "cmp {at}, {end}",
-            "jne 2b",
-            "sfence",
-            at = inout(reg) start => _,
-            end = in(reg) start.add(bytes),
-            zero = in(reg) 0u64,
-            options(nostack),
-        );
+    /// Reads XCR0: which parts of the vector state the operating system saves.
+    ///
+    /// # Safety
+    /// CPUID has OSXSAVE.
+    unsafe fn xcr0() -> u32 {
+        user: "xgetbv";
+        in("ecx") 0u32,
+        out("edx"),
+        returns("eax"),
+        options(nomem, nostack, preserves_flags)
     }
-}
 
-/// `clzero` for each line.
-///
-/// # Safety
-///
-/// As for [`super::zero`]; `start` is aligned to [`LINE`] and `bytes` is a multiple of it, not 0.
-unsafe fn clzero(start: *mut u8, bytes: usize) {
-    // SAFETY: each turn zeroes the line at rax, from `start` up to `start + bytes`.
-    unsafe {
-        asm!(
+    /// Zeroes `bytes` bytes from `at`.
+    ///
+    /// # Safety
+    /// As for [`super::zero`].
+    unsafe fn rep_stosb(at: *mut u8, bytes: usize) {
+        user: "rep stosb";
+        in("eax") 0u32,
+        inout("rdi") at,
+        inout("rcx") bytes,
+        options(nostack, preserves_flags)
+    }
+
+    /// Zeroes `words` words of eight bytes from `at`.
+    ///
+    /// # Safety
+    /// As for [`super::zero`].
+    unsafe fn rep_stosq(at: *mut u8, words: usize) {
+        user: "rep stosq";
+        in("rax") 0u64,
+        inout("rdi") at,
+        inout("rcx") words,
+        options(nostack, preserves_flags)
+    }
+
+    /// `clzero` for each line from `at` to `end`.
+    ///
+    /// # Safety
+    /// As for [`super::zero`]; both are aligned to [`LINE`], and `end` is beyond `at`.
+    unsafe fn clzero(at: *mut u8, end: *mut u8) {
+        user: "2:", "clzero", "add rax, 64", "cmp rax, rsi", "jne 2b", "sfence";
+        in("rsi") end,
+        inout("rax") at,
+        options(nostack)
+    }
+
+    /// Non-temporal stores of 64 bits from a general register, from `at` to `end`.
+    ///
+    /// # Safety
+    /// As for [`super::zero`]; both are aligned to [`LINE`], and `end` is beyond `at`.
+    unsafe fn nt64(at: *mut u8, end: *mut u8) {
+        user:
             "2:",
-            "clzero",
-            "add rax, 64",
-            "cmp rax, {end}",
+            "movnti [rdi], rax",
+            "movnti [rdi + 8], rax",
+            "movnti [rdi + 16], rax",
+            "movnti [rdi + 24], rax",
+            "movnti [rdi + 32], rax",
+            "movnti [rdi + 40], rax",
+            "movnti [rdi + 48], rax",
+            "movnti [rdi + 56], rax",
+            "add rdi, 64",
+            "cmp rdi, rsi",
+            "jne 2b",
+            "sfence";
+        in("rax") 0u64,
+        in("rsi") end,
+        inout("rdi") at,
+        options(nostack)
+    }
+
+    /// Stores of 128 bits, SSE2, from `at` to `end`.
+    ///
+    /// # Safety
+    /// As for [`super::zero`]; both are aligned to [`LINE`], and `end` is beyond `at`.
+    unsafe fn nt128(at: *mut u8, end: *mut u8) {
+        user:
+            "pxor xmm0, xmm0",
+            "2:",
+            "movntdq [rdi], xmm0",
+            "movntdq [rdi + 16], xmm0",
+            "movntdq [rdi + 32], xmm0",
+            "movntdq [rdi + 48], xmm0",
+            "add rdi, 64",
+            "cmp rdi, rsi",
+            "jne 2b",
+            "sfence";
+        in("rsi") end,
+        inout("rdi") at,
+        out("xmm0"),
+        options(nostack)
+    }
+
+    /// Stores of 256 bits, AVX, from `at` to `end`.
+    ///
+    /// # Safety
+    /// As for [`super::zero`]; both are aligned to [`LINE`], and `end` is beyond `at`.
+    unsafe fn nt256(at: *mut u8, end: *mut u8) {
+        user:
+            "vpxor xmm0, xmm0, xmm0",
+            "2:",
+            "vmovntdq [rdi], ymm0",
+            "vmovntdq [rdi + 32], ymm0",
+            "add rdi, 64",
+            "cmp rdi, rsi",
             "jne 2b",
             "sfence",
-            inout("rax") start => _,
-            end = in(reg) start.add(bytes),
-            options(nostack),
-        );
+            "vzeroupper";
+        in("rsi") end,
+        inout("rdi") at,
+        out("xmm0"), out("xmm1"), out("xmm2"), out("xmm3"),
+        out("xmm4"), out("xmm5"), out("xmm6"), out("xmm7"),
+        out("xmm8"), out("xmm9"), out("xmm10"), out("xmm11"),
+        out("xmm12"), out("xmm13"), out("xmm14"), out("xmm15"),
+        options(nostack)
+    }
+
+    /// Stores of 512 bits, AVX-512F, from `at` to `end`.
+    ///
+    /// # Safety
+    /// As for [`super::zero`]; both are aligned to [`LINE`], and `end` is beyond `at`.
+    unsafe fn nt512(at: *mut u8, end: *mut u8) {
+        user:
+            "vpxor xmm0, xmm0, xmm0",
+            "2:",
+            "vmovntdq [rdi], zmm0",
+            "add rdi, 64",
+            "cmp rdi, rsi",
+            "jne 2b",
+            "sfence",
+            "vzeroupper";
+        in("rsi") end,
+        inout("rdi") at,
+        out("xmm0"), out("xmm1"), out("xmm2"), out("xmm3"),
+        out("xmm4"), out("xmm5"), out("xmm6"), out("xmm7"),
+        out("xmm8"), out("xmm9"), out("xmm10"), out("xmm11"),
+        out("xmm12"), out("xmm13"), out("xmm14"), out("xmm15"),
+        options(nostack)
     }
 }
 
@@ -223,24 +248,17 @@ pub unsafe fn zero(start: *mut u8, bytes: usize, strategy: Strategy) {
     // SAFETY: the caller owns the run and vouches for the strategy; `in_blocks` hands out only
     // whole aligned lines. The direction flag is clear on entry to any asm block.
     unsafe {
+        let lines = |body: unsafe fn(*mut u8, *mut u8)| {
+            in_blocks(start, bytes, LINE, |at, n| body(at, at.add(n)))
+        };
         match strategy {
-            Strategy::RepStos => asm!(
-                "rep stosb",
-                inout("rdi") start => _, inout("rcx") bytes => _, in("eax") 0,
-                options(nostack, preserves_flags),
-            ),
-            Strategy::RepStosq => in_blocks(start, bytes, 8, |at, bytes| {
-                asm!(
-                    "rep stosq",
-                    inout("rdi") at => _, inout("rcx") bytes / 8 => _, in("rax") 0u64,
-                    options(nostack, preserves_flags),
-                )
-            }),
-            Strategy::Clzero => in_blocks(start, bytes, LINE, |at, n| clzero(at, n)),
-            Strategy::NonTemporal64 => in_blocks(start, bytes, LINE, |at, n| nt64(at, n)),
-            Strategy::NonTemporal128 => in_blocks(start, bytes, LINE, |at, n| nt128(at, n)),
-            Strategy::NonTemporal256 => in_blocks(start, bytes, LINE, |at, n| nt256(at, n)),
-            Strategy::NonTemporal512 => in_blocks(start, bytes, LINE, |at, n| nt512(at, n)),
+            Strategy::RepStos => rep_stosb(start, bytes),
+            Strategy::RepStosq => in_blocks(start, bytes, 8, |at, n| rep_stosq(at, n / 8)),
+            Strategy::Clzero => lines(clzero),
+            Strategy::NonTemporal64 => lines(nt64),
+            Strategy::NonTemporal128 => lines(nt128),
+            Strategy::NonTemporal256 => lines(nt256),
+            Strategy::NonTemporal512 => lines(nt512),
             _ => portable::stores(start, bytes),
         }
     }
@@ -249,6 +267,10 @@ pub unsafe fn zero(start: *mut u8, bytes: usize, strategy: Strategy) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::arch::x86_64::{
+        __m256d, __m512d, _mm256_add_pd, _mm256_set1_pd, _mm512_add_pd, _mm512_set1_pd,
+    };
+    use core::hint::black_box;
 
     #[test]
     fn vectors_need_the_processor_and_the_operating_system() {
@@ -307,5 +329,54 @@ mod tests {
         assert_eq!(decode_caches(|_, _| [0; 4]), Caches::default());
         // A list that does not end.
         assert_eq!(decode_caches(|_, _| [1 | 1 << 5; 4]).l2, 0);
+    }
+
+    /// A caller that was compiled for more than the crate, and into which a loop is inlined, keeps
+    /// values in registers that the crate's own code cannot name.
+    macro_rules! sum_around {
+        ($name:ident, $feature:literal, $block:ident, $set:ident, $add:ident, $vector:ty) => {
+            #[target_feature(enable = $feature)]
+            fn $name(page: &mut Page) -> f64 {
+                let vectors: [$vector; 8] = core::array::from_fn(|_| $set(black_box(1.5)));
+                let range = page.0.as_mut_ptr_range();
+                // SAFETY: the page is borrowed exclusively and aligned; the feature is there.
+                unsafe { $block(range.start.cast(), range.end.cast()) };
+                let sum = vectors.into_iter().reduce(|a, b| $add(a, b)).unwrap();
+                // SAFETY: a vector of floating-point numbers.
+                let lanes: [f64; size_of::<$vector>() / 8] = unsafe { core::mem::transmute(sum) };
+                lanes.iter().sum()
+            }
+        };
+    }
+    #[repr(align(4096))]
+    struct Page([u64; 512]);
+    sum_around!(
+        sum_of_four,
+        "avx",
+        nt256,
+        _mm256_set1_pd,
+        _mm256_add_pd,
+        __m256d
+    );
+    sum_around!(
+        sum_of_eight,
+        "avx512f",
+        nt512,
+        _mm512_set1_pd,
+        _mm512_add_pd,
+        __m512d
+    );
+
+    #[test]
+    fn values_of_newer_callers_survive() {
+        let mut page = Page([!0; 512]);
+        if std::is_x86_feature_detected!("avx") {
+            // SAFETY: the processor has the feature.
+            assert_eq!(unsafe { sum_of_four(&mut page) }, 1.5 * 8.0 * 4.0);
+        }
+        if std::is_x86_feature_detected!("avx512f") {
+            // SAFETY: the processor has the feature.
+            assert_eq!(unsafe { sum_of_eight(&mut page) }, 1.5 * 8.0 * 8.0);
+        }
     }
 }

@@ -175,7 +175,7 @@ impl Core {
         for level in (0..4u8).rev() {
             let index = quell_vm::Level(level).index(page);
             let raw = self.tables.existing(table)?[index].peek();
-            let entry = crate::format::decode(self.costs.arm, raw, level);
+            let entry = crate::format::decode(self.costs.arm, raw, quell_vm::Level(level));
             if !entry.present {
                 return None;
             }

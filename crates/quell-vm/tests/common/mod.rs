@@ -6,8 +6,8 @@
 #![allow(dead_code)]
 
 use quell::{
-    Broadcast, CpuId, CpuSet, Engine, Epoch, Extent, Features, Frame, Hardware, Invalidate, Page,
-    PerCpu, Policy, Rule, Rules, Tag, Tagging,
+    Break, Broadcast, CpuId, CpuSet, Engine, Epoch, Extent, Features, Frame, Hardware, Invalidate,
+    Page, PerCpu, Policy, Rule, Rules, Tag, Tagging, TlbRules,
 };
 use quell_vm::{
     Access, Call, Entry, Error, Event, Fault, Level, Machine, MemoryMap, ProcessId, Vm, VmConfig,
@@ -368,12 +368,20 @@ impl Machine for TestMachine {
     fn decode(&self, word: u64, _: Level) -> Entry {
         let mut entry = Entry {
             frame: Frame(word >> 12),
-            ..Entry::default()
+            ..Entry::ABSENT
         };
         for (bit, flag) in FLAGS.iter().enumerate() {
             *flag(&mut entry) = word >> bit & 1 != 0;
         }
         entry
+    }
+    fn tlb_rules(&self) -> TlbRules {
+        TlbRules {
+            keeps_refused: false,
+            keeps_absent: false,
+            user_excludes_kernel: true,
+            break_before_make: Break::Size,
+        }
     }
     fn hardware_dirty(&self) -> bool {
         self.options.hardware_dirty

@@ -6,9 +6,8 @@
 use crate::{cpu, memory, tables};
 use aarch64_cpu::registers::{ReadWriteable, TCR_EL1};
 use core::arch::asm;
-use quell::{Features, Frame, Invalidate, PageSize, Tag, Tagging};
+use quell::{Entry, Features, Frame, Invalidate, Level, Tag, Tagging};
 use quell_arch::aarch64::{entry, features::Features as Processor, tlb};
-use quell_arch::entry::{Access, Leaf};
 
 static PROCESSOR: spin::Once<Processor> = spin::Once::new();
 /// The root that TTBR0 holds when no address space is loaded: an empty table.
@@ -37,21 +36,18 @@ pub unsafe fn map_all_memory(end: u64) {
     // SAFETY: the root and the table of 1 GB blocks behind it (`boot.s`), changed by atomics from here on.
     unsafe { memory::open_tables(root..root + 2 * 4096) };
     for gb in 2..end.div_ceil(1 << 30) {
-        let access = Access {
+        let leaf = Entry {
+            present: true,
+            frame: Frame(gb << 18),
             writable: true,
-            executable: false,
             global: true,
             accessed: true,
             dirty: true,
-            user: false,
+            ..Entry::ABSENT
         };
-        let leaf = Leaf {
-            frame: Frame(gb << 18),
-            size: PageSize::Huge,
-            access,
-        };
+        let address = super::DIRECT_MAP + (gb << 30);
         // SAFETY: the place of that memory in the direct map.
-        unsafe { tables::map_kernel(kernel_root(), super::DIRECT_MAP + (gb << 30), leaf) };
+        unsafe { tables::map_kernel(kernel_root(), address, leaf, Level::HUGE) };
     }
 }
 
@@ -108,6 +104,7 @@ fn issue(what: Invalidate, broadcast: bool) -> u64 {
                 let with = tlb::Operands {
                     range: features().range,
                     level_hint: features().level_hint,
+                    wide_addresses: false,
                 };
                 let mut count = 0;
                 for operation in tlb::operations(tag, range, scope, with) {
@@ -201,6 +198,3 @@ pub fn publish_instructions(frame: Frame) {
 pub fn hardware_dirty() -> bool {
     features().hardware_dirty
 }
-
-/// Whether a TLB may keep an entry that refused an access.
-pub const KEEPS_REFUSED: bool = true;

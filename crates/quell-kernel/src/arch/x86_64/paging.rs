@@ -2,8 +2,7 @@
 
 use crate::memory;
 use core::sync::atomic::{AtomicU64, Ordering};
-use quell::{Features, Frame, Invalidate, Tag, Tagging};
-use quell_arch::entry::{Access, Leaf};
+use quell::{Entry, Features, Frame, Invalidate, Level, MemoryType, Tag, Tagging};
 use quell_arch::x86_64::{entry, features::Features as Processor, tlb};
 use x86_64::registers::control::{Cr4, Cr4Flags};
 
@@ -43,40 +42,40 @@ pub unsafe fn map_all_memory(end: u64, tables: u64) {
     // SAFETY: the tables' memory is free, in the first GB, and large enough.
     unsafe { core::ptr::write_bytes(table(0).cast::<u8>(), 0, TABLES_BYTES as usize) };
     let huge = features().huge_pages;
-    let map = |frame, size, uncached| {
-        let access = Access {
+    let map = |frame, level, memory| {
+        let leaf = Entry {
+            present: true,
+            frame,
             writable: true,
             executable: true,
             global: true,
             accessed: true,
             dirty: true,
-            user: false,
+            memory,
+            ..Entry::ABSENT
         };
-        let raw = entry::leaf(Leaf {
-            frame,
-            size,
-            access,
-        });
-        if uncached {
-            raw | entry::UNCACHED | entry::WRITE_THROUGH
-        } else {
-            raw
-        }
+        entry::encode(leaf, level)
+    };
+    let table_entry = |address, level| {
+        let table = Entry::table(Frame::containing(address));
+        entry::encode(table, level)
     };
     for gb in 0..gigabytes {
         // The last GB below 4 GB holds the devices; the machines this runs on have no memory there.
-        let uncached = gb == 3;
+        let memory = if gb == 3 {
+            entry::DEVICE
+        } else {
+            MemoryType::NORMAL
+        };
         let raw = if huge {
-            map(Frame(gb << 18), quell::PageSize::Huge, uncached)
+            map(Frame(gb << 18), Level::HUGE, memory)
         } else {
             for large in 0..512 {
                 let frame = Frame((gb << 18) + (large << 9));
                 // SAFETY: a table of the memory zeroed above.
-                unsafe {
-                    (*table(2 + gb))[large as usize] = map(frame, quell::PageSize::Large, uncached)
-                };
+                unsafe { (*table(2 + gb))[large as usize] = map(frame, Level::LARGE, memory) };
             }
-            entry::table(Frame::containing(tables + (2 + gb) * 4096))
+            table_entry(tables + (2 + gb) * 4096, Level::HUGE)
         };
         // SAFETY: as above.
         unsafe { (*table(1))[gb as usize] = raw };
@@ -84,7 +83,7 @@ pub unsafe fn map_all_memory(end: u64, tables: u64) {
     // SAFETY: as above; the new root maps what the boot root maps of the upper half, and more. From here
     // on the tables are changed by atomics alone.
     unsafe {
-        (*table(0))[256] = entry::table(Frame::containing(tables + 4096));
+        (*table(0))[256] = table_entry(tables + 4096, Level::ROOT);
         ROOT.store(tables, Ordering::Relaxed);
         tlb::load_cr3(tables);
         memory::open_tables(tables..tables + TABLES_BYTES);
@@ -225,6 +224,3 @@ pub fn publish_instructions(_frame: Frame) {}
 pub fn hardware_dirty() -> bool {
     true
 }
-
-/// Whether a TLB may keep an entry that refused an access: a fault drops it on x86-64.
-pub const KEEPS_REFUSED: bool = false;

@@ -1,0 +1,145 @@
+//! Assembly whose declarations are checked.
+//!
+//! A compiler believes what a block of assembly declares: a register, a flag or a word below the
+//! stack pointer that the block changes without saying so belongs to somebody else, who finds out
+//! much later, and only where the code around the block was compiled in such a way that something
+//! lived there. So each block of this crate is written once, in [`blocks!`], with its declarations
+//! beside it, and that one text goes two ways:
+//!
+//! * into `asm!`, with the declarations as operands and options;
+//! * in tests, into a *probe*: a function that fills every register, the flags and the red zone
+//!   with known values, runs the same text, and hands back all of it. The test compares what
+//!   changed with what is declared, both ways round.
+//!
+//! For that, operands name their registers: text with `{}` in it would be another text in each
+//! place. A test sees to it that `asm!` stands nowhere else in the crate.
+//!
+//! # What is declared
+//!
+//! * `in`: a register that the block reads and leaves alone.
+//! * `inout`: one that it reads and changes.
+//! * `out`: one that it changes. The name of a vector register's lower 128 bits stands for the whole
+//!   of it: `xmm0` for `ymm0` and `zmm0`, `v0` for `z0`.
+//! * `returns`: one that it changes and that holds the result.
+//! * `options`, as for `asm!`: `preserves_flags` where no flag changes, `nostack` where the stack
+//!   pointer and the red zone stay alone, `nomem` where nothing depends on the order of the block
+//!   and the memory accesses around it. A block that changes what *addresses* mean writes memory
+//!   as far as a compiler is concerned: neither `nomem` nor `readonly` is true of it.
+//!
+//! # Both architectures
+//!
+//! The tests run on the host's own blocks. With QEMU's user mode (Debian's `qemu-user`) and the
+//! target `aarch64-unknown-linux-musl` those of AArch64 run on any host:
+//!
+//! ```text
+//! RUSTFLAGS=-Clinker=rust-lld CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_RUNNER=qemu-aarch64 \
+//!     cargo test -p quell-arch --target aarch64-unknown-linux-musl
+//! ```
+//!
+//! # What is not checked
+//!
+//! Blocks marked `privileged` fault in user mode, where tests run; for them the test compares the
+//! declarations with what the manuals say of each instruction. Segment registers, debug registers,
+//! SVE and SME state and the thread pointer are not looked at.
+
+/// Defines functions of one block of assembly each, and in tests a table of them.
+macro_rules! blocks {
+    (
+        $table:ident;
+        $(
+            $(#[$attribute:meta])*
+            $visibility:vis unsafe fn $name:ident($($argument:ident: $type:ty),* $(,)?)
+            $(-> $result:ty)? {
+                $mode:ident: $($text:literal),+;
+                $(in($in:tt) $in_value:expr,)*
+                $(inout($inout:tt) $inout_value:expr,)*
+                $(out($out:tt),)*
+                $(returns($return:tt),)?
+                options($($option:ident),*)
+            }
+        )+
+    ) => {
+        $(
+            $(#[$attribute])*
+            #[inline]
+            $visibility unsafe fn $name($($argument: $type),*) $(-> $result)? {
+                $(let result: $result;)?
+                // SAFETY: the caller keeps what the function's documentation demands. What the
+                // text changes is declared: tests compare the two.
+                unsafe {
+                    core::arch::asm!(
+                        $($text,)+
+                        $(in($in) $in_value,)*
+                        $(inout($inout) $inout_value => _,)*
+                        $(out($out) _,)*
+                        $(out($return) result,)?
+                        options($($option),*)
+                    );
+                }
+                $(blocks!(@result result, $return))?
+            }
+        )+
+
+        /// Every block of this module.
+        #[cfg(test)]
+        pub(crate) const $table: &[crate::block::Block] = &[$(crate::block::Block {
+            name: stringify!($name),
+            text: &[$($text),+],
+            inputs: &[$($in,)* $($inout,)*],
+            changes: &[$($inout,)* $($out,)* $($return,)?],
+            options: &[$(stringify!($option)),*],
+            probe: blocks!(@probe $mode $($text),+),
+        }),+];
+    };
+    (@result $value:ident, $register:tt) => { $value };
+    (@probe privileged $($text:literal),+) => { None };
+    (@probe user $($text:literal),+) => { Some(probe!($($text),+)) };
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+#[macro_use]
+#[path = "block/x86_64.rs"]
+pub(crate) mod native;
+
+#[cfg(all(test, target_arch = "aarch64"))]
+#[macro_use]
+#[path = "block/aarch64.rs"]
+pub(crate) mod native;
+
+#[cfg(all(test, any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod tests;
+
+/// Pseudo-random words, or their complements: `flip` is 0 or all ones.
+#[cfg(all(test, any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn stream(flip: u64) -> impl FnMut() -> u64 {
+    let mut seed = 0x9e37_79b9_7f4a_7c15u64;
+    move || {
+        // xorshift64 (Marsaglia): all values but 0.
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed ^ flip
+    }
+}
+
+/// What a block declares, and how to run it.
+#[cfg(test)]
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(
+    not(any(target_arch = "x86_64", target_arch = "aarch64")),
+    allow(dead_code)
+)]
+pub(crate) struct Block {
+    /// The function.
+    pub name: &'static str,
+    /// Its instructions.
+    pub text: &'static [&'static str],
+    /// The registers that it reads.
+    pub inputs: &'static [&'static str],
+    /// The registers that it says it changes.
+    pub changes: &'static [&'static str],
+    /// Its options.
+    pub options: &'static [&'static str],
+    /// Runs the text between two sets of registers; `None` if user mode may not.
+    pub probe: Option<unsafe extern "C" fn()>,
+}

@@ -1,0 +1,121 @@
+//! The blocks of AArch64, what they are run with, and blocks that lie.
+
+use super::super::Block;
+use super::PAGE;
+use std::vec;
+use std::vec::Vec;
+
+/// Every table of blocks.
+pub(super) const TABLES: &[&[Block]] = &[
+    crate::zero::aarch64::BLOCKS,
+    crate::aarch64::tlb::instructions::BLOCKS,
+    crate::aarch64::features::registers::BLOCKS,
+    crate::hints::BLOCKS,
+];
+
+/// What a block reads: registers and values. Blocks that zero get `page`.
+pub(super) fn inputs(block: &Block, page: *mut u8) -> Vec<(&'static str, u64)> {
+    let (at, end) = (page.addr() as u64, page.addr() as u64 + PAGE as u64);
+    match block.name {
+        "stnp" => vec![("x0", at), ("x1", end)],
+        // SAFETY: the register may be read at every exception level.
+        "dc_zva" => vec![
+            ("x0", at),
+            ("x1", end),
+            ("x2", 4 << (unsafe { crate::zero::aarch64::dczid() } & 0xf)),
+        ],
+        "dczid" | "yield_cpu" => vec![],
+        barrier if barrier.starts_with("dsb_") => vec![],
+        wrong if wrong.starts_with("wrong_") => vec![],
+        other => panic!("nothing is known of the inputs of {other}"),
+    }
+}
+
+/// Whether this processor, under this operating system, has the instructions of a block.
+pub(super) fn exists(block: &Block) -> bool {
+    block.name != "dc_zva" || crate::zero::available().has(quell_zero::Strategy::DcZva)
+}
+
+/// What the manual (Arm ARM, each instruction's page) says of instructions that fault in user mode:
+/// how a line starts that holds one, whether it writes its first operand, whether it changes NZCV,
+/// and whether memory accesses must stay on their side of it.
+pub(super) const PRIVILEGED: &[(&str, bool, bool, bool)] = &[
+    ("tlbi ", false, false, true),
+    // TLBI by range.
+    ("sys #0, c8,", false, false, true),
+    ("msr ttbr0_el1,", false, false, true),
+    ("isb", false, false, true),
+    ("mrs ", true, false, false),
+];
+
+blocks! {
+    WRONG;
+
+    #[allow(dead_code)]
+    unsafe fn wrong_general() {
+        user: "mov w28, w28";
+        options(nomem, nostack, preserves_flags)
+    }
+
+    #[allow(dead_code)]
+    unsafe fn wrong_link() {
+        user: "bl 2f", "2:";
+        options(nomem, nostack, preserves_flags)
+    }
+
+    #[allow(dead_code)]
+    unsafe fn wrong_vector() {
+        user: "fmov d31, d31";
+        options(nomem, nostack, preserves_flags)
+    }
+
+    #[allow(dead_code)]
+    unsafe fn wrong_flags() {
+        user: "cmp x0, x0";
+        options(nomem, nostack, preserves_flags)
+    }
+
+    #[allow(dead_code)]
+    unsafe fn wrong_status() {
+        user: "msr fpsr, xzr";
+        options(nomem, nostack, preserves_flags)
+    }
+
+    #[allow(dead_code)]
+    unsafe fn wrong_rounding() {
+        user: "msr fpcr, xzr";
+        options(nomem, nostack, preserves_flags)
+    }
+
+    #[allow(dead_code)]
+    unsafe fn wrong_below_the_stack() {
+        user: "str xzr, [sp, #-128]";
+        options(nostack, preserves_flags)
+    }
+
+    #[allow(dead_code)]
+    unsafe fn wrong_stack_pointer() {
+        user: "add sp, sp, #16";
+        options(nomem, nostack, preserves_flags)
+    }
+
+    #[allow(dead_code)]
+    unsafe fn wrong_too_much() {
+        user: "nop";
+        out("x9"),
+        options(nomem, nostack, preserves_flags)
+    }
+}
+
+/// What is to be said of each of [`WRONG`].
+pub(super) const COMPLAINTS: &[&str] = &[
+    "wrong_general changes x28 and",
+    "wrong_link changes x30 and",
+    "wrong_vector changes v31 and",
+    "wrong_flags changes flags and",
+    "wrong_status changes fpsr and",
+    "wrong_rounding changes fpcr and",
+    "wrong_below_the_stack changes stack and",
+    "wrong_stack_pointer changes sp and",
+    "wrong_too_much leaves x9 alone and",
+];

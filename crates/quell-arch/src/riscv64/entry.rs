@@ -1,0 +1,210 @@
+//! The RISC-V format of page-table entries, Sv48 (privileged specification, chapter "Supervisor-Level
+//! ISA", with Svpbmt and Svnapot).
+//!
+//! Entries that point to tables carry no rights and no accessed bit: they decode as granting
+//! everything and accessed. [`Entry::memory`] is the PBMT field, [`Entry::contiguous`] the N bit with
+//! the only size that is defined, 64 KB: the format has no room for the lowest four bits of such an
+//! entry's frame, which are those of its page; decoding gives the first frame of the sixteen.
+//! [`Entry::key`] and [`Entry::encrypted`] are not used. A leaf that user mode may use is never
+//! executable by the kernel.
+//!
+//! Without Svadu the hardware refuses an access for which the accessed or dirty bit is missing, and a
+//! fault handler sets it.
+
+use quell::{Break, Entry, Frame, Level, MemoryType, TlbRules};
+
+/// The walker may use the entry. Clear: the other 63 bits belong to software.
+pub const PRESENT: u64 = 1 << 0;
+/// Loads are allowed.
+pub const READABLE: u64 = 1 << 1;
+/// Stores are allowed.
+pub const WRITABLE: u64 = 1 << 2;
+/// Instructions may be fetched.
+pub const EXECUTABLE: u64 = 1 << 3;
+/// The page belongs to user mode.
+pub const USER: u64 = 1 << 4;
+/// The translation, or all below the table, belongs to every address space.
+pub const GLOBAL: u64 = 1 << 5;
+/// Accessed since the bit was cleared.
+pub const ACCESSED: u64 = 1 << 6;
+/// Stored to since the bit was cleared.
+pub const DIRTY: u64 = 1 << 7;
+/// Bits that hold the frame.
+pub const FRAME: u64 = ((1 << 44) - 1) << FRAME_SHIFT;
+/// The memory type (Svpbmt).
+pub const MEMORY: u64 = 3 << MEMORY_SHIFT;
+/// One of a row of pages that are translated as one (Svnapot).
+pub const NAPOT: u64 = 1 << 63;
+
+const FRAME_SHIFT: u32 = 10;
+const MEMORY_SHIFT: u32 = 61;
+/// The lowest bits of the frame of a 64 KB row, and what they hold.
+const NAPOT_BITS: u64 = 15;
+const NAPOT_64K: u64 = 8;
+
+/// Uncached, non-idempotent memory (Svpbmt): for devices.
+pub const DEVICE: MemoryType = MemoryType(2);
+
+/// In [`Entry::special`]: loads are not allowed. With [`Entry::writable`] that is a shadow stack
+/// (Zicfiss), with [`Entry::executable`] alone a page that can only be executed.
+pub const UNREADABLE: u8 = 1 << 0;
+
+/// What TLBs keep; `svvptc` if the processor has that extension: then it does not keep for long that
+/// an entry was absent.
+pub const fn rules(svvptc: bool) -> TlbRules {
+    TlbRules {
+        keeps_refused: true,
+        keeps_absent: !svvptc,
+        user_excludes_kernel: true,
+        break_before_make: Break::Never,
+    }
+}
+
+/// The word for a present entry of a table of `level`.
+///
+/// # Panics
+/// If the frame does not fit into the format, a root is to map a page, or a leaf would allow neither
+/// loads nor stores nor fetches: that is how the format marks tables.
+#[inline]
+pub fn encode(entry: Entry, level: Level) -> u64 {
+    assert!(
+        entry.frame.0 <= FRAME >> FRAME_SHIFT,
+        "an entry cannot hold frame {:#x}: it lies beyond the 56 bits of physical addresses",
+        entry.frame.0
+    );
+    let bit = |set: bool, bit: u64| if set { bit } else { 0 };
+    let raw = PRESENT | bit(entry.global, GLOBAL);
+    if entry.table {
+        return raw | entry.frame.0 << FRAME_SHIFT;
+    }
+    let size = level.size().expect("a root maps no pages");
+    debug_assert!(entry.frame.0.is_multiple_of(size.pages()));
+    let rights = bit(entry.special & UNREADABLE == 0, READABLE)
+        | bit(entry.writable, WRITABLE)
+        | bit(entry.executable, EXECUTABLE);
+    assert!(rights != 0, "a leaf without any right looks like a table");
+    let frame = if entry.contiguous {
+        entry.frame.0 & !NAPOT_BITS | NAPOT_64K
+    } else {
+        entry.frame.0
+    };
+    raw | rights
+        | frame << FRAME_SHIFT
+        | bit(entry.user, USER)
+        | bit(entry.accessed, ACCESSED)
+        | bit(entry.dirty, DIRTY)
+        | bit(entry.contiguous, NAPOT)
+        | u64::from(entry.memory.0) << MEMORY_SHIFT & MEMORY
+}
+
+/// What a word of a table of `level` says; [`Entry::ABSENT`] if it is not present.
+#[inline]
+pub fn decode(raw: u64, _level: Level) -> Entry {
+    if raw & PRESENT == 0 {
+        return Entry::ABSENT;
+    }
+    let frame = (raw & FRAME) >> FRAME_SHIFT;
+    if raw & (READABLE | WRITABLE | EXECUTABLE) == 0 {
+        return Entry {
+            global: raw & GLOBAL != 0,
+            ..Entry::table(Frame(frame))
+        };
+    }
+    let contiguous = raw & NAPOT != 0;
+    Entry {
+        present: true,
+        table: false,
+        frame: Frame(if contiguous {
+            frame & !NAPOT_BITS
+        } else {
+            frame
+        }),
+        writable: raw & WRITABLE != 0,
+        user: raw & USER != 0,
+        executable: raw & EXECUTABLE != 0,
+        accessed: raw & ACCESSED != 0,
+        dirty: raw & DIRTY != 0,
+        global: raw & GLOBAL != 0,
+        contiguous,
+        memory: MemoryType(((raw & MEMORY) >> MEMORY_SHIFT) as u8),
+        special: if raw & READABLE == 0 { UNREADABLE } else { 0 },
+        ..Entry::ABSENT
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entries::{all_entries, levels_of};
+
+    #[test]
+    fn entries_survive_encoding() {
+        for entry in all_entries() {
+            for level in levels_of(&entry) {
+                let entry = if entry.table {
+                    Entry {
+                        global: entry.global,
+                        ..Entry::table(entry.frame)
+                    }
+                } else {
+                    entry
+                };
+                for (memory, contiguous) in [(0, false), (2, true)] {
+                    let entry = Entry {
+                        memory: MemoryType(if entry.table { 0 } else { memory }),
+                        contiguous: contiguous && !entry.table,
+                        ..entry
+                    };
+                    assert_eq!(decode(encode(entry, level), level), entry);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn words_of_software_are_absent() {
+        for raw in [0, 2, !1u64, 0xdead_beef_0000_0ff0] {
+            for level in 0..4 {
+                assert_eq!(decode(raw, Level(level)), Entry::ABSENT);
+            }
+        }
+    }
+
+    #[test]
+    fn known_entries_match_the_manual() {
+        let entry = Entry {
+            present: true,
+            frame: Frame(0x80200),
+            writable: true,
+            user: true,
+            accessed: true,
+            dirty: true,
+            ..Entry::ABSENT
+        };
+        assert_eq!(encode(entry, Level::LEAF), 0x2008_00d7);
+        let row = Entry {
+            memory: DEVICE,
+            contiguous: true,
+            ..entry
+        };
+        assert_eq!(encode(row, Level::LEAF), 0xc000_0000_2008_20d7);
+        assert_eq!(encode(Entry::table(Frame(0x99)), Level::ROOT), 0x26401);
+    }
+
+    #[test]
+    #[should_panic(expected = "looks like a table")]
+    fn leaves_without_rights_are_refused() {
+        let none = Entry {
+            present: true,
+            special: UNREADABLE,
+            ..Entry::ABSENT
+        };
+        encode(none, Level::LEAF);
+    }
+
+    #[test]
+    #[should_panic(expected = "cannot hold frame 0x100000000000")]
+    fn frames_beyond_the_format_are_refused() {
+        encode(Entry::table(Frame(1 << 44)), Level::ROOT);
+    }
+}

@@ -1,0 +1,3 @@
+//! RISC-V, 64 bits: entries.
+
+pub mod entry;

@@ -1,0 +1,193 @@
+//! What a page-table entry says, apart from how an architecture writes it down.
+//!
+//! There is one type for an entry and one for a level. Managers fill them in, `quell-arch` and the
+//! machines in software encode and decode them, and [`flush_needed`](crate::flush_needed) compares
+//! two of them. Whatever hardware caches of an entry has a field here, so that no change of it goes
+//! unseen; bits that hardware ignores have none, and encoding writes them as zero.
+//!
+//! Tables have 512 entries of 64 bits and four levels here (48-bit virtual addresses, 4 KB granule):
+//! x86-64, AArch64 and RISC-V Sv48 agree on that. They agree, too, that an entry whose bit 0 is
+//! clear is not present and that its other 63 bits belong to software; those never come to this
+//! type: a manager looks at bit 0 before it decodes.
+
+use crate::addr::{Frame, Page, PageSize};
+
+/// The words of one page-table page: its entries.
+pub const TABLE_WORDS: usize = 512;
+
+/// A level of the page table, counted from the leaves.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Level(pub u8);
+
+impl Level {
+    /// Tables whose entries map 4 KB pages.
+    pub const LEAF: Level = Level(0);
+    /// Tables whose entries map 2 MB pages or point to leaf tables.
+    pub const LARGE: Level = Level(1);
+    /// Tables whose entries map 1 GB pages or point to tables of 2 MB entries.
+    pub const HUGE: Level = Level(2);
+    /// The table that a root register points to; its entries map no pages.
+    pub const ROOT: Level = Level(3);
+
+    /// The level whose entries map pages of this size.
+    #[inline]
+    pub const fn of(size: PageSize) -> Level {
+        match size {
+            PageSize::Base => Level::LEAF,
+            PageSize::Large => Level::LARGE,
+            PageSize::Huge => Level::HUGE,
+        }
+    }
+
+    /// The size of the pages that a leaf entry at this level maps; `None` for the root.
+    #[inline]
+    pub const fn size(self) -> Option<PageSize> {
+        match self.0 {
+            0 => Some(PageSize::Base),
+            1 => Some(PageSize::Large),
+            2 => Some(PageSize::Huge),
+            _ => None,
+        }
+    }
+
+    /// How many base pages one entry at this level spans.
+    #[inline]
+    pub const fn pages(self) -> u64 {
+        1 << (9 * self.0 as u64)
+    }
+
+    /// The index of `page` in a table of this level.
+    #[inline]
+    pub const fn index(self, page: Page) -> usize {
+        (page.0 >> (9 * self.0 as u64)) as usize & (TABLE_WORDS - 1)
+    }
+
+    /// The first page that the table of this level which translates `page` spans.
+    #[inline]
+    pub const fn base(self, page: Page) -> Page {
+        Page(page.0 & !((1 << (9 * (self.0 as u64 + 1))) - 1))
+    }
+}
+
+/// How memory behind a page is cached: a number that only the architecture explains.
+///
+/// On x86-64 it is the index into the PAT; on AArch64 the index into MAIR in bits 0 to 2, in bits 3
+/// and 4 what is to be added (by exclusive or) to "inner shareable", and in bit 5 the non-secure
+/// bit; on RISC-V the PBMT field. The entry that points to a table has one for the walker's own accesses, on x86-64.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct MemoryType(pub u8);
+
+impl MemoryType {
+    /// Ordinary memory, coherent and cached for writing: 0 on every architecture.
+    pub const NORMAL: MemoryType = MemoryType(0);
+}
+
+/// A page-table entry.
+///
+/// The default is an entry that is not present.
+///
+/// On machines whose walkers do not set the dirty bit, `writable && !dirty` is encoded so that the
+/// hardware refuses the first store; a fault handler then sets `dirty`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Entry {
+    /// Whether walkers may use the entry. If not, no other field means anything.
+    pub present: bool,
+    /// Whether the entry points to a table of the next level rather than mapping a page.
+    pub table: bool,
+    /// The table, or the first frame of the page, which is aligned to the page's size.
+    pub frame: Frame,
+    /// May be stored to. For a table: the pages below may, if their own entries say so, too. So
+    /// for the next two; RISC-V has no rights in tables, and decodes them as granted.
+    pub writable: bool,
+    /// User mode may use it.
+    pub user: bool,
+    /// Instructions may be fetched: by user mode if `user`, else by the kernel.
+    pub executable: bool,
+    /// The hardware, or the kernel in its stead, has recorded an access.
+    pub accessed: bool,
+    /// The hardware, or the kernel in its stead, has recorded a store. Not for tables.
+    pub dirty: bool,
+    /// The translation belongs to every address space, and survives flushes of one tag. RISC-V has
+    /// this in tables, too: then all translations below are global.
+    pub global: bool,
+    /// The entry is one of sixteen in an aligned row that map sixteen adjacent frames in the same
+    /// way, and a TLB may keep one translation for all of them (AArch64's contiguous bit, RISC-V's
+    /// Svnapot with 64 KB). The sixteen change together.
+    pub contiguous: bool,
+    /// How the memory is cached.
+    pub memory: MemoryType,
+    /// The protection key or overlay index, where the architecture has one; else 0.
+    pub key: u8,
+    /// The memory is encrypted with the machine's key (AMD's C-bit).
+    pub encrypted: bool,
+    /// Attributes that only the architecture has a name for, see its module; 0 for ordinary pages
+    /// and tables. Changing any counts as taking something away.
+    pub special: u8,
+}
+
+impl Entry {
+    /// An entry that is not present.
+    pub const ABSENT: Entry = Entry {
+        present: false,
+        table: false,
+        frame: Frame(0),
+        writable: false,
+        user: false,
+        executable: false,
+        accessed: false,
+        dirty: false,
+        global: false,
+        contiguous: false,
+        memory: MemoryType::NORMAL,
+        key: 0,
+        encrypted: false,
+        special: 0,
+    };
+
+    /// The entry that points to the table in `frame` and leaves all rights to the entries below.
+    #[inline]
+    pub const fn table(frame: Frame) -> Entry {
+        Entry {
+            present: true,
+            table: true,
+            frame,
+            writable: true,
+            user: true,
+            executable: true,
+            accessed: true,
+            ..Entry::ABSENT
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn indices_walk_the_address_from_the_top() {
+        let page = Page::containing((5 << 39) | (6 << 30) | (7 << 21) | (8 << 12) | 0x123);
+        assert_eq!(
+            [3, 2, 1, 0].map(|level| Level(level).index(page)),
+            [5, 6, 7, 8]
+        );
+        // The upper half starts in the middle of the root.
+        let upper = Page::containing(0xffff_8000_0000_0000);
+        assert_eq!(Level::ROOT.index(upper), 256);
+        assert_eq!(Level::LEAF.base(page), Page(page.0 - 8));
+    }
+
+    #[test]
+    fn sizes_and_levels_are_inverse() {
+        for size in [PageSize::Base, PageSize::Large, PageSize::Huge] {
+            assert_eq!(Level::of(size).size(), Some(size));
+            assert_eq!(Level::of(size).pages(), size.pages());
+        }
+        assert_eq!(Level::ROOT.size(), None);
+    }
+
+    #[test]
+    fn the_default_is_absent() {
+        assert_eq!(Entry::default(), Entry::ABSENT);
+    }
+}
