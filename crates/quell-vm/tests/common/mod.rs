@@ -85,7 +85,7 @@ pub struct TestMachine {
     pub turns: AtomicU64,
     /// How often the manager has asked for a table's words.
     pub tables_read: AtomicU64,
-    at_interrupt: Mutex<Option<Hook>>,
+    at_copy: Mutex<Option<Hook>>,
     at_turn: Mutex<Option<(u64, Hook)>>,
 }
 
@@ -117,15 +117,15 @@ impl TestMachine {
             rescued: AtomicU64::new(0),
             turns: AtomicU64::new(0),
             tables_read: AtomicU64::new(0),
-            at_interrupt: Mutex::default(),
+            at_copy: Mutex::default(),
             at_turn: Mutex::default(),
             options,
         }
     }
 
-    /// When the next interrupt has been sent, before anybody takes it.
-    pub fn at_interrupt(&self, hook: impl FnOnce() + Send + 'static) {
-        *self.at_interrupt.lock().unwrap() = Some(Box::new(hook));
+    /// When a CPU is about to copy a page the next time.
+    pub fn at_copy(&self, hook: impl FnOnce() + Send + 'static) {
+        *self.at_copy.lock().unwrap() = Some(Box::new(hook));
     }
 
     /// After so many more turns of waiting loops, in the last of them.
@@ -291,10 +291,6 @@ impl Hardware for TestMachine {
             self.interrupts.fetch_add(1, SeqCst);
             self.pending[cpu.index()].store(true, SeqCst);
         }
-        let hook = self.at_interrupt.lock().unwrap().take();
-        if let Some(hook) = hook {
-            hook();
-        }
     }
     fn mask_interrupts(&self) -> bool {
         !self.masked[self.me()].swap(true, SeqCst)
@@ -395,6 +391,10 @@ impl Machine for TestMachine {
         }
     }
     fn copy_frames(&self, from: Frame, to: Frame, frames: u64) {
+        let hook = self.at_copy.lock().unwrap().take();
+        if let Some(hook) = hook {
+            hook();
+        }
         for frame in 0..frames {
             let (from, to) = (self.page(from.plus(frame)), self.page(to.plus(frame)));
             for (from, to) in from.iter().zip(to) {
