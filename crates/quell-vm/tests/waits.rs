@@ -10,11 +10,11 @@ use std::sync::{Arc, OnceLock};
 
 const PAGE: u64 = 4096;
 
-/// Who waits for a page that is being moved looks at its entry without the lock of its table, which
-/// the CPU that brings the page needs: on a machine where the two keep time, one that took the lock
+/// A CPU that waits for a page that is being moved looks at its entry without the lock of its table,
+/// which the migrating CPU needs: on a machine where the two keep time, a waiter that took the lock
 /// for every look kept the other out for ever.
 #[test]
-fn who_waits_for_a_page_on_its_way_leaves_the_lock_to_who_brings_it() {
+fn a_waiter_leaves_the_lock_of_the_table_to_the_migrating_cpu() {
     const TURNS: u64 = 1000;
     let by_access: fn(Program, u64) = |program, address| assert_eq!(program.read(address), 0);
     let by_call: fn(Program, u64) = |program, address| {
@@ -52,9 +52,9 @@ fn who_waits_for_a_page_on_its_way_leaves_the_lock_to_who_brings_it() {
         }
         let looks = Arc::new(OnceLock::new());
         let seen = looks.clone();
-        // CPU 1 has taken the page's entry out and waits for the flush; meanwhile CPU 0 waits for
-        // the page, until CPU 2 discards it.
-        machine.at_interrupt(move || {
+        // CPU 1 has taken the page's entry out, flushed, and is about to copy the page; meanwhile CPU 0
+        // waits for the page, until CPU 2 discards it.
+        machine.at_copy(move || {
             be(0);
             let before = machine.tables_read.load(Relaxed);
             machine.after_turns(TURNS, move || {

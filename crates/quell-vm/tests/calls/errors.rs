@@ -1,0 +1,141 @@
+//! Calls that are refused.
+
+use super::*;
+
+#[test]
+fn wrong_calls_are_refused_and_change_nothing() {
+    let program = Program::start(Options::new(64));
+    let a = program.call(anonymous(2 * PAGE, PageSize::Base)).unwrap();
+    program.write(a, 1);
+    let end = 1 << 47;
+    let none = Protection::NONE;
+    let file = Backing::Shared { file: 9, offset: 0 };
+    let cases = [
+        (
+            Call::Unmap {
+                address: a + 1,
+                bytes: PAGE,
+            },
+            Error::Unaligned,
+        ),
+        (
+            Call::Unmap {
+                address: a,
+                bytes: 0,
+            },
+            Error::BadRange,
+        ),
+        (
+            Call::Unmap {
+                address: end,
+                bytes: PAGE,
+            },
+            Error::BadRange,
+        ),
+        (
+            Call::Unmap {
+                address: 0,
+                bytes: u64::MAX,
+            },
+            Error::BadRange,
+        ),
+        (
+            Call::Unmap {
+                address: u64::MAX - 4095,
+                bytes: 4096,
+            },
+            Error::BadRange,
+        ),
+        (
+            Call::Protect {
+                address: a,
+                bytes: 3 * PAGE,
+                protection: none,
+            },
+            Error::NotMapped,
+        ),
+        (
+            Call::Discard {
+                address: a,
+                bytes: 3 * PAGE,
+            },
+            Error::NotMapped,
+        ),
+        (
+            Call::PageOut {
+                address: a - PAGE,
+                bytes: 2 * PAGE,
+            },
+            Error::NotMapped,
+        ),
+        (
+            Call::Remap {
+                address: a,
+                bytes: 3 * PAGE,
+                to: None,
+            },
+            Error::NotMapped,
+        ),
+        (Call::Collapse { address: 0 }, Error::NotMapped),
+        (Call::Enter { process: 99 }, Error::NoProcess),
+        (Call::Exit { process: 99 }, Error::NoProcess),
+        (Call::Exit { process: 1 }, Error::Busy),
+        (
+            Call::Write {
+                file: 0,
+                offset: 0,
+                value: 0,
+            },
+            Error::NoFile,
+        ),
+        (Call::Sync { file: 7 }, Error::NoFile),
+        (
+            Call::Truncate {
+                file: u32::MAX,
+                bytes: 0,
+            },
+            Error::NoFile,
+        ),
+        (Call::Create { bytes: u64::MAX }, Error::BadRange),
+        (
+            Call::Map {
+                address: None,
+                bytes: PAGE,
+                protection: none,
+                backing: file,
+            },
+            Error::NoFile,
+        ),
+        (anonymous(end, PageSize::Base), Error::NoSpace),
+        (anonymous(0, PageSize::Base), Error::BadRange),
+    ];
+    for (call, error) in cases {
+        assert_eq!(program.call(call), Err(error), "{call:?}");
+        assert_eq!(program.read(a), 1, "{call:?}");
+    }
+    program.finish(&[1]);
+}
+
+#[test]
+fn memory_that_runs_out_is_an_error() {
+    let config = |config: &mut quell_vm::VmConfig| config.swap_pages = 10;
+    let program = Program::start(Options {
+        config,
+        ..Options::new(64)
+    });
+    let a = program.call(anonymous(100 * PAGE, PageSize::Base)).unwrap();
+    let full = (0..100).find(|page| program.try_access(a + page * PAGE, Some(*page)).is_err());
+    let full = full.expect("64 frames and 10 pages of swap do not hold 100 pages");
+    assert_eq!(
+        program.try_access(a + full * PAGE, Some(1)),
+        Err(Fault::OutOfMemory)
+    );
+    assert_eq!(program.call(Call::Fork), Err(Error::OutOfMemory));
+    for page in 0..full {
+        assert_eq!(
+            program.try_access(a + page * PAGE, None).unwrap_or(page),
+            page
+        );
+    }
+    program.finish(&[1]);
+}

@@ -1,0 +1,128 @@
+//! Random programs against a model of what they should see: plain vectors.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod model;
+mod program;
+mod run;
+
+use common::{Options, be, release_machines};
+use program::op;
+use proptest::prelude::*;
+use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
+use quell::{Frame, Mechanism, Policy, Rule, Tagging};
+use quell_vm::{MemoryMap, Node};
+use run::Run;
+
+const PAGE: u64 = 4096;
+const PAGES: u64 = 24;
+/// Where programs map: in the middle of a large page.
+const BASE: u64 = (1 << 40) + 500 * PAGE;
+const FILE_PAGES: u64 = 12;
+const FILES: u64 = 2;
+
+fn options() -> impl Strategy<Value = Options> {
+    let policies = [Policy::BASELINE, Policy::ALL]
+        .into_iter()
+        .chain(Mechanism::ALL.map(Policy::only))
+        .collect::<Vec<_>>();
+    let machines = vec![
+        (Tagging::None, false, true),
+        (Tagging::PerCpu { count: 6 }, false, true),
+        (Tagging::Global { bits: 8 }, true, false),
+    ];
+    // Memory for everything, or for so little that every allocation reclaims.
+    let sizes = vec![(256, 256), (48, 32), (40, 0)];
+    let choices = (
+        prop::sample::select(policies),
+        prop::sample::select(machines),
+        prop::sample::select(sizes),
+    );
+    choices.prop_map(
+        |(policy, (tagging, broadcast, hardware_dirty), (fast, slow))| {
+            let node = |first, frames, slow| Node {
+                extent: quell::Extent {
+                    first: Frame(first),
+                    frames,
+                },
+                slow,
+            };
+            let nodes = [node(0x1000, fast, false), node(0x2000, slow.max(16), true)];
+            Options {
+                map: MemoryMap::new(&nodes),
+                policy,
+                tagging,
+                broadcast,
+                hardware_dirty,
+                ..Options::new(0)
+            }
+        },
+    )
+}
+
+/// Runs random programs until one goes wrong; `Err` says how many passed.
+fn kill(rule: &'static Rule, cases: u32) -> Result<(), u32> {
+    let config = ProptestConfig {
+        cases,
+        failure_persistence: None,
+        max_shrink_iters: 0,
+        ..ProptestConfig::default()
+    };
+    let mut runner =
+        TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
+    let strategy = (options(), prop::collection::vec(op(), 40..200));
+    let result = runner.run(&strategy, |(options, ops)| {
+        // SAFETY: what an earlier case left is used no more.
+        unsafe { release_machines() };
+        be(0);
+        let mut run = Run::start(Options {
+            forgotten: Some(rule),
+            ..options
+        });
+        for op in &ops {
+            run.step(op);
+        }
+        run.finish();
+        Ok(())
+    });
+    if result.is_err() { Ok(()) } else { Err(cases) }
+}
+
+/// The mistakes that show even when one call runs after the other. The others take an
+/// interleaving, which the adversary of the machine in software looks for.
+#[test]
+fn known_mistakes_are_noticed() {
+    std::panic::set_hook(Box::new(|_| ()));
+    let survivors: Vec<&'static Rule> = [
+        &quell_vm::rules::VmSkipsZeroing,
+        &quell_vm::rules::VmKeepsZeroFlag,
+        &quell_vm::rules::VmIgnoresMarker,
+        &quell_vm::rules::VmRewritesOwedEntry,
+        &quell_vm::rules::VmOwesDirtyPages,
+        &quell::rules::FinishSkipsFlush,
+    ]
+    .into_iter()
+    .filter(|&rule| kill(rule, 300).is_err())
+    .collect();
+    drop(std::panic::take_hook());
+    assert!(survivors.is_empty(), "nobody noticed {survivors:?}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn programs_see_what_the_model_says(
+        options in options(),
+        ops in prop::collection::vec(op(), 1..120),
+    ) {
+        // SAFETY: what an earlier case left is used no more.
+        unsafe { release_machines() };
+        be(0);
+        let mut run = Run::start(options);
+        for op in &ops {
+            run.step(op);
+        }
+        run.finish();
+    }
+}
