@@ -81,6 +81,12 @@ fn root_of(space: usize) -> Frame {
     Frame(1 + space as u64)
 }
 
+/// An entry that maps a frame.
+fn leaf_word(frame: Frame, writable: bool) -> u64 {
+    let writable = if writable { tables::WRITABLE } else { 0 };
+    frame.0 << 12 | tables::PRESENT | tables::USER | tables::DIRTY | writable
+}
+
 fn leaf_of(space: usize, page: u64) -> Frame {
     if page < SECOND {
         Frame(10 + space as u64)
@@ -121,12 +127,21 @@ impl BareKernel<'_> {
 
     /// Writes an entry that was empty.
     pub fn map(&self, space: usize, page: u64, frame: Frame, writable: bool) {
-        let rights = tables::PRESENT
-            | tables::USER
-            | tables::DIRTY
-            | if writable { tables::WRITABLE } else { 0 };
         self.entry(space, page)
-            .store(frame.0 << 12 | rights, Release);
+            .store(leaf_word(frame, writable), Release);
+    }
+
+    /// Writes a root entry that was empty: a large page, of which only the first few have frames here.
+    pub fn map_large(&self, space: usize, page: u64, frame: Frame, writable: bool) {
+        let word = leaf_word(frame, writable);
+        self.hw.table(root_of(space))[(page / 512) as usize].store(word, Release);
+    }
+
+    /// Clears the entry of a large page.
+    pub fn clear_large(&self, space: usize, page: u64) -> Option<Frame> {
+        let entry = &self.hw.table(root_of(space))[(page / 512) as usize];
+        let old = entry.swap(0, ENTRY_ORDER);
+        (old & tables::PRESENT != 0).then_some(Frame(old >> 12))
     }
 
     /// Links a leaf table that is ready.
@@ -370,6 +385,26 @@ impl BareKernel<'_> {
         for frame in frames.take(2) {
             self.give_away(frame);
         }
+    }
+
+    /// Unmaps two base pages and the large page after them, in one flush.
+    pub fn unmap_mixed(&self, space: usize, page: u64, large: u64) {
+        self.hw
+            .say(|| format!("unmap({space}, {page:#x}.. and large {large:#x})"));
+        let base = PageRange::base(Page(page), 2);
+        let large = PageRange::one(Page(large), PageSize::Large);
+        self.lock(space);
+        let mut batch = self.engine.batch::<_, Frame>(Purpose::Call);
+        for page in page..page + base.pages {
+            self.clear(space, page);
+        }
+        batch.changed(&self.spaces[space], base, Scope::Leaf);
+        self.clear_large(space, large.start.0);
+        batch.changed(&self.spaces[space], large, Scope::Leaf);
+        self.unlock(space);
+        drop(batch.finish());
+        self.returned_unmap(space, base);
+        self.returned_unmap(space, large);
     }
 
     /// The content of a frame is written to its device.

@@ -299,8 +299,7 @@ impl Core {
         for cpu in &mut self.cpus {
             cpu.reset();
         }
-        self.mmu
-            .reset(&self.arena, levels, self.kind.lagging_walkers);
+        self.mmu.reset(&self.arena, levels, &self.kind);
         self.oracle.reset();
         for frame in self.touched.drain(..) {
             self.content[frame as usize] = [0; FRAME_WORDS];

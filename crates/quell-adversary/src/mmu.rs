@@ -14,13 +14,23 @@
 //! when their issuer waits for their completion, to everything that had become unreachable before
 //! they were *sent*.
 //!
+//! An invalidation of a range names one page per stride, and takes away what translates one of these
+//! pages ([`PageRange::names`]): a large page goes with any of its pages, base pages that were reported
+//! as one large stride stay, but for the first. Where an invalidation names the size of what it is to
+//! drop (Arm's level hint, given for [`Scope::Leaf`]), entries of other sizes stay altogether, and
+//! everything does if the range does not begin where such a page can. INVLPG, INVLPGB and SFENCE.VMA
+//! name no size. Of the walker caches the pointers on the path to a named page go, for
+//! [`Scope::Tables`] alone. INVLPG drops all of them on Intel's processors; on AMD's, with translation
+//! cache extensions or INVLPGB, it does not.
+//!
 //! On machines whose walkers see a table write only after a barrier of the writer ([`Lag`]), the
 //! old and the new value of the word are both walked until then.
 
 use crate::digest::{Digest, Moments};
+use crate::kind::MachineKind;
 use crate::oracle::{Moment, Used};
 use crate::tables::{ACCESSED, Arena, DIRTY, PRESENT, TABLE, USER, frame_of};
-use quell::{Invalidate, Scope};
+use quell::{Invalidate, PageRange, Scope};
 use quell_vm::machine::{Level, TABLE_WORDS};
 use std::hash::Hash;
 
@@ -125,6 +135,7 @@ struct Tlb {
 pub(crate) struct Mmu {
     levels: u8,
     lagging: bool,
+    level_hints: bool,
     sides: Box<[Side]>,
     tlbs: Vec<Tlb>,
     lags: Vec<Lag>,
@@ -139,6 +150,7 @@ impl Mmu {
         Mmu {
             levels: 2,
             lagging: false,
+            level_hints: false,
             sides: (0..frames).map(side).collect(),
             tlbs: (0..cpus).map(|_| Tlb::default()).collect(),
             lags: Vec::new(),
@@ -146,9 +158,10 @@ impl Mmu {
     }
 
     /// Forgets a run; zeroes the tables.
-    pub(crate) fn reset(&mut self, arena: &Arena, levels: u8, lagging: bool) {
+    pub(crate) fn reset(&mut self, arena: &Arena, levels: u8, kind: &MachineKind) {
         self.levels = levels;
-        self.lagging = lagging;
+        self.lagging = kind.lagging_walkers;
+        self.level_hints = kind.level_hints;
         for (frame, side) in self.sides.iter_mut().enumerate() {
             for (block, bits) in side.nonzero.iter_mut().enumerate() {
                 let mut left = core::mem::take(bits);
@@ -451,40 +464,32 @@ impl Mmu {
 
     /// Takes away what `what` covers and could no longer be walked at `sent`.
     pub(crate) fn invalidate(&mut self, cpu: usize, what: Invalidate, sent: Moment) {
+        let hints = self.level_hints;
         let tlb = &mut self.tlbs[cpu];
         let (any_tag, tag) = match what {
             Invalidate::All => (true, 0),
             Invalidate::Tag(tag) | Invalidate::Range { tag, .. } => (false, tag.0),
         };
-        let covers = |entry_tag: u16, start: u64, pages: u64| {
-            (any_tag || entry_tag == tag)
-                && match what {
-                    Invalidate::Range { range, .. } => {
-                        start < range.end().0 && range.start.0 < start + pages
-                    }
-                    _ => true,
-                }
+        let tagged = |entry_tag: u16| any_tag || entry_tag == tag;
+        let (range, scope) = match what {
+            Invalidate::Range { range, scope, .. } => (Some(range), scope),
+            Invalidate::Tag(_) | Invalidate::All => (None, Scope::Tables),
         };
-        let leaves_only = matches!(
-            what,
-            Invalidate::Range {
-                scope: Scope::Leaf,
-                ..
-            }
-        );
-        if !leaves_only {
-            tlb.pointers.retain(|p| {
+        if scope == Scope::Tables {
+            let goes = |p: &Pointer| {
                 let pages = Level(p.level + 1).pages();
-                p.until > sent || !covers(p.tag, p.base, pages)
-            });
+                p.until <= sent
+                    && tagged(p.tag)
+                    && range.is_none_or(|range| range.names(quell::Page(p.base), pages))
+            };
+            tlb.pointers.retain(|p| !goes(p));
             tlb.end_orphans(sent);
-            tlb.pointers.retain(|p| {
-                let pages = Level(p.level + 1).pages();
-                p.until > sent || !covers(p.tag, p.base, pages)
-            });
+            tlb.pointers.retain(|p| !goes(p));
         }
-        tlb.leaves
-            .retain(|l| l.until > sent || !covers(l.tag, l.page, l.pages()));
+        let hinted = hints && scope == Scope::Leaf;
+        tlb.leaves.retain(|l| {
+            l.until > sent || !tagged(l.tag) || !range.is_none_or(|range| reaches(range, l, hinted))
+        });
     }
 
     /// Loads a root.
@@ -586,6 +591,14 @@ impl Mmu {
     }
 }
 
+/// Whether invalidating a range under the leaf's tag drops the leaf; `hinted` if the invalidations
+/// name the size of what they are to drop.
+fn reaches(range: PageRange, leaf: &Leaf, hinted: bool) -> bool {
+    let stride = range.stride.pages();
+    let told = !hinted || leaf.pages() == stride && range.start.0.is_multiple_of(stride);
+    told && range.names(quell::Page(leaf.page), leaf.pages())
+}
+
 impl Tlb {
     /// What was walked through a pointer that is gone cannot be walked any more.
     fn end_orphans(&mut self, now: Moment) {
@@ -616,3 +629,6 @@ impl Tlb {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

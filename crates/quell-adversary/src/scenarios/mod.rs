@@ -22,6 +22,7 @@ mod lazy_younger;
 mod leaf_meets_table;
 mod long_range;
 mod many_batches;
+mod mixed_sizes;
 mod nested_alone;
 mod nested_outbox;
 mod nested_posting;
@@ -117,6 +118,7 @@ impl Scenario {
         reclaim_shared::SCENARIO,
         long_range::SCENARIO,
         range_tail::SCENARIO,
+        mixed_sizes::SCENARIO,
         tag_reuse::SCENARIO,
         rollover_unmap::SCENARIO,
         rollover_switch::SCENARIO,

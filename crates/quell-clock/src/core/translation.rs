@@ -11,7 +11,8 @@ impl Core {
         let tlb = &mut self.cpus[cpu].tlb;
         match what {
             Invalidate::Range { tag, range, scope } => {
-                tlb.drop_range(tag, range, scope);
+                // The level hint says which leaf entries go.
+                tlb.drop_range(tag, range, scope, arm && scope == Scope::Leaf);
                 // x86: INVLPG drops all the walker caches hold under the tag.
                 if !arm {
                     tlb.drop_walker(tag);
