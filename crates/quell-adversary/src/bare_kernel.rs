@@ -77,6 +77,9 @@ pub const fn frame(index: u64) -> Frame {
 /// The page that the second leaf table of an address space begins with.
 pub const SECOND: u64 = 512;
 
+/// The page to which [`Tiny::move_table`] moves what begins at [`SECOND`].
+pub const THIRD: u64 = 1024;
+
 fn root_of(space: usize) -> Frame {
     Frame(1 + space as u64)
 }
@@ -460,6 +463,22 @@ impl BareKernel<'_> {
         for table in batch.finish() {
             self.hw.note(Event::TableFreed { frame: table });
         }
+    }
+
+    /// Moves the leaf table of [`SECOND`], of which the first `pages` are mapped, to [`THIRD`].
+    pub fn move_table(&self, space: usize, pages: u64) {
+        self.hw
+            .say(|| format!("moves the leaf table of {SECOND:#x} to {THIRD:#x}"));
+        let root = self.hw.table(root_of(space));
+        let range = PageRange::base(Page(SECOND), pages);
+        self.lock(space);
+        let mut batch = self.engine.batch::<_, Frame>(Purpose::Call);
+        let pointer = root[(SECOND / 512) as usize].swap(0, ENTRY_ORDER);
+        root[(THIRD / 512) as usize].store(pointer, Release);
+        batch.changed(&self.spaces[space], range, Scope::Tables);
+        self.unlock(space);
+        drop(batch.finish());
+        self.returned_unmap(space, PageRange::base(Page(SECOND), 512));
     }
 
     /// The space dies: its root and its tables are freed.

@@ -23,6 +23,13 @@
 //! [`Scope::Tables`] alone. INVLPG drops all of them on Intel's processors; on AMD's, with translation
 //! cache extensions or INVLPGB, it does not.
 //!
+//! Clearing a pointer to a table ends nothing below it for the hardware: a walker that has kept the pointer
+//! still reads what the table says now, and fills leaves through it that were written after the
+//! pointer had gone, until an invalidation with [`Scope::Tables`] reaches the pointer. The translations
+//! that were filled stay even then, until they are invalidated themselves. For the contract the
+//! mapping ended with the pointer all the same: so each entry knows both until when it could be
+//! *walked*, and since and until when the tables *led* to it, from the root on ([`Path`]).
+//!
 //! On machines whose walkers see a table write only after a barrier of the writer ([`Lag`]), the
 //! old and the new value of the word are both walked until then.
 
@@ -33,6 +40,7 @@ use crate::tables::{ACCESSED, Arena, DIRTY, PRESENT, TABLE, USER, frame_of};
 use quell::{Invalidate, PageRange, Scope};
 use quell_vm::machine::{Level, TABLE_WORDS};
 use std::hash::Hash;
+use std::ops::Range;
 
 /// Under how many tags a TLB holds rubbish when its CPU starts.
 const JUNK_TAGS: u16 = 3;
@@ -43,6 +51,35 @@ struct Side {
     nonzero: [u64; TABLE_WORDS / 64],
     /// When each word was written last.
     written: [Moment; TABLE_WORDS],
+}
+
+/// Since when and until when the tables in memory lead from the root to an entry.
+#[derive(Clone, Copy, Debug)]
+struct Path {
+    /// When the entry was written; that of the last pointer on the path that still led there, if the
+    /// path had been cut before the entry was written.
+    since: Moment,
+    /// When the path was cut: [`Moment::MAX`] if it was not.
+    cut: Moment,
+}
+
+impl Path {
+    /// The path to an entry that is `written` at the end of this one.
+    fn to(self, written: Moment) -> Path {
+        let since = if written < self.cut {
+            written
+        } else {
+            self.since
+        };
+        Path { since, ..self }
+    }
+
+    /// The entry was reached on `other` too: what lasts longer counts.
+    fn join(&mut self, other: Path) {
+        if other.cut >= self.cut {
+            *self = other;
+        }
+    }
 }
 
 /// A pointer to a table that a walker may have kept, or the loaded root.
@@ -57,7 +94,9 @@ struct Pointer {
     via: u32,
     root: u32,
     written: Moment,
+    /// Until when a walker could read it.
     until: Moment,
+    path: Path,
 }
 
 /// A translation that a TLB may hold.
@@ -70,7 +109,16 @@ pub(crate) struct Leaf {
     via: u32,
     root: u32,
     written: Moment,
+    /// Until when it could be walked.
     pub(crate) until: Moment,
+    path: Path,
+}
+
+impl Pointer {
+    /// The pages that the table spans.
+    fn pages(&self) -> Range<u64> {
+        self.base..self.base + Level(self.level + 1).pages()
+    }
 }
 
 impl Leaf {
@@ -82,19 +130,9 @@ impl Leaf {
         page.wrapping_sub(self.page) < self.pages()
     }
 
-    /// The root that it was walked from.
-    pub(super) fn root(&self) -> u32 {
-        self.root
-    }
-
     /// The pages that it maps.
-    pub(super) fn pages_of(&self) -> std::ops::Range<u64> {
+    fn pages_of(&self) -> Range<u64> {
         self.page..self.page + self.pages()
-    }
-
-    /// When its entry was written, and until when it could be walked.
-    pub(super) fn times(&self) -> (Moment, Moment) {
-        (self.written, self.until)
     }
 
     /// As the oracle sees an access to `page` through it.
@@ -104,7 +142,8 @@ impl Leaf {
             page,
             frame: frame_of(self.word) + (page - self.page) as u32,
             written: self.written,
-            until: self.until,
+            since: self.path.since,
+            until: self.path.cut,
         }
     }
 
@@ -188,6 +227,7 @@ impl Mmu {
                 root: 0,
                 written: 0,
                 until: 0,
+                path: Path { since: 0, cut: 0 },
             }));
         }
         self.lags.clear();
@@ -207,19 +247,23 @@ impl Mmu {
         })
     }
 
-    /// What the translation hardware is now ([`state`](crate::machine)). `forbidden` says what the
-    /// judge holds against the use of a translation.
+    /// What the translation hardware is now ([`state`](crate::machine)). `forbids` says what the
+    /// judge holds against the use of a translation ([`Oracle::forbids`](crate::oracle::Oracle)).
     pub(super) fn digest(
         &self,
         moments: &Moments,
-        forbidden: impl Fn(&Leaf) -> [u64; 2],
+        forbids: impl Fn(u32, Range<u64>, (Moment, Moment)) -> [u64; 2],
         digest: &mut Digest,
     ) {
+        let forbidden =
+            |root: u32, pages: Range<u64>, path: Path| forbids(root, pages, (path.since, path.cut));
         for tlb in &self.tlbs {
             (tlb.tag, tlb.root).hash(digest);
             digest.add_all(tlb.pointers.iter().map(|p| {
                 let what = (p.tag, p.level, p.base, p.table, p.via, p.root);
-                (what, moments.outlives(p.until))
+                // What is filled through it later, if its path was cut, ended with the path.
+                let cut = (p.path.cut != Moment::MAX).then(|| forbidden(p.root, p.pages(), p.path));
+                (what, moments.outlives(p.until), cut)
             }));
             digest.add_all(tlb.leaves.iter().map(|l| {
                 let what = (l.tag, l.level, l.page, l.word, l.via, l.root);
@@ -230,7 +274,9 @@ impl Mmu {
                     lag.table == l.via && lag.index == index && lag.written == l.written
                 });
                 let times = (moments.rank(l.written), moments.outlives(l.until));
-                (what, present, lags, times, forbidden(l))
+                let path = (moments.rank(l.path.since), l.path.cut == Moment::MAX);
+                let forbidden = forbidden(l.root, l.pages_of(), l.path);
+                (what, present, lags, times, path, forbidden)
             }));
         }
         for table in 0..self.sides.len() as u32 {
@@ -319,7 +365,8 @@ impl Mmu {
         }
         let tlb = &mut self.tlbs[cpu];
         if old & TABLE != 0 {
-            for p in &mut tlb.pointers {
+            for at in 0..tlb.pointers.len() {
+                let p = &mut tlb.pointers[at];
                 let slot = Level(p.level + 1).index(quell::Page(p.base));
                 if p.until == Moment::MAX
                     && p.via == table
@@ -327,6 +374,7 @@ impl Mmu {
                     && p.table == frame_of(old)
                 {
                     p.until = now;
+                    tlb.cut(at, now);
                 }
             }
         } else {
@@ -338,6 +386,7 @@ impl Mmu {
                     && (leaf.word ^ old) & !ACCESSED == 0
                 {
                     leaf.until = now;
+                    leaf.path.cut = leaf.path.cut.min(now);
                 }
             }
         }
@@ -388,6 +437,7 @@ impl Mmu {
                 root: from.root,
                 written,
                 until: Moment::MAX,
+                path: from.path.to(written),
             };
             let same = |l: &&mut Leaf| {
                 (l.tag, l.level, l.page, l.word, l.via, l.root, l.written)
@@ -396,7 +446,10 @@ impl Mmu {
                     )
             };
             match self.tlbs[cpu].leaves.iter_mut().find(same) {
-                Some(known) => known.until = Moment::MAX,
+                Some(known) => {
+                    known.until = Moment::MAX;
+                    known.path.join(leaf.path);
+                }
                 None => self.tlbs[cpu].leaves.push(leaf),
             }
             return;
@@ -410,6 +463,7 @@ impl Mmu {
             root: from.root,
             written,
             until: Moment::MAX,
+            path: from.path.to(written),
         };
         self.add_pointer(arena, cpu, pointer);
     }
@@ -430,6 +484,7 @@ impl Mmu {
             Some(known) => {
                 known.until = Moment::MAX;
                 known.written = pointer.written;
+                known.path.join(pointer.path);
             }
             None => self.tlbs[cpu].pointers.push(pointer),
         }
@@ -526,6 +581,10 @@ impl Mmu {
             root,
             written: 0,
             until: Moment::MAX,
+            path: Path {
+                since: 0,
+                cut: Moment::MAX,
+            },
         };
         self.add_pointer(arena, cpu, pointer);
     }
@@ -538,9 +597,11 @@ impl Mmu {
         }
         for p in &mut tlb.pointers {
             p.until = p.until.min(now);
+            p.path.cut = p.path.cut.min(now);
         }
         for l in &mut tlb.leaves {
             l.until = l.until.min(now);
+            l.path.cut = l.path.cut.min(now);
         }
     }
 
@@ -574,6 +635,7 @@ impl Mmu {
                 return None;
             }
             if level == 0 || word & TABLE == 0 {
+                let written = self.sides[table as usize].written[index];
                 return Some(Leaf {
                     tag: tlb.tag,
                     level,
@@ -581,8 +643,12 @@ impl Mmu {
                     word: word & !ACCESSED,
                     via: table,
                     root,
-                    written: self.sides[table as usize].written[index],
+                    written,
                     until: Moment::MAX,
+                    path: Path {
+                        since: written,
+                        cut: Moment::MAX,
+                    },
                 });
             }
             table = frame_of(word);
@@ -600,31 +666,49 @@ fn reaches(range: PageRange, leaf: &Leaf, hinted: bool) -> bool {
 }
 
 impl Tlb {
-    /// What was walked through a pointer that is gone cannot be walked any more.
-    fn end_orphans(&mut self, now: Moment) {
-        loop {
-            let orphan = self.pointers.iter().position(|p| {
-                p.until == Moment::MAX
-                    && p.via != p.table
-                    && !self
-                        .pointers
-                        .iter()
-                        .any(|q| q.tag == p.tag && q.table == p.via)
-            });
-            match orphan {
-                Some(at) => self.pointers[at].until = now,
-                None => break,
+    /// The tables do not lead through a pointer any more, nor to what lies below it.
+    fn cut(&mut self, at: usize, now: Moment) {
+        let pointer = &mut self.pointers[at];
+        if pointer.path.cut != Moment::MAX {
+            return;
+        }
+        pointer.path.cut = now;
+        let pointer = *pointer;
+        let below = |tag: u16, root: u32, via: u32, page: u64| {
+            (tag, root, via) == (pointer.tag, pointer.root, pointer.table)
+                && pointer.pages().contains(&page)
+        };
+        for leaf in &mut self.leaves {
+            if below(leaf.tag, leaf.root, leaf.via, leaf.page) {
+                leaf.path.cut = leaf.path.cut.min(now);
             }
         }
-        for at in 0..self.leaves.len() {
-            let leaf = self.leaves[at];
+        for at in 0..self.pointers.len() {
+            let p = self.pointers[at];
+            if p.via != p.table && below(p.tag, p.root, p.via, p.base) {
+                self.cut(at, now);
+            }
+        }
+    }
+
+    /// What was walked through a pointer that is gone cannot be walked any more.
+    fn end_orphans(&mut self, now: Moment) {
+        let leads = |pointers: &[Pointer], tag: u16, root: u32, via: u32, page: u64| {
+            let mut kept = pointers.iter();
+            kept.any(|q| (q.tag, q.root, q.table) == (tag, root, via) && q.pages().contains(&page))
+        };
+        while let Some(at) = self.pointers.iter().position(|p| {
+            p.until == Moment::MAX
+                && p.via != p.table
+                && !leads(&self.pointers, p.tag, p.root, p.via, p.base)
+        }) {
+            self.pointers[at].until = now;
+        }
+        for leaf in &mut self.leaves {
             if leaf.until == Moment::MAX
-                && !self
-                    .pointers
-                    .iter()
-                    .any(|q| q.tag == leaf.tag && q.table == leaf.via)
+                && !leads(&self.pointers, leaf.tag, leaf.root, leaf.via, leaf.page)
             {
-                self.leaves[at].until = now;
+                leaf.until = now;
             }
         }
     }

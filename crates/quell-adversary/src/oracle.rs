@@ -69,7 +69,9 @@ pub struct Used {
     pub frame: u32,
     /// When the entry that it came from was written.
     pub written: Moment,
-    /// The last moment at which it could be walked; [`Moment::MAX`] if it still can.
+    /// Since when the tables led there from the root: `written`, unless they never did.
+    pub since: Moment,
+    /// Until when they did; [`Moment::MAX`] if they still do.
     pub until: Moment,
 }
 
@@ -132,8 +134,8 @@ impl Oracle {
         self.promises.iter()
     }
 
-    /// What returned calls hold against loads and stores through a translation of these pages that
-    /// was `written` then and can be walked `until` then: 0 if nothing, else which of the pages.
+    /// What returned calls hold against loads and stores through a translation of these pages to which
+    /// the tables led `since` then and `until` then: 0 if nothing, else which of the pages.
     ///
     /// The future takes nothing away from that, and what it adds does not depend on calls that
     /// have returned by now.
@@ -141,12 +143,12 @@ impl Oracle {
         &self,
         root: u32,
         pages: Range<u64>,
-        (written, until): (Moment, Moment),
+        (since, until): (Moment, Moment),
     ) -> [u64; 2] {
         let mut forbidden = [FxHasher::default(), FxHasher::default()];
         for call in &self.returned {
             let (start, end) = (call.start.max(pages.start), call.end.min(pages.end));
-            if call.root != root || start >= end || until > call.at || written >= call.began {
+            if call.root != root || start >= end || until > call.at || since >= call.began {
                 continue;
             }
             for (allowed, forbidden) in [call.readable, call.writable]
@@ -207,7 +209,7 @@ impl Oracle {
             call.root == root
                 && (call.start..call.end).contains(&used.page)
                 && used.until <= call.at
-                && used.written < call.began
+                && used.since < call.began
                 && !(if store { call.writable } else { call.readable })
         });
         if let Some(call) = broken {

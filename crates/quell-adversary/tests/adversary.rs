@@ -7,6 +7,7 @@ use quell_adversary::explore::{POLICIES, parse_code, replay, replay_code};
 use quell_adversary::mutants;
 use quell_adversary::scenario::{Program, Scenario};
 use quell_adversary::{Budget, Campaign, Case, MachineKind, Mistake, Report, Session, explore};
+use quell_contract::Clause;
 
 /// Searches know the states of programs over the memory manager through it.
 #[global_allocator]
@@ -78,6 +79,30 @@ fn every_mutant_is_killed() {
         .map(Mistake::name)
         .collect();
     assert_eq!(survivors, Vec::<&str>::new());
+}
+
+/// What mistakes break in one scenario on every machine of these.
+fn breaks(scenario: &str, machines: &[&str], mistake: &str, clause: Clause) {
+    let scenario = Scenario::named(scenario).expect("a scenario");
+    for machine in machines {
+        let case = Case {
+            scenario,
+            kind: *MachineKind::named(machine).expect("a machine"),
+            policy: Policy::ALL,
+            mistake: Mistake::named(mistake),
+        };
+        let failure = search(case, Budget::Schedules(2000)).failure;
+        let broken = failure.map(|failure| failure.violation.clause);
+        assert_eq!(broken, Some(clause), "{mistake} on {machine}");
+    }
+}
+
+#[test]
+fn what_a_kept_pointer_leads_to_is_old_once_the_pointer_has_gone() {
+    let machines = ["x86", "x86-pcid", "x86-broadcast", "arm-asid8", "riscv"];
+    for mistake in ["TablesFlushedAsLeaf", "BasePagesInLargeStrides"] {
+        breaks("table-move", &machines, mistake, Clause::C3);
+    }
 }
 
 /// Whether every schedule of a program of two CPUs can be run in a test. `quell explore

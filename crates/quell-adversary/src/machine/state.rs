@@ -16,7 +16,6 @@
 
 use super::{Core, Cpu, Target};
 use crate::digest::{Digest, Locals, Moments};
-use crate::mmu::Leaf;
 use crate::oracle::{History, Moment};
 use crate::schedule::Strategy;
 use quell_sim::heap::Heap;
@@ -61,11 +60,8 @@ impl Core {
         let frames = self.oracle.frames().enumerate().filter(eventful);
         digest.add_all(frames.map(history));
         digest.add_all(self.oracle.promises());
-        let forbidden = |leaf: &Leaf| {
-            self.oracle
-                .forbids(leaf.root(), leaf.pages_of(), leaf.times())
-        };
-        self.mmu.digest(&moments, forbidden, digest);
+        let forbids = |root, pages, times| self.oracle.forbids(root, pages, times);
+        self.mmu.digest(&moments, forbids, digest);
         digest.take(0)
     }
 

@@ -13,6 +13,7 @@ fn leaf(page: u64, level: u8) -> Leaf {
         root: 0,
         written: 0,
         until: 0,
+        path: Path { since: 0, cut: 0 },
     }
 }
 

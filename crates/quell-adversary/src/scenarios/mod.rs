@@ -44,6 +44,7 @@ mod rollover_unmap;
 mod spurious;
 mod switch_unmap;
 mod table_free;
+mod table_move;
 mod tag_reuse;
 mod two_initiators;
 mod unmap_access;
@@ -106,6 +107,7 @@ impl Scenario {
         idle_unmap::SCENARIO,
         table_free::SCENARIO,
         idle_table_free::SCENARIO,
+        table_move::SCENARIO,
         two_initiators::SCENARIO,
         leaf_meets_table::SCENARIO,
         cross_shootdown::SCENARIO,
