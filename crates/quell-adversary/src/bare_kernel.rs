@@ -16,10 +16,11 @@ use crate::stage::Stage;
 use crate::tables;
 use quell::{
     AddressSpace, Engine, Epoch, Extent, Frame, Hardware, Outcome, Page, PageRange, PageSize,
-    PerCpu, Purpose, Residue, Scope, Word,
+    PerCpu, Purpose, Residue, Rules, Scope, Word,
 };
 use quell_contract::timeline::Line;
 use quell_vm::machine::{Event, Machine, MemoryMap};
+use quell_zero::{Clear, Strategy};
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
@@ -130,8 +131,13 @@ impl BareKernel<'_> {
 
     /// Writes an entry that was empty.
     pub fn map(&self, space: usize, page: u64, frame: Frame, writable: bool) {
+        let order = if RunRules.keeps(&quell_vm::rules::VmMapsBeforeContent) {
+            Release
+        } else {
+            Relaxed
+        };
         self.entry(space, page)
-            .store(leaf_word(frame, writable), Release);
+            .store(leaf_word(frame, writable), order);
     }
 
     /// Writes a root entry that was empty: a large page, of which only the first few have frames here.
@@ -267,6 +273,21 @@ impl BareKernel<'_> {
         self.hw.note(Event::FrameFreed { frame, frames: 1 });
         self.hw.note(Event::FrameAllocated { frame, frames: 1 });
         self.hw.write_frame(frame, 0, &0x5ec2e7u64.to_le_bytes());
+    }
+
+    /// Maps a page of zeroes, as a fault does.
+    pub fn map_zeroes(&self, space: usize, page: u64, frame: Frame) {
+        self.hw
+            .say(|| format!("maps zeroed frame {:#x} at {page:#x}", frame.0));
+        self.hw.note(Event::FrameFreed { frame, frames: 1 });
+        self.hw.note(Event::FrameAllocated { frame, frames: 1 });
+        let extent = Extent {
+            first: frame,
+            frames: 1,
+        };
+        self.hw.zero(extent, Strategy::Stores);
+        self.hw.note(Event::FrameZeroed { frame, frames: 1 });
+        self.map(space, page, frame, true);
     }
 
     /// Takes a page away as reclaim does, from several spaces, and waits for the flush.

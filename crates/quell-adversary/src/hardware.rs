@@ -5,7 +5,7 @@ use crate::context::on_machine;
 use crate::context::{self, point};
 use crate::coverage::Happening;
 use crate::kind::MachineKind;
-use crate::machine::FRAME_WORDS;
+use crate::machine::{FRAME_WORDS, Fill};
 use crate::op::Op;
 use crate::oracle::Returned;
 use crate::tables;
@@ -165,7 +165,7 @@ impl Hardware for Adversary {
 
 impl Clear for Adversary {
     fn zero(&self, extent: Extent, _strategy: Strategy) {
-        point(Op::Content {
+        let at_once = !point(Op::Content {
             frame: extent.first.0 as u32,
             store: true,
         });
@@ -173,9 +173,13 @@ impl Clear for Adversary {
             core.say(me, || {
                 format!("zeroes {} frames from {:#x}", extent.frames, extent.first.0)
             });
-            for frame in 0..extent.frames {
-                core.clear_frame((extent.first.0 + frame) as u32);
-            }
+            let fill = Fill {
+                first: extent.first.0 as u32,
+                frames: extent.frames as u32,
+                words: [Some(0); FRAME_WORDS],
+                zeroes: true,
+            };
+            core.fill(me, fill, at_once);
         });
     }
 }
@@ -247,29 +251,31 @@ impl Machine for Adversary {
             frame: frame.0 as u32,
             store: false,
         });
-        on_machine(|core, _| {
+        on_machine(|core, me| {
             into.fill(0);
             for word in words(offset, into.len()) {
                 let at = word * 8 - offset;
-                let value = core.content(frame.0 as u32, word);
+                let value = core.content_seen(me, frame.0 as u32, word);
                 into[at..at + 8].copy_from_slice(&value.to_le_bytes());
             }
         });
     }
 
     fn write_frame(&self, frame: Frame, offset: usize, from: &[u8]) {
-        point(Op::Content {
+        let at_once = !point(Op::Content {
             frame: frame.0 as u32,
             store: true,
         });
         on_machine(|core, me| {
             core.say(me, || format!("writes frame {:#x}", frame.0));
+            let mut content = [None; FRAME_WORDS];
             for word in words(offset, from.len()) {
                 let at = word * 8 - offset;
                 let mut bytes = [0; 8];
                 bytes.copy_from_slice(&from[at..at + 8]);
-                core.set_content(frame.0 as u32, word, u64::from_le_bytes(bytes));
+                content[word] = Some(u64::from_le_bytes(bytes));
             }
+            core.fill(me, Fill::of(frame, content), at_once);
         });
     }
 
@@ -279,20 +285,20 @@ impl Machine for Adversary {
                 frame: (from.0 + frame) as u32,
                 store: false,
             });
-            let words: [u64; FRAME_WORDS] = on_machine(|core, _| {
-                std::array::from_fn(|word| core.content((from.0 + frame) as u32, word))
+            let words: [Option<u64>; FRAME_WORDS] = on_machine(|core, me| {
+                let seen = |word| core.content_seen(me, (from.0 + frame) as u32, word);
+                std::array::from_fn(|word| Some(seen(word)))
             });
-            point(Op::Content {
-                frame: (to.0 + frame) as u32,
+            let to = to.plus(frame);
+            let at_once = !point(Op::Content {
+                frame: to.0 as u32,
                 store: true,
             });
             on_machine(|core, me| {
                 core.say(me, || {
-                    format!("copies frame {:#x} to {:#x}", from.0 + frame, to.0 + frame)
+                    format!("copies frame {:#x} to {:#x}", from.0 + frame, to.0)
                 });
-                for (word, value) in words.into_iter().enumerate() {
-                    core.set_content((to.0 + frame) as u32, word, value);
-                }
+                core.fill(me, Fill::of(to, words), at_once);
             });
         }
     }
@@ -340,7 +346,7 @@ impl crate::machine::Core {
             Event::FrameZeroed { frame, frames } => {
                 self.happen(Happening::Zeroed);
                 let dirty = each(frame, frames)
-                    .find(|&f| (0..FRAME_WORDS).any(|word| self.content(f, word) != 0));
+                    .find(|&f| (0..FRAME_WORDS).any(|word| self.content_seen(me, f, word) != 0));
                 if let Some(dirty) = dirty {
                     self.fail(
                         Violation::new(Clause::C8, "memory is handed out as zeroed and is not")

@@ -4,7 +4,9 @@
 //! the scheduler what happens next, and the operation takes place when its CPU's step is picked.
 //! Between two such points a CPU touches nothing that others could see. Stores go into a buffer
 //! first and become visible by an action of their own; a CPU whose operation needs an empty
-//! buffer (a fence, an atomic exchange, an invalidation) waits until its stores have drained.
+//! buffer (a fence, an atomic exchange, an invalidation) waits until its stores have drained. What the
+//! kernel writes into frames goes the same way ([`Fill`]): on machines whose stores overtake each other
+//! an entry may be seen before the bytes of the page that it maps.
 //!
 //! A CPU that waits in a loop ([`quell::Hardware::relax`]) is not picked again before something
 //! that it read since its last turn has changed: going round once more would read the same. So
@@ -34,7 +36,7 @@ use crate::oracle::{Moment, Oracle, Used};
 use crate::schedule::Strategy;
 use crate::tables::Arena;
 use crate::timeline::{Entry, What};
-use quell::{CpuId, Invalidate};
+use quell::{CpuId, Frame, Invalidate};
 use quell_contract::Violation;
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
@@ -56,6 +58,8 @@ pub(crate) enum Verdict {
 #[derive(Clone, Copy)]
 enum Target {
     Word(*const AdversaryWord),
+    /// What the kernel has written into frames through its own mapping.
+    Fill(Fill),
     Content {
         used: Used,
         word: usize,
@@ -68,6 +72,46 @@ enum Target {
     },
 }
 
+/// What the kernel writes into frames in one piece: it lands in one piece, too.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fill {
+    /// The first frame.
+    pub(crate) first: u32,
+    /// How many frames get the same content.
+    pub(crate) frames: u32,
+    /// The content, as far as it is written.
+    pub(crate) words: [Option<u64>; FRAME_WORDS],
+    /// Whether the frames are zeroed, the words of the tables that they may become included.
+    pub(crate) zeroes: bool,
+}
+
+impl Fill {
+    /// What is written into one frame.
+    pub(crate) fn of(frame: Frame, words: [Option<u64>; FRAME_WORDS]) -> Fill {
+        Fill {
+            first: frame.0 as u32,
+            frames: 1,
+            words,
+            zeroes: false,
+        }
+    }
+
+    fn holds(&self, frame: u32) -> bool {
+        frame.wrapping_sub(self.first) < self.frames
+    }
+
+    /// Whether both write the same content.
+    fn meets(&self, other: &Fill) -> bool {
+        let words = self.words.iter().zip(&other.words);
+        let apart = self.first.saturating_add(self.frames) <= other.first
+            || other.first.saturating_add(other.frames) <= self.first;
+        !apart
+            && words
+                .into_iter()
+                .any(|(mine, theirs)| mine.is_some() && theirs.is_some())
+    }
+}
+
 #[derive(Clone, Copy)]
 struct Buffered {
     target: Target,
@@ -77,6 +121,10 @@ struct Buffered {
     release: bool,
     sequential: bool,
     order: u32,
+    /// When it was issued.
+    issued: Moment,
+    /// It fills a frame that no entry maps: whoever sees an entry that is written later must see it.
+    promised: bool,
 }
 
 /// A word that a CPU has read.
@@ -169,6 +217,15 @@ impl Cpu {
             && self.buffer.iter().flatten().any(
                 |entry| matches!(entry.target, Target::Word(other) if std::ptr::eq(other, word)),
             )
+    }
+
+    /// The buffered stores that fill frames.
+    fn fills(&self) -> impl Iterator<Item = (&Buffered, &Fill)> {
+        let stores = self.buffer.iter().flatten().take(self.buffered);
+        stores.filter_map(|entry| match &entry.target {
+            Target::Fill(fill) => Some((entry, fill)),
+            _ => None,
+        })
     }
 }
 

@@ -147,6 +147,11 @@ impl Leaf {
         }
     }
 
+    /// When the entry was written.
+    pub(super) fn written(&self) -> Moment {
+        self.written
+    }
+
     /// Where the entry stands.
     pub(crate) fn place(&self, page: u64) -> (u32, usize) {
         (self.via, Level(self.level).index(quell::Page(page)))
@@ -231,6 +236,16 @@ impl Mmu {
             }));
         }
         self.lags.clear();
+    }
+
+    /// Whether an entry of any table maps this frame, or a block that begins with it.
+    pub(crate) fn maps(&self, arena: &Arena, frame: u32) -> bool {
+        (0..self.sides.len() as u32).any(|table| {
+            self.written_words(table).any(|index| {
+                let word = arena.table(table)[index].peek();
+                word & (PRESENT | TABLE) == PRESENT && frame_of(word) == frame
+            })
+        })
     }
 
     /// The words of a table that may not be zero.

@@ -142,8 +142,8 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
     fn replace(&self, page: Page, new: View) -> View {
         let machine = self.frames.machine();
         let word = new.word(machine, self.level);
-        // Release: a CPU that reads the entry, walkers included, sees what it points to as prepared.
-        let old = self.word(page).swap(word, Ordering::AcqRel);
+        let order = machine.rules().order_of_entry();
+        let old = self.word(page).swap(word, order);
         self.info.count_word(old == 0, word == 0);
         View::of(machine, old, self.level)
     }

@@ -157,6 +157,9 @@ impl Core {
             return Accessed::Fault;
         };
         let used = leaf.used(page);
+        if self.kind.stores == Stores::Unordered {
+            self.check_content(me, &leaf, &used);
+        }
         let stale = live.is_none_or(|live| live.used(page).frame != used.frame);
         if stale {
             self.stale_uses += 1;
@@ -200,18 +203,60 @@ impl Core {
     /// Whether a store of the CPU to this frame still lies in its buffer.
     pub(super) fn stores_to(&self, me: usize, frame: u32) -> bool {
         self.cpus[me].buffered > 0
-            && self.cpus[me].buffer.iter().flatten().any(
-                |entry| matches!(entry.target, Target::Content { used, .. } if used.frame == frame),
-            )
+            && self.cpus[me]
+                .buffer
+                .iter()
+                .flatten()
+                .any(|entry| match entry.target {
+                    Target::Content { used, .. } => used.frame == frame,
+                    Target::Fill(fill) => fill.holds(frame),
+                    _ => false,
+                })
     }
 
     /// What the CPU reads of a frame: its own buffered stores first.
-    pub(super) fn content_seen(&self, me: usize, frame: u32, word: usize) -> u64 {
-        let mine = self.cpus[me].buffer.iter().flatten().filter(|entry| {
-            matches!(entry.target, Target::Content { used, word: w } if used.frame == frame && w == word)
+    pub(crate) fn content_seen(&self, me: usize, frame: u32, word: usize) -> u64 {
+        let mine = self.cpus[me].buffer.iter().flatten().filter_map(|entry| {
+            let value = match entry.target {
+                Target::Content { used, word: w } if used.frame == frame && w == word => {
+                    entry.value
+                }
+                Target::Fill(fill) if fill.holds(frame) => fill.words[word]?,
+                _ => return None,
+            };
+            Some((entry.order, value))
         });
-        mine.max_by_key(|entry| entry.order)
-            .map_or_else(|| self.content(frame, word), |entry| entry.value)
+        mine.max_by_key(|(order, _)| *order)
+            .map_or_else(|| self.content(frame, word), |(_, value)| value)
+    }
+
+    /// Whoever reaches a frame through an entry must see what was written there before the entry was.
+    fn check_content(&mut self, me: usize, leaf: &Leaf, used: &Used) {
+        let late = |cpu: &usize| {
+            let fills = self.cpus[*cpu].fills();
+            fills.into_iter().find_map(|(entry, fill)| {
+                let owed =
+                    entry.promised && entry.issued < leaf.written() && fill.holds(used.frame);
+                owed.then_some((*cpu, fill.zeroes))
+            })
+        };
+        let others = (0..self.count).filter(|&cpu| cpu != me);
+        let Some((by, zeroes)) = others.clone().find_map(|cpu| late(&cpu)) else {
+            return;
+        };
+        let (clause, what) = if zeroes {
+            (Clause::C8, "zeroes")
+        } else {
+            (Clause::C4, "content")
+        };
+        let account = format!("a page was mapped before its {what} could be seen");
+        self.fail(
+            Violation::new(clause, account)
+                .by(CpuId(me as u16))
+                .after(CpuId(by as u16))
+                .in_frame(Frame(used.frame.into()))
+                .through(Page(used.page).address()),
+        );
     }
 
     /// The walker sets accessed and dirty.

@@ -14,7 +14,7 @@
 //! Numbers have 128 bits. That two states share one by chance is less likely than that the host's memory
 //! errs.
 
-use super::{Core, Cpu, Target};
+use super::{Core, Cpu, Fill, Target};
 use crate::digest::{Digest, Locals, Moments};
 use crate::oracle::{History, Moment};
 use crate::schedule::Strategy;
@@ -71,6 +71,11 @@ impl Core {
             .frames()
             .flat_map(|history| [history.allocated, history.captured])
             .chain(self.cpus[..self.count].iter().map(|cpu| cpu.call_began))
+            .chain(
+                self.cpus[..self.count]
+                    .iter()
+                    .flat_map(|cpu| cpu.fills().map(|fill| fill.0.issued)),
+            )
             .filter(|&moment| moment != 0)
             .collect();
         sorted.sort_unstable();
@@ -132,6 +137,16 @@ impl Cpu {
                     (1u8, used.root, used.page, used.frame, written, word).hash(digest);
                 }
                 Target::Invalidation { what, .. } => (2u8, what).hash(digest),
+                Target::Fill(fill) => {
+                    let Fill {
+                        first,
+                        frames,
+                        words,
+                        zeroes,
+                    } = fill;
+                    let issued = moments.rank(entry.issued);
+                    (3u8, first, frames, words, zeroes, entry.promised, issued).hash(digest);
+                }
             }
         }
         digest.add_all(self.watch.iter().map(|known| {

@@ -8,6 +8,7 @@ mod cross_shootdown;
 mod first_switch_unmap;
 mod idle_table_free;
 mod idle_unmap;
+mod late_content;
 mod lazy_claim;
 mod lazy_gap;
 mod lazy_idle;
@@ -133,6 +134,7 @@ impl Scenario {
         nested_alone::SCENARIO,
         many_batches::SCENARIO,
         retire_lazy::SCENARIO,
+        late_content::SCENARIO,
         lazy_claim::SCENARIO,
         lazy_rewrite::SCENARIO,
         lazy_unmap_call::SCENARIO,
