@@ -19,7 +19,7 @@ use quell::{CpuId, Engine, Epoch, Extent, Frame, Hardware, Page, PageSize, PerCp
 use quell_contract::timeline::Line;
 use quell_contract::{Clause, Violation};
 use quell_sim::{heap, may_change};
-use quell_vm::machine::{Machine, MemoryMap, Node};
+use quell_vm::machine::{Event, Machine, MemoryMap, Node};
 use quell_vm::{Access, Backing, Call, Error, FileId, ProcessId, Protection};
 use quell_vm::{Vm, VmConfig};
 use quell_zero::{ClearPolicy, Plan};
@@ -257,10 +257,15 @@ impl VmKernel<'_> {
         self.try_call(Call::Read { file, offset }).ok()
     }
 
-    /// Cuts a file.
+    /// Cuts a file. Once that has returned, no mapping of it may be used beyond its end.
     pub fn truncate(&self, file: FileId, pages: u64) {
         let bytes = address(pages);
         self.call(Call::Truncate { file, bytes });
+        // SAFETY: as in `compare`.
+        let beyond = context::quietly(|| unsafe { self.vm.peek_mappings(file, pages) });
+        for (root, range) in beyond {
+            self.hw.note(Event::ReturnedUnmap { root, range });
+        }
     }
 
     /// Writes the dirty pages of a file to its device.

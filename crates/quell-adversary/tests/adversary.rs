@@ -105,6 +105,13 @@ fn what_a_kept_pointer_leads_to_is_old_once_the_pointer_has_gone() {
     }
 }
 
+#[test]
+fn what_lies_beyond_the_end_of_a_file_is_old_once_truncation_has_returned() {
+    let machines = ["x86", "x86-broadcast", "arm-asid8", "riscv"];
+    let mistake = "VmTruncatesUnsettled";
+    breaks("vm-discard-truncate", &machines, mistake, Clause::C3);
+}
+
 /// Whether every schedule of a program of two CPUs can be run in a test. `quell explore
 /// --exhaustive` takes the larger ones as far as one likes.
 fn is_small(case: &Case) -> bool {

@@ -54,6 +54,7 @@ mod vm_collapse_write;
 mod vm_copy_on_write;
 mod vm_copy_on_write_read;
 mod vm_copy_split;
+mod vm_discard_truncate;
 mod vm_discard_twice;
 mod vm_exit_lazy;
 mod vm_fork_copy;
@@ -160,6 +161,7 @@ impl Scenario {
         vm_remap_truncate::SCENARIO,
         vm_unmap_truncate::SCENARIO,
         vm_truncate_fault::SCENARIO,
+        vm_discard_truncate::SCENARIO,
         vm_sync_write::SCENARIO,
         vm_unmap_sync::SCENARIO,
         vm_protect_sync::SCENARIO,
