@@ -10,7 +10,7 @@ use crate::context::{self, Kernel};
 use crate::coverage::{Coverage, Happening};
 use crate::hardware::RunRules;
 use crate::machine::Accessed;
-use crate::op::Op;
+use crate::op::{AccessKind, Op};
 use crate::stage::Hw;
 use crate::stage::Stage;
 use crate::tables;
@@ -233,18 +233,41 @@ impl BareKernel<'_> {
         });
     }
 
+    /// Lets programs execute a page, which needs no flush.
+    pub fn allow_execution(&self, space: usize, page: u64) {
+        self.entry(space, page)
+            .fetch_or(tables::EXECUTABLE, ENTRY_ORDER);
+    }
+
     /// Takes the right to write away from a page.
     pub fn protect(&self, space: usize, page: u64) {
         self.hw.say(|| format!("protect({space}, {page:#x})"));
+        self.take_right(space, page, tables::WRITABLE);
+        self.returned_protect(space, PageRange::base(Page(page), 1));
+    }
+
+    /// Takes the right to execute away from a page.
+    pub fn forbid_execution(&self, space: usize, page: u64) {
+        self.hw
+            .say(|| format!("forbid execution({space}, {page:#x})"));
+        self.take_right(space, page, tables::EXECUTABLE);
+        self.hw.note(Event::ReturnedProtect {
+            root: root_of(space),
+            range: PageRange::base(Page(page), 1),
+            readable: true,
+            writable: true,
+            executable: false,
+        });
+    }
+
+    fn take_right(&self, space: usize, page: u64, right: u64) {
         self.lock(space);
         let range = PageRange::base(Page(page), 1);
         let mut batch = self.engine.batch::<_, Frame>(Purpose::Call);
-        let old = self
-            .entry(space, page)
-            .fetch_and(!tables::WRITABLE, ENTRY_ORDER);
+        let old = self.entry(space, page).fetch_and(!right, ENTRY_ORDER);
         if old & tables::PRESENT == 0 {
             self.engine.settle(&self.spaces[space]);
-        } else if old & tables::WRITABLE != 0 {
+        } else if old & right != 0 {
             batch.changed(&self.spaces[space], range, Scope::Leaf);
         } else {
             // Somebody else is about to flush what he took away.
@@ -254,7 +277,6 @@ impl BareKernel<'_> {
         for frame in batch.finish() {
             let _: Frame = frame;
         }
-        self.returned_protect(space, range);
     }
 
     /// A call that made a range read-only returns.
@@ -443,20 +465,23 @@ impl BareKernel<'_> {
 
     /// Loads from a page as a program; the value, or `None` for a fault.
     pub fn read(&self, page: u64) -> Option<u64> {
-        self.access(page, None)
+        self.access(page, AccessKind::Load, 0)
+    }
+
+    /// Fetches an instruction from a page as a program; whether it did not fault.
+    pub fn fetch(&self, page: u64) -> bool {
+        self.access(page, AccessKind::Fetch, 0).is_some()
     }
 
     /// Stores to a page as a program; whether it did not fault.
     pub fn write(&self, page: u64, value: u64) -> bool {
-        self.access(page, Some(value)).is_some()
+        self.access(page, AccessKind::Store, value).is_some()
     }
 
-    fn access(&self, page: u64, value: Option<u64>) -> Option<u64> {
-        context::point(Op::Access {
-            store: value.is_some(),
-        });
+    fn access(&self, page: u64, kind: AccessKind, value: u64) -> Option<u64> {
+        context::point(Op::Access(kind));
         let me = self.hw.this_cpu().index();
-        match context::with(|core| core.access(me, page, 0, value)) {
+        match context::with(|core| core.access(me, page, 0, (kind, value))) {
             Accessed::Value { held, .. } => Some(held),
             Accessed::Fault => None,
         }

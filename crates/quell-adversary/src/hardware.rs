@@ -393,15 +393,15 @@ impl crate::machine::Core {
                 }
             }
             Event::ReturnedUnmap { root, range } => {
-                self.returned(now, by, root, range, false, false);
+                self.returned(now, by, root, range, [false; 3]);
             }
             Event::ReturnedProtect {
                 root,
                 range,
                 readable,
                 writable,
-                ..
-            } => self.returned(now, by, root, range, readable, writable),
+                executable,
+            } => self.returned(now, by, root, range, [readable, writable, executable]),
             Event::SpaceRetired { root } => {
                 self.happen(Happening::SpaceRetired);
                 let history = self.oracle.frame_mut(root.0 as u32);
@@ -431,8 +431,7 @@ impl crate::machine::Core {
         by: u8,
         root: Frame,
         range: PageRange,
-        readable: bool,
-        writable: bool,
+        [readable, writable, executable]: [bool; 3],
     ) {
         self.happen(Happening::CallReturned);
         let began = self.call_began(usize::from(by));
@@ -445,6 +444,7 @@ impl crate::machine::Core {
             by,
             readable,
             writable,
+            executable,
         });
     }
 }

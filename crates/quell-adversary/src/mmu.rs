@@ -267,7 +267,7 @@ impl Mmu {
     pub(super) fn digest(
         &self,
         moments: &Moments,
-        forbids: impl Fn(u32, Range<u64>, (Moment, Moment)) -> [u64; 2],
+        forbids: impl Fn(u32, Range<u64>, (Moment, Moment)) -> [u64; 3],
         digest: &mut Digest,
     ) {
         let forbidden =

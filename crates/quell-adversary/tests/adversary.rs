@@ -106,6 +106,14 @@ fn what_a_kept_pointer_leads_to_is_old_once_the_pointer_has_gone() {
 }
 
 #[test]
+fn fetches_have_rights_of_their_own() {
+    let machines = ["x86", "x86-broadcast", "arm-asid8", "riscv"];
+    let mistake = "VmExecutionUnflushed";
+    breaks("vm-execute-sync", &machines, mistake, Clause::C3);
+    breaks("execute-access", &["x86", "riscv"], "SkipWait", Clause::C3);
+}
+
+#[test]
 fn what_lies_beyond_the_end_of_a_file_is_old_once_truncation_has_returned() {
     let machines = ["x86", "x86-broadcast", "arm-asid8", "riscv"];
     let mistake = "VmTruncatesUnsettled";

@@ -49,6 +49,10 @@ quell::rules! {
     "C2" fn copy_settles(settle: impl FnOnce()) { settle(); }
         or VmCopiesUnsettled {} "A fault copies a page whose write protection may not have been flushed (bug 21).";
 
+    /// The right to execute is a right: taking it away alone is flushed, too.
+    "C3" fn execution_is_taken_away() -> bool { true }
+        or VmExecutionUnflushed { false } "The right to execute is taken away without a flush (C3).";
+
     // What waits for the flush.
 
     /// A frame is released behind the flush of what mapped it.

@@ -253,7 +253,8 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
                     if !new.dirty {
                         self.harvest(View::Page(old));
                     }
-                    let old = engine_view(View::Page(old), self.level);
+                    let mut old = engine_view(View::Page(old), self.level);
+                    old.executable &= machine.rules().execution_is_taken_away();
                     let need = flush_needed(&old, &engine_view(View::Page(new), self.level));
                     if let (true, Some(gather)) = (need != Need::Nothing, gather) {
                         gather.changed(self.process, self.range(page));

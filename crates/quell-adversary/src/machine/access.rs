@@ -5,12 +5,16 @@ use crate::action::BUFFER;
 use crate::coverage::Happening;
 use crate::kind::Stores;
 use crate::mmu::Leaf;
+use crate::op::AccessKind;
 use crate::oracle::{Moment, Used};
 use crate::tables;
 use quell::{CpuId, Frame, Invalidate, Page};
 use quell_contract::{Clause, Violation};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
+
+/// What an entry lets programs do, and lets them do without telling the tables.
+const GRANTS: u64 = tables::WRITABLE | tables::USER | tables::EXECUTABLE | tables::DIRTY;
 
 impl Core {
     pub(crate) fn invalidate(&mut self, me: usize, what: Invalidate, at_once: bool) {
@@ -73,7 +77,7 @@ impl Core {
         me: usize,
         page: u64,
         word: usize,
-        store: Option<u64>,
+        (kind, value): (AccessKind, u64),
     ) -> Accessed {
         let Some(root) = self.mmu.root(me) else {
             if self.tracing() {
@@ -81,11 +85,13 @@ impl Core {
             }
             return Accessed::Fault;
         };
-        let needed = if store.is_some() {
-            tables::PRESENT | tables::USER | tables::WRITABLE
-        } else {
-            tables::PRESENT | tables::USER
-        };
+        let needed = tables::PRESENT
+            | tables::USER
+            | match kind {
+                AccessKind::Load => 0,
+                AccessKind::Store => tables::WRITABLE,
+                AccessKind::Fetch => tables::EXECUTABLE,
+            };
         let arena = Rc::clone(&self.arena);
         let live = self.mmu.walk(&arena, me, page);
         let allowed = |leaf: &Leaf| leaf.word & needed == needed;
@@ -97,9 +103,7 @@ impl Core {
         if let Some(leaf) = live
             && allowed(&leaf)
         {
-            broken = self
-                .oracle
-                .judge(me as u8, root, &leaf.used(page), store.is_some());
+            broken = self.oracle.judge(me as u8, root, &leaf.used(page), kind);
             options[0] = Some(leaf);
             count = 1;
             fault = false;
@@ -113,21 +117,20 @@ impl Core {
                 let live_used = live.used(page);
                 live_used.frame == used.frame
                     && used.root == root
-                    && leaf.word & !live.word & (tables::WRITABLE | tables::USER | tables::DIRTY)
-                        == 0
+                    && leaf.word & !live.word & GRANTS == 0
             });
             if fresh {
                 continue;
             }
             // A store through an entry that is not dirty makes the walker look again.
-            if store.is_some()
+            if kind == AccessKind::Store
                 && self.kind.hardware_dirty
                 && leaf.word & tables::DIRTY == 0
                 && leaf.until != Moment::MAX
             {
                 continue;
             }
-            broken = self.oracle.judge(me as u8, root, &used, store.is_some());
+            broken = self.oracle.judge(me as u8, root, &used, kind);
             let known = options[..count]
                 .iter()
                 .flatten()
@@ -170,7 +173,7 @@ impl Core {
             self.happen(Happening::NmiAccess);
         }
         if self.kind.hardware_dirty && leaf.until == Moment::MAX {
-            self.set_bits(&leaf, page, store.is_some());
+            self.set_bits(&leaf, page, kind == AccessKind::Store);
         }
         let held = self.content_seen(me, used.frame, word);
         if self.tracing() {
@@ -180,21 +183,23 @@ impl Core {
             } else {
                 ""
             };
-            self.say(me, || match store {
-                Some(value) => {
+            self.say(me, || match kind {
+                AccessKind::Store => {
                     format!("page {page:#x}: stores {value:#x} to frame {frame:#x}{how}")
                 }
-                None => format!("page {page:#x}: loads {held:#x} from frame {frame:#x}{how}"),
+                AccessKind::Load | AccessKind::Fetch => {
+                    format!("page {page:#x}: {kind} of {held:#x} from frame {frame:#x}{how}")
+                }
             });
         }
-        match store {
-            Some(value) => {
+        match kind {
+            AccessKind::Store => {
                 if self.cpus[me].buffered < BUFFER {
                     self.current = me;
                     self.buffer(Target::Content { used, word }, value, Ordering::Relaxed);
                 }
             }
-            None => self.check_fresh(me, root, &used, word, held),
+            AccessKind::Load | AccessKind::Fetch => self.check_fresh(me, root, &used, word, held),
         }
         let stale = (stale && !self.stores_to(me, used.frame)).then_some(used.frame);
         Accessed::Value { held, stale }

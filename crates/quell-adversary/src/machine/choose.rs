@@ -6,7 +6,7 @@ use crate::action::{
 };
 use crate::cell::AdversaryWord;
 use crate::kind::Stores;
-use crate::op::Op;
+use crate::op::{AccessKind, Op};
 use crate::timeline::What;
 use quell::CpuId;
 use quell_contract::{Clause, Violation};
@@ -234,7 +234,7 @@ impl Core {
         match cpu.pending {
             // A halted CPU may be woken by its clock at any time.
             Op::Start | Op::Mask | Op::Halt => true,
-            Op::Access { store: false } => !cpu.invalidates(),
+            Op::Access(AccessKind::Load | AccessKind::Fetch) => !cpu.invalidates(),
             Op::Load(_, order) => {
                 ordered
                     || order != Ordering::SeqCst
@@ -244,7 +244,7 @@ impl Core {
                 Ordering::SeqCst if ordered => empty,
                 _ => cpu.buffered < BUFFER,
             },
-            Op::Access { store: true } => cpu.buffered < BUFFER && !cpu.invalidates(),
+            Op::Access(AccessKind::Store) => cpu.buffered < BUFFER && !cpu.invalidates(),
             Op::Modify(word, order) => {
                 empty
                     || (!ordered
@@ -441,7 +441,7 @@ impl Core {
                 Op::Note => print.translation = 2,
                 Op::Send(lines) => print.lines = lines,
                 // A walker may set bits in a table, and a load reads some frame.
-                Op::Access { .. } => print.translation = 2,
+                Op::Access(_) => print.translation = 2,
                 Op::Content { frame, store } => {
                     print.address = frame as usize + 1;
                     print.writes = store;

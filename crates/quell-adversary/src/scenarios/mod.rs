@@ -5,6 +5,7 @@
 //! fails.
 
 mod cross_shootdown;
+mod execute_access;
 mod first_switch_unmap;
 mod idle_table_free;
 mod idle_unmap;
@@ -56,6 +57,7 @@ mod vm_copy_on_write_read;
 mod vm_copy_split;
 mod vm_discard_truncate;
 mod vm_discard_twice;
+mod vm_execute_sync;
 mod vm_exit_lazy;
 mod vm_fork_copy;
 mod vm_fork_write;
@@ -104,6 +106,7 @@ impl Scenario {
     pub const ALL: &'static [Scenario] = &[
         unmap_access::SCENARIO,
         protect_access::SCENARIO,
+        execute_access::SCENARIO,
         switch_unmap::SCENARIO,
         first_switch_unmap::SCENARIO,
         idle_unmap::SCENARIO,
@@ -165,6 +168,7 @@ impl Scenario {
         vm_sync_write::SCENARIO,
         vm_unmap_sync::SCENARIO,
         vm_protect_sync::SCENARIO,
+        vm_execute_sync::SCENARIO,
         vm_unmap_reclaim::SCENARIO,
         vm_unmap_demote::SCENARIO,
         vm_migrate_write::SCENARIO,
