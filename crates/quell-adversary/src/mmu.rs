@@ -27,15 +27,16 @@
 //! still reads what the table says now, and fills leaves through it that were written after the
 //! pointer had gone, until an invalidation with [`Scope::Tables`] reaches the pointer. The translations
 //! that were filled stay even then, until they are invalidated themselves. For the contract the
-//! mapping ended with the pointer all the same: so each entry knows both until when it could be
-//! *walked*, and since and until when the tables *led* to it, from the root on ([`Path`]).
+//! mapping ended with the pointer all the same, and an old value that walkers still read ended when it was
+//! overwritten: so each entry knows both until when it could be *walked*, and since and until when
+//! the tables *led* to it, from the root on ([`Path`]).
 //!
 //! On machines whose walkers see a table write only after a barrier of the writer ([`Lag`]), the
 //! old and the new value of the word are both walked until then.
 
 use crate::digest::{Digest, Moments};
 use crate::kind::MachineKind;
-use crate::oracle::{Moment, Used};
+use crate::oracle::{Moment, Oracle, Used};
 use crate::tables::{ACCESSED, Arena, DIRTY, PRESENT, TABLE, USER, frame_of};
 use quell::{Invalidate, PageRange, Scope};
 use quell_vm::machine::{Level, TABLE_WORDS};
@@ -158,13 +159,16 @@ impl Leaf {
     }
 }
 
-/// A table word whose old value walkers may still read.
+/// A value that a table word had: walkers may still read it, if they lag.
 #[derive(Clone, Copy)]
-struct Lag {
+struct Gone {
     table: u32,
     index: usize,
     old: u64,
+    /// When it was written.
     written: Moment,
+    /// When another one took its place.
+    at: Moment,
 }
 
 #[derive(Default)]
@@ -182,7 +186,7 @@ pub(crate) struct Mmu {
     level_hints: bool,
     sides: Box<[Side]>,
     tlbs: Vec<Tlb>,
-    lags: Vec<Lag>,
+    lags: Vec<Gone>,
 }
 
 impl Mmu {
@@ -262,29 +266,30 @@ impl Mmu {
         })
     }
 
-    /// What the translation hardware is now ([`state`](crate::machine)). `forbids` says what the
-    /// judge holds against the use of a translation ([`Oracle::forbids`](crate::oracle::Oracle)).
-    pub(super) fn digest(
-        &self,
-        moments: &Moments,
-        forbids: impl Fn(u32, Range<u64>, (Moment, Moment)) -> [u64; 3],
-        digest: &mut Digest,
-    ) {
-        let forbidden =
-            |root: u32, pages: Range<u64>, path: Path| forbids(root, pages, (path.since, path.cut));
+    /// What the translation hardware is now ([`state`](crate::machine)). `oracle` says
+    /// what is held against the use of a translation.
+    pub(super) fn digest(&self, moments: &Moments, oracle: &Oracle, digest: &mut Digest) {
+        let forbidden = |root: u32, pages: Range<u64>, path: Path| {
+            oracle.forbids(root, pages, (path.since, path.cut))
+        };
+        // Whether a walk that finds the entry now finds this one again.
+        let stands = |(table, index): (u32, usize), written: Moment| {
+            self.sides[table as usize].written[index] == written
+        };
         for tlb in &self.tlbs {
             (tlb.tag, tlb.root).hash(digest);
             digest.add_all(tlb.pointers.iter().map(|p| {
                 let what = (p.tag, p.level, p.base, p.table, p.via, p.root);
                 // What is filled through it later, if its path was cut, ended with the path.
                 let cut = (p.path.cut != Moment::MAX).then(|| forbidden(p.root, p.pages(), p.path));
-                (what, moments.outlives(p.until), cut)
+                let word = (p.via, Level(p.level + 1).index(quell::Page(p.base)));
+                let present = p.via == p.table || stands(word, p.written);
+                (what, present, moments.outlives(p.until), cut)
             }));
             digest.add_all(tlb.leaves.iter().map(|l| {
                 let what = (l.tag, l.level, l.page, l.word, l.via, l.root);
                 let index = Level(l.level).index(quell::Page(l.page));
-                // Whether a walk that finds the entry now finds this translation again.
-                let present = self.sides[l.via as usize].written[index] == l.written;
+                let present = stands((l.via, index), l.written);
                 let lags = self.lags.iter().any(|lag| {
                     lag.table == l.via && lag.index == index && lag.written == l.written
                 });
@@ -300,11 +305,10 @@ impl Mmu {
                 (index, moments.rank(written))
             }));
         }
-        digest.add_all(
-            self.lags
-                .iter()
-                .map(|lag| (lag.table, lag.index, lag.old, moments.rank(lag.written))),
-        );
+        digest.add_all(self.lags.iter().map(|lag| {
+            let times = (moments.rank(lag.written), oracle.returned_since(lag.at));
+            (lag.table, lag.index, lag.old, times)
+        }));
     }
 
     /// The root that a CPU has loaded.
@@ -337,22 +341,23 @@ impl Mmu {
             side.written[index] = now;
         }
         let written = side.written[index];
+        let gone = Gone {
+            table,
+            index,
+            old,
+            written: before,
+            at: now,
+        };
+        let unseen = (!self.lagging).then_some(now);
         for cpu in 0..self.tlbs.len() {
             if self.tlbs[cpu].root.is_none() {
                 continue;
             }
-            if !self.lagging {
-                self.end(cpu, now, table, index, old);
-            }
+            self.tlbs[cpu].end(&gone, unseen);
             self.start(arena, cpu, table, index, new, written);
         }
         if self.lagging && old & PRESENT != 0 {
-            self.lags.push(Lag {
-                table,
-                index,
-                old,
-                written: before,
-            });
+            self.lags.push(gone);
         }
     }
 
@@ -361,9 +366,9 @@ impl Mmu {
     /// Those of other CPUs too, if the one with the barrier had observed them; who relies on that
     /// has taken their lock. That it does not reach others is not modelled.
     pub(crate) fn barrier(&mut self, now: Moment) {
-        while let Some(lag) = self.lags.pop() {
-            for cpu in 0..self.tlbs.len() {
-                self.end(cpu, now, lag.table, lag.index, lag.old);
+        while let Some(gone) = self.lags.pop() {
+            for tlb in &mut self.tlbs {
+                tlb.end(&gone, Some(now));
             }
         }
     }
@@ -371,40 +376,6 @@ impl Mmu {
     /// Whether a barrier would change what walkers see.
     pub(crate) fn lags(&self) -> bool {
         !self.lags.is_empty()
-    }
-
-    /// What stood in a word can no longer be walked.
-    fn end(&mut self, cpu: usize, now: Moment, table: u32, index: usize, old: u64) {
-        if old & PRESENT == 0 {
-            return;
-        }
-        let tlb = &mut self.tlbs[cpu];
-        if old & TABLE != 0 {
-            for at in 0..tlb.pointers.len() {
-                let p = &mut tlb.pointers[at];
-                let slot = Level(p.level + 1).index(quell::Page(p.base));
-                if p.until == Moment::MAX
-                    && p.via == table
-                    && slot == index
-                    && p.table == frame_of(old)
-                {
-                    p.until = now;
-                    tlb.cut(at, now);
-                }
-            }
-        } else {
-            for leaf in &mut tlb.leaves {
-                let slot = Level(leaf.level).index(quell::Page(leaf.page));
-                if leaf.until == Moment::MAX
-                    && leaf.via == table
-                    && slot == index
-                    && (leaf.word ^ old) & !ACCESSED == 0
-                {
-                    leaf.until = now;
-                    leaf.path.cut = leaf.path.cut.min(now);
-                }
-            }
-        }
     }
 
     /// A word can be walked from now on.
@@ -525,9 +496,11 @@ impl Mmu {
             }
         }
         for at in 0..self.lags.len() {
-            let lag = self.lags[at];
-            if lag.table == pointer.table {
-                self.add(arena, cpu, pointer, lag.index, lag.old, lag.written);
+            let gone = self.lags[at];
+            if gone.table == pointer.table {
+                let mut from = pointer;
+                from.path.cut = from.path.cut.min(gone.at);
+                self.add(arena, cpu, from, gone.index, gone.old, gone.written);
             }
         }
     }
@@ -681,6 +654,41 @@ fn reaches(range: PageRange, leaf: &Leaf, hinted: bool) -> bool {
 }
 
 impl Tlb {
+    /// The tables do not lead through an entry any more. `unseen` is when walkers stopped to see it, if they
+    /// have.
+    fn end(&mut self, gone: &Gone, unseen: Option<Moment>) {
+        let place = |via: u32, level: u8, page: u64| {
+            via == gone.table && Level(level).index(quell::Page(page)) == gone.index
+        };
+        if gone.old & PRESENT == 0 {
+            return;
+        }
+        if gone.old & TABLE != 0 {
+            for at in 0..self.pointers.len() {
+                let p = &mut self.pointers[at];
+                if p.until == Moment::MAX
+                    && p.table == frame_of(gone.old)
+                    && p.written == gone.written
+                    && place(p.via, p.level + 1, p.base)
+                {
+                    p.until = unseen.unwrap_or(p.until);
+                    self.cut(at, gone.at);
+                }
+            }
+        } else {
+            for leaf in &mut self.leaves {
+                if leaf.until == Moment::MAX
+                    && (leaf.word ^ gone.old) & !ACCESSED == 0
+                    && leaf.written == gone.written
+                    && place(leaf.via, leaf.level, leaf.page)
+                {
+                    leaf.until = unseen.unwrap_or(leaf.until);
+                    leaf.path.cut = leaf.path.cut.min(gone.at);
+                }
+            }
+        }
+    }
+
     /// The tables do not lead through a pointer any more, nor to what lies below it.
     fn cut(&mut self, at: usize, now: Moment) {
         let pointer = &mut self.pointers[at];

@@ -174,6 +174,12 @@ impl Oracle {
         forbidden.map(|forbidden| forbidden.finish())
     }
 
+    /// How many calls have returned at that moment or later.
+    pub(super) fn returned_since(&self, moment: Moment) -> usize {
+        let calls = self.returned.iter().rev();
+        calls.take_while(|call| call.at >= moment).count()
+    }
+
     /// What a read of the page must yield, if that is known.
     pub fn promised(&self, root: u32, page: u64) -> Option<u64> {
         let of = |p: &&(u32, u64, u64)| (p.0, p.1) == (root, page);

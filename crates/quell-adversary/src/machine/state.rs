@@ -60,8 +60,7 @@ impl Core {
         let frames = self.oracle.frames().enumerate().filter(eventful);
         digest.add_all(frames.map(history));
         digest.add_all(self.oracle.promises());
-        let forbids = |root, pages, times| self.oracle.forbids(root, pages, times);
-        self.mmu.digest(&moments, forbids, digest);
+        self.mmu.digest(&moments, &self.oracle, digest);
         digest.take(0)
     }
 
