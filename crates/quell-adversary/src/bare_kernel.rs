@@ -556,12 +556,13 @@ impl BareKernel<'_> {
         let current = self.current[me].take().map(|space| &self.spaces[space]);
         self.hw.mask_interrupts();
         self.engine.cpu_offline(current);
-        self.hw.lose_interrupt();
+        self.hw.offline();
     }
 
     /// This CPU comes online.
     pub fn online(&self) {
         self.hw.say(|| "comes online".into());
+        self.hw.online();
         self.engine.cpu_online();
         self.hw.restore_interrupts(true);
     }
@@ -631,6 +632,7 @@ impl BareProgram {
         }
         for cpu in 0..count {
             stage.prepare(cpu, &kernel, || {
+                hw.online();
                 kernel.engine.cpu_online();
                 (self.start)(&kernel, cpu);
             });

@@ -50,6 +50,8 @@ boundary! {
     AllStaysCached,
     /// Ranges are broadcast, but a whole tag is invalidated on the own CPU alone (bug 35).
     WholeTagStaysLocal,
+    /// Interrupts that were masked stay off.
+    InterruptsStayOff,
     /// The batch ends without the completion barrier.
     SkipBarrier,
     /// A root is loaded with its tag's entries kept although they were to go (C5).
@@ -162,7 +164,9 @@ impl<H: Hardware> Hardware for Broken<H> {
         self.machine.mask_interrupts()
     }
     fn restore_interrupts(&self, were_on: bool) {
-        self.machine.restore_interrupts(were_on);
+        if !self.has(Boundary::InterruptsStayOff) {
+            self.machine.restore_interrupts(were_on);
+        }
     }
     fn relax(&self) {
         self.machine.relax();

@@ -49,9 +49,14 @@ impl Adversary {
         }
     }
 
+    /// The CPU comes online: from here on it may run programs.
+    pub fn online(&self) {
+        on_machine(|core, me| core.online(me));
+    }
+
     /// The CPU goes offline: an interrupt that it has not taken is lost.
-    pub fn lose_interrupt(&self) {
-        on_machine(|core, me| core.lose_interrupt(me));
+    pub fn offline(&self) {
+        on_machine(|core, me| core.offline(me));
     }
 
     /// Counts a happening.
@@ -139,7 +144,7 @@ impl Hardware for Adversary {
     }
 
     fn interrupt(&self, targets: &CpuSet) {
-        let set = targets.iter().fold(0, |set, cpu| set | 1 << cpu.0);
+        let set = on_machine(|core, me| core.check_targets(me, targets));
         if point(Op::Send(set)) {
             on_machine(|core, _| core.send(set));
         } else {
@@ -308,6 +313,7 @@ impl Machine for Adversary {
     }
 
     fn halt(&self, _until: u64) {
+        on_machine(|core, me| core.check_sleep(me));
         // When the clock wakes it is the scheduler's to choose.
         point(Op::Halt);
     }

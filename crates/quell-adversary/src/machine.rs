@@ -18,11 +18,13 @@
 //! | [`choose`] | what may happen next, and what it touches |
 //! | [`memory`] | words, frames, store buffers |
 //! | [`access`] | translations, and accesses through them |
+//! | [`misuse`] | what the machine does not allow |
 //! | [`state`] | what all of it is at a moment, as a number |
 
 mod access;
 mod choose;
 mod memory;
+mod misuse;
 mod state;
 
 use crate::action::{Action, BUFFER, Deviation, MAX_CPUS};
@@ -36,7 +38,7 @@ use crate::oracle::{Moment, Oracle, Used};
 use crate::schedule::Strategy;
 use crate::tables::Arena;
 use crate::timeline::{Entry, What};
-use quell::{CpuId, Frame, Invalidate};
+use quell::{CpuId, Features, Frame, Invalidate};
 use quell_contract::Violation;
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
@@ -160,6 +162,7 @@ struct Cpu {
     buffered: usize,
     epoch: u32,
     next_order: u32,
+    online: bool,
     interrupts_on: bool,
     interrupt: bool,
     in_nmi: bool,
@@ -179,6 +182,7 @@ impl Cpu {
             buffered: 0,
             epoch: 0,
             next_order: 0,
+            online: false,
             interrupts_on: true,
             interrupt: false,
             in_nmi: false,
@@ -194,6 +198,7 @@ impl Cpu {
         self.buffer = [None; BUFFER];
         self.buffered = 0;
         self.epoch = 0;
+        self.online = false;
         self.interrupts_on = true;
         self.interrupt = false;
         self.in_nmi = false;
@@ -243,6 +248,7 @@ pub enum End {
 /// The machine.
 pub(crate) struct Core {
     pub(crate) kind: MachineKind,
+    features: Features,
     pub(crate) count: usize,
     cpus: [Cpu; MAX_CPUS],
     pub(crate) mmu: Mmu,
@@ -314,6 +320,7 @@ impl Core {
     ) -> Self {
         Core {
             kind,
+            features: kind.features(count),
             count,
             cpus: std::array::from_fn(|_| Cpu::new()),
             mmu: Mmu::new(count, tables),
@@ -422,6 +429,7 @@ impl Core {
     }
 
     pub(crate) fn end_interrupt(&mut self, me: usize, were_on: bool) {
+        self.check_handler(me);
         self.cpus[me].interrupts_on = were_on;
         self.cpus[me].woken = true;
         self.record(me, What::InterruptDone);
@@ -457,8 +465,16 @@ impl Core {
         cpu.interrupts_on && !cpu.in_nmi
     }
 
-    /// What was pending is lost: the CPU goes offline.
-    pub(crate) fn lose_interrupt(&mut self, me: usize) {
+    /// The CPU comes online.
+    pub(crate) fn online(&mut self, me: usize) {
+        self.check_presence(me, true);
+        self.cpus[me].online = true;
+    }
+
+    /// The CPU goes offline: what was pending is lost.
+    pub(crate) fn offline(&mut self, me: usize) {
+        self.check_presence(me, false);
+        self.cpus[me].online = false;
         self.cpus[me].interrupt = false;
     }
 

@@ -208,12 +208,13 @@ impl VmKernel<'_> {
         self.hw.happen(Happening::Offline);
         self.hw.mask_interrupts();
         self.vm.offline();
-        self.hw.lose_interrupt();
+        self.hw.offline();
     }
 
     /// This CPU comes online.
     pub fn online(&self) {
         self.hw.say(|| "comes online".into());
+        self.hw.online();
         self.vm.online();
         self.hw.restore_interrupts(true);
     }
@@ -546,6 +547,7 @@ impl VmProgram {
         });
         for cpu in 0..count {
             stage.prepare(cpu, &*kernel, || {
+                hw.online();
                 kernel.vm.online();
                 if cpu == 0 {
                     assert_eq!(kernel.vm.spawn(), Ok(FIRST_PROCESS));

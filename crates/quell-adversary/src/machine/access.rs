@@ -18,6 +18,7 @@ const GRANTS: u64 = tables::WRITABLE | tables::USER | tables::EXECUTABLE | table
 
 impl Core {
     pub(crate) fn invalidate(&mut self, me: usize, what: Invalidate, at_once: bool) {
+        self.check_invalidation(me, what);
         let sent = self.now;
         if at_once || self.kind.stores == Stores::Ordered {
             self.mmu.invalidate(me, what, sent);
@@ -28,11 +29,14 @@ impl Core {
     }
 
     pub(crate) fn broadcast(&mut self, me: usize, what: Invalidate) {
+        self.check_broadcast(me);
+        self.check_invalidation(me, what);
         let now = self.now;
         self.cpus[me].broadcasts.push((what, now));
     }
 
     pub(crate) fn complete_broadcasts(&mut self, me: usize) {
+        self.check_broadcast(me);
         self.mmu.barrier(self.now);
         let mut sent = std::mem::take(&mut self.cpus[me].broadcasts);
         for (what, at) in sent.drain(..) {
@@ -44,6 +48,7 @@ impl Core {
     }
 
     pub(crate) fn load_root(&mut self, me: usize, root: u32, tag: u16, keep: bool) {
+        self.check_root(me, tag);
         let arena = Rc::clone(&self.arena);
         let keep = keep && self.kind.tagged();
         self.mmu.load_root(&arena, me, self.now, root, tag, keep);
@@ -79,6 +84,9 @@ impl Core {
         word: usize,
         (kind, value): (AccessKind, u64),
     ) -> Accessed {
+        if !self.check_user(me) {
+            return Accessed::Fault;
+        }
         let Some(root) = self.mmu.root(me) else {
             if self.tracing() {
                 self.say(me, || format!("page {page:#x}: no root is loaded"));

@@ -120,6 +120,7 @@ impl Core {
 impl Cpu {
     fn digest(&self, moments: &Moments, digest: &mut Digest) {
         (self.pending, self.interrupts_on, self.interrupt).hash(digest);
+        self.online.hash(digest);
         (self.in_nmi, self.woken, moments.rank(self.call_began)).hash(digest);
         let mut buffered: Vec<_> = self.buffer.iter().enumerate().collect();
         buffered.sort_unstable_by_key(|(_, entry)| entry.map(|entry| entry.order));
