@@ -14,31 +14,19 @@
 //! when their issuer waits for their completion, to everything that had become unreachable before
 //! they were *sent*.
 //!
-//! An invalidation of a range names one page per stride, and takes away what translates one of these
-//! pages ([`PageRange::names`]): a large page goes with any of its pages, base pages that were reported
-//! as one large stride stay, but for the first. Where an invalidation names the size of what it is to
-//! drop (Arm's level hint, given for [`Scope::Leaf`]), entries of other sizes stay altogether, and
-//! everything does if the range does not begin where such a page can. INVLPG, INVLPGB and SFENCE.VMA
-//! name no size. Of the walker caches the pointers on the path to a named page go, for
-//! [`Scope::Tables`] alone. INVLPG drops all of them on Intel's processors; on AMD's, with translation
-//! cache extensions or INVLPGB, it does not.
-//!
-//! Clearing a pointer to a table ends nothing below it for the hardware: a walker that has kept the pointer
-//! still reads what the table says now, and fills leaves through it that were written after the
-//! pointer had gone, until an invalidation with [`Scope::Tables`] reaches the pointer. The translations
-//! that were filled stay even then, until they are invalidated themselves. For the contract the
-//! mapping ended with the pointer all the same, and an old value that walkers still read ended when it was
-//! overwritten: so each entry knows both until when it could be *walked*, and since and until when
-//! the tables *led* to it, from the root on ([`Path`]).
-//!
 //! On machines whose walkers see a table write only after a barrier of the writer ([`Lag`]), the
 //! old and the new value of the word are both walked until then.
 
+mod held;
+
+pub(crate) use held::Leaf;
+
 use crate::digest::{Digest, Moments};
 use crate::kind::MachineKind;
-use crate::oracle::{Moment, Oracle, Used};
+use crate::oracle::{Moment, Oracle};
 use crate::tables::{ACCESSED, Arena, DIRTY, PRESENT, TABLE, USER, frame_of};
-use quell::{Invalidate, PageRange, Scope};
+use held::{Gone, Path, Pointer, Tlb};
+use quell::Invalidate;
 use quell_vm::machine::{Level, TABLE_WORDS};
 use std::hash::Hash;
 use std::ops::Range;
@@ -52,131 +40,6 @@ struct Side {
     nonzero: [u64; TABLE_WORDS / 64],
     /// When each word was written last.
     written: [Moment; TABLE_WORDS],
-}
-
-/// Since when and until when the tables in memory lead from the root to an entry.
-#[derive(Clone, Copy, Debug)]
-struct Path {
-    /// When the entry was written; that of the last pointer on the path that still led there, if the
-    /// path had been cut before the entry was written.
-    since: Moment,
-    /// When the path was cut: [`Moment::MAX`] if it was not.
-    cut: Moment,
-}
-
-impl Path {
-    /// The path to an entry that is `written` at the end of this one.
-    fn to(self, written: Moment) -> Path {
-        let since = if written < self.cut {
-            written
-        } else {
-            self.since
-        };
-        Path { since, ..self }
-    }
-
-    /// The entry was reached on `other` too: what lasts longer counts.
-    fn join(&mut self, other: Path) {
-        if other.cut >= self.cut {
-            *self = other;
-        }
-    }
-}
-
-/// A pointer to a table that a walker may have kept, or the loaded root.
-#[derive(Clone, Copy, Debug)]
-struct Pointer {
-    tag: u16,
-    /// The level of the table pointed to.
-    level: u8,
-    base: u64,
-    table: u32,
-    /// The table in which the pointer stood; the root stands in itself.
-    via: u32,
-    root: u32,
-    written: Moment,
-    /// Until when a walker could read it.
-    until: Moment,
-    path: Path,
-}
-
-/// A translation that a TLB may hold.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Leaf {
-    tag: u16,
-    level: u8,
-    page: u64,
-    pub(crate) word: u64,
-    via: u32,
-    root: u32,
-    written: Moment,
-    /// Until when it could be walked.
-    pub(crate) until: Moment,
-    path: Path,
-}
-
-impl Pointer {
-    /// The pages that the table spans.
-    fn pages(&self) -> Range<u64> {
-        self.base..self.base + Level(self.level + 1).pages()
-    }
-}
-
-impl Leaf {
-    fn pages(&self) -> u64 {
-        Level(self.level).pages()
-    }
-
-    fn covers(&self, page: u64) -> bool {
-        page.wrapping_sub(self.page) < self.pages()
-    }
-
-    /// The pages that it maps.
-    fn pages_of(&self) -> Range<u64> {
-        self.page..self.page + self.pages()
-    }
-
-    /// As the oracle sees an access to `page` through it.
-    pub(crate) fn used(&self, page: u64) -> Used {
-        Used {
-            root: self.root,
-            page,
-            frame: frame_of(self.word) + (page - self.page) as u32,
-            written: self.written,
-            since: self.path.since,
-            until: self.path.cut,
-        }
-    }
-
-    /// When the entry was written.
-    pub(super) fn written(&self) -> Moment {
-        self.written
-    }
-
-    /// Where the entry stands.
-    pub(crate) fn place(&self, page: u64) -> (u32, usize) {
-        (self.via, Level(self.level).index(quell::Page(page)))
-    }
-}
-
-/// A value that a table word had: walkers may still read it, if they lag.
-#[derive(Clone, Copy)]
-struct Gone {
-    table: u32,
-    index: usize,
-    old: u64,
-    /// When it was written.
-    written: Moment,
-    /// When another one took its place.
-    at: Moment,
-}
-
-#[derive(Default)]
-struct Tlb {
-    tag: u16,
-    root: Option<u32>,
-    pointers: Vec<Pointer>,
-    leaves: Vec<Leaf>,
 }
 
 /// The translation hardware of all CPUs.
@@ -507,32 +370,7 @@ impl Mmu {
 
     /// Takes away what `what` covers and could no longer be walked at `sent`.
     pub(crate) fn invalidate(&mut self, cpu: usize, what: Invalidate, sent: Moment) {
-        let hints = self.level_hints;
-        let tlb = &mut self.tlbs[cpu];
-        let (any_tag, tag) = match what {
-            Invalidate::All => (true, 0),
-            Invalidate::Tag(tag) | Invalidate::Range { tag, .. } => (false, tag.0),
-        };
-        let tagged = |entry_tag: u16| any_tag || entry_tag == tag;
-        let (range, scope) = match what {
-            Invalidate::Range { range, scope, .. } => (Some(range), scope),
-            Invalidate::Tag(_) | Invalidate::All => (None, Scope::Tables),
-        };
-        if scope == Scope::Tables {
-            let goes = |p: &Pointer| {
-                let pages = Level(p.level + 1).pages();
-                p.until <= sent
-                    && tagged(p.tag)
-                    && range.is_none_or(|range| range.names(quell::Page(p.base), pages))
-            };
-            tlb.pointers.retain(|p| !goes(p));
-            tlb.end_orphans(sent);
-            tlb.pointers.retain(|p| !goes(p));
-        }
-        let hinted = hints && scope == Scope::Leaf;
-        tlb.leaves.retain(|l| {
-            l.until > sent || !tagged(l.tag) || !range.is_none_or(|range| reaches(range, l, hinted))
-        });
+        self.tlbs[cpu].invalidate(what, sent, self.level_hints);
     }
 
     /// Loads a root.
@@ -644,98 +482,3 @@ impl Mmu {
         None
     }
 }
-
-/// Whether invalidating a range under the leaf's tag drops the leaf; `hinted` if the invalidations
-/// name the size of what they are to drop.
-fn reaches(range: PageRange, leaf: &Leaf, hinted: bool) -> bool {
-    let stride = range.stride.pages();
-    let told = !hinted || leaf.pages() == stride && range.start.0.is_multiple_of(stride);
-    told && range.names(quell::Page(leaf.page), leaf.pages())
-}
-
-impl Tlb {
-    /// The tables do not lead through an entry any more. `unseen` is when walkers stopped to see it, if they
-    /// have.
-    fn end(&mut self, gone: &Gone, unseen: Option<Moment>) {
-        let place = |via: u32, level: u8, page: u64| {
-            via == gone.table && Level(level).index(quell::Page(page)) == gone.index
-        };
-        if gone.old & PRESENT == 0 {
-            return;
-        }
-        if gone.old & TABLE != 0 {
-            for at in 0..self.pointers.len() {
-                let p = &mut self.pointers[at];
-                if p.until == Moment::MAX
-                    && p.table == frame_of(gone.old)
-                    && p.written == gone.written
-                    && place(p.via, p.level + 1, p.base)
-                {
-                    p.until = unseen.unwrap_or(p.until);
-                    self.cut(at, gone.at);
-                }
-            }
-        } else {
-            for leaf in &mut self.leaves {
-                if leaf.until == Moment::MAX
-                    && (leaf.word ^ gone.old) & !ACCESSED == 0
-                    && leaf.written == gone.written
-                    && place(leaf.via, leaf.level, leaf.page)
-                {
-                    leaf.until = unseen.unwrap_or(leaf.until);
-                    leaf.path.cut = leaf.path.cut.min(gone.at);
-                }
-            }
-        }
-    }
-
-    /// The tables do not lead through a pointer any more, nor to what lies below it.
-    fn cut(&mut self, at: usize, now: Moment) {
-        let pointer = &mut self.pointers[at];
-        if pointer.path.cut != Moment::MAX {
-            return;
-        }
-        pointer.path.cut = now;
-        let pointer = *pointer;
-        let below = |tag: u16, root: u32, via: u32, page: u64| {
-            (tag, root, via) == (pointer.tag, pointer.root, pointer.table)
-                && pointer.pages().contains(&page)
-        };
-        for leaf in &mut self.leaves {
-            if below(leaf.tag, leaf.root, leaf.via, leaf.page) {
-                leaf.path.cut = leaf.path.cut.min(now);
-            }
-        }
-        for at in 0..self.pointers.len() {
-            let p = self.pointers[at];
-            if p.via != p.table && below(p.tag, p.root, p.via, p.base) {
-                self.cut(at, now);
-            }
-        }
-    }
-
-    /// What was walked through a pointer that is gone cannot be walked any more.
-    fn end_orphans(&mut self, now: Moment) {
-        let leads = |pointers: &[Pointer], tag: u16, root: u32, via: u32, page: u64| {
-            let mut kept = pointers.iter();
-            kept.any(|q| (q.tag, q.root, q.table) == (tag, root, via) && q.pages().contains(&page))
-        };
-        while let Some(at) = self.pointers.iter().position(|p| {
-            p.until == Moment::MAX
-                && p.via != p.table
-                && !leads(&self.pointers, p.tag, p.root, p.via, p.base)
-        }) {
-            self.pointers[at].until = now;
-        }
-        for leaf in &mut self.leaves {
-            if leaf.until == Moment::MAX
-                && !leads(&self.pointers, leaf.tag, leaf.root, leaf.via, leaf.page)
-            {
-                leaf.until = now;
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests;
