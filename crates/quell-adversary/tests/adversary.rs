@@ -128,7 +128,8 @@ fn is_small(case: &Case) -> bool {
     case.scenario.cpus == 2
         && match (case.scenario.name, case.scenario.program) {
             ("cross-shootdown" | "nmi-unmap" | "nmi-idle" | "reclaim-unmap", _) => broadcast,
-            ("nmi-switch" | "rollover-switch", _) => false,
+            ("nmi-switch" | "rollover-switch", _)
+            | ("nested-posting" | "nested-outbox" | "nested-alone" | "many-batches", _) => false,
             (_, Program::Engine(_)) => true,
             // Over the manager, of which one call is as long as a whole program over the engine.
             ("vm-unmap-access", _) => !riscv,
