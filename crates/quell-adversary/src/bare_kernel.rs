@@ -78,7 +78,7 @@ pub const fn frame(index: u64) -> Frame {
 /// The page that the second leaf table of an address space begins with.
 pub const SECOND: u64 = 512;
 
-/// The page to which [`Tiny::move_table`] moves what begins at [`SECOND`].
+/// The page to which [`BareKernel::move_table`] moves what begins at [`SECOND`].
 pub const THIRD: u64 = 1024;
 
 fn root_of(space: usize) -> Frame {

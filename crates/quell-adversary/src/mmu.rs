@@ -14,7 +14,7 @@
 //! when their issuer waits for their completion, to everything that had become unreachable before
 //! they were *sent*.
 //!
-//! On machines whose walkers see a table write only after a barrier of the writer ([`Lag`]), the
+//! On machines whose walkers see a table write only after a barrier of the writer ([`Gone`]), the
 //! old and the new value of the word are both walked until then.
 
 mod held;
