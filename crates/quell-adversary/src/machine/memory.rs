@@ -42,14 +42,14 @@ impl Core {
         let cpu = &self.cpus[self.current];
         let mut value = word.peek();
         if cpu.buffered > 0 {
-            let place = self.arena.place(word);
+            let frame = || self.arena.place(word).map(|(frame, _)| frame);
             let mine = cpu
                 .buffer
                 .iter()
                 .flatten()
                 .filter(|entry| match entry.target {
                     Target::Word(other) => std::ptr::eq(other, word),
-                    Target::Fill(fill) => fill.zeroes && place.is_some_and(|(f, _)| fill.holds(f)),
+                    Target::Fill(fill) => fill.zeroes && frame().is_some_and(|f| fill.holds(f)),
                     _ => false,
                 });
             if let Some(newest) = mine.max_by_key(|entry| entry.order) {
