@@ -180,6 +180,8 @@ pub struct Footprint {
     pub(crate) writes: bool,
     /// Looks whether any word has changed.
     pub(crate) looks: bool,
+    /// Changes the words of whole tables, which `address` does not name.
+    pub(crate) many_words: bool,
     /// 0: does not touch the translation hardware, 1: reads it, 2: changes it.
     pub(crate) translation: u8,
     /// Interrupt lines.
@@ -195,7 +197,9 @@ impl Footprint {
         let same_word = self.address != 0 && self.address == other.address;
         let translation = self.translation.min(other.translation) > 0
             && self.translation.max(other.translation) == 2;
+        let tables = self.many_words && other.address != 0 || other.many_words && self.address != 0;
         !(same_word && (self.writes || other.writes))
+            && !tables
             && !(self.looks && other.writes || other.looks && self.writes)
             && !translation
             && self.lines & other.lines == 0

@@ -10,16 +10,17 @@ use crate::context::{self, Kernel};
 use crate::coverage::{Coverage, Happening};
 use crate::hardware::RunRules;
 use crate::machine::Accessed;
-use crate::op::Op;
+use crate::op::{AccessKind, Op};
 use crate::stage::Hw;
 use crate::stage::Stage;
 use crate::tables;
 use quell::{
     AddressSpace, Engine, Epoch, Extent, Frame, Hardware, Outcome, Page, PageRange, PageSize,
-    PerCpu, Purpose, Residue, Scope, Word,
+    PerCpu, Purpose, Residue, Rules, Scope, Word,
 };
 use quell_contract::timeline::Line;
 use quell_vm::machine::{Event, Machine, MemoryMap};
+use quell_zero::{Clear, Strategy};
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
@@ -77,8 +78,17 @@ pub const fn frame(index: u64) -> Frame {
 /// The page that the second leaf table of an address space begins with.
 pub const SECOND: u64 = 512;
 
+/// The page to which [`BareKernel::move_table`] moves what begins at [`SECOND`].
+pub const THIRD: u64 = 1024;
+
 fn root_of(space: usize) -> Frame {
     Frame(1 + space as u64)
+}
+
+/// An entry that maps a frame.
+fn leaf_word(frame: Frame, writable: bool) -> u64 {
+    let writable = if writable { tables::WRITABLE } else { 0 };
+    frame.0 << 12 | tables::PRESENT | tables::USER | tables::DIRTY | writable
 }
 
 fn leaf_of(space: usize, page: u64) -> Frame {
@@ -121,12 +131,26 @@ impl BareKernel<'_> {
 
     /// Writes an entry that was empty.
     pub fn map(&self, space: usize, page: u64, frame: Frame, writable: bool) {
-        let rights = tables::PRESENT
-            | tables::USER
-            | tables::DIRTY
-            | if writable { tables::WRITABLE } else { 0 };
+        let order = if RunRules.keeps(&quell_vm::rules::VmMapsBeforeContent) {
+            Release
+        } else {
+            Relaxed
+        };
         self.entry(space, page)
-            .store(frame.0 << 12 | rights, Release);
+            .store(leaf_word(frame, writable), order);
+    }
+
+    /// Writes a root entry that was empty: a large page, of which only the first few have frames here.
+    pub fn map_large(&self, space: usize, page: u64, frame: Frame, writable: bool) {
+        let word = leaf_word(frame, writable);
+        self.hw.table(root_of(space))[(page / 512) as usize].store(word, Release);
+    }
+
+    /// Clears the entry of a large page.
+    pub fn clear_large(&self, space: usize, page: u64) -> Option<Frame> {
+        let entry = &self.hw.table(root_of(space))[(page / 512) as usize];
+        let old = entry.swap(0, ENTRY_ORDER);
+        (old & tables::PRESENT != 0).then_some(Frame(old >> 12))
     }
 
     /// Links a leaf table that is ready.
@@ -209,18 +233,41 @@ impl BareKernel<'_> {
         });
     }
 
+    /// Lets programs execute a page, which needs no flush.
+    pub fn allow_execution(&self, space: usize, page: u64) {
+        self.entry(space, page)
+            .fetch_or(tables::EXECUTABLE, ENTRY_ORDER);
+    }
+
     /// Takes the right to write away from a page.
     pub fn protect(&self, space: usize, page: u64) {
         self.hw.say(|| format!("protect({space}, {page:#x})"));
+        self.take_right(space, page, tables::WRITABLE);
+        self.returned_protect(space, PageRange::base(Page(page), 1));
+    }
+
+    /// Takes the right to execute away from a page.
+    pub fn forbid_execution(&self, space: usize, page: u64) {
+        self.hw
+            .say(|| format!("forbid execution({space}, {page:#x})"));
+        self.take_right(space, page, tables::EXECUTABLE);
+        self.hw.note(Event::ReturnedProtect {
+            root: root_of(space),
+            range: PageRange::base(Page(page), 1),
+            readable: true,
+            writable: true,
+            executable: false,
+        });
+    }
+
+    fn take_right(&self, space: usize, page: u64, right: u64) {
         self.lock(space);
         let range = PageRange::base(Page(page), 1);
         let mut batch = self.engine.batch::<_, Frame>(Purpose::Call);
-        let old = self
-            .entry(space, page)
-            .fetch_and(!tables::WRITABLE, ENTRY_ORDER);
+        let old = self.entry(space, page).fetch_and(!right, ENTRY_ORDER);
         if old & tables::PRESENT == 0 {
             self.engine.settle(&self.spaces[space]);
-        } else if old & tables::WRITABLE != 0 {
+        } else if old & right != 0 {
             batch.changed(&self.spaces[space], range, Scope::Leaf);
         } else {
             // Somebody else is about to flush what he took away.
@@ -230,7 +277,6 @@ impl BareKernel<'_> {
         for frame in batch.finish() {
             let _: Frame = frame;
         }
-        self.returned_protect(space, range);
     }
 
     /// A call that made a range read-only returns.
@@ -249,6 +295,21 @@ impl BareKernel<'_> {
         self.hw.note(Event::FrameFreed { frame, frames: 1 });
         self.hw.note(Event::FrameAllocated { frame, frames: 1 });
         self.hw.write_frame(frame, 0, &0x5ec2e7u64.to_le_bytes());
+    }
+
+    /// Maps a page of zeroes, as a fault does.
+    pub fn map_zeroes(&self, space: usize, page: u64, frame: Frame) {
+        self.hw
+            .say(|| format!("maps zeroed frame {:#x} at {page:#x}", frame.0));
+        self.hw.note(Event::FrameFreed { frame, frames: 1 });
+        self.hw.note(Event::FrameAllocated { frame, frames: 1 });
+        let extent = Extent {
+            first: frame,
+            frames: 1,
+        };
+        self.hw.zero(extent, Strategy::Stores);
+        self.hw.note(Event::FrameZeroed { frame, frames: 1 });
+        self.map(space, page, frame, true);
     }
 
     /// Takes a page away as reclaim does, from several spaces, and waits for the flush.
@@ -372,6 +433,26 @@ impl BareKernel<'_> {
         }
     }
 
+    /// Unmaps two base pages and the large page after them, in one flush.
+    pub fn unmap_mixed(&self, space: usize, page: u64, large: u64) {
+        self.hw
+            .say(|| format!("unmap({space}, {page:#x}.. and large {large:#x})"));
+        let base = PageRange::base(Page(page), 2);
+        let large = PageRange::one(Page(large), PageSize::Large);
+        self.lock(space);
+        let mut batch = self.engine.batch::<_, Frame>(Purpose::Call);
+        for page in page..page + base.pages {
+            self.clear(space, page);
+        }
+        batch.changed(&self.spaces[space], base, Scope::Leaf);
+        self.clear_large(space, large.start.0);
+        batch.changed(&self.spaces[space], large, Scope::Leaf);
+        self.unlock(space);
+        drop(batch.finish());
+        self.returned_unmap(space, base);
+        self.returned_unmap(space, large);
+    }
+
     /// The content of a frame is written to its device.
     pub fn capture(&self, frame: Frame) {
         self.hw.note(Event::Captured { frame, frames: 1 });
@@ -384,20 +465,23 @@ impl BareKernel<'_> {
 
     /// Loads from a page as a program; the value, or `None` for a fault.
     pub fn read(&self, page: u64) -> Option<u64> {
-        self.access(page, None)
+        self.access(page, AccessKind::Load, 0)
+    }
+
+    /// Fetches an instruction from a page as a program; whether it did not fault.
+    pub fn fetch(&self, page: u64) -> bool {
+        self.access(page, AccessKind::Fetch, 0).is_some()
     }
 
     /// Stores to a page as a program; whether it did not fault.
     pub fn write(&self, page: u64, value: u64) -> bool {
-        self.access(page, Some(value)).is_some()
+        self.access(page, AccessKind::Store, value).is_some()
     }
 
-    fn access(&self, page: u64, value: Option<u64>) -> Option<u64> {
-        context::point(Op::Access {
-            store: value.is_some(),
-        });
+    fn access(&self, page: u64, kind: AccessKind, value: u64) -> Option<u64> {
+        context::point(Op::Access(kind));
         let me = self.hw.this_cpu().index();
-        match context::with(|core| core.access(me, page, 0, value)) {
+        match context::with(|core| core.access(me, page, 0, (kind, value))) {
             Accessed::Value { held, .. } => Some(held),
             Accessed::Fault => None,
         }
@@ -425,6 +509,22 @@ impl BareKernel<'_> {
         for table in batch.finish() {
             self.hw.note(Event::TableFreed { frame: table });
         }
+    }
+
+    /// Moves the leaf table of [`SECOND`], of which the first `pages` are mapped, to [`THIRD`].
+    pub fn move_table(&self, space: usize, pages: u64) {
+        self.hw
+            .say(|| format!("moves the leaf table of {SECOND:#x} to {THIRD:#x}"));
+        let root = self.hw.table(root_of(space));
+        let range = PageRange::base(Page(SECOND), pages);
+        self.lock(space);
+        let mut batch = self.engine.batch::<_, Frame>(Purpose::Call);
+        let pointer = root[(SECOND / 512) as usize].swap(0, ENTRY_ORDER);
+        root[(THIRD / 512) as usize].store(pointer, Release);
+        batch.changed(&self.spaces[space], range, Scope::Tables);
+        self.unlock(space);
+        drop(batch.finish());
+        self.returned_unmap(space, PageRange::base(Page(SECOND), 512));
     }
 
     /// The space dies: its root and its tables are freed.
@@ -456,12 +556,13 @@ impl BareKernel<'_> {
         let current = self.current[me].take().map(|space| &self.spaces[space]);
         self.hw.mask_interrupts();
         self.engine.cpu_offline(current);
-        self.hw.lose_interrupt();
+        self.hw.offline();
     }
 
     /// This CPU comes online.
     pub fn online(&self) {
         self.hw.say(|| "comes online".into());
+        self.hw.online();
         self.engine.cpu_online();
         self.hw.restore_interrupts(true);
     }
@@ -531,6 +632,7 @@ impl BareProgram {
         }
         for cpu in 0..count {
             stage.prepare(cpu, &kernel, || {
+                hw.online();
                 kernel.engine.cpu_online();
                 (self.start)(&kernel, cpu);
             });

@@ -5,8 +5,8 @@
 //! interface may have are made where a port would make them.
 
 use quell::{
-    Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, PageRange, Scope, Tag,
-    TlbRules,
+    Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, PageRange, PageSize,
+    Scope, Tag, TlbRules,
 };
 use quell_vm::machine::{Entry, Event, Level, Machine, MemoryMap, TABLE_WORDS, Work};
 use quell_zero::{Clear, Strategy};
@@ -40,12 +40,18 @@ boundary! {
     SkipInterrupt,
     /// The last page of a range is not invalidated (bugs 17, 36).
     RangeLosesTail,
+    /// Base pages are invalidated in strides of large pages: one of 512 goes.
+    BasePagesInLargeStrides,
+    /// A large page is invalidated as if it were a base page.
+    LargePageAsBasePage,
     /// Page-table pages were freed, the flush leaves the walker caches alone (family d).
     TablesFlushedAsLeaf,
     /// An invalidation of all entries is left out.
     AllStaysCached,
     /// Ranges are broadcast, but a whole tag is invalidated on the own CPU alone (bug 35).
     WholeTagStaysLocal,
+    /// Interrupts that were masked stay off.
+    InterruptsStayOff,
     /// The batch ends without the completion barrier.
     SkipBarrier,
     /// A root is loaded with its tag's entries kept although they were to go (C5).
@@ -84,6 +90,24 @@ impl<H> Broken<H> {
             {
                 let pages = range.pages - range.stride.pages();
                 let range = PageRange { pages, ..range };
+                Some(Invalidate::Range { tag, range, scope })
+            }
+            (Some(Boundary::BasePagesInLargeStrides), Invalidate::Range { tag, range, scope })
+                if range.stride == PageSize::Base =>
+            {
+                let stride = PageSize::Large;
+                let pages = range.pages.next_multiple_of(stride.pages());
+                let range = PageRange {
+                    pages,
+                    stride,
+                    ..range
+                };
+                Some(Invalidate::Range { tag, range, scope })
+            }
+            (Some(Boundary::LargePageAsBasePage), Invalidate::Range { tag, range, scope })
+                if range.stride == PageSize::Large =>
+            {
+                let range = PageRange::base(range.start, 1);
                 Some(Invalidate::Range { tag, range, scope })
             }
             _ => Some(what),
@@ -140,7 +164,9 @@ impl<H: Hardware> Hardware for Broken<H> {
         self.machine.mask_interrupts()
     }
     fn restore_interrupts(&self, were_on: bool) {
-        self.machine.restore_interrupts(were_on);
+        if !self.has(Boundary::InterruptsStayOff) {
+            self.machine.restore_interrupts(were_on);
+        }
     }
     fn relax(&self) {
         self.machine.relax();

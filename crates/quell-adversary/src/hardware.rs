@@ -5,7 +5,7 @@ use crate::context::on_machine;
 use crate::context::{self, point};
 use crate::coverage::Happening;
 use crate::kind::MachineKind;
-use crate::machine::FRAME_WORDS;
+use crate::machine::{FRAME_WORDS, Fill};
 use crate::op::Op;
 use crate::oracle::Returned;
 use crate::tables;
@@ -49,9 +49,14 @@ impl Adversary {
         }
     }
 
+    /// The CPU comes online: from here on it may run programs.
+    pub fn online(&self) {
+        on_machine(|core, me| core.online(me));
+    }
+
     /// The CPU goes offline: an interrupt that it has not taken is lost.
-    pub fn lose_interrupt(&self) {
-        on_machine(|core, me| core.lose_interrupt(me));
+    pub fn offline(&self) {
+        on_machine(|core, me| core.offline(me));
     }
 
     /// Counts a happening.
@@ -139,7 +144,7 @@ impl Hardware for Adversary {
     }
 
     fn interrupt(&self, targets: &CpuSet) {
-        let set = targets.iter().fold(0, |set, cpu| set | 1 << cpu.0);
+        let set = on_machine(|core, me| core.check_targets(me, targets));
         if point(Op::Send(set)) {
             on_machine(|core, _| core.send(set));
         } else {
@@ -165,7 +170,7 @@ impl Hardware for Adversary {
 
 impl Clear for Adversary {
     fn zero(&self, extent: Extent, _strategy: Strategy) {
-        point(Op::Content {
+        let at_once = !point(Op::Content {
             frame: extent.first.0 as u32,
             store: true,
         });
@@ -173,9 +178,13 @@ impl Clear for Adversary {
             core.say(me, || {
                 format!("zeroes {} frames from {:#x}", extent.frames, extent.first.0)
             });
-            for frame in 0..extent.frames {
-                core.clear_frame((extent.first.0 + frame) as u32);
-            }
+            let fill = Fill {
+                first: extent.first.0 as u32,
+                frames: extent.frames as u32,
+                words: [Some(0); FRAME_WORDS],
+                zeroes: true,
+            };
+            core.fill(me, fill, at_once);
         });
     }
 }
@@ -261,29 +270,31 @@ impl Machine for Adversary {
             frame: frame.0 as u32,
             store: false,
         });
-        on_machine(|core, _| {
+        on_machine(|core, me| {
             into.fill(0);
             for word in words(offset, into.len()) {
                 let at = word * 8 - offset;
-                let value = core.content(frame.0 as u32, word);
+                let value = core.content_seen(me, frame.0 as u32, word);
                 into[at..at + 8].copy_from_slice(&value.to_le_bytes());
             }
         });
     }
 
     fn write_frame(&self, frame: Frame, offset: usize, from: &[u8]) {
-        point(Op::Content {
+        let at_once = !point(Op::Content {
             frame: frame.0 as u32,
             store: true,
         });
         on_machine(|core, me| {
             core.say(me, || format!("writes frame {:#x}", frame.0));
+            let mut content = [None; FRAME_WORDS];
             for word in words(offset, from.len()) {
                 let at = word * 8 - offset;
                 let mut bytes = [0; 8];
                 bytes.copy_from_slice(&from[at..at + 8]);
-                core.set_content(frame.0 as u32, word, u64::from_le_bytes(bytes));
+                content[word] = Some(u64::from_le_bytes(bytes));
             }
+            core.fill(me, Fill::of(frame, content), at_once);
         });
     }
 
@@ -293,20 +304,20 @@ impl Machine for Adversary {
                 frame: (from.0 + frame) as u32,
                 store: false,
             });
-            let words: [u64; FRAME_WORDS] = on_machine(|core, _| {
-                std::array::from_fn(|word| core.content((from.0 + frame) as u32, word))
+            let words: [Option<u64>; FRAME_WORDS] = on_machine(|core, me| {
+                let seen = |word| core.content_seen(me, (from.0 + frame) as u32, word);
+                std::array::from_fn(|word| Some(seen(word)))
             });
-            point(Op::Content {
-                frame: (to.0 + frame) as u32,
+            let to = to.plus(frame);
+            let at_once = !point(Op::Content {
+                frame: to.0 as u32,
                 store: true,
             });
             on_machine(|core, me| {
                 core.say(me, || {
-                    format!("copies frame {:#x} to {:#x}", from.0 + frame, to.0 + frame)
+                    format!("copies frame {:#x} to {:#x}", from.0 + frame, to.0)
                 });
-                for (word, value) in words.into_iter().enumerate() {
-                    core.set_content((to.0 + frame) as u32, word, value);
-                }
+                core.fill(me, Fill::of(to, words), at_once);
             });
         }
     }
@@ -316,6 +327,7 @@ impl Machine for Adversary {
     }
 
     fn halt(&self, _until: u64) {
+        on_machine(|core, me| core.check_sleep(me));
         // When the clock wakes it is the scheduler's to choose.
         point(Op::Halt);
     }
@@ -354,7 +366,7 @@ impl crate::machine::Core {
             Event::FrameZeroed { frame, frames } => {
                 self.happen(Happening::Zeroed);
                 let dirty = each(frame, frames)
-                    .find(|&f| (0..FRAME_WORDS).any(|word| self.content(f, word) != 0));
+                    .find(|&f| (0..FRAME_WORDS).any(|word| self.content_seen(me, f, word) != 0));
                 if let Some(dirty) = dirty {
                     self.fail(
                         Violation::new(Clause::C8, "memory is handed out as zeroed and is not")
@@ -401,15 +413,15 @@ impl crate::machine::Core {
                 }
             }
             Event::ReturnedUnmap { root, range } => {
-                self.returned(now, by, root, range, false, false);
+                self.returned(now, by, root, range, [false; 3]);
             }
             Event::ReturnedProtect {
                 root,
                 range,
                 readable,
                 writable,
-                ..
-            } => self.returned(now, by, root, range, readable, writable),
+                executable,
+            } => self.returned(now, by, root, range, [readable, writable, executable]),
             Event::SpaceRetired { root } => {
                 self.happen(Happening::SpaceRetired);
                 let history = self.oracle.frame_mut(root.0 as u32);
@@ -439,8 +451,7 @@ impl crate::machine::Core {
         by: u8,
         root: Frame,
         range: PageRange,
-        readable: bool,
-        writable: bool,
+        [readable, writable, executable]: [bool; 3],
     ) {
         self.happen(Happening::CallReturned);
         let began = self.call_began(usize::from(by));
@@ -453,6 +464,7 @@ impl crate::machine::Core {
             by,
             readable,
             writable,
+            executable,
         });
     }
 }

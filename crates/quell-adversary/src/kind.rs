@@ -30,6 +30,9 @@ pub struct MachineKind {
     pub break_before_make: bool,
     /// Whether walkers set accessed and dirty bits.
     pub hardware_dirty: bool,
+    /// Whether an invalidation of leaf entries names their size, and leaves those of other sizes alone
+    /// (Arm's level hint).
+    pub level_hints: bool,
     /// Whether a range is invalidated piece by piece, complete only at the end.
     pub pieces: bool,
 }
@@ -131,6 +134,7 @@ const X86: MachineKind = MachineKind {
     lagging_walkers: false,
     break_before_make: false,
     hardware_dirty: true,
+    level_hints: false,
     pieces: false,
 };
 
@@ -142,6 +146,7 @@ const ARM: MachineKind = MachineKind {
     lagging_walkers: true,
     break_before_make: true,
     hardware_dirty: false,
+    level_hints: true,
     pieces: false,
 };
 
@@ -153,5 +158,6 @@ const RISCV: MachineKind = MachineKind {
     lagging_walkers: false,
     break_before_make: false,
     hardware_dirty: false,
+    level_hints: false,
     pieces: false,
 };

@@ -4,7 +4,9 @@
 //! the scheduler what happens next, and the operation takes place when its CPU's step is picked.
 //! Between two such points a CPU touches nothing that others could see. Stores go into a buffer
 //! first and become visible by an action of their own; a CPU whose operation needs an empty
-//! buffer (a fence, an atomic exchange, an invalidation) waits until its stores have drained.
+//! buffer (a fence, an atomic exchange, an invalidation) waits until its stores have drained. What the
+//! kernel writes into frames goes the same way ([`Fill`]): on machines whose stores overtake each other
+//! an entry may be seen before the bytes of the page that it maps.
 //!
 //! A CPU that waits in a loop ([`quell::Hardware::relax`]) is not picked again before something
 //! that it read since its last turn has changed: going round once more would read the same. So
@@ -16,11 +18,13 @@
 //! | [`choose`] | what may happen next, and what it touches |
 //! | [`memory`] | words, frames, store buffers |
 //! | [`access`] | translations, and accesses through them |
+//! | [`misuse`] | what the machine does not allow |
 //! | [`state`] | what all of it is at a moment, as a number |
 
 mod access;
 mod choose;
 mod memory;
+mod misuse;
 mod state;
 
 use crate::action::{Action, BUFFER, Deviation, MAX_CPUS};
@@ -34,7 +38,7 @@ use crate::oracle::{Moment, Oracle, Used};
 use crate::schedule::Strategy;
 use crate::tables::Arena;
 use crate::timeline::{Entry, What};
-use quell::{CpuId, Invalidate};
+use quell::{CpuId, Features, Frame, Invalidate};
 use quell_contract::Violation;
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
@@ -56,6 +60,8 @@ pub(crate) enum Verdict {
 #[derive(Clone, Copy)]
 enum Target {
     Word(*const AdversaryWord),
+    /// What the kernel has written into frames through its own mapping.
+    Fill(Fill),
     Content {
         used: Used,
         word: usize,
@@ -68,6 +74,46 @@ enum Target {
     },
 }
 
+/// What the kernel writes into frames in one piece: it lands in one piece, too.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fill {
+    /// The first frame.
+    pub(crate) first: u32,
+    /// How many frames get the same content.
+    pub(crate) frames: u32,
+    /// The content, as far as it is written.
+    pub(crate) words: [Option<u64>; FRAME_WORDS],
+    /// Whether the frames are zeroed, the words of the tables that they may become included.
+    pub(crate) zeroes: bool,
+}
+
+impl Fill {
+    /// What is written into one frame.
+    pub(crate) fn of(frame: Frame, words: [Option<u64>; FRAME_WORDS]) -> Fill {
+        Fill {
+            first: frame.0 as u32,
+            frames: 1,
+            words,
+            zeroes: false,
+        }
+    }
+
+    fn holds(&self, frame: u32) -> bool {
+        frame.wrapping_sub(self.first) < self.frames
+    }
+
+    /// Whether both write the same content.
+    fn meets(&self, other: &Fill) -> bool {
+        let words = self.words.iter().zip(&other.words);
+        let apart = self.first.saturating_add(self.frames) <= other.first
+            || other.first.saturating_add(other.frames) <= self.first;
+        !apart
+            && words
+                .into_iter()
+                .any(|(mine, theirs)| mine.is_some() && theirs.is_some())
+    }
+}
+
 #[derive(Clone, Copy)]
 struct Buffered {
     target: Target,
@@ -77,6 +123,10 @@ struct Buffered {
     release: bool,
     sequential: bool,
     order: u32,
+    /// When it was issued.
+    issued: Moment,
+    /// It fills a frame that no entry maps: whoever sees an entry that is written later must see it.
+    promised: bool,
 }
 
 /// A word that a CPU has read.
@@ -112,6 +162,7 @@ struct Cpu {
     buffered: usize,
     epoch: u32,
     next_order: u32,
+    online: bool,
     interrupts_on: bool,
     interrupt: bool,
     in_nmi: bool,
@@ -131,6 +182,7 @@ impl Cpu {
             buffered: 0,
             epoch: 0,
             next_order: 0,
+            online: false,
             interrupts_on: true,
             interrupt: false,
             in_nmi: false,
@@ -146,6 +198,7 @@ impl Cpu {
         self.buffer = [None; BUFFER];
         self.buffered = 0;
         self.epoch = 0;
+        self.online = false;
         self.interrupts_on = true;
         self.interrupt = false;
         self.in_nmi = false;
@@ -170,6 +223,15 @@ impl Cpu {
                 |entry| matches!(entry.target, Target::Word(other) if std::ptr::eq(other, word)),
             )
     }
+
+    /// The buffered stores that fill frames.
+    fn fills(&self) -> impl Iterator<Item = (&Buffered, &Fill)> {
+        let stores = self.buffer.iter().flatten().take(self.buffered);
+        stores.filter_map(|entry| match &entry.target {
+            Target::Fill(fill) => Some((entry, fill)),
+            _ => None,
+        })
+    }
 }
 
 /// Why a run ended.
@@ -186,6 +248,7 @@ pub enum End {
 /// The machine.
 pub(crate) struct Core {
     pub(crate) kind: MachineKind,
+    features: Features,
     pub(crate) count: usize,
     cpus: [Cpu; MAX_CPUS],
     pub(crate) mmu: Mmu,
@@ -257,6 +320,7 @@ impl Core {
     ) -> Self {
         Core {
             kind,
+            features: kind.features(count),
             count,
             cpus: std::array::from_fn(|_| Cpu::new()),
             mmu: Mmu::new(count, tables),
@@ -299,8 +363,7 @@ impl Core {
         for cpu in &mut self.cpus {
             cpu.reset();
         }
-        self.mmu
-            .reset(&self.arena, levels, self.kind.lagging_walkers);
+        self.mmu.reset(&self.arena, levels, &self.kind);
         self.oracle.reset();
         for frame in self.touched.drain(..) {
             self.content[frame as usize] = [0; FRAME_WORDS];
@@ -366,6 +429,7 @@ impl Core {
     }
 
     pub(crate) fn end_interrupt(&mut self, me: usize, were_on: bool) {
+        self.check_handler(me);
         self.cpus[me].interrupts_on = were_on;
         self.cpus[me].woken = true;
         self.record(me, What::InterruptDone);
@@ -401,8 +465,16 @@ impl Core {
         cpu.interrupts_on && !cpu.in_nmi
     }
 
-    /// What was pending is lost: the CPU goes offline.
-    pub(crate) fn lose_interrupt(&mut self, me: usize) {
+    /// The CPU comes online.
+    pub(crate) fn online(&mut self, me: usize) {
+        self.check_presence(me, true);
+        self.cpus[me].online = true;
+    }
+
+    /// The CPU goes offline: what was pending is lost.
+    pub(crate) fn offline(&mut self, me: usize) {
+        self.check_presence(me, false);
+        self.cpus[me].online = false;
         self.cpus[me].interrupt = false;
     }
 

@@ -14,15 +14,22 @@
 //! when their issuer waits for their completion, to everything that had become unreachable before
 //! they were *sent*.
 //!
-//! On machines whose walkers see a table write only after a barrier of the writer ([`Lag`]), the
+//! On machines whose walkers see a table write only after a barrier of the writer ([`Gone`]), the
 //! old and the new value of the word are both walked until then.
 
+mod held;
+
+pub(crate) use held::Leaf;
+
 use crate::digest::{Digest, Moments};
-use crate::oracle::{Moment, Used};
+use crate::kind::MachineKind;
+use crate::oracle::{Moment, Oracle};
 use crate::tables::{ACCESSED, Arena, DIRTY, PRESENT, TABLE, USER, frame_of};
-use quell::{Invalidate, Scope};
+use held::{Gone, Path, Pointer, Tlb};
+use quell::Invalidate;
 use quell_vm::machine::{Level, TABLE_WORDS};
 use std::hash::Hash;
+use std::ops::Range;
 
 /// Under how many tags a TLB holds rubbish when its CPU starts.
 const JUNK_TAGS: u16 = 3;
@@ -35,99 +42,14 @@ struct Side {
     written: [Moment; TABLE_WORDS],
 }
 
-/// A pointer to a table that a walker may have kept, or the loaded root.
-#[derive(Clone, Copy, Debug)]
-struct Pointer {
-    tag: u16,
-    /// The level of the table pointed to.
-    level: u8,
-    base: u64,
-    table: u32,
-    /// The table in which the pointer stood; the root stands in itself.
-    via: u32,
-    root: u32,
-    written: Moment,
-    until: Moment,
-}
-
-/// A translation that a TLB may hold.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Leaf {
-    tag: u16,
-    level: u8,
-    page: u64,
-    pub(crate) word: u64,
-    via: u32,
-    root: u32,
-    written: Moment,
-    pub(crate) until: Moment,
-}
-
-impl Leaf {
-    fn pages(&self) -> u64 {
-        Level(self.level).pages()
-    }
-
-    fn covers(&self, page: u64) -> bool {
-        page.wrapping_sub(self.page) < self.pages()
-    }
-
-    /// The root that it was walked from.
-    pub(super) fn root(&self) -> u32 {
-        self.root
-    }
-
-    /// The pages that it maps.
-    pub(super) fn pages_of(&self) -> std::ops::Range<u64> {
-        self.page..self.page + self.pages()
-    }
-
-    /// When its entry was written, and until when it could be walked.
-    pub(super) fn times(&self) -> (Moment, Moment) {
-        (self.written, self.until)
-    }
-
-    /// As the oracle sees an access to `page` through it.
-    pub(crate) fn used(&self, page: u64) -> Used {
-        Used {
-            root: self.root,
-            page,
-            frame: frame_of(self.word) + (page - self.page) as u32,
-            written: self.written,
-            until: self.until,
-        }
-    }
-
-    /// Where the entry stands.
-    pub(crate) fn place(&self, page: u64) -> (u32, usize) {
-        (self.via, Level(self.level).index(quell::Page(page)))
-    }
-}
-
-/// A table word whose old value walkers may still read.
-#[derive(Clone, Copy)]
-struct Lag {
-    table: u32,
-    index: usize,
-    old: u64,
-    written: Moment,
-}
-
-#[derive(Default)]
-struct Tlb {
-    tag: u16,
-    root: Option<u32>,
-    pointers: Vec<Pointer>,
-    leaves: Vec<Leaf>,
-}
-
 /// The translation hardware of all CPUs.
 pub(crate) struct Mmu {
     levels: u8,
     lagging: bool,
+    level_hints: bool,
     sides: Box<[Side]>,
     tlbs: Vec<Tlb>,
-    lags: Vec<Lag>,
+    lags: Vec<Gone>,
 }
 
 impl Mmu {
@@ -139,6 +61,7 @@ impl Mmu {
         Mmu {
             levels: 2,
             lagging: false,
+            level_hints: false,
             sides: (0..frames).map(side).collect(),
             tlbs: (0..cpus).map(|_| Tlb::default()).collect(),
             lags: Vec::new(),
@@ -146,9 +69,10 @@ impl Mmu {
     }
 
     /// Forgets a run; zeroes the tables.
-    pub(crate) fn reset(&mut self, arena: &Arena, levels: u8, lagging: bool) {
+    pub(crate) fn reset(&mut self, arena: &Arena, levels: u8, kind: &MachineKind) {
         self.levels = levels;
-        self.lagging = lagging;
+        self.lagging = kind.lagging_walkers;
+        self.level_hints = kind.level_hints;
         for (frame, side) in self.sides.iter_mut().enumerate() {
             for (block, bits) in side.nonzero.iter_mut().enumerate() {
                 let mut left = core::mem::take(bits);
@@ -175,9 +99,20 @@ impl Mmu {
                 root: 0,
                 written: 0,
                 until: 0,
+                path: Path { since: 0, cut: 0 },
             }));
         }
         self.lags.clear();
+    }
+
+    /// Whether an entry of any table maps this frame, or a block that begins with it.
+    pub(crate) fn maps(&self, arena: &Arena, frame: u32) -> bool {
+        (0..self.sides.len() as u32).any(|table| {
+            self.written_words(table).any(|index| {
+                let word = arena.table(table)[index].peek();
+                word & (PRESENT | TABLE) == PRESENT && frame_of(word) == frame
+            })
+        })
     }
 
     /// The words of a table that may not be zero.
@@ -194,30 +129,37 @@ impl Mmu {
         })
     }
 
-    /// What the translation hardware is now ([`state`](crate::machine)). `forbidden` says what the
-    /// judge holds against the use of a translation.
-    pub(super) fn digest(
-        &self,
-        moments: &Moments,
-        forbidden: impl Fn(&Leaf) -> [u64; 2],
-        digest: &mut Digest,
-    ) {
+    /// What the translation hardware is now ([`state`](crate::machine)). `oracle` says
+    /// what is held against the use of a translation.
+    pub(super) fn digest(&self, moments: &Moments, oracle: &Oracle, digest: &mut Digest) {
+        let forbidden = |root: u32, pages: Range<u64>, path: Path| {
+            oracle.forbids(root, pages, (path.since, path.cut))
+        };
+        // Whether a walk that finds the entry now finds this one again.
+        let stands = |(table, index): (u32, usize), written: Moment| {
+            self.sides[table as usize].written[index] == written
+        };
         for tlb in &self.tlbs {
             (tlb.tag, tlb.root).hash(digest);
             digest.add_all(tlb.pointers.iter().map(|p| {
                 let what = (p.tag, p.level, p.base, p.table, p.via, p.root);
-                (what, moments.outlives(p.until))
+                // What is filled through it later, if its path was cut, ended with the path.
+                let cut = (p.path.cut != Moment::MAX).then(|| forbidden(p.root, p.pages(), p.path));
+                let word = (p.via, Level(p.level + 1).index(quell::Page(p.base)));
+                let present = p.via == p.table || stands(word, p.written);
+                (what, present, moments.outlives(p.until), cut)
             }));
             digest.add_all(tlb.leaves.iter().map(|l| {
                 let what = (l.tag, l.level, l.page, l.word, l.via, l.root);
                 let index = Level(l.level).index(quell::Page(l.page));
-                // Whether a walk that finds the entry now finds this translation again.
-                let present = self.sides[l.via as usize].written[index] == l.written;
+                let present = stands((l.via, index), l.written);
                 let lags = self.lags.iter().any(|lag| {
                     lag.table == l.via && lag.index == index && lag.written == l.written
                 });
                 let times = (moments.rank(l.written), moments.outlives(l.until));
-                (what, present, lags, times, forbidden(l))
+                let path = (moments.rank(l.path.since), l.path.cut == Moment::MAX);
+                let forbidden = forbidden(l.root, l.pages_of(), l.path);
+                (what, present, lags, times, path, forbidden)
             }));
         }
         for table in 0..self.sides.len() as u32 {
@@ -226,11 +168,10 @@ impl Mmu {
                 (index, moments.rank(written))
             }));
         }
-        digest.add_all(
-            self.lags
-                .iter()
-                .map(|lag| (lag.table, lag.index, lag.old, moments.rank(lag.written))),
-        );
+        digest.add_all(self.lags.iter().map(|lag| {
+            let times = (moments.rank(lag.written), oracle.returned_since(lag.at));
+            (lag.table, lag.index, lag.old, times)
+        }));
     }
 
     /// The root that a CPU has loaded.
@@ -263,22 +204,23 @@ impl Mmu {
             side.written[index] = now;
         }
         let written = side.written[index];
+        let gone = Gone {
+            table,
+            index,
+            old,
+            written: before,
+            at: now,
+        };
+        let unseen = (!self.lagging).then_some(now);
         for cpu in 0..self.tlbs.len() {
             if self.tlbs[cpu].root.is_none() {
                 continue;
             }
-            if !self.lagging {
-                self.end(cpu, now, table, index, old);
-            }
+            self.tlbs[cpu].end(&gone, unseen);
             self.start(arena, cpu, table, index, new, written);
         }
         if self.lagging && old & PRESENT != 0 {
-            self.lags.push(Lag {
-                table,
-                index,
-                old,
-                written: before,
-            });
+            self.lags.push(gone);
         }
     }
 
@@ -287,9 +229,9 @@ impl Mmu {
     /// Those of other CPUs too, if the one with the barrier had observed them; who relies on that
     /// has taken their lock. That it does not reach others is not modelled.
     pub(crate) fn barrier(&mut self, now: Moment) {
-        while let Some(lag) = self.lags.pop() {
-            for cpu in 0..self.tlbs.len() {
-                self.end(cpu, now, lag.table, lag.index, lag.old);
+        while let Some(gone) = self.lags.pop() {
+            for tlb in &mut self.tlbs {
+                tlb.end(&gone, Some(now));
             }
         }
     }
@@ -297,37 +239,6 @@ impl Mmu {
     /// Whether a barrier would change what walkers see.
     pub(crate) fn lags(&self) -> bool {
         !self.lags.is_empty()
-    }
-
-    /// What stood in a word can no longer be walked.
-    fn end(&mut self, cpu: usize, now: Moment, table: u32, index: usize, old: u64) {
-        if old & PRESENT == 0 {
-            return;
-        }
-        let tlb = &mut self.tlbs[cpu];
-        if old & TABLE != 0 {
-            for p in &mut tlb.pointers {
-                let slot = Level(p.level + 1).index(quell::Page(p.base));
-                if p.until == Moment::MAX
-                    && p.via == table
-                    && slot == index
-                    && p.table == frame_of(old)
-                {
-                    p.until = now;
-                }
-            }
-        } else {
-            for leaf in &mut tlb.leaves {
-                let slot = Level(leaf.level).index(quell::Page(leaf.page));
-                if leaf.until == Moment::MAX
-                    && leaf.via == table
-                    && slot == index
-                    && (leaf.word ^ old) & !ACCESSED == 0
-                {
-                    leaf.until = now;
-                }
-            }
-        }
     }
 
     /// A word can be walked from now on.
@@ -375,6 +286,7 @@ impl Mmu {
                 root: from.root,
                 written,
                 until: Moment::MAX,
+                path: from.path.to(written),
             };
             let same = |l: &&mut Leaf| {
                 (l.tag, l.level, l.page, l.word, l.via, l.root, l.written)
@@ -383,7 +295,10 @@ impl Mmu {
                     )
             };
             match self.tlbs[cpu].leaves.iter_mut().find(same) {
-                Some(known) => known.until = Moment::MAX,
+                Some(known) => {
+                    known.until = Moment::MAX;
+                    known.path.join(leaf.path);
+                }
                 None => self.tlbs[cpu].leaves.push(leaf),
             }
             return;
@@ -397,6 +312,7 @@ impl Mmu {
             root: from.root,
             written,
             until: Moment::MAX,
+            path: from.path.to(written),
         };
         self.add_pointer(arena, cpu, pointer);
     }
@@ -417,6 +333,7 @@ impl Mmu {
             Some(known) => {
                 known.until = Moment::MAX;
                 known.written = pointer.written;
+                known.path.join(pointer.path);
             }
             None => self.tlbs[cpu].pointers.push(pointer),
         }
@@ -442,49 +359,18 @@ impl Mmu {
             }
         }
         for at in 0..self.lags.len() {
-            let lag = self.lags[at];
-            if lag.table == pointer.table {
-                self.add(arena, cpu, pointer, lag.index, lag.old, lag.written);
+            let gone = self.lags[at];
+            if gone.table == pointer.table {
+                let mut from = pointer;
+                from.path.cut = from.path.cut.min(gone.at);
+                self.add(arena, cpu, from, gone.index, gone.old, gone.written);
             }
         }
     }
 
     /// Takes away what `what` covers and could no longer be walked at `sent`.
     pub(crate) fn invalidate(&mut self, cpu: usize, what: Invalidate, sent: Moment) {
-        let tlb = &mut self.tlbs[cpu];
-        let (any_tag, tag) = match what {
-            Invalidate::All => (true, 0),
-            Invalidate::Tag(tag) | Invalidate::Range { tag, .. } => (false, tag.0),
-        };
-        let covers = |entry_tag: u16, start: u64, pages: u64| {
-            (any_tag || entry_tag == tag)
-                && match what {
-                    Invalidate::Range { range, .. } => {
-                        start < range.end().0 && range.start.0 < start + pages
-                    }
-                    _ => true,
-                }
-        };
-        let leaves_only = matches!(
-            what,
-            Invalidate::Range {
-                scope: Scope::Leaf,
-                ..
-            }
-        );
-        if !leaves_only {
-            tlb.pointers.retain(|p| {
-                let pages = Level(p.level + 1).pages();
-                p.until > sent || !covers(p.tag, p.base, pages)
-            });
-            tlb.end_orphans(sent);
-            tlb.pointers.retain(|p| {
-                let pages = Level(p.level + 1).pages();
-                p.until > sent || !covers(p.tag, p.base, pages)
-            });
-        }
-        tlb.leaves
-            .retain(|l| l.until > sent || !covers(l.tag, l.page, l.pages()));
+        self.tlbs[cpu].invalidate(what, sent, self.level_hints);
     }
 
     /// Loads a root.
@@ -521,6 +407,10 @@ impl Mmu {
             root,
             written: 0,
             until: Moment::MAX,
+            path: Path {
+                since: 0,
+                cut: Moment::MAX,
+            },
         };
         self.add_pointer(arena, cpu, pointer);
     }
@@ -533,9 +423,11 @@ impl Mmu {
         }
         for p in &mut tlb.pointers {
             p.until = p.until.min(now);
+            p.path.cut = p.path.cut.min(now);
         }
         for l in &mut tlb.leaves {
             l.until = l.until.min(now);
+            l.path.cut = l.path.cut.min(now);
         }
     }
 
@@ -569,6 +461,7 @@ impl Mmu {
                 return None;
             }
             if level == 0 || word & TABLE == 0 {
+                let written = self.sides[table as usize].written[index];
                 return Some(Leaf {
                     tag: tlb.tag,
                     level,
@@ -576,43 +469,16 @@ impl Mmu {
                     word: word & !ACCESSED,
                     via: table,
                     root,
-                    written: self.sides[table as usize].written[index],
+                    written,
                     until: Moment::MAX,
+                    path: Path {
+                        since: written,
+                        cut: Moment::MAX,
+                    },
                 });
             }
             table = frame_of(word);
         }
         None
-    }
-}
-
-impl Tlb {
-    /// What was walked through a pointer that is gone cannot be walked any more.
-    fn end_orphans(&mut self, now: Moment) {
-        loop {
-            let orphan = self.pointers.iter().position(|p| {
-                p.until == Moment::MAX
-                    && p.via != p.table
-                    && !self
-                        .pointers
-                        .iter()
-                        .any(|q| q.tag == p.tag && q.table == p.via)
-            });
-            match orphan {
-                Some(at) => self.pointers[at].until = now,
-                None => break,
-            }
-        }
-        for at in 0..self.leaves.len() {
-            let leaf = self.leaves[at];
-            if leaf.until == Moment::MAX
-                && !self
-                    .pointers
-                    .iter()
-                    .any(|q| q.tag == leaf.tag && q.table == leaf.via)
-            {
-                self.leaves[at].until = now;
-            }
-        }
     }
 }

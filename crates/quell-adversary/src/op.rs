@@ -1,7 +1,29 @@
 //! What a CPU can be about to do: the points at which it stops and others may come between.
 
 use crate::cell::AdversaryWord;
+use std::fmt;
 use std::sync::atomic::Ordering;
+
+/// What an access of a program does.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum AccessKind {
+    /// A load.
+    Load,
+    /// A store.
+    Store,
+    /// An instruction fetch.
+    Fetch,
+}
+
+impl fmt::Display for AccessKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            AccessKind::Load => "load",
+            AccessKind::Store => "store",
+            AccessKind::Fetch => "fetch",
+        })
+    }
+}
 
 /// What a CPU is about to do.
 #[derive(Clone, Copy, PartialEq, Hash, Debug)]
@@ -46,10 +68,7 @@ pub(crate) enum Op {
     /// Send interrupts to a set of CPUs.
     Send(u8),
     /// Access user memory.
-    Access {
-        /// Whether it is a store.
-        store: bool,
-    },
+    Access(AccessKind),
     /// Access the content of a frame through the kernel's own mapping.
     Content {
         /// The frame.

@@ -8,6 +8,7 @@
 //! entry was filled; this one judges every timing at once, by when it could have been
 //! ([`mmu`](crate::mmu)). They share the clauses and the events, not the comparisons.
 
+use crate::op::AccessKind;
 use quell::{CpuId, Frame, Page};
 use quell_contract::{Clause, Violation};
 use rustc_hash::FxHasher;
@@ -56,6 +57,18 @@ pub struct Returned {
     pub readable: bool,
     /// Stores are still allowed.
     pub writable: bool,
+    /// Instruction fetches are still allowed.
+    pub executable: bool,
+}
+
+impl Returned {
+    fn allows(&self, kind: AccessKind) -> bool {
+        match kind {
+            AccessKind::Load => self.readable,
+            AccessKind::Store => self.writable,
+            AccessKind::Fetch => self.executable,
+        }
+    }
 }
 
 /// A translation through which an access goes.
@@ -69,7 +82,9 @@ pub struct Used {
     pub frame: u32,
     /// When the entry that it came from was written.
     pub written: Moment,
-    /// The last moment at which it could be walked; [`Moment::MAX`] if it still can.
+    /// Since when the tables led there from the root: `written`, unless they never did.
+    pub since: Moment,
+    /// Until when they did; [`Moment::MAX`] if they still do.
     pub until: Moment,
 }
 
@@ -132,8 +147,8 @@ impl Oracle {
         self.promises.iter()
     }
 
-    /// What returned calls hold against loads and stores through a translation of these pages that
-    /// was `written` then and can be walked `until` then: 0 if nothing, else which of the pages.
+    /// What returned calls hold against loads, stores and fetches through a translation of these pages to which
+    /// the tables led `since` then and `until` then: 0 if nothing, else which of the pages.
     ///
     /// The future takes nothing away from that, and what it adds does not depend on calls that
     /// have returned by now.
@@ -141,24 +156,28 @@ impl Oracle {
         &self,
         root: u32,
         pages: Range<u64>,
-        (written, until): (Moment, Moment),
-    ) -> [u64; 2] {
-        let mut forbidden = [FxHasher::default(), FxHasher::default()];
+        (since, until): (Moment, Moment),
+    ) -> [u64; 3] {
+        let mut forbidden: [FxHasher; 3] = Default::default();
         for call in &self.returned {
             let (start, end) = (call.start.max(pages.start), call.end.min(pages.end));
-            if call.root != root || start >= end || until > call.at || written >= call.began {
+            if call.root != root || start >= end || until > call.at || since >= call.began {
                 continue;
             }
-            for (allowed, forbidden) in [call.readable, call.writable]
-                .into_iter()
-                .zip(&mut forbidden)
-            {
-                if !allowed && (pages.end - pages.start > 1 || forbidden.finish() == 0) {
+            let kinds = [AccessKind::Load, AccessKind::Store, AccessKind::Fetch];
+            for (kind, forbidden) in kinds.into_iter().zip(&mut forbidden) {
+                if !call.allows(kind) && (pages.end - pages.start > 1 || forbidden.finish() == 0) {
                     (start, end).hash(forbidden);
                 }
             }
         }
         forbidden.map(|forbidden| forbidden.finish())
+    }
+
+    /// How many calls have returned at that moment or later.
+    pub(super) fn returned_since(&self, moment: Moment) -> usize {
+        let calls = self.returned.iter().rev();
+        calls.take_while(|call| call.at >= moment).count()
     }
 
     /// What a read of the page must yield, if that is known.
@@ -170,8 +189,7 @@ impl Oracle {
     /// Judges an access of `cpu`, which runs the address space of `root`, through a translation.
     ///
     /// C4 is not judged here: it needs the value that was read.
-    pub fn judge(&self, cpu: u8, root: u32, used: &Used, store: bool) -> Option<Violation> {
-        let kind = if store { "store" } else { "load" };
+    pub fn judge(&self, cpu: u8, root: u32, used: &Used, kind: AccessKind) -> Option<Violation> {
         let violation = |clause, other: Option<u8>, account: String| {
             let mut violation = Violation::new(clause, account)
                 .by(CpuId(cpu.into()))
@@ -199,7 +217,7 @@ impl Oracle {
             let account = format!("a {kind} reached a frame that has a new owner");
             return violation(Clause::C1, Some(history.allocated_by), account);
         }
-        if store && history.captured > used.written {
+        if kind == AccessKind::Store && history.captured > used.written {
             let account = "a store reached a frame whose content has been captured".into();
             return violation(Clause::C2, Some(history.captured_by), account);
         }
@@ -207,8 +225,8 @@ impl Oracle {
             call.root == root
                 && (call.start..call.end).contains(&used.page)
                 && used.until <= call.at
-                && used.written < call.began
-                && !(if store { call.writable } else { call.readable })
+                && used.since < call.began
+                && !call.allows(kind)
         });
         if let Some(call) = broken {
             let what = if call.readable { "protection" } else { "unmap" };

@@ -173,6 +173,7 @@ fn act(cpu: usize, body: &dyn Fn(usize)) {
             );
         });
     }
+    context::with(|core| core.check_end(cpu));
     loop {
         context::point(Op::Park);
     }

@@ -68,7 +68,7 @@ pub(crate) fn lines(entries: &[Entry], names: &Names<'_>) -> Vec<Line> {
                 Op::Content { frame, store } => {
                     format!("{} frame {frame:#x}", if store { "write" } else { "read" })
                 }
-                Op::Start | Op::Mask | Op::Note | Op::Halt | Op::Park | Op::Access { .. } => {
+                Op::Start | Op::Mask | Op::Note | Op::Halt | Op::Park | Op::Access(_) => {
                     continue;
                 }
             },

@@ -12,14 +12,14 @@ use crate::cell::AdversaryWord;
 use crate::context::{self, Kernel};
 use crate::coverage::{Coverage, Happening};
 use crate::machine::{Accessed, FRAME_WORDS};
-use crate::op::Op;
+use crate::op::{AccessKind, Op};
 use crate::stage::Hw;
 use crate::stage::Stage;
 use quell::{CpuId, Engine, Epoch, Extent, Frame, Hardware, Page, PageSize, PerCpu, Word};
 use quell_contract::timeline::Line;
 use quell_contract::{Clause, Violation};
 use quell_sim::{heap, may_change};
-use quell_vm::machine::{Machine, MemoryMap, Node};
+use quell_vm::machine::{Event, Machine, MemoryMap, Node};
 use quell_vm::{Access, Backing, Call, Error, FileId, ProcessId, Protection};
 use quell_vm::{Vm, VmConfig};
 use quell_zero::{ClearPolicy, Plan};
@@ -139,6 +139,27 @@ impl VmKernel<'_> {
         });
     }
 
+    /// Maps zeroed memory that programs may also execute.
+    pub fn map_code(&self, page: u64, pages: u64) {
+        let backing = Backing::Anonymous {
+            page: PageSize::Base,
+        };
+        let protection = Protection {
+            execute: true,
+            ..Protection::READ_WRITE
+        };
+        self.map_backed(page, pages, protection, backing);
+    }
+
+    /// Takes the right to execute pages away.
+    pub fn forbid_execution(&self, page: u64, pages: u64) {
+        self.call(Call::Protect {
+            address: address(page),
+            bytes: address(pages),
+            protection: Protection::READ_WRITE,
+        });
+    }
+
     /// Unmaps pages.
     pub fn unmap(&self, page: u64, pages: u64) {
         let (address, bytes) = (address(page), address(pages));
@@ -187,12 +208,13 @@ impl VmKernel<'_> {
         self.hw.happen(Happening::Offline);
         self.hw.mask_interrupts();
         self.vm.offline();
-        self.hw.lose_interrupt();
+        self.hw.offline();
     }
 
     /// This CPU comes online.
     pub fn online(&self) {
         self.hw.say(|| "comes online".into());
+        self.hw.online();
         self.vm.online();
         self.hw.restore_interrupts(true);
     }
@@ -257,10 +279,15 @@ impl VmKernel<'_> {
         self.try_call(Call::Read { file, offset }).ok()
     }
 
-    /// Cuts a file.
+    /// Cuts a file. Once that has returned, no mapping of it may be used beyond its end.
     pub fn truncate(&self, file: FileId, pages: u64) {
         let bytes = address(pages);
         self.call(Call::Truncate { file, bytes });
+        // SAFETY: as in `compare`.
+        let beyond = context::quietly(|| unsafe { self.vm.peek_mappings(file, pages) });
+        for (root, range) in beyond {
+            self.hw.note(Event::ReturnedUnmap { root, range });
+        }
     }
 
     /// Writes the dirty pages of a file to its device.
@@ -322,21 +349,27 @@ impl VmKernel<'_> {
 
     /// Loads the first word of a page as a program; `None` if it has no right to.
     pub fn read(&self, page: u64) -> Option<u64> {
-        self.user(page, None)
+        self.user(page, AccessKind::Load, 0)
+    }
+
+    /// Fetches an instruction from a page as a program; whether it had the right to.
+    pub fn fetch(&self, page: u64) -> bool {
+        self.user(page, AccessKind::Fetch, 0).is_some()
     }
 
     /// Stores to the first word of a page as a program; whether it had the right to.
     pub fn write(&self, page: u64, value: u64) -> bool {
-        self.user(page, Some(value)).is_some()
+        self.user(page, AccessKind::Store, value).is_some()
     }
 
-    fn user(&self, page: u64, value: Option<u64>) -> Option<u64> {
-        let access = match value {
-            Some(_) => Access::Write,
-            None => Access::Read,
+    fn user(&self, page: u64, kind: AccessKind, value: u64) -> Option<u64> {
+        let access = match kind {
+            AccessKind::Load => Access::Read,
+            AccessKind::Store => Access::Write,
+            AccessKind::Fetch => Access::Execute,
         };
         loop {
-            if let Some(held) = self.access(page, value) {
+            if let Some(held) = self.access(page, kind, value) {
                 return Some(held);
             }
             if let Err(fault) = self.vm.fault(address(page), access) {
@@ -347,12 +380,11 @@ impl VmKernel<'_> {
     }
 
     /// One attempt; `None` is a fault.
-    fn access(&self, page: u64, value: Option<u64>) -> Option<u64> {
-        let store = value.is_some();
-        let loud = context::point(Op::Access { store });
+    fn access(&self, page: u64, kind: AccessKind, value: u64) -> Option<u64> {
+        let loud = context::point(Op::Access(kind));
         let me = self.hw.this_cpu().index();
         let accessed = context::with(|core| {
-            let accessed = core.access(me, page, 0, value);
+            let accessed = core.access(me, page, 0, (kind, value));
             if !loud {
                 core.drain_all(me);
             }
@@ -361,7 +393,9 @@ impl VmKernel<'_> {
         match accessed {
             Accessed::Fault => None,
             Accessed::Value { held, stale } => {
-                if let (Some(frame), false) = (stale, store) {
+                if let Some(frame) = stale
+                    && kind != AccessKind::Store
+                {
                     self.compare(me, page, frame, held);
                 }
                 Some(held)
@@ -432,7 +466,7 @@ impl Kernel for VmKernel<'_> {
 
     fn nmi(&self) {
         if self.vm.engine().user_access_allowed() {
-            self.access(0, None);
+            self.access(0, AccessKind::Load, 0);
         } else {
             self.hw.happen(Happening::NmiRefused);
         }
@@ -513,6 +547,7 @@ impl VmProgram {
         });
         for cpu in 0..count {
             stage.prepare(cpu, &*kernel, || {
+                hw.online();
                 kernel.vm.online();
                 if cpu == 0 {
                     assert_eq!(kernel.vm.spawn(), Ok(FIRST_PROCESS));

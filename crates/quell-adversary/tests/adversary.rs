@@ -7,6 +7,7 @@ use quell_adversary::explore::{POLICIES, parse_code, replay, replay_code};
 use quell_adversary::mutants;
 use quell_adversary::scenario::{Program, Scenario};
 use quell_adversary::{Budget, Campaign, Case, MachineKind, Mistake, Report, Session, explore};
+use quell_contract::Clause;
 
 /// Searches know the states of programs over the memory manager through it.
 #[global_allocator]
@@ -80,6 +81,45 @@ fn every_mutant_is_killed() {
     assert_eq!(survivors, Vec::<&str>::new());
 }
 
+/// What mistakes break in one scenario on every machine of these.
+fn breaks(scenario: &str, machines: &[&str], mistake: &str, clause: Clause) {
+    let scenario = Scenario::named(scenario).expect("a scenario");
+    for machine in machines {
+        let case = Case {
+            scenario,
+            kind: *MachineKind::named(machine).expect("a machine"),
+            policy: Policy::ALL,
+            mistake: Mistake::named(mistake),
+        };
+        let failure = search(case, Budget::Schedules(2000)).failure;
+        let broken = failure.map(|failure| failure.violation.clause);
+        assert_eq!(broken, Some(clause), "{mistake} on {machine}");
+    }
+}
+
+#[test]
+fn what_a_kept_pointer_leads_to_is_old_once_the_pointer_has_gone() {
+    let machines = ["x86", "x86-pcid", "x86-broadcast", "arm-asid8", "riscv"];
+    for mistake in ["TablesFlushedAsLeaf", "BasePagesInLargeStrides"] {
+        breaks("table-move", &machines, mistake, Clause::C3);
+    }
+}
+
+#[test]
+fn fetches_have_rights_of_their_own() {
+    let machines = ["x86", "x86-broadcast", "arm-asid8", "riscv"];
+    let mistake = "VmExecutionUnflushed";
+    breaks("vm-execute-sync", &machines, mistake, Clause::C3);
+    breaks("execute-access", &["x86", "riscv"], "SkipWait", Clause::C3);
+}
+
+#[test]
+fn what_lies_beyond_the_end_of_a_file_is_old_once_truncation_has_returned() {
+    let machines = ["x86", "x86-broadcast", "arm-asid8", "riscv"];
+    let mistake = "VmTruncatesUnsettled";
+    breaks("vm-discard-truncate", &machines, mistake, Clause::C3);
+}
+
 /// Whether every schedule of a program of two CPUs can be run in a test. `quell explore
 /// --exhaustive` takes the larger ones as far as one likes.
 fn is_small(case: &Case) -> bool {
@@ -88,7 +128,8 @@ fn is_small(case: &Case) -> bool {
     case.scenario.cpus == 2
         && match (case.scenario.name, case.scenario.program) {
             ("cross-shootdown" | "nmi-unmap" | "nmi-idle" | "reclaim-unmap", _) => broadcast,
-            ("nmi-switch" | "rollover-switch", _) => false,
+            ("nmi-switch" | "rollover-switch", _)
+            | ("nested-posting" | "nested-outbox" | "nested-alone" | "many-batches", _) => false,
             (_, Program::Engine(_)) => true,
             // Over the manager, of which one call is as long as a whole program over the engine.
             ("vm-unmap-access", _) => !riscv,

@@ -129,9 +129,9 @@ impl Oracle {
         }
     }
 
-    /// A mistake of the kernel that no clause covers but no machine would forgive.
+    /// The machine was used in a way that it does not allow.
     pub(crate) fn misuse(&mut self, cpu: usize, at: Time, what: String) {
-        let mut violation = Violation::new(Clause::C7, what).by(CpuId(cpu as u16));
+        let mut violation = Violation::new(Clause::Misuse, what).by(CpuId(cpu as u16));
         violation.at = Some(at);
         self.report(violation);
     }

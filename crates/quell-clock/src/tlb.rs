@@ -6,6 +6,12 @@
 //! to be: an entry keeps what the walker read, with enough of its history for the
 //! [oracle](crate::oracle) to judge a later use.
 //!
+//! Invalidating a range takes one invalidation per stride, each of which names one page and drops what
+//! translates that page, of whatever size ([`PageRange::names`]). Base pages that are invalidated in
+//! strides of large pages stay, but for the first of each stride, as they do in hardware. Where an
+//! invalidation names the size of the leaf entries that it is to drop (Arm's level hint), those of
+//! other sizes stay.
+//!
 //! Walker caches (paging-structure caches on x86, walk caches on Arm) remember tables by the part
 //! of the address that leads to them, so that a walk may start below the root. They are fully
 //! associative and replace the oldest entry.
@@ -15,6 +21,7 @@ pub mod array;
 use crate::costs::Costs;
 use array::{Array, NUMBER};
 use quell::{Frame, Page, PageRange, PageSize, Scope, Tag};
+use quell_vm::Level;
 
 /// What a program may do through an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -102,6 +109,22 @@ pub struct Place {
     /// Which of the first-level arrays.
     array: u8,
     at: usize,
+}
+
+/// The pages that invalidating a range names, as seen by entries that span `pages` pages: from and to,
+/// with no such entry in between that is not named.
+fn named(range: PageRange, pages: u64) -> impl Iterator<Item = (Page, Page)> {
+    let (stride, strides) = (range.stride.pages(), range.strides());
+    // Entries that are no smaller than a stride lie side by side.
+    let (runs, run) = if pages >= stride {
+        (strides.min(1), strides.max(1))
+    } else {
+        (strides, 1)
+    };
+    (0..runs).map(move |at| {
+        let first = range.start.plus(at * stride);
+        (first, first.plus((run - 1) * stride))
+    })
 }
 
 /// All translation caches of one CPU.
@@ -253,28 +276,36 @@ impl Tlb {
 
     /// Drops the translations of one page under a tag, as a CPU does that found one insufficient.
     pub fn drop_page(&mut self, page: Page, tag: Tag) {
-        self.drop_range(tag, PageRange::base(page, 1), Scope::Leaf);
+        self.drop_range(tag, PageRange::base(page, 1), Scope::Leaf, false);
     }
 
-    /// Drops the entries of a range under a tag; with [`Scope::Tables`], what the walker caches know
-    /// of the path there.
-    pub fn drop_range(&mut self, tag: Tag, range: PageRange, scope: Scope) {
-        let (first, last) = (range.start, Page(range.end().0.max(range.start.0 + 1) - 1));
+    /// Drops the entries that invalidating a range under a tag reaches; with [`Scope::Tables`], what the
+    /// walker caches know of the paths there. With `hinted`, the invalidations name the size of the
+    /// leaf entries: those of other sizes stay, and all do if the range does not begin at one.
+    pub fn drop_range(&mut self, tag: Tag, range: PageRange, scope: Scope, hinted: bool) {
+        let aligned = range.start.0.is_multiple_of(range.stride.pages());
         for size in SIZES {
-            if self.sizes[size as usize] {
-                let (from, to) = (key(first, size, tag), key(last, size, tag));
-                let array = self.first_array(size);
-                self.first[array].drop_between(from, to);
-                match size {
-                    PageSize::Huge => self.second_huge.drop_between(from, to),
-                    _ => self.second.drop_between(from, to),
-                }
+            let told = !hinted || aligned && size == range.stride;
+            if !self.sizes[size as usize] || !told {
+                continue;
+            }
+            let array = self.first_array(size);
+            let second = match size {
+                PageSize::Huge => &mut self.second_huge,
+                _ => &mut self.second,
+            };
+            for (first, last) in named(range, size.pages()) {
+                let (first, last) = (key(first, size, tag), key(last, size, tag));
+                self.first[array].drop_between(first, last);
+                second.drop_between(first, last);
             }
         }
         if scope == Scope::Tables {
             for (level, cache) in self.walker.iter_mut().enumerate() {
                 let level = level as u8;
-                cache.drop_between(walk_key(first, level, tag), walk_key(last, level, tag));
+                for (first, last) in named(range, Level(level + 1).pages()) {
+                    cache.drop_between(walk_key(first, level, tag), walk_key(last, level, tag));
+                }
             }
         }
     }

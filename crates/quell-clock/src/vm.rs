@@ -9,7 +9,7 @@ use crate::machine::Model;
 use crate::run::{RunError, RunResult, Setup};
 use crate::user::ModelUser;
 use quell::{Engine, Epoch, PerCpu, Policy, Stats};
-use quell_vm::{Access, Call, Error, Fault, Mark, ProcessId, Vm, VmConfig};
+use quell_vm::{Access, Call, Error, Event, Fault, Machine, Mark, ProcessId, Vm, VmConfig};
 use std::cell::Cell;
 
 /// Epochs of the flush clock.
@@ -85,7 +85,7 @@ impl<'f> Run<'f> {
             let epochs: Vec<_> = (0..EPOCHS).map(|_| Epoch::new()).collect();
             let engine = Engine::with_rules(model, &cpus, &epochs, self.policy, model)
                 .expect("the run has checked the machine's features");
-            let map = quell_vm::Machine::memory(model);
+            let map = model.memory();
             let mut config = VmConfig::for_memory(&map, model.cpus());
             (self.configure)(&mut config);
             let vm = Vm::new(engine, config);
@@ -127,7 +127,17 @@ impl Kernel for Managed<'_> {
     }
 
     fn call(&self, call: Call) -> Result<u64, Error> {
-        self.vm.call(call)
+        let result = self.vm.call(call);
+        if let (Call::Truncate { file, bytes }, Ok(_)) = (call, &result) {
+            let end = bytes.div_ceil(quell::addr::PAGE_BYTES);
+            // SAFETY: as in `peek`.
+            let beyond = unsafe { self.vm.peek_mappings(file, end) };
+            for (root, range) in beyond {
+                let model = self.vm.engine().hw();
+                model.note(Event::ReturnedUnmap { root, range });
+            }
+        }
+        result
     }
 
     fn peek(&self, address: u64) -> Option<u64> {

@@ -2,7 +2,9 @@
 
 mod support;
 
-use quell::{CpuId, CpuSet, Frame, Hardware, Invalidate, Page, PageRange, PageSize, Scope, Tag};
+use quell::{
+    Broadcast, CpuId, CpuSet, Frame, Hardware, Invalidate, Page, PageRange, PageSize, Scope, Tag,
+};
 use quell_clock::{ModelUser, RunResult, Setup};
 use quell_contract::Clause;
 use quell_vm::Call;
@@ -93,6 +95,48 @@ fn store(user: &ModelUser<'_>) {
 fn reuse(toy: &Toy<'_>, frame: Frame) {
     toy.model.note(Event::FrameFreed { frame, frames: 1 });
     toy.model.note(Event::FrameAllocated { frame, frames: 1 });
+}
+
+#[test]
+fn what_the_machine_does_not_allow_is_named() {
+    let what = |misuse: &dyn Fn(&Toy<'_>)| {
+        let result = two_cpus(&Hooks::default(), &|toy, user| {
+            if user.cpu() == 0 {
+                misuse(toy);
+            }
+        });
+        let found = result.violations.iter();
+        found
+            .map(|found| (found.clause, found.account.clone()))
+            .collect::<Vec<_>>()
+    };
+    let misuse = |what: &str| [(Clause::Misuse, what.to_string())];
+    assert_eq!(
+        what(&|toy| toy
+            .model
+            .broadcasts()
+            .expect("the interface")
+            .start(Invalidate::All)),
+        misuse("broadcast on a machine without broadcasts")
+    );
+    assert_eq!(
+        what(&|toy| toy.model.interrupt(&CpuSet::from_iter([CpuId(7)]))),
+        misuse("interrupt sent to CPU 7")
+    );
+    let range = |start: u64, pages: u64| Invalidate::Range {
+        tag: Tag(1),
+        range: PageRange {
+            start: Page(start),
+            pages,
+            stride: PageSize::Large,
+        },
+        scope: Scope::Leaf,
+    };
+    assert_eq!(
+        what(&|toy| toy.model.invalidate(range(512, 7))),
+        misuse("7 pages from 0x200 invalidated in strides of 512")
+    );
+    assert_eq!(what(&|toy| toy.model.invalidate(range(512, 1024))), []);
 }
 
 #[test]

@@ -41,7 +41,6 @@ const KNOWN_LONG: &[&str] = &[
     "crates/quell/src/shootdown.rs",
     "crates/quell-threads/src/stress.rs",
     "crates/quell-conformance/src/hardware.rs",
-    "crates/quell-adversary/src/mmu.rs",
     "crates/quell/src/lazy.rs",
     "crates/quell-adversary/src/bare_kernel.rs",
     "crates/quell-host/src/clear/bench.rs",

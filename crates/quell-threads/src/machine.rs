@@ -35,6 +35,8 @@ pub const PRESENT: u64 = 1;
 
 const NO_ROOT: u64 = u64::MAX;
 
+const WITHOUT_BROADCASTS: &str = "a broadcast on a machine without broadcasts";
+
 /// Turns of a waiting loop that count as one sign of life.
 pub const TURNS_A_SIGN: u64 = 64;
 /// Signs of life that every CPU has given before a wait counts as one without end: four million turns
@@ -340,6 +342,7 @@ impl<const STRESS: bool> Rules for Threads<STRESS> {
 
 impl<const STRESS: bool> Broadcast for Threads<STRESS> {
     fn start(&self, what: Invalidate) {
+        assert!(self.features.broadcast, "{WITHOUT_BROADCASTS}");
         for cpu in &self.cpus {
             cpu.broadcasts.fetch_add(1, Ordering::SeqCst);
             fence(Ordering::SeqCst);
@@ -351,6 +354,7 @@ impl<const STRESS: bool> Broadcast for Threads<STRESS> {
         if STRESS && self.skips_barrier {
             return;
         }
+        assert!(self.features.broadcast, "{WITHOUT_BROADCASTS}");
         let me = self.this_cpu().index();
         for (_, cpu) in self
             .cpus

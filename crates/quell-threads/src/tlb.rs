@@ -3,6 +3,9 @@
 //! Direct-mapped, one key and one entry word per line. Only the owner fills a line; it writes the
 //! entry before the key. Others may only empty lines (broadcast invalidation), which touches the
 //! key alone, so the owner never pairs a key with another line's entry.
+//!
+//! All lines hold base pages. An invalidation by address reaches the one that it names: of a range
+//! with a larger stride the first page of each stride goes, and nothing else.
 
 use quell::{Invalidate, Page, Tag};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -89,7 +92,7 @@ impl Tlb {
     pub fn invalidate(&self, what: Invalidate) {
         let covers = |key: u64| match what {
             Invalidate::Range { tag, range, .. } => {
-                key_tag(key) == tag && range.contains(key_page(key))
+                key_tag(key) == tag && range.names(key_page(key), 1)
             }
             Invalidate::Tag(tag) => key_tag(key) == tag,
             Invalidate::All => true,
@@ -105,9 +108,10 @@ impl Tlb {
         };
         match what {
             // Hardware does not search for a few pages either.
-            Invalidate::Range { tag, range, .. } if range.pages < LINES as u64 => {
-                (range.start.0..range.end().0)
-                    .for_each(|page| empty(&self.lines[index(tag, page as u16)]));
+            Invalidate::Range { tag, range, .. } if range.strides() < LINES as u64 => {
+                let stride = range.stride.pages();
+                let pages = (0..range.strides()).map(|at| range.start.0 + at * stride);
+                pages.for_each(|page| empty(&self.lines[index(tag, page as u16)]));
             }
             _ => self.lines.iter().for_each(empty),
         }
@@ -117,7 +121,30 @@ impl Tlb {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use quell::{PageRange, Scope};
+    use quell::{PageRange, PageSize, Scope};
+
+    #[test]
+    fn a_large_stride_takes_one_base_page() {
+        let tlb = Tlb::default();
+        let pages = [0, 2, 515];
+        for page in pages {
+            tlb.fill(Tag(1), page, Cached { entry: 5, root: 2 });
+        }
+        let left_by = |start| {
+            tlb.invalidate(Invalidate::Range {
+                tag: Tag(1),
+                range: PageRange {
+                    start: Page(start),
+                    pages: 1024,
+                    stride: PageSize::Large,
+                },
+                scope: Scope::Leaf,
+            });
+            pages.map(|page| tlb.find(Tag(1), page).is_some())
+        };
+        assert_eq!(left_by(0), [false, true, true]);
+        assert_eq!(left_by(3), [false, true, false]);
+    }
 
     #[test]
     fn invalidation_takes_what_it_covers_and_leaves_the_rest() {

@@ -8,14 +8,15 @@ use crate::machine::{Level, Machine};
 use crate::page_cache::{Cached, PageCache};
 use crate::processes::Processes;
 use crate::swap::Swap;
-use crate::syscall::ProcessId;
+use crate::syscall::{FileId, ProcessId};
 use crate::vma::Source;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 use quell::addr::PAGE_BYTES;
-use quell::{Frame, Page, Word};
+use quell::{Frame, Page, PageRange, Word};
 
 /// How many base frames are what.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -249,5 +250,33 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
             }
         }
         Some(u64::from_le_bytes(bytes))
+    }
+
+    /// See [`Vm::peek_mappings`](crate::Vm::peek_mappings).
+    ///
+    /// # Safety
+    /// As for [`Vm::peek`](crate::Vm::peek).
+    pub(crate) unsafe fn peek_mappings(&self, id: FileId, page: u64) -> Vec<(Frame, PageRange)> {
+        let mut found = Vec::new();
+        // SAFETY: passed on to the caller.
+        for process in unsafe { self.processes.peek_all() } {
+            // SAFETY: as above.
+            for vma in unsafe { process.vmas().peek() }.iter() {
+                let Source::File {
+                    file,
+                    first,
+                    shared: true,
+                } = vma.source
+                else {
+                    continue;
+                };
+                let start = vma.start.plus(page.saturating_sub(first));
+                if file == id && start < vma.end {
+                    let range = PageRange::base(start, vma.end.0 - start.0);
+                    found.push((process.root(), range));
+                }
+            }
+        }
+        found
     }
 }

@@ -158,4 +158,13 @@ impl<'m, M: Machine> Processes<'m, M> {
         // SAFETY: passed on to the caller.
         unsafe { self.list.peek() }.get(&id).map(|found| &**found)
     }
+
+    /// All processes, even if some CPU holds the lock of the list.
+    ///
+    /// # Safety
+    /// As for [`Lock::peek`].
+    pub(crate) unsafe fn peek_all(&self) -> impl Iterator<Item = &Process<M>> {
+        // SAFETY: passed on to the caller.
+        unsafe { self.list.peek() }.values().map(|found| &**found)
+    }
 }

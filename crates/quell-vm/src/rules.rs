@@ -5,6 +5,8 @@
 //! by name. Its mutant is what somebody who forgets it would do, and a search must find that this breaks the
 //! contract.
 
+use core::sync::atomic::Ordering;
+
 quell::rules! {
     /// The manager's rules.
     pub(crate) trait VmRules, mod list;
@@ -46,6 +48,10 @@ quell::rules! {
     /// A fault copies a page after its write protection was flushed, whoever took the right away (bug 21).
     "C2" fn copy_settles(settle: impl FnOnce()) { settle(); }
         or VmCopiesUnsettled {} "A fault copies a page whose write protection may not have been flushed (bug 21).";
+
+    /// The right to execute is a right: taking it away alone is flushed, too.
+    "C3" fn execution_is_taken_away() -> bool { true }
+        or VmExecutionUnflushed { false } "The right to execute is taken away without a flush (C3).";
 
     // What waits for the flush.
 
@@ -130,6 +136,10 @@ quell::rules! {
     /// Memory that programs see for the first time is zeroed, unless it is known to be zero.
     "C8" fn fresh_memory_is_zeroed() -> bool { true }
         or VmSkipsZeroing { false } "Memory is handed out as zeroed without zeroing it (C8).";
+
+    /// A CPU that reads an entry, walkers included, sees what it points to as prepared.
+    "C8" fn order_of_entry() -> Ordering { Ordering::AcqRel }
+        or VmMapsBeforeContent { Ordering::Relaxed } "An entry is written by a relaxed store: the page can be used before its content is there (C8).";
 
     /// A page that was written is not known to be zero any more.
     "C8" fn write_ends_zeros() -> bool { true }

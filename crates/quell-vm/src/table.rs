@@ -115,8 +115,8 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
     fn replace(&self, page: Page, new: View) -> View {
         let machine = self.frames.machine();
         let word = new.word(machine, self.level);
-        // Release: a CPU that reads the entry, walkers included, sees what it points to as prepared.
-        let old = self.word(page).swap(word, Ordering::AcqRel);
+        let order = machine.rules().order_of_entry();
+        let old = self.word(page).swap(word, order);
         self.info.count_word(old == 0, word == 0);
         View::of(machine, old, self.level)
     }
@@ -238,7 +238,9 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
                     if !new.dirty {
                         self.harvest(View::Page(old));
                     }
-                    let lost = self.must_flush(View::Page(old), View::Page(new));
+                    let mut before = old;
+                    before.executable &= machine.rules().execution_is_taken_away();
+                    let lost = self.must_flush(View::Page(before), View::Page(new));
                     if let (true, Some(gather)) = (lost, gather) {
                         gather.changed(self.process, self.range(page));
                     }

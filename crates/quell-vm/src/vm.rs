@@ -20,14 +20,15 @@ use crate::processes::Processes;
 use crate::reclaim::Reclaim;
 use crate::rules::VmRules;
 use crate::swap::Swap;
-use crate::syscall::{Call, Error, ProcessId};
+use crate::syscall::{Call, Error, FileId, ProcessId};
 use crate::tables::Tables;
 use crate::user::{Access, Fault};
 use crate::vma::VmaTree;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
-use quell::{Page, Purpose};
+use alloc::vec::Vec;
+use quell::{Frame, Page, PageRange, Purpose};
 
 /// A virtual-memory manager. All methods may be called by all CPUs at once.
 ///
@@ -369,6 +370,16 @@ impl<'m, M: Machine> Vm<'m, M> {
     pub unsafe fn peek(&self, process: ProcessId, address: u64) -> Option<u64> {
         // SAFETY: passed on to the caller.
         unsafe { self.audit().peek(process, address) }
+    }
+
+    /// Where processes have the pages of a file from `page` on mapped as shared: roots and ranges. Takes no
+    /// lock and changes nothing: for an oracle that wants to know what a truncation takes away.
+    ///
+    /// # Safety
+    /// As for [`Vm::peek`].
+    pub unsafe fn peek_mappings(&self, file: FileId, page: u64) -> Vec<(Frame, PageRange)> {
+        // SAFETY: passed on to the caller.
+        unsafe { self.audit().peek_mappings(file, page) }
     }
 
     /// The name of the word at this address, if it is one of the manager's locks or one that the

@@ -121,6 +121,17 @@ impl PageRange {
     pub const fn strides(self) -> u64 {
         self.pages.div_ceil(self.stride.pages())
     }
+    /// Whether an invalidation per stride reaches a translation of the `pages` pages from `first` on.
+    ///
+    /// An invalidation names one page, the first of its stride, and hardware drops what translates
+    /// *that page*, however large it is. So a translation smaller than the stride stays, unless it is
+    /// the one at the stride's first page: base pages must not be reported in larger strides.
+    #[inline]
+    pub const fn names(self, first: Page, pages: u64) -> bool {
+        let stride = self.stride.pages();
+        let skipped = first.0.saturating_sub(self.start.0).div_ceil(stride);
+        skipped < self.strides() && self.start.0 + skipped * stride < first.0 + pages
+    }
     /// Whether `page` lies in the range.
     #[inline]
     pub const fn contains(self, page: Page) -> bool {

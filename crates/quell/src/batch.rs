@@ -215,7 +215,9 @@ where
     }
 
     /// A page-table page that spanned `range` was unlinked from `space`; `frame` held it.
-    /// Called as [`Batch::changed`]. The flush reaches walkers, and is waited for to the end.
+    /// Called as [`Batch::changed`]. The flush reaches walkers, and is waited for to the end. Of leaves
+    /// that the table still mapped it drops those that the range's strides name: a range in strides of the
+    /// table's whole span drops one of them.
     ///
     /// # Panics
     /// If the batch is full.

@@ -5,6 +5,7 @@ use crate::action::BUFFER;
 use crate::coverage::Happening;
 use crate::kind::Stores;
 use crate::mmu::Leaf;
+use crate::op::AccessKind;
 use crate::oracle::{Moment, Used};
 use crate::tables;
 use quell::{CpuId, Frame, Invalidate, Page};
@@ -12,8 +13,12 @@ use quell_contract::{Clause, Violation};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
+/// What an entry lets programs do, and lets them do without telling the tables.
+const GRANTS: u64 = tables::WRITABLE | tables::USER | tables::EXECUTABLE | tables::DIRTY;
+
 impl Core {
     pub(crate) fn invalidate(&mut self, me: usize, what: Invalidate, at_once: bool) {
+        self.check_invalidation(me, what);
         let sent = self.now;
         if at_once || self.kind.stores == Stores::Ordered {
             self.mmu.invalidate(me, what, sent);
@@ -24,11 +29,14 @@ impl Core {
     }
 
     pub(crate) fn broadcast(&mut self, me: usize, what: Invalidate) {
+        self.check_broadcast(me);
+        self.check_invalidation(me, what);
         let now = self.now;
         self.cpus[me].broadcasts.push((what, now));
     }
 
     pub(crate) fn complete_broadcasts(&mut self, me: usize) {
+        self.check_broadcast(me);
         self.mmu.barrier(self.now);
         let mut sent = std::mem::take(&mut self.cpus[me].broadcasts);
         for (what, at) in sent.drain(..) {
@@ -40,6 +48,7 @@ impl Core {
     }
 
     pub(crate) fn load_root(&mut self, me: usize, root: u32, tag: u16, keep: bool) {
+        self.check_root(me, tag);
         let arena = Rc::clone(&self.arena);
         let keep = keep && self.kind.tagged();
         self.mmu.load_root(&arena, me, self.now, root, tag, keep);
@@ -73,19 +82,24 @@ impl Core {
         me: usize,
         page: u64,
         word: usize,
-        store: Option<u64>,
+        (kind, value): (AccessKind, u64),
     ) -> Accessed {
+        if !self.check_user(me) {
+            return Accessed::Fault;
+        }
         let Some(root) = self.mmu.root(me) else {
             if self.tracing() {
                 self.say(me, || format!("page {page:#x}: no root is loaded"));
             }
             return Accessed::Fault;
         };
-        let needed = if store.is_some() {
-            tables::PRESENT | tables::USER | tables::WRITABLE
-        } else {
-            tables::PRESENT | tables::USER
-        };
+        let needed = tables::PRESENT
+            | tables::USER
+            | match kind {
+                AccessKind::Load => 0,
+                AccessKind::Store => tables::WRITABLE,
+                AccessKind::Fetch => tables::EXECUTABLE,
+            };
         let arena = Rc::clone(&self.arena);
         let live = self.mmu.walk(&arena, me, page);
         let allowed = |leaf: &Leaf| leaf.word & needed == needed;
@@ -97,9 +111,7 @@ impl Core {
         if let Some(leaf) = live
             && allowed(&leaf)
         {
-            broken = self
-                .oracle
-                .judge(me as u8, root, &leaf.used(page), store.is_some());
+            broken = self.oracle.judge(me as u8, root, &leaf.used(page), kind);
             options[0] = Some(leaf);
             count = 1;
             fault = false;
@@ -113,21 +125,20 @@ impl Core {
                 let live_used = live.used(page);
                 live_used.frame == used.frame
                     && used.root == root
-                    && leaf.word & !live.word & (tables::WRITABLE | tables::USER | tables::DIRTY)
-                        == 0
+                    && leaf.word & !live.word & GRANTS == 0
             });
             if fresh {
                 continue;
             }
             // A store through an entry that is not dirty makes the walker look again.
-            if store.is_some()
+            if kind == AccessKind::Store
                 && self.kind.hardware_dirty
                 && leaf.word & tables::DIRTY == 0
                 && leaf.until != Moment::MAX
             {
                 continue;
             }
-            broken = self.oracle.judge(me as u8, root, &used, store.is_some());
+            broken = self.oracle.judge(me as u8, root, &used, kind);
             let known = options[..count]
                 .iter()
                 .flatten()
@@ -157,6 +168,9 @@ impl Core {
             return Accessed::Fault;
         };
         let used = leaf.used(page);
+        if self.kind.stores == Stores::Unordered {
+            self.check_content(me, &leaf, &used);
+        }
         let stale = live.is_none_or(|live| live.used(page).frame != used.frame);
         if stale {
             self.stale_uses += 1;
@@ -167,7 +181,7 @@ impl Core {
             self.happen(Happening::NmiAccess);
         }
         if self.kind.hardware_dirty && leaf.until == Moment::MAX {
-            self.set_bits(&leaf, page, store.is_some());
+            self.set_bits(&leaf, page, kind == AccessKind::Store);
         }
         let held = self.content_seen(me, used.frame, word);
         if self.tracing() {
@@ -177,21 +191,23 @@ impl Core {
             } else {
                 ""
             };
-            self.say(me, || match store {
-                Some(value) => {
+            self.say(me, || match kind {
+                AccessKind::Store => {
                     format!("page {page:#x}: stores {value:#x} to frame {frame:#x}{how}")
                 }
-                None => format!("page {page:#x}: loads {held:#x} from frame {frame:#x}{how}"),
+                AccessKind::Load | AccessKind::Fetch => {
+                    format!("page {page:#x}: {kind} of {held:#x} from frame {frame:#x}{how}")
+                }
             });
         }
-        match store {
-            Some(value) => {
+        match kind {
+            AccessKind::Store => {
                 if self.cpus[me].buffered < BUFFER {
                     self.current = me;
                     self.buffer(Target::Content { used, word }, value, Ordering::Relaxed);
                 }
             }
-            None => self.check_fresh(me, root, &used, word, held),
+            AccessKind::Load | AccessKind::Fetch => self.check_fresh(me, root, &used, word, held),
         }
         let stale = (stale && !self.stores_to(me, used.frame)).then_some(used.frame);
         Accessed::Value { held, stale }
@@ -200,18 +216,60 @@ impl Core {
     /// Whether a store of the CPU to this frame still lies in its buffer.
     pub(super) fn stores_to(&self, me: usize, frame: u32) -> bool {
         self.cpus[me].buffered > 0
-            && self.cpus[me].buffer.iter().flatten().any(
-                |entry| matches!(entry.target, Target::Content { used, .. } if used.frame == frame),
-            )
+            && self.cpus[me]
+                .buffer
+                .iter()
+                .flatten()
+                .any(|entry| match entry.target {
+                    Target::Content { used, .. } => used.frame == frame,
+                    Target::Fill(fill) => fill.holds(frame),
+                    _ => false,
+                })
     }
 
     /// What the CPU reads of a frame: its own buffered stores first.
-    pub(super) fn content_seen(&self, me: usize, frame: u32, word: usize) -> u64 {
-        let mine = self.cpus[me].buffer.iter().flatten().filter(|entry| {
-            matches!(entry.target, Target::Content { used, word: w } if used.frame == frame && w == word)
+    pub(crate) fn content_seen(&self, me: usize, frame: u32, word: usize) -> u64 {
+        let mine = self.cpus[me].buffer.iter().flatten().filter_map(|entry| {
+            let value = match entry.target {
+                Target::Content { used, word: w } if used.frame == frame && w == word => {
+                    entry.value
+                }
+                Target::Fill(fill) if fill.holds(frame) => fill.words[word]?,
+                _ => return None,
+            };
+            Some((entry.order, value))
         });
-        mine.max_by_key(|entry| entry.order)
-            .map_or_else(|| self.content(frame, word), |entry| entry.value)
+        mine.max_by_key(|(order, _)| *order)
+            .map_or_else(|| self.content(frame, word), |(_, value)| value)
+    }
+
+    /// Whoever reaches a frame through an entry must see what was written there before the entry was.
+    fn check_content(&mut self, me: usize, leaf: &Leaf, used: &Used) {
+        let late = |cpu: &usize| {
+            let fills = self.cpus[*cpu].fills();
+            fills.into_iter().find_map(|(entry, fill)| {
+                let owed =
+                    entry.promised && entry.issued < leaf.written() && fill.holds(used.frame);
+                owed.then_some((*cpu, fill.zeroes))
+            })
+        };
+        let others = (0..self.count).filter(|&cpu| cpu != me);
+        let Some((by, zeroes)) = others.clone().find_map(|cpu| late(&cpu)) else {
+            return;
+        };
+        let (clause, what) = if zeroes {
+            (Clause::C8, "zeroes")
+        } else {
+            (Clause::C4, "content")
+        };
+        let account = format!("a page was mapped before its {what} could be seen");
+        self.fail(
+            Violation::new(clause, account)
+                .by(CpuId(me as u16))
+                .after(CpuId(by as u16))
+                .in_frame(Frame(used.frame.into()))
+                .through(Page(used.page).address()),
+        );
     }
 
     /// The walker sets accessed and dirty.

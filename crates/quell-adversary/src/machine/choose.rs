@@ -1,12 +1,12 @@
 //! What may happen next, what of it does, and what it touches.
 
-use super::memory::same_target;
 use super::{Buffered, Core, Cpu, End, SECOND_LOOKS, TURNS, Target, Verdict};
 use crate::action::{
     Action, Actions, BUFFER, DATA, Footprint, Kind, UNPROMPTED, default_action, fair_action,
 };
+use crate::cell::AdversaryWord;
 use crate::kind::Stores;
-use crate::op::Op;
+use crate::op::{AccessKind, Op};
 use crate::timeline::What;
 use quell::CpuId;
 use quell_contract::{Clause, Violation};
@@ -234,7 +234,7 @@ impl Core {
         match cpu.pending {
             // A halted CPU may be woken by its clock at any time.
             Op::Start | Op::Mask | Op::Halt => true,
-            Op::Access { store: false } => !cpu.invalidates(),
+            Op::Access(AccessKind::Load | AccessKind::Fetch) => !cpu.invalidates(),
             Op::Load(_, order) => {
                 ordered
                     || order != Ordering::SeqCst
@@ -244,17 +244,19 @@ impl Core {
                 Ordering::SeqCst if ordered => empty,
                 _ => cpu.buffered < BUFFER,
             },
-            Op::Access { store: true } => cpu.buffered < BUFFER && !cpu.invalidates(),
+            Op::Access(AccessKind::Store) => cpu.buffered < BUFFER && !cpu.invalidates(),
             Op::Modify(word, order) => {
                 empty
                     || (!ordered
                         && matches!(order, Ordering::Relaxed | Ordering::Acquire)
-                        && !cpu.holds(word))
+                        && !cpu.holds(word)
+                        && !self.zeroes(cpu, word))
             }
             // Roots are loaded by a serialising instruction on x86 alone; invalidations and what
             // sends interrupts order stores everywhere, by the interface's own promise.
             Op::Root => empty || (!ordered && !cpu.invalidates()),
             Op::Fence | Op::Barrier | Op::Invalidate | Op::Send(_) => empty,
+            Op::Content { store: true, .. } if !ordered => cpu.buffered < BUFFER,
             Op::Content { store, .. } => empty || !store,
             // The completion of an invalidation waits for the stores through what it covers.
             Op::Complete => empty && !self.stores_under_way(),
@@ -269,6 +271,15 @@ impl Core {
             }
             Op::Park => false,
         }
+    }
+
+    /// Whether a CPU's buffer holds a store that zeroes the word.
+    fn zeroes(&self, cpu: &Cpu, word: *const AdversaryWord) -> bool {
+        let place = self.arena.place(word);
+        place.is_some_and(|(frame, _)| {
+            cpu.fills()
+                .any(|(_, fill)| fill.zeroes && fill.holds(frame))
+        })
     }
 
     /// Whether a program's store still lies in a buffer.
@@ -353,7 +364,7 @@ impl Core {
                 .all(|(_, other)| {
                     !entry.release
                         && other.epoch == entry.epoch
-                        && !same_target(&other.target, &entry.target)
+                        && !self.meet(&other.target, &entry.target)
                 })
         };
         entries()
@@ -370,6 +381,7 @@ impl Core {
             address: 0,
             writes: false,
             looks: false,
+            many_words: false,
             translation: 0,
             lines: 0,
         };
@@ -390,6 +402,14 @@ impl Core {
                             print.translation = 1;
                         }
                         Target::Invalidation { .. } => print.translation = 1,
+                        Target::Fill(fill) => {
+                            print.address = fill.first as usize + 1;
+                            let tables =
+                                fill.zeroes && self.mmu.written_words(fill.first).next().is_some();
+                            let many = fill.frames > 1;
+                            print.translation = 1 + u8::from(many || tables);
+                            print.many_words = many || tables;
+                        }
                     }
                 }
             }
@@ -421,7 +441,7 @@ impl Core {
                 Op::Note => print.translation = 2,
                 Op::Send(lines) => print.lines = lines,
                 // A walker may set bits in a table, and a load reads some frame.
-                Op::Access { .. } => print.translation = 2,
+                Op::Access(_) => print.translation = 2,
                 Op::Content { frame, store } => {
                     print.address = frame as usize + 1;
                     print.writes = store;

@@ -1,6 +1,6 @@
 //! Words and frames: loads, store buffers, and what becomes visible when.
 
-use super::{Buffered, Core, FRAME_WORDS, Target, WATCH, Watched};
+use super::{Buffered, Core, Fill, Target, WATCH, Watched};
 use crate::action::BUFFER;
 use crate::cell::AdversaryWord;
 use crate::kind::Stores;
@@ -42,9 +42,16 @@ impl Core {
         let cpu = &self.cpus[self.current];
         let mut value = word.peek();
         if cpu.buffered > 0 {
-            let mine = cpu.buffer.iter().flatten().filter(
-                |entry| matches!(entry.target, Target::Word(other) if std::ptr::eq(other, word)),
-            );
+            let frame = || self.arena.place(word).map(|(frame, _)| frame);
+            let mine = cpu
+                .buffer
+                .iter()
+                .flatten()
+                .filter(|entry| match entry.target {
+                    Target::Word(other) => std::ptr::eq(other, word),
+                    Target::Fill(fill) => fill.zeroes && frame().is_some_and(|f| fill.holds(f)),
+                    _ => false,
+                });
             if let Some(newest) = mine.max_by_key(|entry| entry.order) {
                 value = newest.value;
             }
@@ -74,6 +81,11 @@ impl Core {
     }
 
     pub(super) fn buffer(&mut self, target: Target, value: u64, order: Ordering) {
+        let promised = match target {
+            Target::Fill(fill) => !self.mmu.maps(&self.arena, fill.first),
+            _ => false,
+        };
+        let issued = self.now;
         let cpu = &mut self.cpus[self.current];
         let place = cpu.buffer.iter().position(Option::is_none);
         let place = place.expect("a store waits for room");
@@ -89,6 +101,8 @@ impl Core {
             release: matches!(order, Ordering::Release | Ordering::SeqCst),
             sequential: order == Ordering::SeqCst,
             order: cpu.next_order,
+            issued,
+            promised,
         });
         cpu.buffered += 1;
     }
@@ -135,6 +149,7 @@ impl Core {
             let what = match entry.target {
                 Target::Word(word) => What::Visible(word, entry.value),
                 Target::Content { used, .. } => What::Landed(used.frame, entry.value),
+                Target::Fill(fill) => What::Landed(fill.first, fill.words[0].unwrap_or(0)),
                 Target::Invalidation { what, .. } => What::Said(format!("~ {what:?} takes effect")),
             };
             self.record(cpu, what);
@@ -146,6 +161,7 @@ impl Core {
                 self.write(word, entry.value);
             }
             Target::Invalidation { what, sent } => self.mmu.invalidate(cpu, what, sent),
+            Target::Fill(fill) => self.land(cpu, &fill, entry.issued),
             Target::Content { used, word } => {
                 let history = *self.oracle.frame(used.frame);
                 let broken = if history.allocated > used.written {
@@ -214,19 +230,70 @@ impl Core {
         self.cpus[me].call_began
     }
 
-    /// Zeroes a frame, the words of the table that it may become included.
-    pub(crate) fn clear_frame(&mut self, frame: u32) {
-        for word in 0..FRAME_WORDS {
-            self.set_content(frame, word, 0);
+    /// The kernel writes into frames: visible `at_once`, or when the store gets there.
+    pub(crate) fn fill(&mut self, me: usize, fill: Fill, at_once: bool) {
+        // Where stores keep their order, whoever sees an entry sees what was stored before it.
+        if at_once || self.kind.stores == Stores::Ordered {
+            self.land(me, &fill, self.now);
+        } else {
+            self.current = me;
+            self.buffer(Target::Fill(fill), 0, Ordering::Relaxed);
         }
+    }
+
+    /// What was written into frames becomes visible.
+    fn land(&mut self, cpu: usize, fill: &Fill, issued: Moment) {
         let arena = Rc::clone(&self.arena);
-        for index in self.mmu.written_words(frame) {
-            self.write(&arena.table(frame)[index], 0);
+        for frame in fill.first..fill.first + fill.frames {
+            let history = *self.oracle.frame(frame);
+            if history.allocated > issued && usize::from(history.allocated_by) != cpu {
+                self.fail(
+                    Violation::new(
+                        Clause::C1,
+                        "the kernel's store arrived late in a frame that has a new owner",
+                    )
+                    .by(CpuId(cpu as u16))
+                    .after(CpuId(history.allocated_by.into()))
+                    .in_frame(Frame(frame.into())),
+                );
+            }
+            for (word, value) in fill.words.into_iter().enumerate() {
+                if let Some(value) = value {
+                    self.set_content(frame, word, value);
+                }
+            }
+            if fill.zeroes {
+                for index in self.mmu.written_words(frame) {
+                    self.write(&arena.table(frame)[index], 0);
+                }
+            }
+        }
+    }
+
+    /// Whether the two stores of a CPU reach the same place: then they keep their order.
+    pub(super) fn meet(&self, one: &Target, other: &Target) -> bool {
+        let in_table = |fill: &Fill, word: *const AdversaryWord| {
+            fill.zeroes
+                && self
+                    .arena
+                    .place(word)
+                    .is_some_and(|(frame, _)| fill.holds(frame))
+        };
+        match (one, other) {
+            (Target::Fill(one), Target::Fill(other)) => one.meets(other),
+            (Target::Fill(fill), Target::Word(word)) | (Target::Word(word), Target::Fill(fill)) => {
+                in_table(fill, *word)
+            }
+            (Target::Fill(fill), Target::Content { used, word })
+            | (Target::Content { used, word }, Target::Fill(fill)) => {
+                fill.holds(used.frame) && fill.words[*word].is_some()
+            }
+            _ => same_target(one, other),
         }
     }
 }
 
-pub(super) fn same_target(one: &Target, other: &Target) -> bool {
+fn same_target(one: &Target, other: &Target) -> bool {
     match (one, other) {
         (Target::Word(one), Target::Word(other)) => std::ptr::eq(*one, *other),
         (

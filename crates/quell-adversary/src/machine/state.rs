@@ -14,9 +14,8 @@
 //! Numbers have 128 bits. That two states share one by chance is less likely than that the host's memory
 //! errs.
 
-use super::{Core, Cpu, Target};
+use super::{Core, Cpu, Fill, Target};
 use crate::digest::{Digest, Locals, Moments};
-use crate::mmu::Leaf;
 use crate::oracle::{History, Moment};
 use crate::schedule::Strategy;
 use quell_sim::heap::Heap;
@@ -61,11 +60,7 @@ impl Core {
         let frames = self.oracle.frames().enumerate().filter(eventful);
         digest.add_all(frames.map(history));
         digest.add_all(self.oracle.promises());
-        let forbidden = |leaf: &Leaf| {
-            self.oracle
-                .forbids(leaf.root(), leaf.pages_of(), leaf.times())
-        };
-        self.mmu.digest(&moments, forbidden, digest);
+        self.mmu.digest(&moments, &self.oracle, digest);
         digest.take(0)
     }
 
@@ -75,6 +70,11 @@ impl Core {
             .frames()
             .flat_map(|history| [history.allocated, history.captured])
             .chain(self.cpus[..self.count].iter().map(|cpu| cpu.call_began))
+            .chain(
+                self.cpus[..self.count]
+                    .iter()
+                    .flat_map(|cpu| cpu.fills().map(|fill| fill.0.issued)),
+            )
             .filter(|&moment| moment != 0)
             .collect();
         sorted.sort_unstable();
@@ -120,6 +120,7 @@ impl Core {
 impl Cpu {
     fn digest(&self, moments: &Moments, digest: &mut Digest) {
         (self.pending, self.interrupts_on, self.interrupt).hash(digest);
+        self.online.hash(digest);
         (self.in_nmi, self.woken, moments.rank(self.call_began)).hash(digest);
         let mut buffered: Vec<_> = self.buffer.iter().enumerate().collect();
         buffered.sort_unstable_by_key(|(_, entry)| entry.map(|entry| entry.order));
@@ -136,6 +137,16 @@ impl Cpu {
                     (1u8, used.root, used.page, used.frame, written, word).hash(digest);
                 }
                 Target::Invalidation { what, .. } => (2u8, what).hash(digest),
+                Target::Fill(fill) => {
+                    let Fill {
+                        first,
+                        frames,
+                        words,
+                        zeroes,
+                    } = fill;
+                    let issued = moments.rank(entry.issued);
+                    (3u8, first, frames, words, zeroes, entry.promised, issued).hash(digest);
+                }
             }
         }
         digest.add_all(self.watch.iter().map(|known| {

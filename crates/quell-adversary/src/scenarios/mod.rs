@@ -5,9 +5,11 @@
 //! fails.
 
 mod cross_shootdown;
+mod execute_access;
 mod first_switch_unmap;
 mod idle_table_free;
 mod idle_unmap;
+mod late_content;
 mod lazy_claim;
 mod lazy_gap;
 mod lazy_idle;
@@ -22,6 +24,7 @@ mod lazy_younger;
 mod leaf_meets_table;
 mod long_range;
 mod many_batches;
+mod mixed_sizes;
 mod nested_alone;
 mod nested_outbox;
 mod nested_posting;
@@ -43,6 +46,7 @@ mod rollover_unmap;
 mod spurious;
 mod switch_unmap;
 mod table_free;
+mod table_move;
 mod tag_reuse;
 mod two_initiators;
 mod unmap_access;
@@ -51,7 +55,9 @@ mod vm_collapse_write;
 mod vm_copy_on_write;
 mod vm_copy_on_write_read;
 mod vm_copy_split;
+mod vm_discard_truncate;
 mod vm_discard_twice;
+mod vm_execute_sync;
 mod vm_exit_lazy;
 mod vm_fork_copy;
 mod vm_fork_write;
@@ -100,11 +106,13 @@ impl Scenario {
     pub const ALL: &'static [Scenario] = &[
         unmap_access::SCENARIO,
         protect_access::SCENARIO,
+        execute_access::SCENARIO,
         switch_unmap::SCENARIO,
         first_switch_unmap::SCENARIO,
         idle_unmap::SCENARIO,
         table_free::SCENARIO,
         idle_table_free::SCENARIO,
+        table_move::SCENARIO,
         two_initiators::SCENARIO,
         leaf_meets_table::SCENARIO,
         cross_shootdown::SCENARIO,
@@ -117,6 +125,7 @@ impl Scenario {
         reclaim_shared::SCENARIO,
         long_range::SCENARIO,
         range_tail::SCENARIO,
+        mixed_sizes::SCENARIO,
         tag_reuse::SCENARIO,
         rollover_unmap::SCENARIO,
         rollover_switch::SCENARIO,
@@ -129,6 +138,7 @@ impl Scenario {
         nested_alone::SCENARIO,
         many_batches::SCENARIO,
         retire_lazy::SCENARIO,
+        late_content::SCENARIO,
         lazy_claim::SCENARIO,
         lazy_rewrite::SCENARIO,
         lazy_unmap_call::SCENARIO,
@@ -154,9 +164,11 @@ impl Scenario {
         vm_remap_truncate::SCENARIO,
         vm_unmap_truncate::SCENARIO,
         vm_truncate_fault::SCENARIO,
+        vm_discard_truncate::SCENARIO,
         vm_sync_write::SCENARIO,
         vm_unmap_sync::SCENARIO,
         vm_protect_sync::SCENARIO,
+        vm_execute_sync::SCENARIO,
         vm_unmap_reclaim::SCENARIO,
         vm_unmap_demote::SCENARIO,
         vm_migrate_write::SCENARIO,

@@ -11,6 +11,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
         "SwitchPublishesLate",
         "SwitchIgnoresGeneration",
         "SwitchIgnoresBatch",
+        "InterruptsStayOff",
     ],
     must: &[
         (On::Every, Reach::Engine(Counter::Switches)),

@@ -11,7 +11,8 @@ impl Core {
         let tlb = &mut self.cpus[cpu].tlb;
         match what {
             Invalidate::Range { tag, range, scope } => {
-                tlb.drop_range(tag, range, scope);
+                // The level hint says which leaf entries go.
+                tlb.drop_range(tag, range, scope, arm && scope == Scope::Leaf);
                 // x86: INVLPG drops all the walker caches hold under the tag.
                 if !arm {
                     tlb.drop_walker(tag);
@@ -23,6 +24,7 @@ impl Core {
     }
 
     pub fn invalidate(&mut self, what: Invalidate) {
+        self.check_range(what);
         let start = self.cpu().now;
         let (cost, mark) = match what {
             Invalidate::Range { range, scope, .. } => {
@@ -51,7 +53,31 @@ impl Core {
         self.trace.span(self.current, start, now, mark);
     }
 
+    /// Broadcasts need a machine that has them.
+    fn check_broadcast(&mut self) {
+        if !self.costs.features().broadcast {
+            let (cpu, now) = (self.current, self.cpu().now);
+            let what = "broadcast on a machine without broadcasts".into();
+            self.oracle.misuse(cpu, now, what);
+        }
+    }
+
+    /// A range has whole strides, at least one, and begins where an entry of that size can.
+    fn check_range(&mut self, what: Invalidate) {
+        let Invalidate::Range { range, .. } = what else {
+            return;
+        };
+        let (start, pages, stride) = (range.start.0, range.pages, range.stride.pages());
+        if pages == 0 || !pages.is_multiple_of(stride) || !start.is_multiple_of(stride) {
+            let what = format!("{pages} pages from {start:#x} invalidated in strides of {stride}");
+            let (cpu, now) = (self.current, self.cpu().now);
+            self.oracle.misuse(cpu, now, what);
+        }
+    }
+
     pub fn broadcast(&mut self, what: Invalidate) {
+        self.check_broadcast();
+        self.check_range(what);
         let operations = match what {
             Invalidate::Range { range, .. } => range.strides(),
             _ => 1,
@@ -76,6 +102,7 @@ impl Core {
     }
 
     pub fn complete_broadcasts(&mut self) {
+        self.check_broadcast();
         let fence = self.costs.fence;
         let drain = self.costs.broadcast_drain;
         let from = self.current;

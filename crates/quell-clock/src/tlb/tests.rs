@@ -149,7 +149,7 @@ fn ranges_drop_exactly_what_they_cover() {
             tlb.fill(Page(page), Tag(2), &entry(PageSize::Base));
         }
         let range = PageRange::base(Page(100), pages);
-        tlb.drop_range(TAG, range, Scope::Leaf);
+        tlb.drop_range(TAG, range, Scope::Leaf, false);
         for page in 90..400 {
             let gone = tlb.lookup_second(Page(page), TAG).is_none();
             assert_eq!(gone, range.contains(Page(page)), "page {page} of {pages}");
@@ -168,6 +168,80 @@ fn a_page_inside_a_large_entry_drops_it() {
 }
 
 #[test]
+fn an_invalidation_drops_what_translates_the_pages_that_it_names() {
+    let sizes = [PageSize::Base, PageSize::Large, PageSize::Huge];
+    let starts = [0, 1, 511, 512, 513, 1024, 512 * 512];
+    for (stride, start) in sizes.into_iter().flat_map(|s| starts.map(|at| (s, at))) {
+        for (strides, hinted) in [(1, false), (3, false), (1, true), (3, true)] {
+            let mut tlb = tlb();
+            let entries = [
+                (0, PageSize::Base),
+                (1, PageSize::Base),
+                (513, PageSize::Base),
+                (1024, PageSize::Base),
+                (1535, PageSize::Base),
+                (2 * 512, PageSize::Large),
+                (3 * 512, PageSize::Large),
+                (0, PageSize::Huge),
+                (512 * 512, PageSize::Huge),
+            ];
+            for (page, size) in entries {
+                tlb.fill(Page(page), TAG, &entry(size));
+            }
+            let range = PageRange {
+                start: Page(start),
+                pages: strides * stride.pages(),
+                stride,
+            };
+            tlb.drop_range(TAG, range, Scope::Leaf, hinted);
+            let left: Vec<_> = tlb
+                .iter()
+                .map(|(page, _, held)| (page, held.size))
+                .collect();
+            for (page, size) in entries {
+                // By the manuals, one invalidation after the other.
+                let named = (0..strides).map(|at| start + at * stride.pages());
+                let reached = |named: u64| (page..page + size.pages()).contains(&named);
+                let told = !hinted || size == stride && start.is_multiple_of(stride.pages());
+                let goes = told && named.clone().any(reached);
+                assert_eq!(
+                    !left.contains(&(Page(page), size)),
+                    goes,
+                    "{size:?} at {page}, {strides} {stride:?} strides from {start}, {hinted}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn large_strides_drop_the_paths_to_the_pages_that_they_name() {
+    let mut tlb = tlb();
+    let pages = [0, 512, 1024].map(Page);
+    for page in pages {
+        tlb.walk_seen(page, TAG, 0, Frame(10 + page.0), 0);
+    }
+    let range = PageRange {
+        start: Page(512),
+        pages: 1024,
+        stride: PageSize::Large,
+    };
+    tlb.drop_range(TAG, range, Scope::Tables, false);
+    let held = pages.map(|page| tlb.walk_start(page, TAG).is_some());
+    assert_eq!(held, [true, false, false]);
+    // A stride of 1 GB names one table in it.
+    tlb.walk_seen(Page(512), TAG, 0, Frame(11), 0);
+    tlb.drop_range(
+        TAG,
+        PageRange::one(Page(0), PageSize::Huge),
+        Scope::Tables,
+        false,
+    );
+    let held = pages.map(|page| tlb.walk_start(page, TAG).is_some());
+    assert_eq!(held, [false, true, false]);
+}
+
+#[test]
 fn walker_caches_start_below_the_root_and_forget_by_scope() {
     let mut tlb = tlb();
     let page = Page(3 << 27 | 5 << 18 | 6 << 9 | 7);
@@ -181,9 +255,9 @@ fn walker_caches_start_below_the_root_and_forget_by_scope() {
     let (level, _) = tlb.walk_start(page.plus(512), TAG).expect("known");
     assert_eq!(level, 1);
     assert!(tlb.walk_start(page, Tag(2)).is_none());
-    tlb.drop_range(TAG, PageRange::base(page, 1), Scope::Leaf);
+    tlb.drop_range(TAG, PageRange::base(page, 1), Scope::Leaf, false);
     assert_eq!(tlb.walk_start(page, TAG).map(|(level, _)| level), Some(0));
-    tlb.drop_range(TAG, PageRange::base(page, 1), Scope::Tables);
+    tlb.drop_range(TAG, PageRange::base(page, 1), Scope::Tables, false);
     assert!(tlb.walk_start(page, TAG).is_none());
 }
 

@@ -1,0 +1,132 @@
+//! What the machine does not allow: no clause speaks of it, and no machine would forgive it.
+//!
+//! The interface ([`Hardware`](quell::Hardware)) says what the engine and its embedder may ask for, and when.
+//! Real machines answer a mistake here with an exception, with nothing at all, or with a
+//! fault that shows somewhere else much later. This one names it, as [`Clause::Misuse`].
+
+use super::Core;
+use quell::{CpuId, CpuSet, Invalidate, Tag, Tagging};
+use quell_contract::{Clause, Violation};
+
+impl Core {
+    fn misuse(&mut self, me: usize, account: impl Into<String>) {
+        self.fail(Violation::new(Clause::Misuse, account).by(CpuId(me as u16)));
+    }
+
+    /// Broadcasts, and their completion, need a machine that has them.
+    pub(super) fn check_broadcast(&mut self, me: usize) {
+        if !self.features.broadcast {
+            self.misuse(
+                me,
+                "broadcasts an invalidation on a machine without broadcasts",
+            );
+        }
+    }
+
+    /// A range has whole strides, at least one, and begins where an entry of that size can; a tag
+    /// exists.
+    pub(super) fn check_invalidation(&mut self, me: usize, what: Invalidate) {
+        let tag = match what {
+            Invalidate::Range { tag, .. } | Invalidate::Tag(tag) => tag,
+            Invalidate::All => Tag::KERNEL,
+        };
+        if !self.has_tag(tag.0) {
+            self.misuse(
+                me,
+                format!("invalidates tag {}, which does not exist", tag.0),
+            );
+        }
+        if let Invalidate::Range { range, .. } = what {
+            let stride = range.stride.pages();
+            let whole = range.start.0.is_multiple_of(stride) && range.pages.is_multiple_of(stride);
+            if range.pages == 0 || !whole {
+                let (pages, start) = (range.pages, range.start.0);
+                self.misuse(
+                    me,
+                    format!("invalidates {pages} pages from {start:#x} in strides of {stride}"),
+                );
+            }
+        }
+    }
+
+    fn has_tag(&self, tag: u16) -> bool {
+        match self.features.tagging {
+            Tagging::None => true,
+            Tagging::PerCpu { count } => tag <= count,
+            Tagging::Global { bits } => u32::from(tag) < 1 << bits,
+        }
+    }
+
+    /// A CPU that is online loads roots, under tags that exist.
+    pub(super) fn check_root(&mut self, me: usize, tag: u16) {
+        if !self.cpus[me].online {
+            self.misuse(me, "loads a root while it is offline");
+        }
+        if !self.has_tag(tag) {
+            self.misuse(
+                me,
+                format!("loads a root under tag {tag}, which does not exist"),
+            );
+        }
+    }
+
+    /// Interrupts go to other CPUs that exist; returns them as bits.
+    pub(crate) fn check_targets(&mut self, me: usize, targets: &CpuSet) -> u8 {
+        let mut set = 0;
+        for target in targets.iter().map(CpuId::index) {
+            if target == me {
+                self.misuse(me, "interrupts itself");
+            } else if target >= self.count {
+                self.misuse(me, format!("interrupts CPU {target}, which does not exist"));
+            } else {
+                set |= 1 << target;
+            }
+        }
+        set
+    }
+
+    /// Programs run on CPUs that are online, with interrupts on; NMI handlers may have come in between.
+    pub(super) fn check_user(&mut self, me: usize) -> bool {
+        let cpu = &self.cpus[me];
+        let (online, interruptible) = (cpu.online, cpu.interrupts_on || cpu.in_nmi);
+        if !online {
+            self.misuse(me, "user memory is accessed while the CPU is offline");
+        } else if !interruptible {
+            self.misuse(me, "a program runs with interrupts off");
+        }
+        online && interruptible
+    }
+
+    /// Whoever sleeps until an interrupt takes it.
+    pub(crate) fn check_sleep(&mut self, me: usize) {
+        if !self.cpus[me].interrupts_on {
+            self.misuse(me, "sleeps with interrupts off");
+        }
+    }
+
+    /// A handler returns with interrupts off, as it was entered.
+    pub(super) fn check_handler(&mut self, me: usize) {
+        if self.cpus[me].interrupts_on {
+            self.misuse(me, "the handler has turned interrupts on");
+        }
+    }
+
+    /// A CPU comes online and goes offline in turn.
+    pub(super) fn check_presence(&mut self, me: usize, comes: bool) {
+        if self.cpus[me].online == comes {
+            let what = if comes {
+                "comes online"
+            } else {
+                "goes offline"
+            };
+            self.misuse(me, format!("{what} twice"));
+        }
+    }
+
+    /// A program that has ended leaves interrupts on, unless its CPU is offline.
+    pub(crate) fn check_end(&mut self, me: usize) {
+        if self.cpus[me].online && !self.cpus[me].interrupts_on {
+            self.misuse(me, "the program has ended with interrupts off");
+        }
+    }
+}

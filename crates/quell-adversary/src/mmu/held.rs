@@ -1,0 +1,273 @@
+//! What the translation caches of one CPU may hold, and what an invalidation takes away.
+//!
+//! An invalidation of a range names one page per stride, and takes away what translates one of these
+//! pages ([`PageRange::names`]): a large page goes with any of its pages, base pages that were reported
+//! as one large stride stay, but for the first. Where an invalidation names the size of what it is to
+//! drop (Arm's level hint, given for [`Scope::Leaf`]), entries of other sizes stay altogether, and
+//! everything does if the range does not begin where such a page can. INVLPG, INVLPGB and SFENCE.VMA
+//! name no size. Of the walker caches the pointers on the path to a named page go, for
+//! [`Scope::Tables`] alone. INVLPG drops all of them on Intel's processors; on AMD's, with translation
+//! cache extensions or INVLPGB, it does not.
+//!
+//! Clearing a pointer to a table ends nothing below it for the hardware: a walker that has kept the pointer
+//! still reads what the table says now, and fills leaves through it that were written after the
+//! pointer had gone, until an invalidation with [`Scope::Tables`] reaches the pointer. The translations
+//! that were filled stay even then, until they are invalidated themselves. For the contract the
+//! mapping ended with the pointer all the same, and an old value that walkers still read ended when it was
+//! overwritten: so each entry knows both until when it could be *walked*, and since and until when
+//! the tables *led* to it, from the root on ([`Path`]).
+
+use crate::oracle::{Moment, Used};
+use crate::tables::{ACCESSED, PRESENT, TABLE, frame_of};
+use quell::{Invalidate, PageRange, Scope};
+use quell_vm::machine::Level;
+use std::ops::Range;
+
+/// Since when and until when the tables in memory lead from the root to an entry.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Path {
+    /// When the entry was written; that of the last pointer on the path that still led there, if the
+    /// path had been cut before the entry was written.
+    pub(super) since: Moment,
+    /// When the path was cut: [`Moment::MAX`] if it was not.
+    pub(super) cut: Moment,
+}
+
+impl Path {
+    /// The path to an entry that is `written` at the end of this one.
+    pub(super) fn to(self, written: Moment) -> Path {
+        let since = if written < self.cut {
+            written
+        } else {
+            self.since
+        };
+        Path { since, ..self }
+    }
+
+    /// The entry was reached on `other` too: what lasts longer counts.
+    pub(super) fn join(&mut self, other: Path) {
+        if other.cut >= self.cut {
+            *self = other;
+        }
+    }
+}
+
+/// A pointer to a table that a walker may have kept, or the loaded root.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pointer {
+    pub(super) tag: u16,
+    /// The level of the table pointed to.
+    pub(super) level: u8,
+    pub(super) base: u64,
+    pub(super) table: u32,
+    /// The table in which the pointer stood; the root stands in itself.
+    pub(super) via: u32,
+    pub(super) root: u32,
+    pub(super) written: Moment,
+    /// Until when a walker could read it.
+    pub(super) until: Moment,
+    pub(super) path: Path,
+}
+
+/// A translation that a TLB may hold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Leaf {
+    pub(super) tag: u16,
+    pub(super) level: u8,
+    pub(super) page: u64,
+    pub(crate) word: u64,
+    pub(super) via: u32,
+    pub(super) root: u32,
+    pub(super) written: Moment,
+    /// Until when it could be walked.
+    pub(crate) until: Moment,
+    pub(super) path: Path,
+}
+
+impl Pointer {
+    /// The pages that the table spans.
+    pub(super) fn pages(&self) -> Range<u64> {
+        self.base..self.base + Level(self.level + 1).pages()
+    }
+}
+
+impl Leaf {
+    pub(super) fn pages(&self) -> u64 {
+        Level(self.level).pages()
+    }
+
+    pub(super) fn covers(&self, page: u64) -> bool {
+        page.wrapping_sub(self.page) < self.pages()
+    }
+
+    /// The pages that it maps.
+    pub(super) fn pages_of(&self) -> Range<u64> {
+        self.page..self.page + self.pages()
+    }
+
+    /// As the oracle sees an access to `page` through it.
+    pub(crate) fn used(&self, page: u64) -> Used {
+        Used {
+            root: self.root,
+            page,
+            frame: frame_of(self.word) + (page - self.page) as u32,
+            written: self.written,
+            since: self.path.since,
+            until: self.path.cut,
+        }
+    }
+
+    /// When the entry was written.
+    pub(crate) fn written(&self) -> Moment {
+        self.written
+    }
+
+    /// Where the entry stands.
+    pub(crate) fn place(&self, page: u64) -> (u32, usize) {
+        (self.via, Level(self.level).index(quell::Page(page)))
+    }
+}
+
+/// A value that a table word had: walkers may still read it, if they lag.
+#[derive(Clone, Copy)]
+pub(super) struct Gone {
+    pub(super) table: u32,
+    pub(super) index: usize,
+    pub(super) old: u64,
+    /// When it was written.
+    pub(super) written: Moment,
+    /// When another one took its place.
+    pub(super) at: Moment,
+}
+
+#[derive(Default)]
+pub(super) struct Tlb {
+    pub(super) tag: u16,
+    pub(super) root: Option<u32>,
+    pub(super) pointers: Vec<Pointer>,
+    pub(super) leaves: Vec<Leaf>,
+}
+
+/// Whether invalidating a range under the leaf's tag drops the leaf; `hinted` if the invalidations
+/// name the size of what they are to drop.
+fn reaches(range: PageRange, leaf: &Leaf, hinted: bool) -> bool {
+    let stride = range.stride.pages();
+    let told = !hinted || leaf.pages() == stride && range.start.0.is_multiple_of(stride);
+    told && range.names(quell::Page(leaf.page), leaf.pages())
+}
+
+impl Tlb {
+    /// Takes away what `what` covers and could no longer be walked at `sent`; with
+    /// `hints`, the invalidations of leaf entries name their size.
+    pub(super) fn invalidate(&mut self, what: Invalidate, sent: Moment, hints: bool) {
+        let (any_tag, tag) = match what {
+            Invalidate::All => (true, 0),
+            Invalidate::Tag(tag) | Invalidate::Range { tag, .. } => (false, tag.0),
+        };
+        let tagged = |entry_tag: u16| any_tag || entry_tag == tag;
+        let (range, scope) = match what {
+            Invalidate::Range { range, scope, .. } => (Some(range), scope),
+            Invalidate::Tag(_) | Invalidate::All => (None, Scope::Tables),
+        };
+        if scope == Scope::Tables {
+            let goes = |p: &Pointer| {
+                let pages = Level(p.level + 1).pages();
+                p.until <= sent
+                    && tagged(p.tag)
+                    && range.is_none_or(|range| range.names(quell::Page(p.base), pages))
+            };
+            self.pointers.retain(|p| !goes(p));
+            self.end_orphans(sent);
+            self.pointers.retain(|p| !goes(p));
+        }
+        let hinted = hints && scope == Scope::Leaf;
+        self.leaves.retain(|l| {
+            l.until > sent || !tagged(l.tag) || !range.is_none_or(|range| reaches(range, l, hinted))
+        });
+    }
+
+    /// The tables do not lead through an entry any more. `unseen` is when walkers stopped to see it, if they
+    /// have.
+    pub(super) fn end(&mut self, gone: &Gone, unseen: Option<Moment>) {
+        let place = |via: u32, level: u8, page: u64| {
+            via == gone.table && Level(level).index(quell::Page(page)) == gone.index
+        };
+        if gone.old & PRESENT == 0 {
+            return;
+        }
+        if gone.old & TABLE != 0 {
+            for at in 0..self.pointers.len() {
+                let p = &mut self.pointers[at];
+                if p.until == Moment::MAX
+                    && p.table == frame_of(gone.old)
+                    && p.written == gone.written
+                    && place(p.via, p.level + 1, p.base)
+                {
+                    p.until = unseen.unwrap_or(p.until);
+                    self.cut(at, gone.at);
+                }
+            }
+        } else {
+            for leaf in &mut self.leaves {
+                if leaf.until == Moment::MAX
+                    && (leaf.word ^ gone.old) & !ACCESSED == 0
+                    && leaf.written == gone.written
+                    && place(leaf.via, leaf.level, leaf.page)
+                {
+                    leaf.until = unseen.unwrap_or(leaf.until);
+                    leaf.path.cut = leaf.path.cut.min(gone.at);
+                }
+            }
+        }
+    }
+
+    /// The tables do not lead through a pointer any more, nor to what lies below it.
+    fn cut(&mut self, at: usize, now: Moment) {
+        let pointer = &mut self.pointers[at];
+        if pointer.path.cut != Moment::MAX {
+            return;
+        }
+        pointer.path.cut = now;
+        let pointer = *pointer;
+        let below = |tag: u16, root: u32, via: u32, page: u64| {
+            (tag, root, via) == (pointer.tag, pointer.root, pointer.table)
+                && pointer.pages().contains(&page)
+        };
+        for leaf in &mut self.leaves {
+            if below(leaf.tag, leaf.root, leaf.via, leaf.page) {
+                leaf.path.cut = leaf.path.cut.min(now);
+            }
+        }
+        for at in 0..self.pointers.len() {
+            let p = self.pointers[at];
+            if p.via != p.table && below(p.tag, p.root, p.via, p.base) {
+                self.cut(at, now);
+            }
+        }
+    }
+
+    /// What was walked through a pointer that is gone cannot be walked any more.
+    fn end_orphans(&mut self, now: Moment) {
+        let leads = |pointers: &[Pointer], tag: u16, root: u32, via: u32, page: u64| {
+            let mut kept = pointers.iter();
+            kept.any(|q| (q.tag, q.root, q.table) == (tag, root, via) && q.pages().contains(&page))
+        };
+        while let Some(at) = self.pointers.iter().position(|p| {
+            p.until == Moment::MAX
+                && p.via != p.table
+                && !leads(&self.pointers, p.tag, p.root, p.via, p.base)
+        }) {
+            self.pointers[at].until = now;
+        }
+        for leaf in &mut self.leaves {
+            if leaf.until == Moment::MAX
+                && !leads(&self.pointers, leaf.tag, leaf.root, leaf.via, leaf.page)
+            {
+                leaf.until = now;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

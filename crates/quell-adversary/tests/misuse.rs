@@ -1,0 +1,179 @@
+//! What the machine does not allow is named, whatever the contract says.
+
+use quell::{
+    Broadcast, CpuId, CpuSet, Frame, Hardware, Invalidate, Page, PageRange, PageSize, Policy,
+    Scope, Tag,
+};
+use quell_adversary::bare_kernel::{BareKernel, BareProgram};
+use quell_adversary::machine::End;
+use quell_adversary::scenario::{On, Program, Scenario};
+use quell_adversary::schedule::Strategy;
+use quell_adversary::{Case, MachineKind, Session};
+use quell_contract::Clause;
+use quell_vm::machine::Machine;
+
+const fn scenario(body: fn(&BareKernel<'_>, usize)) -> Scenario {
+    Scenario {
+        name: "misuse",
+        about: "a mistake of the embedder",
+        bugs: &[],
+        finds: &[],
+        cpus: 2,
+        on: On::Every,
+        nmis: 0,
+        preemptions: 0,
+        spurious: 0,
+        must: &[],
+        one_in: 1,
+        steps: 8_000,
+        program: Program::Engine(BareProgram {
+            start: |k, _| k.switch(0),
+            body,
+            epochs: 2,
+            preempts: |_, _| {},
+        }),
+    }
+}
+
+/// What the machine says when CPU 0 makes a mistake.
+fn account(machine: &str, scenario: &'static Scenario) -> Option<String> {
+    let mut session = Session::new(Case {
+        scenario,
+        kind: *MachineKind::named(machine).expect("a machine"),
+        policy: Policy::ALL,
+        mistake: None,
+    });
+    match session.run(Strategy::script(Vec::new())).0.end {
+        End::Violated(violation) => {
+            assert_eq!(violation.clause, Clause::Misuse, "{violation}");
+            Some(violation.account)
+        }
+        _ => None,
+    }
+}
+
+macro_rules! says {
+    ($machine:literal, $body:expr, $account:expr) => {{
+        const SCENARIO: Scenario = scenario(|k, cpu| {
+            if cpu == 0 {
+                let body: fn(&BareKernel<'_>) = $body;
+                body(k);
+            }
+        });
+        static STATIC: Scenario = SCENARIO;
+        let expected: Option<&str> = $account;
+        assert_eq!(account($machine, &STATIC).as_deref(), expected);
+    }};
+}
+
+#[test]
+fn what_the_machine_does_not_allow_is_named() {
+    fn range(start: u64, pages: u64, stride: PageSize) -> Invalidate {
+        let range = PageRange {
+            start: Page(start),
+            pages,
+            stride,
+        };
+        Invalidate::Range {
+            tag: Tag(1),
+            range,
+            scope: Scope::Leaf,
+        }
+    }
+    fn start(k: &BareKernel<'_>) {
+        let broadcasts = k.hw.broadcasts();
+        broadcasts.expect("the interface").start(Invalidate::All);
+    }
+    fn complete(k: &BareKernel<'_>) {
+        k.hw.broadcasts().expect("the interface").complete();
+    }
+    let broadcasts = Some("broadcasts an invalidation on a machine without broadcasts");
+    says!("x86-pcid", |k| start(k), broadcasts);
+    says!("riscv", |k| complete(k), broadcasts);
+    says!("arm-asid8", |k| start(k), None);
+    says!(
+        "x86-pcid",
+        |k| k.hw.invalidate(Invalidate::Tag(Tag(3))),
+        Some("invalidates tag 3, which does not exist")
+    );
+    says!(
+        "x86-pcid",
+        |k| k.hw.load_root(Frame(1), Tag(9), false),
+        Some("loads a root under tag 9, which does not exist")
+    );
+    says!(
+        "x86",
+        |k| k.hw.invalidate(range(0, 0, PageSize::Base)),
+        Some("invalidates 0 pages from 0x0 in strides of 1")
+    );
+    says!(
+        "x86",
+        |k| k.hw.invalidate(range(512, 10, PageSize::Large)),
+        Some("invalidates 10 pages from 0x200 in strides of 512")
+    );
+    says!(
+        "x86",
+        |k| k.hw.invalidate(range(5, 512, PageSize::Large)),
+        Some("invalidates 512 pages from 0x5 in strides of 512")
+    );
+    says!(
+        "x86",
+        |k| k.hw.invalidate(range(512, 512, PageSize::Large)),
+        None
+    );
+    says!(
+        "x86",
+        |k| {
+            k.hw.interrupt(&CpuSet::from_iter([CpuId(0)]));
+        },
+        Some("interrupts itself")
+    );
+    says!(
+        "x86",
+        |k| {
+            k.hw.interrupt(&CpuSet::from_iter([CpuId(9)]));
+        },
+        Some("interrupts CPU 9, which does not exist")
+    );
+    says!(
+        "x86",
+        |k| {
+            k.hw.mask_interrupts();
+            k.read(0);
+        },
+        Some("a program runs with interrupts off")
+    );
+    says!(
+        "x86",
+        |k| {
+            k.hw.mask_interrupts();
+        },
+        Some("the program has ended with interrupts off")
+    );
+    says!(
+        "x86",
+        |k| {
+            k.hw.mask_interrupts();
+            k.hw.halt(0);
+        },
+        Some("sleeps with interrupts off")
+    );
+    says!(
+        "x86",
+        |k| {
+            k.offline();
+            k.read(0);
+        },
+        Some("user memory is accessed while the CPU is offline")
+    );
+    says!(
+        "x86",
+        |k| {
+            k.offline();
+            k.hw.load_root(Frame(1), Tag(1), false);
+        },
+        Some("loads a root while it is offline")
+    );
+    says!("x86", |k| k.online(), Some("comes online twice"));
+    says!("x86", |k| k.offline(), None);
+}
