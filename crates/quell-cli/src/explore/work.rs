@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// What a case came to.
 pub struct Searched {
-    pub case: Case,
+    pub case: Case<'static>,
     pub report: Report,
 }
 
