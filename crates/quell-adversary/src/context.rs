@@ -6,6 +6,7 @@
 //! watches over that.
 
 use crate::cell::AdversaryWord;
+use crate::footprint::{Asked, Asking, Site};
 use crate::machine::{Core, Verdict};
 use crate::mistake::Mistake;
 use crate::op::Op;
@@ -13,6 +14,7 @@ use crate::tables::Arena;
 use quell::Rule;
 use quell_sim::{fiber, heap};
 use std::cell::{Cell, RefCell};
+use std::panic::Location;
 use std::ptr;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -50,6 +52,12 @@ pub(crate) struct Context {
     /// Words whose stores are relaxed, whatever the code says.
     weak: RefCell<Vec<usize>>,
     weakens: Cell<bool>,
+    /// Whether the rule that is not kept is kept for the moment.
+    spared: Cell<bool>,
+    /// Which rules the run has come by.
+    asked: Asking,
+    /// The place in the code that operates on a word next.
+    site: Cell<Site>,
     /// Whether the state of a CPU that waits is looked at.
     legible: bool,
     arena: Rc<Arena>,
@@ -73,6 +81,9 @@ impl Context {
             },
             weak: RefCell::default(),
             weakens: Cell::new(false),
+            spared: Cell::new(false),
+            asked: Asking::default(),
+            site: Cell::new(Site::default()),
             arena,
         }
     }
@@ -143,6 +154,11 @@ impl Context {
         *self.weak.borrow_mut() = words;
     }
 
+    /// Which rules the run has come by.
+    pub(crate) fn asked(&self) -> Asked {
+        self.asked.so_far()
+    }
+
     /// Whether the run is one of a search.
     pub(crate) fn searches(&self) -> bool {
         self.legible
@@ -197,7 +213,30 @@ pub(crate) fn this_cpu() -> usize {
 /// Whether this rule is kept.
 #[inline]
 pub(crate) fn keeps(rule: &'static Rule) -> bool {
-    expect().forgotten != Some(rule)
+    let context = expect();
+    context.asked.insert(rule);
+    context.forgotten != Some(rule) || context.spared.get()
+}
+
+/// Does `body` with every rule kept: before a run nobody is there to notice that somebody waits for ever.
+pub(crate) fn faultlessly<R>(body: impl FnOnce() -> R) -> R {
+    struct Back<'c>(&'c Context, bool);
+    impl Drop for Back<'_> {
+        fn drop(&mut self) {
+            self.0.spared.set(self.1);
+        }
+    }
+    let context = expect();
+    let _back = Back(context, context.spared.replace(true));
+    body()
+}
+
+/// Remembers which place in the code operates on a word next.
+#[inline]
+pub(crate) fn at(site: &'static Location<'static>) {
+    if let Some(context) = current() {
+        context.site.set(Site::of(site));
+    }
 }
 
 /// How a store to a word is ordered.
@@ -304,7 +343,8 @@ pub(crate) fn point(op: Op) -> bool {
         return false;
     }
     let me = usize::from(context.cpu.get());
-    let mut verdict = context.machine(|core| core.arrive(me, op));
+    let site = context.site.get();
+    let mut verdict = context.machine(|core| core.arrive(me, op, site));
     loop {
         match verdict {
             Verdict::Go => return true,
@@ -334,7 +374,7 @@ pub(crate) fn point(op: Op) -> bool {
                 context.machine(|core| core.end_preemption(me));
             }
         }
-        verdict = context.machine(|core| core.arrive(me, op));
+        verdict = context.machine(|core| core.arrive(me, op, site));
     }
 }
 

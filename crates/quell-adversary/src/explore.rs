@@ -28,9 +28,9 @@ pub enum Budget {
 
 /// What to search, and for how long.
 #[derive(Clone, Copy, Debug)]
-pub struct Campaign {
+pub struct Campaign<'p> {
     /// What is run.
-    pub case: Case,
+    pub case: Case<'p>,
     /// How long.
     pub budget: Budget,
     /// Where the random numbers begin.
@@ -76,8 +76,8 @@ pub struct Report {
 /// Searches until the budget is spent or a run fails. `progress` is told the number of schedules now
 /// and then, and ends the search by returning `false`.
 pub fn explore(
-    session: &mut Session,
-    campaign: &Campaign,
+    session: &mut Session<'_>,
+    campaign: &Campaign<'_>,
     mut progress: impl FnMut(u64, &Coverage) -> bool,
 ) -> Report {
     let mut report = Report {
@@ -158,7 +158,7 @@ pub fn explore(
     report
 }
 
-impl Case {
+impl Case<'_> {
     /// Transitions that the scenario must reach on this machine and did not.
     ///
     /// Asked only with everything on: a policy that switches mechanisms off reaches less.
@@ -175,7 +175,7 @@ impl Case {
 }
 
 /// A run into a state from which the search has found no way to the end, and on from there, fairly.
-fn dead_end(session: &mut Session, state: u32) -> Option<Failure> {
+fn dead_end(session: &mut Session<'_>, state: u32) -> Option<Failure> {
     let mut search = Exhaustive::until(state);
     loop {
         session.run_search(&mut search);
@@ -193,18 +193,27 @@ fn dead_end(session: &mut Session, state: u32) -> Option<Failure> {
     }
 }
 
+/// Runs the fixed scheduler with these deviations; those that made a difference, and what broke.
+pub(crate) fn breaks(
+    session: &mut Session<'_>,
+    list: &[Deviation],
+) -> Option<(Vec<Deviation>, Violation)> {
+    match session.run(Strategy::script(list.to_vec())).0.end {
+        End::Violated(violation) => Some((session.trail(), *violation)),
+        _ => None,
+    }
+}
+
 /// Leaves out deviations as long as the same clause breaks.
-fn shrink(session: &mut Session, trail: Vec<Deviation>, violation: Violation) -> Failure {
+pub(crate) fn shrink(
+    session: &mut Session<'_>,
+    trail: Vec<Deviation>,
+    violation: Violation,
+) -> Failure {
     let found_with = trail.len();
     let mut best = (trail, violation);
-    let breaks = |session: &mut Session, list: &[Deviation], clause| {
-        let (run, _) = session.run(Strategy::script(list.to_vec()));
-        match run.end {
-            End::Violated(violation) if violation.clause == clause => {
-                Some((session.trail(), *violation))
-            }
-            _ => None,
-        }
+    let breaks = |session: &mut Session<'_>, list: &[Deviation], clause| {
+        breaks(session, list).filter(|(_, violation)| violation.clause == clause)
     };
     let clause = best.1.clause;
     let mut attempts = 4000;
@@ -256,23 +265,50 @@ pub fn replay_code(case: &Case, deviations: &[Deviation]) -> String {
     if let Some(mistake) = case.mistake {
         let _ = write!(code, "!{}", mistake.name());
     }
-    code.push(':');
+    let _ = write!(code, ":{}", schedule_words(deviations));
+    code
+}
+
+/// A schedule in words: what differs from the fixed scheduler, each as the decisions since the last and the
+/// choice.
+pub fn schedule_words(deviations: &[Deviation]) -> String {
+    let mut words = String::new();
     let mut last = 0;
     for (at, &(decision, choice)) in deviations.iter().enumerate() {
-        if at > 0 {
-            code.push('-');
-        }
-        let _ = write!(code, "{:x}.{choice:x}", decision - last);
+        let dash = if at > 0 { "-" } else { "" };
+        let _ = write!(words, "{dash}{:x}.{choice:x}", decision - last);
         last = decision;
     }
-    code
+    words
+}
+
+/// Reads [`schedule_words`].
+///
+/// # Errors
+/// Names the choice that is none.
+pub fn parse_schedule(words: &str) -> Result<Vec<Deviation>, String> {
+    let mut deviations = Vec::new();
+    let mut decision = 0u32;
+    for choice in words.split('-').filter(|choice| !choice.is_empty()) {
+        let read = || {
+            let (delta, action) = choice.split_once('.')?;
+            let delta = u32::from_str_radix(delta, 16).ok()?;
+            Some((delta, u8::from_str_radix(action, 16).ok()?))
+        };
+        let (delta, action) = read().ok_or_else(|| format!("`{choice}` is no choice"))?;
+        decision = decision
+            .checked_add(delta)
+            .ok_or_else(|| format!("`{choice}` leads too far"))?;
+        deviations.push((decision, action));
+    }
+    Ok(deviations)
 }
 
 /// Reads a replay code.
 ///
 /// # Errors
 /// If it names something unknown or is cut short.
-pub fn parse_code(code: &str) -> Result<(Case, Vec<Deviation>), String> {
+pub fn parse_code(code: &str) -> Result<(Case<'static>, Vec<Deviation>), String> {
     let parts: Vec<&str> = code.trim().split(':').collect();
     let [scenario, machine, policy, choices] = parts[..] else {
         return Err(format!(
@@ -294,20 +330,7 @@ pub fn parse_code(code: &str) -> Result<(Case, Vec<Deviation>), String> {
     let policy = policy
         .parse()
         .map_err(|error| format!("policy `{policy}`: {error}"))?;
-    let mut deviations = Vec::new();
-    let mut decision = 0u32;
-    for choice in choices.split('-').filter(|choice| !choice.is_empty()) {
-        let read = || {
-            let (delta, action) = choice.split_once('.')?;
-            let delta = u32::from_str_radix(delta, 16).ok()?;
-            Some((delta, u8::from_str_radix(action, 16).ok()?))
-        };
-        let (delta, action) = read().ok_or_else(|| format!("`{choice}` is no choice"))?;
-        decision = decision
-            .checked_add(delta)
-            .ok_or_else(|| format!("`{choice}` leads too far"))?;
-        deviations.push((decision, action));
-    }
+    let deviations = parse_schedule(choices)?;
     let case = Case {
         scenario,
         kind: *kind,

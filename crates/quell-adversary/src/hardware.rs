@@ -22,6 +22,8 @@ use quell_zero::{Clear, Strategy};
 pub struct Adversary {
     features: Features,
     kind: MachineKind,
+    /// The number of the first CPU that does something.
+    first: u16,
     cpus: usize,
     memory: MemoryMap,
 }
@@ -29,9 +31,22 @@ pub struct Adversary {
 impl Adversary {
     /// A machine of this kind.
     pub fn new(kind: MachineKind, cpus: usize, memory: MemoryMap) -> Self {
+        Self::with(kind, kind.features(cpus), 0, cpus, memory)
+    }
+
+    /// A machine of this kind with these features. CPUs below `first` stay offline, then come `cpus`
+    /// that do something.
+    pub fn with(
+        kind: MachineKind,
+        features: Features,
+        first: u16,
+        cpus: usize,
+        memory: MemoryMap,
+    ) -> Self {
         Adversary {
-            features: kind.features(cpus),
+            features,
             kind,
+            first,
             cpus,
             memory,
         }
@@ -95,7 +110,7 @@ impl Hardware for Adversary {
 
     #[inline]
     fn this_cpu(&self) -> CpuId {
-        CpuId(context::this_cpu() as u16)
+        CpuId(self.first + context::this_cpu() as u16)
     }
 
     fn features(&self) -> Features {
@@ -144,7 +159,7 @@ impl Hardware for Adversary {
     }
 
     fn interrupt(&self, targets: &CpuSet) {
-        let set = on_machine(|core, me| core.check_targets(me, targets));
+        let set = on_machine(|core, me| core.check_targets(me, self.first, targets));
         if point(Op::Send(set)) {
             on_machine(|core, _| core.send(set));
         } else {

@@ -14,6 +14,7 @@
 //! | [`coverage`] | which transitions fired |
 //! | [`broken`], [`mistake`] | mistakes that are made on purpose |
 //! | [`oracle`] | the contract, as a judge of accesses |
+//! | [`footprint`] | what CPUs do to each other's words |
 //! | [`tables`] | page-table pages and the format of their entries |
 //! | [`mmu`] | TLBs and walker caches, as sets of everything they may hold |
 //! | [`search`], [`schedule`] | what is chosen: every schedule, each state once; at random; by priorities; from a list |
@@ -23,9 +24,11 @@
 //! | [`stage`] | the CPUs, set in motion |
 //! | [`bare_kernel`] | the smallest kernel on the engine, for scenarios that need no manager |
 //! | [`vm_kernel`] | the memory manager, for scenarios over it |
+//! | [`generated`] | programs that are data, and the kernels under them |
 //! | [`mod@scenario`], [`scenarios`] | small programs that race |
 //! | [`session`] | runs |
 //! | [`mod@explore`] | many runs, failures shrunk, replay codes |
+//! | [`generate`] | programs that the adversary writes itself |
 //! | [`mutants`], [`clearing`] | each mistake must be found |
 //!
 //! # What is not covered
@@ -44,6 +47,9 @@ pub mod context;
 pub mod coverage;
 mod digest;
 pub mod explore;
+pub mod footprint;
+pub mod generate;
+pub mod generated;
 pub mod hardware;
 pub mod kind;
 pub mod machine;

@@ -31,6 +31,7 @@ use crate::action::{Action, BUFFER, Deviation, MAX_CPUS};
 use crate::cell::AdversaryWord;
 use crate::coverage::Happening;
 use crate::digest::{Digest, Locals, Sums};
+use crate::footprint::Footprints;
 use crate::kind::MachineKind;
 use crate::mmu::Mmu;
 use crate::op::Op;
@@ -278,6 +279,8 @@ pub(crate) struct Core {
     interrupted: u8,
     surprised: bool,
     pub(crate) timeline: Option<Vec<Entry>>,
+    /// What the CPUs do to each other's words, if somebody wants to know.
+    pub(crate) footprints: Option<Box<Footprints>>,
     /// What words and contents are, as a sum that each change adds its part to.
     sums: Sums,
     locals: Locals,
@@ -345,6 +348,7 @@ impl Core {
             interrupted: 0,
             surprised: false,
             timeline: None,
+            footprints: None,
             sums: Sums::default(),
             locals: Locals::default(),
             books: 0,
@@ -380,6 +384,9 @@ impl Core {
         self.open = false;
         if let Some(timeline) = &mut self.timeline {
             timeline.clear();
+        }
+        if let Some(footprints) = &mut self.footprints {
+            footprints.begin();
         }
     }
 

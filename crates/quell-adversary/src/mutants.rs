@@ -32,7 +32,7 @@ const POLICIES: [Policy; 2] = [Policy::ALL, Policy::only(Mechanism::Batch)];
 #[derive(Clone, Debug)]
 pub enum Kill {
     /// A run broke the contract.
-    Run(Box<Case>, Failure),
+    Run(Box<Case<'static>>, Failure),
     /// What is promised of clearing, and no access shows, was broken: how.
     Clearing(&'static str),
 }
@@ -75,12 +75,12 @@ pub struct Tested {
 }
 
 /// Where a mutant is looked for, case by case, with how many schedules.
-fn cases(mistake: Mistake) -> impl Iterator<Item = (Case, u64)> {
-    let named = |scenario: &&Scenario| scenario.finds.contains(&mistake.name());
+fn cases(mistake: Mistake) -> impl Iterator<Item = (Case<'static>, u64)> {
+    let named = |scenario: &&Scenario<'static>| scenario.finds.contains(&mistake.name());
     let managed = mistake.is_the_managers();
     let (first, mut others): (Vec<_>, Vec<_>) = Scenario::ALL.iter().partition(named);
-    others.sort_by_key(|scenario: &&Scenario| scenario.uses_vm() != managed);
-    let rounds = |scenarios: Vec<&'static Scenario>, rounds: &'static [u64]| {
+    others.sort_by_key(|scenario: &&Scenario<'static>| scenario.uses_vm() != managed);
+    let rounds = |scenarios: Vec<&'static Scenario<'static>>, rounds: &'static [u64]| {
         rounds.iter().flat_map(move |&schedules| {
             let scenarios = scenarios.clone();
             POLICIES

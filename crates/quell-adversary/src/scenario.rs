@@ -3,6 +3,7 @@
 
 use crate::bare_kernel::{self, BareKernel, BareProgram};
 use crate::coverage::{Coverage, Reach};
+use crate::generated;
 use crate::kind::MachineKind;
 use crate::stage::Stage;
 use crate::vm_kernel::{VmKernel, VmProgram};
@@ -41,18 +42,21 @@ impl On {
 
 /// What a scenario's CPUs run.
 #[derive(Clone, Copy, Debug)]
-pub enum Program {
+pub enum Program<'p> {
     /// The engine under the smallest kernel.
     Engine(BareProgram),
     /// The memory manager.
     Vm(VmProgram),
+    /// What is written as data.
+    Generated(&'p generated::Program),
 }
 
-impl Program {
+impl Program<'_> {
     pub(crate) fn frames(&self) -> usize {
         match self {
             Program::Engine(_) => bare_kernel::FRAMES,
             Program::Vm(program) => program.frames(),
+            Program::Generated(program) => program.frames(),
         }
     }
 
@@ -60,6 +64,7 @@ impl Program {
         match self {
             Program::Engine(_) => bare_kernel::TABLES,
             Program::Vm(program) => program.frames(),
+            Program::Generated(program) => program.table_frames(),
         }
     }
 
@@ -67,6 +72,7 @@ impl Program {
         match self {
             Program::Engine(_) => 2,
             Program::Vm(_) => 4,
+            Program::Generated(program) => program.levels(),
         }
     }
 
@@ -74,15 +80,16 @@ impl Program {
         match self {
             Program::Engine(program) => program.perform(stage, coverage),
             Program::Vm(program) => program.perform(stage, coverage),
+            Program::Generated(program) => program.perform(stage, coverage),
         }
     }
 }
 
 /// A small program that races.
 #[derive(Clone, Copy, Debug)]
-pub struct Scenario {
+pub struct Scenario<'p> {
     /// Its name on the command line.
-    pub name: &'static str,
+    pub name: &'p str,
     /// What races with what.
     pub about: &'static str,
     /// The known bugs that it is about.
@@ -109,21 +116,21 @@ pub struct Scenario {
     /// through then never will be (C7).
     pub steps: u32,
     /// What the CPUs run.
-    pub program: Program,
+    pub program: Program<'p>,
 }
 
 /// [`Scenario::steps`], unless a scenario says otherwise.
 const STEPS: u32 = 8_000;
 
-impl Scenario {
+impl Scenario<'static> {
     /// A scenario on all machines, with neither NMIs nor spurious interrupts.
     pub(crate) const fn of(
         name: &'static str,
         about: &'static str,
         cpus: usize,
         one_in: u64,
-        program: Program,
-    ) -> Scenario {
+        program: Program<'static>,
+    ) -> Self {
         Scenario {
             name,
             about,
@@ -148,7 +155,7 @@ impl Scenario {
         cpus: usize,
         start: fn(&BareKernel<'_>, usize),
         body: fn(&BareKernel<'_>, usize),
-    ) -> Scenario {
+    ) -> Self {
         let program = Program::Engine(BareProgram {
             start,
             body,
@@ -166,7 +173,7 @@ impl Scenario {
         start: fn(&BareKernel<'_>, usize),
         body: fn(&BareKernel<'_>, usize),
         preempts: fn(&BareKernel<'_>, usize),
-    ) -> Scenario {
+    ) -> Self {
         let program = Program::Engine(BareProgram {
             start,
             body,
@@ -187,7 +194,7 @@ impl Scenario {
         epochs: usize,
         start: fn(&BareKernel<'_>, usize),
         body: fn(&BareKernel<'_>, usize),
-    ) -> Scenario {
+    ) -> Self {
         let program = Program::Engine(BareProgram {
             start,
             body,
@@ -204,7 +211,7 @@ impl Scenario {
         cpus: usize,
         start: fn(&VmKernel<'_>, usize),
         body: fn(&VmKernel<'_>, usize),
-    ) -> Scenario {
+    ) -> Self {
         let program = Program::Vm(VmProgram {
             memory: [32, 0],
             start,
@@ -213,10 +220,36 @@ impl Scenario {
         });
         Self::of(name, about, cpus, 4, program)
     }
+}
+
+impl<'p> Scenario<'p> {
+    /// A program that is data, as a scenario on all machines.
+    pub fn generated(name: &'p str, program: &'p generated::Program) -> Self {
+        let [nmis, preemptions, spurious] = program.uninvited();
+        Scenario {
+            name,
+            about: "a generated program",
+            bugs: &[],
+            finds: &[],
+            cpus: program.cpus(),
+            on: On::Every,
+            nmis,
+            preemptions,
+            spurious,
+            must: &[],
+            one_in: 1,
+            steps: program.steps(),
+            program: Program::Generated(program),
+        }
+    }
 
     /// Whether the scenario runs over the memory manager.
     pub fn uses_vm(&self) -> bool {
-        matches!(self.program, Program::Vm(_))
+        match self.program {
+            Program::Engine(_) => false,
+            Program::Vm(_) => true,
+            Program::Generated(program) => program.is_managed(),
+        }
     }
 
     /// Whether the scenario makes sense on a machine.

@@ -51,6 +51,27 @@ pub struct Random {
     freedom: u64,
     /// What was drawn for this decision.
     drawn: u64,
+    /// CPUs that get no turn for a while, unless nobody else can do anything.
+    stalls: [Stall; 2],
+}
+
+/// A CPU that gets no turn from one decision to another.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stall {
+    cpu: usize,
+    from: u32,
+    until: u32,
+}
+
+impl Random {
+    /// What does not happen at this decision if anything else can.
+    fn stalled(&self, decision: u32) -> Actions {
+        let active = self.stalls.iter();
+        let active = active.filter(|stall| (stall.from..stall.until).contains(&decision));
+        active.fold(0, |set, stall| {
+            set | Action::step(stall.cpu).bit() | Action::interrupt(stall.cpu).bit()
+        })
+    }
 }
 
 /// The state of a priority-based scheduler.
@@ -98,6 +119,35 @@ impl Strategy {
             rng,
             freedom,
             drawn: 0,
+            stalls: Default::default(),
+        })
+    }
+
+    /// A random scheduler under which one or two of `cpus` CPUs stall, in runs of about `steps` decisions:
+    /// for some of them, for many, or until nobody else can do anything.
+    pub fn stalling(seed: u64, cpus: usize, steps: u32) -> Self {
+        let mut rng = Rng::new(seed);
+        let mut stalls = [Stall::default(); 2];
+        let count = 1 + rng.below(2) as usize;
+        for stall in &mut stalls[..count] {
+            let from = rng.below(steps.max(1).into()) as u32;
+            let length = match rng.below(3) {
+                0 => 8 + rng.below(64) as u32,
+                1 => steps,
+                _ => u32::MAX - from,
+            };
+            *stall = Stall {
+                cpu: rng.below(cpus as u64) as usize,
+                from,
+                until: from.saturating_add(length),
+            };
+        }
+        let freedom = (1u64 << 32) >> rng.below(6);
+        Strategy::Random(Random {
+            rng,
+            freedom,
+            drawn: 0,
+            stalls,
         })
     }
 
@@ -136,7 +186,7 @@ impl Strategy {
         match self {
             Strategy::Random(random) => {
                 random.drawn = random.rng.draw();
-                random.drawn & 0xffff_ffff >= random.freedom
+                random.drawn & 0xffff_ffff >= random.freedom && random.stalled(decision) == 0
             }
             Strategy::Script { deviations, next } => {
                 while *next < deviations.len() && deviations[*next].0 < decision {
@@ -166,6 +216,8 @@ impl Strategy {
         match self {
             Strategy::Random(random) => {
                 let bits = random.drawn;
+                let others = enabled & !random.stalled(decision);
+                let enabled = if others == 0 { enabled } else { others };
                 if bits & 0xffff_ffff >= random.freedom {
                     let usual = default_action(enabled, current);
                     if usual.is_some() {

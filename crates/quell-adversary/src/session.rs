@@ -6,10 +6,11 @@
 use crate::action::Deviation;
 use crate::context::Context;
 use crate::coverage::Coverage;
+use crate::footprint::{Asked, Footprints};
 use crate::kind::MachineKind;
 use crate::machine::{Core, End};
 use crate::mistake::Mistake;
-use crate::scenario::{Program, Scenario};
+use crate::scenario::Scenario;
 use crate::schedule::Strategy;
 use crate::search::Exhaustive;
 use crate::stage::{Stage, quieten_panics};
@@ -24,9 +25,9 @@ pub const LIMIT: u32 = 40_000;
 
 /// What is run.
 #[derive(Clone, Copy, Debug)]
-pub struct Case {
+pub struct Case<'p> {
     /// The program.
-    pub scenario: &'static Scenario,
+    pub scenario: &'p Scenario<'p>,
     /// The machine.
     pub kind: MachineKind,
     /// The engine's policy.
@@ -42,22 +43,26 @@ pub struct Run {
     pub end: End,
     /// How many decisions it took.
     pub decisions: u32,
+    /// How many moments it had, those before the run included: what it costs the host.
+    pub moments: u32,
 }
 
 /// The memory of runs, one after another, of one scenario on one machine.
-pub struct Session {
-    case: Case,
+pub struct Session<'p> {
+    case: Case<'p>,
     core: Option<Core>,
     arena: Rc<Arena>,
     /// Where programs over the manager allocate during a search.
     heap: Option<Box<Heap>>,
     /// What happened in all runs so far.
     pub coverage: Coverage,
+    /// Which rules the runs so far have come by.
+    pub asked: Asked,
 }
 
-impl Session {
+impl<'p> Session<'p> {
     /// A session for one case.
-    pub fn new(case: Case) -> Self {
+    pub fn new(case: Case<'p>) -> Self {
         quieten_panics();
         let program = &case.scenario.program;
         let arena = Rc::new(Arena::new(program.table_frames()));
@@ -75,11 +80,24 @@ impl Session {
             arena,
             heap: None,
             coverage: Coverage::default(),
+            asked: Asked::default(),
         }
     }
 
+    /// From here on this mistake is made, or none.
+    pub fn set_mistake(&mut self, mistake: Option<Mistake>) {
+        self.case.mistake = mistake;
+    }
+
+    /// From here on it is written down what the CPUs do to each other's words, or no more; what was
+    /// written down so far.
+    pub(crate) fn watch(&mut self, footprints: Option<Box<Footprints>>) -> Option<Box<Footprints>> {
+        let core = self.core.as_mut()?;
+        std::mem::replace(&mut core.footprints, footprints)
+    }
+
     /// The case.
-    pub fn case(&self) -> &Case {
+    pub fn case(&self) -> &Case<'p> {
         &self.case
     }
 
@@ -91,7 +109,7 @@ impl Session {
 
     /// A search through every schedule, by state if this program can show its state.
     pub(crate) fn search(&mut self) -> Exhaustive {
-        let engine = matches!(self.case.scenario.program, Program::Engine(_));
+        let engine = !self.case.scenario.uses_vm();
         if !engine && self.heap.is_none() {
             self.heap = Heap::new();
         }
@@ -179,6 +197,7 @@ impl Session {
             }
             None => perform(),
         };
+        self.asked.add(&context.asked());
         let mut core = match heap {
             Some(heap) => heap.on(None, || context.into_core()),
             None => context.into_core(),
@@ -186,6 +205,7 @@ impl Session {
         let run = Run {
             end,
             decisions: core.decisions,
+            moments: core.now,
         };
         self.coverage.add_machine(&core.events);
         let strategy = std::mem::replace(&mut core.strategy, Strategy::script(Vec::new()));

@@ -62,11 +62,16 @@ pub(crate) struct Stage<'s> {
 impl Stage<'_> {
     /// The machine that the engine sees, with its memory.
     pub(crate) fn machine(&self, memory: MemoryMap) -> Hw {
+        self.broken(Adversary::new(self.kind, self.cpus, memory))
+    }
+
+    /// A machine, with the mistake that is made at its boundary, if one is.
+    pub(crate) fn broken(&self, machine: Adversary) -> Hw {
         let mistake = match self.mistake {
             Some(Mistake::Boundary(boundary)) => Some(boundary),
             _ => None,
         };
-        Broken::new(Adversary::new(self.kind, self.cpus, memory), mistake)
+        Broken::new(machine, mistake)
     }
 
     /// Makes the stores relaxed that are to be, in the words of these CPUs.

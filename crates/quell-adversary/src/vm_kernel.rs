@@ -30,7 +30,9 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 /// The first frame of memory.
 const FIRST: u64 = 8;
 /// How many debts can be owed at once.
-const EPOCHS: usize = 4;
+pub(crate) const EPOCHS: usize = 4;
+/// How many flags programs can tell each other something by.
+pub(crate) const FLAGS: usize = 6;
 /// What memory holds when the machine starts.
 const JUNK: u64 = 0xdead;
 
@@ -58,7 +60,7 @@ pub struct VmKernel<'m> {
     /// The manager.
     pub vm: Vm<'m, Hw>,
     calls: [Cell<Option<(ProcessId, Call)>>; MAX_CPUS],
-    flags: ManuallyDrop<[AdversaryWord; 4]>,
+    flags: ManuallyDrop<[AdversaryWord; FLAGS]>,
 }
 
 const fn address(page: u64) -> u64 {
@@ -477,97 +479,126 @@ impl Kernel for VmKernel<'_> {
     }
 }
 
+/// The frame after the last of a machine with so much fast and slow memory.
+pub(crate) fn frames(memory: [u64; 2]) -> usize {
+    (FIRST + memory[0] + memory[1]) as usize
+}
+
+fn map([fast, slow]: [u64; 2]) -> MemoryMap {
+    let node = |first: u64, frames: u64, slow: bool| Node {
+        extent: Extent {
+            first: Frame(first),
+            frames,
+        },
+        slow,
+    };
+    let near = node(FIRST, fast, false);
+    match slow {
+        0 => MemoryMap::new(&[near]),
+        _ => MemoryMap::new(&[near, node(FIRST + fast, slow, true)]),
+    }
+}
+
 impl VmProgram {
     /// The frame after the last.
     pub(crate) fn frames(&self) -> usize {
-        (FIRST + self.memory[0] + self.memory[1]) as usize
-    }
-
-    fn map(&self) -> MemoryMap {
-        let [fast, slow] = self.memory;
-        let node = |first: u64, frames: u64, slow: bool| Node {
-            extent: Extent {
-                first: Frame(first),
-                frames,
-            },
-            slow,
-        };
-        let near = node(FIRST, fast, false);
-        match slow {
-            0 => MemoryMap::new(&[near]),
-            _ => MemoryMap::new(&[near, node(FIRST + fast, slow, true)]),
-        }
+        frames(self.memory)
     }
 
     pub(crate) fn perform(&self, stage: Stage<'_>, coverage: &mut Coverage) -> Vec<Line> {
-        let count = stage.cpus;
-        let map = self.map();
-        let hw = stage.machine(map);
-        let cpus: ManuallyDrop<[PerCpu<'_, Hw>; MAX_CPUS]> =
-            ManuallyDrop::new(std::array::from_fn(|_| PerCpu::new()));
-        let epochs: ManuallyDrop<[Epoch<Hw>; EPOCHS]> =
-            ManuallyDrop::new(std::array::from_fn(|_| Epoch::new()));
-        stage.weaken(&cpus[..count]);
-        let engine = Engine::with_rules(
-            &hw,
-            &cpus[..count],
-            &epochs[..],
-            stage.policy,
-            Machine::rules(&hw),
-        )
-        .expect("the engine runs on every machine under the adversary");
-        context::with(|core| {
-            for node in map.nodes() {
-                for frame in node.extent.first.0..node.extent.first.0 + node.extent.frames {
-                    core.oracle.frame_mut(frame as u32).free = true;
-                    for word in 0..FRAME_WORDS {
-                        core.set_content(frame as u32, word, JUNK);
-                    }
-                }
-            }
-        });
-        let config = VmConfig {
-            cache_batch: 1,
-            swap_pages: 64,
-            demotion: false,
-            reclaim_ahead: 1,
-            reclaim_idle: false,
-            catch_up: true,
-            migrate_together: 32,
-            clear: ClearPolicy::cooperative(Plan::default()),
-            zero_ahead: 1,
-            reclaim_attempts: 3,
+        let parts = Parts {
+            start: &|k, cpu| (self.start)(k, cpu),
+            body: &|k, cpu| (self.body)(k, cpu),
+            after: &|k| (self.after)(k),
         };
-        // On the heap, where a search sees it.
-        let kernel = Box::new(VmKernel {
-            hw: &hw,
-            vm: Vm::new(engine, config),
-            calls: Default::default(),
-            flags: ManuallyDrop::new(std::array::from_fn(|_| AdversaryWord::new(0))),
-        });
-        for cpu in 0..count {
-            stage.prepare(cpu, &*kernel, || {
-                hw.online();
-                kernel.vm.online();
-                if cpu == 0 {
-                    assert_eq!(kernel.vm.spawn(), Ok(FIRST_PROCESS));
-                }
-                assert_eq!(kernel.vm.enter(FIRST_PROCESS), Ok(()));
-                (self.start)(&kernel, cpu);
-            });
-        }
-        let names = |word: usize| kernel.name(&cpus[..count], word);
-        let after = || {
-            (self.after)(&kernel);
-            if let Err(account) = kernel.vm.check() {
-                // Whoever trusts such books hands out memory that is in use.
-                kernel.hw.fail(Clause::C1, None, account);
-            }
-        };
-        let lines = stage.perform(&*kernel, &|cpu| (self.body)(&kernel, cpu), &after, &names);
-        heap::off(|| coverage.add_engine(&kernel.vm.engine().stats()));
-        lines
+        perform(self.memory, EPOCHS, &parts, stage, coverage)
     }
+}
+
+/// What a program over the manager consists of, as [`VmProgram`] has it.
+pub(crate) struct Parts<'p> {
+    pub(crate) start: &'p dyn Fn(&VmKernel<'_>, usize),
+    pub(crate) body: &'p dyn Fn(&VmKernel<'_>, usize),
+    pub(crate) after: &'p dyn Fn(&VmKernel<'_>),
+}
+
+/// Runs a program on a machine with so much fast and slow memory, on which so many debts, at most
+/// [`EPOCHS`], can be owed at once.
+pub(crate) fn perform(
+    memory: [u64; 2],
+    debts: usize,
+    parts: &Parts<'_>,
+    stage: Stage<'_>,
+    coverage: &mut Coverage,
+) -> Vec<Line> {
+    let count = stage.cpus;
+    let map = map(memory);
+    let hw = stage.machine(map);
+    let cpus: ManuallyDrop<[PerCpu<'_, Hw>; MAX_CPUS]> =
+        ManuallyDrop::new(std::array::from_fn(|_| PerCpu::new()));
+    let epochs: ManuallyDrop<[Epoch<Hw>; EPOCHS]> =
+        ManuallyDrop::new(std::array::from_fn(|_| Epoch::new()));
+    stage.weaken(&cpus[..count]);
+    let engine = Engine::with_rules(
+        &hw,
+        &cpus[..count],
+        &epochs[..debts],
+        stage.policy,
+        Machine::rules(&hw),
+    )
+    .expect("the engine runs on every machine under the adversary");
+    context::with(|core| {
+        for node in map.nodes() {
+            for frame in node.extent.first.0..node.extent.first.0 + node.extent.frames {
+                core.oracle.frame_mut(frame as u32).free = true;
+                for word in 0..FRAME_WORDS {
+                    core.set_content(frame as u32, word, JUNK);
+                }
+            }
+        }
+    });
+    let config = VmConfig {
+        cache_batch: 1,
+        swap_pages: 64,
+        demotion: false,
+        reclaim_ahead: 1,
+        reclaim_idle: false,
+        catch_up: true,
+        migrate_together: 32,
+        clear: ClearPolicy::cooperative(Plan::default()),
+        zero_ahead: 1,
+        reclaim_attempts: 3,
+    };
+    // On the heap, where a search sees it.
+    let kernel = Box::new(VmKernel {
+        hw: &hw,
+        vm: Vm::new(engine, config),
+        calls: Default::default(),
+        flags: ManuallyDrop::new(std::array::from_fn(|_| AdversaryWord::new(0))),
+    });
+    for cpu in 0..count {
+        stage.prepare(cpu, &*kernel, || {
+            hw.online();
+            kernel.vm.online();
+            if cpu == 0 {
+                assert_eq!(kernel.vm.spawn(), Ok(FIRST_PROCESS));
+            }
+            assert_eq!(kernel.vm.enter(FIRST_PROCESS), Ok(()));
+            (parts.start)(&kernel, cpu);
+        });
+    }
+    let names = |word: usize| kernel.name(&cpus[..count], word);
+    let after = || {
+        (parts.after)(&kernel);
+        if let Err(account) = kernel.vm.check() {
+            // Whoever trusts such books hands out memory that is in use.
+            kernel.hw.fail(Clause::C1, None, account);
+        }
+    };
+    let body = |cpu: usize| (parts.body)(&kernel, cpu);
+    let lines = stage.perform(&*kernel, &body, &after, &names);
+    heap::off(|| coverage.add_engine(&kernel.vm.engine().stats()));
+    lines
 }
 
 impl VmKernel<'_> {

@@ -6,11 +6,14 @@ use crate::cell::AdversaryWord;
 use crate::context;
 use crate::op::Op;
 use quell::Word;
+use std::panic::Location;
 use std::sync::atomic::Ordering;
 
 impl AdversaryWord {
     #[inline]
+    #[track_caller]
     fn update(&self, order: Ordering, change: impl FnOnce(u64) -> u64) -> u64 {
+        context::at(Location::caller());
         if !context::point(Op::Modify(self, order)) {
             let held = self.peek();
             context::quiet_store(self, change(held));
@@ -50,25 +53,31 @@ impl Word for AdversaryWord {
         context::point(Op::Touch { place, writes });
     }
     #[inline]
+    #[track_caller]
     fn load(&self, order: Ordering) -> u64 {
+        context::at(Location::caller());
         if !context::point(Op::Load(self, order)) {
             return self.peek();
         }
         context::with(|core| core.load(self))
     }
     #[inline]
+    #[track_caller]
     fn store(&self, value: u64, order: Ordering) {
         let order = context::store_order(self, order);
+        context::at(Location::caller());
         if !context::point(Op::Store(self, order)) {
             return context::quiet_store(self, value);
         }
         context::with(|core| core.store(self, value, order));
     }
     #[inline]
+    #[track_caller]
     fn swap(&self, value: u64, order: Ordering) -> u64 {
         self.update(order, |_| value)
     }
     #[inline]
+    #[track_caller]
     fn compare_exchange(
         &self,
         current: u64,
@@ -80,18 +89,22 @@ impl Word for AdversaryWord {
         if held == current { Ok(held) } else { Err(held) }
     }
     #[inline]
+    #[track_caller]
     fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
         self.update(order, |held| held.wrapping_add(value))
     }
     #[inline]
+    #[track_caller]
     fn fetch_or(&self, value: u64, order: Ordering) -> u64 {
         self.update(order, |held| held | value)
     }
     #[inline]
+    #[track_caller]
     fn fetch_and(&self, value: u64, order: Ordering) -> u64 {
         self.update(order, |held| held & value)
     }
     #[inline]
+    #[track_caller]
     fn fetch_max(&self, value: u64, order: Ordering) -> u64 {
         self.update(order, |held| held.max(value))
     }

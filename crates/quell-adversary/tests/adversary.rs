@@ -35,7 +35,7 @@ fn holds(case: Case, budget: Budget) -> Report {
     report
 }
 
-fn cases(policy: Policy) -> impl Iterator<Item = Case> {
+fn cases(policy: Policy) -> impl Iterator<Item = Case<'static>> {
     Scenario::ALL.iter().flat_map(move |scenario| {
         let kinds = MachineKind::ALL.iter();
         kinds
@@ -139,7 +139,7 @@ fn is_small(case: &Case) -> bool {
         }
 }
 
-fn small_cases() -> impl Iterator<Item = Case> {
+fn small_cases() -> impl Iterator<Item = Case<'static>> {
     cases(Policy::ALL).filter(is_small)
 }
 

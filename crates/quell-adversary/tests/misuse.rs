@@ -12,7 +12,7 @@ use quell_adversary::{Case, MachineKind, Session};
 use quell_contract::Clause;
 use quell_vm::machine::Machine;
 
-const fn scenario(body: fn(&BareKernel<'_>, usize)) -> Scenario {
+const fn scenario(body: fn(&BareKernel<'_>, usize)) -> Scenario<'static> {
     Scenario {
         name: "misuse",
         about: "a mistake of the embedder",

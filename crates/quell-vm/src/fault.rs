@@ -163,12 +163,16 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
                     }
                     _ => {
                         state.hold();
-                        let order = state.order();
+                        let from = Original {
+                            frame: entry.frame,
+                            order: state.order(),
+                            of_file: state.owner() != Owner::Anonymous,
+                        };
                         drop(state);
                         let seen = guard.view(page);
                         let range = guard.range(page);
                         drop(guard);
-                        let step = self.copy(process, vma, range, seen, entry.frame, order);
+                        let step = self.copy(process, vma, range, seen, from);
                         let split = || {
                             self.large
                                 .split(process, range.start)
@@ -286,7 +290,14 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
             let seen = self.tables.governing(process, page).view(page);
             let range = PageRange::one(page, PageSize::Base);
             let step = match seen {
-                View::Empty | View::Marker(_) => self.copy(process, vma, range, seen, frame, 0),
+                View::Empty | View::Marker(_) => {
+                    let from = Original {
+                        frame,
+                        order: 0,
+                        of_file: true,
+                    };
+                    self.copy(process, vma, range, seen, from)
+                }
                 _ => Ok(Step::Again),
             };
             self.frames.put(frame);
@@ -336,7 +347,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
         Ok(Step::Done)
     }
 
-    /// Gives the process its own copy of `from`, to which the caller holds a reference, where its
+    /// Gives the process its own copy of a block, to which the caller holds a reference, where its
     /// entry still is what was `seen`.
     fn copy(
         &self,
@@ -344,10 +355,12 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
         vma: &Vma,
         range: PageRange,
         seen: View,
-        from: Frame,
-        order: u8,
+        original: Original,
     ) -> Result<Step, Fault> {
         let machine = self.machine();
+        let Original {
+            frame: from, order, ..
+        } = original;
         let copy = self.memory.alloc(order, Content::Any);
         let Some(copy) = copy else {
             // A large page is copied piece by piece if it must be.
@@ -360,10 +373,13 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
         self.machine()
             .rules()
             .copy_settles(|| self.tables.flush_pending(process));
-        machine.note(Event::Captured {
-            frame: from,
-            frames: 1 << order,
-        });
+        // A file's page goes on being stored to where it is mapped shared: the copy is what it was then.
+        if !original.of_file {
+            machine.note(Event::Captured {
+                frame: from,
+                frames: 1 << order,
+            });
+        }
         machine.copy_frames(from, copy, 1 << order);
         self.frames.state(copy).set_written(Owner::Anonymous);
         let page = range.start;
@@ -439,6 +455,15 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
         self.swap.put(slot);
         Ok(Step::Done)
     }
+}
+
+/// A block that is copied.
+#[derive(Clone, Copy)]
+struct Original {
+    frame: Frame,
+    order: u8,
+    /// It holds a page of a file, which others may map to write.
+    of_file: bool,
 }
 
 /// An entry for a page of the area that was just touched.

@@ -5,6 +5,7 @@ use crate::action::{
     Action, Actions, BUFFER, DATA, Footprint, Kind, UNPROMPTED, default_action, fair_action,
 };
 use crate::cell::AdversaryWord;
+use crate::footprint::Site;
 use crate::kind::Stores;
 use crate::op::{AccessKind, Op};
 use crate::timeline::What;
@@ -15,8 +16,11 @@ use std::sync::atomic::Ordering;
 impl Core {
     /// CPU `me` is about to do `op`.
     #[inline]
-    pub(crate) fn arrive(&mut self, me: usize, op: Op) -> Verdict {
+    pub(crate) fn arrive(&mut self, me: usize, op: Op, site: Site) -> Verdict {
         self.cpus[me].pending = op;
+        if let Some(footprints) = &mut self.footprints {
+            footprints.arrive(me, op, site);
+        }
         self.current = me;
         if self.searches {
             self.open = true;
@@ -73,6 +77,9 @@ impl Core {
             Kind::Nmi => Verdict::Nmi,
             Kind::Preempt => Verdict::Preempt,
             Kind::Step | Kind::Drain(_) => {
+                if let Some(footprints) = &mut self.footprints {
+                    footprints.step(me);
+                }
                 if self.timeline.is_some() {
                     let op = self.cpus[me].pending;
                     self.record(me, What::Step(op));

@@ -225,6 +225,11 @@ impl Core {
         self.cpus[me].call_began = self.now;
     }
 
+    /// The call of a CPU that returns next was made then.
+    pub(crate) fn set_call_began(&mut self, me: usize, began: Moment) {
+        self.cpus[me].call_began = began;
+    }
+
     /// When the program of a CPU made its call.
     pub(crate) fn call_began(&self, me: usize) -> Moment {
         self.cpus[me].call_began

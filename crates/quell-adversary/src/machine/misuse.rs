@@ -71,9 +71,13 @@ impl Core {
     }
 
     /// Interrupts go to other CPUs that exist; returns them as bits.
-    pub(crate) fn check_targets(&mut self, me: usize, targets: &CpuSet) -> u8 {
+    pub(crate) fn check_targets(&mut self, me: usize, first: u16, targets: &CpuSet) -> u8 {
         let mut set = 0;
-        for target in targets.iter().map(CpuId::index) {
+        for target in targets.iter() {
+            let Some(target) = target.index().checked_sub(first.into()) else {
+                self.misuse(me, format!("interrupts CPU {}, which is offline", target.0));
+                continue;
+            };
             if target == me {
                 self.misuse(me, "interrupts itself");
             } else if target >= self.count {

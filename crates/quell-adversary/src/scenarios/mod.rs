@@ -101,9 +101,9 @@ mod vm_zero_ahead;
 
 use crate::scenario::Scenario;
 
-impl Scenario {
+impl Scenario<'static> {
     /// Every scenario.
-    pub const ALL: &'static [Scenario] = &[
+    pub const ALL: &'static [Scenario<'static>] = &[
         unmap_access::SCENARIO,
         protect_access::SCENARIO,
         execute_access::SCENARIO,
@@ -201,7 +201,7 @@ impl Scenario {
     ];
 
     /// The scenario of this name.
-    pub fn named(name: &str) -> Option<&'static Scenario> {
+    pub fn named(name: &str) -> Option<&'static Self> {
         Self::ALL.iter().find(|scenario| scenario.name == name)
     }
 }

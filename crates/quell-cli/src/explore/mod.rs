@@ -194,7 +194,7 @@ fn run_replay(args: &ExploreArgs, code: &str) -> anyhow::Result<ExitCode> {
 }
 
 /// The cases that the arguments name.
-fn cases(args: &ExploreArgs) -> anyhow::Result<Vec<Case>> {
+fn cases(args: &ExploreArgs) -> anyhow::Result<Vec<Case<'static>>> {
     let mut scenarios = Vec::new();
     for name in &args.names {
         match Scenario::named(name) {

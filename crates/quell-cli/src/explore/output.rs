@@ -304,7 +304,7 @@ pub fn mutants(args: &ExploreArgs, tested: &[Tested], elapsed: Duration) -> Exit
 }
 
 /// The run that killed a mutant.
-fn run(killed: Option<&Kill>) -> Option<(&Case, &Failure)> {
+fn run(killed: Option<&Kill>) -> Option<(&Case<'static>, &Failure)> {
     match killed {
         Some(Kill::Run(case, failure)) => Some((case, failure)),
         _ => None,

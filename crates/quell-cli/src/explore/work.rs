@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// What a case came to.
 pub struct Searched {
-    pub case: Case,
+    pub case: Case<'static>,
     pub report: Report,
 }
 
@@ -56,7 +56,7 @@ fn spread<T: Send>(count: usize, jobs: usize, task: impl Fn(usize) -> T + Sync) 
 /// Searches all cases.
 pub fn explore_all(
     args: &ExploreArgs,
-    cases: &[Case],
+    cases: &[Case<'static>],
     budget: impl Fn(Instant) -> Budget + Sync,
     jobs: usize,
 ) -> Vec<Searched> {

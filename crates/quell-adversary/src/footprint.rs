@@ -1,0 +1,223 @@
+//! What a run did that no other did before: the measure by which programs are kept.
+//!
+//! The engine's protocol is what CPUs do to words that others read. So the measure is pairs of places
+//! in the code, on two CPUs and one word: a CPU *reads* (or overwrites) here what another has written
+//! there, or *overtakes*: it comes to a word that another is just about to use, and one of the two
+//! writes. What has no word (a flush, an access, a change of root) counts as an operation on one word of
+//! their own. Beside the pairs stand the places that were passed at all, what the engine counted and
+//! what the machine saw: the *transitions*.
+//!
+//! A place is the line and column of the call in the source, so the numbers are the same in every run.
+
+use crate::action::MAX_CPUS;
+use crate::coverage::{Coverage, Reach};
+use crate::op::{AccessKind, Op};
+use quell::Rule;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::cell::Cell;
+use std::panic::Location;
+
+/// A place in the code.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub(crate) struct Site(u32);
+
+impl Site {
+    #[inline]
+    pub(crate) fn of(location: &'static Location<'static>) -> Self {
+        // Files that are as long as one another and agree in the middle of their names are few.
+        let file = location.file().as_bytes();
+        let name = file.len() as u32 * 31 + u32::from(file[file.len().saturating_sub(6)]);
+        Site(name << 20 ^ location.line() << 7 ^ location.column())
+    }
+}
+
+/// The word that stands for the translation hardware.
+const TRANSLATION: usize = 1;
+/// The one for interrupts.
+const LINES: usize = 2;
+
+/// An operation: on which word, from where, and whether it changes it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Use {
+    word: usize,
+    site: Site,
+    writes: bool,
+}
+
+impl Use {
+    fn of(op: Op, site: Site) -> Option<Self> {
+        let (word, site, writes) = match op {
+            Op::Load(word, _) => (word as usize, site, false),
+            Op::Store(word, _) | Op::Modify(word, _) => (word as usize, site, true),
+            Op::Touch { place, writes } => (place, site, writes),
+            Op::Access(kind) => {
+                let store = u32::from(kind == AccessKind::Store);
+                (TRANSLATION, Site(1 + store), false)
+            }
+            Op::Invalidate => (TRANSLATION, Site(3), true),
+            Op::Root => (TRANSLATION, Site(4), true),
+            Op::Broadcast => (TRANSLATION, Site(5), true),
+            Op::Complete => (TRANSLATION, Site(6), true),
+            Op::Barrier => (TRANSLATION, Site(7), true),
+            Op::Note => (TRANSLATION, Site(8), true),
+            Op::Send(_) => (LINES, Site(9), true),
+            Op::Content { frame, store } => {
+                (16 + frame as usize, Site(10 + u32::from(store)), store)
+            }
+            Op::Start | Op::Fence | Op::Relax | Op::Halt | Op::Park | Op::Mask => return None,
+        };
+        Some(Use { word, site, writes })
+    }
+}
+
+/// What the runs of a program did.
+#[derive(Debug, Default)]
+pub(crate) struct Footprints {
+    about: [Option<Use>; MAX_CPUS],
+    written: FxHashMap<usize, (u8, Site)>,
+    /// Pairs and places.
+    found: FxHashSet<u64>,
+}
+
+const FOLLOWS: u64 = 0;
+const OVERTAKES: u64 = 1;
+const PASSES: u64 = 2;
+const COUNTS: u64 = 3;
+
+fn key(kind: u64, first: u32, second: u32) -> u64 {
+    let mixed = u64::from(first).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(second);
+    mixed.wrapping_mul(0xd6e8_feb8_6659_fd93) << 2 | kind
+}
+
+impl Footprints {
+    /// A run begins.
+    pub(crate) fn begin(&mut self) {
+        self.about = Default::default();
+        self.written.clear();
+    }
+
+    /// A CPU is about to do something.
+    #[inline]
+    pub(crate) fn arrive(&mut self, cpu: usize, op: Op, site: Site) {
+        self.about[cpu] = Use::of(op, site);
+    }
+
+    /// It does it.
+    #[inline]
+    pub(crate) fn step(&mut self, cpu: usize) {
+        let Some(mine) = self.about[cpu].take() else {
+            return;
+        };
+        for other in self.about.iter().flatten() {
+            if other.word == mine.word && (other.writes || mine.writes) {
+                self.found.insert(key(OVERTAKES, other.site.0, mine.site.0));
+            }
+        }
+        if let Some(&(writer, site)) = self.written.get(&mine.word)
+            && usize::from(writer) != cpu
+        {
+            self.found.insert(key(FOLLOWS, site.0, mine.site.0));
+        }
+        if mine.writes {
+            self.written.insert(mine.word, (cpu as u8, mine.site));
+        }
+        self.found.insert(key(PASSES, mine.site.0, 0));
+    }
+}
+
+/// Buckets of [`Asked`].
+const BUCKETS: usize = 1024;
+
+/// Which rules were asked about, as a set of hashes of their names: it may name one too many, never one too
+/// few.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Asked([u64; BUCKETS / 64]);
+
+/// The word and the bit of a rule.
+#[inline]
+fn bucket(rule: &Rule) -> (usize, u64) {
+    // Names differ in how they end.
+    let name = rule.name.as_bytes();
+    let mut end = [0; 8];
+    let from = name.len().saturating_sub(8);
+    end[..name.len() - from].copy_from_slice(&name[from..]);
+    let mixed = (u64::from_le_bytes(end) ^ name.len() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let bucket = (mixed >> 32) as usize % BUCKETS;
+    (bucket / 64, 1 << (bucket % 64))
+}
+
+impl Asked {
+    /// Whether a rule is among them.
+    pub fn contains(&self, rule: &Rule) -> bool {
+        let (word, bit) = bucket(rule);
+        self.0[word] & bit != 0
+    }
+
+    /// Those of another set, too.
+    pub fn add(&mut self, other: &Asked) {
+        for (mine, theirs) in self.0.iter_mut().zip(other.0) {
+            *mine |= theirs;
+        }
+    }
+}
+
+/// The same, while a run adds to it.
+#[derive(Default, Debug)]
+pub(crate) struct Asking([Cell<u64>; BUCKETS / 64]);
+
+impl Asking {
+    #[inline]
+    pub(crate) fn insert(&self, rule: &Rule) {
+        let (word, bit) = bucket(rule);
+        self.0[word].set(self.0[word].get() | bit);
+    }
+
+    /// What is in it now.
+    pub(crate) fn so_far(&self) -> Asked {
+        Asked(self.0.each_ref().map(Cell::get))
+    }
+}
+
+/// What all runs so far did.
+#[derive(Clone, Default, Debug)]
+pub struct Seen {
+    found: FxHashSet<u64>,
+}
+
+impl Seen {
+    /// Takes in what the runs of one program did; whether any of it is new. `family` tells machines
+    /// apart on which the engine goes other ways.
+    pub(crate) fn add(&mut self, footprints: Footprints, coverage: &Coverage, family: u64) -> bool {
+        let fired = coverage
+            .iter()
+            .enumerate()
+            .filter(|(_, (_, count))| *count > 0);
+        let fired = fired.map(|(number, _): (usize, (Reach, u64))| key(COUNTS, number as u32, 1));
+        let before = self.found.len();
+        let all = footprints.found.into_iter().chain(fired);
+        self.found.extend(all.map(|key| key ^ family << 56));
+        self.found.len() > before
+    }
+
+    /// Takes in what others have seen.
+    pub fn merge(&mut self, other: &Seen) {
+        self.found.extend(&other.found);
+    }
+
+    fn of(&self, kinds: [u64; 2]) -> usize {
+        self.found
+            .iter()
+            .filter(|key| kinds.contains(&(**key & 3)))
+            .count()
+    }
+
+    /// How many transitions were seen.
+    pub fn transitions(&self) -> usize {
+        self.of([PASSES, COUNTS])
+    }
+
+    /// How many pairs.
+    pub fn pairs(&self) -> usize {
+        self.of([FOLLOWS, OVERTAKES])
+    }
+}

@@ -1,0 +1,30 @@
+//! Programs that the adversary writes itself.
+//!
+//! Scenarios hold what their authors thought of. Here programs are data ([`generated`](crate::generated)), drawn at random
+//! from the whole grammar of the engine's interface and of the manager's calls, by swarms: each
+//! program may use a few kinds of operations only, on a few pages, so that what it does do meets. What the CPUs
+//! did to each other's words is the measure of what is new ([`footprint`](crate::footprint)): a program that shows a new
+//! pair of places in the code, one writing what the other reads, goes into the corpus and is changed
+//! further. What breaks the contract is shrunk, program and schedule ([`mod@shrink`]), and written down
+//! as a file that can be kept and run again ([`text`]).
+//!
+//! | module | what happens there |
+//! | --- | --- |
+//! | [`random`] | drawing and changing programs |
+//! | [`campaign`] | the search, and the hunt for mutants |
+//! | [`mod@shrink`] | the smallest program and schedule that break the same clause |
+//! | [`text`] | programs as files and as one line |
+//!
+//! # What this does not cover
+//!
+//! What the grammar has no word for: mixed use of one space by the manager and by something else, two
+//! engines, CPUs that are never heard of again. And what the machine under the adversary does not do.
+
+pub mod campaign;
+pub mod random;
+pub mod shrink;
+pub mod text;
+
+pub use campaign::Campaign;
+pub use shrink::Find;
+pub use text::Recorded;

@@ -1,0 +1,326 @@
+//! The smallest program and schedule that break the same clause.
+//!
+//! First the program: operations are left out, in halves and then one by one, CPUs that do nothing go,
+//! the machine's sizes become the usual ones. Each smaller program is searched anew, because the old
+//! schedule says nothing about it, with the seeds that found the last. Then the schedule, as that of a
+//! scenario.
+
+use super::campaign::search;
+use super::text::Recorded;
+use crate::explore;
+use crate::generated::program::{Lane, Memory, Program, Shape};
+use crate::machine::End;
+use crate::scenario::Scenario;
+use crate::session::{Case, Session};
+use quell::Policy;
+use quell_contract::Clause;
+use quell_contract::Violation;
+use quell_contract::timeline::Line;
+
+/// A breach, as small as it was got.
+#[derive(Clone, Debug)]
+pub struct Find {
+    /// What broke.
+    pub violation: Violation,
+    /// The program, its machine and the schedule.
+    pub recorded: Recorded,
+}
+
+/// Schedules for each smaller program.
+const SCHEDULES: u64 = 160;
+
+/// How many smaller programs are tried.
+const ATTEMPTS: u32 = 500;
+
+/// Runs the schedule of a program; what it breaks.
+pub fn replay(recorded: &Recorded) -> Option<Violation> {
+    let scenario = Scenario::generated("generated", &recorded.program);
+    let mut session = Session::new(case(recorded, &scenario));
+    explore::breaks(&mut session, &recorded.schedule).map(|(_, violation)| violation)
+}
+
+/// The same, and what happens step by step.
+pub fn replay_lines(recorded: &Recorded) -> (Option<Violation>, Vec<Line>) {
+    let scenario = Scenario::generated("generated", &recorded.program);
+    let mut session = Session::new(case(recorded, &scenario));
+    let (run, lines) = session.replay(recorded.schedule.clone());
+    match run.end {
+        End::Violated(violation) => (Some(*violation), lines),
+        _ => (None, lines),
+    }
+}
+
+/// What is run.
+pub(super) fn case<'p>(recorded: &Recorded, scenario: &'p Scenario<'p>) -> Case<'p> {
+    Case {
+        scenario,
+        kind: recorded.kind,
+        policy: recorded.policy,
+        mistake: recorded.mistake,
+    }
+}
+
+/// Searches a program for a schedule that breaks the clause.
+fn breaks(recorded: &Recorded, clause: Clause, seed: u64) -> Option<Find> {
+    let scenario = Scenario::generated("generated", &recorded.program);
+    let mut session = Session::new(case(recorded, &scenario));
+    let same = |violation: &Violation| violation.clause == clause;
+    let found = explore::breaks(&mut session, &recorded.schedule)
+        .filter(|(_, violation)| same(violation))
+        .or_else(|| {
+            search(&mut session, seed, SCHEDULES, &mut Default::default()).filter(|(_, v)| same(v))
+        });
+    found.map(|(schedule, violation)| Find {
+        violation,
+        recorded: Recorded {
+            schedule,
+            clause: Some(clause.to_string()),
+            ..recorded.clone()
+        },
+    })
+}
+
+/// Shrinks a program whose schedule breaks something. `seed` is that of the search that found it.
+pub fn shrink(found: Recorded, violation: Violation, seed: u64) -> Find {
+    let clause = violation.clause;
+    let mut best = Find {
+        violation,
+        recorded: Recorded {
+            clause: Some(clause.to_string()),
+            ..found
+        },
+    };
+    let mut attempts = ATTEMPTS;
+    loop {
+        let before = best.recorded.program.clone();
+        for size in [8, 4, 2, 1] {
+            let mut at = 0;
+            while attempts > 0
+                && let Some(program) = smaller(&best.recorded.program, at, size)
+            {
+                attempts -= 1;
+                match with(&best.recorded, program, clause, seed) {
+                    Some(found) => best = found,
+                    None => at += size,
+                }
+            }
+        }
+        let mut number = 0;
+        while attempts > 0
+            && let Some(recorded) = simpler(&best.recorded, number)
+        {
+            number += 1;
+            if recorded == best.recorded {
+                continue;
+            }
+            attempts -= 1;
+            if let Some(found) = breaks(&recorded, clause, seed) {
+                best = found;
+            }
+        }
+        if attempts == 0 || best.recorded.program == before {
+            break;
+        }
+    }
+    let scenario = Scenario::generated("generated", &best.recorded.program);
+    let mut session = Session::new(case(&best.recorded, &scenario));
+    let trail = best.recorded.schedule.clone();
+    let failure = explore::shrink(&mut session, trail, best.violation);
+    Find {
+        violation: failure.violation,
+        recorded: Recorded {
+            schedule: failure.deviations,
+            ..best.recorded.clone()
+        },
+    }
+}
+
+fn with(recorded: &Recorded, program: Program, clause: Clause, seed: u64) -> Option<Find> {
+    let recorded = Recorded {
+        program,
+        ..recorded.clone()
+    };
+    breaks(&recorded, clause, seed)
+}
+
+/// The program without `size` operations from number `at` on; `None` if there are no more.
+fn smaller(program: &Program, at: usize, size: usize) -> Option<Program> {
+    fn cut<O>(lanes: &mut [Lane<O>], at: usize, size: usize) -> bool {
+        let (mut before, mut any) = (0, false);
+        // The run first: what lies before it is mostly needed.
+        let (runs, others): (Vec<_>, Vec<_>) = lanes
+            .iter_mut()
+            .map(|lane| (&mut lane.run, [&mut lane.preempts, &mut lane.start]))
+            .unzip();
+        for ops in runs.into_iter().chain(others.into_iter().flatten()) {
+            let count = ops.len();
+            let from = at.max(before).min(before + count) - before;
+            let until = (at + size).max(before).min(before + count) - before;
+            any |= from < until;
+            ops.drain(from..until);
+            before += count;
+        }
+        any
+    }
+    let mut program = program.clone();
+    let any = match &mut program {
+        Program::Engine { cpu, .. } => cut(cpu, at, size),
+        Program::Calls { cpu, .. } => cut(cpu, at, size),
+    };
+    any.then_some(program)
+}
+
+/// The program with something usual in place of something special; `None` if there is no more.
+fn simpler(recorded: &Recorded, number: usize) -> Option<Recorded> {
+    fn drop_idle<O>(lanes: &mut Vec<Lane<O>>) {
+        lanes.retain(|lane| lane.all().next().is_some());
+        if lanes.is_empty() {
+            lanes.push(Lane::default());
+        }
+    }
+    let mut next = recorded.clone();
+    match (&mut next.program, number) {
+        (_, 0) => next.policy = Policy::ALL,
+        (Program::Engine { cpu, .. }, 1) => drop_idle(cpu),
+        (Program::Calls { cpu, .. }, 1) => drop_idle(cpu),
+        (Program::Engine { shape, .. }, 2..14) => {
+            let usual = Shape::default();
+            match number {
+                2 => shape.first_cpu = usual.first_cpu,
+                3 => shape.spaces = 1,
+                4 => shape.spaces = usual.spaces.min(shape.spaces),
+                5 => shape.files = usual.files,
+                6 => shape.epochs = usual.epochs,
+                7 => shape.tags = usual.tags,
+                8 => shape.spare_bits = 0,
+                9 => shape.full_above = usual.full_above,
+                10 => (shape.nmis, shape.nmi_page) = (0, 0),
+                11 => shape.spurious = 0,
+                12 => shape.preemptions = 0,
+                _ => shape.open_batches = 0,
+            }
+        }
+        (Program::Calls { memory, .. }, 2..6) => {
+            let usual = Memory::default();
+            match number {
+                2 => memory.fast = usual.fast,
+                3 => memory.slow = usual.slow,
+                4 => memory.epochs = usual.epochs,
+                _ => memory.nmis = 0,
+            }
+        }
+        _ => return None,
+    }
+    Some(next)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generated::program::{CallOp, EngineOp, For, Reported};
+    use crate::kind::MachineKind;
+    use crate::mistake::Mistake;
+
+    fn lane(start: &[EngineOp], run: &[EngineOp]) -> Lane<EngineOp> {
+        Lane {
+            start: start.to_vec(),
+            run: run.to_vec(),
+            ..Lane::default()
+        }
+    }
+
+    #[test]
+    fn every_operation_can_be_left_out() {
+        let program = Program::Calls {
+            memory: Memory::default(),
+            cpu: vec![
+                Lane {
+                    start: vec![CallOp::Nothing],
+                    run: vec![CallOp::Idle, CallOp::Spawn],
+                    ..Lane::default()
+                },
+                Lane {
+                    run: vec![CallOp::Fork],
+                    ..Lane::default()
+                },
+            ],
+        };
+        for at in 0..4 {
+            let less = smaller(&program, at, 1).expect("there are four");
+            assert_eq!(less.operations(), 3);
+        }
+        assert_eq!(
+            smaller(&program, 1, 8).map(|less| less.operations()),
+            Some(1)
+        );
+        assert_eq!(smaller(&program, 4, 1), None);
+    }
+
+    #[test]
+    fn what_is_not_needed_goes() {
+        use EngineOp::{Finish, Lazy, Map, Open, Pay, Read, Switch, Unmap};
+        let unmap = Unmap {
+            batch: 0,
+            space: 0,
+            page: 0,
+            pages: 1,
+            report: Reported::Each,
+        };
+        let open = Open {
+            batch: 0,
+            purpose: For::Call,
+        };
+        let map = |page| Map {
+            space: 0,
+            page,
+            write: true,
+        };
+        let switch = Switch { space: 0 };
+        let read = Read { page: 0 };
+        let cpu = vec![
+            lane(
+                &[map(0), map(1), switch],
+                &[read, open, unmap, Finish { batch: 0 }, Pay, read],
+            ),
+            lane(&[switch], &[Pay, read, Lazy, switch, read, Pay]),
+            lane(&[switch, Lazy], &[Pay]),
+        ];
+        let recorded = Recorded {
+            kind: *MachineKind::named("x86").expect("a machine"),
+            policy: Policy::ALL,
+            mistake: Mistake::named("SkipWait"),
+            clause: None,
+            schedule: Vec::new(),
+            program: Program::Engine {
+                shape: Shape {
+                    spaces: 3,
+                    ..Shape::default()
+                },
+                cpu,
+            },
+        };
+        let scenario = Scenario::generated("generated", &recorded.program);
+        let mut session = Session::new(case(&recorded, &scenario));
+        let (schedule, violation) =
+            search(&mut session, 1, 2000, &mut Default::default()).expect("it is broken");
+        let found = Recorded {
+            schedule,
+            ..recorded.clone()
+        };
+        let find = shrink(found, violation.clone(), 1);
+        assert_eq!(find.violation.clause, violation.clause);
+        assert_eq!(find.recorded.program.cpus(), 2);
+        assert!(
+            find.recorded.program.operations() <= 8,
+            "{}",
+            find.recorded.to_toml()
+        );
+        let again = replay(&find.recorded).expect("it is still broken");
+        assert_eq!(again, find.violation);
+        let unbroken = Recorded {
+            mistake: None,
+            ..find.recorded
+        };
+        assert_eq!(replay(&unbroken), None);
+    }
+}

@@ -1,0 +1,486 @@
+//! Generated programs over the memory manager, and the judge of what they lose.
+//!
+//! Every operation is a call that a program may make at any time; the manager must cope. Calls that
+//! it refuses are no failure.
+//!
+//! The oracle of single accesses sees a store that reaches the wrong frame; it does not see one that
+//! reaches nothing. So beside it stands a simple judge of memory: a page, or a page of a file, that one
+//! CPU alone has written since the run began, and that no call has dropped or moved, holds what that CPU
+//! has written last (C2), when that CPU reads it and when the run is over.
+
+use super::program::{CallOp, Flags, Lane, Memory};
+use crate::action::MAX_CPUS;
+use crate::context;
+use crate::coverage::Coverage;
+use crate::stage::Stage;
+use crate::vm_kernel::{self, FIRST_PROCESS, Parts, VmKernel};
+use quell::{Frame, PageSize};
+use quell_contract::Clause;
+use quell_contract::timeline::Line;
+use quell_sim::heap;
+use quell_vm::{Backing, Call, FileId, ProcessId, Protection};
+use rustc_hash::FxHashMap;
+use std::cell::{Cell, RefCell};
+
+/// Where something is written.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Place {
+    /// A page of a process that nobody else sees.
+    Page(ProcessId, u64),
+    /// A page of a file.
+    File(FileId, u64),
+}
+
+/// What is known of a place.
+#[derive(Clone, Copy, Debug)]
+enum Known {
+    /// The CPU that alone has written it, and what.
+    Written(usize, u64),
+    /// Several have, or a call has changed it.
+    Nothing,
+}
+
+/// What pages are backed by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Behind {
+    Memory,
+    Private(FileId),
+    Shared(FileId, u64),
+}
+
+/// The judge of what is lost. It lies outside of the machine.
+#[derive(Default)]
+struct Books {
+    places: FxHashMap<Place, Known>,
+    behind: FxHashMap<(ProcessId, u64), Behind>,
+}
+
+impl Books {
+    /// Where a store to a page goes; `None` if nobody knows.
+    fn place(&self, process: ProcessId, page: u64) -> Option<Place> {
+        match self.behind.get(&(process, page))? {
+            Behind::Shared(file, at) => Some(Place::File(*file, *at)),
+            _ => Some(Place::Page(process, page)),
+        }
+    }
+
+    fn writes(&mut self, place: Place, cpu: usize, value: u64) {
+        match self.places.get_mut(&place) {
+            Some(Known::Nothing) => {}
+            Some(known @ Known::Written(..)) => {
+                let Known::Written(other, held) = known else {
+                    return;
+                };
+                if *other == cpu {
+                    *held = value;
+                } else {
+                    *known = Known::Nothing;
+                }
+            }
+            None => {
+                self.places.insert(place, Known::Written(cpu, value));
+            }
+        }
+    }
+
+    fn forget(&mut self, place: Place) {
+        self.places.insert(place, Known::Nothing);
+    }
+
+    /// A call is about to change what lies behind a range, or what it holds.
+    fn changes(&mut self, process: ProcessId, page: u64, pages: u64, anew: Option<Behind>) {
+        for at in page..page + pages {
+            if let Some(place) = self.place(process, at) {
+                self.forget(place);
+            }
+            self.forget(Place::Page(process, at));
+            if let Some(Behind::Shared(file, first)) = anew {
+                self.forget(Place::File(file, first + at - page));
+            }
+            self.behind.remove(&(process, at));
+        }
+    }
+
+    /// Before the run nothing is in doubt.
+    fn settles(&mut self, process: ProcessId, page: u64, pages: u64, anew: Behind) {
+        for at in page..page + pages {
+            self.places.remove(&Place::Page(process, at));
+            let behind = match anew {
+                Behind::Shared(file, first) => Behind::Shared(file, first + at - page),
+                other => other,
+            };
+            self.behind.insert((process, at), behind);
+        }
+    }
+
+    fn cut(&mut self, file: FileId) {
+        let of = |place: &Place| matches!(place, Place::File(other, _) if *other == file);
+        for (place, known) in &mut self.places {
+            if of(place) {
+                *known = Known::Nothing;
+            }
+        }
+        let private: Vec<_> = self
+            .behind
+            .iter()
+            .filter(|(_, behind)| **behind == Behind::Private(file))
+            .map(|((process, page), _)| Place::Page(*process, *page))
+            .collect();
+        for place in private {
+            self.forget(place);
+        }
+    }
+
+    fn fork(&mut self, parent: ProcessId, child: ProcessId) {
+        let shared: Vec<_> = self
+            .behind
+            .iter()
+            .filter(|((process, _), _)| *process == parent)
+            .map(|((_, page), behind)| ((child, *page), *behind))
+            .collect();
+        self.behind.extend(shared);
+    }
+}
+
+/// A run of a program over the manager.
+struct Player<'p> {
+    lanes: &'p [Lane<CallOp>],
+    flags: Flags,
+    books: RefCell<Books>,
+    begun: Cell<bool>,
+    offline: [Cell<bool>; MAX_CPUS],
+    flag: [Cell<u8>; MAX_CPUS],
+    stores: [Cell<u64>; MAX_CPUS],
+}
+
+const fn bytes(pages: u64) -> u64 {
+    pages << 12
+}
+
+impl Player<'_> {
+    fn books<R>(&self, body: impl FnOnce(&mut Books) -> R) -> R {
+        // What the judge knows is no part of the machine.
+        heap::off(|| body(&mut self.books.borrow_mut()))
+    }
+
+    fn value(&self, me: usize) -> u64 {
+        let stores = self.stores[me].get() + 1;
+        self.stores[me].set(stores);
+        (me as u64 + 1) << 16 | stores
+    }
+
+    fn write(&self, k: &VmKernel<'_>, me: usize, page: u64) {
+        let Some(process) = k.vm.current() else {
+            return;
+        };
+        let value = self.value(me);
+        let place = self.books(|books| {
+            let place = books.place(process, page);
+            let before = place.and_then(|place| books.places.get(&place).copied());
+            if let Some(place) = place {
+                books.writes(place, me, value);
+            }
+            place.map(|place| (place, before))
+        });
+        if !k.write(page, value)
+            && let Some((place, before)) = place
+        {
+            // It was refused, and has changed nothing.
+            self.books(|books| match (books.places.get(&place), before) {
+                (Some(Known::Written(..)), Some(before)) => {
+                    books.places.insert(place, before);
+                }
+                (Some(Known::Written(..)), None) => {
+                    books.places.remove(&place);
+                }
+                _ => {}
+            });
+        }
+    }
+
+    fn read(&self, k: &VmKernel<'_>, me: usize, page: u64) {
+        let Some(process) = k.vm.current() else {
+            return;
+        };
+        let Some(held) = k.read(page) else { return };
+        let known = self.books(|books| {
+            let place = books.place(process, page)?;
+            books.places.get(&place).copied()
+        });
+        if let Some(Known::Written(writer, value)) = known
+            && writer == me
+            && value != held
+        {
+            let account = format!(
+                "CPU {me} has written {value:#x} to page {page:#x} and reads {held:#x} there"
+            );
+            k.hw.fail(Clause::C2, None::<Frame>, account);
+        }
+    }
+
+    /// A call that changes what lies behind a range.
+    fn change(&self, k: &VmKernel<'_>, page: u64, pages: u64, call: Call, anew: Option<Behind>) {
+        let Some(process) = k.vm.current() else {
+            return;
+        };
+        self.books(|books| books.changes(process, page, pages, anew));
+        let done = k.try_call(call).is_ok();
+        if let (true, false, Some(anew)) = (done, self.begun.get(), anew) {
+            self.books(|books| {
+                books.settles(process, page, pages, anew);
+                if let Behind::Shared(file, first) = anew {
+                    for at in first..first + pages {
+                        books.places.remove(&Place::File(file, at));
+                    }
+                }
+            });
+        }
+    }
+
+    fn perform(&self, k: &VmKernel<'_>, me: usize, op: CallOp) {
+        if self.offline[me].get() && !matches!(op, CallOp::Online | CallOp::Wait { .. }) {
+            return;
+        }
+        let refused = |call: Call| {
+            let _ = k.try_call(call);
+        };
+        match op {
+            CallOp::Read { page } => self.read(k, me, page),
+            CallOp::Write { page } => self.write(k, me, page),
+            CallOp::Fill { page, pages } => {
+                for page in page..page + pages {
+                    self.write(k, me, page);
+                }
+            }
+            CallOp::Map { page, pages, large } => {
+                let size = if large {
+                    PageSize::Large
+                } else {
+                    PageSize::Base
+                };
+                let call = Call::Map {
+                    address: Some(bytes(page)),
+                    bytes: bytes(pages),
+                    protection: Protection::READ_WRITE,
+                    backing: Backing::Anonymous { page: size },
+                };
+                self.change(k, page, pages, call, Some(Behind::Memory));
+            }
+            CallOp::MapFile {
+                page,
+                pages,
+                file,
+                from,
+                shared,
+                write,
+            } => {
+                let offset = bytes(from);
+                let (backing, behind) = if shared {
+                    (Backing::Shared { file, offset }, Behind::Shared(file, from))
+                } else {
+                    (Backing::Private { file, offset }, Behind::Private(file))
+                };
+                let call = Call::Map {
+                    address: Some(bytes(page)),
+                    bytes: bytes(pages),
+                    protection: if write {
+                        Protection::READ_WRITE
+                    } else {
+                        Protection::READ
+                    },
+                    backing,
+                };
+                self.change(k, page, pages, call, Some(behind));
+            }
+            CallOp::Unmap { page, pages } => {
+                let (address, bytes) = (bytes(page), bytes(pages));
+                self.change(k, page, pages, Call::Unmap { address, bytes }, None);
+            }
+            CallOp::Discard { page, pages } => {
+                let Some(process) = k.vm.current() else {
+                    return;
+                };
+                let (address, bytes) = (bytes(page), bytes(pages));
+                self.books(|books| {
+                    for at in page..page + pages {
+                        books.forget(Place::Page(process, at));
+                    }
+                });
+                refused(Call::Discard { address, bytes });
+            }
+            CallOp::Protect {
+                page,
+                pages,
+                rights,
+            } => refused(Call::Protect {
+                address: bytes(page),
+                bytes: bytes(pages),
+                protection: match rights {
+                    0 => Protection::NONE,
+                    1 => Protection::READ,
+                    _ => Protection::READ_WRITE,
+                },
+            }),
+            CallOp::PageOut { page, pages } => refused(Call::PageOut {
+                address: bytes(page),
+                bytes: bytes(pages),
+            }),
+            CallOp::Remap { page, pages, to } => {
+                let Some(process) = k.vm.current() else {
+                    return;
+                };
+                self.books(|books| books.changes(process, to, pages, None));
+                let call = Call::Remap {
+                    address: bytes(page),
+                    bytes: bytes(pages),
+                    to: Some(bytes(to)),
+                };
+                self.change(k, page, pages, call, None);
+            }
+            CallOp::Collapse { page } => refused(Call::Collapse {
+                address: bytes(page),
+            }),
+            CallOp::Spawn => refused(Call::Spawn),
+            CallOp::Fork => {
+                let parent = k.vm.current();
+                if let (Ok(child), Some(parent)) = (k.try_call(Call::Fork), parent) {
+                    self.books(|books| books.fork(parent, child as ProcessId));
+                }
+            }
+            CallOp::Enter { process } => refused(Call::Enter { process }),
+            CallOp::Exit { process } => refused(Call::Exit { process }),
+            CallOp::Create { pages } => refused(Call::Create {
+                bytes: bytes(pages),
+            }),
+            CallOp::WriteFile { file, page } => {
+                let value = self.value(me);
+                let place = Place::File(file, page);
+                self.books(|books| books.writes(place, me, value));
+                let call = Call::Write {
+                    file,
+                    offset: bytes(page),
+                    value,
+                };
+                if k.try_call(call).is_err() {
+                    self.books(|books| books.forget(place));
+                }
+            }
+            CallOp::ReadFile { file, page } => refused(Call::Read {
+                file,
+                offset: bytes(page),
+            }),
+            CallOp::Truncate { file, pages } => {
+                self.books(|books| books.cut(file));
+                refused(Call::Truncate {
+                    file,
+                    bytes: bytes(pages),
+                });
+            }
+            CallOp::Sync { file } => refused(Call::Sync { file }),
+            CallOp::Migrate { page, pages, node } => refused(Call::Migrate {
+                address: bytes(page),
+                bytes: bytes(pages),
+                node,
+            }),
+            CallOp::Demote { pages } => refused(Call::Demote { pages }),
+            CallOp::Reclaim { pages } => refused(Call::Reclaim { pages }),
+            CallOp::Idle => refused(Call::Idle { until: 0 }),
+            CallOp::Nothing => refused(Call::Nothing),
+            CallOp::Offline => {
+                k.offline();
+                self.offline[me].set(true);
+            }
+            CallOp::Online => {
+                if self.offline[me].replace(false) {
+                    k.online();
+                    refused(Call::Enter {
+                        process: FIRST_PROCESS,
+                    });
+                }
+            }
+            CallOp::Tell { flag } => {
+                if self.begun.get() {
+                    k.tell(flag.into());
+                    self.flag[me].set(self.flag[me].get().max(flag));
+                }
+            }
+            CallOp::Wait { flag } => {
+                if self.begun.get() && self.flags.counts(me, flag, self.flag[me].get()) {
+                    self.flag[me].set(flag);
+                    k.wait_for(flag.into());
+                }
+            }
+        }
+    }
+
+    /// After the run: what nobody has changed must still be there.
+    fn after(&self, k: &VmKernel<'_>) {
+        let known: Vec<_> = self.books(|books| {
+            let mut known: Vec<_> = books.places.iter().map(|(p, k)| (*p, *k)).collect();
+            known.sort_unstable_by_key(|(place, _)| match *place {
+                Place::Page(process, page) => (0, process, page),
+                Place::File(file, page) => (1, file, page),
+            });
+            known
+        });
+        for (place, known) in known {
+            let Known::Written(cpu, value) = known else {
+                continue;
+            };
+            let held = match place {
+                Place::Page(process, page) => k.holds(process, page),
+                Place::File(file, page) => k.read_file(file, page),
+            };
+            if let Some(held) = held
+                && held != value
+            {
+                let account =
+                    format!("CPU {cpu} has written {value:#x} to {place:?}, which holds {held:#x}");
+                k.hw.fail(Clause::C2, None, account);
+            }
+        }
+    }
+}
+
+/// Runs a program over the manager.
+pub(super) fn perform(
+    memory: &Memory,
+    lanes: &[Lane<CallOp>],
+    flags: Flags,
+    stage: Stage<'_>,
+    coverage: &mut Coverage,
+) -> Vec<Line> {
+    let player = Player {
+        lanes,
+        flags,
+        books: RefCell::default(),
+        begun: Cell::new(false),
+        offline: Default::default(),
+        flag: Default::default(),
+        stores: Default::default(),
+    };
+    let parts = Parts {
+        start: &|k, cpu| {
+            let start = || {
+                for &op in &player.lanes[cpu].start {
+                    player.perform(k, cpu, op);
+                }
+            };
+            context::faultlessly(|| k.hw.faultlessly(start));
+        },
+        body: &|k, cpu| {
+            player.begun.set(true);
+            for &op in &player.lanes[cpu].run {
+                player.perform(k, cpu, op);
+            }
+        },
+        after: &|k| player.after(k),
+    };
+    let amounts = [memory.fast, memory.slow];
+    vm_kernel::perform(amounts, memory.epochs.into(), &parts, stage, coverage)
+}
+
+/// The frame after the last.
+pub(super) fn frames(memory: &Memory) -> usize {
+    vm_kernel::frames([memory.fast, memory.slow])
+}

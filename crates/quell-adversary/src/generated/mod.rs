@@ -1,0 +1,66 @@
+//! Programs that are data.
+//!
+//! A scenario's program is Rust; here it is a list of operations for each CPU, which can be drawn, changed,
+//! written down and read ([`program`]). Two kernels do what such lists say and keep every rule of an
+//! embedder: one over the engine alone ([`kernel`]), one over the memory manager ([`calls`]).
+
+mod calls;
+mod kernel;
+pub mod program;
+
+pub use program::Program;
+
+use crate::coverage::Coverage;
+use crate::stage::Stage;
+use quell_contract::timeline::Line;
+
+impl Program {
+    pub(crate) fn frames(&self) -> usize {
+        match self {
+            Program::Engine { shape, cpu } => kernel::Layout::of(shape, cpu).frames(),
+            Program::Calls { memory, .. } => calls::frames(memory),
+        }
+    }
+
+    pub(crate) fn table_frames(&self) -> usize {
+        match self {
+            Program::Engine { shape, cpu } => kernel::Layout::of(shape, cpu).tables(),
+            Program::Calls { memory, .. } => calls::frames(memory),
+        }
+    }
+
+    pub(crate) fn levels(&self) -> u8 {
+        match self {
+            Program::Engine { .. } => 3,
+            Program::Calls { .. } => 4,
+        }
+    }
+
+    /// How many NMIs, how many preemptions and how many interrupts that nobody sent may come.
+    pub(crate) fn uninvited(&self) -> [u8; 3] {
+        match self {
+            Program::Engine { shape, .. } => [shape.nmis, shape.preemptions, shape.spurious],
+            Program::Calls { memory, .. } => [memory.nmis, 0, 0],
+        }
+    }
+
+    /// More steps than a run takes.
+    pub(crate) fn steps(&self) -> u32 {
+        match self {
+            Program::Engine { .. } => 8_000,
+            Program::Calls { memory, .. } if memory.fast < 500 => 8_000,
+            Program::Calls { .. } => 32_000,
+        }
+    }
+
+    pub(crate) fn perform(&self, stage: Stage<'_>, coverage: &mut Coverage) -> Vec<Line> {
+        match self {
+            Program::Engine { shape, cpu } => {
+                kernel::perform(shape, cpu, self.flags(), stage, coverage)
+            }
+            Program::Calls { memory, cpu } => {
+                calls::perform(memory, cpu, self.flags(), stage, coverage)
+            }
+        }
+    }
+}
