@@ -38,13 +38,10 @@ const KNOWN_CIRCLES: &[&str] = &[
 /// Long files without a reason that are to be cut. Nothing may be added.
 const KNOWN_LONG: &[&str] = &[
     "crates/quell-conformance/src/stress.rs",
-    "crates/quell/src/shootdown.rs",
     "crates/quell-threads/src/stress.rs",
     "crates/quell-conformance/src/hardware.rs",
     "crates/quell/src/lazy.rs",
     "crates/quell-adversary/src/bare_kernel.rs",
-    "crates/quell-host/src/clear/bench.rs",
-    "crates/quell/src/clear/tests.rs",
     "crates/quell-orderings/tests/orderings/races.rs",
     "crates/quell-kernel/src/selftest.rs",
     "crates/quell-adversary/src/vm_kernel.rs",

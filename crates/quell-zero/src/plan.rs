@@ -8,11 +8,12 @@
 //! which the embedder takes however it can (`quell measure clear` shows how), to a table. Neither
 //! reads a clock or touches memory, so the same inputs give the same table on every machine.
 //!
-//! Measurements are noisy and several strategies often tie. A calibration therefore starts from
-//! the table before it and gives a class to a challenger only if it beats the incumbent by more
-//! than [`Chooser::MARGIN`]; repeating a calibration on the same machine does not make the table
-//! flip back and forth. Noise only ever slows a measurement down, so of several samples of one
-//! strategy the fastest counts.
+//! Measurements are noisy and several strategies often tie. What was measured decides at each length, but
+//! strategies within [`Chooser::MARGIN`] of the fastest tie, and a tie is broken without looking at the
+//! measurement: the table before keeps its strategy if that is among them, else the rule's order
+//! decides. So repeating a calibration on the same machine does not make the table
+//! flip back and forth. Noise mostly slows a measurement down, so of several samples of one
+//! strategy the fastest counts; whoever can tell quiet samples from others does better to give their median.
 
 use crate::strategy::{Available, Strategy, Temperature};
 
@@ -135,8 +136,25 @@ pub struct Chooser {
 }
 
 impl Chooser {
-    /// A challenger takes a class over if it is faster by more than one part in so many: 3 %.
+    /// Strategies tie with the fastest unless it is faster by more than one part in so many: 3 %.
     pub const MARGIN: u128 = 32;
+
+    /// The rule's order for what is read next.
+    const THROUGH: [Strategy; 4] = [
+        Strategy::RepStos,
+        Strategy::RepStosq,
+        Strategy::DcZva,
+        Strategy::Stores,
+    ];
+    /// The rule's order for what is not.
+    const AROUND: [Strategy; 6] = [
+        Strategy::NonTemporal512,
+        Strategy::Clzero,
+        Strategy::NonTemporal256,
+        Strategy::DcZva,
+        Strategy::NonTemporal128,
+        Strategy::NonTemporal64,
+    ];
 
     /// By rule, shorter runs are not cleared around the caches: the drain at the end costs more
     /// than the fetches it saves. Zen 4 clears 4 KB at 24 GB/s around them and at 30 through them,
@@ -159,15 +177,8 @@ impl Chooser {
                 .find(|&s| self.available.has(s))
                 .unwrap_or_default()
         };
-        let through = first(&[Strategy::RepStos, Strategy::RepStosq, Strategy::DcZva]);
-        let around = first(&[
-            Strategy::NonTemporal512,
-            Strategy::Clzero,
-            Strategy::NonTemporal256,
-            Strategy::DcZva,
-            Strategy::NonTemporal128,
-            Strategy::NonTemporal64,
-        ]);
+        let through = first(&Self::THROUGH);
+        let around = first(&Self::AROUND);
         let around = if around == Strategy::Stores {
             through
         } else {
@@ -192,14 +203,13 @@ impl Chooser {
 
     /// The table from measurements, starting from the table `before`.
     ///
-    /// In a class with samples the incumbent of `before` stays unless a challenger is faster by
-    /// more than [`Chooser::MARGIN`]; an incumbent without a sample, or no longer available,
-    /// yields to the fastest. A class without samples follows the nearest shorter class that has
-    /// some, if `before` treated the two alike; otherwise it stays. Samples of strategies
-    /// that are not available, of zero ticks or bytes, and hot samples of strategies that leave
+    /// In a class with samples a strategy is chosen that ties with the fastest ([`Chooser::MARGIN`]):
+    /// the incumbent of `before` if it does, else the first in the order of [`Chooser::defaults`]. A class
+    /// without samples follows the nearest shorter class that has some, if `before` treated the two alike;
+    /// otherwise it stays. Samples of strategies that are not available, of zero ticks or bytes, and hot samples of strategies that leave
     /// nothing in the caches are ignored.
     ///
-    /// The order of the samples does not matter, except between strategies that tie exactly.
+    /// The order of the samples does not matter.
     pub fn calibrated(&self, before: &Plan, samples: &[Sample]) -> Plan {
         let mut plan = *before;
         for temperature in [Temperature::Hot, Temperature::Bypassing] {
@@ -225,13 +235,20 @@ impl Chooser {
                 };
                 let was = *slot;
                 let best = here().fold(None, faster);
-                let incumbent = here().filter(|s| s.strategy == *slot).fold(None, faster);
-                match (best, incumbent, nearest) {
-                    (Some(best), Some(held), _) if !best.beats(&held, Some(Self::MARGIN)) => {}
-                    (Some(best), ..) => *slot = best.strategy,
-                    (None, _, Some((alike, now))) if alike == was => *slot = now,
-                    (None, ..) if !self.available.has(was) => *slot = Strategy::Stores,
-                    (None, ..) => {}
+                let ties = |strategy: &Strategy| {
+                    let own = here().filter(|s| s.strategy == *strategy);
+                    let (Some(own), Some(best)) = (own.fold(None, faster), best) else {
+                        return false;
+                    };
+                    !best.beats(&own, Some(Self::MARGIN))
+                };
+                let by_rule = Self::AROUND.iter().chain(&Self::THROUGH);
+                let tied = [was].iter().chain(by_rule).copied().find(ties);
+                match (tied, nearest) {
+                    (Some(tied), _) => *slot = tied,
+                    (None, Some((alike, now))) if alike == was => *slot = now,
+                    (None, _) if !self.available.has(was) => *slot = Strategy::Stores,
+                    (None, _) => {}
                 }
                 if best.is_some() {
                     nearest = Some((was, *slot));

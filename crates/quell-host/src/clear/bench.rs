@@ -1,8 +1,10 @@
-//! Regions of memory, the contenders that clear them, and rounds of samples.
+//! Rounds of samples: every contender at every length, in another order each time.
 
-use super::Progress;
+use super::contender::Contender;
+use super::progress::Progress;
+use super::region::{HUGE, Region, huge_bytes};
 use anyhow::{Context, Result, bail};
-use quell_zero::{Available, Sample, Strategy, Temperature};
+use quell_zero::{Available, Sample, Temperature};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
@@ -10,180 +12,8 @@ use quell_threads::pulse;
 
 /// How much one sample clears at least, in extents of its length.
 const SPAN: u64 = 8 << 20;
-/// A huge page, to which regions are aligned.
-const HUGE: u64 = 2 << 20;
-/// A base page.
-const PAGE: u64 = 4096;
-
-/// A private mapping of zeroed memory, aligned to huge pages and present.
-pub struct Region {
-    mapping: *mut u8,
-    mapped: usize,
-    start: *mut u8,
-    bytes: u64,
-    /// Where the next sample begins.
-    cursor: u64,
-}
-
-// SAFETY: a region is plain memory that it owns; nothing about it belongs to one thread.
-unsafe impl Send for Region {}
-
-impl Region {
-    /// Maps `bytes`, a multiple of 2 MB, asks for huge pages and touches every page.
-    fn new(bytes: u64) -> Result<Self> {
-        let mapped = usize::try_from(bytes + HUGE)?;
-        // SAFETY: a new private mapping at an address of the kernel's choice.
-        let mapping = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                mapped,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                -1,
-                0,
-            )
-        };
-        if mapping == libc::MAP_FAILED {
-            return Err(std::io::Error::last_os_error())
-                .with_context(|| format!("cannot map {} MB", bytes >> 20));
-        }
-        let mapping: *mut u8 = mapping.cast();
-        // SAFETY: the mapping is longer than the region by one huge page.
-        let start = unsafe { mapping.add(mapping.align_offset(HUGE as usize)) };
-        let mut region = Region {
-            mapping,
-            mapped,
-            start,
-            bytes,
-            cursor: 0,
-        };
-        // SAFETY: the region's own memory. Where huge pages are refused, base pages serve, and
-        // `huge_bytes` tells.
-        unsafe { libc::madvise(start.cast(), bytes as usize, libc::MADV_HUGEPAGE) };
-        let all = region.span(bytes);
-        // SAFETY: the region's own memory, to which nobody else has a pointer.
-        unsafe { libc::memset(all.cast(), 0xa5, bytes as usize) };
-        Ok(region)
-    }
-
-    /// Memory for the next sample: `bytes` that no sample of the last turn around has touched.
-    pub fn span(&mut self, bytes: u64) -> *mut u8 {
-        assert!(bytes <= self.bytes);
-        if self.cursor + bytes > self.bytes {
-            self.cursor = 0;
-        }
-        // SAFETY: within the region by the check above.
-        let at = unsafe { self.start.add(self.cursor as usize) };
-        // Keep spans aligned to huge pages whatever their length.
-        self.cursor = (self.cursor + bytes).next_multiple_of(HUGE);
-        at
-    }
-}
-
-impl Drop for Region {
-    fn drop(&mut self) {
-        // SAFETY: unmaps exactly what `new` mapped; no pointer into it outlives the region's user.
-        unsafe { libc::munmap(self.mapping.cast(), self.mapped) };
-    }
-}
-
-/// A way to write memory that takes part in the comparison.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Contender {
-    /// A strategy of the engine, told the length of the extent.
-    Clear(Strategy),
-    /// glibc's `memset` with zero, told the length of the extent.
-    Memset,
-    /// The string instruction, 4 KB at a time: the baseline kernel.
-    PageByPage,
-    /// glibc's `memset` with a byte that is not zero: for the peak only.
-    FillMemset,
-    /// Streaming stores of 128 bits that are not zero: for the peak only.
-    FillStream,
-}
-
-impl Contender {
-    /// The name in tables and JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Contender::Clear(strategy) => strategy.name(),
-            Contender::Memset => "memset",
-            Contender::PageByPage => "page-by-page",
-            Contender::FillMemset => "fill-memset",
-            Contender::FillStream => "fill-stream",
-        }
-    }
-
-    /// Writes `bytes` from `start`.
-    ///
-    /// # Safety
-    ///
-    /// The memory is valid for writes and nobody else accesses it; a strategy is available here.
-    unsafe fn write(self, start: *mut u8, bytes: u64) {
-        let length = bytes as usize;
-        // SAFETY: passed on to the caller.
-        unsafe {
-            match self {
-                Contender::Clear(strategy) => quell_arch::zero::zero(start, length, strategy),
-                Contender::Memset => {
-                    libc::memset(start.cast(), 0, length);
-                }
-                Contender::PageByPage => {
-                    for page in (0..length).step_by(PAGE as usize) {
-                        clear_page(start.add(page));
-                    }
-                }
-                Contender::FillMemset => {
-                    libc::memset(start.cast(), 0x5a, length);
-                }
-                Contender::FillStream => stream(start, length),
-            }
-        }
-    }
-}
-
-/// What a kernel without extents calls for each page.
-///
-/// # Safety
-///
-/// The page is valid for writes and nobody else accesses it.
-#[inline(never)]
-unsafe fn clear_page(page: *mut u8) {
-    let strategy = if cfg!(target_arch = "aarch64") {
-        Strategy::DcZva
-    } else {
-        Strategy::RepStosq
-    };
-    // SAFETY: passed on; `rep stosq` is part of x86-64, and Linux on Arm needs `dc zva` itself.
-    unsafe { quell_arch::zero::zero(page, PAGE as usize, strategy) }
-}
-
-/// Streaming stores of something that is not zero.
-///
-/// # Safety
-///
-/// The memory is valid for writes, aligned to 16 bytes and as long as a multiple of them, and
-/// nobody else accesses it.
-unsafe fn stream(start: *mut u8, bytes: usize) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: SSE2 is part of x86-64; the addresses lie within the run.
-    unsafe {
-        use std::arch::x86_64::{_mm_set1_epi8, _mm_sfence, _mm_stream_si128};
-        let value = _mm_set1_epi8(0x5a);
-        for at in (0..bytes).step_by(16) {
-            _mm_stream_si128(start.add(at).cast(), value);
-        }
-        _mm_sfence();
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    // SAFETY: passed on to the caller.
-    unsafe {
-        libc::memset(start.cast(), 0x5a, bytes);
-    }
-}
-
-/// Who takes part at the greatest length only, for the peak.
-const FILLS: &[Contender] = &[Contender::FillMemset, Contender::FillStream];
+/// Lengths that are read next: one page, and a faulting page with its neighbours.
+const HOT: &[u64] = &[4 << 10, 20 << 10];
 
 /// The samples of one contender at one length, in GB/s (10^9 bytes).
 pub struct Cell {
@@ -200,6 +30,22 @@ impl Cell {
     pub fn median(&self) -> f64 {
         let mut speeds: Vec<f64> = self.samples.iter().map(|&(_, speed)| speed).collect();
         median(&mut speeds)
+    }
+
+    /// The median for a calibration; `None` of what is no strategy, and of nothing.
+    fn sample(&self) -> Option<Sample> {
+        let (strategy, temperature) = match self.contender {
+            Contender::Clear(strategy) => (strategy, Temperature::Bypassing),
+            Contender::ClearAndRead(strategy) => (strategy, Temperature::Hot),
+            _ => return None,
+        };
+        let picoseconds = self.bytes as f64 / self.median() * 1e3;
+        (!self.samples.is_empty()).then_some(Sample {
+            strategy,
+            temperature,
+            bytes: self.bytes,
+            ticks: picoseconds as u64,
+        })
     }
 }
 
@@ -329,63 +175,29 @@ impl Bench {
         })
     }
 
-    /// A calibration of a few milliseconds on the first CPU, for
-    /// [`Chooser::calibrated`](quell_zero::Chooser::calibrated).
-    pub fn calibrate(&mut self, available: &Available) -> Vec<Sample> {
-        /// Extents around the caches, with how much of each length is cleared per sample.
-        const BYPASSING: &[(u64, u64)] = &[
-            (4 << 10, 128 << 10),
-            (16 << 10, 128 << 10),
-            (64 << 10, 256 << 10),
-            (256 << 10, 512 << 10),
-            (2 << 20, 2 << 20),
-        ];
-        /// Runs that are read next: one page, and a faulting page with its neighbours.
-        const HOT: &[u64] = &[4 << 10, 20 << 10];
-        const ROUNDS: usize = 4;
-        let available = *available;
-        self.with_region(|region| {
-            let mut samples = Vec::new();
-            let mut take = |region: &mut Region, strategy, temperature, bytes: u64, span: u64| {
-                let extents = (span / bytes).max(1);
-                let start = region.span(extents * bytes);
-                let before = cpu_time();
-                for i in 0..extents {
-                    // SAFETY: within the span, which only this thread uses; the strategy is
-                    // available.
-                    unsafe {
-                        let at = start.add((i * bytes) as usize);
-                        quell_arch::zero::zero(at, bytes as usize, strategy);
-                        if temperature == Temperature::Hot {
-                            std::hint::black_box(super::read::sum(at, bytes));
-                        }
-                    }
-                }
-                let picoseconds = (cpu_time() - before).as_nanos() as u64 * 1000;
-                samples.push(Sample {
-                    strategy,
-                    temperature,
-                    bytes,
-                    ticks: picoseconds / extents,
-                });
-            };
-            for _ in 0..ROUNDS {
-                for &(bytes, span) in BYPASSING {
-                    for strategy in available.iter() {
-                        take(region, strategy, Temperature::Bypassing, bytes, span);
-                    }
-                }
-                for &bytes in HOT {
-                    for strategy in available.iter().filter(|s| s.keeps_hot()) {
-                        take(region, strategy, Temperature::Hot, bytes, 128 << 10);
-                    }
-                }
-            }
-            samples
-        })
+    /// What [`Chooser::calibrated`](quell_zero::Chooser::calibrated) needs, measured in rounds as everything else is:
+    /// for memory that is not read next at each of `sizes`, and for what is read next at the lengths that are.
+    ///
+    /// There is one sample for each strategy and length: the median of the quiet ones, of which each clears as much as
+    /// those of the comparison do. Bursts of a few extents would tell how much the caches and the memory controller can
+    /// take in at once, and the fastest sample who was lucky.
+    pub fn calibrate(
+        &mut self,
+        available: &Available,
+        sizes: &[u64],
+        time: Duration,
+        progress: &Progress,
+    ) -> Result<Vec<Sample>> {
+        let around: Vec<_> = available.iter().map(Contender::Clear).collect();
+        let hot = available.iter().filter(|strategy| strategy.keeps_hot());
+        let hot: Vec<_> = hot.map(Contender::ClearAndRead).collect();
+        let mut cells = self.run(1, sizes, &around, &[], time * 4 / 5, progress)?;
+        cells.extend(self.run(1, HOT, &hot, &[], time / 5, progress)?);
+        Ok(cells.iter().filter_map(Cell::sample).collect())
     }
 
-    /// Rounds over all contenders and lengths on the first `cores` CPUs, for about `time`.
+    /// Rounds over all contenders and lengths on the first `cores` CPUs, for about `time`; `at_longest` take part at the
+    /// greatest length alone.
     ///
     /// Every cell gets at least one sample; long extents are visited less often than short ones.
     /// A sample on several CPUs is the sum over them, each on its own region at the same time.
@@ -394,6 +206,7 @@ impl Bench {
         cores: usize,
         sizes: &[u64],
         contenders: &[Contender],
+        at_longest: &[Contender],
         time: Duration,
         progress: &Progress,
     ) -> Result<Vec<Cell>> {
@@ -403,8 +216,8 @@ impl Bench {
         let mut cells: Vec<Cell> = sizes
             .iter()
             .flat_map(|&bytes| {
-                let peak = if bytes == longest { FILLS } else { &[] };
-                contenders.iter().chain(peak).map(move |&contender| Cell {
+                let more = if bytes == longest { at_longest } else { &[] };
+                contenders.iter().chain(more).map(move |&contender| Cell {
                     bytes,
                     contender,
                     samples: Vec::new(),
@@ -485,71 +298,17 @@ fn available_memory() -> Option<u64> {
     Some(kilobytes << 10)
 }
 
-/// How much of a run of memory the kernel maps with huge pages, from `/proc/self/smaps`.
-pub fn huge_bytes(start: *const u8, bytes: u64) -> u64 {
-    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
-    let (from, to) = (start.addr(), start.addr() + bytes as usize);
-    let mut inside = false;
-    let mut total = 0;
-    for line in maps.lines() {
-        let bounds = line.split_once(' ').and_then(|(r, _)| r.split_once('-'));
-        if let Some((a, b)) = bounds {
-            let parse = |hex| usize::from_str_radix(hex, 16);
-            if let (Ok(a), Ok(b)) = (parse(a), parse(b)) {
-                inside = a < to && from < b;
-            }
-        } else if inside && let Some(rest) = line.strip_prefix("AnonHugePages:") {
-            let kilobytes = rest.trim().trim_end_matches(" kB").parse::<u64>();
-            total += kilobytes.unwrap_or(0) << 10;
-        }
-    }
-    total.min(bytes)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clear::contender::FILLS;
+    use quell_zero::Strategy;
 
     #[test]
     fn medians() {
         assert_eq!(median(&mut []), 0.0);
         assert_eq!(median(&mut [3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(&mut [4.0, 1.0, 2.0, 3.0]), 2.5);
-    }
-
-    #[test]
-    fn contenders_write_all_they_are_given() {
-        let mut region = Region::new(4 * HUGE).unwrap();
-        for contender in quell_arch::zero::available()
-            .iter()
-            .map(Contender::Clear)
-            .chain([Contender::Memset, Contender::PageByPage])
-            .chain(FILLS.iter().copied())
-        {
-            let start = region.span(4 * HUGE);
-            // SAFETY: the region's own memory, initialised by `Region::new`.
-            let bytes = unsafe {
-                libc::memset(start.cast(), 0xa5, (4 * HUGE) as usize);
-                contender.write(start, 2 * HUGE);
-                std::slice::from_raw_parts(start, (4 * HUGE) as usize)
-            };
-            let value = if FILLS.contains(&contender) { 0x5a } else { 0 };
-            let (written, rest) = bytes.split_at((2 * HUGE) as usize);
-            assert!(written.iter().all(|&b| b == value), "{contender:?}");
-            assert!(rest.iter().all(|&b| b == 0xa5), "{contender:?}");
-        }
-    }
-
-    #[test]
-    fn spans_are_aligned_disjoint_and_wrap_around() {
-        let mut region = Region::new(4 * HUGE).unwrap();
-        let base = region.start.addr();
-        let mut at = |bytes| (region.span(bytes).addr() - base) as u64;
-        assert_eq!(at(1), 0);
-        assert_eq!(at(HUGE + 1), HUGE);
-        assert_eq!(at(HUGE), 3 * HUGE);
-        assert_eq!(at(HUGE), 0);
-        assert_eq!(at(4 * HUGE), 0);
     }
 
     #[test]
@@ -562,6 +321,7 @@ mod tests {
                 1,
                 &[4 << 10, 1 << 20],
                 &contenders,
+                FILLS,
                 Duration::ZERO,
                 &Progress::hidden(),
             )
@@ -572,5 +332,48 @@ mod tests {
                 .iter()
                 .all(|c| c.samples.len() == 1 && c.median() > 0.0)
         );
+    }
+
+    #[test]
+    fn a_calibration_has_one_sample_for_each_strategy_and_length() {
+        let cpus = allowed_cpus().unwrap();
+        let mut bench = Bench::new(&cpus[..1], 1 << 20, 0).unwrap();
+        let available = Available::STORES.with(Strategy::NonTemporal128);
+        let sizes = [4 << 10, 1 << 20];
+        let samples = bench
+            .calibrate(&available, &sizes, Duration::ZERO, &Progress::hidden())
+            .unwrap();
+        let mut what: Vec<_> = samples
+            .iter()
+            .map(|s| (s.temperature == Temperature::Hot, s.bytes, s.strategy))
+            .collect();
+        what.sort();
+        let around = sizes.map(|bytes| available.iter().map(move |s| (false, bytes, s)));
+        let hot = HOT.iter().map(|&bytes| (true, bytes, Strategy::Stores));
+        let wanted: Vec<_> = around.into_iter().flatten().chain(hot).collect();
+        assert_eq!(what, wanted);
+        assert!(samples.iter().all(|s| s.ticks > 0));
+    }
+
+    #[test]
+    fn a_calibration_goes_by_the_median_of_quiet_samples() {
+        let mut cells = [Cell {
+            bytes: 64 << 10,
+            contender: Contender::Clear(Strategy::Clzero),
+            // The core's other thread was busy for most; one was lucky.
+            samples: [(2.0, 20.0); 9]
+                .into_iter()
+                .chain([
+                    (1.0, 70.0),
+                    (1.0, 71.0),
+                    (1.0, 69.0),
+                    (1.05, 70.0),
+                    (1.0, 120.0),
+                ])
+                .collect(),
+        }];
+        keep_quiet(&mut cells);
+        let ticks = cells[0].sample().map(|sample| sample.ticks);
+        assert_eq!(ticks, Some((64 << 10) * 1000 / 70));
     }
 }

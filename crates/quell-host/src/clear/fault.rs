@@ -4,8 +4,9 @@
 //! checked for what it really got: a kernel that has no huge page to spare silently gives base
 //! pages, and the figure would be about something else.
 
-use super::Progress;
-use super::bench::{cpu_time, huge_bytes, median};
+use super::bench::{cpu_time, median};
+use super::progress::Progress;
+use super::region::huge_bytes;
 use serde::Serialize;
 use std::time::{Duration, Instant};
 

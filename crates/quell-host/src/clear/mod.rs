@@ -11,14 +11,18 @@
 //! the region got (printed).
 
 mod bench;
+mod contender;
 mod fault;
 pub mod plot;
+mod progress;
 mod read;
+mod region;
 pub mod report;
 
 use anyhow::Result;
-use bench::{Bench, Cell, Contender};
-use indicatif::{ProgressBar, ProgressStyle};
+use bench::{Bench, Cell};
+use contender::{Contender, FILLS};
+use progress::Progress;
 use quell_zero::{Caches, Chooser, Plan, Temperature};
 use report::{AllCores, Chosen, Report, Row};
 use std::time::{Duration, Instant};
@@ -51,8 +55,9 @@ pub struct Options {
 }
 
 /// Shares of the time that the parts of the measurement get, in percent.
-const ONE_CORE: u32 = 55;
-const ALL_CORES: u32 = 25;
+const CALIBRATION: u32 = 15;
+const ONE_CORE: u32 = 45;
+const ALL_CORES: u32 = 20;
 const READ: u32 = 10;
 
 /// Measures.
@@ -76,9 +81,15 @@ pub fn measure(args: &Options) -> Result<Report> {
     let cpus = bench::allowed_cpus()?;
     let mut bench = Bench::new(&cpus, args.max_bytes, caches.last)?;
 
+    let sizes = |most: u64| -> Vec<u64> {
+        let most = most.min(args.max_bytes);
+        SIZES.iter().copied().filter(|&s| s <= most).collect()
+    };
     progress.say("calibrating");
     let calibration_started = Instant::now();
-    let samples = bench.calibrate(&available);
+    // Far beyond the caches nothing changes any more.
+    let far = bench.region_bytes().min((4 * caches.last).max(128 << 20));
+    let samples = bench.calibrate(&available, &sizes(far), share(CALIBRATION), &progress)?;
     let calibration_ms = calibration_started.elapsed().as_secs_f64() * 1e3;
     let by_rule = chooser.defaults();
     let plan = chooser.calibrated(&by_rule, &samples);
@@ -88,22 +99,20 @@ pub fn measure(args: &Options) -> Result<Report> {
         .map(Contender::Clear)
         .chain([Contender::Memset, Contender::PageByPage])
         .collect();
-    let sizes = |most: u64| -> Vec<u64> {
-        let most = most.min(args.max_bytes);
-        SIZES.iter().copied().filter(|&s| s <= most).collect()
-    };
     progress.say("one core");
     let one = bench.run(
         1,
         &sizes(bench.region_bytes()),
         &contenders,
+        FILLS,
         share(ONE_CORE),
         &progress,
     )?;
     let all = if cpus.len() > 1 {
         progress.say("all cores");
         let sizes = sizes(bench.region_bytes());
-        let cells = bench.run(cpus.len(), &sizes, &contenders, share(ALL_CORES), &progress)?;
+        let all = share(ALL_CORES);
+        let cells = bench.run(cpus.len(), &sizes, &contenders, FILLS, all, &progress)?;
         Some(AllCores {
             cores: cpus.len(),
             peak_write_gbps: peak(&cells),
@@ -194,43 +203,6 @@ fn peak(cells: &[Cell]) -> f64 {
         .filter(|c| c.bytes == longest && !c.samples.is_empty())
         .map(Cell::median)
         .fold(0.0, f64::max)
-}
-
-/// Progress on standard error, in measured time.
-pub struct Progress {
-    bar: ProgressBar,
-    started: Instant,
-}
-
-impl Progress {
-    fn new(budget: Duration) -> Self {
-        let bar = ProgressBar::new(budget.as_millis() as u64);
-        let style = ProgressStyle::with_template("{wide_bar} {elapsed_precise}  {msg}");
-        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        Progress {
-            bar,
-            started: Instant::now(),
-        }
-    }
-    #[cfg(test)]
-    fn hidden() -> Self {
-        Progress {
-            bar: ProgressBar::hidden(),
-            started: Instant::now(),
-        }
-    }
-    fn say(&self, what: &'static str) {
-        self.bar.set_message(what);
-        self.tick();
-    }
-    /// Moves the bar to where the clock is.
-    pub fn tick(&self) {
-        self.bar
-            .set_position(self.started.elapsed().as_millis() as u64);
-    }
-    fn done(&self) {
-        self.bar.finish_and_clear();
-    }
 }
 
 /// The cache sizes, from the processor or else from what Linux says about CPU 0.

@@ -6,8 +6,10 @@
 //! planner does, the neighbourhood last and hot; and around the caches throughout, which shows what
 //! the planner's order is worth.
 
-use super::Progress;
-use super::bench::{Region, median};
+use super::bench::median;
+use super::contender::sum;
+use super::progress::Progress;
+use super::region::Region;
 use quell::addr::{Extent, Frame, PAGE_BYTES};
 use quell_zero::{ClearPolicy, Plan, Strategy};
 use serde::Serialize;
@@ -29,18 +31,6 @@ pub struct ClearThenRead {
     pub read_ns: f64,
     /// Both.
     pub total_ns: f64,
-}
-
-/// Reads every line of a run and returns a sum that depends on it.
-///
-/// # Safety
-///
-/// The run is valid for reads and a multiple of eight bytes from an aligned address.
-#[inline(never)]
-pub unsafe fn sum(start: *const u8, bytes: u64) -> u64 {
-    let words = start.cast::<u64>();
-    // SAFETY: within the run.
-    (0..bytes as usize / 8).fold(0, |sum, i| sum | unsafe { words.add(i).read() })
 }
 
 /// Measures all ways and lengths, interleaved, for about `time`.

@@ -56,9 +56,12 @@ fn files(directory: &Path, into: &mut Vec<PathBuf>) {
         .collect();
     paths.sort();
     for path in paths {
+        if path.file_stem().is_some_and(|name| name == "tests") {
+            continue;
+        }
         if path.is_dir() {
             files(&path, into);
-        } else if path.file_name().is_some_and(|name| name != "tests.rs") {
+        } else {
             into.push(path);
         }
     }

@@ -1,0 +1,45 @@
+//! Progress while zeroing is measured.
+
+use indicatif::{ProgressBar, ProgressStyle};
+use std::time::{Duration, Instant};
+
+/// Progress on standard error, in measured time.
+pub struct Progress {
+    bar: ProgressBar,
+    started: Instant,
+}
+
+impl Progress {
+    /// A bar as long as `budget`.
+    pub fn new(budget: Duration) -> Self {
+        let bar = ProgressBar::new(budget.as_millis() as u64);
+        let style = ProgressStyle::with_template("{wide_bar} {elapsed_precise}  {msg}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        Progress {
+            bar,
+            started: Instant::now(),
+        }
+    }
+    /// Shows nothing.
+    #[cfg(test)]
+    pub fn hidden() -> Self {
+        Progress {
+            bar: ProgressBar::hidden(),
+            started: Instant::now(),
+        }
+    }
+    /// What is done now.
+    pub fn say(&self, what: &'static str) {
+        self.bar.set_message(what);
+        self.tick();
+    }
+    /// Moves the bar to where the clock is.
+    pub fn tick(&self) {
+        self.bar
+            .set_position(self.started.elapsed().as_millis() as u64);
+    }
+    /// Takes the bar away.
+    pub fn done(&self) {
+        self.bar.finish_and_clear();
+    }
+}

@@ -1,0 +1,167 @@
+//! The pool and its budget.
+
+use super::{But, Recorder, extent};
+use crate::rules::zero;
+use crate::{Budget, ClearPolicy, Clearable, Clearer, Filled, Pool, Pooled, Stopped, Zeroed};
+use quell::addr::PAGE_BYTES;
+use quell::{Extent, Rule};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::vec::Vec;
+
+/// A frame owned by whoever holds the value.
+#[derive(PartialEq, Eq, Debug)]
+struct Owned(u64);
+
+impl Clearable for Owned {
+    fn extent(&self) -> Extent {
+        extent(self.0, 1)
+    }
+}
+impl Pooled for Owned {
+    fn into_raw(self) -> u64 {
+        self.0
+    }
+    fn from_raw(raw: u64) -> Self {
+        Owned(raw)
+    }
+}
+
+fn slots(n: usize) -> Vec<AtomicU64> {
+    (0..n).map(|_| AtomicU64::new(77)).collect()
+}
+
+/// Fills a pool of eight slots three times with a budget of three pages, takes everything out and
+/// says what is wrong.
+fn check_pool(mutant: Option<&'static Rule>) -> Result<(), &'static str> {
+    let machine = Recorder::default();
+    let slots = slots(8);
+    let pool = Pool::new(&slots, PAGE_BYTES);
+    let budget = Budget::new(1, 3 * PAGE_BYTES, 1000);
+    let policy = ClearPolicy::default();
+    let clearer = Clearer::new(&machine, &policy).with_rules(But(mutant));
+    let mut next = 0..100;
+    let mut fill = |now| pool.fill(&clearer, &budget, now, || next.next().map(Owned), || {});
+    let by_budget = |frames| Filled {
+        frames,
+        stopped: Stopped::Budget,
+    };
+    if fill(1000) != by_budget(3) || fill(1000) != by_budget(0) {
+        return Err("the budget did not bound a burst");
+    }
+    if fill(1000 + 2 * PAGE_BYTES) != by_budget(2) {
+        return Err("the budget did not follow time");
+    }
+    while let Some(frame) = pool.take() {
+        if machine.times().get(&frame.get().0) != Some(&1) {
+            return Err("a frame came out that was not zeroed exactly once");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn the_pool_hands_out_zeroed_frames_within_its_budget() {
+    assert_eq!(check_pool(None), Ok(()));
+    assert!(check_pool(Some(&zero::PoolHandsOutDirty)).is_err_and(|e| e.contains("zeroed")));
+    assert!(check_pool(Some(&zero::PoolIgnoresBudget)).is_err_and(|e| e.contains("budget")));
+}
+
+#[test]
+fn a_full_pool_gives_frames_back_and_a_dry_source_costs_nothing() {
+    let machine = Recorder::default();
+    let slots = slots(2);
+    let pool = Pool::new(&slots, PAGE_BYTES);
+    let policy = ClearPolicy::default();
+    let clearer = Clearer::new(&machine, &policy);
+    let budget = Budget::new(0, 2 * PAGE_BYTES, 0);
+    for _ in 0..3 {
+        let dry = pool.fill(&clearer, &budget, 0, || None, || {});
+        assert_eq!((dry.frames, dry.stopped), (0, Stopped::Source));
+    }
+    assert!(pool.is_empty());
+    let full = pool.fill(&clearer, &budget, 0, || Some(Owned(5)), || {});
+    // Two slots and a budget for two: the third is refused for want of a slot.
+    assert_eq!((full.frames, full.stopped), (2, Stopped::Full));
+    let (extra, _) = clearer.frame(Owned(9), None, || {});
+    assert_eq!(pool.put(extra).unwrap_err().into_inner(), Owned(9));
+    assert_eq!(pool.take().unwrap().into_inner(), Owned(5));
+    assert_eq!(pool.len(), 1);
+}
+
+#[test]
+fn a_budget_grants_a_large_request_only_when_full_and_makes_up_for_it() {
+    let budget = Budget::<AtomicU64>::new(10, 100, 0);
+    assert!(budget.try_spend(1000, 0), "full: a large request passes");
+    assert!(
+        !budget.try_spend(1, 90),
+        "900 earned back, nothing left over"
+    );
+    assert!(!budget.try_spend(11, 91), "ten bytes a tick");
+    assert!(budget.try_spend(10, 91));
+    assert!(
+        budget.try_spend(100, 1_000_000),
+        "no more than the burst is saved up"
+    );
+    assert!(!budget.try_spend(1, 1_000_000));
+    // Wrapping around.
+    let late = Budget::<AtomicU64>::new(1 << 40, 1 << 41, u64::MAX - 1);
+    assert!(late.try_spend(1 << 41, u64::MAX - 1));
+    assert!(!late.try_spend(1, u64::MAX - 1));
+    assert!(late.try_spend(1 << 40, u64::MAX));
+    assert!(late.try_spend(1 << 40, 0));
+    assert!(!late.try_spend(1, 0));
+}
+
+#[test]
+fn threads_never_lose_or_double_a_frame() {
+    const THREADS: u64 = 4;
+    let slots = slots(5);
+    let pool: Pool<'_, _, Owned> = Pool::new(&slots, PAGE_BYTES);
+    // Whoever holds a frame outside the pool sets its bit; one that is set already is a double.
+    let held = AtomicU64::new(0);
+    let hold = |raw: u64| assert_eq!(held.fetch_or(1 << raw, SeqCst) & 1 << raw, 0);
+    let release = |raw: u64| held.fetch_and(!(1 << raw), SeqCst);
+    let work = |t: u64| {
+        let machine = Recorder::default();
+        let policy = ClearPolicy::default();
+        let clearer = Clearer::new(&machine, &policy);
+        let mut mine: Vec<Zeroed<Owned>> = [2 * t, 2 * t + 1]
+            .map(|raw| {
+                hold(raw);
+                clearer.frame(Owned(raw), None, || {}).0
+            })
+            .into();
+        for round in 0..20_000u64 {
+            if (round + t).is_multiple_of(3) {
+                if let Some(frame) = pool.take() {
+                    hold(frame.get().0);
+                    mine.push(frame);
+                }
+            } else if let Some(frame) = mine.pop() {
+                let raw = frame.get().0;
+                release(raw);
+                if let Err(back) = pool.put(frame) {
+                    hold(raw);
+                    mine.push(back);
+                }
+            }
+        }
+        mine
+    };
+    let mut all: Vec<u64> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|t| {
+                scope.spawn({
+                    let work = &work;
+                    move || work(t)
+                })
+            })
+            .collect();
+        let frames = threads.into_iter().flat_map(|t| t.join().unwrap());
+        frames.map(|f| f.into_inner().0).collect()
+    });
+    all.extend(core::iter::from_fn(|| pool.take()).map(|f| f.into_inner().0));
+    all.sort_unstable();
+    assert_eq!(all, (0..2 * THREADS).collect::<Vec<_>>());
+    assert!(pool.is_empty());
+}
