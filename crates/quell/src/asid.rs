@@ -14,8 +14,9 @@
 //! entry stand two fences of the machine ([`Hardware::fence`]): the tag, the
 //! fence, the walk here; the entry, the fence, the tag there.
 
-use crate::hardware::{Hardware, Invalidate, Tag, Word};
+use crate::hardware::{Hardware, Invalidate, Tag};
 use crate::rules::{EngineRules, Rules};
+use crate::word::Word;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// A tag word: the tag generation above, the tag in the low 16 bits.

@@ -17,10 +17,10 @@
 //! entry cleared and would rely on it calls [`Engine::settle`] first, and pays.
 
 use crate::addr::PageRange;
-use crate::cpu_set::CpuSet;
+use crate::cpu_set::{CpuId, CpuSet};
 use crate::engine::Engine;
 use crate::flush::SPACES;
-use crate::hardware::{CpuId, Hardware, Scope};
+use crate::hardware::{Hardware, Scope};
 use crate::ledger::Stamp;
 use crate::request::Request;
 use crate::rules::{AllRules, EngineRules, Rules};

@@ -8,9 +8,10 @@
 //! either happened before, and the new tag is seen; or it comes later, and then whoever runs the space under
 //! a new tag walks tables that were changed already.
 
+use crate::cpu_set::CpuId;
 use crate::engine::Engine;
 use crate::features::Tagging;
-use crate::hardware::{Broadcast, CpuId, Hardware, Invalidate, Scope, Tag};
+use crate::hardware::{Broadcast, Hardware, Invalidate, Scope, Tag};
 use crate::request::Request;
 use crate::rules::{EngineRules, Rules};
 use crate::space::AddressSpace;

@@ -8,9 +8,10 @@
 //! The CPU answers its own half of the question as it loads a space or comes back to it: by generation and debt, in
 //! [`switch`](crate::switch).
 
-use crate::hardware::{Hardware, Scope, Tag, Word};
+use crate::hardware::{Hardware, Scope, Tag};
 use crate::rules::{EngineRules, Rules};
 use crate::space::SpaceId;
+use crate::word::Word;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 /// What a CPU does with the root that it has loaded.

@@ -9,13 +9,25 @@
 //! The callers choose the orderings, so the operations pass on who called: the check of orderings
 //! (`docs/orderings.md`) weakens them there.
 
-use crate::hardware::{CpuId, Word};
+use crate::word::Word;
 use core::sync::atomic::Ordering;
 
 /// The largest number of CPUs that the engine handles.
 pub const MAX_CPUS: usize = 1024;
 
 const WORDS: usize = MAX_CPUS / 64;
+
+/// A CPU, numbered from 0 without gaps.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct CpuId(pub u16);
+
+impl CpuId {
+    /// The CPU's number as an index.
+    #[inline]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
 
 /// A set of CPUs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

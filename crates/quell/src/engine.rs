@@ -5,14 +5,16 @@
 
 use crate::addr::Frame;
 use crate::asid::GlobalTags;
+use crate::cpu_set::CpuId;
 use crate::features::{Features, Tagging, Unsupported};
-use crate::hardware::{CpuId, Hardware, Word};
+use crate::hardware::Hardware;
 use crate::ledger::{Epoch, Ledger};
 use crate::per_cpu::PerCpu;
 use crate::policy::{Policy, TagPolicy};
 use crate::rules::{AllRules, Rules};
 use crate::space::{AddressSpace, SpaceId};
 use crate::stats::{Counter, Stats};
+use crate::word::Word;
 use core::sync::atomic::Ordering::Relaxed;
 
 /// The engine of one machine. It borrows all its memory and allocates nothing.

@@ -34,10 +34,11 @@
 
 use crate::addr::PageRange;
 use crate::cpu::{Activity, Asked, Concern, Loaded};
-use crate::cpu_set::CpuSet;
+use crate::cpu_set::{CpuId, CpuSet};
 use crate::engine::Engine;
-use crate::hardware::{CpuId, Hardware, Invalidate, Scope};
-use crate::inbox::{FlushInfo, Post, Posted, Until};
+use crate::flush_info::FlushInfo;
+use crate::hardware::{Hardware, Invalidate, Scope};
+use crate::inbox::{Post, Posted, Until};
 use crate::request::Request;
 use crate::rules::{EngineRules, Rules};
 use crate::space::AddressSpace;

@@ -29,160 +29,11 @@
 //! initiator that was writing at that moment counts its request all the same, and is told that the
 //! target is offline; that number is answered when the CPU comes back. Nobody waits for a closed inbox.
 
-use crate::hardware::{CpuId, Scope, Word};
-use crate::request::{self, Request};
+use crate::cpu_set::CpuId;
+use crate::flush_info::{FlushInfo, FlushWords, Written};
 use crate::rules::{EngineRules, Rules};
-use crate::space::SpaceId;
+use crate::word::Word;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-
-/// A request on its way: what to flush of which space, and as of which flush generations.
-#[derive(Clone, Copy)]
-pub(crate) struct FlushInfo {
-    /// The space; `None` for whatever is loaded.
-    pub(crate) space: Option<SpaceId>,
-    /// The first and the last flush generation that the request covers.
-    pub(crate) first: u64,
-    pub(crate) last: u64,
-    pub(crate) request: Request,
-}
-
-impl FlushInfo {
-    /// Whatever is loaded: flush it whole.
-    pub(crate) const EVERYTHING: FlushInfo = FlushInfo::whole(Scope::Leaf);
-
-    /// Whatever is loaded, whole, where this much has changed.
-    pub(crate) const fn whole(scope: Scope) -> FlushInfo {
-        FlushInfo {
-            space: None,
-            first: 0,
-            last: 0,
-            request: Request::Full(scope),
-        }
-    }
-
-    /// One generation of a space.
-    pub(crate) fn of(space: SpaceId, generation: u64, request: Request) -> FlushInfo {
-        FlushInfo {
-            space: Some(space),
-            first: generation,
-            last: generation,
-            request,
-        }
-    }
-
-    /// The least request that covers both.
-    fn merge(self, other: FlushInfo) -> FlushInfo {
-        let scope = self.request.scope().max(other.request.scope());
-        if self.space.is_none() || self.space != other.space {
-            return FlushInfo::whole(scope);
-        }
-        FlushInfo {
-            space: self.space,
-            first: self.first.min(other.first),
-            last: self.last.max(other.last),
-            // Generations that arrive out of order leave a hole between the two; only
-            // neighbours may keep their ranges.
-            request: if self.last + 1 >= other.first && other.last + 1 >= self.first {
-                self.request.merge(other.request)
-            } else {
-                Request::Full(scope)
-            },
-        }
-    }
-}
-
-/// A [`FlushInfo`], spread over seven words, so that it shares a line with the inbox's state.
-#[repr(C)]
-struct FlushWords<W> {
-    /// The id of the space; 0 for whatever is loaded.
-    space: W,
-    first: W,
-    last: W,
-    /// The number of ranges and the flags below.
-    meta: W,
-    ranges: [W; request::RANGES],
-}
-
-const META_COUNT: u64 = 0b11;
-const META_FULL: u64 = 1 << 2;
-const META_TABLES: u64 = 1 << 3;
-/// The request is in the outbox of the initiator whose number stands above [`META_SENDER_SHIFT`].
-const META_OUTBOX: u64 = 1 << 4;
-const META_SENDER_SHIFT: u32 = 16;
-
-impl<W: Word> FlushWords<W> {
-    fn new() -> Self {
-        FlushWords {
-            space: W::new(0),
-            first: W::new(0),
-            last: W::new(0),
-            meta: W::new(0),
-            ranges: core::array::from_fn(|_| W::new(0)),
-        }
-    }
-
-    fn write(&self, info: &FlushInfo) {
-        let mut meta = if info.request.scope() == Scope::Tables {
-            META_TABLES
-        } else {
-            0
-        };
-        match &info.request {
-            Request::Empty => {}
-            Request::Full(_) => meta |= META_FULL,
-            Request::Ranges(ranges, _) => {
-                let list = ranges.as_slice();
-                meta |= list.len() as u64;
-                for (word, &range) in self.ranges.iter().zip(list) {
-                    word.store(request::pack(range), Relaxed);
-                }
-            }
-        }
-        self.space
-            .store(info.space.map_or(0, |space| space.0), Relaxed);
-        self.first.store(info.first, Relaxed);
-        self.last.store(info.last, Relaxed);
-        self.meta.store(meta, Relaxed);
-    }
-
-    #[inline]
-    fn read(&self, meta: u64) -> FlushInfo {
-        let scope = if meta & META_TABLES != 0 {
-            Scope::Tables
-        } else {
-            Scope::Leaf
-        };
-        let count = (meta & META_COUNT) as usize;
-        let space = self.space.load(Relaxed);
-        FlushInfo {
-            space: (space != 0).then_some(SpaceId(space)),
-            first: self.first.load(Relaxed),
-            last: self.last.load(Relaxed),
-            request: if meta & META_FULL != 0 {
-                Request::Full(scope)
-            } else {
-                request::from_packed(self.ranges[..count].iter().map(|w| w.load(Relaxed)), scope)
-            },
-        }
-    }
-
-    fn word_name(&self, address: usize) -> Option<&'static str> {
-        let names = [
-            (&self.space, "space"),
-            (&self.first, "first"),
-            (&self.last, "last"),
-            (&self.meta, "meta"),
-            (&self.ranges[0], "range0"),
-            (&self.ranges[1], "range1"),
-            (&self.ranges[2], "range2"),
-        ];
-        let at = |word: &W| core::ptr::from_ref(word) as usize == address;
-        names
-            .into_iter()
-            .find(|(word, _)| at(word))
-            .map(|(_, name)| name)
-    }
-}
 
 /// Where a CPU's own request lies for its targets to read, when requests are not inlined (S4 off).
 #[repr(C, align(64))]
@@ -376,18 +227,20 @@ impl<W: Word> Inbox<W> {
         let words = &self.line.words;
         match what {
             Post::Inline(info) if rules.may_overwrite(idle) => words.write(info),
-            Post::Inline(info) => {
-                let pending = words.read(words.meta.load(Relaxed));
-                let merged = pending.merge(*info);
-                words.write(&FlushInfo {
-                    request: merged.request.limited(full_above),
-                    ..merged
-                });
-            }
-            Post::InOutbox(sender) if idle => {
-                let sender = u64::from(sender.0) << META_SENDER_SHIFT;
-                words.meta.store(META_OUTBOX | sender, Relaxed);
-            }
+            Post::Inline(info) => match words.read() {
+                Written::Here(pending) => {
+                    let merged = pending.merge(*info);
+                    words.write(&FlushInfo {
+                        request: merged.request.limited(full_above),
+                        ..merged
+                    });
+                }
+                // Requests at two places, as below.
+                Written::InOutbox(_) => {
+                    self.line.state.fetch_or(EVERYTHING, Relaxed);
+                }
+            },
+            Post::InOutbox(sender) if idle => words.refer_to(sender),
             // Two requests at two places: only "everything" covers both.
             Post::InOutbox(_) | Post::Everything => {
                 self.line.state.fetch_or(EVERYTHING, Relaxed);
@@ -471,13 +324,13 @@ impl<W: Word> Inbox<W> {
         if !rules.words_may_be_read(seen & (LOCKED | EVERYTHING) == 0) {
             return None;
         }
-        let meta = self.line.words.meta.load(Relaxed);
-        let info = if meta & META_OUTBOX != 0 {
+        let info = match self.line.words.read() {
+            Written::Here(info) => info,
             // The initiator waits for us before it writes its outbox again.
-            let words = &outbox_of((meta >> META_SENDER_SHIFT) as usize)?.words;
-            words.read(words.meta.load(Relaxed))
-        } else {
-            self.line.words.read(meta)
+            Written::InOutbox(initiator) => match outbox_of(initiator)?.words.read() {
+                Written::Here(info) => info,
+                Written::InOutbox(_) => return None,
+            },
         };
         W::fence(Acquire);
         let unchanged = self.line.state.load(Relaxed) == seen;

@@ -45,15 +45,16 @@
 //! for somebody's unmap. [`Engine::pay_all`], called in the background, keeps that rare.
 
 use crate::cpu::{Activity, Asked, Concern, Loaded};
-use crate::cpu_set::CpuSet;
+use crate::cpu_set::{CpuId, CpuSet};
 use crate::engine::Engine;
-use crate::hardware::{CpuId, Hardware, Scope, Word};
+use crate::hardware::{Hardware, Scope};
 use crate::ledger::Stamp;
 use crate::request::Request;
 use crate::rules::{EngineRules, Rules};
 use crate::space::AddressSpace;
 use crate::stack::Stack;
 use crate::stats::Counter;
+use crate::word::Word;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// How many debts one payment covers; what is older than the rest comes first, and a payer goes on until

@@ -10,7 +10,8 @@
 //! | paid(s) | nobody holds what the debt was about | written(s'), by the debtor with a later stamp |
 
 use crate::cpu_set::{AtomicCpuSet, CpuSet};
-use crate::hardware::{Hardware, Word};
+use crate::hardware::Hardware;
+use crate::word::Word;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// A tick of the flush clock at which a flush began to be owed.

@@ -26,13 +26,13 @@
 //!
 //! | module | what happens there |
 //! | --- | --- |
-//! | [`hardware`], [`features`] | what a machine must provide, and which machines are refused |
+//! | [`hardware`], [`word`], [`features`] | what a machine must provide, and which machines are refused |
 //! | [`entry`] | what a page-table entry says, on any architecture |
 //! | [`change`] | does this change of an entry need a flush? |
 //! | [`request`] | what to invalidate |
 //! | [`batch`] | gathers, which own frames and yield them against proof of the flush (S0) |
 //! | [`flush`] | the shootdown: generation, post, interrupt, local flush, wait (S4) |
-//! | [`inbox`] | how a request reaches a CPU and is acknowledged |
+//! | [`inbox`], [`flush_info`] | how a request reaches a CPU and is acknowledged |
 //! | [`cpu`] | what a CPU is doing, and whether it must be interrupted |
 //! | [`broadcast`] | flushing where the machine reaches every CPU by itself |
 //! | [`space`] | address spaces: generation, outstanding batches, the CPUs that have them loaded |
@@ -68,6 +68,7 @@ pub mod engine;
 pub mod entry;
 pub mod features;
 mod flush;
+mod flush_info;
 pub mod hardware;
 mod hotplug;
 mod inbox;
@@ -85,15 +86,16 @@ mod stack;
 pub mod stats;
 mod switch;
 pub mod tags;
+pub mod word;
 
 pub use addr::{Extent, Frame, Page, PageRange, PageSize};
 pub use batch::{Batch, Flushed, Outcome, Owed, Purpose};
 pub use change::{Break, Flush, Need, TlbRules, flush_needed};
-pub use cpu_set::CpuSet;
+pub use cpu_set::{CpuId, CpuSet};
 pub use engine::Engine;
 pub use entry::{Entry, Level, MemoryType};
 pub use features::{Features, Tagging, Unsupported};
-pub use hardware::{Broadcast, CpuId, Hardware, Invalidate, NoBroadcasts, Scope, Tag, Word};
+pub use hardware::{Broadcast, Hardware, Invalidate, NoBroadcasts, Scope, Tag};
 pub use language::PolicyError;
 pub use lazy::{Claimed, Residue};
 pub use ledger::{Epoch, Stamp};
@@ -104,3 +106,4 @@ pub use rules::{AllRules, Rule, Rules};
 pub use space::{AddressSpace, SpaceId};
 pub use stats::{Counter, Stats};
 pub use tags::Slot;
+pub use word::Word;

@@ -39,8 +39,9 @@
 
 use crate::addr::Frame;
 use crate::asid::SpaceTag;
-use crate::cpu_set::{AtomicCpuSet, CpuSet};
-use crate::hardware::{CpuId, Hardware, Word};
+use crate::cpu_set::{AtomicCpuSet, CpuId, CpuSet};
+use crate::hardware::Hardware;
+use crate::word::Word;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 /// The name of an address space, never used again for another one.

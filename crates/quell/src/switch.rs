@@ -21,10 +21,11 @@
 //! away.
 
 use crate::cpu::{Activity, Concern};
+use crate::cpu_set::CpuId;
 use crate::engine::Engine;
 use crate::features::Tagging;
-use crate::hardware::{CpuId, Hardware, Scope, Tag};
-use crate::inbox::FlushInfo;
+use crate::flush_info::FlushInfo;
+use crate::hardware::{Hardware, Scope, Tag};
 use crate::per_cpu::INLINE_SLOTS;
 use crate::policy::TagPolicy;
 use crate::request::Request;

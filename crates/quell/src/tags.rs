@@ -10,8 +10,9 @@
 //! rests on the generations in [`space`](crate::space) alone. Tags that mean the same on every CPU are
 //! dealt out in [`asid`](crate::asid).
 
-use crate::hardware::{Hardware, Tag, Word};
+use crate::hardware::{Hardware, Tag};
 use crate::space::SpaceId;
+use crate::word::Word;
 use core::sync::atomic::Ordering::Relaxed;
 
 /// One per-CPU tag: which space it holds, and how far this CPU has caught up with it.

@@ -1,0 +1,109 @@
+//! Words of memory that CPUs share.
+//!
+//! Shared memory is part of the machine, so that one engine runs on all of them: a kernel takes
+//! [`core::sync::atomic::AtomicU64`]; the machine that predicts cost takes a word that charges for the transfer of
+//! cache lines; an adversary takes one whose every access is a point where others may step in.
+
+use core::sync::atomic::Ordering;
+
+/// A 64-bit word of memory that CPUs share, with the operations of [`core::sync::atomic::AtomicU64`].
+///
+/// The orderings mean what they mean in the Rust memory model.
+pub trait Word: Send + Sync + Sized {
+    /// How many bits of the word that counts a space's flushes count its outstanding batches. Machines
+    /// under test make them few, so that their end is reached.
+    #[doc(hidden)]
+    const BATCH_BITS: u32 = 12;
+    /// A word that holds `value`.
+    fn new(value: u64) -> Self;
+    /// A fence of the memory model, as [`core::sync::atomic::fence`].
+    fn fence(order: Ordering);
+    /// The CPU is about to read or write something shared that is no word, at this address. Does
+    /// nothing, except on machines that choose who comes when.
+    #[inline]
+    fn touch(place: usize, writes: bool) {
+        let _ = (place, writes);
+    }
+    /// Reads the word.
+    fn load(&self, order: Ordering) -> u64;
+    /// Writes the word.
+    fn store(&self, value: u64, order: Ordering);
+    /// Writes the word and returns what it held.
+    fn swap(&self, value: u64, order: Ordering) -> u64;
+    /// Writes `new` if the word holds `current`; returns what it held, as `Ok` if it was written.
+    fn compare_exchange(
+        &self,
+        current: u64,
+        new: u64,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u64, u64>;
+    /// Adds, wrapping around; returns what the word held.
+    fn fetch_add(&self, value: u64, order: Ordering) -> u64;
+    /// Sets bits; returns what the word held.
+    fn fetch_or(&self, value: u64, order: Ordering) -> u64;
+    /// Keeps bits; returns what the word held.
+    fn fetch_and(&self, value: u64, order: Ordering) -> u64;
+    /// Raises the word to at least `value`; returns what it held.
+    #[inline]
+    fn fetch_max(&self, value: u64, order: Ordering) -> u64 {
+        let mut held = self.load(Ordering::Relaxed);
+        while held < value {
+            match self.compare_exchange(held, value, order, Ordering::Relaxed) {
+                Ok(before) => return before,
+                Err(now) => held = now,
+            }
+        }
+        held
+    }
+}
+
+#[cfg(target_has_atomic = "64")]
+impl Word for core::sync::atomic::AtomicU64 {
+    #[inline]
+    fn new(value: u64) -> Self {
+        Self::new(value)
+    }
+    #[inline]
+    fn fence(order: Ordering) {
+        core::sync::atomic::fence(order);
+    }
+    #[inline]
+    fn load(&self, order: Ordering) -> u64 {
+        self.load(order)
+    }
+    #[inline]
+    fn store(&self, value: u64, order: Ordering) {
+        self.store(value, order)
+    }
+    #[inline]
+    fn swap(&self, value: u64, order: Ordering) -> u64 {
+        self.swap(value, order)
+    }
+    #[inline]
+    fn compare_exchange(
+        &self,
+        current: u64,
+        new: u64,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u64, u64> {
+        self.compare_exchange(current, new, success, failure)
+    }
+    #[inline]
+    fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
+        self.fetch_add(value, order)
+    }
+    #[inline]
+    fn fetch_or(&self, value: u64, order: Ordering) -> u64 {
+        self.fetch_or(value, order)
+    }
+    #[inline]
+    fn fetch_and(&self, value: u64, order: Ordering) -> u64 {
+        self.fetch_and(value, order)
+    }
+    #[inline]
+    fn fetch_max(&self, value: u64, order: Ordering) -> u64 {
+        self.fetch_max(value, order)
+    }
+}
