@@ -68,6 +68,7 @@ pub fn run(policy: Policy, report: fn(Check)) {
             engine.on_interrupt();
         }
     });
-    let suite: &'static Suite<'static, 'static, Kernel> = Box::leak(Box::new(Suite::new(engine)));
+    let suite: &'static Suite<'_, '_, Kernel, &KernelRules> =
+        Box::leak(Box::new(Suite::new(engine)));
     selftest::on_every_cpu(move |_| suite.run(report));
 }

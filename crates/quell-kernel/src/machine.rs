@@ -1,7 +1,7 @@
 //! The machine under the engine: this kernel's CPUs, through [`quell::Hardware`].
 
 use crate::{arch, audit, cpu, late, memory, watchdog};
-use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
 use quell::{
     Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, Rule, Rules, Tag,
     Tagging, TlbRules,

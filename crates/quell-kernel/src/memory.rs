@@ -23,8 +23,8 @@ use core::alloc::{GlobalAlloc, Layout};
 use core::ops::Range;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use quell::clear::Strategy;
 use quell::{Extent, Frame};
+use quell_zero::Strategy;
 
 /// The kernel's heap: a buddy allocator behind this kernel's lock.
 struct KernelHeap(Lock<Heap<32>>);

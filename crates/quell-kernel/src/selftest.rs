@@ -14,7 +14,9 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
-use quell::{CpuId, CpuSet, Entry, Frame, Hardware, Invalidate, Page, PageRange, Scope, Tag};
+use quell::{
+    Broadcast, CpuId, CpuSet, Entry, Frame, Hardware, Invalidate, Page, PageRange, Scope, Tag,
+};
 
 /// Waits for a CPU that has interrupts masked for ever, and serves others meanwhile: the watchdog
 /// must end the run.
@@ -463,8 +465,8 @@ fn remap(flush: Flush) -> Result<Vec<bool>, String> {
                     }
                 }
                 Flush::EverywhereByBroadcast => {
-                    Kernel.broadcast(page());
-                    Kernel.complete_broadcasts();
+                    Broadcast::start(&Kernel, page());
+                    Broadcast::complete(&Kernel);
                 }
             }
         }
