@@ -1,12 +1,12 @@
-//! The conformance suite of `quell-conformance::hardware` in this kernel: what it asks of a kernel
+//! The conformance suite of `quell-conformance` in this kernel: what it asks of a kernel
 //! besides [`quell::Hardware`], and a run of it on every CPU.
 
 use crate::machine::{self, Kernel, KernelRules};
 use crate::{arch, cpu, memory, selftest, tables, workload};
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering::SeqCst;
-use quell::{Engine, Entry, Extent, Frame, Page, Policy};
-use quell_conformance::hardware::{Bench, Check, Rights, Suite};
+use quell::{Engine, Entry, Extent, Frame, Hardware, Invalidate, Page, Policy};
+use quell_conformance::{Bench, Check, Rights, Suite};
 
 impl Bench for Kernel {
     fn cpus(&self) -> usize {
@@ -60,7 +60,8 @@ impl Bench for Kernel {
 
 static ENGINE: spin::Once<Engine<'static, Kernel, &'static KernelRules>> = spin::Once::new();
 
-/// Runs the suite on an engine of its own, which is idle afterwards.
+/// Runs the suite on an engine of its own, in which no CPU is online afterwards: another engine may lend the
+/// same tags.
 pub fn run(policy: Policy, report: fn(Check)) {
     let engine = ENGINE.call_once(|| workload::engine(policy));
     machine::set_on_shootdown(|| {
@@ -69,5 +70,10 @@ pub fn run(policy: Policy, report: fn(Check)) {
         }
     });
     let suite: &'static Suite<'static, 'static, Kernel> = Box::leak(Box::new(Suite::new(engine)));
-    selftest::on_every_cpu(move |_| suite.run(report));
+    selftest::on_every_cpu(move |_| {
+        engine.cpu_online();
+        suite.run(None, report);
+        engine.cpu_offline(None);
+        Kernel.invalidate(Invalidate::All);
+    });
 }
