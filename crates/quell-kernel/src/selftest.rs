@@ -4,7 +4,7 @@
 //! The last is the ground the conformance suite stands on: on an emulator that kept no stale
 //! translation, or whose flushes reached too far, every test of coherence would pass for nothing.
 
-use crate::machine::{self, Kernel};
+use crate::machine::Kernel;
 use crate::program::Puppet;
 use crate::report::{self, Event};
 use crate::sync::Lock;
@@ -14,7 +14,9 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
-use quell::{CpuId, CpuSet, Entry, Frame, Hardware, Invalidate, Page, PageRange, Scope, Tag};
+use quell::{
+    Broadcast, CpuId, CpuSet, Entry, Frame, Hardware, Invalidate, Page, PageRange, Scope, Tag,
+};
 
 /// Waits for a CPU that has interrupts masked for ever, and serves others meanwhile: the watchdog
 /// must end the run.
@@ -29,7 +31,7 @@ pub fn lose_interrupt() -> bool {
             quell_arch::relax();
         }
     });
-    machine::set_on_shootdown(|| {
+    trap::set_on_shootdown(|| {
         Kernel.invalidate(Invalidate::All);
         if arch::cpu::index() == cpu::count() - 1 {
             SERVED.fetch_add(1, SeqCst);
@@ -186,7 +188,7 @@ fn note_taken() {
 }
 
 fn interrupts() -> Outcome {
-    machine::set_on_shootdown(note_taken);
+    trap::set_on_shootdown(note_taken);
     let count = cpu::count();
     // One after the other, so that no two interrupts to one CPU merge.
     for from in 0..count {
@@ -437,7 +439,7 @@ fn flush_page() {
 fn remap(flush: Flush) -> Result<Vec<bool>, String> {
     const OLD: u64 = 0xaaaa;
     const NEW: u64 = 0xbbbb;
-    machine::set_on_shootdown(flush_page);
+    trap::set_on_shootdown(flush_page);
     let new = marked(NEW);
     let root = space(marked(OLD), true);
     let barrier = Barrier::new();
@@ -463,8 +465,8 @@ fn remap(flush: Flush) -> Result<Vec<bool>, String> {
                     }
                 }
                 Flush::EverywhereByBroadcast => {
-                    Kernel.broadcast(page());
-                    Kernel.complete_broadcasts();
+                    Kernel.start(page());
+                    Kernel.complete();
                 }
             }
         }

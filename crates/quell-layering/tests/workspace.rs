@@ -30,7 +30,6 @@ const KNOWN_CIRCLES: &[&str] = &[
     "quell-cli",
     "quell-guest",
     "quell-host",
-    "quell-kernel",
     "quell-workloads",
 ];
 

@@ -1,7 +1,8 @@
 //! Workloads, run in user mode: their view of the machine is made of real accesses, real system
 //! calls and the clock that user mode can read.
 
-use crate::{arch, control, layout};
+use crate::shared::control;
+use crate::{arch, layout};
 use alloc::format;
 use alloc::string::{String, ToString};
 use core::cell::Cell;
