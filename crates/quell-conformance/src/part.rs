@@ -5,7 +5,9 @@ use crate::verdict::{Verdict, expect};
 use alloc::vec::Vec;
 use core::cell::Cell;
 use core::sync::atomic::Ordering::SeqCst;
-use quell::{AddressSpace, Engine, Extent, Frame, Page, PageRange, Purpose, Residue, Rules, Scope, Word};
+use quell::{
+    AddressSpace, Engine, Extent, Frame, Page, PageRange, Purpose, Residue, Rules, Scope, Word,
+};
 
 /// What frames hold before and after a change.
 pub(crate) const OLD: u64 = 0xaaaa;

@@ -1,9 +1,9 @@
 //! The conformance suite of `quell-conformance` in this kernel: what it asks of a kernel
 //! besides [`quell::Hardware`], and a run of it on every CPU.
 
-use crate::mistaken::{PLATFORM, Platform};
 use crate::mistakes::KernelRules;
-use crate::{arch, cpu, memory, selftest, tables, trap};
+use crate::platform::{PLATFORM, Platform};
+use crate::{arch, cpu, memory, sched, tables, trap};
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering::SeqCst;
 use quell::{Engine, Entry, Extent, Frame, Hardware, Invalidate, Page};
@@ -72,7 +72,7 @@ pub fn run(engine: Engine<'static, Platform, &'static KernelRules>, report: fn(C
     });
     let suite: &'static Suite<'static, 'static, Platform, &'static KernelRules> =
         Box::leak(Box::new(Suite::new(engine)));
-    selftest::on_every_cpu(move |_| {
+    sched::on_every_cpu(move |_| {
         engine.cpu_online();
         suite.run(None, report);
         engine.cpu_offline(None);

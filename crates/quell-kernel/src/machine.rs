@@ -4,8 +4,7 @@ use crate::mistakes::KernelRules;
 use crate::{arch, audit, cpu, late, memory, watchdog};
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use quell::{
-    Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, Tag, Tagging,
-    TlbRules,
+    Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, Tag, Tagging, TlbRules,
 };
 use quell_arch::native;
 use quell_vm::machine::TABLE_WORDS;

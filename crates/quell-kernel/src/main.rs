@@ -29,9 +29,11 @@ mod late;
 mod layout;
 mod machine;
 mod memory;
+#[cfg(feature = "mutants")]
 mod mistaken;
 mod mistakes;
 mod options;
+mod platform;
 mod program;
 mod report;
 mod sched;

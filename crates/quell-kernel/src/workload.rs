@@ -4,12 +4,12 @@
 use crate::arch::user::Exit;
 use crate::cpu::{self, Counters};
 use crate::machine;
-use crate::mistaken::{PLATFORM, Platform};
 use crate::mistakes::KernelRules;
 use crate::options::Options;
+use crate::platform::{PLATFORM, Platform};
 use crate::report::{self, Event};
 use crate::sync::Lock;
-use crate::{arch, audit, bench, late, layout, memory, program, selftest, trap};
+use crate::{arch, audit, bench, late, layout, memory, program, sched, trap};
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -248,7 +248,7 @@ fn execute(manager: &'static Manager, what: u64, seed: u64, cpus: usize) -> Resu
     let shared = program::control();
     shared.seed.store(seed, Relaxed);
     shared.words[layout::PROCESS_WORD].store(process.into(), SeqCst);
-    selftest::on_every_cpu(move |index| {
+    sched::on_every_cpu(move |index| {
         if index >= cpus {
             return;
         }

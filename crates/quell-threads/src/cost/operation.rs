@@ -2,8 +2,8 @@
 
 use crate::Threads;
 use quell::{
-    AddressSpace, AllRules, Batch, Engine, Features, Frame, Hardware, Outcome, Page, PageRange, Purpose, Rules,
-    Stamp, Tagging,
+    AddressSpace, AllRules, Batch, Engine, Features, Frame, Hardware, Outcome, Page, PageRange,
+    Purpose, Rules, Stamp, Tagging,
 };
 use std::hint::black_box;
 
@@ -43,7 +43,10 @@ pub fn unmap<'a, H: Hardware, R: Rules>(
 }
 
 /// Takes a debt about a page of `space` and pays it; returns its stamp.
-pub fn paid_debt<H: Hardware, R: Rules>(engine: &Engine<'_, H, R>, space: &AddressSpace<H>) -> Stamp {
+pub fn paid_debt<H: Hardware, R: Rules>(
+    engine: &Engine<'_, H, R>,
+    space: &AddressSpace<H>,
+) -> Stamp {
     let stamp = {
         let mut gather: Batch<'_, '_, H, &AddressSpace<H>, Frame, R> = engine.batch(Purpose::Lazy);
         gather.unmapped(space, page(0), Frame(0));
