@@ -1,9 +1,12 @@
 //! What a check says.
 
 /// `Err` with what was seen on this CPU.
-pub(crate) type Verdict = Result<(), &'static str>;
+pub type Verdict = Result<(), &'static str>;
 
 /// Fails with `otherwise` unless the condition holds.
-pub(crate) fn expect(condition: bool, otherwise: &'static str) -> Verdict {
+///
+/// # Errors
+/// `otherwise`.
+pub fn expect(condition: bool, otherwise: &'static str) -> Verdict {
     if condition { Ok(()) } else { Err(otherwise) }
 }

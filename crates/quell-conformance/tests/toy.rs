@@ -7,12 +7,12 @@
 
 use quell::{
     Broadcast, CpuId, CpuSet, Engine, Epoch, Extent, Features, Frame, Hardware, Invalidate, Page,
-    PerCpu, Policy, Rule, Rules, Scope, Tag, Tagging, rules,
+    PageRange, PerCpu, Policy, Purpose, Rule, Rules, Scope, Tag, Tagging, rules,
 };
-use quell_conformance::hardware::{Bench, Check, Rights, Suite};
+use quell_conformance::{Bench, Check, Rights, Suite};
 use quell_zero::{Clear, Strategy};
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Mutex, OnceLock};
 
@@ -84,6 +84,8 @@ struct Toy {
     tagging: Tagging,
     memory: Vec<[AtomicU64; 512]>,
     next_frame: AtomicUsize,
+    /// Frames and roots that the suite has taken and not given back.
+    taken: Mutex<BTreeSet<Frame>>,
     cpus: [Cpu; CPUS],
     handler: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
@@ -103,6 +105,15 @@ impl Toy {
 
     fn frame(&self, frame: Frame) -> &[AtomicU64; 512] {
         &self.memory[frame.0 as usize]
+    }
+
+    fn allocate(&self, frames: u64) -> Extent {
+        let first = self.next_frame.fetch_add(frames as usize, SeqCst);
+        assert!(first + frames as usize <= FRAMES, "too few frames");
+        Extent {
+            first: Frame(first as u64),
+            frames,
+        }
     }
 
     /// Takes a pending interrupt if it may.
@@ -269,11 +280,16 @@ impl Bench for Toy {
     }
 
     fn take_frames(&self, frames: u64) -> Extent {
-        let first = self.next_frame.fetch_add(frames as usize, SeqCst);
-        assert!(first + frames as usize <= FRAMES, "too few frames");
-        Extent {
-            first: Frame(first as u64),
-            frames,
+        let extent = self.allocate(frames);
+        let mut taken = self.taken.lock().unwrap();
+        taken.extend((0..frames).map(|frame| extent.first.plus(frame)));
+        extent
+    }
+
+    fn give_back(&self, frames: Extent) {
+        let mut taken = self.taken.lock().unwrap();
+        for frame in (0..frames.frames).map(|frame| frames.first.plus(frame)) {
+            assert!(taken.remove(&frame), "{frame:?} was not taken");
         }
     }
 
@@ -281,10 +297,15 @@ impl Bench for Toy {
         self.take_frames(1).first
     }
 
+    fn free_tables(&self, top: Frame) {
+        // Tables below a root were made by `set`.
+        self.taken.lock().unwrap().remove(&top);
+    }
+
     fn set(&self, root: Frame, page: Page, to: Option<(Frame, Rights)>) {
         let above = &self.frame(root)[(page.0 / 512) as usize % 512];
         if above.load(SeqCst) == 0 {
-            let table = self.take_frames(1).first;
+            let table = self.allocate(1).first;
             // If another CPU has made one meanwhile, this frame is lost to the test.
             let _ = above.compare_exchange(0, table.0, SeqCst, SeqCst);
         }
@@ -318,8 +339,12 @@ impl Bench for Toy {
     }
 }
 
-/// Runs the suite on such a machine; returns what the first CPU was told.
-fn run(tagging: Tagging, policy: Policy, wrong: Wrong) -> Vec<Check> {
+/// A machine, and an engine on it.
+fn machine(
+    tagging: Tagging,
+    policy: Policy,
+    wrong: Wrong,
+) -> (&'static Toy, &'static Engine<'static, Toy, &'static Toy>) {
     // Interrupt handlers refer to the engine as long as the machine exists: for ever, like a kernel's.
     let toy: &'static Toy = Box::leak(Box::new(Toy {
         wrong,
@@ -329,6 +354,7 @@ fn run(tagging: Tagging, policy: Policy, wrong: Wrong) -> Vec<Check> {
             .map(|_| [const { AtomicU64::new(0) }; 512])
             .collect(),
         next_frame: AtomicUsize::new(1),
+        taken: Mutex::default(),
         cpus: Default::default(),
         handler: OnceLock::new(),
     }));
@@ -338,6 +364,12 @@ fn run(tagging: Tagging, policy: Policy, wrong: Wrong) -> Vec<Check> {
         .expect("a machine that holds");
     let engine: &'static Engine<'static, Toy, &Toy> = Box::leak(Box::new(engine));
     let _ = toy.handler.set(Box::new(|| engine.on_interrupt()));
+    (toy, engine)
+}
+
+/// Runs the suite on such a machine; returns what the first CPU was told.
+fn run(tagging: Tagging, policy: Policy, wrong: Wrong) -> Vec<Check> {
+    let (_, engine) = machine(tagging, policy, wrong);
     let suite = Suite::new(engine);
     let checks = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
@@ -345,7 +377,8 @@ fn run(tagging: Tagging, policy: Policy, wrong: Wrong) -> Vec<Check> {
             let (suite, checks) = (&suite, &checks);
             scope.spawn(move || {
                 ME.set(cpu);
-                suite.run(|check| checks.lock().unwrap().push(check));
+                engine.cpu_online();
+                suite.run(None, |check| checks.lock().unwrap().push(check));
             });
         }
     });
@@ -410,4 +443,74 @@ fn mistakes_of_the_engine_are_found() {
     fails(PCID, Wrong::LeafOnly, "unlinked_tables");
     fails(ASID, Wrong::NoCompletion, "changed_pages");
     fails(ASID, Wrong::Rule(&rules::SettleOnlyWaits), "second_actors");
+}
+
+/// A kernel runs the suite while it runs: afterwards each CPU has loaded what it had, takes part in
+/// flushes as before, and what was taken is given back.
+#[test]
+fn the_suite_leaves_what_it_found() {
+    for tagging in [Tagging::None, PCID, ASID] {
+        let (toy, engine) = machine(tagging, Policy::ALL, Wrong::Nothing);
+        let page = Page(7);
+        let (root, frames) = (toy.allocate(1).first, toy.allocate(3));
+        let space = engine.new_space(root);
+        let version = |version: u64| frames.first.plus(version);
+        (0..3).for_each(|index| toy.set_word(version(index), 0, index));
+        toy.set(root, page, Some((version(0), Rights::Read)));
+        let suite = Suite::new(engine);
+        let arrived = AtomicUsize::new(0);
+        // As the kernel's own CPUs wait for each other: they serve interrupts meanwhile.
+        let meet = |times: usize| {
+            arrived.fetch_add(1, SeqCst);
+            while arrived.load(SeqCst) < times * CPUS {
+                toy.relax();
+            }
+        };
+        let change = |to: u64| {
+            toy.set(root, page, Some((version(to), Rights::Read)));
+            let mut batch = engine.batch::<_, Frame>(Purpose::Call);
+            batch.changed(&space, PageRange::base(page, 1), Scope::Leaf);
+            batch.finish().for_each(drop);
+        };
+        std::thread::scope(|scope| {
+            for cpu in 0..CPUS {
+                let (suite, space, meet, change) = (&suite, &space, &meet, &change);
+                scope.spawn(move || {
+                    ME.set(cpu);
+                    let read = || toy.try_read(page.address());
+                    engine.cpu_online();
+                    // The last has nothing loaded.
+                    let runs = cpu + 1 < CPUS;
+                    if runs {
+                        engine.switch_to(None, space);
+                    }
+                    suite.run(runs.then_some(space), |_| ());
+                    assert!(!toy.me().masked.load(SeqCst), "interrupts are on");
+                    assert_eq!(engine.is_detached(), !runs);
+                    assert_eq!(read(), runs.then_some(0), "CPU {cpu}, {tagging:?}");
+                    meet(1);
+                    if cpu == 0 {
+                        change(1);
+                    }
+                    meet(2);
+                    assert_eq!(read(), runs.then_some(1), "CPU {cpu}, {tagging:?}");
+                    if !runs {
+                        engine.switch_to(None, space);
+                        assert_eq!(read(), Some(1), "CPU {cpu}, {tagging:?}");
+                    }
+                    meet(3);
+                    if cpu == 0 {
+                        change(2);
+                    }
+                    meet(4);
+                    assert_eq!(read(), Some(2), "CPU {cpu}, {tagging:?}");
+                });
+            }
+        });
+        let taken = toy.taken.lock().unwrap();
+        assert!(
+            taken.is_empty(),
+            "{tagging:?}: {taken:?} was not given back"
+        );
+    }
 }

@@ -1,14 +1,15 @@
-//! The conformance suite of `quell-conformance::hardware` in this kernel: what it asks of a kernel
+//! The conformance suite of `quell-conformance` in this kernel: what it asks of a kernel
 //! besides [`quell::Hardware`], and a run of it on every CPU.
 
-use crate::machine::{self, Kernel, KernelRules};
-use crate::{arch, cpu, memory, selftest, tables, workload};
+use crate::mistakes::KernelRules;
+use crate::platform::{PLATFORM, Platform};
+use crate::{arch, cpu, memory, sched, tables, trap};
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering::SeqCst;
-use quell::{Engine, Entry, Extent, Frame, Page, Policy};
-use quell_conformance::hardware::{Bench, Check, Rights, Suite};
+use quell::{Engine, Entry, Extent, Frame, Hardware, Invalidate, Page};
+use quell_conformance::{Bench, Check, Rights, Suite};
 
-impl Bench for Kernel {
+impl Bench for Platform {
     fn cpus(&self) -> usize {
         cpu::count()
     }
@@ -58,17 +59,23 @@ impl Bench for Kernel {
     }
 }
 
-static ENGINE: spin::Once<Engine<'static, Kernel, &'static KernelRules>> = spin::Once::new();
+static ENGINE: spin::Once<Engine<'static, Platform, &'static KernelRules>> = spin::Once::new();
 
-/// Runs the suite on an engine of its own, which is idle afterwards.
-pub fn run(policy: Policy, report: fn(Check)) {
-    let engine = ENGINE.call_once(|| workload::engine(policy));
-    machine::set_on_shootdown(|| {
+/// Runs the suite on an engine of its own, in which no CPU is online afterwards: another engine may lend the
+/// same tags.
+pub fn run(engine: Engine<'static, Platform, &'static KernelRules>, report: fn(Check)) {
+    let engine = ENGINE.call_once(|| engine);
+    trap::set_on_shootdown(|| {
         if let Some(engine) = ENGINE.get() {
             engine.on_interrupt();
         }
     });
-    let suite: &'static Suite<'_, '_, Kernel, &KernelRules> =
+    let suite: &'static Suite<'static, 'static, Platform, &'static KernelRules> =
         Box::leak(Box::new(Suite::new(engine)));
-    selftest::on_every_cpu(move |_| suite.run(report));
+    sched::on_every_cpu(move |_| {
+        engine.cpu_online();
+        suite.run(None, report);
+        engine.cpu_offline(None);
+        PLATFORM.invalidate(Invalidate::All);
+    });
 }

@@ -4,7 +4,6 @@
 //! for reports, so its counters are updated with a plain load and store, not with a locked
 //! instruction.
 
-use crate::report::{self, Event};
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use serde::Serialize;
@@ -263,14 +262,4 @@ pub fn sum() -> Counters {
         sum.add(&cpu(index).counters.read());
     }
     sum
-}
-
-/// Reports what each CPU has done.
-pub fn report_counters() {
-    for index in 0..count() {
-        report::event(&Event::Counters {
-            cpu: index,
-            counters: cpu(index).counters.read(),
-        });
-    }
 }

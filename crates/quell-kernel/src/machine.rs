@@ -1,10 +1,10 @@
 //! The machine under the engine: this kernel's CPUs, through [`quell::Hardware`].
 
+use crate::mistakes::KernelRules;
 use crate::{arch, audit, cpu, late, memory, watchdog};
-use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use quell::{
-    Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, Rule, Rules, Tag,
-    Tagging, TlbRules,
+    Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, Tag, Tagging, TlbRules,
 };
 use quell_arch::native;
 use quell_vm::machine::TABLE_WORDS;
@@ -15,81 +15,6 @@ use quell_zero::{Clear, Strategy};
 /// [`cpu::Cpu`], the rest in the hardware.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Kernel;
-
-/// What a CPU does when a shootdown interrupt reaches it: a `fn()`, or null.
-static ON_SHOOTDOWN: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
-
-/// Sets what a shootdown interrupt does: the engine's `on_interrupt`, or a test.
-pub fn set_on_shootdown(handler: fn()) {
-    ON_SHOOTDOWN.store(handler as *mut (), Ordering::Release);
-}
-
-/// What is left out on purpose.
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-enum Broken {
-    Nothing,
-    /// Invalidations of this CPU alone that a shootdown interrupt asks for.
-    InvalidateOnRequest,
-    /// Invalidations of this CPU alone that it decides on itself.
-    InvalidateHere,
-    /// Broadcast invalidations.
-    Broadcast,
-    /// The care that a fault in the handler of a non-maskable interrupt takes to let in no other.
-    NmiReturn,
-}
-
-static BROKEN: AtomicU8 = AtomicU8::new(Broken::Nothing as u8);
-
-/// The engine's or the manager's rule that is not kept; null for none.
-static FORGOTTEN: AtomicPtr<Rule> = AtomicPtr::new(core::ptr::null_mut());
-
-/// The rules that the engine and the manager keep: all, but for one that a test leaves out.
-#[derive(Clone, Copy, Debug)]
-pub struct KernelRules;
-
-impl Rules for KernelRules {
-    #[inline(always)]
-    fn keeps(&self, rule: &'static Rule) -> bool {
-        cfg!(not(feature = "mutants"))
-            || !core::ptr::eq(FORGOTTEN.load(Ordering::Relaxed), core::ptr::from_ref(rule))
-    }
-}
-
-/// Leaves something out from now on, so that tests can show that they notice: `request`, `here`,
-/// `broadcast` or `nmi` in this machine, or a rule by the name of its mutant.
-///
-/// # Errors
-/// If there is no such thing, or the kernel was built without its feature `mutants`.
-pub fn break_on_purpose(what: &str) -> Result<(), &'static str> {
-    if cfg!(not(feature = "mutants")) {
-        return Err("this kernel was built without the feature `mutants`");
-    }
-    let broken = match what {
-        "request" => Broken::InvalidateOnRequest,
-        "here" => Broken::InvalidateHere,
-        "broadcast" => Broken::Broadcast,
-        "nmi" => Broken::NmiReturn,
-        _ => {
-            let rule = quell_vm::rules::named(what);
-            let rule = rule.ok_or("neither request, here, broadcast, nmi nor a mutant's name")?;
-            FORGOTTEN.store(core::ptr::from_ref(rule).cast_mut(), Ordering::SeqCst);
-            return Ok(());
-        }
-    };
-    BROKEN.store(broken as u8, Ordering::SeqCst);
-    Ok(())
-}
-
-fn is_broken(what: Broken) -> bool {
-    cfg!(feature = "mutants") && BROKEN.load(Ordering::Relaxed) == what as u8
-}
-
-/// Whether a fault in the handler of a non-maskable interrupt lets in the next one, on purpose.
-#[cfg_attr(target_arch = "aarch64", allow(dead_code))] // No non-maskable interrupts there.
-pub fn lets_nmis_nest() -> bool {
-    is_broken(Broken::NmiReturn)
-}
 
 /// How wide system-wide tags are to be; 0 for as wide as the processor has them.
 static TAG_BITS: AtomicU8 = AtomicU8::new(0);
@@ -109,29 +34,9 @@ pub fn set_tag_bits(bits: u8) -> Result<(), &'static str> {
     }
 }
 
-/// Serves a shootdown interrupt.
-pub fn on_shootdown() {
-    let serving = &cpu::this().serving;
-    serving.store(true, Ordering::Relaxed);
-    serve();
-    serving.store(false, Ordering::Relaxed);
-}
-
-fn serve() {
-    let handler = ON_SHOOTDOWN.load(Ordering::Acquire);
-    if !handler.is_null() {
-        // SAFETY: only `set_on_shootdown` writes the word, and it writes a `fn()`.
-        let handler: fn() = unsafe { core::mem::transmute(handler) };
-        handler();
-    }
-}
-
 impl Broadcast for Kernel {
     fn start(&self, what: Invalidate) {
         watchdog::progress();
-        if is_broken(Broken::Broadcast) {
-            return;
-        }
         cpu::this().counters.broadcasts.add(late::broadcast(what));
         note_flushed(what, true);
     }
@@ -180,15 +85,8 @@ impl Hardware for Kernel {
             Invalidate::All => counters.local_all.add(1),
         }
         watchdog::progress();
-        let here = if cpu::this().serving.load(Ordering::Relaxed) {
-            Broken::InvalidateOnRequest
-        } else {
-            Broken::InvalidateHere
-        };
-        if !is_broken(here) {
-            arch::paging::invalidate(what);
-            note_flushed(what, false);
-        }
+        arch::paging::invalidate(what);
+        note_flushed(what, false);
     }
 
     fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
@@ -329,7 +227,7 @@ impl Machine for Kernel {
     }
 
     fn now(&self) -> u64 {
-        crate::program::now()
+        crate::clock::now()
     }
 
     fn halt(&self, until: u64) {

@@ -19,14 +19,21 @@ extern crate alloc;
 mod arch;
 mod audit;
 mod bench;
+mod cause;
+mod clock;
 mod console;
 mod cpu;
+mod direct_map;
 mod late;
 #[allow(dead_code)] // The kernel uses one part, the program another.
 mod layout;
 mod machine;
 mod memory;
+#[cfg(feature = "mutants")]
+mod mistaken;
+mod mistakes;
 mod options;
+mod platform;
 mod program;
 mod report;
 mod sched;
@@ -43,7 +50,7 @@ use options::Options;
 use report::Event;
 
 /// The first Rust code of the first CPU: everything but the other CPUs is set up.
-fn main(boot: arch::boot::Info) -> ! {
+fn main(boot: arch::start::Info) -> ! {
     let options = match Options::parse(boot.command_line) {
         Ok(options) => options,
         Err(error) => {
@@ -54,11 +61,12 @@ fn main(boot: arch::boot::Info) -> ! {
             report::exit(2);
         }
     };
+    watchdog::set_report(report::waited_in_vain);
     if let Some(limit) = options.watchdog_ms {
         watchdog::set_limit_ms(limit);
     }
     if let Some(name) = options.broken
-        && let Err(why) = machine::break_on_purpose(name)
+        && let Err(why) = mistakes::make(name)
     {
         report::event(&Event::Failed { what: "break", why });
         report::exit(2);
@@ -93,7 +101,7 @@ fn main(boot: arch::boot::Info) -> ! {
         });
         report::exit(2);
     }
-    let cpus = arch::boot::start_others(&boot);
+    let cpus = arch::start::start_others(&boot);
     report::event(&Event::Cpus { started: cpus });
 
     let passed = match options.run {
@@ -101,7 +109,7 @@ fn main(boot: arch::boot::Info) -> ! {
         "lost_interrupt" => selftest::lose_interrupt(),
         _ => workload::run(&options),
     };
-    cpu::report_counters();
+    report::report_counters();
     report::exit(if passed { 0 } else { 1 });
 }
 
@@ -115,6 +123,6 @@ fn idle() -> ! {
 fn panic(info: &core::panic::PanicInfo) -> ! {
     let at = arch::cpu::index();
     report::panic(at, info);
-    watchdog::dump_cpus();
+    report::dump_cpus();
     report::exit(3);
 }

@@ -1,6 +1,6 @@
 //! Physical memory: the kernel's heap, frames that are taken once and kept, and the rest.
 //!
-//! All memory is reachable through the direct map, so a frame's bytes are at [`pointer`]. The
+//! All memory is reachable through the direct map, so a frame's bytes are at [`pointer`](crate::direct_map::pointer). The
 //! largest range the boot loader reports is used, the rest ignored: on the machines this kernel
 //! runs on that loses less than a megabyte.
 //!
@@ -17,6 +17,7 @@
 //! let user mode into memory that is not open. So entries are written by [`crate::tables`], which
 //! checks what they name, and by the manager, which owns what it maps.
 
+use crate::direct_map::pointer;
 use crate::sync::Lock;
 use buddy_system_allocator::Heap;
 use core::alloc::{GlobalAlloc, Layout};
@@ -57,18 +58,6 @@ static OPEN: [[AtomicU64; 2]; 2] = [const { [const { AtomicU64::new(0) }; 2] }; 
 
 /// The most memory the heap takes.
 const HEAP_MAX: u64 = 64 << 20;
-
-/// Where the byte at a physical address is in the direct map.
-#[inline]
-pub fn pointer<T>(physical: u64) -> *mut T {
-    (crate::arch::DIRECT_MAP + physical) as *mut T
-}
-
-/// The physical address of something in the direct map, the kernel's image included.
-#[inline]
-pub fn physical<T>(pointer: *const T) -> u64 {
-    pointer as u64 - crate::arch::DIRECT_MAP
-}
 
 /// Takes over `range` of physical memory.
 ///

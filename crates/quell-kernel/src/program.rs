@@ -1,9 +1,10 @@
 //! The user program: loading it, and running it on a CPU.
 
 use crate::arch::user::{Context, Exit};
+use crate::cause::Fault;
 use crate::layout::{self, Control};
-use crate::trap::{self, Fault};
-use crate::{arch, cpu, memory, sched, tables};
+use crate::trap;
+use crate::{arch, clock, cpu, direct_map, memory, sched, tables};
 use alloc::string::String;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
@@ -44,7 +45,7 @@ pub unsafe fn load(file: Range<u64>) -> Result<(), &'static str> {
     // SAFETY: the caller's claim; the direct map covers it.
     let bytes = unsafe {
         core::slice::from_raw_parts(
-            memory::pointer::<u8>(file.start),
+            direct_map::pointer::<u8>(file.start),
             (file.end - file.start) as usize,
         )
     };
@@ -95,7 +96,7 @@ pub unsafe fn load(file: Range<u64>) -> Result<(), &'static str> {
         .store(arch::cpu::ticks_per_ms(), Ordering::Relaxed);
     shared
         .ticks_at_start
-        .store(arch::cpu::ticks(), Ordering::Relaxed);
+        .store(clock::begin(), Ordering::Relaxed);
     Ok(())
 }
 
@@ -106,14 +107,7 @@ pub unsafe fn load(file: Range<u64>) -> Result<(), &'static str> {
 pub fn control() -> &'static Control {
     let frame = CONTROL.get().expect("the program is loaded");
     // SAFETY: open memory, zeroed when it was taken for this and never freed; all of it is atomics.
-    unsafe { &*memory::pointer(frame.address()) }
-}
-
-/// Nanoseconds since the program was loaded, as the program itself counts them.
-pub fn now() -> u64 {
-    let shared = control();
-    let ticks = arch::cpu::ticks().wrapping_sub(shared.ticks_at_start.load(Ordering::Relaxed));
-    layout::nanoseconds(ticks, shared.ticks_per_ms.load(Ordering::Relaxed))
+    unsafe { &*direct_map::pointer(frame.address()) }
 }
 
 /// The program, ready to start with the stack of `slot`, which no other thread may use, and a

@@ -4,10 +4,11 @@
 //! kind. Other lines are for people. The last event is `exit` with the code; a run without one has
 //! crashed or was killed.
 
-use crate::cpu::Counters;
+use crate::cpu::{self, Counters};
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
 use serde::Serialize;
 
 /// One line of the protocol.
@@ -109,17 +110,41 @@ pub fn event(event: &Event<'_>) {
 
 /// Reports the state of a CPU without allocating or waiting long: for panics, the watchdog and
 /// non-maskable interrupts.
-pub fn state(cpu: usize, doing: &str, pc: u64, counters: &Counters) {
+fn state(cpu: usize, doing: &str, pc: u64, counters: &Counters) {
     crate::console::urgent_line(format_args!(
         "quell: {{\"event\":\"state\",\"cpu\":{cpu},\"doing\":\"{doing}\",\"pc\":\"{pc:#x}\",{counters}}}"
     ));
 }
 
-/// Reports that a CPU waited too long; allocates nothing.
-pub fn watchdog(cpu: usize, waited_ms: u64) {
+/// Reports that this CPU has waited for too long, with the state of all, and ends the run; allocates
+/// nothing.
+pub fn waited_in_vain(milliseconds: u64) -> ! {
+    let cpu = crate::arch::cpu::index();
     crate::console::urgent_line(format_args!(
-        "quell: {{\"event\":\"watchdog\",\"cpu\":{cpu},\"waited_ms\":{waited_ms}}}"
+        "quell: {{\"event\":\"watchdog\",\"cpu\":{cpu},\"waited_ms\":{milliseconds}}}"
     ));
+    dump_cpus();
+    exit(4);
+}
+
+/// Writes the state of every CPU, as far as memory tells it: where its last interrupt came from is,
+/// after a wait, where the last round found it.
+pub fn dump_cpus() {
+    for index in 0..cpu::count() {
+        let cpu = cpu::cpu(index);
+        let pc = cpu.last_pc.load(Ordering::Relaxed);
+        state(index, cpu.doing_name(), pc, &cpu.counters.read());
+    }
+}
+
+/// Reports what each CPU has done.
+pub fn report_counters() {
+    for index in 0..cpu::count() {
+        event(&Event::Counters {
+            cpu: index,
+            counters: cpu::cpu(index).counters.read(),
+        });
+    }
 }
 
 /// Reports a panic; allocates nothing.

@@ -14,6 +14,7 @@ use crate::{arch, cpu, watchdog};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use quell::{Frame, Hardware, Tag};
@@ -171,6 +172,29 @@ pub fn kick(index: usize) {
 /// Waits until the thread is done.
 pub fn join(thread: &Thread) {
     wait_until(|| thread.done.load(Ordering::Acquire));
+}
+
+/// Runs `body` on a thread of every CPU and waits for all; returns what they returned, by CPU.
+pub fn on_every_cpu<T: Send + 'static>(
+    body: impl Fn(usize) -> T + Send + Sync + 'static,
+) -> Vec<T> {
+    let body = Arc::new(body);
+    let results: Arc<Vec<Lock<Option<T>>>> =
+        Arc::new((0..cpu::count()).map(|_| Lock::new(None)).collect());
+    let threads: Vec<_> = (0..cpu::count())
+        .map(|index| {
+            let (body, results) = (body.clone(), results.clone());
+            spawn(index, move || {
+                let result = body(index);
+                *results[index].lock() = Some(result);
+            })
+        })
+        .collect();
+    threads.iter().for_each(|thread| join(thread));
+    results
+        .iter()
+        .map(|result| result.lock().take().expect("the thread is done"))
+        .collect()
 }
 
 /// Lets another ready thread of this CPU run, if there is one.

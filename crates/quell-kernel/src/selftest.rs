@@ -4,19 +4,21 @@
 //! The last is the ground the conformance suite stands on: on an emulator that kept no stale
 //! translation, or whose flushes reached too far, every test of coherence would pass for nothing.
 
-use crate::machine::{self, Kernel};
+mod bare;
+mod stale;
+
+use crate::machine::Kernel;
 use crate::program::Puppet;
 use crate::report::{self, Event};
-use crate::sync::Lock;
-use crate::{arch, cpu, memory, sched, tables, trap, watchdog};
+use crate::sched::on_every_cpu;
+use crate::{arch, cpu, sched, trap, watchdog};
 use alloc::format;
 use alloc::string::String;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
-use quell::{
-    Broadcast, CpuId, CpuSet, Entry, Frame, Hardware, Invalidate, Page, PageRange, Scope, Tag,
-};
+use bare::{ADDRESS, Outcome, check, marked, space};
+use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use quell::{CpuId, CpuSet, Hardware, Invalidate, Tag};
+use stale::{flush_works, global_pages, stale_shows};
 
 /// Waits for a CPU that has interrupts masked for ever, and serves others meanwhile: the watchdog
 /// must end the run.
@@ -31,7 +33,7 @@ pub fn lose_interrupt() -> bool {
             quell_arch::relax();
         }
     });
-    machine::set_on_shootdown(|| {
+    trap::set_on_shootdown(|| {
         Kernel.invalidate(Invalidate::All);
         if arch::cpu::index() == cpu::count() - 1 {
             SERVED.fetch_add(1, SeqCst);
@@ -57,12 +59,6 @@ pub fn lose_interrupt() -> bool {
     }
     false
 }
-
-/// Where the tests map their page: not where the kernel's own pages would take its place in a
-/// direct-mapped TLB of an emulator.
-const ADDRESS: u64 = 0x10_0012_3000;
-
-type Outcome = Result<String, String>;
 
 /// Runs all tests; whether all passed.
 pub fn run() -> bool {
@@ -97,90 +93,6 @@ pub fn run() -> bool {
     passed
 }
 
-/// Runs `body` on a thread of every CPU and waits for all; returns what they returned, by CPU.
-pub fn on_every_cpu<T: Send + 'static>(
-    body: impl Fn(usize) -> T + Send + Sync + 'static,
-) -> Vec<T> {
-    let body = Arc::new(body);
-    let results: Arc<Vec<Lock<Option<T>>>> =
-        Arc::new((0..cpu::count()).map(|_| Lock::new(None)).collect());
-    let threads: Vec<_> = (0..cpu::count())
-        .map(|index| {
-            let (body, results) = (body.clone(), results.clone());
-            sched::spawn(index, move || {
-                let result = body(index);
-                *results[index].lock() = Some(result);
-            })
-        })
-        .collect();
-    threads.iter().for_each(|thread| sched::join(thread));
-    results
-        .iter()
-        .map(|result| result.lock().take().expect("the thread is done"))
-        .collect()
-}
-
-/// A place where all CPUs wait for each other.
-pub struct Barrier {
-    arrived: AtomicUsize,
-}
-
-impl Barrier {
-    /// A barrier for all CPUs.
-    pub const fn new() -> Self {
-        Barrier {
-            arrived: AtomicUsize::new(0),
-        }
-    }
-    /// Waits until every CPU has called this as often as this one.
-    pub fn wait(&self) {
-        let round = self.arrived.fetch_add(1, SeqCst) / cpu::count();
-        while self.arrived.load(SeqCst) < (round + 1) * cpu::count() {
-            watchdog::relax();
-        }
-        watchdog::progress();
-    }
-}
-
-/// An address space with one page mapped, read-only or writable.
-fn space(frame: Frame, writable: bool) -> Frame {
-    space_of(leaf(frame, writable))
-}
-
-fn space_of(leaf: Entry) -> Frame {
-    let root = arch::paging::new_root();
-    tables::set(root, Page::containing(ADDRESS), Some(leaf));
-    Kernel.fence();
-    root
-}
-
-fn leaf(frame: Frame, writable: bool) -> Entry {
-    Entry {
-        present: true,
-        frame,
-        writable,
-        user: true,
-        accessed: true,
-        dirty: writable,
-        ..Entry::ABSENT
-    }
-}
-
-/// A frame whose first word is `value`.
-fn marked(value: u64) -> Frame {
-    let frame = memory::take_frame();
-    set_mark(frame, value);
-    frame
-}
-
-fn set_mark(frame: Frame, value: u64) {
-    memory::words(frame)[0].store(value, SeqCst);
-}
-
-fn check(condition: bool, what: impl FnOnce() -> String) -> Result<(), String> {
-    if condition { Ok(()) } else { Err(what()) }
-}
-
 static TAKEN: [AtomicU64; cpu::MAX] = [const { AtomicU64::new(0) }; cpu::MAX];
 
 fn note_taken() {
@@ -188,7 +100,7 @@ fn note_taken() {
 }
 
 fn interrupts() -> Outcome {
-    machine::set_on_shootdown(note_taken);
+    trap::set_on_shootdown(note_taken);
     let count = cpu::count();
     // One after the other, so that no two interrupts to one CPU merge.
     for from in 0..count {
@@ -407,146 +319,4 @@ fn threads() -> Outcome {
         format!("{wrong} accesses met another thread's memory")
     })?;
     Ok(format!("{} threads of {TURNS} turns", handles.len()))
-}
-
-/// How the page is invalidated after it was mapped elsewhere.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Flush {
-    Nowhere,
-    OnInitiator,
-    EverywhereByInterrupt,
-    EverywhereByBroadcast,
-}
-
-static FLUSHED: AtomicU64 = AtomicU64::new(0);
-
-fn page() -> Invalidate {
-    let range = PageRange::base(Page::containing(ADDRESS), 1);
-    Invalidate::Range {
-        tag: Tag(1),
-        range,
-        scope: Scope::Leaf,
-    }
-}
-
-fn flush_page() {
-    Kernel.invalidate(page());
-    FLUSHED.fetch_add(1, SeqCst);
-}
-
-/// Every CPU reads a page, CPU 0 maps another frame there and flushes, every CPU reads again.
-/// Returns, by CPU, whether the second read saw the new frame.
-fn remap(flush: Flush) -> Result<Vec<bool>, String> {
-    const OLD: u64 = 0xaaaa;
-    const NEW: u64 = 0xbbbb;
-    machine::set_on_shootdown(flush_page);
-    let new = marked(NEW);
-    let root = space(marked(OLD), true);
-    let barrier = Barrier::new();
-    let reads = on_every_cpu(move |index| {
-        sched::enter_space(root, Tag(1));
-        let mut puppet = Puppet::new(index);
-        let before = puppet.load(ADDRESS);
-        barrier.wait();
-        if index == 0 {
-            tables::set(root, Page::containing(ADDRESS), Some(leaf(new, true)));
-            Kernel.fence();
-            match flush {
-                Flush::Nowhere => {}
-                Flush::OnInitiator => Kernel.invalidate(page()),
-                Flush::EverywhereByInterrupt => {
-                    Kernel.invalidate(page());
-                    FLUSHED.store(0, SeqCst);
-                    let mut others = CpuSet::first(cpu::count());
-                    others.remove(CpuId(0));
-                    Kernel.interrupt(&others);
-                    while FLUSHED.load(SeqCst) < cpu::count() as u64 - 1 {
-                        Kernel.relax();
-                    }
-                }
-                Flush::EverywhereByBroadcast => {
-                    Broadcast::start(&Kernel, page());
-                    Broadcast::complete(&Kernel);
-                }
-            }
-        }
-        barrier.wait();
-        let after = puppet.load(ADDRESS);
-        barrier.wait();
-        sched::leave_space();
-        (before, after)
-    });
-    reads
-        .into_iter()
-        .enumerate()
-        .map(|(index, reads)| match reads {
-            (Ok(OLD), Ok(OLD)) => Ok(false),
-            (Ok(OLD), Ok(NEW)) => Ok(true),
-            other => Err(format!("cpu {index} read {other:x?}")),
-        })
-        .collect()
-}
-
-fn stale_shows() -> Outcome {
-    let fresh = remap(Flush::Nowhere)?;
-    check(fresh.iter().all(|fresh| !fresh), || {
-        format!("this machine hides stale translations; fresh without a flush: {fresh:?}")
-    })?;
-    let fresh = remap(Flush::OnInitiator)?;
-    check(fresh[0], || {
-        String::from("the flush on the initiator did not reach it")
-    })?;
-    check(fresh[1..].iter().all(|fresh| !fresh), || {
-        format!("this machine hides missing shootdowns; fresh: {fresh:?}")
-    })?;
-    Ok(format!("on {} CPUs", cpu::count()))
-}
-
-fn flush_works() -> Outcome {
-    let fresh = remap(Flush::EverywhereByInterrupt)?;
-    check(fresh.iter().all(|&fresh| fresh), || {
-        format!("by interrupt, fresh: {fresh:?}")
-    })?;
-    if !Kernel.features().broadcast {
-        return Ok(String::from("by interrupt"));
-    }
-    let fresh = remap(Flush::EverywhereByBroadcast)?;
-    check(fresh.iter().all(|&fresh| fresh), || {
-        format!("by broadcast, fresh: {fresh:?}")
-    })?;
-    Ok(String::from("by interrupt and by broadcast"))
-}
-
-/// Every CPU reads a page that is mapped globally, loads another space that maps another frame there,
-/// and reads: processors may keep the global page across the load, and must not across a flush.
-fn global_pages() -> Outcome {
-    const OLD: u64 = 0xaaaa;
-    const NEW: u64 = 0xbbbb;
-    let global = Entry {
-        global: true,
-        ..leaf(marked(OLD), true)
-    };
-    let from = space_of(global);
-    let to = space(marked(NEW), true);
-    let reads = on_every_cpu(move |index| {
-        let mut puppet = Puppet::new(index);
-        sched::enter_space(from, Tag(1));
-        let before = puppet.load(ADDRESS);
-        sched::enter_space(to, Tag(1));
-        let kept = puppet.load(ADDRESS) == Ok(OLD);
-        Kernel.invalidate(page());
-        let after = puppet.load(ADDRESS);
-        sched::leave_space();
-        (before, kept, after)
-    });
-    let kept = reads.iter().filter(|read| read.1).count();
-    for (index, (before, _, after)) in reads.into_iter().enumerate() {
-        check(before == Ok(OLD) && after == Ok(NEW), || {
-            format!("cpu {index} read {before:x?}, after the flush {after:x?}")
-        })?;
-    }
-    Ok(format!(
-        "{kept} of {} CPUs kept them across a load",
-        cpu::count()
-    ))
 }

@@ -1,22 +1,8 @@
 //! Faults and interrupts, after the architecture has taken them apart.
 
-use crate::{cpu, machine, watchdog};
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
-/// A page fault, the same on every architecture.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Fault {
-    /// The address.
-    pub address: u64,
-    /// A store (or an atomic operation that stores).
-    pub write: bool,
-    /// From user mode.
-    pub user: bool,
-    /// There was a translation, and it did not allow the access.
-    pub present: bool,
-    /// An instruction fetch.
-    pub fetch: bool,
-}
+use crate::cause::{Fault, Interrupt};
+use crate::{cpu, watchdog};
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering, Ordering::Relaxed};
 
 /// Tries to make a fault's access possible; false if it is an error.
 pub type FaultHandler = fn(&Fault) -> bool;
@@ -42,17 +28,6 @@ pub fn fault(fault: &Fault) -> bool {
     HANDLER.get().is_some_and(|handler| handler(fault))
 }
 
-/// What an interrupt asks for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Interrupt {
-    /// Serve the engine's requests.
-    Shootdown,
-    /// Look at the threads again.
-    Wake,
-    /// A timer tick.
-    Timer,
-}
-
 /// After how many nanoseconds a timer tick is followed by the next; 0 for never.
 static TICK: AtomicU64 = AtomicU64::new(0);
 
@@ -73,7 +48,7 @@ pub fn interrupt(interrupt: Interrupt, pc: u64) {
             let counters = &this.counters;
             counters.shootdowns_taken.add(1);
             let before = counters.invalidations();
-            machine::on_shootdown();
+            on_shootdown();
             let done = counters.invalidations() - before;
             counters.remote_invalidations.add(done);
         }
@@ -112,4 +87,29 @@ pub fn nmi(pc: u64) {
         handler();
     }
     this.in_nmi.store(false, Relaxed);
+}
+
+/// What a CPU does when a shootdown interrupt reaches it: a `fn()`, or null.
+static ON_SHOOTDOWN: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Sets what a shootdown interrupt does: the engine's `on_interrupt`, or a test.
+pub fn set_on_shootdown(handler: fn()) {
+    ON_SHOOTDOWN.store(handler as *mut (), Ordering::Release);
+}
+
+/// Serves a shootdown interrupt.
+fn on_shootdown() {
+    let serving = &cpu::this().serving;
+    serving.store(true, Ordering::Relaxed);
+    serve();
+    serving.store(false, Ordering::Relaxed);
+}
+
+fn serve() {
+    let handler = ON_SHOOTDOWN.load(Ordering::Acquire);
+    if !handler.is_null() {
+        // SAFETY: only `set_on_shootdown` writes the word, and it writes a `fn()`.
+        let handler: fn() = unsafe { core::mem::transmute(handler) };
+        handler();
+    }
 }

@@ -21,6 +21,8 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// Limit in nanoseconds.
 static LIMIT: AtomicU64 = AtomicU64::new(10_000_000_000);
+/// Says that this CPU has waited for so many milliseconds, and ends the run.
+static REPORT: spin::Once<fn(u64) -> !> = spin::Once::new();
 /// Only one CPU reports.
 static REPORTING: AtomicBool = AtomicBool::new(false);
 
@@ -30,6 +32,12 @@ const TURNS: u32 = 16;
 /// Into how many rounds a wait is divided. Each is long enough for a CPU that was given time to do what
 /// takes it that long, and at the default limit half a second.
 const ROUNDS: u32 = 20;
+
+/// Sets what reports a wait without end: it is given its milliseconds, and ends the run. Waits go through
+/// here, locks too, so this knows nothing of how anything is reported.
+pub fn set_report(report: fn(u64) -> !) {
+    REPORT.call_once(|| report);
+}
 
 /// Sets how long a CPU may wait while all others run.
 pub fn set_limit_ms(limit: u64) {
@@ -99,9 +107,10 @@ fn give_up(this: &cpu::Cpu, now: u64) {
     }
     this.set_doing(cpu::Doing::Waiting);
     let waited = now.saturating_sub(this.waiting.since.load(Relaxed));
-    crate::report::watchdog(crate::arch::cpu::index(), waited / 1_000_000);
-    dump_cpus();
-    crate::report::exit(4);
+    let report = REPORT
+        .get()
+        .expect("set before there is anybody to wait for");
+    report(waited / 1_000_000);
 }
 
 /// Says that the CPU does something else than wait; in an interrupt's handler that says nothing.
@@ -113,14 +122,4 @@ pub fn progress() {
     }
     this.waiting.turns.store(0, Relaxed);
     this.waiting.round.store(0, Relaxed);
-}
-
-/// Writes the state of every CPU, as far as memory tells it: where its last interrupt came from is,
-/// after a wait, where the last round found it.
-pub fn dump_cpus() {
-    for index in 0..cpu::count() {
-        let cpu = cpu::cpu(index);
-        let pc = cpu.last_pc.load(Relaxed);
-        crate::report::state(index, cpu.doing_name(), pc, &cpu.counters.read());
-    }
 }

@@ -3,11 +3,13 @@
 
 use crate::arch::user::Exit;
 use crate::cpu::{self, Counters};
-use crate::machine::{self, Kernel, KernelRules};
+use crate::machine;
+use crate::mistakes::KernelRules;
 use crate::options::Options;
+use crate::platform::{PLATFORM, Platform};
 use crate::report::{self, Event};
 use crate::sync::Lock;
-use crate::{arch, audit, bench, late, layout, memory, program, selftest, trap};
+use crate::{arch, audit, bench, late, layout, memory, program, sched, trap};
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -15,13 +17,13 @@ use core::iter;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use quell::{Counter, Engine, Epoch, PerCpu, Policy, Stats};
-use quell_conformance::stress;
+use quell_conformance_programs::stress;
 use quell_vm::machine::USER_END;
 use quell_vm::{Access, Call, Error, Fault, MemoryMap, Node, Vm, VmConfig};
 use quell_workloads::{WORDS, Workload};
 
 /// The manager of a run; it lives until the machine is switched off.
-pub type Manager = Vm<'static, Kernel>;
+pub type Manager = Vm<'static, Platform>;
 
 static MANAGER: spin::Once<&'static Manager> = spin::Once::new();
 
@@ -127,7 +129,7 @@ fn try_run(options: &Options<'static>) -> Result<(), Refusal> {
 fn conformance(policy: Policy, seed: u64, cpus: usize) -> Result<(), Refusal> {
     audit::start();
     late::start();
-    bench::run(policy, |check| {
+    bench::run(engine(policy), |check| {
         let detail = match check.kept {
             Some(cpus) => alloc::format!("on {cpus} of {} CPUs", cpu::count()),
             None => detail(check.failures, check.saw),
@@ -246,7 +248,7 @@ fn execute(manager: &'static Manager, what: u64, seed: u64, cpus: usize) -> Resu
     let shared = program::control();
     shared.seed.store(seed, Relaxed);
     shared.words[layout::PROCESS_WORD].store(process.into(), SeqCst);
-    selftest::on_every_cpu(move |index| {
+    sched::on_every_cpu(move |index| {
         if index >= cpus {
             return;
         }
@@ -423,14 +425,14 @@ const fn bytes_to_mb(bytes: u64) -> u64 {
 const EPOCHS: usize = 256;
 
 /// An engine for all CPUs.
-pub fn engine(policy: Policy) -> Engine<'static, Kernel, &'static KernelRules> {
-    let cpus: &'static [PerCpu<'static, Kernel>] = (0..cpu::count())
+pub fn engine(policy: Policy) -> Engine<'static, Platform, &'static KernelRules> {
+    let cpus: &'static [PerCpu<'static, Platform>] = (0..cpu::count())
         .map(|_| PerCpu::new())
         .collect::<Vec<_>>()
         .leak();
-    let epochs: &'static [Epoch<Kernel>] =
+    let epochs: &'static [Epoch<Platform>] =
         (0..EPOCHS).map(|_| Epoch::new()).collect::<Vec<_>>().leak();
-    Engine::with_rules(&Kernel, cpus, epochs, policy, &KernelRules)
+    Engine::with_rules(&PLATFORM, cpus, epochs, policy, &KernelRules)
         .unwrap_or_else(|why| panic!("{why}"))
 }
 
@@ -447,7 +449,7 @@ pub fn manager(
     configure(&mut config);
     let manager: &'static Manager = Box::leak(Box::new(Vm::new(engine, config)));
     MANAGER.call_once(|| manager);
-    machine::set_on_shootdown(|| {
+    trap::set_on_shootdown(|| {
         if let Some(manager) = MANAGER.get() {
             manager.engine().on_interrupt();
         }

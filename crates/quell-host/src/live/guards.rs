@@ -44,9 +44,9 @@ fn write(path: &Path, value: &str) -> io::Result<()> {
         .map_err(named(format!("writing {value:?} to {}", path.display())))
 }
 
-/// Tries again for a second while a resource is still busy.
+/// Tries again while a resource is still busy: for a minute at least, the last resort.
 fn insist(mut action: impl FnMut() -> io::Result<()>) -> io::Result<()> {
-    for _ in 0..100 {
+    for _ in 0..6000 {
         match action() {
             Err(error) if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EAGAIN)) => {
                 std::thread::sleep(Duration::from_millis(10));

@@ -15,30 +15,14 @@ mod arch;
 
 mod heap;
 mod run;
+mod shared;
 
 extern crate alloc;
 
 use alloc::string::{String, ToString};
 use core::sync::atomic::Ordering::{Acquire, SeqCst};
-use layout::{Control, command};
-
-/// The memory shared with the kernel.
-fn control() -> &'static Control {
-    // SAFETY: the kernel maps it there, zeroed, before the program starts; it holds only atomics.
-    unsafe { &*(layout::CONTROL as *const Control) }
-}
-
-/// Panics if the program, its stacks or what it shares with the kernel lie at an address: whatever is
-/// accessed there by its number alone is memory under test, and no object of this program's.
-#[inline]
-fn assert_no_object(address: u64) {
-    // A word may reach into it from below.
-    let mine = layout::PROGRAM - 7..layout::CONTROL + size_of::<Control>() as u64;
-    assert!(
-        !mine.contains(&address),
-        "{address:#x} is the program's own"
-    );
-}
+use layout::command;
+use shared::control;
 
 /// The first Rust code, called by the entry on the CPU's own stack.
 #[unsafe(no_mangle)]

@@ -1,13 +1,14 @@
 //! Workloads, run in user mode: their view of the machine is made of real accesses, real system
 //! calls and the clock that user mode can read.
 
-use crate::{arch, control, layout};
+use crate::shared::control;
+use crate::{arch, layout};
 use alloc::format;
 use alloc::string::{String, ToString};
 use core::cell::Cell;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
-use quell_conformance::programs::Suite;
-use quell_conformance::stress::{self, Length};
+use quell_conformance_programs::programs::Suite;
+use quell_conformance_programs::stress::{self, Length};
 use quell_vm::{Call, Error, Fault, Mark, User};
 use quell_workloads::{Failure, Workload};
 

@@ -7,7 +7,7 @@ use core::arch::{asm, naked_asm};
 #[unsafe(naked)]
 #[unsafe(link_section = ".text.start")]
 extern "C" fn user_start() -> ! {
-    naked_asm!("xor ebp, ebp", "jmp {main}", main = sym crate::user_main)
+    naked_asm!("xor ebp, ebp", "jmp user_main")
 }
 
 /// A system call: number and six operands; returns value and error number.
@@ -30,7 +30,7 @@ pub fn system_call(words: [u64; 7]) -> (u64, u64) {
 /// If the program itself lies there.
 #[inline]
 pub fn load(address: u64) -> (u64, u64) {
-    crate::assert_no_object(address);
+    crate::shared::assert_no_object(address);
     let (value, error);
     // SAFETY: an access that is not allowed is skipped by the kernel, which then sets rcx; it
     // recognises the instruction by its encoding, `mov rax, [rdi]`.
@@ -47,7 +47,7 @@ pub fn load(address: u64) -> (u64, u64) {
 /// If the program itself lies there.
 #[inline]
 pub fn store(address: u64, value: u64) -> u64 {
-    crate::assert_no_object(address);
+    crate::shared::assert_no_object(address);
     let error;
     // SAFETY: as for `load`; the encoding is `mov [rdi], rsi`. The program owns no Rust object at
     // the address, as asserted.

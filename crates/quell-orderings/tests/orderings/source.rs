@@ -45,6 +45,7 @@ const ENGINE: &str = "quell/src";
 /// Below `crates`: the source with the pool.
 const POOL: &str = "quell-zero/src";
 
+/// The folder `crates`.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
@@ -108,7 +109,7 @@ fn operation_in(line: &str) -> Operation {
 
 /// Every step by which an ordering of the engine or of the pool could be weakened.
 pub fn places() -> Vec<Place> {
-    let crates = root().join("..");
+    let crates = root();
     let mut paths = Vec::new();
     for source in [ENGINE, POOL] {
         files(&crates.join(source), &mut paths);
@@ -158,7 +159,7 @@ pub struct Row {
 }
 
 fn document() -> PathBuf {
-    root().join("../../docs/orderings.md")
+    root().join("../docs/orderings.md")
 }
 
 /// The rows of the table in the document.

@@ -1,28 +1,17 @@
-//! Boot as a Linux image, and the start of the other CPUs by PSCI.
+//! Boot as a Linux image: the way of every CPU into the kernel.
 //!
 //! The loader passes a device tree, which says where memory lies, what the command line is and
-//! where the user program's file is. CPUs are found by asking the firmware to start them, one
-//! after the other, in the order of their affinity numbers (16 to a cluster, as with every GICv3).
+//! where the user program's file is.
 
+use super::start::Info;
 use super::{cpu as registers, interrupts, paging, traps};
-use crate::{console, cpu, memory, sched};
-use core::ops::Range;
+use crate::{console, cpu, direct_map, memory, sched};
 use hermit_dtb::Dtb;
-use smccc::{Hvc, psci};
 
 core::arch::global_asm!(include_str!("boot.s"));
 
 unsafe extern "C" {
-    static boot_other_entry: u8;
     static kernel_end: u8;
-}
-
-/// What the loader said.
-pub struct Info {
-    /// The command line.
-    pub command_line: &'static str,
-    /// The user program's file, as physical addresses.
-    pub module: Option<Range<u64>>,
 }
 
 /// A big-endian number of four or eight bytes.
@@ -41,7 +30,7 @@ extern "C" fn boot_first(tree: u64) -> ! {
     // SAFETY: first and only call, on the first CPU, before anything else uses the serial line.
     console::init(unsafe { super::console::Serial::new() });
     // SAFETY: the loader put it there, in the first GB of memory, which is mapped.
-    let dtb = unsafe { Dtb::from_raw(memory::pointer::<u8>(tree)) }.expect("a device tree");
+    let dtb = unsafe { Dtb::from_raw(direct_map::pointer::<u8>(tree)) }.expect("a device tree");
     let chosen = |name| dtb.get_property("chosen", name);
     let module = match (chosen("linux,initrd-start"), chosen("linux,initrd-end")) {
         (Some(start), Some(end)) => Some(number(start)..number(end)),
@@ -58,7 +47,7 @@ extern "C" fn boot_first(tree: u64) -> ! {
         .expect("the tree describes the memory");
     let (start, bytes) = (number(&reg[..8]), number(&reg[8..16]));
     // SAFETY: only the address of the linker's symbol is taken.
-    let mut free = memory::physical(&raw const kernel_end)..start + bytes;
+    let mut free = direct_map::physical(&raw const kernel_end)..start + bytes;
     // The loader puts the file and the tree behind the image: take the larger part, before or after.
     for taken in [Some(tree..tree + (1 << 20)), module.clone()]
         .into_iter()
@@ -98,42 +87,6 @@ unsafe fn init_cpu(index: usize) {
     sched::init_cpu();
     cpu::set_started(index);
     registers::restore_interrupts(true);
-}
-
-/// The affinity fields of CPU `index`.
-fn affinity(index: usize) -> u64 {
-    (index % 16) as u64 | ((index / 16) as u64) << 8
-}
-
-/// Starts all other CPUs; returns how many run.
-pub fn start_others(_info: &Info) -> usize {
-    // SAFETY: only the address of the symbol is taken.
-    let entry = memory::physical(&raw const boot_other_entry);
-    for index in 1..cpu::MAX {
-        let stack = alloc::vec![0u128; sched::STACK / 16].leak();
-        quell_arch::aarch64::tlb::fence();
-        let started = psci::cpu_on::<Hvc>(affinity(index), entry, stack.as_ptr_range().end as u64);
-        if let Err(error) = started {
-            // The firmware's way to say that there is no such CPU.
-            if error != psci::Error::InvalidParameters {
-                let why = "the firmware refused";
-                crate::report::event(&crate::report::Event::Failed {
-                    what: "cpu start",
-                    why,
-                });
-            }
-            break;
-        }
-        if !registers::wait_for(cpu::START_LIMIT, || cpu::count() > index) {
-            let why = "no answer within two minutes, the last resort";
-            crate::report::event(&crate::report::Event::Failed {
-                what: "cpu start",
-                why,
-            });
-            break;
-        }
-    }
-    cpu::count()
 }
 
 /// The first Rust code of the other CPUs.

@@ -22,7 +22,7 @@ impl Serial {
 
     /// The serial line regardless of who has it, for last words.
     pub fn steal() -> Self {
-        let registers = crate::memory::pointer::<PL011Registers>(ADDRESS);
+        let registers = crate::direct_map::pointer::<PL011Registers>(ADDRESS);
         let registers = NonNull::new(registers).expect("in the direct map");
         // SAFETY: the direct map covers the registers as device memory; another user's output can
         // be garbled, no more.

@@ -1,6 +1,6 @@
 //! Registers of one CPU: its number, interrupt mask, clock, and the switch between stacks.
 
-use super::paging;
+use super::processor;
 use aarch64_cpu::registers::{
     CNTFRQ_EL0, CNTKCTL_EL1, CNTVCT_EL0, DAIF, Readable, TPIDR_EL1, Writeable,
 };
@@ -116,7 +116,7 @@ pub fn wait_for(nanoseconds: u64, condition: impl Fn() -> bool) -> bool {
 
 /// What the processor has of what the kernel could use.
 pub fn features() -> [(&'static str, bool); 6] {
-    paging::features().list()
+    processor::features().list()
 }
 
 /// A first frame on an empty stack, so that [`switch`] to it calls `entry`.

@@ -2,9 +2,8 @@
 //! come as IRQs; and non-maskable interrupts, in group 0, which come as FIQs and are masked only while
 //! one is handled (`traps.s`).
 
-use crate::memory;
-use crate::sync::Lock;
-use crate::trap::Interrupt;
+use crate::cause::Interrupt;
+use crate::direct_map;
 use aarch64_cpu::registers::{CNTV_CTL_EL0, CNTV_TVAL_EL0, MPIDR_EL1, Readable, Writeable};
 use arm_gic::gicv3::registers::{Gicd, GicrSgi};
 use arm_gic::gicv3::{GicCpuInterface, GicV3, Group, SecureIntGroup, SgiTarget, SgiTargetGroup};
@@ -29,7 +28,7 @@ const PRIORITY_SHOOTDOWN: u8 = 0x40;
 const PRIORITY_OTHER: u8 = 0x80;
 
 /// The controller's shared registers, one CPU at a time.
-static SETUP: Lock<()> = Lock::new(());
+static SETUP: spin::mutex::SpinMutex<()> = spin::mutex::SpinMutex::new(());
 
 /// Sets the controller up for this CPU, and as a whole on the first.
 ///
@@ -37,8 +36,9 @@ static SETUP: Lock<()> = Lock::new(());
 /// `index` is this CPU's number, interrupts are masked, and it has not called this before.
 pub unsafe fn init_cpu(index: usize) {
     let _setup = SETUP.lock();
-    let distributor = NonNull::new(memory::pointer::<Gicd>(DISTRIBUTOR)).expect("mapped");
-    let redistributors = NonNull::new(memory::pointer::<GicrSgi>(REDISTRIBUTORS)).expect("mapped");
+    let distributor = NonNull::new(direct_map::pointer::<Gicd>(DISTRIBUTOR)).expect("mapped");
+    let redistributors =
+        NonNull::new(direct_map::pointer::<GicrSgi>(REDISTRIBUTORS)).expect("mapped");
     // SAFETY: the direct map covers the registers as device memory, and the lock makes this the
     // only driver that uses them.
     let mut gic = unsafe {

@@ -5,6 +5,8 @@ pub mod console;
 pub mod cpu;
 pub mod interrupts;
 pub mod paging;
+mod processor;
+pub mod start;
 pub mod traps;
 pub mod user;
 

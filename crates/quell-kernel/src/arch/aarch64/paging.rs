@@ -3,21 +3,15 @@
 //! The upper half belongs to the kernel (TTBR1), the lower to user mode (TTBR0). An address space
 //! is a root for TTBR0 alone, so a new root needs nothing of the kernel's.
 
-use crate::{cpu, memory, tables};
+use super::processor::features;
+use crate::{cpu, direct_map, memory, tables};
 use aarch64_cpu::registers::{ReadWriteable, TCR_EL1};
 use core::arch::asm;
 use quell::{Entry, Features, Frame, Invalidate, Level, Tag, Tagging};
-use quell_arch::aarch64::{entry, features::Features as Processor, tlb};
+use quell_arch::aarch64::{entry, tlb};
 
-static PROCESSOR: spin::Once<Processor> = spin::Once::new();
 /// The root that TTBR0 holds when no address space is loaded: an empty table.
 static EMPTY: spin::Once<Frame> = spin::Once::new();
-
-/// What the processor can do.
-pub fn features() -> Processor {
-    // SAFETY: the kernel runs at level 1.
-    *PROCESSOR.call_once(|| unsafe { Processor::detect() })
-}
 
 /// The kernel's own root.
 pub fn kernel_root() -> Frame {
@@ -176,7 +170,7 @@ pub fn unload_root() {
 
 /// Makes instructions that were written as data visible to fetches of all CPUs.
 pub fn publish_instructions(frame: Frame) {
-    let start = memory::pointer::<u8>(frame.address()) as usize;
+    let start = direct_map::pointer::<u8>(frame.address()) as usize;
     // The smallest line any AArch64 processor has.
     for line in (start..start + 4096).step_by(16) {
         // SAFETY: cleans the line of mapped memory to where instruction fetches see it.

@@ -1,7 +1,8 @@
 //! Exceptions and interrupts: the vectors, and what is done with those from kernel mode.
 
 use super::interrupts;
-use crate::trap::{self, Fault};
+use crate::cause::Fault;
+use crate::trap;
 use aarch64_cpu::registers::{VBAR_EL1, Writeable};
 
 core::arch::global_asm!(include_str!("traps.s"));

@@ -2,8 +2,9 @@
 
 use super::traps::{EXCEPTION, Frame, INTERRUPT, NMI, SYSTEM_CALL};
 use super::{cpu as registers, interrupts, traps};
+use crate::cause::{Fault, Interrupt};
 use crate::cpu::{self, Doing};
-use crate::trap::{self, Fault};
+use crate::trap;
 
 unsafe extern "C" {
     unsafe fn user_enter(context: *mut Context);
@@ -67,7 +68,7 @@ impl Context {
                     if let Some(interrupt) = interrupts::acknowledge() {
                         trap::interrupt(interrupt, self.frame.pc);
                         // A shootdown changes nothing that the caller looks at.
-                        if interrupt != trap::Interrupt::Shootdown {
+                        if interrupt != Interrupt::Shootdown {
                             registers::restore_interrupts(true);
                             return Exit::Interrupt;
                         }

@@ -5,7 +5,7 @@
 //! tables are packed.
 
 use crate::cpu::MAX;
-use crate::memory::pointer;
+use crate::direct_map::pointer;
 
 /// What the tables say.
 pub struct Tables {

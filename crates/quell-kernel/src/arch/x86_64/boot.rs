@@ -3,33 +3,16 @@
 //! The loader enters `boot_pvh` (named by an ELF note) or `boot_multiboot` (named by a header) in
 //! 32-bit mode with the address of what it passes; `boot.s` turns paging on with the first gigabyte
 //! mapped twice and calls [`boot_first`].
-//! The other CPUs are those that the ACPI tables list; they are started one after the other.
 
+use super::start::Info;
 use super::{acpi, cpu as registers, interrupts, loader, paging, traps};
-use crate::{console, cpu, memory, sched};
-use core::ops::Range;
-use core::sync::atomic::{AtomicU64, Ordering};
+use crate::{console, cpu, direct_map, memory, sched};
 
 core::arch::global_asm!(include_str!("boot.s"), options(att_syntax));
 
 unsafe extern "C" {
-    static boot_trampoline: u8;
-    static boot_trampoline_end: u8;
-    static boot_other_stack: AtomicU64;
     static kernel_start: u8;
     static kernel_end: u8;
-}
-
-/// Where the trampoline is copied; the page number is the vector of the start-up interrupt.
-const TRAMPOLINE: u64 = 0x8000;
-
-/// What the loader said.
-pub struct Info {
-    /// The command line.
-    pub command_line: &'static str,
-    /// The user program's file, as physical addresses.
-    pub module: Option<Range<u64>>,
-    acpi: acpi::Tables,
 }
 
 /// The first CPU's first Rust code: `info` is the physical address of what the loader passed, and
@@ -44,7 +27,8 @@ extern "C" fn boot_first(info: u64, magic: u32) -> ! {
     let passed = unsafe { loader::Passed::read(info, magic) };
     // Nothing may need the heap before here. The boot tables map 1 GB; the rest comes below.
     // SAFETY: only the addresses of the linker's symbols are taken.
-    let image = memory::physical(&raw const kernel_start)..memory::physical(&raw const kernel_end);
+    let image =
+        direct_map::physical(&raw const kernel_start)..direct_map::physical(&raw const kernel_end);
     let free = passed.free_range(image);
     // SAFETY: usable memory without the image and what was passed, in the first GB.
     unsafe { paging::map_all_memory(passed.memory_end(), free.start) };
@@ -79,36 +63,6 @@ unsafe fn init_cpu(index: usize) {
     sched::init_cpu();
     cpu::set_started(index);
     registers::restore_interrupts(true);
-}
-
-/// Starts all other CPUs; returns how many run.
-pub fn start_others(info: &Info) -> usize {
-    // SAFETY: the trampoline's page is below 1 MB, which the kernel does not use otherwise.
-    unsafe {
-        let from = &raw const boot_trampoline;
-        let length = (&raw const boot_trampoline_end).offset_from_unsigned(from);
-        core::ptr::copy_nonoverlapping(from, memory::pointer::<u8>(TRAMPOLINE), length);
-    }
-    let me = cpu::this().hardware_id.load(Ordering::Relaxed);
-    for &id in info.acpi.cpus().iter().filter(|&&id| u64::from(id) != me) {
-        let index = cpu::count();
-        if index == cpu::MAX {
-            break;
-        }
-        let stack = alloc::vec![0u128; sched::STACK / 16].leak();
-        // SAFETY: the other CPU reads the word once, and is not started yet.
-        unsafe { &boot_other_stack }.store(stack.as_ptr_range().end as u64, Ordering::Release);
-        // SAFETY: the trampoline is there, and the CPU has a stack.
-        unsafe { interrupts::start(id, TRAMPOLINE) };
-        if !registers::wait_for(cpu::START_LIMIT, || cpu::count() > index) {
-            crate::report::event(&crate::report::Event::Failed {
-                what: "cpu start",
-                why: "no answer within two minutes, the last resort",
-            });
-            break;
-        }
-    }
-    cpu::count()
 }
 
 /// The first Rust code of the other CPUs.

@@ -202,7 +202,7 @@ pub fn wait_for(nanoseconds: u64, condition: impl Fn() -> bool) -> bool {
 
 /// What the processor has of what the kernel could use.
 pub fn features() -> [(&'static str, bool); 10] {
-    super::paging::features().list()
+    super::processor::features().list()
 }
 
 /// A first frame on an empty stack, so that [`switch`] to it calls `entry`.

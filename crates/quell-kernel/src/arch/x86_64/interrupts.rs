@@ -1,6 +1,6 @@
 //! The local APIC: interrupts between CPUs, non-maskable ones, the timer.
 
-use crate::trap::Interrupt;
+use crate::cause::Interrupt;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use quell::{CpuId, CpuSet};
@@ -36,7 +36,7 @@ fn apic<R>(f: impl FnOnce(&mut LocalApic) -> R) -> R {
 
 /// The destination field for a CPU's APIC id, which [`LocalApic`] takes as the mode has it.
 fn destination(id: u32) -> u32 {
-    if super::paging::features().x2apic {
+    if super::processor::features().x2apic {
         id
     } else {
         id << 24
@@ -54,7 +54,7 @@ pub unsafe fn init_cpu() {
         Port::new(0xa1).write(0xffu8);
     }
     // SAFETY: reads the base register; the direct map covers the registers, uncached.
-    let base = crate::memory::pointer::<u8>(unsafe { x2apic::lapic::xapic_base() }) as u64;
+    let base = crate::direct_map::pointer::<u8>(unsafe { x2apic::lapic::xapic_base() }) as u64;
     REGISTERS.store(base, Relaxed);
     let mut apic = LocalApicBuilder::new()
         .timer_vector(TIMER.into())
@@ -70,13 +70,13 @@ pub unsafe fn init_cpu() {
         apic.disable_timer();
         apic.id()
     };
-    let id = if super::paging::features().x2apic {
+    let id = if super::processor::features().x2apic {
         id
     } else {
         id >> 24
     };
     crate::cpu::this().hardware_id.store(id.into(), Relaxed);
-    if !super::paging::features().x2apic && super::cpu::index() < FLAT {
+    if !super::processor::features().x2apic && super::cpu::index() < FLAT {
         // SAFETY: the flat model, and this CPU's bit in it.
         unsafe {
             ((base + 0xe0) as *mut u32).write_volatile(u32::MAX);
@@ -89,7 +89,7 @@ pub unsafe fn init_cpu() {
     // emulator's monitor injects one.
     unsafe {
         const NMI: u32 = 4 << 8;
-        if super::paging::features().x2apic {
+        if super::processor::features().x2apic {
             x86_64::registers::model_specific::Msr::new(0x836).write(NMI.into());
         } else {
             ((base + 0x360) as *mut u32).write_volatile(NMI);
@@ -103,7 +103,7 @@ fn send(to: usize, vector: u8) {
     let id = crate::cpu::cpu(to).hardware_id.load(Relaxed);
     // In x2APIC mode the sending store is not ordered after earlier stores by itself.
     quell_arch::x86_64::tlb::fence();
-    if super::paging::features().x2apic {
+    if super::processor::features().x2apic {
         send_x2apic(id, vector.into());
         return;
     }
@@ -145,7 +145,7 @@ const FLAT: usize = 8;
 pub fn shoot(targets: &CpuSet) {
     let mut together = 0u32;
     for target in targets.iter().map(CpuId::index) {
-        if target < FLAT && !super::paging::features().x2apic {
+        if target < FLAT && !super::processor::features().x2apic {
             together |= 1 << target;
         } else {
             send(target, SHOOTDOWN);
@@ -168,7 +168,7 @@ pub fn nmi(to: usize) {
     const DELIVER_NMI: u32 = 4 << 8;
     const ASSERT: u32 = 1 << 14;
     let id = crate::cpu::cpu(to).hardware_id.load(Relaxed);
-    if super::paging::features().x2apic {
+    if super::processor::features().x2apic {
         send_x2apic(id, DELIVER_NMI | ASSERT);
         return;
     }

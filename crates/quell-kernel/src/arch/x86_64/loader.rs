@@ -1,6 +1,6 @@
 //! What the boot loader passed: as PVH has it (QEMU loads the kernel so), or multiboot2 (GRUB does).
 
-use crate::memory;
+use crate::direct_map;
 use core::ops::Range;
 use multiboot2::{BootInformation, BootInformationHeader, MemoryAreaType};
 
@@ -80,7 +80,7 @@ impl Passed {
     /// As [`Passed::read`].
     unsafe fn pvh(info: u64) -> Self {
         // SAFETY: the caller's claim.
-        let start = unsafe { &*memory::pointer::<StartInfo>(info) };
+        let start = unsafe { &*direct_map::pointer::<StartInfo>(info) };
         assert!(
             start.magic == PVH_MAGIC && start.version >= 1,
             "not started by PVH with a memory map"
@@ -88,19 +88,19 @@ impl Passed {
         // SAFETY: the start info holds the address and the length of the memory map.
         let map = unsafe {
             core::slice::from_raw_parts(
-                memory::pointer::<MemoryRange>(start.memory_map),
+                direct_map::pointer::<MemoryRange>(start.memory_map),
                 start.memory_map_entries as usize,
             )
         };
         // SAFETY: the start info counts its modules.
         let module = (start.modules > 0).then(|| unsafe {
-            let module = &*memory::pointer::<Module>(start.module_list);
+            let module = &*direct_map::pointer::<Module>(start.module_list);
             module.start..module.start + module.bytes
         });
         let command_line = match start.command_line {
             0 => "",
             // SAFETY: a C string.
-            address => unsafe { core::ffi::CStr::from_ptr(memory::pointer(address)) }
+            address => unsafe { core::ffi::CStr::from_ptr(direct_map::pointer(address)) }
                 .to_str()
                 .expect("the command line is text"),
         };
@@ -122,7 +122,7 @@ impl Passed {
     /// # Safety
     /// As [`Passed::read`].
     unsafe fn multiboot(info: u64) -> Self {
-        let pointer = memory::pointer::<BootInformationHeader>(info);
+        let pointer = direct_map::pointer::<BootInformationHeader>(info);
         // SAFETY: the caller's claim.
         let all = unsafe { BootInformation::load(pointer.cast_const()) }
             .expect("multiboot2 information that can be read");
@@ -137,7 +137,7 @@ impl Passed {
             (None, None) => panic!("the loader found no ACPI tables"),
         };
         // The copy of the root pointer begins behind the type and the size of the tag.
-        let rsdp = memory::physical(rsdp) + 8;
+        let rsdp = direct_map::physical(rsdp) + 8;
         let map = all
             .memory_map_tag()
             .expect("the loader passes a memory map");

@@ -7,6 +7,8 @@ pub mod cpu;
 pub mod interrupts;
 mod loader;
 pub mod paging;
+mod processor;
+pub mod start;
 pub mod traps;
 pub mod user;
 

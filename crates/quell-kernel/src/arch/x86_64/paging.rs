@@ -1,9 +1,10 @@
 //! The kernel's own page tables, and the engine's operations on translations.
 
-use crate::memory;
+use super::processor::features;
+use crate::{direct_map, memory};
 use core::sync::atomic::{AtomicU64, Ordering};
 use quell::{Entry, Features, Frame, Invalidate, Level, MemoryType, Tag, Tagging};
-use quell_arch::x86_64::{entry, features::Features as Processor, tlb};
+use quell_arch::x86_64::{entry, tlb};
 use x86_64::registers::control::{Cr4, Cr4Flags};
 
 /// Physical memory set aside at the start of the free range for the direct map: a root, a table of
@@ -12,13 +13,6 @@ pub const TABLES_BYTES: u64 = 66 * 4096;
 const MAX_GB: u64 = 64;
 
 static ROOT: AtomicU64 = AtomicU64::new(0);
-static PROCESSOR: spin::Once<Processor> = spin::Once::new();
-
-/// What the processor can do.
-pub fn features() -> Processor {
-    *PROCESSOR.call_once(Processor::detect)
-}
-
 /// The kernel's own root: no user translations.
 pub fn kernel_root() -> Frame {
     Frame::containing(ROOT.load(Ordering::Relaxed))
@@ -38,7 +32,7 @@ pub unsafe fn map_all_memory(end: u64, tables: u64) {
         gigabytes <= MAX_GB,
         "more than {MAX_GB} GB of physical addresses"
     );
-    let table = |index: u64| memory::pointer::<[u64; 512]>(tables + index * 4096);
+    let table = |index: u64| direct_map::pointer::<[u64; 512]>(tables + index * 4096);
     // SAFETY: the tables' memory is free, in the first GB, and large enough.
     unsafe { core::ptr::write_bytes(table(0).cast::<u8>(), 0, TABLES_BYTES as usize) };
     let huge = features().huge_pages;

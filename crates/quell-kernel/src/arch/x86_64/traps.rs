@@ -2,8 +2,9 @@
 
 use super::cpu::{DOUBLE_FAULT_STACK, KERNEL_CODE, NMI_STACK};
 use super::interrupts;
-use crate::machine;
-use crate::trap::{self, Fault};
+use crate::cause::Fault;
+use crate::mistakes::{self, Mistake};
+use crate::trap;
 
 core::arch::global_asm!(include_str!("traps.s"), options(att_syntax));
 
@@ -119,7 +120,7 @@ extern "C" fn trap_kernel(frame: &mut Frame) -> bool {
         }
         PAGE_FAULT => {
             page_fault(frame);
-            return !machine::lets_nmis_nest();
+            return !mistakes::makes(Mistake::NmiReturn);
         }
         FIRST_INTERRUPT.. if frame.vector != SYSTEM_CALL => {
             if let Some(interrupt) = interrupts::acknowledge(frame.vector) {

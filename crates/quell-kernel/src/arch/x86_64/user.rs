@@ -3,8 +3,9 @@
 use super::cpu::{USER_CODE, USER_DATA};
 use super::traps::{FIRST_INTERRUPT, Frame, PAGE_FAULT, SYSTEM_CALL};
 use super::{cpu as registers, interrupts, traps};
+use crate::cause::{Fault, Interrupt};
 use crate::cpu::{self, Doing};
-use crate::trap::{self, Fault};
+use crate::trap;
 
 unsafe extern "C" {
     unsafe fn user_enter(context: *mut Context);
@@ -91,7 +92,7 @@ impl Context {
                     if let Some(interrupt) = interrupts::acknowledge(vector) {
                         trap::interrupt(interrupt, self.frame.rip);
                         // A shootdown changes nothing that the caller looks at.
-                        if interrupt != trap::Interrupt::Shootdown {
+                        if interrupt != Interrupt::Shootdown {
                             registers::restore_interrupts(true);
                             return Exit::Interrupt;
                         }

@@ -7,9 +7,9 @@
 //! an emulator that forgets entries early hides what a processor keeps (other address spaces under
 //! their tags, speculative fills, walker caches); the machine in software is for those.
 
-use crate::verdict::{Verdict, expect};
 use core::cell::Cell;
 use quell::PageSize;
+use quell_conformance::verdict::{Verdict, expect};
 use quell_vm::{Backing, Call, Error, Fault, Protection, User};
 
 /// Control words, above those of no workload: a suite runs alone.

@@ -1,0 +1,16 @@
+#![no_std]
+//! Checks, for any kernel that runs programs on `quell-vm`, that they see the contract kept.
+//!
+//! * [`programs`]: each check performs one operation of the manager and looks at what every CPU reads and
+//!   writes around it.
+//! * [`stress`]: every operation of the manager on every CPU at random, contents verified.
+//!
+//! `quell-conformance` is the suite for kernels with a manager of their own.
+//!
+//! What no program can see is not checked here: entries that a processor keeps under tags that are
+//! not loaded, speculative fills, walker caches. The machines in software are for those.
+
+extern crate alloc;
+
+pub mod programs;
+pub mod stress;

@@ -1,0 +1,87 @@
+//! What is stored where, and what a value says of itself.
+
+pub const PAGE: u64 = 4096;
+/// Pages that all CPUs write, anonymous.
+pub const SHARED: u64 = 96;
+/// Pages that all CPUs write, of a file.
+pub const FILE: u64 = 32;
+/// Pages that all CPUs write and that may be one large page.
+pub const LARGE: u64 = 512;
+/// Pages of one chunk of a CPU's own region.
+pub const CHUNK: u64 = 8;
+/// Chunks of a CPU's own region; each lies in one of two halves.
+pub const CHUNKS: u64 = 16;
+/// Processes of each CPU's own.
+pub const GUESTS: usize = 3;
+/// Pages of the file that each CPU truncates.
+pub const TAIL: u64 = 6;
+/// The most CPUs: each has a cache line of every shared page.
+pub const CPUS: usize = 64;
+/// Where the anonymous shared pages lie.
+pub const SHARED_AT: u64 = 0x20_0000_0000;
+pub const LARGE_AT: u64 = 0x21_0000_0000;
+pub const FILE_AT: u64 = 0x22_0000_0000;
+/// The same file, read-only.
+pub const READ_AT: u64 = 0x23_0000_0000;
+pub const OWN_AT: u64 = 0x24_0000_0000;
+/// The distance between CPUs' own regions, and of their tails.
+pub const OWN_STRIDE: u64 = 1 << 24;
+/// The distance between the halves of one.
+pub const HALF: u64 = 1 << 23;
+pub const TAIL_AT: u64 = 0x25_0000_0000;
+
+/// A generator of choices (SplitMix64, Steele, Lea and Flood 2014).
+pub struct Choices(pub u64);
+
+pub fn mix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+impl Choices {
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mix(self.0) % bound
+    }
+}
+
+/// Kinds of memory, part of every checksum.
+#[derive(Clone, Copy)]
+pub enum Kind {
+    Shared,
+    Large,
+    File,
+    Own,
+    Guest,
+    Tail,
+    Child,
+}
+
+/// The value of the `count`th store to a place: the count above, a checksum of it below.
+pub fn value(kind: Kind, cpu: usize, page: u64, count: u64) -> u64 {
+    let place = (kind as u64) << 56 | (cpu as u64) << 40 | page;
+    count << 24 | mix(mix(place) ^ count) & 0xff_ffff
+}
+
+/// How often the place had been written when this value was stored; `None` if no such store was
+/// ever made there. Memory that was never written is zero.
+pub fn count_of(kind: Kind, cpu: usize, page: u64, held: u64) -> Option<u64> {
+    let count = held >> 24;
+    (held == 0 || value(kind, cpu, page, count) == held).then_some(count)
+}
+
+/// Where a non-maskable interrupt may look: a word that all CPUs share, and whether what it holds
+/// was ever stored there. `choice` is any number.
+///
+/// The interrupt does not know which process it finds its CPU in. In a guest and in a child, the
+/// word at that address is what its CPU stored in that process.
+pub fn probe(choice: u64, cpus: usize) -> (u64, impl Fn(u64) -> bool) {
+    let (page, cpu) = (choice % SHARED, (choice >> 32) as usize % cpus);
+    let address = SHARED_AT + page * PAGE + 64 * cpu as u64;
+    (address, move |held| {
+        [Kind::Shared, Kind::Guest, Kind::Child]
+            .into_iter()
+            .any(|kind| count_of(kind, cpu, page, held).is_some())
+    })
+}

@@ -1,0 +1,58 @@
+//! What a kernel adds to its [`Hardware`] so that the suite can run on it: writing table entries and
+//! touching memory, which the engine never does.
+
+use quell::{Extent, Frame, Hardware, Page};
+use quell_zero::Clear;
+
+/// What a program may do with a page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rights {
+    /// Loads.
+    Read,
+    /// Loads and stores.
+    Write,
+}
+
+/// What the suite needs besides [`Hardware`]: memory, table entries, and accesses.
+///
+/// Every method may be called on every CPU at any time.
+pub trait Bench: Hardware + Clear {
+    /// How many CPUs will run the suite, those numbered from 0.
+    fn cpus(&self) -> usize;
+
+    /// Physically contiguous frames that nothing else uses until they are given back.
+    fn take_frames(&self, frames: u64) -> Extent;
+
+    /// Takes back what [`Bench::take_frames`] gave. By default nothing happens, and it is lost.
+    fn give_back(&self, frames: Extent) {
+        let _ = frames;
+    }
+
+    /// An empty root table: nothing of the suite's is mapped in it.
+    fn new_root(&self) -> Frame;
+
+    /// Takes back a root, or a table that was unlinked, with the tables below: no walker reads them any
+    /// more. By default nothing happens, and they are lost.
+    fn free_tables(&self, top: Frame) {
+        let _ = top;
+    }
+
+    /// Writes the entry of a base page, making the tables above it where they are missing. It
+    /// invalidates nothing; a plain atomic store is enough.
+    fn set(&self, root: Frame, page: Page, to: Option<(Frame, Rights)>);
+
+    /// Takes the lowest table above a page, which exists, out of its parent; returns its frame.
+    fn unlink_table(&self, root: Frame, page: Page) -> Frame;
+
+    /// Reads a word of a frame, not through the translations under test.
+    fn word(&self, frame: Frame, index: usize) -> u64;
+
+    /// Writes a word of a frame, not through the translations under test.
+    fn set_word(&self, frame: Frame, index: usize, value: u64);
+
+    /// One load of eight bytes through the loaded root; `None` if it faults.
+    fn try_read(&self, address: u64) -> Option<u64>;
+
+    /// One store of eight bytes through the loaded root; `false` if it faults.
+    fn try_write(&self, address: u64, value: u64) -> bool;
+}

@@ -1,0 +1,345 @@
+//! The checks, each a few operations of the engine and what every CPU reads around them.
+
+use crate::bench::{Bench, Rights};
+use crate::part::{NEW, OLD, Part};
+use crate::verdict::{Verdict, expect};
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering::SeqCst;
+use quell::{Frame, Outcome, Page, PageRange, PageSize, Purpose, Rules, Scope, Word};
+use quell_zero::{ClearPolicy, Clearer, Plan};
+
+/// Where the suite maps its pages: 2 MB apart where tables of their own are wanted.
+const BASE: Page = Page(0x10_0000_0000 >> 12);
+/// The pages of a leaf table.
+const TABLE: u64 = 512;
+/// Turns of the checks that race.
+const ROUNDS: u64 = 12;
+
+/// One check on one CPU.
+pub(crate) type Step<'s, 'm, H, R> = fn(&Part<'s, 'm, H, R>) -> Verdict;
+
+/// All checks, with the clauses of the contract before their names. The first asks whether there is
+/// anything to see.
+pub(crate) fn all<'s, 'm, H: Bench, R: Rules>() -> [(&'static str, Step<'s, 'm, H, R>); 11] {
+    [
+        ("stale_translations_can_be_seen", Part::stale),
+        ("C3 changed_pages_are_read_anew", Part::change),
+        ("C1 frames_come_back_unused", Part::reuse),
+        ("C2 captured_pages_change_no_more", Part::capture),
+        ("C3 large_ranges_change_whole", Part::range),
+        ("C5 spaces_see_their_own_pages", Part::isolate),
+        ("C6 unlinked_tables_are_not_walked", Part::unlink),
+        ("C7 everybody_flushes_at_once", Part::together),
+        ("C3 second_actors_settle", Part::settle),
+        ("C4 C1 owed_flushes_are_paid", Part::owe),
+        ("C8 zeroed_is_zero", Part::zero),
+    ]
+}
+
+impl<H: Bench, R: Rules> Part<'_, '_, H, R> {
+    /// Not a check of the engine: a page changes and nobody flushes.
+    fn stale(&self) -> Verdict {
+        self.begin(BASE, Rights::Read)?;
+        let [_, new] = self.shared.pair;
+        self.lead(|| {
+            self.hw.set_word(new, 0, NEW);
+            self.set(BASE, Some((new, Rights::Read)));
+            self.hw.fence();
+        });
+        if self.reads(BASE, OLD) {
+            self.shared.kept.fetch_add(1, SeqCst);
+        }
+        self.end(BASE);
+        Ok(())
+    }
+
+    fn change(&self) -> Verdict {
+        let mut verdict = self.begin(BASE, Rights::Read);
+        let frames = self.shared.pair;
+        for round in 1..=self.hw.cpus() {
+            let (frame, value) = (frames[round % 2], round as u64);
+            self.lead(|| {
+                self.hw.set_word(frame, 0, value);
+                self.set(BASE, Some((frame, Rights::Read)));
+                self.flush(BASE, 1);
+            });
+            let read = self.reads(BASE, value);
+            verdict = verdict.and(expect(read, "a page was read as it was before its change"));
+        }
+        self.end(BASE);
+        verdict
+    }
+
+    fn reuse(&self) -> Verdict {
+        let mut verdict = Ok(());
+        for _ in 0..ROUNDS {
+            verdict = verdict.and(self.begin(BASE, Rights::Read));
+            if self.initiates() {
+                self.set(BASE, None);
+                let mut batch = self.engine.batch(Purpose::Reclaim);
+                let range = PageRange::base(BASE, 1);
+                batch.unmapped(&self.shared.spaces[0], range, self.shared.pair[0]);
+                for frame in batch.finish() {
+                    // The new owner.
+                    self.hw.set_word(frame, 0, NEW);
+                }
+                // Time for the others to look.
+                (0..8).for_each(|_| self.hw.relax());
+                self.shared.stage.store(1, SeqCst);
+            } else {
+                let mut met_new_owner = false;
+                while self.shared.stage.load(SeqCst) == 0 {
+                    self.slowly(|| met_new_owner |= self.reads(BASE, NEW));
+                }
+                let right = expect(!met_new_owner, "a frame's new owner was read");
+                verdict = verdict.and(right);
+            }
+            let gone = self.hw.try_read(BASE.address()).is_none();
+            verdict = verdict.and(expect(gone, "an unmapped page could be read"));
+        }
+        verdict
+    }
+
+    fn capture(&self) -> Verdict {
+        let mut verdict = Ok(());
+        let frame = self.shared.pair[0];
+        let mine = BASE.address() + 8 * (1 + self.me as u64);
+        for _ in 0..ROUNDS {
+            verdict = verdict.and(self.begin(BASE, Rights::Write));
+            let wrote = self.hw.try_write(mine, 1);
+            verdict = verdict.and(expect(wrote, "a store to a writable page was refused"));
+            self.barrier();
+            if self.initiates() {
+                self.set(BASE, Some((frame, Rights::Read)));
+                self.flush(BASE, 1);
+                let words = || (1..=self.hw.cpus()).map(|index| self.hw.word(frame, index));
+                let captured: Vec<u64> = words().collect();
+                (0..8).for_each(|_| self.hw.relax());
+                let same = words().eq(captured);
+                self.shared.stage.store(1, SeqCst);
+                verdict = verdict.and(expect(same, "a page was written after its capture"));
+            } else {
+                let mut stored = 1;
+                while self.shared.stage.load(SeqCst) == 0 {
+                    self.slowly(|| {
+                        stored += 1;
+                        self.hw.try_write(mine, stored);
+                    });
+                }
+            }
+            let refused = !self.hw.try_write(mine, 0);
+            verdict = verdict.and(expect(refused, "a store to a protected page went through"));
+            self.end(BASE);
+        }
+        verdict
+    }
+
+    fn range(&self) -> Verdict {
+        let above = self.hw.features().full_above.min(TABLE);
+        let mut verdict = Ok(());
+        // Page by page, and as a whole.
+        for pages in [above.min(16), above + 8] {
+            let all = |value| (0..pages).all(|page| self.reads(BASE.plus(page), value));
+            for (frame, value) in self.shared.pair.into_iter().zip([OLD, NEW]) {
+                self.lead(|| {
+                    self.hw.set_word(frame, 0, value);
+                    (0..pages)
+                        .for_each(|page| self.set(BASE.plus(page), Some((frame, Rights::Read))));
+                    self.flush(BASE, pages);
+                });
+                verdict = verdict.and(expect(all(value), "part of a range was not read anew"));
+            }
+            self.lead(|| {
+                (0..pages).for_each(|page| self.set(BASE.plus(page), None));
+                self.flush(BASE, pages);
+            });
+        }
+        verdict
+    }
+
+    fn isolate(&self) -> Verdict {
+        let [one, two] = self.shared.pair;
+        let three = self.shared.own[0][0];
+        self.lead(|| {
+            for (frame, value) in [(one, 1), (two, 2), (three, 3)] {
+                self.hw.set_word(frame, 0, value);
+            }
+            self.set(BASE, Some((one, Rights::Read)));
+            self.hw.set(self.root(1), BASE, Some((two, Rights::Read)));
+            self.hw.fence();
+        });
+        let mut right = true;
+        for _ in 0..8 {
+            right &= self.reads(BASE, 1);
+            self.enter(1);
+            right &= self.reads(BASE, 2);
+            self.enter(0);
+        }
+        self.enter(1);
+        // Changed while all are away.
+        self.lead(|| {
+            self.set(BASE, Some((three, Rights::Read)));
+            self.flush(BASE, 1);
+        });
+        right &= self.reads(BASE, 2);
+        self.enter(0);
+        let fresh = self.reads(BASE, 3);
+        self.end(BASE);
+        expect(right, "a space saw another's page")?;
+        expect(fresh, "a space was entered with what it had before a flush")
+    }
+
+    fn unlink(&self) -> Verdict {
+        // A table of its own.
+        let page = BASE.plus(TABLE);
+        let mut verdict = Ok(());
+        for _ in 0..4 {
+            verdict = verdict.and(self.begin(page, Rights::Read));
+            let [_, new] = self.shared.pair;
+            self.lead(|| {
+                let table = self.hw.unlink_table(self.root(0), page);
+                let range = PageRange {
+                    start: page,
+                    pages: TABLE,
+                    stride: PageSize::Base,
+                };
+                let mut batch = self.engine.batch(Purpose::Call);
+                batch.table_unlinked(&self.shared.spaces[0], range, table);
+                for table in batch.finish() {
+                    // Its next owner stores what is no entry.
+                    (0..512).for_each(|index| self.hw.set_word(table, index, 0));
+                    self.hw.free_tables(table);
+                }
+                self.hw.set_word(new, 0, NEW);
+                self.set(page, Some((new, Rights::Read)));
+                self.hw.fence();
+            });
+            let read = self.reads(page, NEW);
+            verdict = verdict.and(expect(read, "a page was read through a freed table"));
+            self.end(page);
+        }
+        verdict
+    }
+
+    fn together(&self) -> Verdict {
+        let page = |cpu: usize| BASE.plus(cpu as u64);
+        let frames = self.shared.own[self.me];
+        let all = |value| (0..self.hw.cpus()).all(|cpu| self.reads(page(cpu), value));
+        let mut right = true;
+        for round in 0..ROUNDS {
+            let frame = frames[round as usize % 2];
+            self.hw.set_word(frame, 0, round);
+            let were_on = (round % 3 == 0).then(|| self.hw.mask_interrupts());
+            self.set(page(self.me), Some((frame, Rights::Read)));
+            self.flush(page(self.me), 1);
+            right &= self.reads(page(self.me), round);
+            if let Some(were_on) = were_on {
+                self.hw.restore_interrupts(were_on);
+            }
+            if round % 2 == 1 {
+                self.barrier();
+                right &= all(round);
+                self.barrier();
+            }
+        }
+        self.lead(|| {
+            (0..self.hw.cpus()).for_each(|cpu| self.set(page(cpu), None));
+            self.flush(BASE, self.hw.cpus() as u64);
+        });
+        expect(right, "a page was read as it was before its change")
+    }
+
+    /// One CPU has cleared an entry and not flushed yet; another sees that, settles, and relies on it.
+    fn settle(&self) -> Verdict {
+        let mut verdict = Ok(());
+        for round in 0..ROUNDS {
+            verdict = verdict.and(self.begin(BASE, Rights::Read));
+            let first = self.turn.get();
+            let second = (first + 1) % self.hw.cpus();
+            let settles = || {
+                self.until(1);
+                self.engine.settle(&self.shared.spaces[0]);
+                self.shared.stage.store(2, SeqCst);
+            };
+            if self.initiates() {
+                let purpose = [Purpose::Call, Purpose::Reclaim][round as usize % 2];
+                let mut batch = self.engine.batch::<_, Frame>(purpose);
+                self.set(BASE, None);
+                let (space, range) = (&self.shared.spaces[0], PageRange::base(BASE, 1));
+                batch.changed(space, range, Scope::Leaf);
+                self.shared.stage.store(1, SeqCst);
+                if first == second {
+                    settles();
+                }
+                // Not before the others have looked.
+                self.until(2 + self.hw.cpus() as u64 - 1);
+                let gone = self.hw.try_read(BASE.address()).is_none();
+                verdict = verdict.and(expect(gone, "a page could be read that was settled"));
+                batch.finish().for_each(drop);
+            } else {
+                if self.me == second {
+                    settles();
+                }
+                self.until(2);
+                let gone = self.hw.try_read(BASE.address()).is_none();
+                self.shared.stage.fetch_add(1, SeqCst);
+                verdict = verdict.and(expect(gone, "a page could be read that was settled"));
+            }
+            self.barrier();
+        }
+        verdict
+    }
+
+    fn owe(&self) -> Verdict {
+        let [frame, _] = self.shared.pair;
+        let residue = &self.shared.residue;
+        let mut verdict = Ok(());
+        for _ in 0..ROUNDS {
+            verdict = verdict.and(self.begin(BASE, Rights::Read));
+            self.lead(|| {
+                residue.begin();
+                self.set(BASE, None);
+                let mut batch = self.engine.batch::<_, Frame>(Purpose::Lazy);
+                let (space, range) = (&self.shared.spaces[0], PageRange::base(BASE, 1));
+                batch.changed(space, range, Scope::Leaf);
+                match batch.finish_owed() {
+                    Outcome::Owed(owed) => residue.owe(owed.stamp()),
+                    Outcome::Flushed(_) => residue.settle_flushed(),
+                };
+            });
+            let still = self.hw.try_read(BASE.address());
+            let same = still.is_none_or(|value| value == OLD);
+            verdict = verdict.and(expect(same, "a frame changed before its flush was paid"));
+            self.lead(|| {
+                // `None` where nothing was owed: flushed at once.
+                let _ = self.engine.claim(residue);
+                self.hw.set_word(frame, 0, NEW);
+            });
+            let gone = self.hw.try_read(BASE.address()).is_none();
+            verdict = verdict.and(expect(gone, "a frame's new owner was read"));
+        }
+        verdict
+    }
+
+    fn zero(&self) -> Verdict {
+        let block = self.shared.block;
+        let mut verdict = Ok(());
+        for _ in 0..self.hw.cpus() {
+            self.lead(|| {
+                let frames = (0..block.frames).map(|frame| block.first.plus(frame));
+                for frame in frames {
+                    (0..512).for_each(|index| self.hw.set_word(frame, index, NEW));
+                }
+                let policy = ClearPolicy::cooperative(Plan::default());
+                Clearer::new(self.hw, &policy)
+                    .with_rules(self.engine.rules())
+                    .extent(block, Some(block.first), || {});
+            });
+            let zero = (0..block.frames)
+                .all(|frame| (0..512).all(|i| self.hw.word(block.first.plus(frame), i) == 0));
+            verdict = verdict.and(expect(zero, "zeroed memory was not zero"));
+            self.barrier();
+        }
+        verdict
+    }
+}

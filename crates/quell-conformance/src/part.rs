@@ -1,0 +1,214 @@
+//! One CPU's part in the suite: what the checks are written in.
+
+use crate::bench::{Bench, Rights};
+use crate::verdict::{Verdict, expect};
+use alloc::vec::Vec;
+use core::cell::Cell;
+use core::sync::atomic::Ordering::SeqCst;
+use quell::{
+    AddressSpace, Engine, Extent, Frame, Page, PageRange, Purpose, Residue, Rules, Scope, Word,
+};
+
+/// What frames hold before and after a change.
+pub(crate) const OLD: u64 = 0xaaaa;
+pub(crate) const NEW: u64 = 0xbbbb;
+
+/// What all CPUs share.
+pub(crate) struct Shared<H: Bench> {
+    pub spaces: [AddressSpace<H>; 2],
+    /// Two frames for the checks that change one page.
+    pub pair: [Frame; 2],
+    /// Two more for each CPU.
+    pub own: Vec<[Frame; 2]>,
+    /// Some in a row, to be zeroed.
+    pub block: Extent,
+    pub residue: Residue<H>,
+    pub arrivals: H::Word,
+    pub failures: H::Word,
+    pub kept: H::Word,
+    pub stage: H::Word,
+}
+
+impl<H: Bench> Shared<H> {
+    pub fn new<R: Rules>(engine: &Engine<'_, H, R>) -> Self {
+        let hw = engine.hw();
+        let pair = || {
+            let extent = hw.take_frames(2);
+            [extent.first, extent.first.plus(1)]
+        };
+        let word = || H::Word::new(0);
+        Shared {
+            spaces: [(); 2].map(|()| engine.new_space(hw.new_root())),
+            pair: pair(),
+            own: (0..hw.cpus()).map(|_| pair()).collect(),
+            block: hw.take_frames(4),
+            residue: Residue::new(),
+            arrivals: word(),
+            failures: word(),
+            kept: word(),
+            stage: word(),
+        }
+    }
+
+    /// Gives back all that was taken, now that no CPU has a space loaded.
+    pub fn give_back<R: Rules>(&self, engine: &Engine<'_, H, R>) {
+        for space in &self.spaces {
+            engine.retire(space);
+            engine.hw().free_tables(space.root());
+        }
+        for [first, _] in self.own.iter().chain([&self.pair]).copied() {
+            engine.hw().give_back(Extent { first, frames: 2 });
+        }
+        engine.hw().give_back(self.block);
+    }
+}
+
+/// One CPU's part in the suite.
+pub(crate) struct Part<'s, 'm, H: Bench, R: Rules> {
+    pub shared: &'s Shared<H>,
+    pub engine: &'s Engine<'m, H, R>,
+    pub hw: &'s H,
+    pub me: usize,
+    crossed: Cell<u64>,
+    /// Which CPU makes the next change.
+    pub turn: Cell<usize>,
+    /// The space that the CPU had loaded when the suite began.
+    before: Option<&'s AddressSpace<H>>,
+    /// The suite's space that it has loaded.
+    current: Cell<Option<usize>>,
+}
+
+impl<'s, 'm, H: Bench, R: Rules> Part<'s, 'm, H, R> {
+    pub fn new(
+        shared: &'s Shared<H>,
+        engine: &'s Engine<'m, H, R>,
+        before: Option<&'s AddressSpace<H>>,
+    ) -> Self {
+        Part {
+            shared,
+            engine,
+            hw: engine.hw(),
+            me: engine.hw().this_cpu().index(),
+            crossed: Cell::new(0),
+            turn: Cell::new(0),
+            before,
+            current: Cell::new(None),
+        }
+    }
+
+    fn loaded(&self) -> Option<&'s AddressSpace<H>> {
+        match self.current.get() {
+            Some(index) => Some(&self.shared.spaces[index]),
+            None => self.before,
+        }
+    }
+
+    pub fn enter(&self, index: usize) {
+        self.engine
+            .switch_to(self.loaded(), &self.shared.spaces[index]);
+        self.current.set(Some(index));
+    }
+
+    /// Loads what was loaded before the suite began.
+    pub fn leave(&self) {
+        match self.before {
+            Some(space) => self.engine.switch_to(self.loaded(), space),
+            // Nothing: the engine leaves every space when a CPU goes offline.
+            None => {
+                self.engine.cpu_offline(self.loaded());
+                self.engine.cpu_online();
+            }
+        }
+        self.current.set(None);
+    }
+
+    pub fn barrier(&self) {
+        let cpus = self.hw.cpus() as u64;
+        self.crossed.set(self.crossed.get() + 1);
+        self.shared.arrivals.fetch_add(1, SeqCst);
+        while self.shared.arrivals.load(SeqCst) < self.crossed.get() * cpus {
+            self.hw.relax();
+        }
+    }
+
+    /// The CPU whose turn it is does something between two barriers; `stage` is 0 before.
+    pub fn lead(&self, action: impl FnOnce()) {
+        self.barrier();
+        if self.turn.get() == self.me {
+            self.shared.stage.store(0, SeqCst);
+            action();
+        }
+        self.turn.set((self.turn.get() + 1) % self.hw.cpus());
+        self.barrier();
+    }
+
+    /// Whether it is this CPU's turn to make the change that the others look at meanwhile; the turn
+    /// goes on.
+    pub fn initiates(&self) -> bool {
+        let turn = self.turn.get();
+        self.turn.set((turn + 1) % self.hw.cpus());
+        turn == self.me
+    }
+
+    pub fn root(&self, space: usize) -> Frame {
+        self.shared.spaces[space].root()
+    }
+
+    /// Writes an entry of the first space.
+    pub fn set(&self, page: Page, to: Option<(Frame, Rights)>) {
+        self.hw.set(self.root(0), page, to);
+    }
+
+    /// Flushes changed entries of the first space as the end of a call does.
+    pub fn flush(&self, page: Page, pages: u64) {
+        let mut batch = self.engine.batch::<_, Frame>(Purpose::Call);
+        batch.changed(
+            &self.shared.spaces[0],
+            PageRange::base(page, pages),
+            Scope::Leaf,
+        );
+        batch.finish().for_each(drop);
+    }
+
+    pub fn reads(&self, page: Page, value: u64) -> bool {
+        self.hw.try_read(page.address()) == Some(value)
+    }
+
+    /// Maps the page to a frame that holds [`OLD`], and lets every CPU read it.
+    pub fn begin(&self, page: Page, rights: Rights) -> Verdict {
+        let frame = self.shared.pair[0];
+        self.lead(|| {
+            self.hw.set_word(frame, 0, OLD);
+            self.set(page, Some((frame, rights)));
+            self.flush(page, 1);
+        });
+        let read = self.reads(page, OLD);
+        self.barrier();
+        expect(read, "a page that was mapped could not be read")
+    }
+
+    /// Takes the page out again.
+    pub fn end(&self, page: Page) {
+        self.lead(|| {
+            self.set(page, None);
+            self.flush(page, 1);
+        });
+    }
+
+    pub fn until(&self, stage: u64) {
+        while self.shared.stage.load(SeqCst) < stage {
+            self.hw.relax();
+        }
+    }
+
+    /// Does something twice with interrupts masked, letting others run in between: a target that is
+    /// slow to answer.
+    pub fn slowly(&self, mut action: impl FnMut()) {
+        let were_on = self.hw.mask_interrupts();
+        action();
+        self.hw.relax();
+        action();
+        self.hw.restore_interrupts(were_on);
+        self.hw.relax();
+    }
+}

@@ -1,0 +1,80 @@
+//! The suite: how all CPUs run it together, and what it says.
+
+use crate::bench::Bench;
+use crate::checks;
+use crate::part::{Part, Shared};
+use core::sync::atomic::Ordering::SeqCst;
+use quell::{AddressSpace, AllRules, Engine, Rules, Word};
+
+/// What came of one check.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Check {
+    /// Its name, the clauses of the contract first.
+    pub name: &'static str,
+    /// On how many CPUs it failed.
+    pub failures: u64,
+    /// What the first CPU saw if it failed there, else nothing.
+    pub saw: &'static str,
+    /// For the check that asks whether stale translations can be seen: on how many CPUs they were.
+    pub kept: Option<u64>,
+}
+
+/// The suite, shared by all CPUs.
+pub struct Suite<'e, 'm, H: Bench, R: Rules = AllRules> {
+    engine: &'e Engine<'m, H, R>,
+    shared: Shared<H>,
+}
+
+impl<'e, 'm, H: Bench, R: Rules> Suite<'e, 'm, H, R> {
+    /// A suite for the CPUs of the bench, on an engine that may run spaces of the kernel's own meanwhile.
+    pub fn new(engine: &'e Engine<'m, H, R>) -> Self {
+        Suite {
+            engine,
+            shared: Shared::new(engine),
+        }
+    }
+
+    /// Runs every check on this CPU, once; all CPUs of the bench must call it. The first hands what came of
+    /// each to `report`.
+    ///
+    /// The CPU is online in the engine, takes interrupts, and has `current` loaded, if anything. So it is
+    /// when this returns: `current` runs, also if it was loaded lazily before. By then no CPU has a space
+    /// of the suite's loaded, and what the suite took is given back.
+    ///
+    /// # Panics
+    /// If the suite has run already.
+    pub fn run(&self, current: Option<&AddressSpace<H>>, mut report: impl FnMut(Check)) {
+        let (shared, cpus) = (&self.shared, self.engine.hw().cpus() as u64);
+        let arrived = shared.arrivals.load(SeqCst);
+        assert!(arrived < cpus, "a suite runs once");
+        let part = Part::new(shared, self.engine, current);
+        part.enter(0);
+        let checks = checks::all();
+        for (name, check) in checks {
+            part.barrier();
+            let verdict = check(&part);
+            if verdict.is_err() {
+                shared.failures.fetch_add(1, SeqCst);
+            }
+            part.barrier();
+            let failures = shared.failures.load(SeqCst);
+            part.barrier();
+            if part.me == 0 {
+                shared.failures.store(0, SeqCst);
+                report(Check {
+                    name,
+                    failures,
+                    saw: verdict.err().unwrap_or(""),
+                    kept: (name == checks[0].0).then(|| shared.kept.load(SeqCst)),
+                });
+            }
+        }
+        part.barrier();
+        part.leave();
+        part.barrier();
+        if part.me == 0 {
+            shared.give_back(self.engine);
+        }
+        part.barrier();
+    }
+}

@@ -1,0 +1,11 @@
+//! What the processor can do.
+
+use quell_arch::aarch64::features::Features;
+
+static PROCESSOR: spin::Once<Features> = spin::Once::new();
+
+/// What the processor can do.
+pub fn features() -> Features {
+    // SAFETY: the kernel runs at level 1.
+    *PROCESSOR.call_once(|| unsafe { Features::detect() })
+}

@@ -1,0 +1,56 @@
+//! What the loader said, and the start of the other CPUs by PSCI. CPUs are found by asking the firmware to
+//! start them, one after the other, in the order of their affinity numbers (16 to a cluster, as with every
+//! GICv3).
+
+use super::cpu as registers;
+use crate::{cpu, direct_map, sched};
+use core::ops::Range;
+use smccc::{Hvc, psci};
+
+unsafe extern "C" {
+    static boot_other_entry: u8;
+}
+
+/// What the loader said.
+pub struct Info {
+    /// The command line.
+    pub command_line: &'static str,
+    /// The user program's file, as physical addresses.
+    pub module: Option<Range<u64>>,
+}
+
+/// The affinity fields of CPU `index`.
+fn affinity(index: usize) -> u64 {
+    (index % 16) as u64 | ((index / 16) as u64) << 8
+}
+
+/// Starts all other CPUs; returns how many run.
+pub fn start_others(_info: &Info) -> usize {
+    // SAFETY: only the address of the symbol is taken.
+    let entry = direct_map::physical(&raw const boot_other_entry);
+    for index in 1..cpu::MAX {
+        let stack = alloc::vec![0u128; sched::STACK / 16].leak();
+        quell_arch::aarch64::tlb::fence();
+        let started = psci::cpu_on::<Hvc>(affinity(index), entry, stack.as_ptr_range().end as u64);
+        if let Err(error) = started {
+            // The firmware's way to say that there is no such CPU.
+            if error != psci::Error::InvalidParameters {
+                let why = "the firmware refused";
+                crate::report::event(&crate::report::Event::Failed {
+                    what: "cpu start",
+                    why,
+                });
+            }
+            break;
+        }
+        if !registers::wait_for(cpu::START_LIMIT, || cpu::count() > index) {
+            let why = "no answer within two minutes, the last resort";
+            crate::report::event(&crate::report::Event::Failed {
+                what: "cpu start",
+                why,
+            });
+            break;
+        }
+    }
+    cpu::count()
+}

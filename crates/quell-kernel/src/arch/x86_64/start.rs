@@ -1,0 +1,56 @@
+//! What the loader said, and the start of the other CPUs: those that the ACPI tables list, one after the
+//! other.
+
+use super::{acpi, cpu as registers, interrupts};
+use crate::{cpu, direct_map, sched};
+use core::ops::Range;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+unsafe extern "C" {
+    static boot_trampoline: u8;
+    static boot_trampoline_end: u8;
+    static boot_other_stack: AtomicU64;
+}
+
+/// Where the trampoline is copied; the page number is the vector of the start-up interrupt.
+const TRAMPOLINE: u64 = 0x8000;
+
+/// What the loader said.
+pub struct Info {
+    /// The command line.
+    pub command_line: &'static str,
+    /// The user program's file, as physical addresses.
+    pub module: Option<Range<u64>>,
+    /// What the firmware says of the machine.
+    pub acpi: acpi::Tables,
+}
+
+/// Starts all other CPUs; returns how many run.
+pub fn start_others(info: &Info) -> usize {
+    // SAFETY: the trampoline's page is below 1 MB, which the kernel does not use otherwise.
+    unsafe {
+        let from = &raw const boot_trampoline;
+        let length = (&raw const boot_trampoline_end).offset_from_unsigned(from);
+        core::ptr::copy_nonoverlapping(from, direct_map::pointer::<u8>(TRAMPOLINE), length);
+    }
+    let me = cpu::this().hardware_id.load(Ordering::Relaxed);
+    for &id in info.acpi.cpus().iter().filter(|&&id| u64::from(id) != me) {
+        let index = cpu::count();
+        if index == cpu::MAX {
+            break;
+        }
+        let stack = alloc::vec![0u128; sched::STACK / 16].leak();
+        // SAFETY: the other CPU reads the word once, and is not started yet.
+        unsafe { &boot_other_stack }.store(stack.as_ptr_range().end as u64, Ordering::Release);
+        // SAFETY: the trampoline is there, and the CPU has a stack.
+        unsafe { interrupts::start(id, TRAMPOLINE) };
+        if !registers::wait_for(cpu::START_LIMIT, || cpu::count() > index) {
+            crate::report::event(&crate::report::Event::Failed {
+                what: "cpu start",
+                why: "no answer within two minutes, the last resort",
+            });
+            break;
+        }
+    }
+    cpu::count()
+}

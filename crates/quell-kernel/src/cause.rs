@@ -1,0 +1,27 @@
+//! Why a CPU enters the kernel, the same on every architecture.
+
+/// A page fault, the same on every architecture.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fault {
+    /// The address.
+    pub address: u64,
+    /// A store (or an atomic operation that stores).
+    pub write: bool,
+    /// From user mode.
+    pub user: bool,
+    /// There was a translation, and it did not allow the access.
+    pub present: bool,
+    /// An instruction fetch.
+    pub fetch: bool,
+}
+
+/// What an interrupt asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Interrupt {
+    /// Serve the engine's requests.
+    Shootdown,
+    /// Look at the threads again.
+    Wake,
+    /// A timer tick.
+    Timer,
+}

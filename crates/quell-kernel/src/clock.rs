@@ -1,0 +1,20 @@
+//! The kernel's clock: nanoseconds since the program was loaded.
+
+use crate::{arch, layout};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// The architecture's clock when this one began.
+static BEGAN: AtomicU64 = AtomicU64::new(0);
+
+/// Lets the clock begin; returns what the architecture's shows.
+pub fn begin() -> u64 {
+    let ticks = arch::cpu::ticks();
+    BEGAN.store(ticks, Relaxed);
+    ticks
+}
+
+/// Nanoseconds since the clock began, as the program counts them too.
+pub fn now() -> u64 {
+    let ticks = arch::cpu::ticks().wrapping_sub(BEGAN.load(Relaxed));
+    layout::nanoseconds(ticks, arch::cpu::ticks_per_ms())
+}

@@ -1,0 +1,14 @@
+//! What the engine and the manager run on: this kernel's machine, which a kernel that is built for tests
+//! wraps into one that can make mistakes.
+
+#[cfg(not(feature = "mutants"))]
+pub use crate::machine::Kernel as Platform;
+#[cfg(feature = "mutants")]
+pub use crate::mistaken::Mistaken as Platform;
+
+/// The one there is.
+#[cfg(not(feature = "mutants"))]
+pub const PLATFORM: Platform = crate::machine::Kernel;
+/// The one there is.
+#[cfg(feature = "mutants")]
+pub const PLATFORM: Platform = crate::mistaken::Mistaken(crate::machine::Kernel);

@@ -1,0 +1,154 @@
+//! Do stale translations show on this machine, and do they go when they are flushed?
+
+use super::bare::{ADDRESS, Barrier, Outcome, check, leaf, marked, space, space_of};
+use crate::machine::Kernel;
+use crate::program::Puppet;
+use crate::sched::on_every_cpu;
+use crate::{cpu, sched, tables, trap};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use quell::{Broadcast, CpuId, CpuSet, Entry, Hardware, Invalidate, Page, PageRange, Scope, Tag};
+
+/// How the page is invalidated after it was mapped elsewhere.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Flush {
+    Nowhere,
+    OnInitiator,
+    EverywhereByInterrupt,
+    EverywhereByBroadcast,
+}
+
+static FLUSHED: AtomicU64 = AtomicU64::new(0);
+
+fn page() -> Invalidate {
+    let range = PageRange::base(Page::containing(ADDRESS), 1);
+    Invalidate::Range {
+        tag: Tag(1),
+        range,
+        scope: Scope::Leaf,
+    }
+}
+
+fn flush_page() {
+    Kernel.invalidate(page());
+    FLUSHED.fetch_add(1, SeqCst);
+}
+
+/// Every CPU reads a page, CPU 0 maps another frame there and flushes, every CPU reads again.
+/// Returns, by CPU, whether the second read saw the new frame.
+fn remap(flush: Flush) -> Result<Vec<bool>, String> {
+    const OLD: u64 = 0xaaaa;
+    const NEW: u64 = 0xbbbb;
+    trap::set_on_shootdown(flush_page);
+    let new = marked(NEW);
+    let root = space(marked(OLD), true);
+    let barrier = Barrier::new();
+    let reads = on_every_cpu(move |index| {
+        sched::enter_space(root, Tag(1));
+        let mut puppet = Puppet::new(index);
+        let before = puppet.load(ADDRESS);
+        barrier.wait();
+        if index == 0 {
+            tables::set(root, Page::containing(ADDRESS), Some(leaf(new, true)));
+            Kernel.fence();
+            match flush {
+                Flush::Nowhere => {}
+                Flush::OnInitiator => Kernel.invalidate(page()),
+                Flush::EverywhereByInterrupt => {
+                    Kernel.invalidate(page());
+                    FLUSHED.store(0, SeqCst);
+                    let mut others = CpuSet::first(cpu::count());
+                    others.remove(CpuId(0));
+                    Kernel.interrupt(&others);
+                    while FLUSHED.load(SeqCst) < cpu::count() as u64 - 1 {
+                        Kernel.relax();
+                    }
+                }
+                Flush::EverywhereByBroadcast => {
+                    Kernel.start(page());
+                    Kernel.complete();
+                }
+            }
+        }
+        barrier.wait();
+        let after = puppet.load(ADDRESS);
+        barrier.wait();
+        sched::leave_space();
+        (before, after)
+    });
+    reads
+        .into_iter()
+        .enumerate()
+        .map(|(index, reads)| match reads {
+            (Ok(OLD), Ok(OLD)) => Ok(false),
+            (Ok(OLD), Ok(NEW)) => Ok(true),
+            other => Err(format!("cpu {index} read {other:x?}")),
+        })
+        .collect()
+}
+
+pub fn stale_shows() -> Outcome {
+    let fresh = remap(Flush::Nowhere)?;
+    check(fresh.iter().all(|fresh| !fresh), || {
+        format!("this machine hides stale translations; fresh without a flush: {fresh:?}")
+    })?;
+    let fresh = remap(Flush::OnInitiator)?;
+    check(fresh[0], || {
+        String::from("the flush on the initiator did not reach it")
+    })?;
+    check(fresh[1..].iter().all(|fresh| !fresh), || {
+        format!("this machine hides missing shootdowns; fresh: {fresh:?}")
+    })?;
+    Ok(format!("on {} CPUs", cpu::count()))
+}
+
+pub fn flush_works() -> Outcome {
+    let fresh = remap(Flush::EverywhereByInterrupt)?;
+    check(fresh.iter().all(|&fresh| fresh), || {
+        format!("by interrupt, fresh: {fresh:?}")
+    })?;
+    if !Kernel.features().broadcast {
+        return Ok(String::from("by interrupt"));
+    }
+    let fresh = remap(Flush::EverywhereByBroadcast)?;
+    check(fresh.iter().all(|&fresh| fresh), || {
+        format!("by broadcast, fresh: {fresh:?}")
+    })?;
+    Ok(String::from("by interrupt and by broadcast"))
+}
+
+/// Every CPU reads a page that is mapped globally, loads another space that maps another frame there,
+/// and reads: processors may keep the global page across the load, and must not across a flush.
+pub fn global_pages() -> Outcome {
+    const OLD: u64 = 0xaaaa;
+    const NEW: u64 = 0xbbbb;
+    let global = Entry {
+        global: true,
+        ..leaf(marked(OLD), true)
+    };
+    let from = space_of(global);
+    let to = space(marked(NEW), true);
+    let reads = on_every_cpu(move |index| {
+        let mut puppet = Puppet::new(index);
+        sched::enter_space(from, Tag(1));
+        let before = puppet.load(ADDRESS);
+        sched::enter_space(to, Tag(1));
+        let kept = puppet.load(ADDRESS) == Ok(OLD);
+        Kernel.invalidate(page());
+        let after = puppet.load(ADDRESS);
+        sched::leave_space();
+        (before, kept, after)
+    });
+    let kept = reads.iter().filter(|read| read.1).count();
+    for (index, (before, _, after)) in reads.into_iter().enumerate() {
+        check(before == Ok(OLD) && after == Ok(NEW), || {
+            format!("cpu {index} read {before:x?}, after the flush {after:x?}")
+        })?;
+    }
+    Ok(format!(
+        "{kept} of {} CPUs kept them across a load",
+        cpu::count()
+    ))
+}

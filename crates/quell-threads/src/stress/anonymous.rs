@@ -1,0 +1,140 @@
+//! What a program does to the anonymous pages of a space.
+
+use super::program::Program;
+use crate::world::{Entry, FILE_PAGES, FIRST_FILE_PAGE, Space, World};
+use quell::{Frame, Hardware, Purpose, Scope};
+use quell_contract::{Clause, Violation};
+
+impl<'a> Program<'a> {
+    pub fn map(&mut self, space: &'a Space, page: usize) {
+        let Some(frame) = self.allocate() else {
+            return;
+        };
+        let mut layout = self.lock_space(space);
+        if self.entry(space, page).present() {
+            drop(layout);
+            return self.free(frame);
+        }
+        self.engine.settle(&space.engine);
+        layout.versions[page] += 1;
+        let owner = self.own(frame, FILE_PAGES, 0);
+        let version = layout.versions[page];
+        self.write_entry(space, page, Entry::new(frame, owner, version, true));
+    }
+
+    pub fn unmap(&mut self, space: &'a Space, first: usize) {
+        let mut layout = self.lock_space(space);
+        let mut gather = self.gather(Purpose::Call);
+        let mut changes = Vec::new();
+        let mut met_cleared = false;
+        let pages = 1 + self.roll(5);
+        let tables = self.roll(8) == 0;
+        for page in first..(first + pages).min(FIRST_FILE_PAGE) {
+            let entry = self.entry(space, page);
+            layout.versions[page] += 1;
+            changes.push((page, layout.versions[page]));
+            if entry.present() {
+                self.write_entry(space, page, Entry(0));
+                gather.unmapped(&space.engine, World::range(page), entry.frame());
+                if tables {
+                    gather.changed(&space.engine, World::range(page), Scope::Tables);
+                }
+            } else {
+                met_cleared = true;
+            }
+        }
+        let held = (self.roll(2) == 0).then_some(layout);
+        if met_cleared {
+            self.engine.settle(&space.engine);
+        }
+        self.finish(gather);
+        drop(held);
+        Self::complete(space, &changes);
+    }
+
+    pub fn protect(&mut self, space: &'a Space, first: usize) {
+        let mut layout = self.lock_space(space);
+        let mut gather = self.gather(Purpose::Call);
+        let mut changes = Vec::new();
+        let pages = 1 + self.roll(3);
+        for page in first..(first + pages).min(FIRST_FILE_PAGE) {
+            let entry = self.entry(space, page);
+            if entry.present() && entry.writable() {
+                layout.versions[page] += 1;
+                let version = layout.versions[page];
+                changes.push((page, version));
+                let narrow = Entry::new(entry.frame(), entry.owner(), version, false);
+                self.write_entry(space, page, narrow);
+                gather.changed(&space.engine, World::range(page), Scope::Leaf);
+            }
+        }
+        drop(layout);
+        self.finish(gather);
+        Self::complete(space, &changes);
+    }
+
+    pub fn unprotect(&mut self, space: &'a Space, page: usize) {
+        let mut layout = self.lock_space(space);
+        let entry = self.entry(space, page);
+        if entry.present() && !entry.writable() {
+            layout.versions[page] += 1;
+            let wide = Entry::new(entry.frame(), entry.owner(), layout.versions[page], true);
+            self.write_entry(space, page, wide);
+        }
+    }
+
+    /// Write-protects a page, flushes, and captures its content, as a writeback would.
+    pub fn capture(&mut self, space: &'a Space, page: usize) {
+        let mut layout = self.lock_space(space);
+        let entry = self.entry(space, page);
+        if !entry.present() {
+            return;
+        }
+        layout.versions[page] += 1;
+        let narrow = Entry::new(entry.frame(), entry.owner(), layout.versions[page], false);
+        self.write_entry(space, page, narrow);
+        let mut gather = self.gather(Purpose::Call);
+        gather.changed(&space.engine, World::range(page), Scope::Leaf);
+        self.finish(gather);
+        let captured = self.world.content(entry.frame());
+        for _ in 0..self.roll(200) {
+            self.poll();
+            self.hw.relax();
+        }
+        let now = self.world.content(entry.frame());
+        if captured != now {
+            let account = format!(
+                "{now:?} after {captured:?} was captured (space {}, page {page})",
+                space.table
+            );
+            let violation = Violation::new(Clause::C2, account).by(self.me);
+            self.world
+                .report(violation.in_frame(Frame(entry.frame() as u64)));
+        }
+    }
+
+    /// Takes a few pages away from up to two spaces; the flush comes after the locks.
+    pub fn reclaim(&mut self, space: &'a Space) {
+        let purpose = [Purpose::Reclaim, Purpose::Migration][self.roll(2)];
+        let mut gather = self.gather(purpose);
+        let world: &'a World = self.world;
+        let other = &world.spaces[self.roll(world.spaces.len())];
+        for space in [space, other] {
+            let mut layout = self.lock_space(space);
+            for _ in 0..2 {
+                let page = self.roll(FIRST_FILE_PAGE);
+                let entry = self.entry(space, page);
+                if entry.present() {
+                    layout.versions[page] += 1;
+                    self.write_entry(space, page, Entry(0));
+                    gather.unmapped(&space.engine, World::range(page), entry.frame());
+                }
+            }
+        }
+        for _ in 0..self.roll(100) {
+            self.poll();
+            self.hw.relax();
+        }
+        self.finish(gather);
+    }
+}

@@ -1,0 +1,185 @@
+//! What a program does to the file that all spaces map: S3, in which a frame outlives its unmapping.
+
+use super::program::Program;
+use crate::machine::PAGES;
+use crate::world::{Content, Entry, FILE_PAGES, FIRST_FILE_PAGE, Free, Slot, Space, World, lock};
+use quell::{Hardware, Outcome, Purpose, Scope};
+use std::sync::atomic::Ordering;
+
+impl<'a> Program<'a> {
+    /// Takes a page of the file away from every space that maps it, and owes the flush.
+    pub fn reclaim_file(&mut self, file_page: usize) {
+        let mut slot = self.lock_slot(file_page);
+        let Slot::Filled(frame) = *slot else {
+            return;
+        };
+        let world: &'a World = self.world;
+        let residue = &world.frames[frame].residue;
+        residue.begin();
+        let mut gather = self.gather(Purpose::Lazy);
+        let mut locks = Vec::new();
+        for space in &world.spaces {
+            let mut layout = self.lock_space(space);
+            for page in FIRST_FILE_PAGE..PAGES {
+                let entry = self.entry(space, page);
+                if entry.present() && entry.frame() == frame {
+                    layout.versions[page] += 1;
+                    self.write_entry(space, page, Entry::marker(frame));
+                    gather.changed(&space.engine, World::range(page), Scope::Leaf);
+                }
+            }
+            locks.push(layout);
+        }
+        gather.hold(frame);
+        match gather.finish_owed() {
+            Outcome::Flushed(frames) => {
+                residue.settle_flushed();
+                *slot = Slot::Empty;
+                drop(locks);
+                frames.for_each(|frame| self.free(frame));
+            }
+            Outcome::Owed(owed) => {
+                residue.owe(owed.stamp());
+                *slot = Slot::Emptied(frame);
+                drop(locks);
+                let mut free = lock(&world.free, || self.hw.relax());
+                free.extend(owed.map(|frame| Free::Owed(frame, file_page)));
+            }
+        }
+    }
+
+    /// A read of a page of the file that is not mapped.
+    pub fn fault_file(&mut self, space: &'a Space, index: usize) {
+        let mut spare = self.allocate();
+        let page = FIRST_FILE_PAGE + index;
+        let file_page = self.lock_space(space).maps[index];
+        let mut slot = self.lock_slot(file_page);
+        if let Slot::Emptied(frame) = *slot {
+            if self.rescue(frame) {
+                *slot = Slot::Filled(frame);
+            } else {
+                // Claimed by somebody who has not told the slot yet; then it was paid.
+                self.settle_frame(frame, space);
+                *slot = Slot::Empty;
+            }
+        }
+        if *slot == Slot::Empty
+            && let Some(frame) = spare.take()
+        {
+            let written = self.world.written[file_page].load(Ordering::Relaxed);
+            self.own(frame, file_page, written);
+            *slot = Slot::Filled(frame);
+        }
+        let mut layout = self.lock_space(space);
+        let held = self.entry(space, page);
+        if let Slot::Filled(frame) = *slot
+            && !held.present()
+            && layout.maps[index] == file_page
+        {
+            if held.is_marker() {
+                self.settle_frame(held.frame(), space);
+            }
+            layout.versions[page] += 1;
+            let owner = self.world.content(frame).owner();
+            let entry = Entry::new(frame, owner, layout.versions[page], false);
+            self.write_entry(space, page, entry);
+        }
+        drop(layout);
+        drop(slot);
+        if let Some(frame) = spare {
+            self.free(frame);
+        }
+    }
+
+    /// Takes an owed frame back, and maps it again wherever a marker names it: a marker left behind
+    /// would name a frame that owes nothing, over a translation that nobody has flushed.
+    pub fn rescue(&self, frame: usize) -> bool {
+        let world: &'a World = self.world;
+        let mut locks: Vec<_> = world
+            .spaces
+            .iter()
+            .map(|space| self.lock_space(space))
+            .collect();
+        if !world.frames[frame].residue.rescue(self.engine) {
+            return false;
+        }
+        let owner = world.content(frame).owner();
+        for (space, layout) in world.spaces.iter().zip(&mut locks) {
+            for page in FIRST_FILE_PAGE..PAGES {
+                if self.entry(space, page) == Entry::marker(frame) {
+                    layout.versions[page] += 1;
+                    let entry = Entry::new(frame, owner, layout.versions[page], false);
+                    self.write_entry(space, page, entry);
+                }
+            }
+        }
+        true
+    }
+
+    pub fn settle_frame(&self, frame: usize, space: &Space) {
+        let residue = &self.world.frames[frame].residue;
+        self.engine.settle_residue(residue, &space.engine);
+    }
+
+    /// Writes a page of the file: in place if it is there, into a new frame if it is not.
+    pub fn write_file(&mut self, file_page: usize) {
+        let spare = self.allocate();
+        let mut unused = spare;
+        let mut slot = self.lock_slot(file_page);
+        let written = &self.world.written[file_page];
+        let value = written.load(Ordering::Relaxed) + 1;
+        match *slot {
+            Slot::Filled(frame) => {
+                let owner = self.world.content(frame).owner();
+                let content = Content::new(owner, file_page, value);
+                self.world.frames[frame]
+                    .content
+                    .store(content.0, Ordering::Relaxed);
+                written.store(value, Ordering::Release);
+            }
+            before => {
+                if let Some(frame) = unused.take() {
+                    if let Slot::Emptied(old) = before {
+                        self.settle_frame(old, &self.world.spaces[0]);
+                    }
+                    self.own(frame, file_page, value);
+                    *slot = Slot::Filled(frame);
+                    written.store(value, Ordering::Release);
+                    for _ in 0..self.roll(50) {
+                        self.poll();
+                        self.hw.relax();
+                    }
+                    if let Slot::Emptied(old) = before
+                        && self.engine.claim(&self.world.frames[old].residue).is_some()
+                    {
+                        self.free(old);
+                    }
+                }
+            }
+        }
+        drop(slot);
+        if let Some(frame) = unused {
+            self.free(frame);
+        }
+    }
+
+    /// Maps another page of the file over one that is mapped, as a fixed mapping does.
+    pub fn remap(&mut self, space: &'a Space, index: usize) {
+        let page = FIRST_FILE_PAGE + index;
+        let mut layout = self.lock_space(space);
+        let entry = self.entry(space, page);
+        layout.maps[index] = self.roll(FILE_PAGES);
+        layout.versions[page] += 1;
+        let version = layout.versions[page];
+        self.write_entry(space, page, Entry(0));
+        if entry.present() {
+            let mut gather = self.gather(Purpose::Call);
+            gather.changed(&space.engine, World::range(page), Scope::Leaf);
+            self.finish(gather);
+        } else if entry.is_marker() {
+            self.settle_frame(entry.frame(), space);
+        }
+        drop(layout);
+        Self::complete(space, &[(page, version)]);
+    }
+}

@@ -1,0 +1,170 @@
+//! One CPU's program: where it is, what it locks, and how it accesses memory.
+
+use crate::machine::Table;
+use crate::world::{Content, Entry, FILE_PAGES, Free, Layout, Machine, Slot, Space, World, lock};
+use quell::{AddressSpace, Batch, CpuId, Engine, Frame, Hardware, Purpose};
+use quell_contract::{Clause, Violation};
+use std::sync::MutexGuard;
+use std::sync::atomic::Ordering;
+
+pub struct Program<'a> {
+    pub world: &'a World,
+    pub engine: &'a Engine<'a, Machine, &'a Machine>,
+    pub hw: &'a Machine,
+    pub me: CpuId,
+    pub dice: u64,
+    pub current: Option<usize>,
+    pub lazy: bool,
+    pub accesses: u64,
+}
+
+pub type Gather<'a> = Batch<'a, 'a, Machine, &'a AddressSpace<Machine>, usize, &'a Machine>;
+
+impl<'a> Program<'a> {
+    pub fn roll(&mut self, below: usize) -> usize {
+        self.dice ^= self.dice << 13;
+        self.dice ^= self.dice >> 7;
+        self.dice ^= self.dice << 17;
+        (self.dice >> 33) as usize % below
+    }
+
+    pub fn space(&self) -> Option<&'a AddressSpace<Machine>> {
+        self.current.map(|index| &self.world.spaces[index].engine)
+    }
+
+    pub fn poll(&self) {
+        if self.hw.interrupt_pending() {
+            self.engine.on_interrupt();
+        }
+    }
+
+    pub fn lock_space(&self, space: &'a Space) -> MutexGuard<'a, Layout> {
+        lock(&space.layout, || {
+            self.poll();
+            self.hw.relax();
+        })
+    }
+
+    pub fn lock_slot(&self, page: usize) -> MutexGuard<'a, Slot> {
+        lock(&self.world.slots[page], || {
+            self.poll();
+            self.hw.relax();
+        })
+    }
+
+    pub fn table(&self, space: &Space) -> &'a Table {
+        self.hw.table(space.table)
+    }
+
+    pub fn gather(&self, purpose: Purpose) -> Gather<'a> {
+        self.engine.batch(purpose)
+    }
+
+    /// One access, judged; whether there was a translation.
+    pub fn access(&mut self, space: &'a Space, page: usize, write: bool) -> bool {
+        // Interrupts may be late: one that always came before the next access would hide an
+        // initiator that does not wait.
+        if self.roll(4) == 0 {
+            self.poll();
+        }
+        self.accesses += 1;
+        let world = self.world;
+        let me = self.me;
+        // Acquire: the kernel changes a file page in place, without a flush to order it.
+        let written: [u64; FILE_PAGES] =
+            std::array::from_fn(|page| world.written[page].load(Ordering::Acquire));
+        let completed = space.completed[page].load(Ordering::Relaxed);
+        let judged = self.hw.access(page as u16, |cached| {
+            let entry = Entry(cached.entry);
+            let frame = entry.frame();
+            let content = world.content(frame);
+            let breaks = |clause, account: String| {
+                let account = format!("{account} (space {}, page {page})", space.table);
+                let violation = Violation::new(clause, account).by(me);
+                world.report(violation.in_frame(Frame(frame as u64)));
+            };
+            if usize::from(cached.root) != space.table {
+                breaks(Clause::C5, format!("walked from root {}", cached.root));
+            } else if content.owner() != entry.owner() {
+                let (is, was) = (content.owner(), entry.owner());
+                breaks(
+                    Clause::C1,
+                    format!("mapped for owner {was}, belongs to {is}"),
+                );
+            } else if entry.version() < completed {
+                let version = entry.version();
+                breaks(Clause::C3, format!("version {version} after {completed}"));
+            } else if let Some(file_page) = content.file_page()
+                && content.value() < written[file_page]
+            {
+                let (old, new) = (content.value(), written[file_page]);
+                breaks(Clause::C4, format!("reads {old} after {new} was written"));
+            }
+            if write && entry.writable() {
+                let value = content.value().wrapping_add(1);
+                let new = Content::new(entry.owner(), FILE_PAGES, value);
+                world.frames[frame].content.store(new.0, Ordering::Relaxed);
+            }
+        });
+        judged.is_some()
+    }
+
+    /// Takes a frame out of the free list; paid for if it was owed.
+    pub fn allocate(&self) -> Option<usize> {
+        loop {
+            let first = lock(&self.world.free, || self.hw.relax()).pop_front()?;
+            match first {
+                Free::Clear(frame) => return Some(frame),
+                Free::Owed(frame, file_page) => {
+                    let mut slot = self.lock_slot(file_page);
+                    // Otherwise the page has it back, or it was claimed as the slot was refilled.
+                    if *slot == Slot::Emptied(frame)
+                        && self
+                            .engine
+                            .claim(&self.world.frames[frame].residue)
+                            .is_some()
+                    {
+                        *slot = Slot::Empty;
+                        return Some(frame);
+                    }
+                }
+            }
+        }
+    }
+
+    pub fn free(&self, frame: usize) {
+        lock(&self.world.free, || self.hw.relax()).push_back(Free::Clear(frame));
+    }
+
+    /// Gives a frame its next owner, who puts `value` into it. Returns the owner.
+    pub fn own(&self, frame: usize, file_page: usize, value: u64) -> u64 {
+        let owner = self.world.content(frame).owner() + 1;
+        let content = Content::new(owner, file_page, value);
+        self.world.frames[frame]
+            .content
+            .store(content.0, Ordering::Relaxed);
+        owner
+    }
+
+    pub fn write_entry(&self, space: &'a Space, page: usize, entry: Entry) {
+        self.table(space)[page].store(entry.0, Ordering::Release);
+    }
+
+    pub fn entry(&self, space: &'a Space, page: usize) -> Entry {
+        Entry(self.table(space)[page].load(Ordering::Relaxed))
+    }
+
+    /// The changes have returned to the program.
+    pub fn complete(space: &Space, changes: &[(usize, u64)]) {
+        for &(page, version) in changes {
+            space.completed[page].fetch_max(version, Ordering::Release);
+        }
+    }
+
+    /// Ends a gather and frees its frames.
+    pub fn finish(&self, mut gather: Gather<'a>) {
+        for frame in gather.finish() {
+            self.free(frame);
+        }
+    }
+}
