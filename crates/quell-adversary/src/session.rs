@@ -50,7 +50,7 @@ pub struct Run {
 /// The memory of runs, one after another, of one scenario on one machine.
 pub struct Session<'p> {
     case: Case<'p>,
-    core: Option<Core>,
+    core: Option<Box<Core>>,
     arena: Rc<Arena>,
     /// Where programs over the manager allocate during a search.
     heap: Option<Box<Heap>>,
@@ -76,7 +76,7 @@ impl<'p> Session<'p> {
         core.limit = LIMIT;
         Session {
             case,
-            core: Some(core),
+            core: Some(Box::new(core)),
             arena,
             heap: None,
             coverage: Coverage::default(),
@@ -129,12 +129,12 @@ impl<'p> Session<'p> {
     /// Whether the last run has shown what the search of all schedules did not expect when it began:
     /// then it must begin anew.
     pub fn take_surprise(&mut self) -> bool {
-        self.core.as_mut().is_some_and(Core::take_surprise)
+        self.core.as_mut().is_some_and(|core| core.take_surprise())
     }
 
     /// What the machine was when the last run, one of a search, had ended, without the CPUs' code.
     pub fn last_state(&self) -> u128 {
-        self.core.as_ref().map_or(0, Core::state)
+        self.core.as_ref().map_or(0, |core| core.state())
     }
 
     /// How the last run deviated from the fixed scheduler: enough to repeat it.

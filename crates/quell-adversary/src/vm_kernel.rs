@@ -9,9 +9,10 @@
 
 use crate::action::MAX_CPUS;
 use crate::cell::AdversaryWord;
+use crate::cell::FRAME_WORDS;
 use crate::context::{self, Kernel};
 use crate::coverage::{Coverage, Happening};
-use crate::machine::{Accessed, FRAME_WORDS};
+use crate::machine::Accessed;
 use crate::op::{AccessKind, Op};
 use crate::stage::Hw;
 use crate::stage::Stage;
