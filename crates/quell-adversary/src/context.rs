@@ -159,11 +159,6 @@ impl Context {
         self.asked.so_far()
     }
 
-    /// Whether the run is one of a search.
-    pub(crate) fn searches(&self) -> bool {
-        self.legible
-    }
-
     /// Uses the machine, which allocates as always.
     pub(crate) fn machine<R>(&self, body: impl FnOnce(&mut Core) -> R) -> R {
         heap::off(|| body(&mut self.core.borrow_mut()))

@@ -101,7 +101,7 @@ impl Cpu {
         }
     }
 
-    fn reset(&mut self) {
+    fn reset(&mut self, origin: usize) {
         self.pending = Op::Start;
         self.buffer.clear();
         self.epoch = 0;
@@ -109,7 +109,7 @@ impl Cpu {
         self.interrupts_on = true;
         self.interrupt = false;
         self.in_nmi = false;
-        self.watch.clear();
+        self.watch.clear(origin);
         self.enabled.set((u64::MAX, 0));
         self.woken = false;
         self.broadcasts.clear();
@@ -270,8 +270,9 @@ impl Core {
 
     /// Makes ready for another run.
     pub(crate) fn reset(&mut self, levels: u8) {
+        let origin = self.arena.start();
         for cpu in &mut self.cpus {
-            cpu.reset();
+            cpu.reset(origin);
         }
         self.mmu.reset(&self.arena, levels, &self.kind);
         self.oracle.reset();

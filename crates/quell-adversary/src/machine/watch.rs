@@ -16,6 +16,8 @@ const TURNS: u8 = 2;
 /// the host's cache.
 pub(super) struct Watch {
     count: usize,
+    /// Where distances to words are measured from.
+    origin: usize,
     words: [*const AdversaryWord; WORDS],
     seen: [u64; WORDS],
     turns: [u8; WORDS],
@@ -35,6 +37,7 @@ impl Watch {
     pub(super) fn new() -> Self {
         Watch {
             count: 0,
+            origin: 0,
             words: [std::ptr::null(); WORDS],
             seen: [0; WORDS],
             turns: [0; WORDS],
@@ -42,8 +45,10 @@ impl Watch {
         }
     }
 
-    pub(super) fn clear(&mut self) {
+    /// Forgets all. `origin` is where the words of the tables begin.
+    pub(super) fn clear(&mut self, origin: usize) {
         self.count = 0;
+        self.origin = origin;
         self.kinds = [0; KINDS];
     }
 
@@ -74,14 +79,27 @@ impl Watch {
             self.count += 1;
             self.count - 1
         } else {
-            // Which one goes does not depend on the order in which they came: that is not state.
-            let place = (0..WORDS).max_by_key(|&place| (self.turns[place], self.words[place]));
-            let place = place.unwrap_or(0);
+            let place = self.dispensable();
             self.kinds[kind(self.words[place])] -= 1;
             place
         };
         self.kinds[kind(word)] += 1;
         self.set(place, word, value, 0);
+    }
+
+    /// The word that goes where there is no room. It does not depend on the order in which they came, which is
+    /// not state, nor on where the host has put them: words of tables are all in one place and others in one
+    /// other, so only which of those comes first is the host's choice, and the origin decides that.
+    #[inline]
+    fn dispensable(&self) -> usize {
+        let distance = |place: usize| (self.words[place] as usize).wrapping_sub(self.origin);
+        let places = 0..WORDS;
+        let place = if self.turns == [0; WORDS] {
+            places.max_by_key(|&place| distance(place))
+        } else {
+            places.max_by_key(|&place| (self.turns[place], distance(place)))
+        };
+        place.unwrap_or(0)
     }
 
     /// The CPU has changed a word: that is no news to it.
