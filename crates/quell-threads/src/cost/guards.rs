@@ -6,7 +6,9 @@
 //! All caches are warm and nobody else is there: a load here is one that hits. What a guard makes
 //! other CPUs do, the machine in software shows (`quell reproduce --guards`).
 
-use super::{Cost, LOOP, Row, Samples, TAGGED, longest_own, paid_debt, ping_pong, timed, unmap};
+use super::timed::{
+    Cost, HOLDS, LOOP, Row, Samples, TAGGED, longest_own, paid_debt, ping_pong, timed, unmap,
+};
 use crate::{Threads, pulse};
 use quell::{
     AddressSpace, AllRules, Engine, Epoch, Frame, PerCpu, Policy, Residue, Rule, Rules, Stamp,
@@ -41,7 +43,7 @@ impl<R: Rules + Default> Bench<'_, R> {
         let hw = Threads::new(1, 16, TAGGED);
         let (cpus, epochs) = ([PerCpu::new()], [(); 4].map(|()| Epoch::new()));
         let engine =
-            Engine::with_rules(&hw, &cpus, &epochs, Policy::ALL, R::default()).expect(super::HOLDS);
+            Engine::with_rules(&hw, &cpus, &epochs, Policy::ALL, R::default()).expect(HOLDS);
         engine.cpu_online();
         let away = engine.new_space(Frame(2));
         let bench = Bench {
