@@ -114,6 +114,9 @@ pub(crate) fn members(set: Actions) -> impl Iterator<Item = Action> {
 /// What happens if nobody interferes: the same CPU goes on, its own stores drain when it must wait
 /// for them, its own interrupt comes when it waits; then the others in turn. NMIs and preemptions do not happen.
 pub fn default_action(enabled: Actions, current: usize) -> Option<Action> {
+    if enabled & Action::step(current).bit() != 0 {
+        return Some(Action::step(current));
+    }
     let cpus = (0..MAX_CPUS).map(|offset| (current + offset) % MAX_CPUS);
     for cpu in cpus {
         let choices = [
@@ -159,6 +162,25 @@ pub type Deviation = (u32, u8);
 
 /// Marks a choice between data.
 pub const DATA: u8 = 0x80;
+
+/// Who acts: a number below [`ACTIONS`]. All buffered stores of a CPU are one actor.
+#[inline]
+pub(crate) fn actor_of(action: Action) -> usize {
+    const ACTORS: [u8; ACTIONS] = {
+        let mut actors = [0; ACTIONS];
+        let mut number = 0;
+        while number < ACTIONS as u8 {
+            let action = Action(number);
+            actors[number as usize] = match action.kind() {
+                Kind::Drain(_) => Action::drain(action.cpu(), 0).0,
+                _ => number,
+            };
+            number += 1;
+        }
+        actors
+    };
+    ACTORS[action.0 as usize].into()
+}
 
 /// The member of this number, counted from 0.
 pub(crate) fn nth(set: Actions, mut n: u32) -> Action {

@@ -5,6 +5,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// Words of content that a frame has here; the rest of a frame is zero.
+pub(crate) const FRAME_WORDS: usize = 2;
+
 /// A word of memory that the CPUs under the adversary share.
 #[derive(Debug)]
 #[repr(transparent)]

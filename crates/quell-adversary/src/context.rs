@@ -42,7 +42,7 @@ enum Mode {
 }
 
 pub(crate) struct Context {
-    core: RefCell<Core>,
+    core: RefCell<Box<Core>>,
     /// Set only while [`Context::with_kernel`] runs, from a reference that outlives it.
     kernel: Cell<Option<*const dyn Kernel>>,
     mode: Cell<Mode>,
@@ -68,7 +68,7 @@ thread_local! {
 }
 
 impl Context {
-    pub(crate) fn new(core: Core, arena: Rc<Arena>, mistake: Option<Mistake>) -> Self {
+    pub(crate) fn new(core: Box<Core>, arena: Rc<Arena>, mistake: Option<Mistake>) -> Self {
         Context {
             legible: core.searches,
             core: RefCell::new(core),
@@ -89,7 +89,7 @@ impl Context {
     }
 
     /// The machine, at rest.
-    pub(crate) fn into_core(self) -> Core {
+    pub(crate) fn into_core(self) -> Box<Core> {
         self.core.into_inner()
     }
 
@@ -159,11 +159,6 @@ impl Context {
         self.asked.so_far()
     }
 
-    /// Whether the run is one of a search.
-    pub(crate) fn searches(&self) -> bool {
-        self.legible
-    }
-
     /// Uses the machine, which allocates as always.
     pub(crate) fn machine<R>(&self, body: impl FnOnce(&mut Core) -> R) -> R {
         heap::off(|| body(&mut self.core.borrow_mut()))
@@ -229,31 +224,6 @@ pub(crate) fn faultlessly<R>(body: impl FnOnce() -> R) -> R {
     let context = expect();
     let _back = Back(context, context.spared.replace(true));
     body()
-}
-
-/// Remembers which place in the code operates on a word next.
-#[inline]
-pub(crate) fn at(site: &'static Location<'static>) {
-    if let Some(context) = current() {
-        context.site.set(Site::of(site));
-    }
-}
-
-/// How a store to a word is ordered.
-#[inline]
-pub(crate) fn store_order(word: &AdversaryWord, order: Ordering) -> Ordering {
-    match current() {
-        Some(context) if context.weakens.get() => {
-            let weak = context.weak.borrow();
-            let address = std::ptr::from_ref(word) as usize;
-            if weak.contains(&address) {
-                Ordering::Relaxed
-            } else {
-                order
-            }
-        }
-        _ => order,
-    }
 }
 
 /// The page-table pages of the machine.
@@ -334,14 +304,81 @@ pub(crate) fn quiet_store(word: &AdversaryWord, value: u64) {
 
 /// Waits until the CPU may do `op`, while others run and interrupts are taken. `false` if there are
 /// no points now: the caller then does it plainly.
-#[inline]
+#[inline(always)]
 pub(crate) fn point(op: Op) -> bool {
-    let Some(context) = current() else {
-        return false;
-    };
-    if context.mode.get() == Mode::Quiet {
-        return false;
+    loud().is_some_and(|context| wait_for_turn(context, op))
+}
+
+/// The run, if every operation is a point now.
+#[inline(always)]
+pub(crate) fn loud<'c>() -> Option<&'c Context> {
+    current().filter(|context| context.mode.get() == Mode::Loud)
+}
+
+/// Operations on words, in a run, by the place in the code that does them. Out of line: code that looks at a
+/// machine at rest takes the other way.
+impl Context {
+    #[inline(never)]
+    pub(crate) fn load(
+        &self,
+        word: &AdversaryWord,
+        order: Ordering,
+        site: &'static Location<'static>,
+    ) -> u64 {
+        self.site.set(Site::of(site));
+        wait_for_turn(self, Op::Load(word, order));
+        self.machine(|core| core.load(word))
     }
+
+    #[inline(never)]
+    pub(crate) fn store(
+        &self,
+        word: &AdversaryWord,
+        value: u64,
+        order: Ordering,
+        site: &'static Location<'static>,
+    ) {
+        self.site.set(Site::of(site));
+        let order = self.store_order(word, order);
+        wait_for_turn(self, Op::Store(word, order));
+        self.machine(|core| core.store(word, value, order));
+    }
+
+    /// Does an atomic operation that makes of what is there what `change` says; what was there.
+    #[inline]
+    pub(crate) fn modify(
+        &self,
+        word: &AdversaryWord,
+        order: Ordering,
+        site: &'static Location<'static>,
+        change: impl FnOnce(u64) -> u64,
+    ) -> u64 {
+        self.site.set(Site::of(site));
+        wait_for_turn(self, Op::Modify(word, order));
+        self.machine(|core| {
+            let held = word.peek();
+            let new = change(held);
+            // What the CPU itself changes is no news to it.
+            core.watch(word, new);
+            core.write_visible(word, new);
+            held
+        })
+    }
+
+    /// How a store to a word is ordered.
+    #[inline]
+    fn store_order(&self, word: &AdversaryWord, order: Ordering) -> Ordering {
+        let address = std::ptr::from_ref(word) as usize;
+        if self.weakens.get() && self.weak.borrow().contains(&address) {
+            return Ordering::Relaxed;
+        }
+        order
+    }
+}
+
+/// [`point`], in a run.
+#[inline(never)]
+fn wait_for_turn(context: &Context, op: Op) -> bool {
     let me = usize::from(context.cpu.get());
     let site = context.site.get();
     let mut verdict = context.machine(|core| core.arrive(me, op, site));

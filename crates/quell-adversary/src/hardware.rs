@@ -1,11 +1,12 @@
 //! The machine under the adversary, as the engine and the memory manager see it.
 
 use crate::cell::AdversaryWord;
+use crate::cell::FRAME_WORDS;
 use crate::context::on_machine;
 use crate::context::{self, point};
 use crate::coverage::Happening;
 use crate::kind::MachineKind;
-use crate::machine::{FRAME_WORDS, Fill};
+use crate::machine::buffer::Fill;
 use crate::op::Op;
 use crate::oracle::Returned;
 use crate::tables;

@@ -19,34 +19,37 @@
 //! | [`memory`] | words, frames, store buffers |
 //! | [`access`] | translations, and accesses through them |
 //! | [`misuse`] | what the machine does not allow |
+//! | [`buffer`] | what a CPU has stored and others do not see yet |
+//! | [`watch`] | what a CPU has read, and waits for |
 //! | [`state`] | what all of it is at a moment, as a number |
 
 mod access;
+pub(crate) mod buffer;
 mod choose;
 mod memory;
 mod misuse;
 mod state;
+mod watch;
 
-use crate::action::{Action, BUFFER, Deviation, MAX_CPUS};
-use crate::cell::AdversaryWord;
+use crate::action::{Action, Actions, Deviation, MAX_CPUS};
+use crate::cell::{AdversaryWord, FRAME_WORDS};
 use crate::coverage::Happening;
 use crate::digest::{Digest, Locals, Sums};
 use crate::footprint::Footprints;
 use crate::kind::MachineKind;
 use crate::mmu::Mmu;
 use crate::op::Op;
-use crate::oracle::{Moment, Oracle, Used};
+use crate::oracle::{Moment, Oracle};
 use crate::schedule::Strategy;
 use crate::tables::Arena;
 use crate::timeline::{Entry, What};
-use quell::{CpuId, Features, Frame, Invalidate};
+use buffer::{Buffered, Fill, StoreBuffer, Target};
+use quell::{CpuId, Features, Invalidate};
 use quell_contract::Violation;
 use rustc_hash::FxHashMap;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-
-/// Words of content that a frame has here; the rest of a frame is zero.
-pub(crate) const FRAME_WORDS: usize = 2;
+use watch::Watch;
 
 /// What the CPU that arrived does now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,117 +61,22 @@ pub(crate) enum Verdict {
     Preempt,
 }
 
-#[derive(Clone, Copy)]
-enum Target {
-    Word(*const AdversaryWord),
-    /// What the kernel has written into frames through its own mapping.
-    Fill(Fill),
-    Content {
-        used: Used,
-        word: usize,
-    },
-    /// An invalidation that this CPU has issued: it holds for all that this CPU does later, and a
-    /// store reaches others after it only if something orders the store.
-    Invalidation {
-        what: Invalidate,
-        sent: Moment,
-    },
-}
-
-/// What the kernel writes into frames in one piece: it lands in one piece, too.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Fill {
-    /// The first frame.
-    pub(crate) first: u32,
-    /// How many frames get the same content.
-    pub(crate) frames: u32,
-    /// The content, as far as it is written.
-    pub(crate) words: [Option<u64>; FRAME_WORDS],
-    /// Whether the frames are zeroed, the words of the tables that they may become included.
-    pub(crate) zeroes: bool,
-}
-
-impl Fill {
-    /// What is written into one frame.
-    pub(crate) fn of(frame: Frame, words: [Option<u64>; FRAME_WORDS]) -> Fill {
-        Fill {
-            first: frame.0 as u32,
-            frames: 1,
-            words,
-            zeroes: false,
-        }
-    }
-
-    fn holds(&self, frame: u32) -> bool {
-        frame.wrapping_sub(self.first) < self.frames
-    }
-
-    /// Whether both write the same content.
-    fn meets(&self, other: &Fill) -> bool {
-        let words = self.words.iter().zip(&other.words);
-        let apart = self.first.saturating_add(self.frames) <= other.first
-            || other.first.saturating_add(other.frames) <= self.first;
-        !apart
-            && words
-                .into_iter()
-                .any(|(mine, theirs)| mine.is_some() && theirs.is_some())
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Buffered {
-    target: Target,
-    value: u64,
-    /// Stores of a lower epoch go first.
-    epoch: u32,
-    release: bool,
-    sequential: bool,
-    order: u32,
-    /// When it was issued.
-    issued: Moment,
-    /// It fills a frame that no entry maps: whoever sees an entry that is written later must see it.
-    promised: bool,
-}
-
-/// A word that a CPU has read.
-#[derive(Clone, Copy)]
-struct Watched {
-    word: *const AdversaryWord,
-    seen: u64,
-    /// How many turns of loops it has caused. A change concerns the innermost loop that reads the
-    /// word, which may be an outer one: so it is good for a few turns, not for one alone.
-    turns: u8,
-}
-
-/// How many words are remembered; more have been read only by code that is not in a loop.
-const WATCH: usize = 24;
-
-/// See [`Watched::turns`].
-const TURNS: u8 = 2;
-
 /// How often everybody looks again before a deadlock is called one.
 const SECOND_LOOKS: u8 = 4;
 
-impl Watched {
-    fn changed(&self) -> bool {
-        // SAFETY: words take themselves off the list when they are dropped.
-        let now = unsafe { (*self.word).peek() };
-        now != self.seen
-    }
-}
-
 struct Cpu {
     pending: Op,
-    buffer: [Option<Buffered>; BUFFER],
-    buffered: usize,
+    buffer: StoreBuffer,
     epoch: u32,
-    next_order: u32,
     online: bool,
     interrupts_on: bool,
     interrupt: bool,
     in_nmi: bool,
     /// What the CPU has read, and would find changed if it looked again.
-    watch: Vec<Watched>,
+    watch: Watch,
+    /// What the CPU may do next, and at which of the [changes](Core::changes) that was so; `u64::MAX` if it is not
+    /// known.
+    enabled: Cell<(u64, Actions)>,
     woken: bool,
     broadcasts: Vec<(Invalidate, Moment)>,
     /// When the program made the call that it is in; [`Moment::MAX`] if nobody said so.
@@ -179,59 +87,54 @@ impl Cpu {
     fn new() -> Self {
         Cpu {
             pending: Op::Start,
-            buffer: [None; BUFFER],
-            buffered: 0,
+            buffer: StoreBuffer::new(),
             epoch: 0,
-            next_order: 0,
             online: false,
             interrupts_on: true,
             interrupt: false,
             in_nmi: false,
-            watch: Vec::with_capacity(WATCH),
+            watch: Watch::new(),
+            enabled: Cell::new((u64::MAX, 0)),
             woken: false,
             broadcasts: Vec::with_capacity(8),
             call_began: Moment::MAX,
         }
     }
 
-    fn reset(&mut self) {
+    fn reset(&mut self, origin: usize) {
         self.pending = Op::Start;
-        self.buffer = [None; BUFFER];
-        self.buffered = 0;
+        self.buffer.clear();
         self.epoch = 0;
         self.online = false;
         self.interrupts_on = true;
         self.interrupt = false;
         self.in_nmi = false;
-        self.watch.clear();
+        self.watch.clear(origin);
+        self.enabled.set((u64::MAX, 0));
         self.woken = false;
         self.broadcasts.clear();
         self.call_began = Moment::MAX;
     }
 
+    /// Whether an invalidation of this CPU has not taken effect.
     fn invalidates(&self) -> bool {
-        self.buffered > 0
-            && self
-                .buffer
-                .iter()
-                .flatten()
-                .any(|entry| matches!(entry.target, Target::Invalidation { .. }))
+        let invalidates = |entry: &Buffered| matches!(entry.target, Target::Invalidation { .. });
+        self.buffer.any(invalidates)
     }
 
+    /// Whether a store of this CPU to a word is not visible yet.
     fn holds(&self, word: *const AdversaryWord) -> bool {
-        self.buffered > 0
-            && self.buffer.iter().flatten().any(
-                |entry| matches!(entry.target, Target::Word(other) if std::ptr::eq(other, word)),
-            )
+        self.buffer.any(|entry| entry.target.is_word(word))
     }
 
     /// The buffered stores that fill frames.
     fn fills(&self) -> impl Iterator<Item = (&Buffered, &Fill)> {
-        let stores = self.buffer.iter().flatten().take(self.buffered);
-        stores.filter_map(|entry| match &entry.target {
-            Target::Fill(fill) => Some((entry, fill)),
-            _ => None,
-        })
+        self.buffer
+            .entries()
+            .filter_map(|(_, entry)| match &entry.target {
+                Target::Fill(fill) => Some((entry, fill)),
+                _ => None,
+            })
     }
 }
 
@@ -263,6 +166,8 @@ pub(crate) struct Core {
     /// The decision after which everybody who can do something does it before long.
     pub(crate) fair_after: u32,
     pub(crate) now: Moment,
+    /// How often something has happened that may change what a CPU may do next that did not do it.
+    changes: u64,
     current: usize,
     granted: Action,
     /// How often those who wait have looked again in vain.
@@ -336,6 +241,7 @@ impl Core {
             limit: u32::MAX,
             fair_after: u32::MAX,
             now: 1,
+            changes: 0,
             current: 0,
             granted: Action::step(0),
             second_looks: 0,
@@ -364,8 +270,9 @@ impl Core {
 
     /// Makes ready for another run.
     pub(crate) fn reset(&mut self, levels: u8) {
+        let origin = self.arena.start();
         for cpu in &mut self.cpus {
-            cpu.reset();
+            cpu.reset(origin);
         }
         self.mmu.reset(&self.arena, levels, &self.kind);
         self.oracle.reset();
@@ -430,6 +337,7 @@ impl Core {
         let were_on = std::mem::replace(&mut cpu.interrupts_on, false);
         if spurious {
             self.spurious -= 1;
+            self.changes += 1;
             self.happen(Happening::Spurious);
         }
         were_on
@@ -446,6 +354,7 @@ impl Core {
         self.record(me, What::Nmi);
         self.cpus[me].in_nmi = true;
         self.nmis -= 1;
+        self.changes += 1;
         self.nmis_taken += 1;
     }
 
@@ -458,6 +367,7 @@ impl Core {
     pub(crate) fn begin_preemption(&mut self, me: usize) {
         self.record(me, What::Preempted);
         self.preemptions -= 1;
+        self.changes += 1;
         self.happen(Happening::Preempted);
     }
 
@@ -495,6 +405,7 @@ impl Core {
 
     /// Interrupts become pending.
     pub(crate) fn send(&mut self, targets: u8) {
+        self.changes += 1;
         for (index, cpu) in self.cpus[..self.count].iter_mut().enumerate() {
             cpu.interrupt |= targets & 1 << index != 0;
         }

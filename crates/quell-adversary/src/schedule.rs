@@ -14,7 +14,7 @@
 //! * **Exhaustive**: every schedule, see [`search`](crate::search).
 
 use crate::action::{
-    ACTIONS, Action, Actions, DATA, Deviation, Footprint, Kind, default_action, members, nth,
+    ACTIONS, Action, Actions, DATA, Deviation, actor_of, default_action, members, nth,
 };
 use crate::search::Exhaustive;
 
@@ -198,36 +198,27 @@ impl Strategy {
         }
     }
 
-    /// Picks one of `enabled`, which is not empty, after [`Strategy::goes_on`] was asked; `None` cuts
-    /// the run short.
+    /// Picks one of `enabled`, which is not empty, after [`Strategy::goes_on`] was asked.
     ///
-    /// `footprint` says what an action touches, `alone` whether it commutes with whatever others may
-    /// do before it, `state` what the machine is now; they are asked by the search alone.
+    /// # Panics
+    /// If this is the search of all schedules: it is asked by itself ([`Exhaustive::pick`]).
     #[inline]
-    pub fn pick(
-        &mut self,
-        decision: u32,
-        enabled: Actions,
-        current: usize,
-        footprint: impl Fn(Action) -> Footprint,
-        alone: impl Fn(Action) -> bool,
-        state: impl FnOnce() -> u128,
-    ) -> Option<Action> {
+    pub fn pick(&mut self, decision: u32, enabled: Actions, current: usize) -> Action {
+        let usual = || default_action(enabled, current);
         match self {
             Strategy::Random(random) => {
                 let bits = random.drawn;
                 let others = enabled & !random.stalled(decision);
                 let enabled = if others == 0 { enabled } else { others };
-                if bits & 0xffff_ffff >= random.freedom {
-                    let usual = default_action(enabled, current);
-                    if usual.is_some() {
-                        return usual;
-                    }
+                if bits & 0xffff_ffff >= random.freedom
+                    && let Some(usual) = default_action(enabled, current)
+                {
+                    return usual;
                 }
                 let count = u64::from(enabled.count_ones());
-                Some(nth(enabled, (((bits >> 32) * count) >> 32) as u32))
+                nth(enabled, (((bits >> 32) * count) >> 32) as u32)
             }
-            Strategy::Pct(pct) => Some(pct.pick(enabled)),
+            Strategy::Pct(pct) => pct.pick(enabled),
             Strategy::Script { deviations, next } => {
                 while *next < deviations.len() && deviations[*next].0 < decision {
                     *next += 1;
@@ -237,11 +228,11 @@ impl Strategy {
                     && choice & DATA == 0
                     && enabled & 1u64.checked_shl(choice.into()).unwrap_or(0) != 0
                 {
-                    return Some(Action(choice));
+                    return Action(choice);
                 }
-                default_action(enabled, current).or_else(|| members(enabled).next())
+                usual().unwrap_or_else(|| nth(enabled, 0))
             }
-            Strategy::Exhaustive(search) => search.pick(enabled, current, footprint, alone, state),
+            Strategy::Exhaustive(_) => unreachable!("a search is asked by itself"),
         }
     }
 
@@ -269,26 +260,19 @@ impl Strategy {
 impl Pct {
     fn pick(&mut self, enabled: Actions) -> Action {
         self.decision += 1;
-        let first = members(enabled)
-            .max_by_key(|action| self.priority[self.actor(*action)])
-            .expect("something is enabled");
+        let first = self.foremost(enabled);
         if self.changes.contains(&self.decision) {
             self.lowest -= 1;
-            let actor = self.actor(first);
-            self.priority[actor] = self.lowest;
-            return members(enabled)
-                .max_by_key(|action| self.priority[self.actor(*action)])
-                .expect("something is enabled");
+            self.priority[actor_of(first)] = self.lowest;
+            return self.foremost(enabled);
         }
         first
     }
 
-    /// All buffered stores of a CPU are one actor.
-    fn actor(&self, action: Action) -> usize {
-        match action.kind() {
-            Kind::Drain(_) => Action::drain(action.cpu(), 0).0.into(),
-            _ => action.0.into(),
-        }
+    fn foremost(&self, enabled: Actions) -> Action {
+        members(enabled)
+            .max_by_key(|&action| self.priority[actor_of(action)])
+            .expect("something is enabled")
     }
 }
 

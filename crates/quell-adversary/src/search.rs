@@ -141,7 +141,7 @@ impl Exhaustive {
     }
 
     /// Picks one of `enabled`; `None` cuts the run short.
-    pub(crate) fn pick(
+    pub fn pick(
         &mut self,
         enabled: Actions,
         current: usize,

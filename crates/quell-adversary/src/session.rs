@@ -50,9 +50,10 @@ pub struct Run {
 /// The memory of runs, one after another, of one scenario on one machine.
 pub struct Session<'p> {
     case: Case<'p>,
-    core: Option<Core>,
+    core: Option<Box<Core>>,
     arena: Rc<Arena>,
-    /// Where programs over the manager allocate during a search.
+    /// Where programs over the manager allocate. What they hold is at the same places in every run, in
+    /// whatever else the host's allocator has to do; a search sees it; and it goes all at once.
     heap: Option<Box<Heap>>,
     /// What happened in all runs so far.
     pub coverage: Coverage,
@@ -75,12 +76,12 @@ impl<'p> Session<'p> {
         );
         core.limit = LIMIT;
         Session {
-            case,
-            core: Some(core),
+            core: Some(Box::new(core)),
             arena,
-            heap: None,
+            heap: case.scenario.uses_vm().then(Heap::new).flatten(),
             coverage: Coverage::default(),
             asked: Asked::default(),
+            case,
         }
     }
 
@@ -108,11 +109,8 @@ impl<'p> Session<'p> {
     }
 
     /// A search through every schedule, by state if this program can show its state.
-    pub(crate) fn search(&mut self) -> Exhaustive {
+    pub(crate) fn search(&self) -> Exhaustive {
         let engine = !self.case.scenario.uses_vm();
-        if !engine && self.heap.is_none() {
-            self.heap = Heap::new();
-        }
         Exhaustive::new(engine || self.heap.is_some())
     }
 
@@ -129,12 +127,12 @@ impl<'p> Session<'p> {
     /// Whether the last run has shown what the search of all schedules did not expect when it began:
     /// then it must begin anew.
     pub fn take_surprise(&mut self) -> bool {
-        self.core.as_mut().is_some_and(Core::take_surprise)
+        self.core.as_mut().is_some_and(|core| core.take_surprise())
     }
 
     /// What the machine was when the last run, one of a search, had ended, without the CPUs' code.
     pub fn last_state(&self) -> u128 {
-        self.core.as_ref().map_or(0, Core::state)
+        self.core.as_ref().map_or(0, |core| core.state())
     }
 
     /// How the last run deviated from the fixed scheduler: enough to repeat it.
@@ -172,7 +170,7 @@ impl<'p> Session<'p> {
         };
         core.strategy = strategy;
         let context = Context::new(core, Rc::clone(&self.arena), self.case.mistake);
-        let heap = self.heap.as_deref().filter(|_| context.searches());
+        let heap = self.heap.as_deref();
         let mut lines = Vec::new();
         let mut perform = || {
             context.enter(|| {

@@ -66,6 +66,11 @@ impl Arena {
         }
     }
 
+    /// The address of the first word.
+    pub fn start(&self) -> usize {
+        self.pages.as_ptr() as usize
+    }
+
     /// The words of a table.
     #[inline]
     pub fn table(&self, frame: u32) -> &[AdversaryWord; TABLE_WORDS] {

@@ -9,16 +9,18 @@
 
 use crate::action::MAX_CPUS;
 use crate::cell::AdversaryWord;
+use crate::cell::FRAME_WORDS;
 use crate::context::{self, Kernel};
 use crate::coverage::{Coverage, Happening};
-use crate::machine::{Accessed, FRAME_WORDS};
+use crate::machine::Accessed;
 use crate::op::{AccessKind, Op};
 use crate::stage::Hw;
 use crate::stage::Stage;
 use quell::{CpuId, Engine, Epoch, Extent, Frame, Hardware, Page, PageSize, PerCpu, Word};
 use quell_contract::timeline::Line;
 use quell_contract::{Clause, Violation};
-use quell_sim::{heap, may_change};
+use quell_sim::heap::{self, Heap};
+use quell_sim::may_change;
 use quell_vm::machine::{Event, Machine, MemoryMap, Node};
 use quell_vm::{Access, Backing, Call, Error, FileId, ProcessId, Protection};
 use quell_vm::{Vm, VmConfig};
@@ -534,10 +536,9 @@ pub(crate) fn perform(
     let count = stage.cpus;
     let map = map(memory);
     let hw = stage.machine(map);
-    let cpus: ManuallyDrop<[PerCpu<'_, Hw>; MAX_CPUS]> =
-        ManuallyDrop::new(std::array::from_fn(|_| PerCpu::new()));
-    let epochs: ManuallyDrop<[Epoch<Hw>; EPOCHS]> =
-        ManuallyDrop::new(std::array::from_fn(|_| Epoch::new()));
+    // All words lie on the heap: in every run at the same distances from each other.
+    let cpus: Box<[PerCpu<'_, Hw>; MAX_CPUS]> = Box::new(std::array::from_fn(|_| PerCpu::new()));
+    let epochs: Box<[Epoch<Hw>; EPOCHS]> = Box::new(std::array::from_fn(|_| Epoch::new()));
     stage.weaken(&cpus[..count]);
     let engine = Engine::with_rules(
         &hw,
@@ -569,7 +570,6 @@ pub(crate) fn perform(
         zero_ahead: 1,
         reclaim_attempts: 3,
     };
-    // On the heap, where a search sees it.
     let kernel = Box::new(VmKernel {
         hw: &hw,
         vm: Vm::new(engine, config),
@@ -598,6 +598,10 @@ pub(crate) fn perform(
     let body = |cpu: usize| (parts.body)(&kernel, cpu);
     let lines = stage.perform(&*kernel, &body, &after, &names);
     heap::off(|| coverage.add_engine(&kernel.vm.engine().stats()));
+    if stage.heap.is_some_and(Heap::holds_everything) {
+        // It goes with the heap.
+        std::mem::forget(kernel);
+    }
     lines
 }
 

@@ -13,20 +13,12 @@ impl AdversaryWord {
     #[inline]
     #[track_caller]
     fn update(&self, order: Ordering, change: impl FnOnce(u64) -> u64) -> u64 {
-        context::at(Location::caller());
-        if !context::point(Op::Modify(self, order)) {
-            let held = self.peek();
-            context::quiet_store(self, change(held));
-            return held;
+        if let Some(context) = context::loud() {
+            return context.modify(self, order, Location::caller(), change);
         }
-        context::with(|core| {
-            let held = self.peek();
-            let new = change(held);
-            // What the CPU itself changes is no news to it.
-            core.watch(self, new);
-            core.write_visible(self, new);
-            held
-        })
+        let held = self.peek();
+        context::quiet_store(self, change(held));
+        held
     }
 }
 
@@ -55,21 +47,18 @@ impl Word for AdversaryWord {
     #[inline]
     #[track_caller]
     fn load(&self, order: Ordering) -> u64 {
-        context::at(Location::caller());
-        if !context::point(Op::Load(self, order)) {
-            return self.peek();
+        match context::loud() {
+            Some(context) => context.load(self, order, Location::caller()),
+            None => self.peek(),
         }
-        context::with(|core| core.load(self))
     }
     #[inline]
     #[track_caller]
     fn store(&self, value: u64, order: Ordering) {
-        let order = context::store_order(self, order);
-        context::at(Location::caller());
-        if !context::point(Op::Store(self, order)) {
-            return context::quiet_store(self, value);
+        match context::loud() {
+            Some(context) => context.store(self, value, order, Location::caller()),
+            None => context::quiet_store(self, value),
         }
-        context::with(|core| core.store(self, value, order));
     }
     #[inline]
     #[track_caller]

@@ -30,6 +30,10 @@ pub struct Heap {
     taken: RefCell<[Taken; PARTS]>,
     /// Beyond the last line of each part that was ever taken since the heap was cleared.
     end: [Cell<usize>; PARTS],
+    /// No line of each part before this one is free.
+    free_from: [Cell<usize>; PARTS],
+    /// Whether something found no room since the heap was cleared.
+    overflowed: Cell<bool>,
 }
 
 thread_local! {
@@ -53,6 +57,8 @@ impl Heap {
             memory,
             taken: RefCell::new([[0; LINES / 64]; PARTS]),
             end: Default::default(),
+            free_from: Default::default(),
+            overflowed: Cell::new(false),
         });
         let inside = heap.on(Some(0), || {
             heap.part_of(ptr::from_ref(&*Box::new(1u64)) as usize)
@@ -76,12 +82,20 @@ impl Heap {
 
     /// Forgets everything. Nothing that was allocated here may be used any more.
     pub fn clear(&self) {
+        self.overflowed.set(false);
         for part in 0..PARTS {
+            self.free_from[part].set(0);
             let end = self.end[part].take();
             // SAFETY: the lines are this heap's own.
             unsafe { self.line(part, 0).write_bytes(0, end * LINE) };
             self.taken.borrow_mut()[part][..end.div_ceil(64)].fill(0);
         }
+    }
+
+    /// Whether all that was allocated since the heap was cleared lies here: then it need not be freed one by
+    /// one, but goes when the heap is cleared.
+    pub fn holds_everything(&self) -> bool {
+        !self.overflowed.get()
     }
 
     /// Adds what is alive to a number.
@@ -118,8 +132,8 @@ impl Heap {
     fn take(&self, part: usize, lines: usize) -> Option<*mut u8> {
         let taken = &mut self.taken.borrow_mut()[part];
         let is_free = |line: usize, taken: &Taken| taken[line / 64] >> (line % 64) & 1 == 0;
-        let mut first = 0;
-        let mut line = 0;
+        let (mut first, mut line) = (self.free_from[part].get(), self.free_from[part].get());
+        let mut first_free = None;
         while line < first + lines {
             if line == LINES {
                 return None;
@@ -133,8 +147,16 @@ impl Heap {
             line += 1;
             if !free {
                 first = line;
+            } else {
+                first_free.get_or_insert(line - 1);
             }
         }
+        let next = if first_free == Some(first) {
+            first + lines
+        } else {
+            first_free.unwrap_or(first)
+        };
+        self.free_from[part].set(next);
         for line in first..first + lines {
             taken[line / 64] |= 1 << (line % 64);
         }
@@ -145,6 +167,8 @@ impl Heap {
     fn give(&self, (part, first): (usize, usize), lines: usize) {
         // SAFETY: the lines are this heap's own, and what was there is not used any more.
         unsafe { self.line(part, first).write_bytes(0, lines * LINE) };
+        let free_from = &self.free_from[part];
+        free_from.set(free_from.get().min(first));
         let taken = &mut self.taken.borrow_mut()[part];
         for line in first..first + lines {
             taken[line / 64] &= !(1 << (line % 64));
@@ -173,11 +197,17 @@ pub fn off<R>(body: impl FnOnce() -> R) -> R {
 /// Cleared memory from the heap of the thread, if it is on and has room.
 pub fn allocate(layout: Layout) -> Option<*mut u8> {
     let (heap, part) = HEAP.get();
-    if part == PARTS || layout.align() > LINE {
+    if part == PARTS {
         return None;
     }
     // SAFETY: `Heap::on` borrows the heap for as long as it is named here.
-    unsafe { (*heap).take(part, layout.size().div_ceil(LINE)) }
+    let heap = unsafe { &*heap };
+    let lines = layout.size().div_ceil(LINE);
+    let place = (layout.align() <= LINE).then(|| heap.take(part, lines));
+    let place = place.flatten();
+    heap.overflowed
+        .set(heap.overflowed.get() || place.is_none());
+    place
 }
 
 /// Takes memory back, if it came from the heap of the thread; whether it did.

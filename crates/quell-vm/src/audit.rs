@@ -187,7 +187,10 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
         let mut used = 0;
         for (index, word) in ours.iter().enumerate() {
             let word = word.load(Ordering::Acquire);
-            used += u32::from(word != 0);
+            if word == 0 {
+                continue;
+            }
+            used += 1;
             let page = base.plus(index as u64 * level.pages());
             match View::of(self.machine(), word, level) {
                 View::Table(next) => self.check_table(next, Level(level.0 - 1), page, visit)?,

@@ -1,8 +1,8 @@
 //! Touches fresh memory page by page: each touch faults, takes a page and zeroes it.
 
 use crate::parameter::parameters;
+use crate::program::{Memory, Program, Window};
 use crate::team::{Failure, Team};
-use crate::{Memory, Program, Window};
 use quell::{Mechanism, PageSize};
 use quell_vm::{Backing, Call, Protection, User};
 

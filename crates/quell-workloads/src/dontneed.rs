@@ -4,8 +4,8 @@
 //! one, so every CPU that runs the process must forget the old translation before the call returns.
 
 use crate::parameter::parameters;
+use crate::program::{Memory, Program, Window};
 use crate::team::{Failure, Team};
-use crate::{Memory, Program, Window};
 use quell::{Mechanism, PageSize};
 use quell_vm::{Backing, Call, Protection, User};
 

@@ -6,8 +6,8 @@
 //! takes its write permission away, on all CPUs, before its content is written.
 
 use crate::parameter::parameters;
+use crate::program::{Memory, Program, Window};
 use crate::team::{Failure, Random, Team, word};
-use crate::{Memory, Program, Window};
 use quell::Mechanism;
 use quell_vm::{Backing, Call, FileId, Protection, User};
 

@@ -33,6 +33,7 @@ mod fileio;
 mod migrate;
 pub mod parameter;
 mod pingpong;
+mod program;
 mod readers;
 mod swap;
 mod team;
@@ -43,6 +44,7 @@ pub use fileio::Fileio;
 pub use migrate::Migrate;
 pub use parameter::{BadParameter, Parameter, Unit};
 pub use pingpong::Pingpong;
+pub use program::{Memory, Window};
 pub use readers::Readers;
 pub use swap::Swap;
 pub use team::{Failure, WORDS};
@@ -50,9 +52,10 @@ pub use team::{Failure, WORDS};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use parameter::Table;
+use program::Program;
 use quell::Mechanism;
 use quell_vm::User;
-use team::{Team, word};
+use team::Team;
 
 /// The figure that a workload is about.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -63,88 +66,6 @@ pub struct Measure {
     pub more_is_better: bool,
     /// The figure; not finite if the run did not get that far.
     pub value: f64,
-}
-
-/// The memory that a workload needs to behave as it is meant to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Memory {
-    /// Bytes of each node of ordinary memory.
-    pub node: u64,
-    /// Bytes of each slow node; `None` if slow memory plays no part.
-    pub slow: Option<u64>,
-    /// How many nodes of ordinary memory there must be at least.
-    pub nodes: u64,
-    /// Whether pages must move to slow memory when ordinary memory is full.
-    pub demotion: bool,
-    /// How many pages are to be freed at a time when memory is full; `None` leaves it to the kernel.
-    pub ahead: Option<u64>,
-    /// Whether CPUs that the workload leaves idle are to free them, not those that allocate.
-    pub idle_reclaims: bool,
-}
-
-impl Memory {
-    /// What a workload needs that touches `bytes` in all, with room for tables and per-CPU caches.
-    const fn roomy(bytes: u64, cpus: u64) -> Memory {
-        Memory {
-            node: bytes + bytes / 64 + (16 << 20) + cpus * (1 << 20),
-            slow: None,
-            nodes: 1,
-            demotion: false,
-            ahead: None,
-            idle_reclaims: false,
-        }
-    }
-}
-
-/// The measured window of a finished run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Window {
-    /// Its length in nanoseconds, never 0.
-    pub nanoseconds: u64,
-    /// What was done in it, as the workload counts: iterations ([`Dontneed`]), requests
-    /// ([`Fileio`]), rounds ([`Swap`]), bytes ([`Migrate`], [`Demand`]), switches ([`Pingpong`]),
-    /// nanoseconds of all threads together ([`Readers`]).
-    pub done: u64,
-}
-
-impl Window {
-    /// The window that a run left in its control words; `None` if the run failed or has not ended.
-    pub fn of(words: &[u64; WORDS]) -> Option<Window> {
-        let [begin, end] = [word::BEGIN, word::END].map(|index| words[index]);
-        (words[word::FAILED] == 0 && end > begin).then(|| Window {
-            nanoseconds: end - begin,
-            done: words[word::DONE],
-        })
-    }
-}
-
-/// What every workload answers.
-trait Program: Table {
-    /// The name that users type.
-    const NAME: &'static str;
-    /// What it does, in a sentence.
-    const TITLE: &'static str;
-    /// The mechanism that it was published for.
-    const MECHANISM: Mechanism;
-    /// What its figure says.
-    const METRIC: &'static str;
-    /// Whether more is better.
-    const MORE_IS_BETTER: bool = false;
-
-    /// How many CPUs it runs on unless told otherwise.
-    fn cpus(&self) -> usize {
-        1
-    }
-    /// Whether it can run on that many; if not, why.
-    fn check(&self, _cpus: usize) -> Result<(), &'static str> {
-        Ok(())
-    }
-    /// The memory it needs.
-    fn memory(&self, cpus: u64) -> Memory;
-    /// What each CPU does.
-    fn body<U: User + ?Sized>(&self, team: &Team<'_, U>, seed: u64) -> Result<(), Failure>;
-    /// Its figure.
-    fn value(&self, window: Window) -> f64;
 }
 
 macro_rules! workloads {

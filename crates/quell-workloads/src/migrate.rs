@@ -1,8 +1,8 @@
 //! Moves the memory of a process between two nodes, to and fro.
 
 use crate::parameter::parameters;
+use crate::program::{Memory, Program, Window};
 use crate::team::{Failure, Team, word};
-use crate::{Memory, Program, Window};
 use quell::{Mechanism, PageSize};
 use quell_vm::{Backing, Call, Protection, User};
 

@@ -6,8 +6,8 @@
 //! its tag is out of date when they come back to it.
 
 use crate::parameter::parameters;
+use crate::program::{Memory, Program, Window};
 use crate::team::{Failure, Random, Team, word};
-use crate::{Memory, Program, Window};
 use quell::{Mechanism, PageSize};
 use quell_vm::{Backing, Call, FileId, ProcessId, Protection, User};
 

@@ -8,8 +8,8 @@
 //! activations): what a flush of everything takes away from it.
 
 use crate::parameter::parameters;
+use crate::program::{Memory, Program, Window};
 use crate::team::{Failure, Team, word};
-use crate::{Memory, Program, Window};
 use quell::{Mechanism, PageSize};
 use quell_vm::{Backing, Call, FileId, ProcessId, Protection, User};
 

@@ -3,8 +3,8 @@
 //! Every page that goes is unmapped, flushed, compressed and freed; every touch brings one back.
 
 use crate::parameter::parameters;
+use crate::program::{Memory, Program, Window};
 use crate::team::{Failure, Team};
-use crate::{Memory, Program, Window};
 use quell::{Mechanism, PageSize};
 use quell_vm::{Backing, Call, FileId, Protection, User};
 

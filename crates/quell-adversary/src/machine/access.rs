@@ -1,7 +1,6 @@
 //! Translations: invalidations, roots, and the accesses of programs through them.
 
 use super::{Accessed, Core, Target};
-use crate::action::BUFFER;
 use crate::coverage::Happening;
 use crate::kind::Stores;
 use crate::mmu::Leaf;
@@ -202,7 +201,7 @@ impl Core {
         }
         match kind {
             AccessKind::Store => {
-                if self.cpus[me].buffered < BUFFER {
+                if !self.cpus[me].buffer.is_full() {
                     self.current = me;
                     self.buffer(Target::Content { used, word }, value, Ordering::Relaxed);
                 }
@@ -215,21 +214,16 @@ impl Core {
 
     /// Whether a store of the CPU to this frame still lies in its buffer.
     pub(super) fn stores_to(&self, me: usize, frame: u32) -> bool {
-        self.cpus[me].buffered > 0
-            && self.cpus[me]
-                .buffer
-                .iter()
-                .flatten()
-                .any(|entry| match entry.target {
-                    Target::Content { used, .. } => used.frame == frame,
-                    Target::Fill(fill) => fill.holds(frame),
-                    _ => false,
-                })
+        self.cpus[me].buffer.any(|entry| match entry.target {
+            Target::Content { used, .. } => used.frame == frame,
+            Target::Fill(fill) => fill.holds(frame),
+            _ => false,
+        })
     }
 
     /// What the CPU reads of a frame: its own buffered stores first.
     pub(crate) fn content_seen(&self, me: usize, frame: u32, word: usize) -> u64 {
-        let mine = self.cpus[me].buffer.iter().flatten().filter_map(|entry| {
+        let mine = self.cpus[me].buffer.entries().filter_map(|(_, entry)| {
             let value = match entry.target {
                 Target::Content { used, word: w } if used.frame == frame && w == word => {
                     entry.value

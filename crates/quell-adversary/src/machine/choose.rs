@@ -1,13 +1,15 @@
 //! What may happen next, what of it does, and what it touches.
 
-use super::{Buffered, Core, Cpu, End, SECOND_LOOKS, TURNS, Target, Verdict};
+use super::buffer::{Buffered, Target};
+use super::{Core, Cpu, End, SECOND_LOOKS, Verdict};
 use crate::action::{
-    Action, Actions, BUFFER, DATA, Footprint, Kind, UNPROMPTED, default_action, fair_action,
+    Action, Actions, DATA, Footprint, Kind, UNPROMPTED, default_action, fair_action,
 };
 use crate::cell::AdversaryWord;
 use crate::footprint::Site;
 use crate::kind::Stores;
 use crate::op::{AccessKind, Op};
+use crate::schedule::Strategy;
 use crate::timeline::What;
 use quell::CpuId;
 use quell_contract::{Clause, Violation};
@@ -21,6 +23,7 @@ impl Core {
         if let Some(footprints) = &mut self.footprints {
             footprints.arrive(me, op, site);
         }
+        self.cpus[me].enabled.set((u64::MAX, 0));
         self.current = me;
         if self.searches {
             self.open = true;
@@ -86,10 +89,7 @@ impl Core {
                 }
                 match self.cpus[me].pending {
                     Op::Relax => {
-                        self.cpus[me].watch.retain_mut(|known| {
-                            known.turns += u8::from(known.changed());
-                            known.turns < TURNS
-                        });
+                        self.cpus[me].watch.turn();
                         self.cpus[me].woken = false;
                     }
                     Op::Barrier | Op::Complete => self.mmu.barrier(self.now),
@@ -131,20 +131,21 @@ impl Core {
         if fair {
             return fair_action(enabled, decision);
         }
-        let picked = if enabled.is_power_of_two() && !self.searches {
-            Some(Action(enabled.trailing_zeros() as u8))
-        } else {
-            let mut strategy = std::mem::take(&mut self.strategy);
-            let picked = strategy.pick(
-                decision,
-                enabled,
-                current,
-                |action| self.footprint(action),
-                |action| self.concerns_nobody(action),
-                || self.state(),
-            );
-            self.strategy = strategy;
-            picked
+        let picked = match &mut self.strategy {
+            Strategy::Exhaustive(search) => {
+                let mut search = std::mem::take(search);
+                let picked = search.pick(
+                    enabled,
+                    current,
+                    |action| self.footprint(action),
+                    |action| self.concerns_nobody(action),
+                    || self.state(),
+                );
+                self.strategy = Strategy::Exhaustive(search);
+                picked
+            }
+            _ if enabled.is_power_of_two() => Some(Action(enabled.trailing_zeros() as u8)),
+            strategy => Some(strategy.pick(decision, enabled, current)),
         };
         let Some(action) = picked else {
             self.end = Some(End::Pruned);
@@ -181,6 +182,7 @@ impl Core {
             return false;
         }
         self.second_looks += 1;
+        self.changes += 1;
         let mut any = false;
         for cpu in self.cpus[..self.count].iter_mut().filter(waits) {
             cpu.woken = true;
@@ -205,53 +207,64 @@ impl Core {
         self.fail(violation);
     }
 
+    /// What may happen next.
     pub(super) fn enabled(&self) -> Actions {
+        let cpus = self.cpus[..self.count].iter().enumerate();
+        cpus.fold(0, |enabled, (index, cpu)| {
+            let (at, known) = cpu.enabled.get();
+            if at == self.changes {
+                return enabled | known;
+            }
+            let fresh = self.enabled_on(index, cpu);
+            cpu.enabled.set((self.changes, fresh));
+            enabled | fresh
+        })
+    }
+
+    /// What may happen next on one CPU.
+    fn enabled_on(&self, index: usize, cpu: &Cpu) -> Actions {
         let mut enabled = 0;
-        for (index, cpu) in self.cpus[..self.count].iter().enumerate() {
-            if self.may_step(cpu) {
-                enabled |= Action::step(index).bit();
-            }
-            if cpu.interrupts_on
-                && !cpu.in_nmi
-                && cpu.pending != Op::Start
-                && (cpu.interrupt || (self.spurious > 0 && cpu.pending != Op::Park))
-            {
-                enabled |= Action::interrupt(index).bit();
-            }
-            if self.nmis > 0 && !cpu.in_nmi && cpu.pending != Op::Start {
-                enabled |= Action::nmi(index).bit();
-            }
-            if self.preemptions > 0
-                && cpu.interrupts_on
-                && !cpu.in_nmi
-                && !matches!(cpu.pending, Op::Start | Op::Park)
-            {
-                enabled |= Action::preempt(index).bit();
-            }
-            if cpu.buffered > 0 {
-                enabled |= self.drains(index, cpu);
-            }
+        if self.may_step(cpu) {
+            enabled |= Action::step(index).bit();
+        }
+        if cpu.interrupts_on
+            && !cpu.in_nmi
+            && cpu.pending != Op::Start
+            && (cpu.interrupt || (self.spurious > 0 && cpu.pending != Op::Park))
+        {
+            enabled |= Action::interrupt(index).bit();
+        }
+        if self.nmis > 0 && !cpu.in_nmi && cpu.pending != Op::Start {
+            enabled |= Action::nmi(index).bit();
+        }
+        if self.preemptions > 0
+            && cpu.interrupts_on
+            && !cpu.in_nmi
+            && !matches!(cpu.pending, Op::Start | Op::Park)
+        {
+            enabled |= Action::preempt(index).bit();
+        }
+        if !cpu.buffer.is_empty() {
+            enabled |= self.drains(index, cpu);
         }
         enabled
     }
 
     pub(super) fn may_step(&self, cpu: &Cpu) -> bool {
         let ordered = self.kind.stores == Stores::Ordered;
-        let empty = cpu.buffered == 0;
+        let empty = cpu.buffer.is_empty();
         match cpu.pending {
             // A halted CPU may be woken by its clock at any time.
             Op::Start | Op::Mask | Op::Halt => true,
             Op::Access(AccessKind::Load | AccessKind::Fetch) => !cpu.invalidates(),
             Op::Load(_, order) => {
-                ordered
-                    || order != Ordering::SeqCst
-                    || !cpu.buffer.iter().flatten().any(|entry| entry.sequential)
+                ordered || order != Ordering::SeqCst || !cpu.buffer.any(|entry| entry.sequential)
             }
             Op::Store(_, order) => match order {
                 Ordering::SeqCst if ordered => empty,
-                _ => cpu.buffered < BUFFER,
+                _ => !cpu.buffer.is_full(),
             },
-            Op::Access(AccessKind::Store) => cpu.buffered < BUFFER && !cpu.invalidates(),
+            Op::Access(AccessKind::Store) => !cpu.buffer.is_full() && !cpu.invalidates(),
             Op::Modify(word, order) => {
                 empty
                     || (!ordered
@@ -263,19 +276,13 @@ impl Core {
             // sends interrupts order stores everywhere, by the interface's own promise.
             Op::Root => empty || (!ordered && !cpu.invalidates()),
             Op::Fence | Op::Barrier | Op::Invalidate | Op::Send(_) => empty,
-            Op::Content { store: true, .. } if !ordered => cpu.buffered < BUFFER,
+            Op::Content { store: true, .. } if !ordered => !cpu.buffer.is_full(),
             Op::Content { store, .. } => empty || !store,
             // The completion of an invalidation waits for the stores through what it covers.
             Op::Complete => empty && !self.stores_under_way(),
             Op::Touch { writes, .. } => empty || !writes,
             Op::Broadcast | Op::Note => true,
-            Op::Relax => {
-                cpu.woken
-                    || cpu
-                        .watch
-                        .iter()
-                        .any(|known| known.changed() && !cpu.holds(known.word))
-            }
+            Op::Relax => cpu.woken || cpu.watch.changed().any(|word| !cpu.holds(word)),
             Op::Park => false,
         }
     }
@@ -291,14 +298,10 @@ impl Core {
 
     /// Whether a program's store still lies in a buffer.
     pub(super) fn stores_under_way(&self) -> bool {
-        self.cpus[..self.count].iter().any(|cpu| {
-            cpu.buffered > 0
-                && cpu
-                    .buffer
-                    .iter()
-                    .flatten()
-                    .any(|entry| matches!(entry.target, Target::Content { .. }))
-        })
+        let stores = |entry: &Buffered| matches!(entry.target, Target::Content { .. });
+        self.cpus[..self.count]
+            .iter()
+            .any(|cpu| cpu.buffer.any(stores))
     }
 
     /// Whether an action commutes with whatever others may do before it: it touches nothing, or a
@@ -357,10 +360,7 @@ impl Core {
 
     /// Which of a CPU's buffered stores may become visible next.
     pub(super) fn drains(&self, index: usize, cpu: &Cpu) -> Actions {
-        let entries = || {
-            let places = cpu.buffer.iter().enumerate();
-            places.filter_map(|(place, entry)| Some((place, entry.as_ref()?)))
-        };
+        let entries = || cpu.buffer.entries();
         if self.kind.stores == Stores::Ordered {
             let oldest = entries().min_by_key(|(_, entry)| entry.order);
             return oldest.map_or(0, |(place, _)| Action::drain(index, place).bit());
@@ -398,7 +398,7 @@ impl Core {
             Kind::Drain(place) => {
                 print.drain = true;
                 print.writes = true;
-                if let Some(entry) = &cpu.buffer[place] {
+                if let Some(entry) = cpu.buffer.get(place) {
                     match entry.target {
                         Target::Word(word) => {
                             print.address = word as usize;

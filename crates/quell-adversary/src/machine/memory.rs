@@ -1,6 +1,7 @@
 //! Words and frames: loads, store buffers, and what becomes visible when.
 
-use super::{Buffered, Core, Fill, Target, WATCH, Watched};
+use super::Core;
+use super::buffer::{Buffered, Fill, Target};
 use crate::action::BUFFER;
 use crate::cell::AdversaryWord;
 use crate::kind::Stores;
@@ -12,50 +13,22 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
 impl Core {
-    /// The CPU has read `value` from a word: a loop need not go round before that changes.
+    /// The current CPU has read or written `value`: a loop of it need not go round before that changes.
     #[inline]
     pub(crate) fn watch(&mut self, word: &AdversaryWord, value: u64) {
-        let watch = &mut self.cpus[self.current].watch;
-        let fresh = Watched {
-            word,
-            seen: value,
-            turns: 0,
-        };
-        if let Some(known) = watch
-            .iter_mut()
-            .find(|known| std::ptr::eq(known.word, word))
-        {
-            *known = fresh;
-        } else if watch.len() < WATCH {
-            watch.push(fresh);
-        } else if let Some(known) = watch
-            .iter_mut()
-            .max_by_key(|known| (known.turns, known.word))
-        {
-            // Which one goes does not depend on the order in which they came: that is not state.
-            *known = fresh;
-        }
+        self.cpus[self.current].watch.read(word, value);
     }
 
     #[inline]
     pub(crate) fn load(&mut self, word: &AdversaryWord) -> u64 {
-        let cpu = &self.cpus[self.current];
-        let mut value = word.peek();
-        if cpu.buffered > 0 {
-            let frame = || self.arena.place(word).map(|(frame, _)| frame);
-            let mine = cpu
-                .buffer
-                .iter()
-                .flatten()
-                .filter(|entry| match entry.target {
-                    Target::Word(other) => std::ptr::eq(other, word),
-                    Target::Fill(fill) => fill.zeroes && frame().is_some_and(|f| fill.holds(f)),
-                    _ => false,
-                });
-            if let Some(newest) = mine.max_by_key(|entry| entry.order) {
-                value = newest.value;
-            }
-        }
+        let frame = || self.arena.place(word).map(|(frame, _)| frame);
+        let buffer = &self.cpus[self.current].buffer;
+        let mine = buffer.newest(|entry| match entry.target {
+            Target::Word(other) => std::ptr::eq(other, word),
+            Target::Fill(fill) => fill.zeroes && frame().is_some_and(|f| fill.holds(f)),
+            _ => false,
+        });
+        let value = mine.map_or_else(|| word.peek(), |newest| newest.value);
         self.watch(word, value);
         if self.tracing() {
             self.record(self.current, What::Read(value));
@@ -69,10 +42,7 @@ impl Core {
             self.record(self.current, What::Wrote(value));
         }
         // What the CPU itself changes is no news to it.
-        let mut watch = self.cpus[self.current].watch.iter_mut();
-        if let Some(known) = watch.find(|known| std::ptr::eq(known.word, word)) {
-            known.seen = value;
-        }
+        self.cpus[self.current].watch.wrote(word, value);
         if order == Ordering::SeqCst && self.kind.stores == Stores::Ordered {
             self.write_visible(word, value);
             return;
@@ -86,25 +56,19 @@ impl Core {
             _ => false,
         };
         let issued = self.now;
+        // Completions wait for the stores of programs.
+        self.changes += u64::from(!matches!(target, Target::Word(_)));
         let cpu = &mut self.cpus[self.current];
-        let place = cpu.buffer.iter().position(Option::is_none);
-        let place = place.expect("a store waits for room");
-        cpu.next_order = if cpu.buffered == 0 {
-            0
-        } else {
-            cpu.next_order + 1
-        };
-        cpu.buffer[place] = Some(Buffered {
+        cpu.buffer.push(Buffered {
             target,
             value,
             epoch: cpu.epoch,
             release: matches!(order, Ordering::Release | Ordering::SeqCst),
             sequential: order == Ordering::SeqCst,
-            order: cpu.next_order,
+            order: 0,
             issued,
             promised,
         });
-        cpu.buffered += 1;
     }
 
     /// Stores after this one do not overtake those before.
@@ -123,8 +87,11 @@ impl Core {
             return;
         }
         self.second_looks = 0;
+        self.changes += 1;
         word.poke(value);
-        self.sums.word(word, old, value);
+        if self.searches {
+            self.sums.word(word, old, value);
+        }
         if let Some(place) = self.arena.place(word) {
             let arena = Rc::clone(&self.arena);
             self.mmu.written(&arena, self.now, place, (old, value));
@@ -141,10 +108,10 @@ impl Core {
 
     pub(super) fn drain(&mut self, cpu: usize, place: usize) {
         self.now += 1;
-        let Some(entry) = self.cpus[cpu].buffer[place].take() else {
+        self.changes += 1;
+        let Some(entry) = self.cpus[cpu].buffer.take(place) else {
             return;
         };
-        self.cpus[cpu].buffered -= 1;
         if self.tracing() {
             let what = match entry.target {
                 Target::Word(word) => What::Visible(word, entry.value),
@@ -192,17 +159,8 @@ impl Core {
     /// A word goes.
     pub(crate) fn forget(&mut self, word: &AdversaryWord) {
         for cpu in &mut self.cpus {
-            cpu.watch.retain(|known| !std::ptr::eq(known.word, word));
-            if cpu.buffered > 0 {
-                for place in &mut cpu.buffer {
-                    if let Some(entry) = place
-                        && matches!(entry.target, Target::Word(other) if std::ptr::eq(other, word))
-                    {
-                        *place = None;
-                        cpu.buffered -= 1;
-                    }
-                }
-            }
+            cpu.watch.forget(word);
+            cpu.buffer.forget(word);
         }
     }
 
@@ -216,7 +174,9 @@ impl Core {
         if value != self.content[frame as usize][word] {
             self.touched.push(frame);
             let old = std::mem::replace(&mut self.content[frame as usize][word], value);
-            self.sums.content(frame, word, old, value);
+            if self.searches {
+                self.sums.content(frame, word, old, value);
+            }
         }
     }
 
@@ -293,21 +253,7 @@ impl Core {
             | (Target::Content { used, word }, Target::Fill(fill)) => {
                 fill.holds(used.frame) && fill.words[*word].is_some()
             }
-            _ => same_target(one, other),
+            _ => one.is_same(other),
         }
-    }
-}
-
-fn same_target(one: &Target, other: &Target) -> bool {
-    match (one, other) {
-        (Target::Word(one), Target::Word(other)) => std::ptr::eq(*one, *other),
-        (
-            Target::Content { used: one, word: a },
-            Target::Content {
-                used: other,
-                word: b,
-            },
-        ) => one.frame == other.frame && a == b,
-        _ => false,
     }
 }

@@ -14,7 +14,8 @@
 //! Numbers have 128 bits. That two states share one by chance is less likely than that the host's memory
 //! errs.
 
-use super::{Core, Cpu, Fill, Target};
+use super::buffer::{Fill, Target};
+use super::{Core, Cpu};
 use crate::digest::{Digest, Locals, Moments};
 use crate::oracle::{History, Moment};
 use crate::schedule::Strategy;
@@ -80,7 +81,7 @@ impl Core {
         sorted.sort_unstable();
         sorted.dedup();
         let sent = self.cpus[..self.count].iter().flat_map(|cpu| {
-            let buffered = cpu.buffer.iter().flatten();
+            let buffered = cpu.buffer.entries().map(|(_, entry)| entry);
             let own = buffered.filter_map(|entry| match entry.target {
                 Target::Invalidation { sent, .. } => Some(sent),
                 _ => None,
@@ -122,11 +123,10 @@ impl Cpu {
         (self.pending, self.interrupts_on, self.interrupt).hash(digest);
         self.online.hash(digest);
         (self.in_nmi, self.woken, moments.rank(self.call_began)).hash(digest);
-        let mut buffered: Vec<_> = self.buffer.iter().enumerate().collect();
-        buffered.sort_unstable_by_key(|(_, entry)| entry.map(|entry| entry.order));
+        let mut buffered: Vec<_> = self.buffer.entries().collect();
+        buffered.sort_unstable_by_key(|(_, entry)| entry.order);
         let mut epoch = 0;
         for (place, entry) in buffered {
-            let Some(entry) = entry else { continue };
             let new_epoch = std::mem::replace(&mut epoch, entry.epoch) != entry.epoch;
             let flags = (entry.release, entry.sequential, entry.epoch == self.epoch);
             (place, entry.value, flags, new_epoch).hash(digest);
@@ -149,10 +149,7 @@ impl Cpu {
                 }
             }
         }
-        digest.add_all(self.watch.iter().map(|known| {
-            let changed = known.changed().then_some(known.seen);
-            (known.word, known.turns, changed)
-        }));
+        digest.add_all(self.watch.state());
         self.broadcasts.len().hash(digest);
         for (what, _) in &self.broadcasts {
             what.hash(digest);

@@ -12,7 +12,7 @@
 //! Addresses are chosen here, not by the kernel, so that every process of a job chooses alike.
 
 use crate::counters::Recorder;
-use crate::team::Control;
+use crate::control::Control;
 use libc::{c_int, c_void};
 use quell::PageSize;
 use quell_vm::{Backing, Call, Error, Fault, FileId, Mark, Protection, User};

@@ -10,6 +10,7 @@
 //! space. The clock is the time-stamp counter: where the emulator counts instructions, one tick is
 //! one instruction executed by any of the CPUs.
 
+mod control;
 mod counters;
 mod linux;
 mod pingpong;

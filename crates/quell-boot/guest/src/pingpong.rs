@@ -6,7 +6,7 @@
 use crate::counters::Recorder;
 use crate::linux::{Linux, ticks};
 use crate::protocol::Handover;
-use crate::team::{Control, Window, pin};
+use crate::control::{Control, Window, pin};
 use anyhow::{Context, bail};
 use quell::PageSize;
 use quell_vm::{Backing, Call, Mark, Protection, User};

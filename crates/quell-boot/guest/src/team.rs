@@ -1,109 +1,18 @@
 //! Starting a job: its processes, their threads, and what comes back from them.
 
-use crate::counters::Recorder;
+use crate::control::{Control, Window, pin};
 use crate::linux::Linux;
 use crate::pingpong::{self, Ring};
-use crate::protocol::{Counters, Job};
+use crate::protocol::Job;
 use crate::setup;
 use anyhow::{Context, anyhow, bail};
 use quell_workloads::{Failure, WORDS, Workload};
-use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::FromRawFd;
-use std::sync::atomic::AtomicU64;
 
 /// Decides what is random in a workload.
 const SEED: u64 = 1;
-
-/// What the processes of a job share.
-#[repr(C)]
-pub struct Control {
-    /// The control words of the workload.
-    pub words: [AtomicU64; WORDS],
-    /// How many files it has created.
-    pub files: AtomicU64,
-    /// How many processes it has asked for.
-    pub spawned: AtomicU64,
-    /// How often a process had the CPU although it was another's turn.
-    pub out_of_turn: AtomicU64,
-    /// How many turns there have been.
-    pub turns: AtomicU64,
-    /// How many processes are about to take turns.
-    pub ready: AtomicU64,
-    /// How many of them wait runnable.
-    pub awake: AtomicU64,
-    /// How many have a place.
-    pub places: AtomicU64,
-}
-
-impl Control {
-    /// Zeroed memory that stays shared with every process made from now on, for the whole run.
-    fn new() -> anyhow::Result<&'static Control> {
-        // SAFETY: a new mapping, at an address that the kernel chooses.
-        let memory = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                size_of::<Control>(),
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
-        };
-        if memory == libc::MAP_FAILED {
-            bail!("shared memory: {}", std::io::Error::last_os_error());
-        }
-        // SAFETY: the mapping is aligned to a page, large enough, zeroed, never unmapped, and
-        // `Control` holds only atomics, for which zero is a value.
-        Ok(unsafe { &*memory.cast::<Control>() })
-    }
-}
-
-/// What was measured.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Window {
-    /// What was done, in the workload's unit.
-    pub done: u64,
-    /// How long it took, in ticks.
-    pub ticks: u64,
-    /// Counters when it opened.
-    pub before: Counters,
-    /// Counters when it closed.
-    pub after: Counters,
-    /// The histogram of flushes.
-    pub flushes: String,
-}
-
-impl Window {
-    /// A window of what a recorder saw.
-    pub fn new(done: u64, ticks: u64, recorder: Recorder) -> anyhow::Result<Self> {
-        if let Some(error) = recorder.error {
-            bail!("reading the kernel's counters: {error}");
-        }
-        Ok(Window {
-            done,
-            ticks,
-            before: recorder.before,
-            after: recorder.after,
-            flushes: recorder.flushes,
-        })
-    }
-}
-
-/// Keeps this thread on one CPU.
-pub fn pin(cpu: usize) -> anyhow::Result<()> {
-    // SAFETY: a set of CPUs is plain bits; the macros stay inside it for any CPU that it can hold.
-    let result = unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(cpu, &mut set);
-        libc::sched_setaffinity(0, size_of_val(&set), &set)
-    };
-    if result != 0 {
-        bail!("using CPU {cpu}: {}", std::io::Error::last_os_error());
-    }
-    Ok(())
-}
 
 /// Performs a job.
 ///

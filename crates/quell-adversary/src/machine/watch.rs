@@ -1,0 +1,163 @@
+//! What a CPU has read: it need not go round a waiting loop before something of that has changed.
+
+use crate::cell::AdversaryWord;
+use std::hash::Hash;
+
+/// How many words are remembered; more have been read only by code that is not in a loop.
+const WORDS: usize = 24;
+
+/// How many turns of loops a word may cause. A change concerns the innermost loop that reads the
+/// word, which may be an outer one: so it is good for a few turns, not for one alone.
+const TURNS: u8 = 2;
+
+/// The words that a CPU has read lately, with what it found there.
+///
+/// One array for each part: a word is looked for at every load, and the addresses alone fit into three lines of
+/// the host's cache.
+pub(super) struct Watch {
+    count: usize,
+    /// Where distances to words are measured from.
+    origin: usize,
+    words: [*const AdversaryWord; WORDS],
+    seen: [u64; WORDS],
+    turns: [u8; WORDS],
+    /// How many of the words have an address of each kind: most that are looked for are not there.
+    kinds: [u8; KINDS],
+}
+
+/// How many kinds of addresses are told apart.
+const KINDS: usize = 64;
+
+#[inline]
+fn kind(word: *const AdversaryWord) -> usize {
+    word as usize / size_of::<AdversaryWord>() % KINDS
+}
+
+impl Watch {
+    pub(super) fn new() -> Self {
+        Watch {
+            count: 0,
+            origin: 0,
+            words: [std::ptr::null(); WORDS],
+            seen: [0; WORDS],
+            turns: [0; WORDS],
+            kinds: [0; KINDS],
+        }
+    }
+
+    /// Forgets all. `origin` is where the words of the tables begin.
+    pub(super) fn clear(&mut self, origin: usize) {
+        self.count = 0;
+        self.origin = origin;
+        self.kinds = [0; KINDS];
+    }
+
+    #[inline]
+    fn place(&self, word: *const AdversaryWord) -> Option<usize> {
+        if self.kinds[kind(word)] == 0 {
+            return None;
+        }
+        self.words[..self.count]
+            .iter()
+            .position(|&known| std::ptr::eq(known, word))
+    }
+
+    #[inline]
+    fn set(&mut self, place: usize, word: *const AdversaryWord, value: u64, turns: u8) {
+        self.words[place] = word;
+        self.seen[place] = value;
+        self.turns[place] = turns;
+    }
+
+    /// The CPU has read `value` from a word.
+    #[inline]
+    pub(super) fn read(&mut self, word: *const AdversaryWord, value: u64) {
+        if let Some(known) = self.place(word) {
+            return self.set(known, word, value, 0);
+        }
+        let place = if self.count < WORDS {
+            self.count += 1;
+            self.count - 1
+        } else {
+            let place = self.dispensable();
+            self.kinds[kind(self.words[place])] -= 1;
+            place
+        };
+        self.kinds[kind(word)] += 1;
+        self.set(place, word, value, 0);
+    }
+
+    /// The word that goes where there is no room. It does not depend on the order in which they came, which is
+    /// not state, nor on where the host has put them: words of tables are all in one place and others in one
+    /// other, so only which of those comes first is the host's choice, and the origin decides that.
+    #[inline]
+    fn dispensable(&self) -> usize {
+        let distance = |place: usize| (self.words[place] as usize).wrapping_sub(self.origin);
+        let places = 0..WORDS;
+        let place = if self.turns == [0; WORDS] {
+            places.max_by_key(|&place| distance(place))
+        } else {
+            places.max_by_key(|&place| (self.turns[place], distance(place)))
+        };
+        place.unwrap_or(0)
+    }
+
+    /// The CPU has changed a word: that is no news to it.
+    #[inline]
+    pub(super) fn wrote(&mut self, word: *const AdversaryWord, value: u64) {
+        if let Some(place) = self.place(word) {
+            self.seen[place] = value;
+        }
+    }
+
+    #[inline]
+    fn has_changed(&self, place: usize) -> bool {
+        // SAFETY: words take themselves off the list when they are dropped.
+        let now = unsafe { (*self.words[place]).peek() };
+        now != self.seen[place]
+    }
+
+    /// The words that hold something else than the CPU has read there.
+    #[inline]
+    pub(super) fn changed(&self) -> impl Iterator<Item = *const AdversaryWord> + '_ {
+        (0..self.count)
+            .filter(|&place| self.has_changed(place))
+            .map(|place| self.words[place])
+    }
+
+    /// The CPU goes round its loop once.
+    pub(super) fn turn(&mut self) {
+        for place in 0..self.count {
+            self.turns[place] += u8::from(self.has_changed(place));
+        }
+        self.retain(|watch, place| watch.turns[place] < TURNS);
+    }
+
+    /// A word goes.
+    pub(super) fn forget(&mut self, word: *const AdversaryWord) {
+        if self.place(word).is_some() {
+            self.retain(|watch, place| !std::ptr::eq(watch.words[place], word));
+        }
+    }
+
+    fn retain(&mut self, keeps: impl Fn(&Self, usize) -> bool) {
+        let mut kept = 0;
+        for place in 0..self.count {
+            if keeps(self, place) {
+                self.set(kept, self.words[place], self.seen[place], self.turns[place]);
+                kept += 1;
+            } else {
+                self.kinds[kind(self.words[place])] -= 1;
+            }
+        }
+        self.count = kept;
+    }
+
+    /// What of this matters to what the CPU does next.
+    pub(super) fn state(&self) -> impl Iterator<Item = impl Hash> + '_ {
+        (0..self.count).map(|place| {
+            let changed = self.has_changed(place).then_some(self.seen[place]);
+            (self.words[place], self.turns[place], changed)
+        })
+    }
+}

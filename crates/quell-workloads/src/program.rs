@@ -1,0 +1,89 @@
+//! What a workload answers, and what it is asked about: the memory that it needs, the window in which it was
+//! measured.
+
+use crate::parameter::Table;
+use crate::team::{Failure, Team, WORDS, word};
+use quell::Mechanism;
+use quell_vm::User;
+
+/// The memory that a workload needs to behave as it is meant to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Memory {
+    /// Bytes of each node of ordinary memory.
+    pub node: u64,
+    /// Bytes of each slow node; `None` if slow memory plays no part.
+    pub slow: Option<u64>,
+    /// How many nodes of ordinary memory there must be at least.
+    pub nodes: u64,
+    /// Whether pages must move to slow memory when ordinary memory is full.
+    pub demotion: bool,
+    /// How many pages are to be freed at a time when memory is full; `None` leaves it to the kernel.
+    pub ahead: Option<u64>,
+    /// Whether CPUs that the workload leaves idle are to free them, not those that allocate.
+    pub idle_reclaims: bool,
+}
+
+impl Memory {
+    /// What a workload needs that touches `bytes` in all, with room for tables and per-CPU caches.
+    pub(crate) const fn roomy(bytes: u64, cpus: u64) -> Memory {
+        Memory {
+            node: bytes + bytes / 64 + (16 << 20) + cpus * (1 << 20),
+            slow: None,
+            nodes: 1,
+            demotion: false,
+            ahead: None,
+            idle_reclaims: false,
+        }
+    }
+}
+
+/// The measured window of a finished run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Window {
+    /// Its length in nanoseconds, never 0.
+    pub nanoseconds: u64,
+    /// What was done in it, as the workload counts: iterations ([`Dontneed`]), requests
+    /// ([`Fileio`]), rounds ([`Swap`]), bytes ([`Migrate`], [`Demand`]), switches ([`Pingpong`]),
+    /// nanoseconds of all threads together ([`Readers`]).
+    pub done: u64,
+}
+
+impl Window {
+    /// The window that a run left in its control words; `None` if the run failed or has not ended.
+    pub fn of(words: &[u64; WORDS]) -> Option<Window> {
+        let [begin, end] = [word::BEGIN, word::END].map(|index| words[index]);
+        (words[word::FAILED] == 0 && end > begin).then(|| Window {
+            nanoseconds: end - begin,
+            done: words[word::DONE],
+        })
+    }
+}
+
+/// What every workload answers.
+pub(crate) trait Program: Table {
+    /// The name that users type.
+    const NAME: &'static str;
+    /// What it does, in a sentence.
+    const TITLE: &'static str;
+    /// The mechanism that it was published for.
+    const MECHANISM: Mechanism;
+    /// What its figure says.
+    const METRIC: &'static str;
+    /// Whether more is better.
+    const MORE_IS_BETTER: bool = false;
+
+    /// How many CPUs it runs on unless told otherwise.
+    fn cpus(&self) -> usize {
+        1
+    }
+    /// Whether it can run on that many; if not, why.
+    fn check(&self, _cpus: usize) -> Result<(), &'static str> {
+        Ok(())
+    }
+    /// The memory it needs.
+    fn memory(&self, cpus: u64) -> Memory;
+    /// What each CPU does.
+    fn body<U: User + ?Sized>(&self, team: &Team<'_, U>, seed: u64) -> Result<(), Failure>;
+    /// Its figure.
+    fn value(&self, window: Window) -> f64;
+}
