@@ -135,8 +135,8 @@ trait Program: Table {
     fn cpus(&self) -> usize {
         1
     }
-    /// Whether it can run on that many; if not, why.
-    fn check(&self, _cpus: usize) -> Result<(), &'static str> {
+    /// Whether it can run on that many; if not, why, and what to change.
+    fn check(&self, _cpus: usize) -> Result<(), String> {
         Ok(())
     }
     /// The memory it needs.
@@ -197,8 +197,8 @@ macro_rules! workloads {
             /// Whether it can run on that many CPUs.
             ///
             /// # Errors
-            /// What it needs instead.
-            pub fn check(&self, cpus: usize) -> Result<(), &'static str> {
+            /// Why not, and what to change: a sentence that begins after the workload's name.
+            pub fn check(&self, cpus: usize) -> Result<(), String> {
                 match self { $(Workload::$name(program) => program.check(cpus),)* }
             }
 

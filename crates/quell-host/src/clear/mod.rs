@@ -11,9 +11,9 @@
 //! the region got (printed).
 
 mod bench;
-mod fault;
+pub mod fault;
 pub mod plot;
-mod read;
+pub mod read;
 pub mod report;
 
 use anyhow::Result;
