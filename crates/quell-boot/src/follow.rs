@@ -5,6 +5,7 @@
 //! or a hang never passes. When it has been silent for too long ([`patience`]) the emulator's monitor
 //! is asked where every CPU is before the machine is ended.
 
+use crate::ending;
 use crate::patience::{self, Patience};
 use crate::qemu::{Command, SERIAL};
 use anyhow::Context;
@@ -110,13 +111,14 @@ pub fn run(
     let begin = Instant::now();
     let monitor = monitor::Socket::new();
     let qemu = command.serial.is_none();
-    let child = std::process::Command::new(&command.program)
+    let mut emulator = std::process::Command::new(&command.program);
+    emulator
         .args(&command.arguments)
         .args(qemu.then(|| monitor.arguments()).into_iter().flatten())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
+        .stderr(Stdio::piped());
+    let (child, _watched) = ending::spawn(&mut emulator)
         .with_context(|| format!("starting {}", command.program.display()))?;
     let mut child = Running(child);
     let (sender, lines) = mpsc::channel();
@@ -193,6 +195,7 @@ pub fn run(
                 "the kernel ended with code {code} ({})",
                 meaning(code)
             )),
+            None if ending::told_to_end().is_some() => Some("ended by a signal".into()),
             None => Some("the emulator ended before the kernel said so".into()),
         };
     }

@@ -6,6 +6,11 @@
 
 mod arch;
 pub mod bochs;
+#[cfg(unix)]
+mod ending;
+#[cfg(not(unix))]
+#[path = "ending_elsewhere.rs"]
+mod ending;
 pub mod follow;
 mod images;
 #[path = "../../quell-kernel/src/options.rs"]
@@ -16,5 +21,6 @@ pub mod toolchain;
 pub mod versus;
 
 pub use arch::Arch;
+pub use ending::told_to_end;
 pub use images::{Images, prepare};
 pub use options::{OptionError, Options};

@@ -7,10 +7,11 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use quell_boot::qemu::{self, Machine};
-use quell_boot::{Arch, Options, bochs, follow, prepare, toolchain};
+use quell_boot::{Arch, Options, bochs, follow, prepare, told_to_end, toolchain};
 use quell_workloads::Workload;
 use serde_json::Value;
 
+use crate::output::{note, say};
 use crate::usage::usage;
 
 /// Which architectures to boot.
@@ -175,7 +176,7 @@ fn check(options: &Options<'_>, cpus: u16) -> anyhow::Result<()> {
     }
     workload
         .check(team)
-        .map_err(|needs| usage(format_args!("{} needs {needs}", workload.name())))?;
+        .map_err(|why| usage(format_args!("{}: {why}", workload.name())))?;
     Ok(())
 }
 
@@ -260,7 +261,7 @@ pub fn run(args: BootArgs) -> anyhow::Result<ExitCode> {
         for &arch in archs {
             let emulator = args.emulator(arch)?;
             let toolchain = toolchain::find(arch)?;
-            println!("{arch}: {} and {toolchain}", emulator.display());
+            say!("{arch}: {} and {toolchain}", emulator.display());
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -282,16 +283,20 @@ pub fn run(args: BootArgs) -> anyhow::Result<ExitCode> {
             _ => machine.command(&emulator, &images, &words)?,
         };
         if args.print_command {
-            println!("{}", command.shown());
+            say!("{}", command.shown());
             continue;
         }
         for boot in 1..=args.repeat {
             if args.repeat > 1 && !args.json {
-                println!("boot {boot} of {}", args.repeat);
+                say!("boot {boot} of {}", args.repeat);
             }
             let this = follow_boot(&args, arch, command.clone())
                 .with_context(|| format!("booting {arch}"))?;
             passed &= this;
+            if let Some(signal) = told_to_end() {
+                // As shells count it.
+                return Ok(ExitCode::from(128u8.saturating_add(signal as u8)));
+            }
             if !this {
                 break;
             }
@@ -307,7 +312,7 @@ pub fn run(args: BootArgs) -> anyhow::Result<ExitCode> {
 /// Boots once and prints what the kernel says; whether it passed.
 fn follow_boot(args: &BootArgs, arch: Arch, command: qemu::Command) -> anyhow::Result<bool> {
     if !args.json {
-        println!("{arch}, {} CPUs", args.cpus);
+        say!("{arch}, {} CPUs", args.cpus);
     }
     let outcome = follow::run(
         command,
@@ -318,22 +323,22 @@ fn follow_boot(args: &BootArgs, arch: Arch, command: qemu::Command) -> anyhow::R
                 if let Value::Object(fields) = &mut event {
                     fields.insert("arch".into(), arch.name().into());
                 }
-                println!("{event}");
+                say!("{event}");
             }
             follow::Line::Event(event) => show(event),
-            follow::Line::Text(text) if args.verbose => eprintln!("  | {text}"),
+            follow::Line::Text(text) if args.verbose => note!("  | {text}"),
             follow::Line::Text(_) => {}
         },
     )?;
     if let Some(why) = &outcome.failure {
-        eprintln!("{arch}: {why}");
+        note!("{arch}: {why}");
         for line in &outcome.last_lines {
-            eprintln!("  | {line}");
+            note!("  | {line}");
         }
     }
     let passed = outcome.passed();
     if !args.json {
-        println!(
+        say!(
             "  {} in {:.1} s",
             if passed { "passed" } else { "FAILED" },
             outcome.seconds
@@ -356,26 +361,26 @@ fn show(event: &Value) {
     };
     match text("event") {
         "boot" => {
-            println!("  processor has {}", list("present"));
-            println!("  and lacks {}", list("absent"));
+            say!("  processor has {}", list("present"));
+            say!("  and lacks {}", list("absent"));
         }
         "test" => {
             let passed = event["passed"].as_bool().unwrap_or(false);
             let mark = if passed { "ok  " } else { "FAIL" };
             let (name, detail) = (text("name"), text("detail"));
             let dash = if detail.is_empty() { "" } else { " - " };
-            println!("  {mark} {name}{dash}{detail}");
+            say!("  {mark} {name}{dash}{detail}");
         }
         "workload" => {
             let count = |name: &str| event[name].as_u64().unwrap_or(0);
-            println!(
+            say!(
                 "  {} with policy {}: {} {}",
                 text("name"),
                 text("policy"),
                 event["value"],
                 text("metric")
             );
-            println!(
+            say!(
                 "  in {} units of work: {} shootdown interrupts, {} local and {} broadcast invalidations, {} completions",
                 count("done"),
                 count("shootdowns_sent"),
@@ -384,7 +389,7 @@ fn show(event: &Value) {
                 count("completions")
             );
         }
-        "progress" => println!(
+        "progress" => say!(
             "  round {}: {} operations in {:.1} s, digest {}, {} frames free",
             event["rounds"],
             event["operations"],
@@ -392,14 +397,16 @@ fn show(event: &Value) {
             text("digest"),
             event["free_frames"]
         ),
-        "tags" => println!(
+        "tags" => say!(
             "  tags ran out {} times, {} switches kept their entries",
-            event["rollovers"], event["kept"]
+            event["rollovers"],
+            event["kept"]
         ),
-        "failed" => println!("  FAIL {}: {}", text("what"), text("why")),
-        "watchdog" => println!(
+        "failed" => say!("  FAIL {}: {}", text("what"), text("why")),
+        "watchdog" => say!(
             "  FAIL cpu {} waited {} ms for another",
-            event["cpu"], event["waited_ms"]
+            event["cpu"],
+            event["waited_ms"]
         ),
         "counters" | "state" => {
             let fields = event.as_object().into_iter().flatten();
@@ -412,7 +419,7 @@ fn show(event: &Value) {
                     None => format!("{name} {value}"),
                 })
                 .collect();
-            println!("  cpu {}: {}", event["cpu"], shown.join(", "));
+            say!("  cpu {}: {}", event["cpu"], shown.join(", "));
         }
         _ => {}
     }

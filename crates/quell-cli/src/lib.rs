@@ -9,9 +9,12 @@
 
 mod boot;
 mod explore;
+#[cfg(test)]
+mod layout;
 mod list;
 mod measure;
 mod options;
+mod output;
 mod predict;
 mod reproduce;
 mod run;
@@ -23,6 +26,7 @@ mod versus;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use output::note;
 
 /// The same run gives the same figures on every thread.
 #[global_allocator]
@@ -80,33 +84,46 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
         Some(Command::Predict(args)) => predict::run(&args),
         Some(Command::Versus(args)) => versus::run(args),
         Some(Command::Completions { shell }) => {
-            clap_complete::generate(shell, &mut Cli::command(), "quell", &mut std::io::stdout());
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "quell", &mut script);
+            output::write(&String::from_utf8(script)?);
             Ok(ExitCode::SUCCESS)
         }
     }
 }
 
-/// Who reads what is printed may stop to, as `head` does: then the command unwinds, puts back what it
-/// has to, and says nothing about it.
-fn end_quietly_without_reader() {
-    let report = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| {
-        let message = info.payload().downcast_ref::<String>();
-        if !message.is_some_and(|text| text.starts_with("failed printing to std")) {
-            report(info);
+/// The arguments of the process; help and the version go to standard output like any other result.
+fn parse() -> Result<Cli, ExitCode> {
+    Cli::try_parse().map_err(|told| {
+        if told.use_stderr() {
+            // Nobody reads it where it cannot be written.
+            let _ = told.print();
+            return ExitCode::from(2);
         }
-    }));
+        let text = told.render();
+        if output::colour() {
+            output::write(&text.ansi().to_string());
+        } else {
+            output::write(&text.to_string());
+        }
+        ExitCode::SUCCESS
+    })
 }
 
 /// Does what the arguments of the process ask for, and says how it ended.
 pub fn main() -> ExitCode {
-    end_quietly_without_reader();
-    execute(Cli::parse()).unwrap_or_else(|error| {
-        eprintln!("error: {error:#}");
-        if error.is::<usage::Usage>() {
-            ExitCode::from(2)
-        } else {
-            ExitCode::FAILURE
-        }
+    output::guarded(|| {
+        let cli = match parse() {
+            Ok(cli) => cli,
+            Err(code) => return code,
+        };
+        execute(cli).unwrap_or_else(|error| {
+            note!("error: {error:#}");
+            if error.is::<usage::Usage>() {
+                ExitCode::from(2)
+            } else {
+                ExitCode::FAILURE
+            }
+        })
     })
 }

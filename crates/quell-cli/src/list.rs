@@ -9,7 +9,8 @@ use quell_experiments::machines;
 use quell_workloads::Workload;
 use serde_json::{Map, Value, json};
 
-use crate::table::table;
+use crate::output::{paragraph, say};
+use crate::table::{Table, number, words};
 use crate::usage::usage;
 
 /// What `quell list` takes.
@@ -122,7 +123,7 @@ pub fn run(args: ListArgs) -> Result<()> {
         let document: Map<String, Value> = wanted
             .map(|(what, key, _)| (key.to_owned(), what.document(machine.as_ref())))
             .collect();
-        println!("{:#}", Value::Object(document));
+        say!("{:#}", Value::Object(document));
         return Ok(());
     }
     if wants(What::Workloads) && args.machine.is_none() {
@@ -144,56 +145,93 @@ pub fn run(args: ListArgs) -> Result<()> {
 }
 
 fn workloads() {
-    println!("WORKLOADS (quell run WORKLOAD --param name=value)\n");
+    say!("WORKLOADS (quell run WORKLOAD --param name=value)\n");
     for workload in Workload::all() {
-        println!(
+        paragraph(format_args!(
             "{} ({}): {}",
             workload.name(),
             workload.mechanism(),
             workload.title()
-        );
-        let mut rows = table(&["  parameter", "default", "range", ""]);
-        for parameter in workload.parameters() {
-            let show = |value| parameter.unit.show(value);
-            rows.add_row([
-                format!("  {}", parameter.name),
-                show(parameter.default),
-                format!("{} to {}", show(parameter.least), show(parameter.most)),
-                parameter.meaning.trim().to_owned(),
-            ]);
-        }
-        println!("{rows}\n");
+        ));
+        say!("{}\n", workload_table(&workload));
     }
 }
 
+/// The parameters of a workload.
+pub fn workload_table(workload: &Workload) -> Table {
+    let mut rows = Table::new([
+        words("parameter"),
+        number("default"),
+        words("range"),
+        words("meaning"),
+    ]);
+    for parameter in workload.parameters() {
+        let show = |value| parameter.unit.show(value);
+        rows.row([
+            parameter.name.to_owned(),
+            show(parameter.default),
+            format!("{} to {}", show(parameter.least), show(parameter.most)),
+            parameter.meaning.trim().to_owned(),
+        ]);
+    }
+    rows
+}
+
 fn known_machines() {
-    println!("MACHINES (--machine NAME, or --machine FILE for one of your own)\n");
-    let mut rows = table(&["name", "", "CPUs", "guessed"]);
+    say!("MACHINES (--machine NAME, or --machine FILE for one of your own)\n");
+    say!("{}\n", machine_table());
+    paragraph(
+        "A file of your own may start from one: based_on = \"NAME\", then only what differs.",
+    );
+    paragraph("quell list parameters --machine NAME shows every value with its source.\n");
+}
+
+/// The built-in machines.
+pub fn machine_table() -> Table {
+    let mut rows = Table::new([
+        words("name"),
+        words("machine"),
+        number("CPUs"),
+        number("values guessed"),
+    ]);
     for machine in machines::names().filter_map(built_in) {
-        rows.add_row([
+        rows.row([
             machine.name().to_owned(),
             machine.title().to_owned(),
             machine.count(Parameter::Cpus).to_string(),
             format!("{} of {}", machine.assumed().count(), Parameter::ALL.len()),
         ]);
     }
-    println!("{rows}\n");
-    println!("A file of your own may start from one: based_on = \"NAME\", then only what differs.");
-    println!("quell list parameters --machine NAME shows every value with its source.\n");
+    rows
 }
 
 fn policies() {
-    println!("POLICIES (--policy S0+S4, --policy all-S3,cap=8M)\n");
-    let mut rows = table(&["term", ""]);
+    say!("POLICIES (--policy S0+S4, --policy all-S3,cap=8M)\n");
+    say!("{}\n", policy_table());
+}
+
+/// The language of policies.
+pub fn policy_table() -> Table {
+    let mut rows = Table::new([words("term"), words("meaning")]);
     for (term, meaning) in TERMS {
-        rows.add_row([term, meaning]);
+        rows.row([*term, *meaning]);
     }
-    println!("{rows}\n");
+    rows
 }
 
 fn parameters() {
-    println!("PARAMETERS OF MACHINE FILES ([section] key = {{ value, unit, source, assumed }})\n");
-    let mut rows = table(&["section.key", "units", "range", ""]);
+    paragraph("PARAMETERS OF MACHINE FILES ([section] key = { value, unit, source, assumed })\n");
+    say!("{}", parameter_table());
+}
+
+/// The parameters of machine files.
+pub fn parameter_table() -> Table {
+    let mut rows = Table::new([
+        words("section.key"),
+        words("units"),
+        words("range"),
+        words("meaning"),
+    ]);
     for &parameter in Parameter::ALL {
         let description = parameter.description();
         let (units, range) = match description.unit {
@@ -209,14 +247,14 @@ fn parameters() {
                 (units.join(", "), range)
             }
         };
-        rows.add_row([
+        rows.row([
             parameter.name(),
             units,
             range,
             description.meaning.trim().to_owned(),
         ]);
     }
-    println!("{rows}");
+    rows
 }
 
 /// The unit in which ranges are given.
@@ -231,16 +269,28 @@ fn base(unit: Unit) -> &'static str {
 }
 
 fn values(machine: &MachineFile) {
-    println!("{} ({})\n", machine.title(), machine.name());
-    let mut rows = table(&["section.key", "value", "", "source"]);
+    say!("{} ({})\n", machine.title(), machine.name());
+    say!("{}", value_table(machine));
+}
+
+/// The values of a machine.
+pub fn value_table(machine: &MachineFile) -> Table {
+    let mut rows = Table::new([
+        words("section.key"),
+        number("value"),
+        words("known"),
+        words("source"),
+    ]);
     for &parameter in Parameter::ALL {
         let value = machine.value(parameter);
-        rows.add_row([
+        rows.row([
             parameter.name(),
-            format!("{} {}", value.written, value.unit),
+            format!("{} {}", value.written, value.unit)
+                .trim()
+                .to_owned(),
             if value.assumed { "assumed" } else { "" }.to_owned(),
             value.source.clone(),
         ]);
     }
-    println!("{rows}");
+    rows
 }

@@ -1,10 +1,10 @@
 //! What several subcommands take: a workload with its parameters.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Args;
+use quell_experiments::machines;
 use quell_workloads::Workload;
 use toml::de::DeTable;
 
@@ -52,7 +52,7 @@ impl WorkloadArgs {
 /// Sets the parameters that a file names.
 fn read(workload: &mut Workload, path: &Path) -> Result<()> {
     let shown = path.display();
-    let text = fs::read_to_string(path).map_err(|error| usage(format_args!("{shown}: {error}")))?;
+    let text = machines::read(path).map_err(|error| usage(format_args!("{shown}: {error}")))?;
     let line = |at: usize| text[..at.min(text.len())].matches('\n').count() + 1;
     let table = DeTable::parse(&text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);

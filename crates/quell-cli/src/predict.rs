@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Args;
-use comfy_table::ContentArrangement;
 use quell::Policy;
 use quell_clock::MachineFile;
 use quell_experiments::machines;
@@ -15,7 +14,8 @@ use quell_host::predict::kernel::Kernel;
 use quell_host::predict::{HOST_FILE, Line, predict};
 use serde::Serialize;
 
-use crate::table::{align_right, table};
+use crate::output::{paragraph, say};
+use crate::table::{Table, number, words};
 use crate::usage::usage;
 
 /// Predict what each mechanism would save on this host
@@ -82,7 +82,7 @@ pub fn run(args: &PredictArgs) -> Result<ExitCode> {
             assumptions,
             violations,
         };
-        println!("{}", serde_json::to_string_pretty(&document)?);
+        say!("{}", serde_json::to_string_pretty(&document)?);
     } else {
         print(&machine, &kernel, lines, assumptions, violations);
     }
@@ -97,24 +97,48 @@ fn print(
     assumptions: &[String],
     violations: u64,
 ) {
-    println!(
+    paragraph(format_args!(
         "What each mechanism would save on {} ({}), kernel {}.\n",
         machine.name(),
         machine.title(),
         kernel.release
-    );
-    let mut table = table(&[
-        "",
-        "workload",
-        "CPUs",
-        "figure",
-        "without",
-        "with",
-        "saves",
-        "interrupts",
-        "",
+    ));
+    say!("{}", prediction_table(lines));
+    for line in lines {
+        if let Some(why) = &line.refused {
+            paragraph(format_args!(
+                "  {} {}: {why}",
+                line.mechanism, line.workload
+            ));
+        }
+    }
+    if lines.iter().any(|line| line.in_kernel) {
+        paragraph(
+            "  saved already: this kernel has the mechanism; \"without\" is what it would be without it",
+        );
+    }
+    say!("\nThis rests on:");
+    for assumption in assumptions {
+        paragraph(format_args!("  - {assumption}"));
+    }
+    if violations > 0 {
+        say!("\nThe contract was broken {violations} times: do not trust this, and report it.");
+    }
+}
+
+/// What each mechanism saves, one row for each workload.
+pub fn prediction_table(lines: &[Line]) -> Table {
+    let mut table = Table::new([
+        words(""),
+        words("workload"),
+        number("CPUs"),
+        words("figure"),
+        number("without"),
+        number("with"),
+        number("time saved, %"),
+        number("interrupts").spare(),
+        words(""),
     ]);
-    table.set_content_arrangement(ContentArrangement::Disabled);
     let shown = |value: Option<f64>| value.map_or("-".into(), digits);
     for line in lines {
         let note = match &line.refused {
@@ -122,7 +146,7 @@ fn print(
             None if line.in_kernel => "saved already",
             None => "",
         };
-        table.add_row([
+        table.row([
             line.mechanism.to_owned(),
             line.what.to_owned(),
             line.cpus.to_string(),
@@ -130,7 +154,7 @@ fn print(
             shown(line.without),
             shown(line.with),
             line.saves_percent
-                .map_or("-".into(), |percent| format!("{percent:+.1} %")),
+                .map_or("-".into(), |percent| format!("{percent:+.1}")),
             match (line.interrupts_without, line.interrupts_with) {
                 (Some(before), Some(after)) => format!("{before} -> {after}"),
                 _ => "-".into(),
@@ -138,23 +162,5 @@ fn print(
             note.to_owned(),
         ]);
     }
-    align_right(&mut table, 4..8);
-    println!("{table}");
-    for line in lines {
-        if let Some(why) = &line.refused {
-            println!("  {} {}: {why}", line.mechanism, line.workload);
-        }
-    }
-    if lines.iter().any(|line| line.in_kernel) {
-        println!(
-            "  saved already: this kernel has the mechanism; \"without\" is what it would be without it"
-        );
-    }
-    println!("\nThis rests on:");
-    for assumption in assumptions {
-        println!("  - {assumption}");
-    }
-    if violations > 0 {
-        println!("\nThe contract was broken {violations} times: do not trust this, and report it.");
-    }
+    table
 }

@@ -1,11 +1,15 @@
 //! `quell reproduce`: every published headline beside what the model predicts.
+//!
+//! Without a word more, as `quell` alone does it: what quell is, one line for each mechanism, one about safety, and
+//! what to type next. `--details` shows every figure, `--guards` what safety costs.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
+use quell::Mechanism;
 use quell_experiments::guards;
 use quell_experiments::headlines::Headline;
 use quell_experiments::jobs::Results;
@@ -16,20 +20,24 @@ use quell_experiments::trial::Outcome;
 use quell_workloads::Workload;
 use serde::Serialize;
 
-use crate::table::{align_right, table};
+use crate::output::{Destination, paragraph, say};
+use crate::table::{Cell, Table, number, verdict, words};
 use crate::usage::usage;
 
 /// What `quell reproduce` takes.
 #[derive(Debug, Args)]
 pub struct ReproduceArgs {
-    /// Prints one JSON object instead of the table
+    /// Prints one JSON object instead of tables
     #[arg(long)]
     json: bool,
-    /// Where the HTML report goes
-    #[arg(long, value_name = "FILE", default_value = "target/quell-report.html")]
-    report: PathBuf,
+    /// Shows every experiment with its figures, and why those miss that do
+    #[arg(long, conflicts_with = "guards")]
+    details: bool,
+    /// Where the HTML report goes [default: quell-report.html in target/, or here if there is none]
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
     /// Runs only the experiments of the table, without the report
-    #[arg(long)]
+    #[arg(long, conflicts_with = "report")]
     no_report: bool,
     /// Runs only the table of what the guards cost: the work on fast paths that closes holes
     #[arg(long, conflicts_with = "report")]
@@ -49,60 +57,172 @@ struct Json<'a> {
     report: Option<String>,
 }
 
+/// What quell is, to somebody who sees it for the first time.
+const INTRODUCTION: &str = "\
+quell keeps translation caches (TLBs) coherent on many CPUs, and zeroes memory.
+Here its mechanisms run on machines in software, beside what was published:
+";
+
+/// How a person who runs from a checkout types the command.
+fn command() -> &'static str {
+    match std::env::var_os("CARGO_PKG_NAME") {
+        Some(_) => "cargo run --release --",
+        None => "quell",
+    }
+}
+
 fn or_dash(value: Option<f64>, show: impl Fn(f64) -> String) -> String {
     value.map_or_else(|| "-".into(), show)
 }
 
-fn print_rows(rows: &[Row]) {
-    let mut lines = table(&[
-        "",
-        "experiment",
-        "metric",
-        "published",
-        "",
-        "model",
-        "",
-        "published",
-        "predicted",
-        "off by",
-        "all on",
-        "broken",
-        "verdict",
+fn percent(change: f64) -> String {
+    format!("{:+.1}", 100.0 * change)
+}
+
+/// A mechanism in as few words as say what it is.
+fn short(mechanism: Mechanism) -> &'static str {
+    match mechanism {
+        Mechanism::Batch => "batched shootdown",
+        Mechanism::Extents => "zeroing of extents",
+        Mechanism::Tags => "tags (PCID, ASID)",
+        Mechanism::LazyUnmap => "lazy unmap",
+        Mechanism::RemoteFlush => "async remote flush",
+    }
+}
+
+/// How many of these changes are predicted within their tolerance, and of how many that is asked.
+fn hits(rows: &[&Row]) -> (usize, usize) {
+    let asked = rows.iter().filter(|row| row.verdict != "shown").count();
+    let hits = rows.iter().filter(|row| row.verdict == "hit").count();
+    (hits, asked)
+}
+
+/// One row for each mechanism.
+pub fn summary_table(rows: &[Row]) -> Table {
+    let mut table = Table::new([
+        words(""),
+        words("mechanism"),
+        words("change of"),
+        number("published %"),
+        number("predicted %"),
+        words("verdict"),
+    ]);
+    for mechanism in Mechanism::ALL {
+        let of_it = |row: &&Row| row.mechanism == mechanism.name();
+        let of_it: Vec<&Row> = rows.iter().filter(of_it).collect();
+        let chief = of_it.iter().find(|row| row.chief.is_some());
+        let Some(row) = chief.or(of_it.first()) else {
+            continue;
+        };
+        let (hits, asked) = hits(&of_it);
+        let experiment = format!("{}, {}", row.experiment, row.case);
+        table.row([
+            mechanism.name().into(),
+            short(mechanism).into(),
+            row.chief.map_or(experiment, str::to_owned).into(),
+            percent(row.change_published).into(),
+            or_dash(row.change_predicted, percent).into(),
+            verdict(hits == asked, format!("{hits}/{asked} hit")),
+        ] as [Cell; 6]);
+    }
+    table
+}
+
+/// Every experiment with its figures.
+pub fn detail_table(rows: &[Row]) -> Table {
+    let mut table = Table::new([
+        words(""),
+        words("experiment: figure"),
+        number("paper before"),
+        number("paper after"),
+        number("model before"),
+        number("model after"),
+        number("published %"),
+        number("predicted %"),
+        number("off by, points").spare(),
+        number("all on").spare(),
+        number("broken").spare(),
+        words("verdict"),
     ]);
     for row in rows {
-        let percent = |change: f64| format!("{:+.1} %", 100.0 * change);
-        lines.add_row([
+        let good = row.verdict == "hit" || row.verdict == "shown";
+        table.row([
+            row.mechanism.into(),
+            format!("{}, {}: {}", row.experiment, row.case, row.metric).into(),
+            digits(row.published_before).into(),
+            digits(row.published_after).into(),
+            or_dash(row.model_before, digits).into(),
+            or_dash(row.model_after, digits).into(),
+            percent(row.change_published).into(),
+            or_dash(row.change_predicted, percent).into(),
+            or_dash(row.difference_points, |points| format!("{points:+.1}")).into(),
+            or_dash(row.all_on, digits).into(),
+            row.violations.to_string().into(),
+            match row.verdict {
+                "shown" => "shown".into(),
+                other => verdict(good, other),
+            },
+        ] as [Cell; 12]);
+    }
+    table
+}
+
+/// What the guards cost.
+pub fn guard_table(rows: &[guards::Row]) -> Table {
+    let mut table = Table::new([
+        words(""),
+        words("guard"),
+        words("without it"),
+        words("experiment"),
+        number("gain, %"),
+        number("the guard costs, %"),
+        words("because of").spare(),
+        words("broken without"),
+    ]);
+    for row in rows {
+        table.row([
             row.mechanism.to_owned(),
+            row.guard.to_owned(),
+            format!("{}: {}", row.clause, row.hole),
             format!("{}, {}", row.experiment, row.case),
-            row.metric.to_owned(),
-            digits(row.published_before),
-            digits(row.published_after),
-            or_dash(row.model_before, digits),
-            or_dash(row.model_after, digits),
-            percent(row.change_published),
-            or_dash(row.change_predicted, percent),
-            or_dash(row.difference_points, |points| format!("{points:+.1}")),
-            or_dash(row.all_on, digits),
-            row.violations.to_string(),
-            row.verdict.to_owned(),
+            row.gain_text(),
+            row.cost_text(),
+            row.failed.clone().unwrap_or_else(|| row.explained()),
+            row.broken_text(),
         ]);
     }
-    align_right(&mut lines, 3..=11);
-    println!("{lines}\n");
+    table
+}
+
+fn print_details(rows: &[Row]) {
+    say!("{}\n", detail_table(rows));
     for row in rows {
         if let Some(reason) = &row.reason {
-            println!(
+            paragraph(format_args!(
                 "{} {} {}, {} ({}): {reason}",
                 row.verdict, row.mechanism, row.experiment, row.case, row.tolerance
-            );
+            ));
         }
     }
+}
+
+fn print_guards(rows: &[guards::Row]) {
+    paragraph(
+        "What the guards cost: time that closing a hole takes, beside the mechanism's gain\n",
+    );
+    say!("{}\n", guard_table(rows));
+    paragraph(
+        "Gain: time saved by the mechanism with the guard in its place. Cost: time with the guard \
+         against the same run without it, in which the contract may break; of several seeds the mean, \
+         the least and the most, and what is below 0.1 % is chance. 0 broken: this workload does not \
+         come across the hole; `quell explore --mutants NAME` does, see docs/guards.md.",
+    );
 }
 
 /// Runs the experiments, prints the table and writes the report.
 ///
 /// # Errors
-/// If nothing is to be run or the output cannot be written as JSON.
+/// If nothing is to be run, or something cannot be written.
 pub fn run(args: &ReproduceArgs) -> Result<ExitCode> {
     let began = Instant::now();
     let all = Plan::all(args.only.as_deref());
@@ -114,6 +234,17 @@ pub fn run(args: &ReproduceArgs) -> Result<ExitCode> {
             names.join(", ")
         )));
     }
+    let place = match args.no_report || args.guards {
+        true => None,
+        false => Some(Destination::open(
+            "--report",
+            args.report.as_deref(),
+            "quell-report.html",
+        )?),
+    };
+    if !args.json && !args.guards {
+        say!("{INTRODUCTION}");
+    }
     let plans = if args.guards { Vec::new() } else { all };
     let mut results = Results::default();
     results.run(
@@ -124,33 +255,27 @@ pub fn run(args: &ReproduceArgs) -> Result<ExitCode> {
     );
     let rows: Vec<Row> = plans.iter().map(|plan| plan.row(&results)).collect();
     let worse = worse_with_all(&plans, &results);
-    if !args.json && !args.guards {
-        print_rows(&rows);
+    if args.details && !args.json {
+        print_details(&rows);
+    } else if !args.json && !args.guards {
+        say!("{}", summary_table(&rows));
     }
-    let guarded = guards::plans(args.only.as_deref());
+    let guarded = match args.guards || args.json || place.is_some() {
+        true => guards::plans(args.only.as_deref()),
+        false => Vec::new(),
+    };
     let left_out = guards::run(&guarded, &mut results);
     let guards: Vec<_> = guarded
         .iter()
         .map(|plan| plan.row(&results, &left_out))
         .collect();
-    if !args.json && !guards.is_empty() {
+    if args.guards && !args.json {
         print_guards(&guards);
     }
-    let written = if args.no_report || args.guards {
-        None
-    } else {
+    if let Some(place) = &place {
         let page = report::build(&plans, &rows, &guards, &worse, &mut results);
-        match report::write(&args.report, &page) {
-            Ok(()) => Some(args.report.display().to_string()),
-            Err(error) => {
-                eprintln!(
-                    "the report could not be written to {}: {error}; --report FILE chooses another place",
-                    args.report.display()
-                );
-                None
-            }
-        }
-    };
+        place.write(&page.0)?;
+    }
     let seconds = began.elapsed().as_secs_f64();
     // Not those with a guard left out: there the contract may break, and a run may come to no end.
     let violations = results.violations();
@@ -162,25 +287,36 @@ pub fn run(args: &ReproduceArgs) -> Result<ExitCode> {
             violations,
             accesses_per_second: rate,
             seconds,
-            report: written,
+            report: place.as_ref().map(Destination::shown),
         };
-        println!("{}", serde_json::to_string_pretty(&json)?);
+        say!("{}", serde_json::to_string_pretty(&json)?);
     } else {
-        conclude(&rows, &worse, violations);
-        println!(
-            "{:.0} s, {:.1} million accesses/s a core, each checked.",
-            seconds,
-            rate / 1e6
-        );
-        if let Some(path) = &written {
-            println!("Report: {path}");
+        say!();
+        if args.details {
+            explain(&rows, &worse);
+        }
+        paragraph(safety(results.outcomes().count(), violations));
+        if args.details {
+            paragraph(format_args!(
+                "{seconds:.0} s, {:.1} million accesses/s a core.",
+                rate / 1e6
+            ));
+        }
+        if let Some(place) = &place {
+            say!("Report: {}", place.shown());
+        }
+        if !args.details && !args.guards {
+            let command = command();
+            paragraph(format_args!(
+                "Next: {command} --details | --guards | --help"
+            ));
         }
     }
-    for failure in results.failures() {
-        eprintln!("failed: {failure}");
+    let failures: Vec<&str> = results.failures().collect();
+    if !failures.is_empty() {
+        bail!("{}", failures.join("; "));
     }
-    let good = violations == 0 && results.failures().next().is_none();
-    Ok(if good {
+    Ok(if violations == 0 {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
@@ -198,90 +334,43 @@ fn accesses_per_second<'o>(outcomes: impl Iterator<Item = &'o Outcome>) -> f64 {
     accesses / f64::max(seconds, 1e-9)
 }
 
-/// The sentences that a newcomer needs.
-fn conclude(rows: &[Row], worse: &[(&'static Headline, f64)], violations: u64) {
-    let asked = rows.iter().filter(|row| row.verdict != "shown").count();
-    let hits = rows.iter().filter(|row| row.verdict == "hit").count();
-    if !rows.is_empty() {
-        println!(
-            "\nEach row of the first table is a published measurement of a change to a kernel, before \
-             and after, beside the same engine code running on a machine in software whose costs come \
-             from published \"before\" figures alone: {hits} of {asked} changes are predicted within \
-             their tolerance."
-        );
+/// Whether the contract held.
+fn safety(runs: usize, violations: u64) -> String {
+    match violations {
+        0 => format!(
+            "Safe: in {runs} runs every access of every CPU was checked, and the contract held."
+        ),
+        count => format!(
+            "THE CONTRACT WAS BROKEN {count} times: `quell run` with the same workload, machine and policy names \
+             each breach."
+        ),
     }
-    println!(
-        "{}",
-        match violations {
-            0 =>
-                "In every run with all guards, every access of every CPU was checked against the contract (no stale \
-                 translation used after its page was reused, no lost write, no stale read), and the \
-                 contract held."
-                    .to_owned(),
-            count => format!(
-                "THE CONTRACT WAS BROKEN {count} times: `quell run` with the same workload, machine \
-                 and policy names each breach."
-            ),
-        }
-    );
-    if rows.is_empty() {
-        return;
-    }
-    println!(
-        "{}",
-        match worse {
-            [] =>
-                "With every mechanism on, no experiment is worse than with its own mechanism alone; \
-                 try one yourself with `quell run dontneed --cpus 16 --policy all-S4`, and see \
-                 `quell list`."
-                    .to_owned(),
-            [..] => {
-                let named: Vec<_> = worse
-                    .iter()
-                    .map(|(headline, percent)| {
-                        format!("{} {} by {percent:.1} %", headline.experiment, headline.case)
-                    })
-                    .collect();
-                format!(
-                    "With every mechanism on, some are worse than with their own mechanism alone: {}.",
-                    named.join(", ")
-                )
-            }
-        }
-    );
 }
 
-/// Prints what the guards cost.
-fn print_guards(rows: &[guards::Row]) {
-    let mut lines = table(&[
-        "",
-        "guard",
-        "without it",
-        "experiment",
-        "gain",
-        "the guard costs",
-        "because of",
-        "broken without",
-    ]);
-    for row in rows {
-        lines.add_row([
-            row.mechanism.to_owned(),
-            row.guard.to_owned(),
-            format!("{}: {}", row.clause, row.hole),
-            format!("{}, {}", row.experiment, row.case),
-            row.gain_text(),
-            row.cost_text(),
-            row.failed.clone().unwrap_or_else(|| row.explained()),
-            row.broken_text(),
-        ]);
-    }
-    align_right(&mut lines, [4, 5, 7]);
-    println!("What the guards cost: time that closing a hole takes, beside the mechanism's gain\n");
-    println!("{lines}\n");
-    println!(
-        "Gain: time saved by the mechanism with the guard in its place. Cost: time with the guard \
-         against the same run without it, in which the contract may break; of several seeds the mean, \
-         the least and the most, and what is below 0.1 % is chance. 0 broken: this workload does not \
-         come across the hole; `quell explore --mutants NAME` does, see docs/guards.md."
-    );
+/// What the figures of the table mean.
+fn explain(rows: &[Row], worse: &[(&'static Headline, f64)]) {
+    let (hits, asked) = hits(&rows.iter().collect::<Vec<_>>());
+    paragraph(format_args!(
+        "Each row is a published measurement of a change to a kernel, before and after, beside the same engine \
+         code running on a machine in software whose costs come from published \"before\" figures alone: {hits} \
+         of {asked} changes are predicted within their tolerance."
+    ));
+    let named: Vec<_> = worse
+        .iter()
+        .map(|(headline, percent)| {
+            format!(
+                "{} {} by {percent:.1} %",
+                headline.experiment, headline.case
+            )
+        })
+        .collect();
+    paragraph(match &named[..] {
+        [] => "With every mechanism on, no experiment is worse than with its own mechanism alone; try one \
+               yourself with `quell run dontneed --cpus 16 --policy all-S4`, and see `quell list`."
+            .to_owned(),
+        [..] => format!(
+            "With every mechanism on, some are worse than with their own mechanism alone: {}.",
+            named.join(", ")
+        ),
+    });
 }

@@ -15,7 +15,8 @@ use quell_experiments::trial::{Outcome, Trial, TrialError};
 use serde::Serialize;
 
 use crate::options::WorkloadArgs;
-use crate::table::{align_right, table};
+use crate::output::{note, paragraph, say};
+use crate::table::{Table, number, words};
 use crate::usage::usage;
 
 /// How many events a trace keeps.
@@ -119,20 +120,20 @@ pub fn run(args: RunArgs) -> Result<ExitCode> {
             .trace
             .write_chrome(&name, BufWriter::new(file))
             .with_context(|| format!("writing {}", path.display()))?;
-        eprintln!(
+        note!(
             "trace: {} events in {}",
             outcome.trace.events().len(),
             path.display()
         );
         if outcome.trace.dropped() > 0 {
-            eprintln!(
+            note!(
                 "trace: {} later events did not fit",
                 outcome.trace.dropped()
             );
         }
     }
     if args.json {
-        println!(
+        say!(
             "{}",
             serde_json::to_string_pretty(&report(&trial, &args.without, &outcome))?
         );
@@ -181,19 +182,23 @@ fn report<'a>(trial: &Trial<'a>, without: &[&'static Rule], outcome: &'a Outcome
 
 fn print(trial: &Trial<'_>, without: &[&'static Rule], outcome: &Outcome) {
     let plural = if trial.cpus == 1 { "" } else { "s" };
-    println!(
+    paragraph(format_args!(
         "{} on {}, {} CPU{plural}, policy {}, seed {}",
         trial.workload.name(),
         trial.machine.title(),
         trial.cpus,
         trial.policy,
         trial.seed
-    );
+    ));
     for guard in without {
-        println!("  left out: {}: {}", guard.name, guard.mistake.trim());
+        paragraph(format_args!(
+            "  left out: {}: {}",
+            guard.name,
+            guard.mistake.trim()
+        ));
     }
-    println!("  {}: {:.4}", outcome.measure.metric, outcome.measure.value);
-    println!(
+    say!("  {}: {:.4}", outcome.measure.metric, outcome.measure.value);
+    say!(
         "  contract: {}",
         match outcome.violations {
             0 => "kept, every access checked".to_owned(),
@@ -201,23 +206,31 @@ fn print(trial: &Trial<'_>, without: &[&'static Rule], outcome: &Outcome) {
         }
     );
     for breach in &outcome.breaches {
-        println!("    {breach}");
+        paragraph(format_args!("    {breach}"));
     }
-    println!(
+    say!(
         "  host: {:.1} million accesses/s, {:.2} s",
         outcome.accesses_per_second / 1e6,
         outcome.host_seconds
     );
-    let mut rows = table(&["counted while measured", "", ""]);
+    say!("\n{}", count_table(outcome));
+}
+
+/// What was counted, without what did not happen.
+pub fn count_table(outcome: &Outcome) -> Table {
+    let mut rows = Table::new([
+        words("counted while measured"),
+        number("times"),
+        words("meaning"),
+    ]);
     let engine = outcome
         .engine
         .iter()
         .map(|(counter, count)| (counter.label(), counter.meaning(), count));
     for (name, meaning, count) in engine.chain(outcome.machine.rows()) {
         if count != 0 {
-            rows.add_row([name, &count.to_string(), meaning.trim()]);
+            rows.row([name, &count.to_string(), meaning.trim()]);
         }
     }
-    align_right(&mut rows, [1]);
-    println!("\n{rows}");
+    rows
 }

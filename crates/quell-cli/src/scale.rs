@@ -1,10 +1,10 @@
 //! `quell scale`: one workload from 1 to 1024 CPUs, without and with mechanisms.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use quell::Policy;
 use quell_experiments::machines;
@@ -13,7 +13,8 @@ use quell_experiments::scale::{Point, Sweep, plot};
 use serde::Serialize;
 
 use crate::options::WorkloadArgs;
-use crate::table::{align_right, table};
+use crate::output::{Destination, note, paragraph, say};
+use crate::table::{Table, number};
 use crate::usage::usage;
 
 /// What `quell scale` takes.
@@ -33,9 +34,9 @@ pub struct ScaleArgs {
     /// Prints one JSON object instead of a table
     #[arg(long)]
     json: bool,
-    /// Where the plot goes, as SVG
-    #[arg(long, value_name = "FILE", default_value = "target/quell-scale.svg")]
-    plot: PathBuf,
+    /// Where the plot goes, as SVG [default: quell-scale.svg in target/, or here if there is none]
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
 }
 
 #[derive(Serialize)]
@@ -46,7 +47,7 @@ struct Json<'a> {
     policies: Vec<&'a str>,
     points: Vec<Point>,
     violations: u64,
-    plot: Option<String>,
+    plot: String,
 }
 
 /// Runs and prints.
@@ -72,14 +73,11 @@ pub fn run(args: &ScaleArgs) -> Result<ExitCode> {
         policies,
         most: usize::from(args.cpus),
     };
+    let place = Destination::open("--plot", args.plot.as_deref(), "quell-scale.svg")?;
     let scaled = sweep.run().map_err(usage)?;
     let (metric, results) = (scaled.metric, &scaled.results);
-    let written = write(&args.plot, &plot(&texts, &scaled.points, metric));
-    if let Err(error) = &written {
-        eprintln!("the plot could not be written: {error:#}; --plot FILE chooses another place");
-    }
+    place.write(&plot(&texts, &scaled.points, metric))?;
     let violations = results.violations();
-    let plot = written.ok().map(|()| args.plot.display().to_string());
     if args.json {
         let json = Json {
             workload: workload.name(),
@@ -88,28 +86,21 @@ pub fn run(args: &ScaleArgs) -> Result<ExitCode> {
             policies: texts,
             points: scaled.points,
             violations,
-            plot,
+            plot: place.shown(),
         };
-        println!("{}", serde_json::to_string_pretty(&json)?);
+        say!("{}", serde_json::to_string_pretty(&json)?);
     } else {
-        println!("{} on {}, {metric}\n", workload.name(), machine.title());
-        let header: Vec<&str> = std::iter::once("CPUs").chain(texts).collect();
-        let mut rows = table(&header);
-        for point in &scaled.points {
-            let values = point
-                .values
-                .iter()
-                .map(|value| value.map_or_else(|| "-".into(), digits));
-            rows.add_row(std::iter::once(point.cpus.to_string()).chain(values));
-        }
-        align_right(&mut rows, 0..header.len());
-        println!("{rows}\n\nbreaches of the contract: {violations}");
-        if let Some(path) = plot {
-            println!("plot: {path}");
-        }
+        paragraph(format_args!(
+            "{} on {}, {metric}\n",
+            workload.name(),
+            machine.title()
+        ));
+        say!("{}", scale_table(&texts, &scaled.points));
+        say!("\nbreaches of the contract: {violations}");
+        say!("plot: {}", place.shown());
     }
     for failure in results.failures() {
-        eprintln!("failed: {failure}");
+        note!("failed: {failure}");
     }
     let good = violations == 0 && results.failures().next().is_none();
     Ok(if good {
@@ -119,9 +110,16 @@ pub fn run(args: &ScaleArgs) -> Result<ExitCode> {
     })
 }
 
-fn write(path: &Path, drawing: &str) -> Result<()> {
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+/// The figures, one row for each number of CPUs.
+pub fn scale_table(policies: &[&str], points: &[Point]) -> Table {
+    let columns = std::iter::once("CPUs").chain(policies.iter().copied());
+    let mut rows = Table::new(columns.map(number));
+    for point in points {
+        let values = point
+            .values
+            .iter()
+            .map(|value| value.map_or_else(|| "-".into(), digits));
+        rows.row(std::iter::once(point.cpus.to_string()).chain(values));
     }
-    std::fs::write(path, drawing).with_context(|| path.display().to_string())
+    rows
 }

@@ -1,25 +1,456 @@
-//! Tables on the terminal: a rule below the header, no other lines.
+//! Tables, laid out for the terminal that they meet.
+//!
+//! A table knows its columns: words, which may go on in the next line but never break, and numbers, which stand at the
+//! right and are never parted from their unit. Its width is that of the terminal; a pipe has none, so there every row is a line. Where
+//! the terminal is too narrow even for the longest word of every column, columns that can be spared are left out,
+//! and named below the table; where that is not enough, each row becomes a paragraph of its own.
+//!
+//! Known libraries for tables break words before they leave a column out, which is why this is one of our own.
 
-use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
+use std::fmt;
 
-const STYLE: TableStyle =
-    TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
+use console::{measure_text_width as length, style};
+use textwrap::{Options, WordSeparator, WordSplitter};
 
-/// An empty table.
-pub fn table(header: &[&str]) -> Table {
-    let mut table = Table::new();
-    table
-        .load_style(STYLE)
-        .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_header(header.iter().copied());
-    table
+use crate::output;
+
+/// How long the rule below the headings is at most.
+const RULE: usize = 240;
+
+/// Between two columns.
+const GAP: usize = 2;
+
+/// Whether a cell is good news; shown as a colour on terminals that have any.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Tone {
+    Plain,
+    Good,
+    Bad,
 }
 
-/// Aligns these columns to the right.
-pub fn align_right(table: &mut Table, columns: impl IntoIterator<Item = usize>) {
-    for index in columns {
-        if let Some(column) = table.column_mut(index) {
-            column.set_cell_alignment(CellAlignment::Right);
+/// What stands in a row under a heading.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    text: String,
+    tone: Tone,
+}
+
+impl<T: Into<String>> From<T> for Cell {
+    fn from(text: T) -> Self {
+        Cell {
+            text: text.into(),
+            tone: Tone::Plain,
+        }
+    }
+}
+
+/// A cell that is good news, or bad.
+pub fn verdict(good: bool, text: impl Into<String>) -> Cell {
+    Cell {
+        text: text.into(),
+        tone: if good { Tone::Good } else { Tone::Bad },
+    }
+}
+
+/// A column.
+#[derive(Clone, Debug)]
+pub struct Column {
+    heading: String,
+    number: bool,
+    spare: bool,
+}
+
+/// A column of words.
+pub fn words(heading: impl Into<String>) -> Column {
+    Column {
+        heading: heading.into(),
+        number: false,
+        spare: false,
+    }
+}
+
+/// A column of numbers: the heading says their unit, unless it is in the cells.
+pub fn number(heading: impl Into<String>) -> Column {
+    Column {
+        number: true,
+        ..words(heading)
+    }
+}
+
+impl Column {
+    /// May be left out where the terminal is too narrow.
+    pub fn spare(self) -> Self {
+        Column {
+            spare: true,
+            ..self
+        }
+    }
+}
+
+/// A table.
+#[derive(Clone, Debug)]
+pub struct Table {
+    columns: Vec<Column>,
+    rows: Vec<Vec<Cell>>,
+}
+
+fn longest_word(text: &str) -> usize {
+    text.split_whitespace().map(length).max().unwrap_or(0)
+}
+
+fn longest_line(text: &str) -> usize {
+    text.lines().map(length).max().unwrap_or(0)
+}
+
+fn wrap(text: &str, width: usize) -> Vec<String> {
+    let options = Options::new(width.max(1))
+        .break_words(false)
+        .word_separator(WordSeparator::AsciiSpace)
+        .word_splitter(WordSplitter::NoHyphenation);
+    textwrap::wrap(text, options)
+        .into_iter()
+        .map(|line| line.into_owned())
+        .collect()
+}
+
+impl Table {
+    /// A table without rows.
+    pub fn new(columns: impl IntoIterator<Item = Column>) -> Self {
+        Table {
+            columns: columns.into_iter().collect(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// Adds a row, one cell for each column.
+    ///
+    /// # Panics
+    /// If there are more or fewer cells than columns.
+    pub fn row<C: Into<Cell>>(&mut self, cells: impl IntoIterator<Item = C>) {
+        let cells: Vec<Cell> = cells.into_iter().map(Into::into).collect();
+        assert_eq!(cells.len(), self.columns.len(), "a cell for each column");
+        self.rows.push(cells);
+    }
+
+    /// The table in at most `width` characters, or in as many as it takes.
+    pub fn render(&self, width: Option<usize>, colour: bool) -> String {
+        let width = width.unwrap_or(usize::MAX);
+        let mut shown: Vec<usize> = (0..self.columns.len()).collect();
+        loop {
+            if let Some(widths) = self.widths(&shown, width) {
+                return self.lines(&shown, &widths, width, colour);
+            }
+            match shown.iter().rposition(|&column| self.columns[column].spare) {
+                Some(spared) => {
+                    shown.remove(spared);
+                }
+                None => return self.paragraphs(width, colour),
+            }
+        }
+    }
+
+    /// The narrowest that a column can be, and the widest that it wants to be.
+    fn bounds(&self, column: usize) -> (usize, usize) {
+        let Column {
+            heading, number, ..
+        } = &self.columns[column];
+        let cells = || self.rows.iter().map(|row| row[column].text.as_str());
+        let widest = cells().map(longest_line).max().unwrap_or(0);
+        let narrowest = match number {
+            true => widest,
+            false => cells().map(longest_word).max().unwrap_or(0),
+        };
+        let least = narrowest.max(longest_word(heading));
+        (least, widest.max(longest_line(heading)))
+    }
+
+    /// How wide each of these columns is to be; `None` if they do not fit.
+    fn widths(&self, shown: &[usize], width: usize) -> Option<Vec<usize>> {
+        let gaps = GAP * shown.len().saturating_sub(1);
+        let bounds: Vec<_> = shown.iter().map(|&column| self.bounds(column)).collect();
+        let mut widths: Vec<usize> = bounds.iter().map(|&(_, most)| most).collect();
+        if widths.iter().sum::<usize>() + gaps <= width {
+            return Some(widths);
+        }
+        widths = bounds.iter().map(|&(least, _)| least).collect();
+        let mut left = width.checked_sub(gaps + widths.iter().sum::<usize>())?;
+        // One character after another to the column that is tallest.
+        while left > 0 {
+            let wants = |index: &usize| widths[*index] < bounds[*index].1;
+            let tallness = |index: &usize| {
+                let width = widths[*index].max(1);
+                let cells = self.rows.iter().map(|row| &row[shown[*index]].text);
+                let most = cells.map(|text| length(text).div_ceil(width)).max();
+                (most.unwrap_or(0), bounds[*index].1)
+            };
+            let tallest = (0..shown.len()).filter(wants).max_by_key(tallness)?;
+            widths[tallest] += 1;
+            left -= 1;
+        }
+        Some(widths)
+    }
+
+    fn lines(&self, shown: &[usize], widths: &[usize], limit: usize, colour: bool) -> String {
+        let mut out = String::new();
+        let total = widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1);
+        let headings: Vec<Cell> = shown
+            .iter()
+            .map(|&column| self.columns[column].heading.as_str().into())
+            .collect();
+        self.line(
+            &mut out,
+            shown,
+            widths,
+            &headings.iter().collect::<Vec<_>>(),
+            false,
+        );
+        // A pipe has no width, and its rule need not be as long as its rows.
+        out.push_str(&"─".repeat(total.min(RULE)));
+        out.push('\n');
+        for row in &self.rows {
+            let cells: Vec<&Cell> = shown.iter().map(|&column| &row[column]).collect();
+            self.line(&mut out, shown, widths, &cells, colour);
+        }
+        let left_out: Vec<&str> = (0..self.columns.len())
+            .filter(|column| !shown.contains(column))
+            .map(|column| self.columns[column].heading.as_str())
+            .collect();
+        if !left_out.is_empty() {
+            let note = format!(
+                "Left out for want of width: {}; a wider terminal shows them, and so do pipes and --json.",
+                left_out.join("; ")
+            );
+            for line in wrap(&note, limit) {
+                out.push_str(&line);
+                out.push('\n');
+            }
+        }
+        out
+    }
+
+    /// One row in as many lines as its tallest cell takes.
+    fn line(
+        &self,
+        out: &mut String,
+        shown: &[usize],
+        widths: &[usize],
+        cells: &[&Cell],
+        colour: bool,
+    ) {
+        let parts: Vec<Vec<String>> = cells
+            .iter()
+            .zip(widths)
+            .map(|(cell, &width)| wrap(&cell.text, width))
+            .collect();
+        let height = parts.iter().map(Vec::len).max().unwrap_or(0);
+        for at in 0..height {
+            let mut line = String::new();
+            for (index, part) in parts.iter().enumerate() {
+                let text = part.get(at).map_or("", String::as_str);
+                let blanks = " ".repeat(widths[index].saturating_sub(length(text)));
+                let text = toned(text, cells[index].tone, colour);
+                let (before, after) = match self.columns[shown[index]].number {
+                    true => (blanks.as_str(), ""),
+                    false => ("", blanks.as_str()),
+                };
+                if index > 0 {
+                    line.push_str(&" ".repeat(GAP));
+                }
+                line.extend([before, &text, after]);
+            }
+            out.push_str(line.trim_end());
+            out.push('\n');
+        }
+    }
+
+    /// Each row as a paragraph, each cell on lines of its own.
+    fn paragraphs(&self, width: usize, colour: bool) -> String {
+        let mut out = String::new();
+        for (index, row) in self.rows.iter().enumerate() {
+            if index > 0 {
+                out.push('\n');
+            }
+            let filled = row.iter().zip(&self.columns);
+            let filled = filled.filter(|(cell, _)| !cell.text.is_empty());
+            for (at, (cell, column)) in filled.enumerate() {
+                let indent = if at == 0 { "" } else { "  " };
+                let room = width.saturating_sub(indent.len());
+                let text = match column.heading.as_str() {
+                    "" => cell.text.clone(),
+                    heading => format!("{heading}: {}", cell.text),
+                };
+                let lines = match column.number && length(&text) > room {
+                    // A number stays with its unit.
+                    true => {
+                        let mut lines = wrap(&format!("{}:", column.heading), room);
+                        lines.push(cell.text.clone());
+                        lines
+                    }
+                    false => wrap(&text, room),
+                };
+                for line in lines {
+                    out.push_str(indent);
+                    out.push_str(&toned(&line, cell.tone, colour));
+                    out.push('\n');
+                }
+            }
+        }
+        out
+    }
+}
+
+fn toned(text: &str, tone: Tone, colour: bool) -> String {
+    let styled = match tone {
+        Tone::Plain => return text.to_owned(),
+        Tone::Good => style(text).green(),
+        Tone::Bad => style(text).red().bold(),
+    };
+    match colour {
+        true => styled.force_styling(true).to_string(),
+        false => text.to_owned(),
+    }
+}
+
+/// For the terminal that standard output is, if it is one; without a line end at the end.
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = self.render(output::width(), output::colour());
+        f.write_str(text.trim_end_matches('\n'))
+    }
+}
+
+#[cfg(test)]
+impl Table {
+    /// Fails unless the table is laid out well on terminals of all widths: no line too long, no word
+    /// broken or lost, every number whole and beside its unit, numbers ending below one another.
+    pub fn assert_laid_out(&self, name: &str) {
+        assert!(!self.rows.is_empty(), "{name} shows nothing");
+        for width in [Some(80), Some(120), Some(200), None] {
+            let text = self.render(width, false);
+            let context = || format!("{name} at {width:?}:\n{text}");
+            let longest = text.lines().map(length).max().unwrap_or(0);
+            assert!(longest <= width.unwrap_or(usize::MAX), "{}", context());
+            let left_out = |heading: &str| {
+                text.contains("Left out") && {
+                    let note = &text[text.rfind("Left out").unwrap_or(0)..];
+                    let note: Vec<&str> = note.split_whitespace().collect();
+                    !heading.is_empty() && note.join(" ").contains(heading)
+                }
+            };
+            let found: Vec<&str> = text.split_whitespace().collect();
+            for (index, column) in self.columns.iter().enumerate() {
+                if column.spare && left_out(&column.heading) {
+                    continue;
+                }
+                for row in &self.rows {
+                    let cell = row[index].text.trim();
+                    for word in cell.split_whitespace() {
+                        assert!(found.contains(&word), "`{word}` of {}", context());
+                    }
+                    if column.number {
+                        assert!(text.contains(cell), "`{cell}` of {}", context());
+                    }
+                }
+            }
+        }
+        // A pipe gets whole rows, whatever they hold.
+        let piped = self.render(None, false);
+        assert!(piped.lines().count() >= self.rows.len() + 2, "{name}");
+    }
+
+    /// Whether it is a table at this width, with every column, and not a list of paragraphs.
+    pub fn is_whole(&self, width: usize) -> bool {
+        let all: Vec<usize> = (0..self.columns.len()).collect();
+        self.widths(&all, width).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn example() -> Table {
+        let mut table = Table::new([
+            words(""),
+            words("experiment"),
+            number("change published, %"),
+            words("a long remark").spare(),
+        ]);
+        table.row([
+            "S0",
+            "swap, Kunpeng 920",
+            "-12.5",
+            "which says a lot and is not needed",
+        ]);
+        table.row(["S4", "dontneed", "+146.9", ""]);
+        table
+    }
+
+    #[test]
+    fn a_pipe_gets_a_line_for_each_row() {
+        let text = example().render(None, false);
+        assert!(
+            text.contains(
+                "S0  swap, Kunpeng 920                -12.5  which says a lot and is not needed\n"
+            ),
+            "{text}"
+        );
+        assert!(
+            text.contains("S4  dontneed                        +146.9\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_narrow_terminal_goes_on_in_the_next_line_then_spares_then_stacks() {
+        let text = example().render(Some(60), false);
+        assert!(
+            text.contains("needed") && !text.contains("Left out"),
+            "{text}"
+        );
+        let text = example().render(Some(32), false);
+        assert!(
+            text.contains("Left out") && text.contains("a long remark"),
+            "{text}"
+        );
+        let text = example().render(Some(20), false);
+        assert!(
+            text.contains("experiment: swap,\n") && text.contains("%: -12.5"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn colour_is_only_where_it_is_wanted() {
+        let mut table = Table::new([words("verdict")]);
+        table.row([verdict(true, "hit")]);
+        assert!(!table.render(None, false).contains('\u{1b}'));
+        assert!(table.render(None, true).contains("\u{1b}[32mhit"));
+    }
+
+    proptest! {
+        /// Whatever stands in it: no line is too long, no word is broken or lost, numbers stay whole.
+        #[test]
+        fn nothing_overflows_and_nothing_breaks(
+            rows in proptest::collection::vec(("[a-z]{1,9}( [a-z,é]{1,12}){0,6}", "[0-9]{1,6}\\.[0-9] (us|%)", "[A-Z]{0,8}( [a-z]{1,9}){0,20}"), 1..6),
+            width in 30usize..160,
+        ) {
+            let mut table = Table::new([words("what"), number("time and its unit"), words("why it is so")]);
+            for (a, b, c) in &rows {
+                table.row([a.clone(), b.clone(), c.clone()]);
+            }
+            let text = table.render(Some(width), false);
+            let found: Vec<&str> = text.split_whitespace().collect();
+            for line in text.lines() {
+                prop_assert!(length(line) <= width, "{}", text);
+            }
+            for (a, b, c) in &rows {
+                for word in a.split_whitespace().chain(c.split_whitespace()) {
+                    prop_assert!(found.contains(&word), "{} of\n{}", word, text);
+                }
+                prop_assert!(text.contains(b.as_str()), "{} of\n{}", b, text);
+            }
         }
     }
 }

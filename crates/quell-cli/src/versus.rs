@@ -5,12 +5,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use comfy_table::ContentArrangement;
 use quell::Policy;
 use quell_boot::versus::report::Report;
 use quell_boot::versus::{Comparison, Mistake, Options, Scale};
 
-use crate::table::{align_right, table};
+use crate::output::{paragraph, say};
+use crate::table::{Table, number, words};
 use crate::usage::usage;
 
 /// What `quell versus` takes.
@@ -108,21 +108,21 @@ pub fn run(args: VersusArgs) -> anyhow::Result<ExitCode> {
         Err(error) => error,
     })?;
     if args.check {
-        println!("{}", comparison.found()?);
+        say!("{}", comparison.found()?);
         return Ok(ExitCode::SUCCESS);
     }
     if args.print_command {
         for command in comparison.commands()? {
-            println!("{command}");
+            say!("{command}");
         }
         return Ok(ExitCode::SUCCESS);
     }
     let report = comparison.run()?;
     if args.json {
-        println!("{}", report.json()?);
+        say!("{}", report.json()?);
     } else if args.markdown {
         let words: Vec<String> = std::env::args().skip(1).collect();
-        println!("{}", report.markdown(&format!("quell {}", words.join(" "))));
+        say!("{}", report.markdown(&format!("quell {}", words.join(" "))));
     } else {
         print(&report);
     }
@@ -135,39 +135,42 @@ pub fn run(args: VersusArgs) -> anyhow::Result<ExitCode> {
 
 /// Prints the comparison for a person.
 fn print(report: &Report) {
-    println!(
+    say!(
         "Linux {} and quell (policy {}), counts per operation\n",
-        report.linux, report.policy
+        report.linux,
+        report.policy
     );
-    let mut table = table(&[
-        "workload",
-        "variant",
-        "CPUs",
-        "interrupts\nLinux",
-        "\nquell",
-        "\nratio",
-        "invalidations\nLinux",
-        "\nquell",
-        "\nratio",
-        "instructions\nLinux",
-        "\nquell",
-        "\nratio",
-    ]);
-    // Rows that a terminal breaks cannot be read across.
-    table.set_content_arrangement(ContentArrangement::Disabled);
-    for row in &report.rows {
-        table.add_row(row.cells());
-    }
-    align_right(&mut table, 2..12);
-    println!("{table}");
+    say!("{}", comparison_table(report));
     for why in &report.without_rows {
-        println!("! no row: {why}");
+        paragraph(format_args!("! no row: {why}"));
     }
     for remark in report.remarks() {
-        println!("! {remark}");
+        paragraph(format_args!("! {remark}"));
     }
-    println!();
+    say!();
     for note in report.notes {
-        println!("* {note}");
+        paragraph(format_args!("* {note}"));
     }
+}
+
+/// Both sides, one row for each workload in each variant.
+pub fn comparison_table(report: &Report) -> Table {
+    let mut table = Table::new([
+        words("workload"),
+        words("variant"),
+        number("CPUs"),
+        number("interrupts, Linux"),
+        number("interrupts, quell"),
+        number("ratio"),
+        number("invalidations, Linux").spare(),
+        number("invalidations, quell").spare(),
+        number("ratio").spare(),
+        number("instructions, Linux"),
+        number("instructions, quell"),
+        number("ratio"),
+    ]);
+    for row in &report.rows {
+        table.row(row.cells());
+    }
+    table
 }

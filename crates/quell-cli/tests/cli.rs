@@ -90,7 +90,7 @@ fn what_guards_cost_is_printed_beside_the_gain_and_breaks_nothing() {
         .assert()
         .code(2)
         .stderr(contains("Nothing").and(contains("docs/mutants.md")));
-    quell(&["reproduce", "--only", "dontneed", "--no-report"])
+    quell(&["reproduce", "--guards", "--only", "dontneed"])
         .assert()
         .success()
         .stdout(contains("What the guards cost").and(contains("idle CPUs are interrupted too")));
@@ -114,17 +114,109 @@ fn the_report_needs_nothing_from_elsewhere() {
 }
 
 #[test]
-fn a_report_that_cannot_be_written_loses_nothing() {
-    quell(&[
-        "reproduce",
-        "--only",
+fn what_cannot_be_written_is_an_error_and_said_before_the_work() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("missing");
+    for (command, option) in [("reproduce", "--report"), ("scale", "--plot")] {
+        let file = missing.join("file");
+        let mut all = match command {
+            "scale" => quell(&["scale", "dontneed", "--cpus", "2"]),
+            _ => quell(&["reproduce", "--only", "dontneed"]),
+        };
+        all.arg(option)
+            .arg(&file)
+            .assert()
+            .code(2)
+            .stdout("")
+            .stderr(contains(file.to_str().unwrap()).and(contains(format!("{option} FILE"))));
+        assert!(!missing.exists(), "{command} makes no folders");
+    }
+    // A disk that is full shows when it is written to.
+    let full = [
+        "scale",
         "dontneed",
-        "--report",
-        "/proc/no/report.html",
-    ])
-    .assert()
-    .stdout(contains("dontneed, 2 threads"))
-    .stderr(contains("/proc/no/report.html").and(contains("--report FILE")));
+        "--cpus",
+        "2",
+        "--param",
+        "iterations=5",
+        "--plot",
+        "/dev/full",
+    ];
+    quell(&full).assert().code(1).stderr(contains("/dev/full"));
+}
+
+/// Runs with standard output going there; the code, and what was said.
+fn printing_to(place: std::fs::File, args: &[&str]) -> (Option<i32>, String) {
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_quell"))
+        .args(args)
+        .stdout(place)
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap()
+        .wait_with_output()
+        .unwrap();
+    (
+        output.status.code(),
+        String::from_utf8_lossy(&output.stderr).into_owned(),
+    )
+}
+
+#[test]
+fn a_full_disk_is_an_error_whatever_is_printed() {
+    for args in [
+        &["list", "machines"][..],
+        &["list", "--json"],
+        &["--help"],
+        &["--version"],
+        &["completions", "bash"],
+        &["run", "dontneed", "--cpus", "2", "--param", "iterations=5"],
+        &["explore", "--list"],
+    ] {
+        let full = std::fs::File::create("/dev/full").unwrap();
+        let (code, said) = printing_to(full, args);
+        assert_eq!(code, Some(1), "{args:?}: {said}");
+        assert!(
+            said.contains("standard output cannot be written: No space"),
+            "{args:?}: {said}"
+        );
+        assert_eq!(said.lines().count(), 1, "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn what_has_no_end_or_is_no_number_is_refused() {
+    for (args, culprit) in [
+        (
+            &["run", "dontneed", "--machine", "/dev/zero"][..],
+            "/dev/zero",
+        ),
+        (&["run", "dontneed", "--params", "/dev/zero"], "/dev/zero"),
+        (&["explore", "--minutes", "inf"], "inf"),
+        (&["explore", "--minutes", "nan"], "nan"),
+        (&["explore", "--minutes", "-1"], "-1"),
+        (
+            &["explore", "--policy", "some"],
+            "`some` is not a mechanism",
+        ),
+        (&["explore", "--replay", "unmap-access:x86:S9:"], "S9"),
+        (&["boot", "--option", "tag_bits=0"], "`tag_bits=0`"),
+        (&["boot", "--option", "nonsense"], "`nonsense`"),
+        (&["boot", "--option", "policy=some"], "`some`"),
+        (&["boot", "--option", "break=Nobody"], "`break=Nobody`"),
+        (&["boot", "swap", "--option", "parameters=x:1"], "`x`"),
+        (
+            &[
+                "run", "fileio", "--param", "block=1M", "--param", "size=64K",
+            ],
+            "block=1M",
+        ),
+    ] {
+        quell(args)
+            .assert()
+            .code(2)
+            .stdout("")
+            .stderr(contains(culprit));
+    }
 }
 
 #[test]
@@ -263,6 +355,8 @@ fn a_reader_that_stops_is_no_failure_to_talk_about() {
         .spawn()
         .unwrap();
     drop(child.stdout.take());
-    let said = child.wait_with_output().unwrap().stderr;
-    assert_eq!(String::from_utf8_lossy(&said), "");
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    // As shells count a closed pipe.
+    assert_eq!(output.status.code(), Some(141));
 }

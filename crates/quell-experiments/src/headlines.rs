@@ -61,6 +61,8 @@ pub struct Headline {
     pub case: &'static str,
     /// What the figure says.
     pub metric: &'static str,
+    /// What stands for the mechanism where there is one line for it, in a few words.
+    pub chief: Option<&'static str>,
     /// Published before and after the change.
     pub published: (f64, f64),
     /// How near the prediction must be.
@@ -89,6 +91,7 @@ const DONTNEED: Headline = Headline {
     experiment: "dontneed",
     case: "",
     metric: "ns per iteration",
+    chief: None,
     published: (0.0, 0.0),
     tolerance: Tolerance::Points(6.0),
     figure: Figure::Measure,
@@ -106,6 +109,7 @@ const SWAP: Headline = Headline {
     experiment: "swap",
     case: "",
     metric: "s for 10 000 rounds",
+    chief: None,
     published: (0.0, 0.0),
     tolerance: Tolerance::Points(3.0),
     figure: Figure::Measure,
@@ -123,6 +127,7 @@ const DEMAND: Headline = Headline {
     experiment: "demand",
     case: "",
     metric: "GB/s",
+    chief: None,
     published: (0.0, 0.0),
     tolerance: Tolerance::Points(15.0),
     figure: Figure::Measure,
@@ -140,6 +145,7 @@ const PINGPONG: Headline = Headline {
     experiment: "pingpong",
     case: "",
     metric: "us per switch",
+    chief: None,
     published: (0.0, 0.0),
     tolerance: Tolerance::Share(0.15),
     figure: Figure::Measure,
@@ -156,6 +162,7 @@ const READERS: Headline = Headline {
     experiment: "readers",
     case: "",
     metric: "",
+    chief: None,
     published: (0.0, 0.0),
     tolerance: Tolerance::Shown,
     figure: Figure::Measure,
@@ -178,6 +185,7 @@ pub const HEADLINES: &[Headline] = &[
     },
     Headline {
         case: "Kunpeng 920",
+        chief: Some("swap time, 8 CPUs"),
         published: (13.460, 11.771),
         tolerance: Tolerance::Points(4.0),
         machine: "kunpeng-920",
@@ -196,6 +204,7 @@ pub const HEADLINES: &[Headline] = &[
     },
     Headline {
         case: "2 MB pages, cap 8 MB",
+        chief: Some("bandwidth, 2 MB faults"),
         published: (11.82, 16.48),
         parameters: &["page=2M"],
         brief: &["size=16M"],
@@ -223,6 +232,7 @@ pub const HEADLINES: &[Headline] = &[
     },
     Headline {
         case: "512 pages a turn",
+        chief: Some("switch time, 512 pages"),
         published: (6.1, 1.8),
         parameters: &["pages=512"],
         ..PINGPONG
@@ -255,6 +265,7 @@ pub const HEADLINES: &[Headline] = &[
     Headline {
         case: "run time",
         metric: "s published, ms per pass",
+        chief: Some("run time, file readers"),
         published: (1052.5, 996.4),
         tolerance: Tolerance::Points(3.0),
         ..READERS
@@ -275,6 +286,7 @@ pub const HEADLINES: &[Headline] = &[
     },
     Headline {
         case: "2 threads",
+        chief: Some("madvise time, 2 CPUs"),
         published: (1436.0, 923.0),
         ..DONTNEED
     },
@@ -406,6 +418,16 @@ mod tests {
                 "no machine {}",
                 headline.machine
             );
+        }
+    }
+
+    #[test]
+    fn one_headline_stands_for_each_mechanism() {
+        for mechanism in Mechanism::ALL {
+            let chiefs = HEADLINES
+                .iter()
+                .filter(|headline| headline.mechanism == mechanism && headline.chief.is_some());
+            assert_eq!(chiefs.count(), 1, "{mechanism}");
         }
     }
 

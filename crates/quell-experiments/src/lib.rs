@@ -10,6 +10,7 @@
 //! allocator is [`quell_sim::LineAllocator`]: the engine's words lie in the host's memory, and which of them
 //! share a cache line is part of the model.
 
+pub mod charts;
 pub mod guards;
 pub mod headlines;
 pub mod jobs;

@@ -1,7 +1,7 @@
 //! Machines by name or by path.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::path::Path;
 
 use quell_clock::MachineFile;
@@ -44,11 +44,31 @@ pub fn find(text: &str) -> Result<MachineFile, FindError> {
     if !path.exists() && path.extension().is_none() && path.components().count() == 1 {
         return Err(FindError::Unknown { name: text.into() });
     }
-    let content = fs::read_to_string(path).map_err(|error| FindError::Unreadable {
+    let content = read(path).map_err(|error| FindError::Unreadable {
         path: text.into(),
         error,
     })?;
     MachineFile::parse(text, &content).map_err(|error| FindError::Wrong(error.to_string()))
+}
+
+/// No file of machines or parameters is longer: a few hundred lines.
+const LONGEST: u64 = 1 << 20;
+
+/// Reads a file that a person wrote, or that a pipe brings, if it has an end.
+///
+/// # Errors
+/// If it cannot be read, is no text, or has more than a megabyte.
+pub fn read(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    let read = fs::File::open(path)?
+        .take(LONGEST + 1)
+        .read_to_string(&mut text)?;
+    if read as u64 > LONGEST {
+        return Err(io::Error::other(
+            "longer than a megabyte: no file of this kind",
+        ));
+    }
+    Ok(text)
 }
 
 /// The names of the built-in machines.

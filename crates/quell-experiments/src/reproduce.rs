@@ -26,6 +26,8 @@ pub struct Row {
     pub case: &'static str,
     /// What the figures say.
     pub metric: &'static str,
+    /// What stands for the mechanism where there is one line for it; absent in other rows.
+    pub chief: Option<&'static str>,
     /// Published, before the change.
     pub published_before: f64,
     /// Published, after it.
@@ -208,6 +210,7 @@ impl Plan {
             experiment: headline.experiment,
             case: headline.case,
             metric: headline.metric,
+            chief: headline.chief,
             published_before: headline.published.0,
             published_after: headline.published.1,
             model_before: before,

@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 
-use maud::{PreEscaped, html};
 use quell::Policy;
 use quell_clock::MachineFile;
 use quell_workloads::Workload;
 use serde::Serialize;
 
+use crate::charts::{COLORS, Chart, Line, Upward};
 use crate::jobs::{Job, Results};
-use crate::report::STYLE;
-use crate::report::charts::{COLORS, Line, log_log};
 
 /// What is run.
 #[derive(Clone, Debug)]
@@ -36,10 +34,10 @@ pub struct Point {
 
 /// The workload runs on none of the numbers of CPUs.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{workload} needs {needs}: it cannot be scaled")]
+#[error("{workload} runs on no power of two of CPUs: {why}")]
 pub struct NothingToRun {
     workload: &'static str,
-    needs: &'static str,
+    why: String,
 }
 
 /// What came of it.
@@ -55,21 +53,21 @@ pub struct Scaled {
 impl Sweep {
     /// The numbers of CPUs that the workload runs on.
     fn counts(&self) -> Result<Vec<usize>, NothingToRun> {
-        let mut refused = "";
+        let mut refused = String::new();
         let counts: Vec<usize> = (0..=10)
             .map(|power| 1 << power)
             .filter(|&cpus| cpus <= self.most)
             .filter(|&cpus| {
                 self.workload
                     .check(cpus)
-                    .map_err(|needs| refused = needs)
+                    .map_err(|why| refused = why)
                     .is_ok()
             })
             .collect();
         if counts.is_empty() {
             return Err(NothingToRun {
                 workload: self.workload.name(),
-                needs: refused,
+                why: refused,
             });
         }
         Ok(counts)
@@ -135,14 +133,13 @@ pub fn plot(names: &[&str], points: &[Point], metric: &str) -> String {
         })
         .filter(|line| !line.points.is_empty())
         .collect();
-    let drawn = log_log(&lines, "CPUs", metric).0.replacen(
-        "<svg ",
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" ",
-        1,
-    );
-    // A file of its own has no page to take its colours from.
-    let style = html! { style { (PreEscaped(STYLE)) } }.0;
-    let at = drawn.find('>').map_or(0, |end| end + 1);
-    let (head, tail) = drawn.split_at(at);
-    format!("{head}{style}{tail}")
+    let chart = Chart {
+        lines: &lines,
+        rings: &[],
+        right: "CPUs",
+        power: |cpus| format!("{cpus}"),
+        up: metric,
+        upward: Upward::Powers,
+    };
+    chart.file()
 }

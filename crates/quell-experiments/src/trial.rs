@@ -53,15 +53,13 @@ pub struct Outcome {
 /// Why there is no outcome.
 #[derive(Debug, thiserror::Error)]
 pub enum TrialError {
-    /// The workload cannot run on that many CPUs.
-    #[error("{workload} needs {needs}, not {cpus} CPUs")]
-    Cpus {
+    /// The workload cannot run with these parameters on that many CPUs.
+    #[error("{workload}: {why}")]
+    Unfit {
         /// Its name.
         workload: &'static str,
-        /// What it needs.
-        needs: &'static str,
-        /// What it was given.
-        cpus: usize,
+        /// Why not, and what to change.
+        why: String,
     },
     /// The workload needs a kind of memory that the machine has not.
     #[error(
@@ -119,7 +117,7 @@ fn having(parameter: Parameter) -> String {
 impl TrialError {
     /// Whether the user asked for something that does not exist, rather than something going wrong.
     pub fn is_usage(&self) -> bool {
-        matches!(self, TrialError::Cpus { .. } | TrialError::Memory { .. })
+        matches!(self, TrialError::Unfit { .. } | TrialError::Memory { .. })
     }
 }
 
@@ -128,11 +126,7 @@ impl Trial<'_> {
         let workload = self.workload.name();
         self.workload
             .check(self.cpus)
-            .map_err(|needs| TrialError::Cpus {
-                workload,
-                needs,
-                cpus: self.cpus,
-            })?;
+            .map_err(|why| TrialError::Unfit { workload, why })?;
         let memory = self.workload.memory(self.cpus);
         let lacks = |needs, parameter: Parameter| TrialError::Memory {
             workload,

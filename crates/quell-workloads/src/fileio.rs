@@ -5,9 +5,11 @@
 //! counted over all threads, the thread that made the last one syncs every file. Cleaning a page
 //! takes its write permission away, on all CPUs, before its content is written.
 
-use crate::parameter::parameters;
+use crate::parameter::{Unit, parameters};
 use crate::program::{Memory, Program, Window};
 use crate::team::{Failure, Random, Team, word};
+use alloc::format;
+use alloc::string::String;
 use quell::Mechanism;
 use quell_vm::{Backing, Call, FileId, Protection, User};
 
@@ -52,9 +54,14 @@ impl Program for Fileio {
         Memory::roomy(self.files * self.size, cpus)
     }
 
-    fn check(&self, _cpus: usize) -> Result<(), &'static str> {
+    fn check(&self, _cpus: usize) -> Result<(), String> {
         if self.block > self.size {
-            return Err("a block (block) that is not larger than a file (size)");
+            let show = |bytes| Unit::Bytes.show(bytes);
+            return Err(format!(
+                "a block (block={}) does not fit into a file (size={}): make the block smaller or the files larger",
+                show(self.block),
+                show(self.size)
+            ));
         }
         Ok(())
     }

@@ -118,8 +118,8 @@ macro_rules! workloads {
             /// Whether it can run on that many CPUs.
             ///
             /// # Errors
-            /// What it needs instead.
-            pub fn check(&self, cpus: usize) -> Result<(), &'static str> {
+            /// Why not, and what to change: a sentence that begins after the workload's name.
+            pub fn check(&self, cpus: usize) -> Result<(), String> {
                 match self { $(Workload::$name(program) => program.check(cpus),)* }
             }
 

@@ -8,6 +8,8 @@
 use crate::parameter::parameters;
 use crate::program::{Memory, Program, Window};
 use crate::team::{Failure, Random, Team, word};
+use alloc::format;
+use alloc::string::String;
 use quell::{Mechanism, PageSize};
 use quell_vm::{Backing, Call, FileId, ProcessId, Protection, User};
 
@@ -50,9 +52,13 @@ impl Program for Pingpong {
         )
     }
 
-    fn check(&self, _cpus: usize) -> Result<(), &'static str> {
+    fn check(&self, _cpus: usize) -> Result<(), String> {
         if self.drops > self.pages + self.own {
-            return Err("as many pages (pages and own together) as are dropped (drops)");
+            return Err(format!(
+                "a turn cannot drop {} pages (drops) of {} (pages and own together): lower drops or raise pages",
+                self.drops,
+                self.pages + self.own
+            ));
         }
         Ok(())
     }

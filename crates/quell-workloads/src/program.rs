@@ -3,6 +3,7 @@
 
 use crate::parameter::Table;
 use crate::team::{Failure, Team, WORDS, word};
+use alloc::string::String;
 use quell::Mechanism;
 use quell_vm::User;
 
@@ -76,8 +77,8 @@ pub(crate) trait Program: Table {
     fn cpus(&self) -> usize {
         1
     }
-    /// Whether it can run on that many; if not, why.
-    fn check(&self, _cpus: usize) -> Result<(), &'static str> {
+    /// Whether it can run on that many; if not, why, and what to change.
+    fn check(&self, _cpus: usize) -> Result<(), String> {
         Ok(())
     }
     /// The memory it needs.

@@ -10,6 +10,8 @@
 use crate::parameter::parameters;
 use crate::program::{Memory, Program, Window};
 use crate::team::{Failure, Team, word};
+use alloc::format;
+use alloc::string::String;
 use quell::{Mechanism, PageSize};
 use quell_vm::{Backing, Call, FileId, ProcessId, Protection, User};
 
@@ -61,17 +63,25 @@ impl Program for Readers {
         (self.processes * self.threads + self.reclaimers) as usize
     }
 
-    fn check(&self, cpus: usize) -> Result<(), &'static str> {
+    fn check(&self, cpus: usize) -> Result<(), String> {
         if cpus != self.cpus() {
-            return Err("as many CPUs as threads (processes times threads, and reclaimers)");
+            return Err(format!(
+                "runs on {} CPUs, one for each thread (processes times threads, and reclaimers), not on {cpus}: change \
+                 the number of CPUs or these parameters",
+                self.cpus()
+            ));
         }
         // With less, pages are taken away again before the fault that brought them has returned.
         let smaller = match self.slow {
             0 => self.fast,
             slow => slow.min(self.fast),
         };
-        if self.ahead > (smaller >> 12) / 5 {
-            return Err("`ahead` to be a fifth of each node's frames at most");
+        let most = (smaller >> 12) / 5;
+        if self.ahead > most {
+            return Err(format!(
+                "ahead={} is more than a fifth of the frames of a node: at most {most} here",
+                self.ahead
+            ));
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ use super::plan::{self, Case, Scale};
 use super::report::{Outcome, Report};
 use super::{counters, guest, linux, ours, protocol};
 use crate::arch::Arch;
+use crate::ending::told_to_end;
 use crate::images::Images;
 use crate::qemu::{self, Accelerator, Machine};
 use crate::{follow, toolchain};
@@ -314,6 +315,9 @@ fn follow(
                 eprintln!("  | {line}");
             }
         });
+    }
+    if told_to_end().is_some() {
+        bail!("ended by a signal");
     }
     if outcome.events.is_empty() {
         bail!("the emulator said nothing; see what it prints with --verbose");

@@ -4,12 +4,14 @@
 //! own and the same way on every host, so a failure that is found once is found again.
 
 mod output;
-mod work;
+pub mod tables;
+pub mod work;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use crate::output::{note, say};
 use crate::usage::usage;
 use anyhow::Context;
 use clap::Args;
@@ -57,7 +59,7 @@ pub struct ExploreArgs {
     )]
     most: u64,
     /// Spread so many minutes evenly over the cases, instead of counting schedules
-    #[arg(long, value_name = "M", conflicts_with = "schedules")]
+    #[arg(long, value_name = "M", conflicts_with = "schedules", value_parser = minutes)]
     minutes: Option<f64>,
     /// What chooses the random schedules: the same seed searches the same schedules on every host
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -92,6 +94,14 @@ pub struct ExploreArgs {
     /// Print which transitions of the protocol fired how often
     #[arg(long)]
     coverage: bool,
+}
+
+/// Minutes, up to a year.
+fn minutes(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(minutes) if (0.001..=525_600.0).contains(&minutes) => Ok(minutes),
+        _ => Err("expected a number of minutes from 0.001 to 525600".into()),
+    }
 }
 
 /// Runs the subcommand.
@@ -167,7 +177,7 @@ fn write_trace(
             std::io::Write::flush(&mut file)
         })
         .with_context(|| format!("cannot write the trace to {}", path.display()))?;
-    eprintln!("trace written to {}", path.display());
+    note!("trace written to {}", path.display());
     Ok(())
 }
 
@@ -177,13 +187,11 @@ fn run_replay(args: &ExploreArgs, code: &str) -> anyhow::Result<ExitCode> {
     if args.json {
         output::replay_json(&case, violation.as_ref(), &lines);
     } else {
-        print!(
-            "{}",
-            timeline::columns(&lines, case.scenario.cpus, args.lines)
-        );
+        let columns = timeline::columns(&lines, case.scenario.cpus, args.lines);
+        crate::output::write(&columns);
         match &violation {
-            Some(violation) => println!("\n{violation}"),
-            None => println!("\nthe contract holds in this run"),
+            Some(violation) => say!("\n{violation}"),
+            None => say!("\nthe contract holds in this run"),
         }
     }
     if let Some(path) = &args.trace {

@@ -1,8 +1,9 @@
 //! Results for people and for programs.
 
 use super::ExploreArgs;
+use super::tables::{self, finds, killer};
 use super::work::Searched;
-use crate::table::table;
+use crate::output::{paragraph, say, write};
 use quell_adversary::Scenario;
 use quell_adversary::explore::{POLICIES, replay, replay_code};
 use quell_adversary::mutants::{Kill, Tested};
@@ -14,11 +15,6 @@ use std::time::Duration;
 
 /// How many lines of a failing run are printed.
 const LINES: usize = 60;
-
-/// The mutants that a scenario is there to find.
-fn finds(scenario: &Scenario) -> Vec<&'static str> {
-    scenario.finds.to_vec()
-}
 
 /// Scenarios, machines, policies, mutants.
 pub fn list(as_json: bool) {
@@ -47,32 +43,17 @@ pub fn list(as_json: bool) {
             .collect();
         let all = json!({ "scenarios": scenarios, "machines": kinds, "policies": policies,
                           "mutants": mutants });
-        println!("{all:#}");
+        say!("{all:#}");
         return;
     }
-    let mut scenarios = table(&["scenario", "CPUs", "what races with what", "bugs", "finds"]);
-    for s in Scenario::ALL {
-        scenarios.add_row([
-            s.name.to_string(),
-            s.cpus.to_string(),
-            s.about.to_string(),
-            s.bugs.join(", "),
-            finds(s).join(", "),
-        ]);
-    }
-    println!("{scenarios}\n");
-    let mut kinds = table(&["machine", "what is particular about it"]);
-    for k in MachineKind::ALL {
-        kinds.add_row([k.name, k.about]);
-    }
-    println!("{kinds}\n");
+    say!("{}\n", tables::scenarios());
+    say!("{}\n", tables::machines());
     let policies: Vec<_> = POLICIES.iter().map(ToString::to_string).collect();
-    println!("policies: {}\n", policies.join(", "));
-    let mut mutants = table(&["mutant", "mistake"]);
-    for m in Mistake::all() {
-        mutants.add_row([m.name(), m.account()]);
-    }
-    println!("{mutants}");
+    paragraph(format_args!(
+        "policies searched unless others are named: {}\n",
+        policies.join(", ")
+    ));
+    say!("{}", tables::mistakes());
 }
 
 /// Prints what a search found; whether anything is wrong.
@@ -106,69 +87,22 @@ pub fn results(args: &ExploreArgs, results: &[Searched], elapsed: Duration) -> b
             })
             .collect();
         let all = json!({ "scenarios": scenarios, "schedules_per_second": rate.round() });
-        println!("{all:#}");
+        say!("{all:#}");
         return failed;
     }
-    let mut rows = table(&["scenario", "machine", "policies", "schedules", "result"]);
-    for group in results.chunk_by(|a, b| {
-        a.case.scenario.name == b.case.scenario.name && a.case.kind.name == b.case.kind.name
-    }) {
-        let sum: u64 = group.iter().map(|r| r.report.schedules).sum();
-        let exhaustive = group.iter().all(|r| r.report.exhaustive);
-        let missed: Vec<_> = group
-            .iter()
-            .flat_map(|r| r.report.missed.iter().map(|m| m.label()))
-            .collect();
-        let violated: Vec<_> = group
-            .iter()
-            .filter_map(|r| r.report.failure.as_ref())
-            .map(|f| f.violation.clause.to_string())
-            .collect();
-        let result = match () {
-            () if !violated.is_empty() => format!("VIOLATED {}", violated.join(", ")),
-            () if !missed.is_empty() => format!("never fired: {}", missed.join(", ")),
-            () if exhaustive => {
-                let states: u64 = group.iter().map(|r| r.report.states).sum();
-                let all: f64 = group.iter().map(|r| r.report.stands_for).sum();
-                match states {
-                    0 => "holds in every schedule".to_string(),
-                    _ => format!(
-                        "holds in every schedule: {states} states, {all:.1e} schedules or more"
-                    ),
-                }
-            }
-            () if args.exhaustive => "holds so far, given up before the end".to_string(),
-            () => "holds".to_string(),
-        };
-        let policies = match group {
-            [one] => one.case.policy.to_string(),
-            more => more.len().to_string(),
-        };
-        rows.add_row([
-            group[0].case.scenario.name.to_string(),
-            group[0].case.kind.name.to_string(),
-            policies,
-            sum.to_string(),
-            result,
-        ]);
-    }
-    println!("{rows}");
+    say!("{}", tables::found(results, args.exhaustive));
     if args.coverage {
         let mut all = Coverage::default();
         for result in results {
             all.add(&result.report.coverage);
         }
-        let mut fired = table(&["transition", "fired"]);
-        for (reach, count) in all.iter() {
-            fired.add_row([reach.label().to_string(), count.to_string()]);
-        }
-        println!("{fired}");
+        say!("{}", tables::fired(&all));
     }
     let violations = results
         .iter()
         .filter(|r| r.report.failure.is_some())
         .count();
-    println!(
+    say!(
         "{schedules} schedules of {} cases in {:.1} s, {rate:.0} a second; {violations} violations",
         results.len(),
         elapsed.as_secs_f64(),
@@ -179,7 +113,7 @@ pub fn results(args: &ExploreArgs, results: &[Searched], elapsed: Duration) -> b
         .filter_map(|r| r.report.failure.as_ref().map(|failure| (&r.case, failure)));
     if let Some((case, failure)) = failures.next() {
         let (_, lines) = replay(*case, failure.deviations.clone());
-        println!(
+        say!(
             "\n{} on {} under {}, shrunk from {} to {} choices:\n",
             case.scenario.name,
             case.kind.name,
@@ -187,15 +121,15 @@ pub fn results(args: &ExploreArgs, results: &[Searched], elapsed: Duration) -> b
             failure.found_with,
             failure.deviations.len()
         );
-        print!("{}", timeline::columns(&lines, case.scenario.cpus, LINES));
-        println!(
+        write(&timeline::columns(&lines, case.scenario.cpus, LINES));
+        say!(
             "\n{}\nquell explore --replay '{}'",
             failure.violation,
             replay_code(case, &failure.deviations)
         );
     }
     for (case, failure) in failures {
-        println!(
+        say!(
             "\n{}\nquell explore --replay '{}'",
             failure.violation,
             replay_code(case, &failure.deviations)
@@ -237,7 +171,7 @@ pub fn replay_json(case: &Case, found: Option<&Violation>, lines: &[timeline::Li
         "violation": found.map(violation),
         "steps": steps,
     });
-    println!("{all:#}");
+    say!("{all:#}");
 }
 
 /// Prints what became of the mutants.
@@ -261,38 +195,19 @@ pub fn mutants(args: &ExploreArgs, tested: &[Tested], elapsed: Duration) -> Exit
                 })
             })
             .collect();
-        println!("{:#}", json!({ "mutants": rows }));
+        say!("{:#}", json!({ "mutants": rows }));
     } else if args.markdown {
         markdown(tested);
     } else {
-        let mut rows = table(&[
-            "mutant",
-            "bug",
-            "killed by",
-            "machine",
-            "clause",
-            "schedules",
-        ]);
-        for h in tested {
-            let (scenario, machine, clause) = killer(h).unwrap_or(("SURVIVED", "", String::new()));
-            rows.add_row([
-                h.mistake.name().to_string(),
-                h.mistake.bugs(),
-                scenario.to_string(),
-                machine.to_string(),
-                clause,
-                h.schedules.to_string(),
-            ]);
-        }
-        println!("{rows}");
-        println!(
+        say!("{}", tables::became(tested));
+        say!(
             "{} of {} mutants killed in {:.1} s",
             tested.len() - survivors,
             tested.len(),
             elapsed.as_secs_f64()
         );
         for survivor in tested.iter().filter(|h| h.killed.is_none()) {
-            println!(
+            say!(
                 "{} survived {} schedules: {}",
                 survivor.mistake.name(),
                 survivor.schedules,
@@ -311,24 +226,14 @@ fn run(killed: Option<&Kill>) -> Option<(&Case<'static>, &Failure)> {
     }
 }
 
-/// Scenario, machine and clause, for tables.
-fn killer(tested: &Tested) -> Option<(&'static str, &'static str, String)> {
-    let kill = tested.killed.as_ref()?;
-    Some((
-        kill.scenario(),
-        kill.machine().unwrap_or_default(),
-        kill.broke(),
-    ))
-}
-
 fn markdown(tested: &[Tested]) {
-    println!("{}", include_str!("mutants_head.md").trim_end());
-    println!();
-    println!("| mutant | mistake | bug | killed by | machine | clause | schedules |");
-    println!("| --- | --- | --- | --- | --- | --- | ---: |");
+    say!("{}", include_str!("mutants_head.md").trim_end());
+    say!();
+    say!("| mutant | mistake | bug | killed by | machine | clause | schedules |");
+    say!("| --- | --- | --- | --- | --- | --- | ---: |");
     for h in tested {
         let (scenario, machine, clause) = killer(h).unwrap_or(("**survived**", "", String::new()));
-        println!(
+        say!(
             "| `{}` | {} | {} | {scenario} | {machine} | {clause} | {} |",
             h.mistake.name(),
             h.mistake.account(),

@@ -5,11 +5,13 @@
 
 use anyhow::Result;
 use clap::Args;
-use comfy_table::{Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use quell_threads::cost::{self, Cost, Costs, SHOOTDOWN_PAGES};
 use serde_json::{Value, json};
 use std::process::ExitCode;
+
+use crate::output::{paragraph, say};
+use crate::table::{Cell, Table, number, verdict, words};
 
 /// The arguments of `quell measure engine`.
 #[derive(Args, Debug)]
@@ -34,7 +36,7 @@ pub fn run(args: &EngineArgs) -> Result<ExitCode> {
     let costs = cost::measure(args.rounds as usize, |round| bar.set_position(round as u64));
     bar.finish_and_clear();
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&document(&costs))?);
+        say!("{}", serde_json::to_string_pretty(&document(&costs))?);
     } else {
         print(&costs);
     }
@@ -53,87 +55,92 @@ fn kept(costs: &Costs) -> bool {
 }
 
 fn print(costs: &Costs) {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_BORDERS_ONLY);
-    table.set_header([
-        "operation",
-        "ns",
-        "cycles",
-        "quartiles",
-        "must be",
-        "instead of",
-        "ns",
-    ]);
-    for row in &costs.rows {
-        let limit = row.limit_ns.map_or(String::new(), |limit| {
-            let verdict = if row.cost.ns < limit {
-                "kept"
-            } else {
-                "MISSED"
-            };
-            format!("< {limit:.0} {verdict}")
-        });
-        table.add_row([
-            row.name.to_string(),
-            format!("{:.1}", row.cost.ns),
-            format!("{:.0}", row.cost.cycles),
-            format!("{:.1} to {:.1}", row.quartiles.0, row.quartiles.1),
-            limit,
-            row.baseline_name.to_string(),
-            format!("{:.1}", row.baseline.ns),
-        ]);
-    }
-    println!("{table}");
+    say!("{}", cost_table(&costs.rows));
     match costs.shootdowns {
         Some(one) => {
-            println!(
+            paragraph(format_args!(
                 "\nOne shootdown of {SHOOTDOWN_PAGES} pages, initiator's latency, one target:"
-            );
+            ));
+            let mut rows = Table::new([words("  flush"), number("ns"), number("cycles")]);
             for (name, cost) in [
-                ("serial (baseline)", one.serial),
-                ("concurrent", one.concurrent),
-                ("asynchronous", one.asynchronous),
+                ("  serial (baseline)", one.serial),
+                ("  concurrent", one.concurrent),
+                ("  asynchronous", one.asynchronous),
             ] {
-                println!(
-                    "  {name:<18} {:>7.0} ns {:>7.0} cycles",
-                    cost.ns, cost.cycles
-                );
+                rows.row([
+                    name.to_owned(),
+                    format!("{:.0}", cost.ns),
+                    format!("{:.0}", cost.cycles),
+                ]);
             }
+            say!("{rows}");
             let verdict = if in_order(costs) { "kept" } else { "MISSED" };
-            println!("  asynchronous < concurrent < serial: {verdict}");
+            say!("  asynchronous < concurrent < serial: {verdict}");
         }
-        None => println!("\nNo shootdowns: this process may use one core only."),
+        None => say!("\nNo shootdowns: this process may use one core only."),
     }
-    print_guards(&costs.guards);
-    println!(
-        "\nThe machine is made of threads: a root load, an invalidation and an interrupt cost a few \
-         stores here.\nCycles are ticks of the time-stamp counter. The core was shared in {:.0} % of the samples; \
-         ns and cycles are\nmedians of the others, quartiles are of all.",
+    say!("\nWhat closing holes costs (the rest: quell reproduce --guards):");
+    say!("{}", guard_table(&costs.guards));
+    paragraph(format_args!(
+        "\nThe machine is made of threads: a root load, an invalidation and an interrupt cost a few stores here. \
+         Cycles are ticks of the time-stamp counter. The core was shared in {:.0} % of the samples; ns and cycles \
+         are medians of the others, quartiles are of all.",
         costs.shared_core * 100.0
-    );
+    ));
+}
+
+/// Each operation beside what it replaces.
+pub fn cost_table(rows: &[cost::Row]) -> Table {
+    let mut table = Table::new([
+        words("operation"),
+        number("ns"),
+        number("cycles"),
+        number("quartiles, ns").spare(),
+        number("must be, ns"),
+        words(""),
+        words("instead of"),
+        number("ns"),
+    ]);
+    for row in rows {
+        let limit = row
+            .limit_ns
+            .map_or(String::new(), |limit| format!("< {limit:.0}"));
+        let kept = row.limit_ns.map(|limit| row.cost.ns < limit);
+        table.row([
+            row.name.into(),
+            format!("{:.1}", row.cost.ns).into(),
+            format!("{:.0}", row.cost.cycles).into(),
+            format!("{:.1} to {:.1}", row.quartiles.0, row.quartiles.1).into(),
+            limit.into(),
+            kept.map_or("".into(), |kept| {
+                verdict(kept, if kept { "kept" } else { "MISSED" })
+            }),
+            row.baseline_name.into(),
+            format!("{:.1}", row.baseline.ns).into(),
+        ] as [Cell; 8]);
+    }
+    table
 }
 
 /// What each guard costs, beside the same operation without it.
-fn print_guards(rows: &[cost::Row]) {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_BORDERS_ONLY);
-    table.set_header([
-        "operation, and the guard in it",
-        "ns",
-        "without it",
-        "the guard costs",
-        "left out by",
+pub fn guard_table(rows: &[cost::Row]) -> Table {
+    let mut table = Table::new([
+        words("operation, and the guard in it"),
+        number("ns"),
+        number("without it, ns"),
+        number("the guard costs, ns"),
+        words("left out by"),
     ]);
     for row in rows {
-        table.add_row([
+        table.row([
             row.name.to_string(),
             format!("{:.1}", row.cost.ns),
             format!("{:.1}", row.baseline.ns),
-            format!("{:+.1} ns", row.cost.ns - row.baseline.ns),
+            format!("{:+.1}", row.cost.ns - row.baseline.ns),
             row.baseline_name.to_string(),
         ]);
     }
-    println!("\nWhat closing holes costs (the rest: quell reproduce --guards):\n{table}");
+    table
 }
 
 fn document(costs: &Costs) -> Value {

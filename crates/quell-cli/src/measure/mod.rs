@@ -3,10 +3,10 @@
 //! Each prints either tables for a person or one JSON document for a program.
 
 #[cfg(target_os = "linux")]
-mod clear;
-mod engine;
+pub mod clear;
+pub mod engine;
 #[cfg(target_os = "linux")]
-mod host;
+pub mod host;
 
 use std::process::ExitCode;
 

@@ -346,13 +346,13 @@ impl Row {
         match (self.cost, self.cost_range) {
             (Some(cost), Some([least, most])) if self.seeds > 1 => {
                 format!(
-                    "{} % ({} to {})",
+                    "{} ({} to {})",
                     percent(cost),
                     percent(least),
                     percent(most)
                 )
             }
-            (Some(cost), _) => format!("{} %", percent(cost)),
+            (Some(cost), _) => percent(cost),
             (None, _) => "-".into(),
         }
     }
@@ -360,7 +360,7 @@ impl Row {
     /// The gain in percent of the time before.
     pub fn gain_text(&self) -> String {
         self.gain
-            .map_or_else(|| "-".into(), |gain| format!("{:.1} %", 100.0 * gain))
+            .map_or_else(|| "-".into(), |gain| format!("{:.1}", 100.0 * gain))
     }
 
     /// How often which clause broke with the guard left out.

@@ -3,12 +3,8 @@
 //! It needs nothing from anywhere else, no script runs in it, and it follows the reader's light or
 //! dark theme.
 
-pub mod charts;
 mod timeline;
 
-use std::fs;
-use std::io;
-use std::path::Path;
 use std::sync::Arc;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -17,12 +13,12 @@ use quell_clock::file::Unit;
 use quell_clock::{Parameter, built_in};
 use quell_workloads::Workload;
 
+use crate::charts::{self, Bar, COLORS, Chart, Group, Line, STYLE, Upward};
 use crate::guards;
 use crate::headlines::Headline;
 use crate::jobs::{Job, Results};
 use crate::numbers::digits;
 use crate::reproduce::{Plan, Row, single_policies};
-use charts::{Bar, COLORS, Group, Line};
 use timeline::Episode;
 
 /// The CPU counts of the plot of cost against CPUs.
@@ -31,20 +27,6 @@ const SCALE: [usize; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
 const POLICIES: [&str; 4] = ["baseline", "S4,asynchronous=no,inline=no", "S4", "all"];
 /// How many CPUs a timeline shows.
 const TIMELINE_CPUS: usize = 4;
-
-/// How pages and drawings look.
-pub const STYLE: &str = include_str!("style.css");
-
-/// Writes the page, with the folders above it.
-///
-/// # Errors
-/// Those of the file system.
-pub fn write(path: &Path, page: &Markup) -> io::Result<()> {
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder)?;
-    }
-    fs::write(path, &page.0)
-}
 
 /// Runs what the report needs beyond the table's runs, and builds it.
 pub fn build(
@@ -177,6 +159,7 @@ fn page(
                         div .card { b { (results.violations()) } "breaches of the contract, in " (results.outcomes().count()) " runs" }
                         div .card { b { (worse.len()) } "experiments worse with everything on than with their own mechanism" }
                     }
+                    (legend())
                     (table(rows))
                     (before_after(rows))
                     (what_guards_cost(guards))
@@ -192,11 +175,28 @@ fn page(
 }
 
 fn percent(change: Option<f64>) -> String {
-    change.map_or_else(|| "–".into(), |change| format!("{:+.1} %", 100.0 * change))
+    change.map_or_else(|| "–".into(), |change| format!("{:+.1}", 100.0 * change))
 }
 
 fn or_dash(value: Option<f64>) -> String {
     value.map_or_else(|| "–".into(), digits)
+}
+
+/// A policy that may go on in the next line after a comma or a sign.
+fn policy(text: &str) -> Markup {
+    html! {
+        @for part in text.split_inclusive([',', '+']) { (part) wbr; }
+    }
+}
+
+/// A cell with its heading, which a narrow page shows beside it.
+fn cell(heading: &str, class: &str, content: &Markup) -> Markup {
+    html! { td class=[(!class.is_empty()).then_some(class)] data-label=(heading) { (content) } }
+}
+
+/// A cell that holds a number.
+fn number(heading: &str, text: impl std::fmt::Display) -> Markup {
+    cell(heading, "n", &html! { (text) })
 }
 
 fn table(rows: &[Row]) -> Markup {
@@ -206,29 +206,40 @@ fn table(rows: &[Row]) -> Markup {
             "Compared is the change: what the mechanism does to the same kernel on the same machine. "
             "A row that misses says what is known about the reason."
         }
-        div .wide {
-            table {
-                thead {
-                    tr {
-                        th { "" } th { "experiment" } th { "metric" } th .n { "published" } th .n { "" }
-                        th .n { "model" } th .n { "" } th .n { "change published" } th .n { "predicted" }
-                        th .n { "off by" } th .n { "all on" } th .n { "broken" } th { "" }
-                    }
+        table #figures {
+            thead {
+                tr {
+                    th rowspan="2" { "" } th rowspan="2" { "experiment" } th rowspan="2" { "figure" }
+                    th .g colspan="2" { "published" } th .g colspan="2" { "model" } th .g colspan="2" { "change, %" }
+                    th .n rowspan="2" { "all on" } th rowspan="2" { "verdict" }
                 }
-                @for row in rows {
-                    tr {
-                        td { (row.mechanism) }
-                        td { (row.experiment) ", " (row.case) br; span .soft { (row.machine) ", " (row.policy_before) " → " (row.policy_after) } }
-                        td { (row.metric) }
-                        td .n { (digits(row.published_before)) } td .n { (digits(row.published_after)) }
-                        td .n { (or_dash(row.model_before)) } td .n { (or_dash(row.model_after)) }
-                        td .n { (percent(Some(row.change_published))) } td .n { (percent(row.change_predicted)) }
-                        td .n { (row.difference_points.map_or_else(|| "–".into(), |points| format!("{points:+.1}"))) }
-                        td .n { (or_dash(row.all_on)) }
-                        td .n { (row.violations) }
-                        td { span class=(row.verdict) { (row.verdict) } br; span .soft { (row.tolerance) }
-                            @if let Some(reason) = &row.reason { br; (reason) } }
-                    }
+                tr {
+                    th .n { "before" } th .n { "after" } th .n { "before" } th .n { "after" }
+                    th .n { "published" } th .n { "predicted" }
+                }
+            }
+            @for row in rows {
+                tr {
+                    (cell("", "", &html! { b { (row.mechanism) } }))
+                    (cell("experiment", "", &html! {
+                        (row.experiment) ", " (row.case) br;
+                        span .soft { (row.machine) ": " (policy(&row.policy_before)) " → " (policy(&row.policy_after)) }
+                    }))
+                    (cell("figure", "", &html! { (row.metric) }))
+                    (number("published before", digits(row.published_before)))
+                    (number("published after", digits(row.published_after)))
+                    (number("model before", or_dash(row.model_before)))
+                    (number("model after", or_dash(row.model_after)))
+                    (number("change published, %", percent(Some(row.change_published))))
+                    (number("change predicted, %", percent(row.change_predicted)))
+                    (number("everything on", or_dash(row.all_on)))
+                    (cell("verdict", "", &html! {
+                        span class=(row.verdict) { (row.verdict) }
+                        @if let Some(points) = row.difference_points { " " (format!("{points:+.1}")) " points" }
+                        br; span .soft { (row.tolerance) }
+                        @if let Some(reason) = &row.reason { br; (reason) }
+                        @if row.violations > 0 { br; span .miss { (row.violations) " breaches" } }
+                    }))
                 }
             }
         }
@@ -244,25 +255,48 @@ fn what_guards_cost(rows: &[guards::Row]) -> Markup {
                 "the time without it, beside what the mechanism gains with it. Without it the contract may break; "
                 "where it does not, this workload does not come across the hole."
             }
-            div .wide {
-                table {
-                    thead { tr {
-                        th { "" } th { "guard" } th { "without it" } th { "experiment" } th .n { "gain" } th .n { "the guard costs" }
-                        th { "because of" } th .n { "broken without" }
-                    } }
-                    @for row in rows {
-                        tr {
-                            td { (row.mechanism) }
-                            td { (row.guard) br; span .soft { (row.without.join(", ")) } }
-                            td { (row.clause) ": " (row.hole) }
-                            td { (row.experiment) ", " (row.case) br; span .soft { (row.policy_before) " → " (row.policy_after) } }
-                            td .n { (row.gain_text()) } td .n { (row.cost_text()) }
-                            td { @match &row.failed { Some(why) => (why), None => (row.explained()) } }
-                            td .n { (row.broken_text()) }
-                        }
+            table #guards {
+                thead { tr {
+                    th { "" } th { "guard" } th { "without it" } th { "experiment" } th .n { "gain, %" } th .n { "cost, %" }
+                    th { "because of" } th .n { "broken without" }
+                } }
+                @for row in rows {
+                    tr {
+                        (cell("", "", &html! { b { (row.mechanism) } }))
+                        (cell("guard", "", &html! { (row.guard) br; span .soft { (row.without.join(", ")) } }))
+                        (cell("without it", "", &html! { (row.clause) ": " (row.hole) }))
+                        (cell("experiment", "", &html! {
+                            (row.experiment) ", " (row.case) br;
+                            span .soft { (policy(&row.policy_before)) " → " (policy(&row.policy_after)) }
+                        }))
+                        (number("gain, %", row.gain_text()))
+                        (cell("cost, %", "r", &html! { (row.cost_text()) }))
+                        (cell("because of", "", &html! {
+                            @match &row.failed { Some(why) => (why), None => (row.explained()) }
+                        }))
+                        (cell("broken without", "r", &html! { (row.broken_text()) }))
                     }
                 }
             }
+        }
+    }
+}
+
+/// The words of the page, for a reader who has none of them.
+fn legend() -> Markup {
+    html! {
+        h2 { "How to read this" }
+        dl {
+            @for mechanism in Mechanism::ALL {
+                dt { (mechanism.name()) } dd { (mechanism.title()) "." }
+            }
+            dt { "published" } dd { "What the authors of the change measured, on the kernel before it and after it." }
+            dt { "model" } dd { "The same two kernels on the machine in software. Its costs were set on figures from before the change alone, so what it says about the change is a prediction." }
+            dt { "all on" } dd { "The same run with all five mechanisms." }
+            dt { "hit, miss" } dd { "Whether the predicted change is as near to the published one as the line below asks; " em { "shown" } " where nothing is asked." }
+            dt { "S0+S2 → S0+S2+S3" } dd { "The mechanisms that are on before and after the change; " code { "quell list policies" } " explains the words behind them." }
+            dt { "guard" } dd { "Work on a fast path that closes a hole through which the contract would break." }
+            dt { "contract, breach" } dd { "Eight rules, C1 to C8, such as: no CPU reads or writes a page through a translation after the page has a new owner. Every access is checked; a breach is one that broke a rule." }
         }
     }
 }
@@ -347,10 +381,18 @@ fn scale(results: &Results, jobs: &[(&'static str, usize, Job)]) -> Markup {
                 .collect(),
         })
         .collect();
+    let chart = Chart {
+        lines: &lines,
+        rings: &[],
+        right: "CPUs that run the process",
+        power: |cpus| format!("{cpus}"),
+        up: "ns per MADV_DONTNEED and touch",
+        upward: Upward::Powers,
+    };
     html! {
         h2 { "Cost against CPUs" }
         figure {
-            (charts::log_log(&lines, "CPUs that run the process", "ns per MADV_DONTNEED and touch"))
+            (chart.draw())
             figcaption {
                 "One CPU drops and touches a page; all others spin in the same process, so each must be told. "
                 "The Haswell server, continued to 1024 CPUs with the distances of its file."
@@ -397,24 +439,25 @@ fn mechanisms(plans: &[Plan], results: &Results, worse: &[(&'static Headline, f6
     html! {
         h2 { "What each mechanism adds" }
         p { "Each mechanism alone, and everything, against everything off; in percent of the figure. Own mechanisms in bold. Readers run on fewer CPUs here." }
-        div .wide {
-            table {
-                thead { tr { th { "experiment" } th { "metric" }
-                    @for (_, name) in single_policies() { th .n { (name) } } th .n { "all" } } }
-                @for plan in plans {
-                    @let baseline = plan.compared("baseline");
-                    tr {
-                        td { (plan.headline.experiment) ", " (plan.headline.case) }
-                        td { (plan.headline.metric) @if plan.headline.more_is_better() { span .soft { " (more is better)" } } }
-                        @for (mechanism, policy) in single_policies() {
-                            @let change = plan.change(results, &baseline, &plan.compared(policy));
-                            td .n {
-                                @if mechanism == plan.headline.mechanism { b { (change.map_or_else(|| "–".into(), |c| format!("{c:+.1}"))) } }
-                                @else { (change.map_or_else(|| "–".into(), |c| format!("{c:+.1}"))) }
-                            }
-                        }
-                        td .n { (plan.change(results, &baseline, &plan.compared("all")).map_or_else(|| "–".into(), |c| format!("{c:+.1}"))) }
+        table #mechanisms {
+            thead { tr { th { "experiment" } th { "figure" }
+                @for (_, name) in single_policies() { th .n { (name) ", %" } } th .n { "all, %" } } }
+            @for plan in plans {
+                @let baseline = plan.compared("baseline");
+                @let change = |policy| plan.change(results, &baseline, &plan.compared(policy));
+                @let shown = |change: Option<f64>| change.map_or_else(|| "–".into(), |c| format!("{c:+.1}"));
+                tr {
+                    (cell("experiment", "", &html! { (plan.headline.experiment) ", " (plan.headline.case) }))
+                    (cell("figure", "", &html! {
+                        (plan.headline.metric)
+                        @if plan.headline.more_is_better() { span .soft { " (more is better)" } }
+                    }))
+                    @for (mechanism, policy) in single_policies() {
+                        @let text = shown(change(policy));
+                        @let own = mechanism == plan.headline.mechanism;
+                        (cell(policy, "n", &html! { @if own { b { (text) } } @else { (text) } }))
                     }
+                    (number("all", shown(change("all"))))
                 }
             }
         }

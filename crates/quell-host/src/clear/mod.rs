@@ -12,10 +12,10 @@
 
 mod bench;
 mod contender;
-mod fault;
+pub mod fault;
 pub mod plot;
 mod progress;
-mod read;
+pub mod read;
 mod region;
 pub mod report;
 

@@ -4,7 +4,6 @@ use super::fault::DemandFault;
 use super::read::ClearThenRead;
 use quell_zero::{Plan, Temperature};
 use serde::Serialize;
-use std::fmt::{self, Write as _};
 
 /// A figure: GB/s (10^9 bytes) of a strategy at a length.
 #[derive(Serialize, Clone, Debug)]
@@ -51,18 +50,21 @@ pub struct AllCores {
 #[derive(Serialize, Debug)]
 pub struct PlanRow {
     /// The shortest length the row is about.
-    bytes: u64,
-    hot: &'static str,
-    bypassing: &'static str,
-    /// What the rule without measurement says.
-    by_rule_hot: &'static str,
-    by_rule_bypassing: &'static str,
+    pub bytes: u64,
+    /// What clears memory that is read next.
+    pub hot: &'static str,
+    /// What clears other memory.
+    pub bypassing: &'static str,
+    /// What the rule without measurement says for memory that is read next.
+    pub by_rule_hot: &'static str,
+    /// What it says for other memory.
+    pub by_rule_bypassing: &'static str,
 }
 
 /// The plan, calibrated and by rule.
 #[derive(Serialize, Debug)]
 #[serde(transparent)]
-pub struct PlanTable(Vec<PlanRow>);
+pub struct PlanTable(pub Vec<PlanRow>);
 
 impl PlanTable {
     /// Writes both plans down, leaving out rows equal to the one before.
@@ -203,18 +205,6 @@ impl Report {
         .flatten()
         .collect()
     }
-
-    /// A self-contained page: the tables as text and the plot inline.
-    pub fn html(&self, svg: &str) -> String {
-        let escaped = self.to_string().replace('&', "&amp;").replace('<', "&lt;");
-        format!(
-            "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\">\
-             <title>Zeroing on this machine</title>\n\
-             <style>body{{font-family:sans-serif;max-width:72em;margin:2em auto;padding:0 1em}}\
-             pre{{overflow-x:auto;line-height:1.35}}svg{{max-width:100%;height:auto}}</style>\n\
-             <h1>Zeroing on this machine</h1>\n{svg}\n<pre>{escaped}</pre>\n</html>\n"
-        )
-    }
 }
 
 /// A length for people.
@@ -223,136 +213,6 @@ pub fn bytes_label(bytes: u64) -> String {
         b if b >= 1 << 30 => format!("{} GB", b >> 30),
         b if b >= 1 << 20 => format!("{} MB", b >> 20),
         b => format!("{} KB", b >> 10),
-    }
-}
-
-/// One table of GB/s: lengths down, strategies across, the choice marked.
-fn table(
-    f: &mut fmt::Formatter<'_>,
-    rows: &[Row],
-    beside: &[(&str, &[Row])],
-    chosen: &[Chosen],
-) -> fmt::Result {
-    let mut names: Vec<&str> = Vec::new();
-    for row in rows {
-        if !names.contains(&row.strategy) {
-            names.push(row.strategy);
-        }
-    }
-    let mut line = format!("{:>8}", "extent");
-    for name in &names {
-        write!(line, " {name:>10}")?;
-    }
-    for (name, _) in beside {
-        write!(line, " {name:>12}")?;
-    }
-    writeln!(f, "{line}")?;
-    for choice in chosen {
-        write!(f, "{:>8}", bytes_label(choice.bytes))?;
-        let figure = |rows: &[Row], name: &str| {
-            let mut found = rows.iter();
-            found
-                .find(|r| r.bytes == choice.bytes && r.strategy == name)
-                .map_or("-".into(), |r| format!("{:.1}", r.gbps))
-        };
-        for name in &names {
-            let mark = if *name == choice.strategy { "*" } else { "" };
-            write!(f, " {:>10}", format!("{mark}{}", figure(rows, name)))?;
-        }
-        for (name, rows) in beside {
-            write!(f, " {:>12}", figure(rows, name))?;
-        }
-        writeln!(f)?;
-    }
-    Ok(())
-}
-
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [l1d, l2, last] = self
-            .caches
-            .map(|b| if b == 0 { "?".into() } else { bytes_label(b) });
-        writeln!(f, "{}; caches {l1d}, {l2}, {last}", self.cpu)?;
-        writeln!(
-            f,
-            "memory mapped with huge pages: {:.0} %; GB/s = 10^9 bytes per second of CPU time",
-            self.huge_page_share * 100.0
-        )?;
-        writeln!(f, "\nClearing, one core, GB/s (* = the engine's choice)")?;
-        let beside: [(&str, &[Row]); 2] = [
-            ("memset", &self.memset),
-            ("page-by-page", &self.page_by_page),
-        ];
-        table(f, &self.rows, &beside, &self.chosen)?;
-        writeln!(f, "peak write bandwidth {:.1}", self.peak_write_gbps)?;
-        if let Some(all) = &self.all_cores {
-            writeln!(f, "\nClearing, {} cores at once, GB/s in all", all.cores)?;
-            table(f, &all.rows, &[("memset", &all.memset)], &all.chosen)?;
-            writeln!(
-                f,
-                "peak write bandwidth {:.1}, page by page {:.1}",
-                all.peak_write_gbps, all.page_by_page_gbps
-            )?;
-        }
-        writeln!(
-            f,
-            "\nThe engine's choices (calibrated in {:.0} ms; in brackets, by rule)",
-            self.calibration_ms
-        )?;
-        for row in &self.plan.0 {
-            let bracket = |rule: &str| format!("({rule})");
-            writeln!(
-                f,
-                "from {:>6}  read next: {:<10} {:<12}  not read next: {:<10} {}",
-                bytes_label(row.bytes),
-                row.hot,
-                bracket(row.by_rule_hot),
-                row.bypassing,
-                bracket(row.by_rule_bypassing),
-            )?;
-        }
-        writeln!(
-            f,
-            "\nClear, then read the faulting page and two pages on either side, microseconds"
-        )?;
-        writeln!(
-            f,
-            "{:>8} {:>10} {:>9} {:>9} {:>9}",
-            "extent", "way", "clear", "read", "both"
-        )?;
-        for r in &self.clear_then_read {
-            let us = |ns: f64| format!("{:.2}", ns / 1e3);
-            writeln!(
-                f,
-                "{:>8} {:>10} {:>9} {:>9} {:>9}",
-                bytes_label(r.bytes),
-                r.way,
-                us(r.clear_ns),
-                us(r.read_ns),
-                us(r.total_ns)
-            )?;
-        }
-        writeln!(f, "\nDemand faults of the running kernel, GB/s")?;
-        for fault in &self.demand_fault {
-            write!(f, "{:>8} {:>10}", bytes_label(fault.page_bytes), fault.way)?;
-            match (&fault.gbps, &fault.note) {
-                (Some(gbps), _) => writeln!(f, " {gbps:>9.1}")?,
-                (None, note) => writeln!(f, "  refused: {}", note.as_deref().unwrap_or("?"))?,
-            }
-        }
-        writeln!(f)?;
-        for v in &self.verdicts {
-            writeln!(
-                f,
-                "{}  {}: {:.2} at {} (bound {})",
-                if v.pass { "pass" } else { "MISS" },
-                v.target,
-                v.ratio,
-                bytes_label(v.at_bytes),
-                v.bound
-            )?;
-        }
-        writeln!(f, "{:.0} s", self.seconds)
     }
 }
 
@@ -449,17 +309,5 @@ mod tests {
             let row = &json[list][at];
             assert!(row["bytes"].is_u64() && row["gbps"].is_f64() && row["strategy"].is_string());
         }
-    }
-
-    #[test]
-    fn tables_and_pages_show_choices_verdicts_and_refusals() {
-        let mut report = made_up();
-        report.verdicts = report.judge();
-        let text = report.to_string();
-        assert!(text.contains("*38.0") && text.contains("MISS") && text.contains("pass"));
-        assert!(text.contains("refused: none & <none>"));
-        let svg = super::super::plot::svg(&report).unwrap();
-        let html = report.html(&svg);
-        assert!(html.contains("none &amp; &lt;none>") && html.contains("</svg>"));
     }
 }

@@ -130,7 +130,7 @@ const CASES: &[Case] = &[
 ];
 
 /// One line of the result.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Line {
     /// S0 to S4.
     pub mechanism: &'static str,

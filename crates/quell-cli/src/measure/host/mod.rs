@@ -1,6 +1,6 @@
 //! `quell measure host`: what translation coherence costs the kernel that is running.
 
-mod print;
+pub mod print;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,6 +8,8 @@ use std::process::ExitCode;
 use clap::Args;
 use quell_host::live::Options;
 use quell_host::live::bench::ALL;
+
+use crate::output::say;
 
 /// Everything that was asked for was refused; nothing was measured.
 const EXIT_NOTHING_MEASURED: u8 = 3;
@@ -68,7 +70,7 @@ impl HostArgs {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         if self.list {
             for bench in &ALL {
-                println!("{:10} {}  {}", bench.name, bench.mechanism, bench.title);
+                say!("{:10} {}  {}", bench.name, bench.mechanism, bench.title);
             }
             return Ok(ExitCode::SUCCESS);
         }
@@ -81,7 +83,7 @@ impl HostArgs {
         }
         .measure()?;
         if self.json {
-            println!("{}", serde_json::to_string_pretty(&report)?);
+            say!("{}", serde_json::to_string_pretty(&report)?);
         } else {
             print::report(&report);
         }

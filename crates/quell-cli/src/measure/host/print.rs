@@ -1,9 +1,10 @@
 //! The report for people.
 
-use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
-
-use quell_host::live::beside::TOLERANCE;
+use quell_host::live::beside::{Beside, TOLERANCE};
 use quell_host::live::report::{Benchmark, FlushEvents, Quiet, Report, Row};
+
+use crate::output::{paragraph, say};
+use crate::table::{Cell, Table, number, verdict, words};
 
 /// A duration with three digits and a unit.
 fn time(ns: f64) -> String {
@@ -54,30 +55,23 @@ fn quiet(quiet: Quiet) -> String {
     format!("{mark}{}", time(quiet.median))
 }
 
-/// A line under the header and nothing else.
-const STYLE: TableStyle =
-    TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
-
-fn table(benchmark: &Benchmark) -> Table {
-    let mut table = Table::new();
-    table
-        .load_style(STYLE)
-        .set_content_arrangement(ContentArrangement::Disabled);
+/// The rows of a benchmark; every time has its unit.
+pub fn row_table(benchmark: &Benchmark) -> Table {
     let rate = benchmark.rows.iter().any(|r| r.bytes_per_op.is_some());
-    let mut header = vec![
-        "",
-        "median",
-        "quartiles",
-        "quiet",
-        "against",
-        "TLB interrupts",
-        "shootdowns",
-        "flush events",
+    let mut columns = vec![
+        words("row"),
+        number("median"),
+        number("quartiles").spare(),
+        number("quiet"),
+        number("against"),
+        number("TLB interrupts"),
+        number("shootdowns, %"),
+        words("flush events").spare(),
     ];
     if rate {
-        header.insert(4, "GB/s");
+        columns.insert(4, number("GB/s"));
     }
-    table.set_header(header);
+    let mut table = Table::new(columns);
     for row in &benchmark.rows {
         let mut cells = vec![
             row.key.clone(),
@@ -86,9 +80,7 @@ fn table(benchmark: &Benchmark) -> Table {
             or_dash(row.quiet, quiet),
             against(benchmark, row),
             or_dash(row.tlb_interrupts_per_op, |n| format!("{n:.3}")),
-            or_dash(row.shootdown_share, |share| {
-                format!("{:.0} %", share * 100.0)
-            }),
+            or_dash(row.shootdown_share, |share| format!("{:.0}", share * 100.0)),
             or_dash(row.flush_events_per_op, flushes),
         ];
         if rate {
@@ -99,15 +91,30 @@ fn table(benchmark: &Benchmark) -> Table {
                 }),
             );
         }
-        table.add_row(cells);
+        table.row(cells);
     }
-    let numbers = if rate { 1..8 } else { 1..7 };
-    for column in table
-        .column_iter_mut()
-        .skip(numbers.start)
-        .take(numbers.len())
-    {
-        column.set_cell_alignment(CellAlignment::Right);
+    table
+}
+
+/// The model's predictions beside what was measured.
+pub fn beside_table(predictions: &[Beside]) -> Table {
+    let mut table = Table::new([
+        words("row"),
+        number("measured"),
+        number("predicted"),
+        number("error, %"),
+        words("verdict"),
+    ]);
+    for one in predictions {
+        table.row([
+            format!("{} {}", one.benchmark, one.row).into(),
+            time(one.measured_ns).into(),
+            or_dash(one.predicted_ns, time).into(),
+            or_dash(one.error, |error| format!("{:+.0}", error * 100.0)).into(),
+            one.within.map_or("-".into(), |within| {
+                verdict(within, if within { "within" } else { "MISS" })
+            }),
+        ] as [Cell; 5]);
     }
     table
 }
@@ -126,7 +133,7 @@ fn against(benchmark: &Benchmark, row: &Row) -> String {
 /// Prints everything to standard output.
 pub fn report(report: &Report) {
     let host = &report.host;
-    println!(
+    paragraph(format_args!(
         "Linux {} {}, {}, CPUs {:?}, {} KiB pages{}{}",
         host.kernel,
         host.arch,
@@ -143,21 +150,28 @@ pub fn report(report: &Report) {
         } else {
             format!(" ({})", host.flags.join(", "))
         },
-    );
+    ));
     for capability in &report.capabilities {
         let mark = if capability.available { "+" } else { "-" };
-        println!("  {mark} {}: {}", capability.name, capability.detail);
+        paragraph(format_args!(
+            "  {mark} {}: {}",
+            capability.name, capability.detail
+        ));
     }
     for benchmark in &report.benchmarks {
-        println!(
+        paragraph(format_args!(
             "\n{} ({}): {}",
             benchmark.name, benchmark.mechanism, benchmark.title
-        );
+        ));
         let mut ops: Vec<_> = benchmark.rows.iter().map(|r| r.op).collect();
         ops.dedup();
         if !benchmark.rows.is_empty() {
-            println!("for each {}, {:.1} s:", ops.join(" / "), benchmark.seconds);
-            println!("{}", table(benchmark));
+            paragraph(format_args!(
+                "for each {}, {:.1} s:",
+                ops.join(" / "),
+                benchmark.seconds
+            ));
+            say!("{}", row_table(benchmark));
         }
         for row in &benchmark.rows {
             let counted = row
@@ -166,11 +180,11 @@ pub fn report(report: &Report) {
                 .filter_map(|(name, n)| Some(format!("{name} {}", digits((*n)?))));
             let counted: Vec<_> = counted.collect();
             if !counted.is_empty() {
-                println!("  {}: {}", row.key, counted.join(", "));
+                paragraph(format_args!("  {}: {}", row.key, counted.join(", ")));
             }
         }
         if let Some(failure) = &benchmark.failed {
-            println!("  FAILED: {failure}");
+            paragraph(format_args!("  FAILED: {failure}"));
         }
         for refusal in &benchmark.refused {
             let row = refusal
@@ -178,81 +192,69 @@ pub fn report(report: &Report) {
                 .as_ref()
                 .map(|row| format!("{row}: "))
                 .unwrap_or_default();
-            println!("  not measured: {row}{}", refusal.reason);
+            paragraph(format_args!("  not measured: {row}{}", refusal.reason));
             if let Some(remedy) = &refusal.remedy {
-                println!("    would need: {remedy}");
+                paragraph(format_args!("    would need: {remedy}"));
             }
         }
         for row in &benchmark.rows {
             for warning in &row.warnings {
-                println!("  ! {}: {warning}", row.key);
+                paragraph(format_args!("  ! {}: {warning}", row.key));
             }
         }
         for warning in &benchmark.warnings {
-            println!("  ! {warning}");
+            paragraph(format_args!("  ! {warning}"));
         }
     }
     shared_core(report);
     price(report);
     beside(report);
     if report.interrupted {
-        println!("\ninterrupted: what is above was measured before the signal");
+        paragraph(format_args!(
+            "\ninterrupted: what is above was measured before the signal"
+        ));
     }
     for line in &report.not_restored {
-        println!("\nNOT RESTORED: {line}");
+        paragraph(format_args!("\nNOT RESTORED: {line}"));
     }
 }
 
 /// How much a neighbour on the core had to do with it all.
 fn shared_core(report: &Report) {
     if let Some(shared) = report.shared_core {
-        println!(
-            "\nthe measuring core was shared in {:.0} % of the samples (a loop that fills it took longer than it can); column\n\
-             \"quiet\": the median of those in which it was not and no interrupt was missing; \"~\": of those that had most of\n\
+        paragraph(format_args!(
+            "\nthe measuring core was shared in {:.0} % of the samples (a loop that fills it took longer than it can); column \
+             \"quiet\": the median of those in which it was not and no interrupt was missing; \"~\": of those that had most of \
              the core, because it was hardly ever their own; \"-\": too few samples.",
             shared * 100.0
-        );
+        ));
     }
 }
 
 /// What the model makes of this host.
 fn beside(report: &Report) {
     if !report.predictions.is_empty() {
-        println!(
-            "\nthe model, calibrated on discard alone and with one spinning thread, beside rows that it was not made from\n\
+        paragraph(format_args!(
+            "\nthe model, calibrated on discard alone and with one spinning thread, beside rows that it was not made from \
              (quiet samples of both; the target is {:.0} %):",
             TOLERANCE * 100.0
-        );
-        let mut table = crate::table::table(&["", "measured", "predicted", "error", ""]);
-        table.set_content_arrangement(ContentArrangement::Disabled);
-        for one in &report.predictions {
-            table.add_row([
-                format!("{} {}", one.benchmark, one.row),
-                time(one.measured_ns),
-                or_dash(one.predicted_ns, time),
-                or_dash(one.error, |error| format!("{:+.0} %", error * 100.0)),
-                or_dash(one.within, |within| {
-                    if within { "within" } else { "MISS" }.into()
-                }),
-            ]);
-        }
-        crate::table::align_right(&mut table, 1..4);
-        println!("{table}");
+        ));
+        say!("{}", beside_table(&report.predictions));
         for one in &report.predictions {
             if let Some(why) = &one.why {
-                println!("  ! {} {}: {why}", one.benchmark, one.row);
+                paragraph(format_args!("  ! {} {}: {why}", one.benchmark, one.row));
             }
         }
     }
     if let Some(file) = &report.machine_file {
         match &file.path {
-            Some(path) => println!(
+            Some(path) => paragraph(format_args!(
                 "\nmachine file: {path}; `quell predict --machine {path}` says what each mechanism would save here"
-            ),
-            None => println!("\nno machine file was written"),
+            )),
+            None => paragraph(format_args!("\nno machine file was written")),
         }
         if let Some(note) = &file.note {
-            println!("  ! {note}");
+            paragraph(format_args!("  ! {note}"));
         }
     }
 }
@@ -260,39 +262,42 @@ fn beside(report: &Report) {
 fn price(report: &Report) {
     let Some(found) = &report.shootdown else {
         if report.benchmarks.iter().any(|b| !b.rows.is_empty()) {
-            println!(
+            paragraph(format_args!(
                 "\nthe price of a shootdown, and with it the column \"shootdowns\", needs the benchmark discard"
-            );
+            ));
         }
         return;
     };
-    print!("\none shootdown on this host: ");
-    match (found.ns, found.one_target_ns) {
+    let price = match (found.ns, found.one_target_ns) {
         (Some(ns), Some(with)) => {
-            print!(
+            let made_of = format!(
                 "{} = ({} with one spinning thread - {} alone)",
                 time(ns),
                 time(with),
                 time(found.alone_ns)
             );
-            if let Some(interrupts) = found.interrupts_per_op {
-                print!(
-                    " / {interrupts:.2} interrupts; {} of {} samples were quiet",
-                    found.quiet_samples, found.all_samples
-                );
-            }
-            println!("{}", if found.reliable { "" } else { "; NOT RELIABLE" });
+            let interrupts = found
+                .interrupts_per_op
+                .map_or_else(String::new, |interrupts| {
+                    format!(
+                        " / {interrupts:.2} interrupts; {} of {} samples were quiet",
+                        found.quiet_samples, found.all_samples
+                    )
+                });
+            let doubt = if found.reliable { "" } else { "; NOT RELIABLE" };
+            format!("{made_of}{interrupts}{doubt}")
         }
-        _ => println!("unknown"),
-    }
+        _ => "unknown".into(),
+    };
+    paragraph(format_args!("\none shootdown on this host: {price}"));
     if let Some(note) = &found.note {
-        println!("  {note}");
+        paragraph(format_args!("  {note}"));
     }
     if found.ns.is_some() {
-        println!(
-            "column \"shootdowns\": interrupts / targets x this price, as a part of the row's time; an estimate, because the\n\
+        paragraph(format_args!(
+            "column \"shootdowns\": interrupts / targets x this price, as a part of the row's time; an estimate, because the \
              price was measured with a target that only spins. \"against\": how many times faster than the usual form."
-        );
+        ));
     }
 }
 

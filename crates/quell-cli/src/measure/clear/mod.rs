@@ -1,12 +1,16 @@
 //! `quell measure clear`: how fast this machine zeroes memory, and what the engine makes of it.
 
+pub mod print;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use quell_host::clear::{Options, measure, plot};
+
+use crate::output::{self, Destination, say, write};
 
 /// The arguments of `quell measure clear`.
 #[derive(Args, Debug)]
@@ -62,23 +66,27 @@ fn parse_bytes(text: &str) -> Result<u64, String> {
 ///
 /// If there is not enough memory for the smallest region, or a file cannot be written.
 pub fn run(args: &ClearArgs) -> Result<ExitCode> {
+    let place = |option, path: &Option<PathBuf>| {
+        let path = path.as_deref();
+        path.map(|path| Destination::open(option, Some(path), ""))
+            .transpose()
+    };
+    let (svg_place, page_place) = (place("--plot", &args.plot)?, place("--html", &args.html)?);
     let report = measure(&Options {
         max_bytes: args.max_bytes,
         budget: Duration::from_secs_f64(args.seconds),
         no_vectors: args.no_vectors,
     })?;
-    if let Some(path) = &args.plot {
-        let svg = plot::svg(&report)?;
-        std::fs::write(path, svg).with_context(|| format!("cannot write {}", path.display()))?;
+    if let Some(place) = svg_place {
+        place.write(&plot::svg(&report))?;
     }
-    if let Some(path) = &args.html {
-        let html = report.html(&plot::svg(&report)?);
-        std::fs::write(path, html).with_context(|| format!("cannot write {}", path.display()))?;
+    if let Some(place) = page_place {
+        place.write(&print::html(&report, &plot::svg(&report)))?;
     }
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
+        say!("{}", serde_json::to_string_pretty(&report)?);
     } else {
-        print!("{report}");
+        write(&print::text(&report, output::width(), output::colour()));
     }
     Ok(ExitCode::SUCCESS)
 }

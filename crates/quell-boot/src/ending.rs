@@ -1,0 +1,103 @@
+//! Ending emulators when this process is told to end.
+//!
+//! A shell's Ctrl-C reaches the emulator too, but `kill` and a supervisor's SIGTERM reach this process alone, and the
+//! emulator would run on without anybody who reads what it says. So a thread waits for these signals, ends the
+//! emulators that run, and remembers the signal: whoever follows them sees that they have ended, and
+//! cleans up. Where none runs, the signal does what it always does.
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level;
+use std::io;
+use std::process::{Child, Command};
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+
+/// The emulators that run.
+static RUNNING: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+
+/// The signal that told this process to end; 0 for none.
+static TOLD: AtomicI32 = AtomicI32::new(0);
+
+fn running() -> MutexGuard<'static, Vec<u32>> {
+    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The signal by which this process was told to end while an emulator ran.
+pub fn told_to_end() -> Option<i32> {
+    Some(TOLD.load(Ordering::SeqCst)).filter(|&signal| signal != 0)
+}
+
+/// Says that an emulator runs, until it is dropped.
+pub struct Watched(u32);
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        running().retain(|&id| id != self.0);
+    }
+}
+
+/// Starts an emulator that is ended with this process.
+///
+/// # Errors
+/// If it cannot be started, or the signals cannot be waited for.
+pub fn spawn(command: &mut Command) -> io::Result<(Child, Watched)> {
+    watch()?;
+    // The lock is held while the process starts, so a signal finds either nothing or all of it.
+    let mut running = running();
+    let child = command.spawn()?;
+    running.push(child.id());
+    let watched = Watched(child.id());
+    Ok((child, watched))
+}
+
+/// Starts the thread that waits for signals, once.
+fn watch() -> io::Result<()> {
+    static STARTED: Once = Once::new();
+    let mut failed = Ok(());
+    STARTED.call_once(|| match Signals::new([SIGTERM, SIGHUP, SIGINT]) {
+        Ok(mut signals) => {
+            std::thread::spawn(move || {
+                for signal in signals.forever() {
+                    end_all(signal);
+                }
+            });
+        }
+        Err(error) => failed = Err(error),
+    });
+    failed
+}
+
+fn end_all(signal: i32) {
+    let running = running();
+    if running.is_empty() {
+        let _ = low_level::emulate_default_handler(signal);
+        return;
+    }
+    TOLD.store(signal, Ordering::SeqCst);
+    for &id in &*running {
+        let process = i32::try_from(id)
+            .ok()
+            .and_then(rustix::process::Pid::from_raw);
+        if let Some(process) = process {
+            // It may have ended by itself.
+            let _ = rustix::process::kill_process(process, rustix::process::Signal::KILL);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_ends_what_was_started_and_is_remembered() {
+        let (mut child, watched) = spawn(Command::new("sleep").arg("1000")).unwrap();
+        low_level::raise(SIGTERM).unwrap();
+        // Would wait for a quarter of an hour without.
+        assert!(!child.wait().unwrap().success());
+        assert_eq!(told_to_end(), Some(SIGTERM));
+        drop(watched);
+        assert!(running().is_empty());
+    }
+}

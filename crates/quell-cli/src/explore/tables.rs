@@ -1,0 +1,148 @@
+//! The tables of `quell explore`.
+
+use quell_adversary::mutants::Tested;
+use quell_adversary::{Coverage, MachineKind, Mistake, Scenario};
+
+use super::work::Searched;
+use crate::table::{Cell, Table, number, verdict, words};
+
+/// The mutants that a scenario is there to find.
+pub fn finds(scenario: &Scenario) -> Vec<&'static str> {
+    scenario.finds.to_vec()
+}
+
+/// The scenarios.
+pub fn scenarios() -> Table {
+    let mut rows = Table::new([
+        words("scenario"),
+        number("CPUs"),
+        words("what races with what"),
+        words("bugs").spare(),
+        words("finds").spare(),
+    ]);
+    for s in Scenario::ALL {
+        rows.row([
+            s.name.to_string(),
+            s.cpus.to_string(),
+            s.about.to_string(),
+            s.bugs.join(", "),
+            finds(s).join(", "),
+        ]);
+    }
+    rows
+}
+
+/// The machines.
+pub fn machines() -> Table {
+    let mut rows = Table::new([words("machine"), words("what is particular about it")]);
+    for kind in MachineKind::ALL {
+        rows.row([kind.name, kind.about]);
+    }
+    rows
+}
+
+/// The mutants.
+pub fn mistakes() -> Table {
+    let mut rows = Table::new([words("mutant"), words("mistake")]);
+    for mistake in Mistake::all() {
+        rows.row([mistake.name(), mistake.account()]);
+    }
+    rows
+}
+
+/// What a search found, a row for each scenario on each machine.
+pub fn found(results: &[Searched], exhaustive_asked: bool) -> Table {
+    let mut rows = Table::new([
+        words("scenario"),
+        words("machine"),
+        words("policies"),
+        number("schedules"),
+        words("result"),
+    ]);
+    for group in results.chunk_by(|a, b| {
+        a.case.scenario.name == b.case.scenario.name && a.case.kind.name == b.case.kind.name
+    }) {
+        let sum: u64 = group.iter().map(|r| r.report.schedules).sum();
+        let exhaustive = group.iter().all(|r| r.report.exhaustive);
+        let missed: Vec<_> = group
+            .iter()
+            .flat_map(|r| r.report.missed.iter().map(|m| m.label()))
+            .collect();
+        let violated: Vec<_> = group
+            .iter()
+            .filter_map(|r| r.report.failure.as_ref())
+            .map(|f| f.violation.clause.to_string())
+            .collect();
+        let result = match () {
+            () if !violated.is_empty() => format!("VIOLATED {}", violated.join(", ")),
+            () if !missed.is_empty() => format!("never fired: {}", missed.join(", ")),
+            () if exhaustive => {
+                let states: u64 = group.iter().map(|r| r.report.states).sum();
+                let all: f64 = group.iter().map(|r| r.report.stands_for).sum();
+                match states {
+                    0 => "holds in every schedule".to_string(),
+                    _ => format!(
+                        "holds in every schedule: {states} states, {all:.1e} schedules or more"
+                    ),
+                }
+            }
+            () if exhaustive_asked => "holds so far, given up before the end".to_string(),
+            () => "holds".to_string(),
+        };
+        let policies = match group {
+            [one] => one.case.policy.to_string(),
+            more => more.len().to_string(),
+        };
+        rows.row([
+            group[0].case.scenario.name.into(),
+            group[0].case.kind.name.into(),
+            policies.into(),
+            sum.to_string().into(),
+            verdict(violated.is_empty() && missed.is_empty(), result),
+        ] as [Cell; 5]);
+    }
+    rows
+}
+
+/// How often each transition of the protocol fired.
+pub fn fired(coverage: &Coverage) -> Table {
+    let mut rows = Table::new([words("transition"), number("fired, times")]);
+    for (reach, count) in coverage.iter() {
+        rows.row([reach.label().to_string(), count.to_string()]);
+    }
+    rows
+}
+
+/// Scenario, machine and clause, for tables.
+pub fn killer(tested: &Tested) -> Option<(&'static str, &'static str, String)> {
+    let kill = tested.killed.as_ref()?;
+    Some((
+        kill.scenario(),
+        kill.machine().unwrap_or_default(),
+        kill.broke(),
+    ))
+}
+
+/// What became of the mutants.
+pub fn became(tested: &[Tested]) -> Table {
+    let mut rows = Table::new([
+        words("mutant"),
+        words("bug").spare(),
+        words("killed by"),
+        words("machine"),
+        words("clause"),
+        number("schedules"),
+    ]);
+    for h in tested {
+        let (scenario, machine, clause) = killer(h).unwrap_or(("SURVIVED", "", String::new()));
+        rows.row([
+            h.mistake.name().into(),
+            h.mistake.bugs().into(),
+            verdict(h.killed.is_some(), scenario),
+            machine.into(),
+            clause.into(),
+            h.schedules.to_string().into(),
+        ] as [Cell; 6]);
+    }
+    rows
+}

@@ -1,0 +1,400 @@
+//! Every table of every command, at the widths of terminals.
+
+use std::collections::BTreeMap;
+
+use quell::Policy;
+use quell_adversary::mutants::Tested;
+use quell_adversary::{Budget, Campaign, Case, MachineKind, Mistake, Scenario, Session, explore};
+use quell_boot::versus::report::{Report as Comparison, Row as Compared, Side};
+use quell_clock::built_in;
+use quell_experiments::jobs::Results;
+use quell_experiments::reproduce::Plan as Experiment;
+use quell_experiments::scale::Point;
+use quell_experiments::trial::Trial;
+use quell_experiments::{guards, machines};
+use quell_host::predict::Line;
+use quell_threads::cost::{Cost, Row as CostRow};
+use quell_workloads::Workload;
+use quell_zero::{Plan, Strategy};
+
+use crate::explore::{tables, work::Searched};
+use crate::{list, measure, predict, reproduce, run, scale, versus};
+
+#[test]
+fn the_lists() {
+    for workload in Workload::all() {
+        list::workload_table(&workload).assert_laid_out(workload.name());
+    }
+    list::machine_table().assert_laid_out("machines");
+    list::policy_table().assert_laid_out("policies");
+    list::parameter_table().assert_laid_out("parameters");
+    for machine in machines::names().filter_map(built_in) {
+        list::value_table(&machine).assert_laid_out(machine.name());
+    }
+}
+
+/// Rows as they are before anything was run, with figures as long as they get.
+fn experiments() -> Vec<quell_experiments::reproduce::Row> {
+    let nothing = Results::default();
+    let plans = Experiment::all(None);
+    plans
+        .iter()
+        .map(|plan| {
+            let row = plan.row(&nothing);
+            quell_experiments::reproduce::Row {
+                model_before: Some(118_961.7),
+                model_after: Some(2_766.4),
+                change_predicted: Some(1.43),
+                difference_points: Some(-12.3),
+                all_on: Some(2_766.0),
+                verdict: "miss",
+                ..row
+            }
+        })
+        .collect()
+}
+
+#[test]
+fn the_first_command_fits_eighty_columns_with_a_line_for_each_mechanism() {
+    let summary = reproduce::summary_table(&experiments());
+    summary.assert_laid_out("summary");
+    assert!(summary.is_whole(80));
+    let text = summary.render(Some(80), false);
+    let begin = |name: &&str| text.lines().filter(|line| line.starts_with(*name)).count() == 1;
+    assert!(["S0", "S1", "S2", "S3", "S4"].iter().all(begin), "{text}");
+    // Two lines of headings, the rule, five rows.
+    assert!(text.lines().count() <= 8, "{text}");
+}
+
+#[test]
+fn the_details_of_experiments_and_guards() {
+    let details = reproduce::detail_table(&experiments());
+    details.assert_laid_out("details");
+    assert!(
+        !details.render(Some(80), false).contains("paper before: "),
+        "no paragraphs"
+    );
+    let nothing = Results::default();
+    let guards: Vec<_> = guards::plans(None)
+        .iter()
+        .map(|plan| guards::Row {
+            gain: Some(0.286),
+            cost: Some(-0.123),
+            cost_range: Some([-0.2, 1.1]),
+            seeds: 5,
+            failed: None,
+            events: BTreeMap::from([
+                ("interrupts", 12.5),
+                ("waiting turns", 3.25),
+                ("shared words", 1.5),
+            ]),
+            violations_left_out: 14_107,
+            broken: vec!["C1".into(), "C3".into()],
+            ..plan.row(&nothing, &nothing)
+        })
+        .collect();
+    reproduce::guard_table(&guards).assert_laid_out("guards");
+}
+
+#[test]
+fn one_run_and_many() {
+    let machine = built_in("haswell-server").unwrap();
+    let mut workload = Workload::from_name("dontneed").unwrap();
+    workload.set("iterations=5").unwrap();
+    let trial = Trial {
+        machine: &machine,
+        workload,
+        policy: Policy::ALL,
+        cpus: 4,
+        seed: 1,
+        trace: 0,
+    };
+    run::count_table(&trial.run().unwrap()).assert_laid_out("counts");
+    let points: Vec<Point> = (0..=10)
+        .map(|power| Point {
+            cpus: 1 << power,
+            values: vec![Some(1e9 / 3.0), None, Some(0.001), Some(12.5)],
+        })
+        .collect();
+    let policies = ["baseline", "S4,asynchronous=no,inline=no", "all-S1", "all"];
+    scale::scale_table(&policies, &points).assert_laid_out("scale");
+}
+
+#[test]
+fn predictions() {
+    let line = Line {
+        mechanism: "S3",
+        workload: "readers",
+        what: "two threads stream a file larger than memory",
+        cpus: 1024,
+        metric: Some("s for 10 000 rounds"),
+        without_policy: Some("baseline".into()),
+        without: Some(123_456.7),
+        with_policy: Some("S3".into()),
+        with: Some(99_999.9),
+        saves_percent: Some(-12.3),
+        in_kernel: true,
+        interrupts_without: Some(115_662),
+        interrupts_with: Some(2_672),
+        refused: None,
+    };
+    let refused = Line {
+        metric: None,
+        without: None,
+        with: None,
+        saves_percent: None,
+        interrupts_with: None,
+        in_kernel: false,
+        refused: Some("the machine has one memory node".into()),
+        ..line.clone()
+    };
+    predict::prediction_table(&[line, refused]).assert_laid_out("predictions");
+}
+
+#[test]
+fn the_comparison_with_linux() {
+    let side = |factor: f64| Side {
+        operations: 500,
+        interrupts: 3.0 * factor,
+        invalidations: 1_024.5 * factor,
+        local_invalidations: None,
+        remote_invalidations: None,
+        whole_flushes: 0.0,
+        instructions: 1_234_567.8 * factor,
+        remark: None,
+    };
+    let mut report = Comparison::new("6.12.0", "QEMU 7.2", Policy::ALL);
+    for variant in ["dirty, others asleep", "clean pages, memory short"] {
+        report.rows.push(Compared {
+            workload: "dontneed",
+            variant: variant.into(),
+            cpus: 64,
+            operation: "page",
+            parameters: Vec::new(),
+            linux: Some(side(1.0)),
+            quell: Some(side(0.1)),
+            missing: Vec::new(),
+        });
+    }
+    versus::comparison_table(&report).assert_laid_out("versus");
+}
+
+#[test]
+fn searches_and_mutants() {
+    tables::scenarios().assert_laid_out("scenarios");
+    tables::machines().assert_laid_out("machines of the adversary");
+    tables::mistakes().assert_laid_out("mistakes");
+    let case = Case {
+        scenario: Scenario::named("unmap-access").unwrap(),
+        kind: *MachineKind::named("x86").unwrap(),
+        policy: Policy::ALL,
+        mistake: None,
+    };
+    let campaign = Campaign {
+        case,
+        budget: Budget::Schedules(2),
+        seed: 1,
+        depth: 1,
+    };
+    let report = explore(&mut Session::new(case), &campaign, |_, _| true);
+    tables::fired(&report.coverage).assert_laid_out("fired");
+    let searched = Searched { case, report };
+    tables::found(&[searched], false).assert_laid_out("found");
+    let survived: Vec<_> = Mistake::all()
+        .map(|mistake| Tested {
+            mistake,
+            killed: None,
+            schedules: 123_456_789,
+        })
+        .collect();
+    tables::became(&survived).assert_laid_out("mutants");
+}
+
+#[test]
+fn the_cost_of_the_engine() {
+    let cost = Cost {
+        ns: 12_345.6,
+        cycles: 37_000.0,
+    };
+    let row = CostRow {
+        name: "unmap one page and flush, two CPUs, one busy",
+        cost,
+        quartiles: (1_000.1, 20_000.2),
+        baseline_name: "a mutex and a queue of closures",
+        baseline: cost,
+        limit_ns: Some(100.0),
+    };
+    let rows = [
+        row.clone(),
+        CostRow {
+            limit_ns: None,
+            ..row
+        },
+    ];
+    measure::engine::cost_table(&rows).assert_laid_out("engine");
+    measure::engine::guard_table(&rows).assert_laid_out("guards of the engine");
+}
+
+#[cfg(target_os = "linux")]
+mod live {
+    use super::*;
+    use quell_host::clear::fault::DemandFault;
+    use quell_host::clear::read::ClearThenRead;
+    use quell_host::clear::report::{Chosen, PlanTable, Report, Row, Verdict};
+    use quell_host::live::beside::Beside;
+    use quell_host::live::report::{Benchmark, FlushEvents, Form, Quiet, Row as HostRow, Spread};
+
+    const WAYS: [&str; 9] = [
+        "stores",
+        "rep-stosb",
+        "rep-stosq",
+        "nt64",
+        "nt128",
+        "nt256",
+        "nt512",
+        "clzero",
+        "dc-zva",
+    ];
+
+    fn cleared() -> Report {
+        let sizes = [4 << 10, 2 << 20, 1 << 30];
+        let rows = |ways: &[&'static str]| -> Vec<Row> {
+            let of = |&strategy| {
+                sizes.map(|bytes| Row {
+                    bytes,
+                    strategy,
+                    gbps: 138.25,
+                    samples: 3,
+                })
+            };
+            ways.iter().flat_map(of).collect()
+        };
+        Report {
+            peak_write_gbps: 140.0,
+            rows: rows(&WAYS),
+            chosen: sizes
+                .map(|bytes| Chosen {
+                    bytes,
+                    strategy: "nt512",
+                    gbps: 138.25,
+                })
+                .into(),
+            page_by_page_gbps: 10.0,
+            page_by_page: rows(&["page-by-page"]),
+            memset: rows(&["memset"]),
+            all_cores: None,
+            clear_then_read: vec![ClearThenRead {
+                bytes: 1 << 30,
+                way: "bypassing",
+                clear_ns: 123_456_789.0,
+                read_ns: 1_234.5,
+                total_ns: 123_458_023.5,
+            }],
+            demand_fault: vec![DemandFault {
+                page_bytes: 1 << 30,
+                way: "populate",
+                gbps: None,
+                note: Some(
+                    "no free page of 1 GB: as root, write 1 to nr_hugepages & <try again>".into(),
+                ),
+            }],
+            verdicts: vec![Verdict {
+                target: "chosen against peak write bandwidth, from 2 MB on",
+                bound: 0.9,
+                ratio: 0.985,
+                at_bytes: 1 << 30,
+                pass: true,
+            }],
+            cpu: "made up".into(),
+            caches: [0, 1 << 20, 32 << 20],
+            huge_page_share: 1.0,
+            plan: PlanTable::new(&Plan::uniform(Strategy::NonTemporal512), &Plan::default()),
+            calibration_ms: 1.0,
+            seconds: 2.0,
+        }
+    }
+
+    #[test]
+    fn the_speed_of_zeroing() {
+        use measure::clear::print;
+        let report = cleared();
+        let beside: [(&str, &[Row]); 2] = [
+            ("memset", &report.memset),
+            ("page-by-page", &report.page_by_page),
+        ];
+        print::speed_table(&report.rows, &beside, &report.chosen).assert_laid_out("speeds");
+        print::choice_table(&report).assert_laid_out("choices");
+        print::read_table(&report).assert_laid_out("clear, then read");
+        print::fault_table(&report).assert_laid_out("faults");
+        print::verdict_table(&report).assert_laid_out("targets");
+        let page = print::html(&report, "<svg></svg>");
+        assert!(page.contains("1 to nr_hugepages &amp; &lt;try"), "{page}");
+        assert!(page.contains("*138.2") && page.contains("</svg>"));
+    }
+
+    #[test]
+    fn what_the_host_was_measured_at() {
+        let spread = Spread::of([9_870_000.0, 10_432_000.0, 123_456_789.0]).unwrap();
+        let row = HostRow {
+            key: "batched_512_pages_3_threads_spinning".into(),
+            form: Form::Batched,
+            instead_of: Some("batched_512_pages_3_threads_spinning".into()),
+            targets: 3,
+            op: "page",
+            ns: spread,
+            round_medians: Vec::new(),
+            quiet: Some(Quiet {
+                samples: 3,
+                median: 10_432_000.0,
+                tlb_interrupts_per_op: None,
+                own_core: false,
+            }),
+            ops: 12,
+            bytes_per_op: Some(1 << 20),
+            tlb_interrupts_per_op: Some(512.123),
+            interrupts: BTreeMap::new(),
+            vmstat: BTreeMap::new(),
+            flush_events_per_op: Some(FlushEvents {
+                local: 1.0,
+                remote_received: 2.0,
+                switch_flushed: 3.0,
+                full: 4.0,
+                switch_kept: 5.0,
+                ..FlushEvents::default()
+            }),
+            hardware_per_op: BTreeMap::new(),
+            shootdown_share: Some(0.5),
+            spinner_share: None,
+            foreign_cpus: None,
+            stolen_cpus: None,
+            warnings: Vec::new(),
+            samples: Vec::new(),
+            sharing: None,
+            flush_ops: 0,
+            expected_interrupts: None,
+            check: |_| None,
+        };
+        let benchmark = Benchmark {
+            name: "discard",
+            mechanism: "S4",
+            title: "",
+            rows: vec![row],
+            refused: Vec::new(),
+            failed: None,
+            warnings: Vec::new(),
+            rounds: 3,
+            seconds: 1.0,
+        };
+        measure::host::print::row_table(&benchmark).assert_laid_out("host");
+        let beside = [Beside {
+            benchmark: "pageout",
+            row: "dirty_1_MiB_a_thread_spinning".into(),
+            measured_ns: 1_234_567.0,
+            predicted_ns: Some(987_654.0),
+            error: Some(-0.2),
+            within: Some(true),
+            why: None,
+        }];
+        measure::host::print::beside_table(&beside).assert_laid_out("beside");
+    }
+}

@@ -1,0 +1,211 @@
+//! Standard output and standard error.
+//!
+//! What is printed goes through here, so that the command ends well where it cannot be written. A reader that
+//! has seen enough, as `head` has, ends the command without a word, as the signal for that would end another
+//! program; a full disk ends it with an error. Either way the stack unwinds first, so that whatever was
+//! set up is put back: an emulator is ended, a swap device is taken down. Nobody reads messages on standard error
+//! where they cannot be written, so there nothing happens.
+
+use std::fmt;
+use std::io::{self, Write};
+use std::panic;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use console::Term;
+use textwrap::{Options, WordSeparator, WordSplitter};
+
+use crate::usage::usage;
+
+/// Writes a line to standard output, as `println!` does.
+macro_rules! say {
+    () => {
+        $crate::output::line(format_args!(""))
+    };
+    ($($text:tt)*) => {
+        $crate::output::line(format_args!($($text)*))
+    };
+}
+
+/// Writes a line to standard error, as `eprintln!` does, if that is possible.
+macro_rules! note {
+    ($($text:tt)*) => {
+        $crate::output::remark(format_args!($($text)*))
+    };
+}
+
+pub(crate) use {note, say};
+
+/// What ends the command where standard output cannot be written.
+struct Unwritable(io::Error);
+
+/// What a shell says of a program that a closed pipe has ended: 128 and the number of SIGPIPE.
+const CLOSED_PIPE: u8 = 141;
+
+fn end(error: io::Error) -> ! {
+    // Not a panic: nothing is wrong with the program, so no hook has anything to say.
+    panic::resume_unwind(Box::new(Unwritable(error)))
+}
+
+/// Writes text to standard output as it is.
+pub fn write(text: &str) {
+    let mut out = io::stdout().lock();
+    if let Err(error) = out.write_all(text.as_bytes()) {
+        end(error);
+    }
+}
+
+/// Writes a line to standard output; see [`say`].
+pub fn line(text: fmt::Arguments<'_>) {
+    let mut out = io::stdout().lock();
+    if let Err(error) = out.write_fmt(text).and_then(|()| out.write_all(b"\n")) {
+        end(error);
+    }
+}
+
+/// Writes a line to standard error; see [`note`].
+pub fn remark(text: fmt::Arguments<'_>) {
+    let mut out = io::stderr().lock();
+    let _ = out.write_fmt(text).and_then(|()| out.write_all(b"\n"));
+}
+
+/// Runs the command, and turns what became of standard output into how the process ends.
+pub fn guarded(command: impl FnOnce() -> ExitCode + panic::UnwindSafe) -> ExitCode {
+    let ended = panic::catch_unwind(|| {
+        let code = command();
+        if let Err(error) = io::stdout().flush() {
+            end(error);
+        }
+        code
+    });
+    match ended.map_err(|payload| payload.downcast::<Unwritable>()) {
+        Ok(code) => code,
+        Err(Ok(unwritable)) if unwritable.0.kind() == io::ErrorKind::BrokenPipe => {
+            ExitCode::from(CLOSED_PIPE)
+        }
+        Err(Ok(unwritable)) => {
+            note!("error: standard output cannot be written: {}", unwritable.0);
+            ExitCode::FAILURE
+        }
+        Err(Err(panicked)) => panic::resume_unwind(panicked),
+    }
+}
+
+/// How many columns the terminal has; `None` if standard output is none.
+pub fn width() -> Option<usize> {
+    let terminal = Term::stdout();
+    let (_, columns) = terminal.size_checked()?;
+    terminal
+        .features()
+        .is_attended()
+        .then(|| usize::from(columns).max(20))
+}
+
+/// Whether to use colours: on terminals that have some, unless `NO_COLOR` is set.
+pub fn colour() -> bool {
+    let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let terminal = Term::stdout();
+    let features = terminal.features();
+    wanted && features.is_attended() && features.colors_supported()
+}
+
+/// Text in lines that fit the terminal; those that go on are indented like what follows the first mark.
+pub fn filled(text: &str, width: Option<usize>) -> String {
+    let Some(width) = width else {
+        return text.to_owned();
+    };
+    let blanks = text.len() - text.trim_start().len();
+    let marked = text.trim_start().starts_with(['-', '!', '*', '+', '|']);
+    let indent = " ".repeat(blanks + if marked { 2 } else { 0 });
+    let options = Options::new(width)
+        .break_words(false)
+        .subsequent_indent(&indent)
+        .word_separator(WordSeparator::AsciiSpace)
+        .word_splitter(WordSplitter::NoHyphenation);
+    textwrap::fill(text, options)
+}
+
+/// Writes a paragraph to standard output, in lines that fit the terminal.
+pub fn paragraph(text: impl fmt::Display) {
+    say!("{}", filled(&text.to_string(), width()));
+}
+
+/// A file that is written when the work is done.
+pub struct Destination {
+    path: PathBuf,
+    option: &'static str,
+}
+
+impl Destination {
+    /// The file that `option` names, or `name` beside what was built, or here if nothing was.
+    ///
+    /// # Errors
+    /// If it cannot be written: told before the work, which may take long.
+    pub fn open(option: &'static str, path: Option<&Path>, name: &str) -> anyhow::Result<Self> {
+        let path = match path {
+            Some(path) => path.to_path_buf(),
+            None if Path::new("target").is_dir() => Path::new("target").join(name),
+            None => name.into(),
+        };
+        let mut options = std::fs::OpenOptions::new();
+        let there = path.exists();
+        let opened = options.write(true).create(true).truncate(false).open(&path);
+        opened.map_err(|error| {
+            usage(format_args!(
+                "{option} {}: {error}; {option} FILE chooses another place",
+                path.display()
+            ))
+        })?;
+        if !there {
+            // Only a look: a command that fails leaves nothing behind.
+            let _ = std::fs::remove_file(&path);
+        }
+        Ok(Destination { path, option })
+    }
+
+    /// Writes it.
+    ///
+    /// # Errors
+    /// If that fails after all.
+    pub fn write(&self, content: &str) -> anyhow::Result<()> {
+        std::fs::write(&self.path, content)
+            .with_context(|| format!("{} {}", self.option, self.path.display()))
+    }
+
+    /// Where it is.
+    pub fn shown(&self) -> String {
+        self.path.display().to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paragraphs_keep_their_mark_apart() {
+        assert_eq!(
+            filled("  - one two three", Some(11)),
+            "  - one two\n    three"
+        );
+        assert_eq!(filled("one two three", Some(8)), "one two\nthree");
+        assert_eq!(filled("one two three", None), "one two three");
+    }
+
+    #[test]
+    fn a_place_that_cannot_be_written_is_told_before_the_work() {
+        let folder = tempfile::tempdir().unwrap();
+        let inside = folder.path().join("missing/plot.svg");
+        let error = Destination::open("--plot", Some(&inside), "")
+            .err()
+            .unwrap();
+        assert!(error.is::<crate::usage::Usage>());
+        assert!(!folder.path().join("missing").exists());
+        let good = folder.path().join("plot.svg");
+        let destination = Destination::open("--plot", Some(&good), "").unwrap();
+        assert!(!good.exists(), "nothing is left before the work is done");
+        destination.write("drawn").unwrap();
+        assert_eq!(std::fs::read_to_string(good).unwrap(), "drawn");
+    }
+}

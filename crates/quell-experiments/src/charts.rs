@@ -1,0 +1,305 @@
+//! Charts as inline SVG. Colours are variables of the page's style, so they follow its theme.
+
+use maud::{Markup, PreEscaped, html};
+
+use crate::numbers::digits;
+
+/// A bar of a group: a label, a figure, its colour, and whether it is drawn hollow.
+pub struct Bar {
+    /// What it says.
+    pub label: &'static str,
+    /// Its length.
+    pub value: f64,
+    /// A colour of the style.
+    pub color: &'static str,
+    /// Which longest bar it is measured against: bars of one scale are comparable.
+    pub scale: f64,
+}
+
+/// Bars that belong together, under a title.
+pub struct Group {
+    /// What they are about.
+    pub title: String,
+    /// The bars.
+    pub bars: Vec<Bar>,
+    /// What is said at the right.
+    pub note: String,
+}
+
+const BAR: f64 = 17.0;
+const LABEL: f64 = 250.0;
+const WIDTH: f64 = 1040.0;
+
+/// Horizontal bars in groups.
+pub fn bars(groups: &[Group]) -> Markup {
+    let length = WIDTH - LABEL - 330.0;
+    let mut y = 0.0;
+    let placed: Vec<(f64, &Group)> = groups
+        .iter()
+        .map(|group| {
+            let top = y;
+            y += BAR * group.bars.len() as f64 + 20.0;
+            (top, group)
+        })
+        .collect();
+    html! {
+        svg viewBox=(format!("0 0 {WIDTH} {y}")) role="img" {
+            @for (top, group) in placed {
+                text x="0" y=(top + 13.0) font-weight="600" { (group.title) }
+                text .soft x=(WIDTH) y=(top + 13.0) text-anchor="end" { (group.note) }
+                @for (index, bar) in group.bars.iter().enumerate() {
+                    @let at = top + BAR * index as f64;
+                    @let long = (bar.value / bar.scale * length).clamp(0.0, length);
+                    rect x=(LABEL) y=(at + 2.0) width=(round(long)) height=(BAR - 4.0) rx="2"
+                        style=(format!("fill:var({})", bar.color)) {}
+                    text x=(round(LABEL + long + 6.0)) y=(at + 13.0) {
+                        (digits(bar.value)) " " tspan .soft { (bar.label) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn round(value: f64) -> f64 {
+    (10.0 * value).round() / 10.0
+}
+
+/// A line of a chart.
+pub struct Line {
+    /// What it is called.
+    pub name: String,
+    /// Points; both coordinates are positive.
+    pub points: Vec<(f64, f64)>,
+    /// A colour of the style.
+    pub color: &'static str,
+}
+
+/// Colours for lines, in order.
+pub const COLORS: [&str; 11] = [
+    "--c0", "--c1", "--c2", "--c3", "--c4", "--c5", "--c6", "--c7", "--c8", "--c9", "--c10",
+];
+
+/// How pages and drawings look.
+pub const STYLE: &str = include_str!("style.css");
+
+/// A colour key.
+pub fn key<'a>(entries: impl IntoIterator<Item = (&'a str, &'a str)>) -> Markup {
+    html! {
+        div .key {
+            @for (name, color) in entries {
+                span { i style=(format!("background:var({color})")) {} (name) }
+            }
+        }
+    }
+}
+
+/// How the upward axis is divided.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Upward {
+    /// Powers of ten.
+    Powers,
+    /// Evenly, from zero.
+    Evenly,
+}
+
+/// Lines over an axis of powers of two.
+pub struct Chart<'a> {
+    /// The lines.
+    pub lines: &'a [Line],
+    /// Points that are marked with a ring.
+    pub rings: &'a [(f64, f64)],
+    /// What is to the right.
+    pub right: &'a str,
+    /// How a power of two is written there.
+    pub power: fn(f64) -> String,
+    /// What is upwards.
+    pub up: &'a str,
+    /// How.
+    pub upward: Upward,
+}
+
+impl Chart<'_> {
+    /// The lowest and highest value, and the values that have a line across.
+    fn rise(&self) -> (f64, f64, Vec<f64>) {
+        let values = || {
+            self.lines
+                .iter()
+                .flat_map(|line| &line.points)
+                .map(|point| point.1)
+        };
+        let most = values().fold(f64::MIN_POSITIVE, f64::max);
+        match self.upward {
+            Upward::Powers => {
+                let least = values().fold(f64::MAX, f64::min).log10().floor();
+                let most = most.log10().ceil().max(least + 1.0);
+                let powers = (least as i32)..=(most as i32);
+                (least, most, powers.map(|power| 10f64.powi(power)).collect())
+            }
+            Upward::Evenly => {
+                let power = 10f64.powf((most / 5.0).log10().floor());
+                let steps = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power);
+                let step = steps.into_iter().find(|step| most / step <= 6.0);
+                let step = step.unwrap_or(10.0 * power);
+                let count = (most / step).ceil() as i32;
+                let values = (0..=count).map(|index| f64::from(index) * step);
+                (0.0, f64::from(count) * step, values.collect())
+            }
+        }
+    }
+
+    /// Draws them.
+    pub fn draw(&self) -> Markup {
+        let (width, height, left, bottom, top) = (1040.0, 420.0, 70.0, 46.0, 14.0);
+        let across = || {
+            let points = self.lines.iter().flat_map(|line| &line.points);
+            points.map(|point| point.0.log2())
+        };
+        let x_least = across().fold(f64::MAX, f64::min).min(64.0).floor();
+        let x_most = across().fold(x_least + 1.0, f64::max);
+        let (y_least, y_most, marks) = self.rise();
+        let x = |value: f64| {
+            let share = (value.log2() - x_least) / (x_most - x_least);
+            left + share * (width - left - 130.0)
+        };
+        let y = |value: f64| {
+            let value = match self.upward {
+                Upward::Powers => value.log10(),
+                Upward::Evenly => value,
+            };
+            let share = (value - y_least) / (y_most - y_least);
+            height - bottom - share * (height - bottom - top)
+        };
+        let doublings = (x_least as i32)..=(x_most as i32);
+        html! {
+            svg viewBox=(format!("0 0 {width} {height}")) role="img" {
+                @for mark in marks {
+                    @let at = round(y(mark));
+                    line .grid x1=(left) x2=(width - 130.0) y1=(at) y2=(at) {}
+                    text .soft x=(left - 8.0) y=(at + 4.0) text-anchor="end" { (plain(mark)) }
+                }
+                @for doubling in doublings {
+                    @let value = 2f64.powi(doubling);
+                    @let at = round(x(value));
+                    line .grid x1=(at) x2=(at) y1=(top) y2=(height - bottom) {}
+                    text .soft x=(at) y=(height - bottom + 18.0) text-anchor="middle" { ((self.power)(value)) }
+                }
+                text .soft x=((left + width - 130.0) / 2.0) y=(height - 6.0) text-anchor="middle" { (self.right) }
+                text .soft x="14" y=((height - bottom) / 2.0) text-anchor="middle"
+                    transform=(format!("rotate(-90 14 {})", (height - bottom) / 2.0)) { (self.up) }
+                @for line in self.lines {
+                    @let path: Vec<String> = line.points.iter()
+                        .map(|&(a, b)| format!("{:.1},{:.1}", x(a), y(b))).collect();
+                    polyline points=(path.join(" ")) fill="none" stroke-width="2.2" stroke-linejoin="round"
+                        style=(format!("stroke:var({})", line.color)) {}
+                    @for &(a, b) in &line.points {
+                        circle cx=(round(x(a))) cy=(round(y(b))) r="3" style=(format!("fill:var({})", line.color)) {
+                            title { (line.name) ": " (digits(b)) " at " ((self.power)(a)) }
+                        }
+                    }
+                }
+                @for &(a, b) in self.rings {
+                    circle cx=(round(x(a))) cy=(round(y(b))) r="6" fill="none" stroke-width="2" style="stroke:var(--ink)" {}
+                }
+                @for (at, line) in spread(self.lines, &y) {
+                    text x=(width - 122.0) y=(round(at + 4.0)) style=(format!("fill:var({})", line.color)) { (line.name) }
+                }
+            }
+        }
+    }
+
+    /// The drawing as a file of its own, which has no page to take its colours from.
+    pub fn file(&self) -> String {
+        let drawn =
+            self.draw()
+                .0
+                .replacen("<svg ", "<svg xmlns=\"http://www.w3.org/2000/svg\" ", 1);
+        let style = html! { style { (PreEscaped(STYLE)) } }.0;
+        let at = drawn.find('>').map_or(0, |end| end + 1);
+        let (head, tail) = drawn.split_at(at);
+        format!("{head}{style}{tail}")
+    }
+}
+
+/// Where the names of lines go: beside their last points, but not over each other.
+fn spread<'a>(lines: &'a [Line], y: &impl Fn(f64) -> f64) -> Vec<(f64, &'a Line)> {
+    let mut placed: Vec<(f64, &Line)> = lines
+        .iter()
+        .filter_map(|line| Some((y(line.points.last()?.1), line)))
+        .collect();
+    placed.sort_by(|a, b| a.0.total_cmp(&b.0));
+    for index in 1..placed.len() {
+        placed[index].0 = placed[index].0.max(placed[index - 1].0 + 15.0);
+    }
+    placed
+}
+
+fn plain(value: f64) -> String {
+    match value {
+        v if v >= 1e6 => format!("{} M", v / 1e6),
+        v if v >= 1e3 => format!("{} k", v / 1e3),
+        v => format!("{v}"),
+    }
+}
+
+/// Bars to the left and right of zero, for changes in percentage points.
+pub fn tornado(rows: &[(String, f64, f64)]) -> Markup {
+    let (width, label) = (1040.0, 330.0);
+    let height = 20.0 * rows.len() as f64 + 4.0;
+    let most = rows
+        .iter()
+        .flat_map(|row| [row.1.abs(), row.2.abs()])
+        .fold(1.0, f64::max);
+    let half = (width - label - 160.0) / 2.0;
+    let zero = label + 80.0 + half;
+    html! {
+        svg viewBox=(format!("0 0 {width} {height}")) role="img" {
+            line .axis x1=(zero) x2=(zero) y1="0" y2=(height) {}
+            @for (index, (name, low, high)) in rows.iter().enumerate() {
+                @let at = 20.0 * index as f64;
+                text x="0" y=(at + 14.0) { (name) }
+                @for (value, color) in [(low, "--c1"), (high, "--c2")] {
+                    @let long = value.abs() / most * half;
+                    rect x=(round(if *value < 0.0 { zero - long } else { zero })) y=(at + if color == "--c1" { 3.0 } else { 10.0 })
+                        width=(round(long)) height="6" rx="1" style=(format!("fill:var({color})")) {}
+                }
+                text .soft x=(width) y=(at + 14.0) text-anchor="end" { (format!("{low:+.1} / {high:+.1}")) }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chart(upward: Upward) -> String {
+        let lines = [Line {
+            name: "one".into(),
+            points: vec![(4096.0, 12.5), (8192.0, 140.0)],
+            color: COLORS[0],
+        }];
+        let chart = Chart {
+            lines: &lines,
+            rings: &[(8192.0, 140.0)],
+            right: "length",
+            power: |value| format!("{value} B"),
+            up: "GB/s",
+            upward,
+        };
+        chart.file()
+    }
+
+    #[test]
+    fn axes_begin_and_end_around_the_values() {
+        let even = chart(Upward::Evenly);
+        for label in [">0<", ">50<", ">150<", ">4096 B<", ">8192 B<"] {
+            assert!(even.contains(label), "{label} in {even}");
+        }
+        let powers = chart(Upward::Powers);
+        for label in [">10<", ">100<", ">1 k<"] {
+            assert!(powers.contains(label), "{label} in {powers}");
+        }
+        assert!(!powers.contains("NaN") && !even.contains("NaN") && even.contains("xmlns"));
+    }
+}
