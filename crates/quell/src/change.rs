@@ -237,13 +237,12 @@ mod tests {
     /// Every loss of a right or exchange of an attribute, of leaves and of tables.
     #[test]
     fn every_loss_needs_a_flush() {
-        let changes: [fn(&mut Entry); 8] = [
+        let changes: [fn(&mut Entry); 7] = [
             |entry| entry.writable = false,
             |entry| entry.executable = false,
             |entry| entry.user = false,
             |entry| entry.memory = MemoryType(3),
             |entry| entry.key = 1,
-            |entry| entry.encrypted = true,
             |entry| entry.special = 1,
             |entry| *entry = Entry::ABSENT,
         ];
@@ -258,6 +257,23 @@ mod tests {
                 );
             }
         }
+        let encrypted = |entry| Entry {
+            encrypted: true,
+            ..entry
+        };
+        assert_eq!(
+            flush_needed(RULES, &LEAF, &encrypted(LEAF)),
+            Need::Flush(FLUSH)
+        );
+        // A table that is read otherwise is another table.
+        let breaks = Flush {
+            break_first: true,
+            ..FLUSH_TABLES
+        };
+        assert_eq!(
+            flush_needed(RULES, &TABLE, &encrypted(TABLE)),
+            Need::Flush(breaks)
+        );
         let clean = Entry {
             dirty: false,
             ..LEAF

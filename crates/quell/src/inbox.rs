@@ -333,8 +333,9 @@ impl<W: Word> Inbox<W> {
             },
         };
         W::fence(Acquire);
-        let unchanged = self.line.state.load(Relaxed) == seen;
-        rules.words_may_be_read(unchanged).then_some(info)
+        rules
+            .words_are_unchanged(|| self.line.state.load(Relaxed) == seen)
+            .then_some(info)
     }
 
     /// The CPU has left its root and goes offline: answers what was posted, and is asked no more.

@@ -90,6 +90,10 @@ crate::rules! {
     "C1" fn words_may_be_read(quiet: bool) -> bool { quiet }
         or TakeIgnoresLock { true } "The handler trusts a request that an initiator is still writing.";
 
+    /// Words that were read count if the inbox's state is the same after as before.
+    "C1" fn words_are_unchanged(look: impl FnOnce() -> bool) -> bool { look() }
+        also TakeIgnoresLock { true };
+
     /// What is acknowledged was posted: "up to number n", never one more or less.
     "C1" fn unanswered(posted: u64, done: u64) -> Option<u64> { (posted != done).then_some(posted) }
         or SpuriousAcknowledges { (posted >= done).then_some(posted + u64::from(posted == done)) } "A spurious interrupt acknowledges a request that is yet to come (bug 32).";
@@ -123,9 +127,9 @@ crate::rules! {
     "C3" fn nothing_is_outstanding(batches: u64) -> bool { batches == 0 }
         or SwitchIgnoresBatch { true } "A space is loaded with its entries kept although a batch has changed it and not flushed yet.";
 
-    /// What is owed until reuse is flushed before the entries are used again.
-    "C1" fn debt_is_flushed(flushed: bool) -> bool { flushed }
-        or SwitchIgnoresDebt { true } "A space is loaded with its entries kept although it owes a flush.";
+    /// What is owed until reuse is flushed before the entries are used again: the stamp of what the space owes.
+    "C1" fn debt_of(look: impl FnOnce() -> u64) -> u64 { look() }
+        or SwitchIgnoresDebt { 0 } "A space is loaded with its entries kept although it owes a flush.";
 
     /// A tag that is taken over from another space is flushed as it is loaded.
     "C5" fn may_keep_entries(keep: bool, stranger: bool) -> bool { keep }

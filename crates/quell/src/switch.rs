@@ -73,7 +73,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     fn load_per_cpu(&self, me: CpuId, to: &AddressSpace<H>) -> u64 {
         let cpu = &self.cpus[me.index()];
         let flushes = to.flushes();
-        let owed = to.owed();
+        let owed = self.rules.debt_of(|| to.owed());
         let (index, held) = self.choose_slot(me, to);
         let slot = &cpu.slots()[index];
         // A batch that read the set of CPUs before we entered it posts nothing to us, and takes its
@@ -82,7 +82,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let current = self
             .rules
             .is_current(slot.generation() >= flushes.generation && settled);
-        let paid = self.rules.debt_is_flushed(slot.flushed_at() >= owed);
+        let paid = slot.flushed_at() >= owed;
         let keep = self.tags_on() && held && current && paid;
         if held {
             let counter = match (current, paid) {

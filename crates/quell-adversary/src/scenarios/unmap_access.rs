@@ -17,7 +17,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
         "BroadcastSkipsFence",
         "SkipBarrier",
         "FinishSkipsFlush",
-        "OnlineSkipsFlush",
+        "AllStaysCached",
     ],
     must: &[
         (On::Every, Reach::Engine(Counter::Requested)),
