@@ -169,8 +169,8 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
             View::Marker(frame) => {
                 let state = self.frames.state(frame);
                 let ours = state.maps(self.process, page);
-                (ours && self.frames.machine().rules().marker_is_honoured())
-                    .then_some((frame, false))
+                let maps = self.frames.machine().rules().marker_maps(ours);
+                maps.then_some((frame, false))
             }
             View::Empty | View::Table(_) | View::Swapped(_) => None,
         }
@@ -179,8 +179,7 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
     /// A page that was written is not known to be zero any more.
     fn harvest(&self, old: View) {
         if let View::Page(entry) = old
-            && entry.dirty
-            && self.frames.machine().rules().write_ends_zeros()
+            && self.frames.machine().rules().forgets_zeros(entry.dirty)
         {
             self.frames.state(entry.frame).forget_zeros();
         }
