@@ -37,7 +37,11 @@ const MOMENTS: u64 = 3_000_000;
 /// Schedules of a program before it is judged by what it shows.
 const FIRST_LOOK: u64 = 24;
 
-/// How many moments one search of a program may take, about: programs whose runs are long get fewer.
+/// How many moments the searches of a program may take, about, those for all mutants together: programs
+/// whose runs are long get fewer schedules.
+const PROGRAM: u64 = 2_000_000;
+
+/// How many moments one search of a program may take, about.
 const SEARCH: u64 = 400_000;
 
 /// The greatest depth of priority-based search.
@@ -57,15 +61,17 @@ pub struct Spent {
     pub moments: u64,
 }
 
-/// Runs schedules of all kinds until one breaks the contract; how, and what it breaks.
+/// Runs so many schedules of all kinds, or as many as take `most` moments, until one breaks the contract; how,
+/// and what it breaks.
 pub(super) fn search(
     session: &mut Session<'_>,
     seed: u64,
     count: u64,
+    most: u64,
     spent: &mut Spent,
 ) -> Option<(Vec<Deviation>, Violation)> {
     let mut longest = 64;
-    let enough = spent.moments + SEARCH;
+    let enough = spent.moments + most;
     let (cpus, steps) = (session.case().scenario.cpus, session.case().scenario.steps);
     for number in 0..count {
         if spent.moments > enough {
@@ -330,7 +336,13 @@ fn try_out(recorded: Recorded, seed: u64, alive: &mut Vec<Mistake>, outcome: &mu
     let scenario = Scenario::generated("generated", &recorded.program);
     let mut session = Session::new(case(&recorded, &scenario));
     session.watch(Some(Box::<Footprints>::default()));
-    let found = search(&mut session, seed, FIRST_LOOK, &mut outcome.spent);
+    let found = search(
+        &mut session,
+        seed,
+        FIRST_LOOK,
+        SEARCH / 4,
+        &mut outcome.spent,
+    );
     let footprints = session.watch(None);
     if let Some((schedule, violation)) = found {
         let recorded = Recorded {
@@ -361,6 +373,11 @@ fn try_out(recorded: Recorded, seed: u64, alive: &mut Vec<Mistake>, outcome: &mu
         13..15 => 128,
         _ => 512,
     };
+    let asking = alive
+        .iter()
+        .filter(|mutant| may_show(**mutant, &asked))
+        .count() as u64;
+    let most = (PROGRAM / asking.max(1)).min(SEARCH);
     // The same for everybody, and once.
     let mut holds = None;
     alive.retain(|&mutant| {
@@ -368,13 +385,15 @@ fn try_out(recorded: Recorded, seed: u64, alive: &mut Vec<Mistake>, outcome: &mu
             return true;
         }
         session.set_mistake(Some(mutant));
-        let Some((schedule, violation)) = search(&mut session, seed, count, &mut outcome.spent)
+        let Some((schedule, violation)) =
+            search(&mut session, seed, count, most, &mut outcome.spent)
         else {
             return true;
         };
         session.set_mistake(None);
-        let holds = *holds
-            .get_or_insert_with(|| search(&mut session, seed, count, &mut outcome.spent).is_none());
+        let holds = *holds.get_or_insert_with(|| {
+            search(&mut session, seed, count, most, &mut outcome.spent).is_none()
+        });
         if !holds {
             return true;
         }
@@ -435,7 +454,9 @@ fn look_longer(
         return;
     }
     let count = [0, 0, 40, 200, 1000][rng.below(5) as usize];
-    if let Some((schedule, violation)) = search(session, seed, count, &mut outcome.spent) {
+    if let Some((schedule, violation)) =
+        search(session, seed, count, 2 * SEARCH, &mut outcome.spent)
+    {
         let recorded = Recorded {
             schedule,
             ..recorded.clone()

@@ -29,6 +29,9 @@ pub struct Find {
 /// Schedules for each smaller program.
 const SCHEDULES: u64 = 160;
 
+/// Moments of them, at most.
+const MOMENTS: u64 = 1_000_000;
+
 /// How many smaller programs are tried.
 const ATTEMPTS: u32 = 500;
 
@@ -68,7 +71,14 @@ fn breaks(recorded: &Recorded, clause: Clause, seed: u64) -> Option<Find> {
     let found = explore::breaks(&mut session, &recorded.schedule)
         .filter(|(_, violation)| same(violation))
         .or_else(|| {
-            search(&mut session, seed, SCHEDULES, &mut Default::default()).filter(|(_, v)| same(v))
+            search(
+                &mut session,
+                seed,
+                SCHEDULES,
+                MOMENTS,
+                &mut Default::default(),
+            )
+            .filter(|(_, v)| same(v))
         });
     found.map(|(schedule, violation)| Find {
         violation,
@@ -302,7 +312,7 @@ mod tests {
         let scenario = Scenario::generated("generated", &recorded.program);
         let mut session = Session::new(case(&recorded, &scenario));
         let (schedule, violation) =
-            search(&mut session, 1, 2000, &mut Default::default()).expect("it is broken");
+            search(&mut session, 1, 2000, MOMENTS, &mut Default::default()).expect("it is broken");
         let found = Recorded {
             schedule,
             ..recorded.clone()

@@ -1712,13 +1712,16 @@ pub(super) fn perform(
         });
     }
     if shape.open_batches > 0 {
-        stage.prepare(0, &desk, || {
+        let mut open = || {
             for _ in 0..shape.open_batches {
                 let mut batch = kernel.engine.batch(Purpose::Call);
                 let space = &kernel.spaces[0][0];
                 batch.changed(space, PageRange::base(Page(2 * WINDOW), 1), Scope::Leaf);
                 preempted.push(ManuallyDrop::new(batch));
             }
+        };
+        stage.prepare(0, &desk, || {
+            context::faultlessly(|| hw.faultlessly(&mut open));
         });
     }
     let names = |word: usize| kernel.name(cpus, epochs, word);

@@ -3,11 +3,12 @@
 //! Cases (a scenario on a machine under a policy) are spread over threads; each is searched on its
 //! own and the same way on every host, so a failure that is found once is found again.
 
+mod generate;
 mod output;
 pub mod tables;
 pub mod work;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,7 @@ use clap::Args;
 use quell::Policy;
 use quell_adversary::Scenario;
 use quell_adversary::explore::{POLICIES, parse_code, replay};
+use quell_adversary::generate::Recorded;
 use quell_adversary::{Budget, Case, MachineKind, Mistake};
 use quell_contract::timeline;
 
@@ -32,9 +34,12 @@ Examples:
   quell explore unmap-access --exhaustive  every schedule of one scenario
   quell explore --mutants                  every known mistake must be found
   quell explore --schedules 5000           what CI runs: more than ten million schedules
+  quell explore --generate --minutes 10    programs that the adversary writes itself
+  quell explore --generate --mutants       the mistakes, found without any scenario
+  quell explore found.toml                 search a program that was written down
   quell explore --replay CODE              repeat a run, step by step")]
 pub struct ExploreArgs {
-    /// Scenarios to search, or with --mutants the mutants to test; all if none is named
+    /// Scenarios to search, or files with programs; with --mutants the mutants to test; all if none is named
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Only on these machines (see --list)
@@ -44,9 +49,10 @@ pub struct ExploreArgs {
     /// nothing, each mechanism alone and everything unless given
     #[arg(long, value_name = "POLICY")]
     policy: Vec<Policy>,
-    /// Random schedules for each case; of scenarios whose runs are long, a fraction
-    #[arg(long, value_name = "N", default_value_t = 1000)]
-    schedules: u64,
+    /// Random schedules for each case, 1000 unless given; of scenarios whose runs are long, a fraction. With
+    /// --generate: of all programs together
+    #[arg(long, value_name = "N")]
+    schedules: Option<u64>,
     /// Run every schedule, equivalent ones and what follows a state once
     #[arg(long, conflicts_with = "minutes")]
     exhaustive: bool,
@@ -58,7 +64,8 @@ pub struct ExploreArgs {
         requires = "exhaustive"
     )]
     most: u64,
-    /// Spread so many minutes evenly over the cases, instead of counting schedules
+    /// Spread so many minutes evenly over the cases, instead of counting schedules. With --generate: search so
+    /// long, one minute unless given
     #[arg(long, value_name = "M", conflicts_with = "schedules", value_parser = minutes)]
     minutes: Option<f64>,
     /// What chooses the random schedules: the same seed searches the same schedules on every host
@@ -74,12 +81,19 @@ pub struct ExploreArgs {
     #[arg(long)]
     list: bool,
     /// Make each known mistake in turn; every one must be found
-    #[arg(long, conflicts_with_all = ["exhaustive", "minutes", "replay", "list"])]
+    #[arg(long, conflicts_with_all = ["exhaustive", "replay", "list"])]
     mutants: bool,
+    /// Search programs that are drawn at random instead of the scenarios
+    #[arg(long, conflicts_with_all = ["exhaustive", "replay", "list", "machine", "policy", "markdown"])]
+    generate: bool,
+    /// With --generate: go on with the programs in this folder, and keep there what shows something new, what
+    /// breaks the contract and what kills a mutant
+    #[arg(long, value_name = "DIR", requires = "generate")]
+    corpus: Option<PathBuf>,
     /// With --mutants: print the table of docs/mutants.md
     #[arg(long, requires = "mutants")]
     markdown: bool,
-    /// Repeat the run of a replay code and print what each CPU does
+    /// Repeat the run of a replay code, or of a program that was written down, and print what each CPU does
     #[arg(long, value_name = "CODE", conflicts_with_all = ["list", "names"])]
     replay: Option<String>,
     /// With --replay: print so many lines of the timeline
@@ -104,6 +118,16 @@ fn minutes(text: &str) -> Result<f64, String> {
     }
 }
 
+impl ExploreArgs {
+    /// How many schedules generated programs get, if that is said.
+    fn generated_schedules(&self) -> Option<u64> {
+        self.schedules
+    }
+}
+
+/// Random schedules for each case, unless something else is said.
+const SCHEDULES: u64 = 1000;
+
 /// Runs the subcommand.
 ///
 /// # Errors
@@ -119,6 +143,24 @@ pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
     let jobs = args.jobs.unwrap_or_else(|| {
         std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get)
     });
+    if args.generate {
+        let hunted = match args.mutants {
+            true => mutants(&args)?,
+            false if args.names.is_empty() => Vec::new(),
+            false => {
+                return Err(usage(
+                    "--generate writes its own programs: names are for --mutants alone".to_string(),
+                ));
+            }
+        };
+        return generate::run(&args, &hunted, jobs.max(1));
+    }
+    if args.mutants && args.minutes.is_some() {
+        return Err(usage(
+            "--mutants takes no --minutes: its budgets are schedules, except with --generate"
+                .to_string(),
+        ));
+    }
     let began = Instant::now();
     if args.mutants {
         let tested = work::test_all(&args, &mutants(&args)?, jobs.max(1));
@@ -132,7 +174,7 @@ pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
     let budget = |now: Instant| match share {
         Some(share) => Budget::Until(now + share),
         None if args.exhaustive => Budget::Exhaustive(args.most),
-        None => Budget::Schedules(args.schedules),
+        None => Budget::Schedules(args.schedules.unwrap_or(SCHEDULES)),
     };
     let results = work::explore_all(&args, &cases, budget, jobs.max(1));
     let failed = output::results(&args, &results, began.elapsed());
@@ -181,7 +223,21 @@ fn write_trace(
     Ok(())
 }
 
+/// Whether a name is that of a program's file.
+fn is_file(name: &str) -> bool {
+    Path::new(name)
+        .extension()
+        .is_some_and(|extension| extension == "toml")
+}
+
 fn run_replay(args: &ExploreArgs, code: &str) -> anyhow::Result<ExitCode> {
+    if code.trim_start().starts_with('{') {
+        let recorded = Recorded::parse(code).map_err(usage)?;
+        return generate::replay(args, &recorded);
+    }
+    if is_file(code) {
+        return generate::replay(args, &generate::read(Path::new(code))?);
+    }
     let (case, deviations) = parse_code(code).map_err(usage)?;
     let (violation, lines) = replay(case, deviations);
     if args.json {
@@ -201,10 +257,28 @@ fn run_replay(args: &ExploreArgs, code: &str) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(u8::from(violation.is_some())))
 }
 
+/// A program that was written down, on the machine that it names.
+fn written(name: &str) -> anyhow::Result<Case<'static>> {
+    // As long as the command lives.
+    let recorded: &'static Recorded = Box::leak(Box::new(generate::read(Path::new(name))?));
+    let name: &'static str = Box::leak(name.into());
+    Ok(Case {
+        scenario: Box::leak(Box::new(Scenario::generated(name, &recorded.program))),
+        kind: recorded.kind,
+        policy: recorded.policy,
+        mistake: recorded.mistake,
+    })
+}
+
 /// The cases that the arguments name.
 fn cases(args: &ExploreArgs) -> anyhow::Result<Vec<Case<'static>>> {
     let mut scenarios = Vec::new();
+    let mut cases = Vec::new();
     for name in &args.names {
+        if is_file(name) {
+            cases.push(written(name)?);
+            continue;
+        }
         match Scenario::named(name) {
             Some(scenario) => scenarios.push(scenario),
             None => {
@@ -214,7 +288,7 @@ fn cases(args: &ExploreArgs) -> anyhow::Result<Vec<Case<'static>>> {
             }
         }
     }
-    if scenarios.is_empty() {
+    if args.names.is_empty() {
         scenarios.extend(Scenario::ALL);
     }
     let mut machines = Vec::new();
@@ -235,7 +309,6 @@ fn cases(args: &ExploreArgs) -> anyhow::Result<Vec<Case<'static>>> {
         [] => POLICIES.to_vec(),
         named => named.to_vec(),
     };
-    let mut cases = Vec::new();
     for scenario in &scenarios {
         for kind in machines.iter().filter(|kind| scenario.runs_on(kind)) {
             for policy in &policies {

@@ -158,16 +158,31 @@ fn violation(violation: &Violation) -> serde_json::Value {
 }
 
 /// A replayed run for programs.
-pub fn replay_json(case: &Case, found: Option<&Violation>, lines: &[timeline::Line]) {
+pub fn replay_json(case: &Case<'_>, found: Option<&Violation>, lines: &[timeline::Line]) {
+    let mutant = case.mistake.map(|mistake| mistake.name());
+    let policy = case.policy.to_string();
+    let (name, machine) = (case.scenario.name, case.kind.name);
+    steps_json(name, machine, &policy, mutant, found, lines);
+}
+
+/// The same of any program.
+pub fn steps_json(
+    name: &str,
+    machine: &str,
+    policy: &str,
+    mutant: Option<&str>,
+    found: Option<&Violation>,
+    lines: &[timeline::Line],
+) {
     let steps: Vec<_> = lines
         .iter()
         .map(|line| json!({ "step": line.at, "cpu": line.cpu.0, "text": line.text }))
         .collect();
     let all = json!({
-        "name": case.scenario.name,
-        "machine": case.kind.name,
-        "policy": case.policy.to_string(),
-        "mutant": case.mistake.map(|mistake| mistake.name()),
+        "name": name,
+        "machine": machine,
+        "policy": policy,
+        "mutant": mutant,
         "violation": found.map(violation),
         "steps": steps,
     });

@@ -1,0 +1,87 @@
+//! Generated programs: they kill mistakes that no scenario is asked for, find nothing where there is none, and do
+//! the same on any number of threads.
+
+use quell_adversary::Mistake;
+use quell_adversary::generate::{Campaign, shrink};
+
+/// Searches know the states of programs over the memory manager through it.
+#[global_allocator]
+static ALLOCATOR: quell_sim::LineAllocator = quell_sim::LineAllocator;
+
+fn mistakes(names: &[&str]) -> Vec<Mistake> {
+    let named = |name: &&str| Mistake::named(name).unwrap_or_else(|| panic!("no mistake `{name}`"));
+    names.iter().map(named).collect()
+}
+
+/// Each takes out one mechanism: the flush, the wait, the debt, the zeroing.
+const EASY: [&str; 5] = [
+    "SkipLocalFlush",
+    "SkipWait",
+    "DebtNotRecorded",
+    "VmSkipsZeroing",
+    "VmFreesTableBeforeFlush",
+];
+
+#[test]
+fn mistakes_are_found_without_any_scenario() {
+    let mut campaign = Campaign::new(1, 1, Vec::new(), &mistakes(&EASY));
+    for _ in 0..40 {
+        if campaign.is_over(true) {
+            break;
+        }
+        campaign.go_round();
+    }
+    let alive: Vec<_> = campaign
+        .alive
+        .iter()
+        .map(|mistake| mistake.name())
+        .collect();
+    assert_eq!(alive, Vec::<&str>::new());
+    assert_eq!(campaign.survival().last().map(|point| point.1), Some(0));
+    for killed in &campaign.killed {
+        let find = killed.find.as_ref().expect("a run has shown it");
+        let again = shrink::replay(&find.recorded);
+        assert_eq!(
+            again.as_ref(),
+            Some(&find.violation),
+            "{}",
+            killed.mutant.name()
+        );
+    }
+}
+
+#[test]
+fn nothing_is_found_where_nothing_is_wrong() {
+    let mut campaign = Campaign::new(2, 1, Vec::new(), &[]);
+    for _ in 0..2 {
+        campaign.go_round();
+    }
+    let found: Vec<_> = campaign
+        .finds
+        .iter()
+        .map(|find| format!("{}\n{}", find.violation, find.recorded.to_toml()))
+        .collect();
+    assert!(found.is_empty(), "{}", found.join("\n"));
+    let (transitions, pairs) = campaign.seen();
+    assert!(
+        transitions > 0 && pairs > 0,
+        "something happens in the programs"
+    );
+    assert!(campaign.corpus().count() > 0);
+}
+
+#[test]
+fn the_number_of_threads_makes_no_difference() {
+    let run = |threads: usize| {
+        let mut campaign = Campaign::new(7, threads, Vec::new(), &mistakes(&EASY[..2]));
+        campaign.go_round();
+        let corpus: Vec<_> = campaign.corpus().map(|kept| kept.to_line()).collect();
+        let killed: Vec<_> = campaign
+            .killed
+            .iter()
+            .map(|killed| (killed.mutant.name(), killed.programs, killed.schedules))
+            .collect();
+        (campaign.spent, campaign.seen(), corpus, killed)
+    };
+    assert_eq!(run(1), run(2));
+}

@@ -1,0 +1,312 @@
+//! `quell explore --generate`: the adversary writes its own programs.
+//!
+//! The search itself is [`quell_adversary::generate`]; here are its budget, its corpus on disk and what is
+//! printed.
+
+use super::ExploreArgs;
+use super::output;
+use crate::output::say;
+use crate::table::{Table, number, words};
+use crate::usage::usage;
+use anyhow::Context;
+use indicatif::{ProgressBar, ProgressStyle};
+use quell_adversary::Mistake;
+use quell_adversary::generate::campaign::Killed;
+use quell_adversary::generate::{Campaign, Recorded, shrink};
+use quell_contract::timeline;
+use serde_json::json;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// How long a search takes if nobody says otherwise.
+const MINUTES: f64 = 1.0;
+
+/// How many points of a survival curve are printed.
+const POINTS: usize = 24;
+
+/// Lines of a failing run that are printed.
+const LINES: usize = 60;
+
+/// Runs a campaign.
+///
+/// # Errors
+/// If the corpus cannot be read or written.
+pub fn run(args: &ExploreArgs, hunted: &[Mistake], jobs: usize) -> anyhow::Result<ExitCode> {
+    let corpus = match &args.corpus {
+        Some(folder) => load(folder)?,
+        None => Vec::new(),
+    };
+    let loaded = corpus.len();
+    let began = Instant::now();
+    let enough = Duration::from_secs_f64(args.minutes.unwrap_or(MINUTES).max(0.0) * 60.0);
+    let bar = progress(args.json);
+    let mut campaign = Campaign::new(args.seed, jobs, corpus, hunted);
+    let hunts = args.mutants;
+    let spent = |campaign: &Campaign| match args.generated_schedules() {
+        Some(most) => campaign.spent.schedules >= most,
+        None => began.elapsed() >= enough,
+    };
+    while !campaign.is_over(hunts) && !spent(&campaign) {
+        campaign.go_round();
+        let rate = campaign.spent.schedules as f64 / began.elapsed().as_secs_f64();
+        let (_, pairs) = campaign.seen();
+        let mut message = format!(
+            "{} programs, {} schedules, {rate:.0}/s, {pairs} pairs, {} violations",
+            campaign.spent.programs,
+            campaign.spent.schedules,
+            campaign.finds.len(),
+        );
+        if hunts {
+            message += &format!(", {} mutants alive", campaign.alive.len());
+        }
+        bar.set_message(message);
+    }
+    bar.finish_and_clear();
+    if let Some(folder) = &args.corpus {
+        save(folder, &campaign, loaded)?;
+    }
+    let rate = campaign.spent.schedules as f64 / began.elapsed().as_secs_f64();
+    if args.json {
+        print_json(&campaign, hunts, rate);
+    } else {
+        print_people(&campaign, hunts, began.elapsed());
+    }
+    let failed = !campaign.finds.is_empty() || (hunts && !campaign.alive.is_empty());
+    Ok(ExitCode::from(u8::from(failed)))
+}
+
+fn progress(quiet: bool) -> ProgressBar {
+    if quiet {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new_spinner();
+    if let Ok(style) = ProgressStyle::with_template("{elapsed} {msg}") {
+        bar.set_style(style);
+    }
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
+
+/// The programs of a corpus, in the order of their names; none if the folder does not exist yet.
+fn load(folder: &Path) -> anyhow::Result<Vec<Recorded>> {
+    if !folder.exists() {
+        return Ok(Vec::new());
+    }
+    let entries = std::fs::read_dir(folder)
+        .with_context(|| format!("cannot read the corpus in {}", folder.display()))?;
+    let mut paths = Vec::new();
+    for entry in entries {
+        let path = entry
+            .with_context(|| format!("cannot read the corpus in {}", folder.display()))?
+            .path();
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "toml")
+        {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    let read = |path: &std::path::PathBuf| {
+        let mut recorded = read(path)?;
+        // Kills and finds are programs like all others here.
+        recorded.mistake = None;
+        Ok(recorded)
+    };
+    paths.iter().map(read).collect()
+}
+
+/// Reads a program's file.
+///
+/// # Errors
+/// If it cannot be read, or is none.
+pub fn read(path: &Path) -> anyhow::Result<Recorded> {
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Recorded::parse(&text).map_err(|error| usage(format!("{}: {error}", path.display())))
+}
+
+/// Writes what a campaign has kept beyond the first `loaded` programs, and what it has found.
+fn save(folder: &Path, campaign: &Campaign, loaded: usize) -> anyhow::Result<()> {
+    let write = |name: String, recorded: &Recorded| {
+        let path = folder.join(name);
+        std::fs::write(&path, recorded.to_toml())
+            .with_context(|| format!("cannot write {}", path.display()))
+    };
+    std::fs::create_dir_all(folder)
+        .with_context(|| format!("cannot make the corpus folder {}", folder.display()))?;
+    // Of those loaded, the ones that show nothing new were not kept: their files stay all the same.
+    let _ = loaded;
+    for recorded in campaign.corpus() {
+        write(format!("kept-{:016x}.toml", recorded.number()), recorded)?;
+    }
+    for find in &campaign.finds {
+        let number = find.recorded.number();
+        write(format!("found-{number:016x}.toml"), &find.recorded)?;
+    }
+    for killed in &campaign.killed {
+        if let Some(find) = &killed.find {
+            let name = killed.mutant.name();
+            write(format!("kills-{name}.toml"), &find.recorded)?;
+        }
+    }
+    Ok(())
+}
+
+fn print_json(campaign: &Campaign, hunts: bool, rate: f64) {
+    let all = if hunts {
+        let killed = campaign.killed.iter().map(|killed| {
+            json!({
+                "name": killed.mutant.name(),
+                "killed": true,
+                "programs": killed.programs,
+                "schedules": killed.schedules,
+            })
+        });
+        let alive = campaign.alive.iter().map(|mutant| {
+            json!({
+                "name": mutant.name(),
+                "killed": false,
+                "programs": campaign.spent.programs,
+                "schedules": campaign.spent.schedules,
+            })
+        });
+        json!({ "mutants": killed.chain(alive).collect::<Vec<_>>() })
+    } else {
+        let violations: Vec<_> = campaign
+            .finds
+            .iter()
+            .map(|find| {
+                json!({
+                    "clause": find.violation.clause.to_string(),
+                    "program": find.recorded.to_toml(),
+                    "replay": find.recorded.to_line(),
+                })
+            })
+            .collect();
+        let (transitions, pairs) = campaign.seen();
+        json!({
+            "programs": campaign.spent.programs,
+            "schedules": campaign.spent.schedules,
+            "schedules_per_second": rate.round(),
+            "violations": violations,
+            "transitions": transitions,
+            "pairs": pairs,
+        })
+    };
+    say!("{all:#}");
+}
+
+fn print_people(campaign: &Campaign, hunts: bool, elapsed: Duration) {
+    let spent = campaign.spent;
+    let (transitions, pairs) = campaign.seen();
+    if hunts {
+        let mut rows = Table::new([
+            words("mutant"),
+            words("clause"),
+            words("machine"),
+            number("operations"),
+            number("programs"),
+            number("schedules"),
+        ]);
+        for killed in &campaign.killed {
+            rows.row(row(killed));
+        }
+        say!("{rows}");
+        curve(campaign);
+        for mutant in &campaign.alive {
+            say!("{} survived: {}", mutant.name(), mutant.account());
+        }
+        say!(
+            "{} of {} mutants killed",
+            campaign.killed.len(),
+            campaign.killed.len() + campaign.alive.len()
+        );
+    }
+    say!(
+        "{} programs, {} schedules in {:.1} s, {:.0} a second; {transitions} transitions, {pairs} pairs; {} \
+         violations",
+        spent.programs,
+        spent.schedules,
+        elapsed.as_secs_f64(),
+        spent.schedules as f64 / elapsed.as_secs_f64(),
+        campaign.finds.len(),
+    );
+    for find in &campaign.finds {
+        let (_, lines) = shrink::replay_lines(&find.recorded);
+        say!("\n{}\n", find.violation);
+        print!(
+            "{}",
+            timeline::columns(&lines, find.recorded.program.cpus(), LINES)
+        );
+        say!("\n{}", find.recorded.to_toml());
+        say!("quell explore --replay '{}'", find.recorded.to_line());
+    }
+}
+
+fn row(killed: &Killed) -> [String; 6] {
+    let name = killed.mutant.name().to_string();
+    let found = killed.find.as_ref();
+    let of = |what: &dyn Fn(&quell_adversary::generate::Find) -> String| {
+        found.map_or_else(String::new, what)
+    };
+    [
+        name,
+        match found {
+            Some(find) => find.violation.clause.to_string(),
+            None => "promises of clearing".into(),
+        },
+        of(&|find| find.recorded.kind.name.to_string()),
+        of(&|find| find.recorded.program.operations().to_string()),
+        killed.programs.to_string(),
+        killed.schedules.to_string(),
+    ]
+}
+
+/// Mutants alive against schedules spent.
+fn curve(campaign: &Campaign) {
+    let points = campaign.survival();
+    let all = campaign.alive.len() + campaign.killed.len();
+    let step = points.len().div_ceil(POINTS).max(1);
+    say!("schedules    alive");
+    let last = points.len().saturating_sub(1);
+    let shown = points
+        .iter()
+        .enumerate()
+        .filter(|(number, _)| number % step == 0 || *number == last);
+    for (_, (schedules, alive)) in shown {
+        let width = 50 * alive / all.max(1);
+        say!("{schedules:>9} {alive:>8} {}", "█".repeat(width));
+    }
+}
+
+/// Repeats the run of a program that was written down.
+///
+/// # Errors
+/// If the trace cannot be written.
+pub fn replay(args: &ExploreArgs, recorded: &Recorded) -> anyhow::Result<ExitCode> {
+    let (violation, lines) = shrink::replay_lines(recorded);
+    if args.json {
+        output::steps_json(
+            "generated",
+            recorded.kind.name,
+            &recorded.policy.to_string(),
+            recorded.mistake.map(Mistake::name),
+            violation.as_ref(),
+            &lines,
+        );
+    } else {
+        let cpus = recorded.program.cpus();
+        print!("{}", timeline::columns(&lines, cpus, args.lines));
+        match &violation {
+            Some(violation) => say!("\n{violation}"),
+            None => say!("\nthe contract holds in this run"),
+        }
+    }
+    if let Some(path) = &args.trace {
+        let title = violation.as_ref().map(ToString::to_string);
+        super::write_trace(path, &lines, title.as_deref().unwrap_or("generated"))?;
+    }
+    Ok(ExitCode::from(u8::from(violation.is_some())))
+}
