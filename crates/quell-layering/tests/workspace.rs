@@ -39,7 +39,6 @@ const KNOWN_LONG: &[&str] = &[
     "crates/quell-adversary/src/bare_kernel.rs",
     "crates/quell-orderings/tests/orderings/races.rs",
     "crates/quell-adversary/src/vm_kernel.rs",
-    "crates/quell-host/src/live/machine_file.rs",
     "crates/quell-host/src/live/sys.rs",
 ];
 

@@ -18,6 +18,8 @@ parameters! {
         pages: Count = 1, 1 => 65_536;
         /// How many pages lie from one of them to the next; the call spans the untouched ones between.
         stride: Count = 1, 1 => 512;
+        /// Whether the pages are touched each time round; if not, the call finds nothing to drop.
+        touch: Switch = 1, 0 => 1;
         /// How long the other CPUs compute between two looks at whether all is over.
         spin: Time = 100_000, 100 => 1_000_000;
         /// Whether the other CPUs sleep instead of computing.
@@ -68,7 +70,7 @@ impl Program for Dontneed {
         let address = map(None)?;
         let rounds = |count: u64| {
             for round in 0..count {
-                for page in 0..self.pages {
+                for page in 0..self.pages * self.touch {
                     team.write(
                         "touching a page",
                         address + ((page * self.stride) << 12),

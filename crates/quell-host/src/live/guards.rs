@@ -9,7 +9,7 @@
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
@@ -59,15 +59,20 @@ fn insist(mut action: impl FnMut() -> io::Result<()>) -> io::Result<()> {
 
 /// A zram device of its own, used for swap before every other area. Devices that exist are not touched.
 pub struct ZramSwap {
+    name: CString,
+    zram: Zram,
+}
+
+/// A zram device, removed on drop.
+pub struct Zram {
     number: u32,
-    device: CString,
-    swapping: bool,
+    path: String,
 }
 
 const ZRAM_CONTROL: &str = "/sys/class/zram-control";
 
-impl ZramSwap {
-    /// Adds a device of `bytes`, formats it and starts swapping to it.
+impl Zram {
+    /// Adds a device of `bytes`.
     pub fn create(bytes: u64) -> io::Result<Self> {
         let hot_add = Path::new(ZRAM_CONTROL).join("hot_add");
         let number = fs::read_to_string(&hot_add).map_err(named(format!(
@@ -80,34 +85,21 @@ impl ZramSwap {
             .map_err(|_| io::Error::other(format!("hot_add answered {number:?}")))?;
         let path = format!("/dev/zram{number}");
         // From here on the destructor removes the device whatever happens.
-        let mut zram = Self {
-            number,
-            device: CString::new(path.as_str())?,
-            swapping: false,
-        };
+        let zram = Self { number, path };
         write(&zram.sysfs("disksize"), &bytes.to_string())?;
         let is_block = |p: &str| fs::metadata(p).is_ok_and(|m| m.file_type().is_block_device());
         for _ in 0..100 {
-            if is_block(&path) {
+            if is_block(&zram.path) {
                 break;
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        if !is_block(&path) {
+        if !is_block(&zram.path) {
             return Err(io::Error::new(
                 io::ErrorKind::NotFound,
-                format!("{path} does not appear; is devtmpfs mounted?"),
+                format!("{} does not appear; is devtmpfs mounted?", zram.path),
             ));
         }
-        let device = OpenOptions::new()
-            .write(true)
-            .open(&path)
-            .map_err(named(format!("opening {path}")))?;
-        device.write_all_at(&swap_header(bytes, sys::page_size()), 0)?;
-        device.sync_all()?;
-        drop(device);
-        sys::swap_on(&zram.device).map_err(named(format!("swapon {path}")))?;
-        zram.swapping = true;
         Ok(zram)
     }
 
@@ -115,17 +107,17 @@ impl ZramSwap {
         PathBuf::from(format!("/sys/block/zram{}/{file}", self.number))
     }
 
-    /// The compressor in use.
-    pub fn algorithm(&self) -> Option<String> {
-        parse::chosen(&fs::read_to_string(self.sysfs("comp_algorithm")).ok()?).map(str::to_owned)
+    /// Opens it for reading and writing past the page cache. The file must be closed before the device goes.
+    pub fn open_direct(&self) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).custom_flags(libc::O_DIRECT);
+        let file = options.open(&self.path);
+        file.map_err(named(format!("opening {}", self.path)))
     }
 }
 
-impl Drop for ZramSwap {
+impl Drop for Zram {
     fn drop(&mut self) {
-        if self.swapping {
-            restored("swapoff of the zram device", sys::swap_off(&self.device));
-        }
         restored(
             "reset of the zram device",
             insist(|| write(&self.sysfs("reset"), "1")),
@@ -137,6 +129,37 @@ impl Drop for ZramSwap {
             )
         };
         restored("removal of the zram device", insist(remove));
+    }
+}
+
+impl ZramSwap {
+    /// Adds a device of `bytes`, formats it and starts swapping to it.
+    pub fn create(bytes: u64) -> io::Result<Self> {
+        let zram = Zram::create(bytes)?;
+        let path = &zram.path;
+        let device = OpenOptions::new()
+            .write(true)
+            .open(path)
+            .map_err(named(format!("opening {path}")))?;
+        device.write_all_at(&swap_header(bytes, sys::page_size()), 0)?;
+        device.sync_all()?;
+        drop(device);
+        let name = CString::new(path.as_str())?;
+        sys::swap_on(&name).map_err(named(format!("swapon {path}")))?;
+        Ok(Self { name, zram })
+    }
+
+    /// The compressor in use.
+    pub fn algorithm(&self) -> Option<String> {
+        parse::chosen(&fs::read_to_string(self.zram.sysfs("comp_algorithm")).ok()?)
+            .map(str::to_owned)
+    }
+}
+
+impl Drop for ZramSwap {
+    fn drop(&mut self) {
+        // The device goes after it, with its own destructor.
+        restored("swapoff of the zram device", sys::swap_off(&self.name));
     }
 }
 

@@ -26,6 +26,7 @@ pub mod report;
 mod rounds;
 mod sys;
 mod tlb;
+mod units;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -36,7 +37,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use bench::ALL;
 use events::{FlushTracepoint, HardwareCount};
 use lab::{Lab, Stop};
-use report::{Benchmark, Capability, Host, MachineFileWritten, Report, Shootdown};
+use report::{Benchmark, Capability, Host, MachineFileWritten, Report, Shootdown, Units};
 
 /// What to measure, where, and what to leave behind.
 #[derive(Clone, Debug)]
@@ -102,8 +103,9 @@ impl Options {
         if let Some(ns) = shootdown.as_ref().and_then(|s| s.ns) {
             analysis::fill_shares(&mut benchmarks, ns);
         }
+        let units = Units::find(&benchmarks);
         let (machine_file, predictions) = match &shootdown {
-            Some(shootdown) if !interrupted => self.model(&host, shootdown, &benchmarks),
+            Some(shootdown) if !interrupted => self.model(&host, &units, shootdown, &benchmarks),
             _ => (None, Vec::new()),
         };
         Ok(Report {
@@ -112,6 +114,7 @@ impl Options {
             capabilities,
             benchmarks,
             shootdown,
+            units,
             machine_file,
             predictions,
             shared_core,
@@ -126,6 +129,7 @@ impl Options {
     fn model(
         &self,
         host: &Host,
+        units: &Units,
         shootdown: &Shootdown,
         benchmarks: &[Benchmark],
     ) -> (Option<MachineFileWritten>, Vec<beside::Beside>) {
@@ -133,7 +137,7 @@ impl Options {
             path: None,
             note: Some(note),
         };
-        let made = match machine_file::make(host, shootdown) {
+        let made = match machine_file::make(host, units, shootdown) {
             Ok(made) => made,
             Err(error) => return (Some(refused(format!("{error:#}"))), Vec::new()),
         };

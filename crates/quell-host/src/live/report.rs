@@ -23,6 +23,8 @@ pub struct Report {
     pub benchmarks: Vec<Benchmark>,
     /// The price of one shootdown; `null` if the discard benchmark did not run.
     pub shootdown: Option<Shootdown>,
+    /// What single steps cost, which the machine file is made from as well.
+    pub units: Units,
     /// The machine file for the model; `null` if none could be made or none was wanted.
     pub machine_file: Option<MachineFileWritten>,
     /// What the model says with it about rows that it was not made from.
@@ -270,6 +272,25 @@ pub struct FlushEvents {
     pub wrong_cpu: Option<f64>,
     /// Of all flushes above that happened, those that dropped the whole address space instead of a range.
     pub full: f64,
+}
+
+/// Nanoseconds of each step, the median of the quiet samples; `null` if it was not measured.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+pub struct Units {
+    /// A system call that does nothing.
+    pub call_ns: Option<f64>,
+    /// A discard that finds nothing.
+    pub discard_nothing_ns: Option<f64>,
+    /// A first touch: the fault, the page and its zeroing.
+    pub fault_ns: Option<f64>,
+    /// A page zeroed as this architecture's kernel does, after the page before it, in memory that is in no cache.
+    pub zero_ns: Option<f64>,
+    /// The same from the last page to the first.
+    pub zero_backwards_ns: Option<f64>,
+    /// A page written to a zram device.
+    pub compress_ns: Option<f64>,
+    /// A page read from it.
+    pub decompress_ns: Option<f64>,
 }
 
 /// The price of one shootdown on this host: ((with one spinning thread) - (alone)) / interrupts.

@@ -11,6 +11,8 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use quell_zero::Strategy;
+
 /// Bytes of a base page.
 pub fn page_size() -> usize {
     // SAFETY: sysconf has no preconditions.
@@ -24,6 +26,23 @@ fn check(result: libc::c_long) -> io::Result<libc::c_long> {
     } else {
         Ok(result)
     }
+}
+
+/// An error unless all of it was moved.
+fn whole(done: libc::c_long, len: usize) -> io::Result<()> {
+    if done as usize == len {
+        Ok(())
+    } else {
+        Err(io::Error::other(format!(
+            "{done} of {len} bytes were moved"
+        )))
+    }
+}
+
+/// A system call that does nothing: it asks for the parent, which the C library does not remember.
+pub fn null_call() {
+    // SAFETY: takes no arguments and changes nothing.
+    unsafe { libc::syscall(libc::SYS_getppid) };
 }
 
 /// A mapped region, unmapped on drop.
@@ -144,6 +163,40 @@ impl Mapping {
         let range = self.range(offset, len);
         // SAFETY: the range is inside the mapping; msync changes no byte of it.
         check(unsafe { libc::msync(range.iov_base, range.iov_len, libc::MS_SYNC) }.into()).map(drop)
+    }
+
+    /// Zeroes the page at byte `offset` as the kernel of this architecture zeroes one.
+    ///
+    /// # Panics
+    /// If it is not a page of the mapping. Zeroing a read-only mapping faults.
+    pub fn zero_page(&self, offset: usize) {
+        let strategy = if cfg!(target_arch = "aarch64") {
+            Strategy::DcZva
+        } else {
+            Strategy::RepStosq
+        };
+        let page = self.range(offset, page_size());
+        // SAFETY: in bounds of memory that nobody borrows: all other access goes through single atomic words, and
+        // what a racing one reads is a number. The strategy is part of x86-64, and Linux on Arm needs its own.
+        unsafe { quell_arch::zero::zero(page.iov_base.cast(), page.iov_len, strategy) }
+    }
+
+    /// Writes a part of the mapping to the same place of `file`.
+    pub fn write_to(&self, file: &File, offset: usize, len: usize) -> io::Result<()> {
+        let part = self.range(offset, len);
+        let (fd, at) = (file.as_raw_fd(), offset as libc::off_t);
+        // SAFETY: the part is inside the mapping, and the kernel only reads it.
+        let done = check(unsafe { libc::pwrite(fd, part.iov_base, len, at) } as libc::c_long)?;
+        whole(done, len)
+    }
+
+    /// Reads a part of the mapping from the same place of `file`.
+    pub fn read_from(&self, file: &File, offset: usize, len: usize) -> io::Result<()> {
+        let part = self.range(offset, len);
+        let (fd, at) = (file.as_raw_fd(), offset as libc::off_t);
+        // SAFETY: the part is inside the mapping, whose bytes nobody borrows: see `Mapping::advise`.
+        let done = check(unsafe { libc::pread(fd, part.iov_base, len, at) } as libc::c_long)?;
+        whole(done, len)
     }
 
     /// How many base pages `mincore` calls resident. A page in the swap cache counts as resident.

@@ -235,7 +235,7 @@ fn shared_core(report: &Report) {
 fn beside(report: &Report) {
     if !report.predictions.is_empty() {
         paragraph(format_args!(
-            "\nthe model, calibrated on discard alone and with one spinning thread, beside rows that it was not made from \
+            "\nthe model, calibrated on single steps and on one page discarded, beside rows that it was not made from \
              (quiet samples of both; the target is {:.0} %):",
             TOLERANCE * 100.0
         ));

@@ -4,11 +4,13 @@
 //! of those CPUs has to be told. The difference to running alone, divided by the interrupts that arrived, is the price of a
 //! shootdown. `32ranges` gives 32 separate pages back: by 32 calls, by one `process_madvise` over 32 ranges, and by one
 //! `madvise` that spans all 32 and the holes between them. The last does more than asked where the holes are in use.
+//! The steps that this is made of have rows of their own (`unit/...`).
 //!
 //! Not shown: lock contention (only one thread changes the address space), and the price on the interrupted CPU.
 
 use super::super::lab::{Halt, Lab, Plan, Spinners};
 use super::super::sys::{Mapping, OwnProcess, page_size};
+use super::units;
 
 const RANGES: usize = 32;
 /// Few, so that a sample is shorter than the time another program usually holds a CPU for: quiet ones remain quiet.
@@ -29,7 +31,8 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
         .collect();
     counts.push(others.len());
     counts.dedup();
-    lab.split(counts.len() + 6);
+    lab.split(counts.len() + 6 + units::CALL_ROWS);
+    units::calls(lab)?;
     let page = page_size();
     let one = Mapping::anonymous(page)?;
     for &spinning in &counts {

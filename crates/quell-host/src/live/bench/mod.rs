@@ -7,6 +7,7 @@ mod migrate;
 mod page_out;
 mod ping_pong;
 mod stream;
+mod units;
 
 pub use discard::one_page_key;
 

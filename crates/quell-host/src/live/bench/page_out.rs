@@ -17,6 +17,7 @@ use super::super::guards::{ZramSwap, unlinked_file};
 use super::super::lab::{Halt, Lab, Plan, Spinners};
 use super::super::report::Row;
 use super::super::sys::{self, Mapping, OwnProcess, page_size};
+use super::units;
 
 const PAGES: usize = 256;
 const ZRAM_BYTES: u64 = 64 << 20;
@@ -24,7 +25,8 @@ const ZRAM_BYTES: u64 = 64 << 20;
 const MAY_STAY: usize = PAGES / 10;
 
 pub fn run(lab: &mut Lab) -> Result<(), Halt> {
-    lab.split(12);
+    lab.split(12 + units::COMPRESSION_ROWS);
+    units::compression(lab)?;
     anonymous(lab)?;
     clean_file(lab)
 }

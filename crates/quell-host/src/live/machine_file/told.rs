@@ -1,0 +1,214 @@
+//! What the system tells about itself.
+
+use std::fs;
+use std::path::Path;
+
+use quell_clock::Parameter as P;
+
+use crate::live::report::Host;
+use crate::live::tlb::{self, Geometry};
+
+/// One figure of the file.
+pub struct Entry {
+    /// Which.
+    pub parameter: P,
+    /// As it stands in the file, quoted if it is a word.
+    pub value: String,
+    /// As files write it; nothing for a word.
+    pub unit: &'static str,
+    /// Where it is from.
+    pub source: String,
+    /// Whether it is a guess.
+    pub assumed: bool,
+}
+
+/// What a file of the system says, if there is one.
+pub fn read(path: impl AsRef<Path>) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    Some(text.trim().to_owned())
+}
+
+/// The numbers in a list of CPUs like `0-3,8`.
+fn listed(list: &str) -> usize {
+    list.split(',')
+        .filter_map(|part| {
+            let (from, to) = part.split_once('-').unwrap_or((part, part));
+            Some(to.trim().parse::<usize>().ok()? + 1 - from.trim().parse::<usize>().ok()?)
+        })
+        .sum()
+}
+
+/// What the system tells about itself.
+pub fn told(host: &Host, cpuinfo: &str) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    let mut add = |parameter, value: String, unit, source: &str, assumed| {
+        entries.push(Entry {
+            parameter,
+            value,
+            unit,
+            source: source.into(),
+            assumed,
+        });
+    };
+    let mhz = cpuinfo.lines().find_map(|line| {
+        line.strip_prefix("cpu MHz")?
+            .split(':')
+            .nth(1)?
+            .trim()
+            .parse::<f64>()
+            .ok()
+    });
+    if let Some(mhz) = mhz.filter(|mhz| (100.0..=10_000.0).contains(mhz)) {
+        add(
+            P::Frequency,
+            format!("{mhz:.0}"),
+            "MHz",
+            "/proc/cpuinfo",
+            false,
+        );
+    }
+    let topology = |name: &str| {
+        let path = format!(
+            "/sys/devices/system/cpu/cpu{}/topology/{name}",
+            host.cpus[0]
+        );
+        read(path).map(|list| listed(&list)).filter(|&n| n > 0)
+    };
+    add(
+        P::Cpus,
+        host.cpus.len().to_string(),
+        "CPUs",
+        "the CPUs that the measuring process may use",
+        false,
+    );
+    if let Some(count) = topology("package_cpus_list") {
+        add(
+            P::CpusPerSocket,
+            count.to_string(),
+            "CPUs",
+            "/sys/devices/system/cpu: package_cpus_list",
+            false,
+        );
+    }
+    if let Some(count @ 1..=8) = topology("thread_siblings_list") {
+        add(
+            P::CpusPerCore,
+            count.to_string(),
+            "CPUs",
+            "/sys/devices/system/cpu: thread_siblings_list",
+            false,
+        );
+    }
+    for index in 0..8 {
+        let dir = format!(
+            "/sys/devices/system/cpu/cpu{}/cache/index{index}",
+            host.cpus[0]
+        );
+        let field = |name: &str| read(format!("{dir}/{name}"));
+        let size = field("size").and_then(|size| size.strip_suffix('K')?.parse::<u64>().ok());
+        let parameter = match (field("level").as_deref(), field("type").as_deref()) {
+            (Some("1"), Some("Data")) => P::L1Size,
+            (Some("2"), _) => P::CacheL2Size,
+            (Some("3"), _) => P::LlcSize,
+            _ => continue,
+        };
+        if let Some(size @ 1..=4_194_304) = size {
+            add(
+                parameter,
+                size.to_string(),
+                "KB",
+                "/sys/devices/system/cpu: cache",
+                false,
+            );
+        }
+    }
+    let nodes = read("/sys/devices/system/node/has_memory").map_or(1, |list| listed(&list));
+    let nodes = nodes.clamp(1, 7);
+    add(
+        P::Nodes,
+        nodes.to_string(),
+        "1",
+        "/sys/devices/system/node/has_memory",
+        false,
+    );
+    let total = read("/proc/meminfo").and_then(|text| {
+        let line = text.lines().find(|line| line.starts_with("MemTotal"))?;
+        line.split_whitespace().nth(1)?.parse::<u64>().ok()
+    });
+    if let Some(kilobytes) = total {
+        let each = (kilobytes / nodes as u64).max(1024);
+        add(
+            P::NodeSize,
+            each.to_string(),
+            "KB",
+            "/proc/meminfo: MemTotal, shared evenly among the nodes",
+            false,
+        );
+    }
+    add(
+        P::SlowNodes,
+        "0".into(),
+        "1",
+        "slow memory is not told apart from ordinary memory",
+        true,
+    );
+    if host.arch == "x86_64" {
+        let tags = if host.flags.iter().any(|flag| flag == "pcid") {
+            "pcid"
+        } else {
+            "none"
+        };
+        add(
+            P::Tags,
+            format!("\"{tags}\""),
+            "",
+            "/proc/cpuinfo: flags",
+            false,
+        );
+        let geometry = tlb::of_this_cpu();
+        add_tlb(&mut add, &geometry);
+    }
+    if host.guest == Some(true) && host.arch == "x86_64" {
+        add(
+            P::NestedWalk,
+            "1.8".into(),
+            "1",
+            "a guest: as derived for the Skylake laptop's from S2 before",
+            true,
+        );
+    }
+    entries
+}
+
+fn add_tlb(add: &mut impl FnMut(P, String, &'static str, &str, bool), geometry: &Geometry) {
+    let parts = [
+        (geometry.l1_base, P::L1Base, P::L1BaseWays),
+        (geometry.l1_large, P::L1Large, P::L1LargeWays),
+        (geometry.l1_huge, P::L1Huge, P::L1HugeWays),
+        (geometry.l2, P::L2, P::L2Ways),
+    ];
+    for (found, entries, ways) in parts {
+        if let Some(part) = found {
+            add(
+                entries,
+                part.entries.to_string(),
+                "entries",
+                part.source,
+                false,
+            );
+            add(ways, part.ways.to_string(), "ways", part.source, false);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_cpus_are_counted() {
+        assert_eq!(listed("0-3,8,10-11"), 7);
+        assert_eq!(listed("0"), 1);
+        assert_eq!(listed(""), 0);
+    }
+}

@@ -1,0 +1,52 @@
+//! What single steps cost this kernel, from rows that measure one each.
+//!
+//! The machine file is made from these and from the two rows of one page discarded: each figure of it from a row
+//! that shows it almost alone. Nothing that is predicted is among them.
+
+use super::report::{Benchmark, Units};
+
+/// The row of a system call that does nothing.
+pub const CALL: &str = "unit/call";
+/// The row of a discard that finds nothing.
+pub const NOTHING: &str = "unit/discard_nothing";
+/// The row of a first touch: a fault, a page, its zeroing.
+pub const FAULT: &str = "unit/fault";
+/// The row of pages zeroed one after the other.
+pub const ZERO: &str = "unit/zero";
+/// The row of pages zeroed from the last to the first.
+pub const ZERO_BACKWARDS: &str = "unit/zero_backwards";
+/// The row of pages written to a zram device.
+pub const COMPRESS: &str = "unit/compress";
+/// The row of pages read from a zram device.
+pub const DECOMPRESS: &str = "unit/decompress";
+
+/// All of them: they belong to the benchmarks `discard` and `pageout`.
+#[cfg(test)]
+pub const KEYS: [&str; 7] = [
+    CALL,
+    NOTHING,
+    FAULT,
+    ZERO,
+    ZERO_BACKWARDS,
+    COMPRESS,
+    DECOMPRESS,
+];
+
+impl Units {
+    /// Those that were measured.
+    pub fn find(benchmarks: &[Benchmark]) -> Units {
+        let ns = |key: &str| {
+            let mut rows = benchmarks.iter().flat_map(|benchmark| &benchmark.rows);
+            rows.find(|row| row.key == key).map(|row| row.undisturbed())
+        };
+        Units {
+            call_ns: ns(CALL),
+            discard_nothing_ns: ns(NOTHING),
+            fault_ns: ns(FAULT),
+            zero_ns: ns(ZERO),
+            zero_backwards_ns: ns(ZERO_BACKWARDS),
+            compress_ns: ns(COMPRESS),
+            decompress_ns: ns(DECOMPRESS),
+        }
+    }
+}
