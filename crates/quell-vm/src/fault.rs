@@ -173,20 +173,14 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
                         let range = guard.range(page);
                         drop(guard);
                         let step = self.copy(process, vma, range, seen, from);
-                        let split = || {
-                            self.large
-                                .split(process, range.start)
-                                .map_err(|_| Fault::OutOfMemory)
-                        };
-                        if step == Ok(Step::Split) && !machine.rules().split_lets_go_first() {
-                            split()?;
-                        }
-                        // A split waits until no CPU holds the block.
-                        self.frames.put(entry.frame);
+                        let put = || self.frames.put(entry.frame);
                         if step != Ok(Step::Split) {
+                            put();
                             return step;
                         }
-                        split()?;
+                        let split = || self.large.split(process, range.start);
+                        let split = machine.rules().let_go_before_split(put, split);
+                        split.map_err(|_| Fault::OutOfMemory)?;
                         Ok(Step::Again)
                     }
                 }
@@ -320,7 +314,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
                     // The emptied entry is written again: with the frame it names, or after its
                     // debt was paid. A frame that does not list the entry any more was claimed,
                     // and this debt paid, since; what it owes now is about other entries.
-                    if old != frame && machine.rules().owed_entry_is_settled() {
+                    if machine.rules().marker_is_paid(old, frame) {
                         let info = self.frames.info(old);
                         if info.state(machine).maps(process, page) {
                             self.frames
@@ -372,7 +366,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
         // The CPU that write-protected the page may not have flushed yet, and then it may still change.
         self.machine()
             .rules()
-            .copy_settles(|| self.tables.flush_pending(process));
+            .flush_pending_before_copy(|| self.tables.flush_pending(process));
         // A file's page goes on being stored to where it is mapped shared: the copy is what it was then.
         if !original.of_file {
             machine.note(Event::Captured {
@@ -404,9 +398,9 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
         }
         let mut gather = self.tables.gather(Purpose::Call);
         guard.take(page, View::Empty, &mut gather);
-        if machine.rules().copy_waits_for_flush() {
-            gather.flush();
-        }
+        machine
+            .rules()
+            .flush_before_copy_is_mapped(|| gather.flush());
         guard.map(
             page,
             Entry {
@@ -462,7 +456,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
 struct Original {
     frame: Frame,
     order: u8,
-    /// It holds a page of a file, which others may map to write.
+    /// It holds a page of a file, which other processes may map to write.
     of_file: bool,
 }
 

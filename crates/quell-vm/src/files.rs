@@ -119,9 +119,7 @@ impl<'m, M: Machine> Files<'m, M> {
                     locked.push((page, slot, frame));
                 }
             }
-            if machine.rules().writeback_waits_for_flush() {
-                gather.flush();
-            }
+            machine.rules().flush_before_cleaning(|| gather.flush());
             for (page, slot, frame) in &mut locked {
                 self.cache.write_back(id, *page, slot, *frame);
                 written += 1;
@@ -148,7 +146,7 @@ impl<'m, M: Machine> Files<'m, M> {
                 _ => self
                     .machine()
                     .rules()
-                    .writeback_settles(|| self.tables.flush_pending(&mapping.process)),
+                    .flush_pending_before_cleaning(|| self.tables.flush_pending(&mapping.process)),
             }
         }
     }
@@ -231,7 +229,9 @@ impl<'m, M: Machine> Files<'m, M> {
                 // Another CPU has cleared it and may not have flushed yet.
                 self.machine()
                     .rules()
-                    .truncate_settles(|| self.tables.flush_pending(&mapping.process));
+                    .flush_pending_before_truncation_frees(|| {
+                        self.tables.flush_pending(&mapping.process)
+                    });
             }
         }
     }

@@ -256,7 +256,7 @@ impl<M: Machine> Frames<'_, M> {
         });
         let mut zeros = known;
         if let Content::Zeros(near) = content {
-            if !known && machine.rules().fresh_memory_is_zeroed() {
+            if machine.rules().must_zero(known) {
                 let extent = Extent {
                     first: frame,
                     frames: 1 << order,

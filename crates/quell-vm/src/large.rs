@@ -166,7 +166,8 @@ impl<'m, M: Machine> LargePages<'m, M> {
         // Reclaim and migration take references under the page lock, and every other CPU that may
         // take one here does so under the table's lock: from the look at the references to the end of
         // the block none is taken, which would be forgotten.
-        let _lock = (machine.rules().split_locks_block()).then(|| self.pages.lock_block(block));
+        let lock = || self.pages.lock_block(block);
+        let _lock = machine.rules().lock_before_split(lock);
         let guard = self.tables.governing(process, page);
         let seen = guard.view(page);
         let range = guard.range(page);
@@ -375,21 +376,18 @@ impl<'m, M: Machine> LargePages<'m, M> {
         let View::Page(first) = child.view(start) else {
             return false;
         };
-        let copies_first = !machine.rules().collapse_waits_for_flush();
-        if copies_first {
-            self.copy_pages(&pages, large);
-        }
-        let mut gather = self.tables.gather(Purpose::Call);
-        for (at, &frame) in pages.iter().enumerate() {
-            // The content is still needed after the flush has released the mapping.
-            self.frames.hold(frame);
-            child.take(start.plus(at as u64), View::Empty, &mut gather);
-        }
-        parent.unlink(start, child, &mut gather);
-        gather.flush();
-        if !copies_first {
-            self.copy_pages(&pages, large);
-        }
+        let unmap = || {
+            let mut gather = self.tables.gather(Purpose::Call);
+            for (at, &frame) in pages.iter().enumerate() {
+                // The content is still needed after the flush has released the mapping.
+                self.frames.hold(frame);
+                child.take(start.plus(at as u64), View::Empty, &mut gather);
+            }
+            parent.unlink(start, child, &mut gather);
+            gather.flush();
+        };
+        let copy = || self.copy_pages(&pages, large);
+        machine.rules().unmap_before_collapse_copies(unmap, copy);
         for &frame in &pages {
             self.frames.put(frame);
         }

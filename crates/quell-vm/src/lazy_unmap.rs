@@ -10,16 +10,16 @@ use crate::frames::Frames;
 use crate::machine::{Machine, Work};
 use crate::page_cache::Cached;
 use crate::pages::{LockedPage, PageLock};
-use crate::process::SpaceRef;
+use crate::process::{SpaceBatch, SpaceRef};
 use crate::rmap::Mappings;
 use crate::rules::VmRules;
 use crate::tables::Tables;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use quell::{Batch, Frame, Outcome, PageRange, Purpose, Scope};
+use quell::{Frame, Outcome, PageRange, Purpose, Scope};
 
 /// The batch in which flushes are owed.
-type LazyBatch<'v, 'm, M> = Batch<'v, 'm, M, SpaceRef<M>, Frame, &'m <M as Machine>::Rules>;
+type LazyBatch<'v, 'm, M> = SpaceBatch<'v, 'm, M, Frame>;
 
 /// A page that was taken away lazily: the entries that were present, and the frame that it moved
 /// to, if it is still in memory.
@@ -67,10 +67,8 @@ impl<'m, M: Machine> LazyUnmap<'m, M> {
         let PageLock::File(_, _, slot) = &page.lock else {
             return false;
         };
-        let machine = self.machine();
-        if !self.frames.engine().policy().lazy_unmap
-            || (slot.is_dirty() && machine.rules().only_clean_pages_are_owed())
-        {
+        let lazy = self.frames.engine().policy().lazy_unmap;
+        if !lazy || !self.machine().rules().may_owe(slot.is_dirty()) {
             return false;
         }
         self.frames.mappings(page.frame).iter().all(|mapping| {
@@ -102,7 +100,7 @@ impl<'m, M: Machine> LazyUnmap<'m, M> {
                 _ => self
                     .machine()
                     .rules()
-                    .reclaim_settles(|| self.tables.flush_pending(&mapping.process)),
+                    .flush_pending_before_reclaim(|| self.tables.flush_pending(&mapping.process)),
             }
         }
         marked

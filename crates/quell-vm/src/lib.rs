@@ -33,6 +33,7 @@
 //! | --- | --- | --- |
 //! | [`machine`] | what a machine must provide besides the engine's needs | |
 //! | [`syscall`], [`user`] | what programs may do | |
+//! | [`rules`] | what must never be forgotten, one rule each, with the mutant that forgets it | |
 //! | `vm`, `config` | the parts put together; calls, faults and CPUs come in here | |
 //! | `processes`, `process`, `vma` | address spaces, their areas, the CPUs that run them | `mm_struct`, `vm_area_struct` |
 //! | `fault` | demand faults and copy-on-write | `mm/memory.c` |

@@ -129,9 +129,9 @@ impl<'m, M: Machine> Migration<'m, M> {
         }
         let mut moved = lazily.len() as u64;
         lazily.finish();
-        if self.machine().rules().migration_waits_for_flush() {
-            gather.flush();
-        }
+        self.machine()
+            .rules()
+            .flush_before_migration_copies(|| gather.flush());
         for journey in journeys {
             moved += self.arrive(journey);
         }
@@ -178,7 +178,9 @@ impl<'m, M: Machine> Migration<'m, M> {
                 _ => self
                     .machine()
                     .rules()
-                    .migration_settles(|| self.tables.flush_pending(&mapping.process)),
+                    .flush_pending_before_migration_copies(|| {
+                        self.tables.flush_pending(&mapping.process)
+                    }),
             }
         }
         waiting

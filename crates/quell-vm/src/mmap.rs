@@ -136,7 +136,7 @@ impl<'m, M: Machine> Mmap<'m, M> {
         // What this call found empty may have been emptied a moment ago.
         self.machine()
             .rules()
-            .unmap_settles(|| self.tables.flush_pending(process));
+            .flush_pending_before_unmap_returns(|| self.tables.flush_pending(process));
         self.note_unmapped(process, start, end);
     }
 
@@ -184,7 +184,7 @@ impl<'m, M: Machine> Mmap<'m, M> {
         gather.flush();
         self.machine()
             .rules()
-            .discard_settles(|| self.tables.flush_pending(process));
+            .flush_pending_before_discard_returns(|| self.tables.flush_pending(process));
         self.note_unmapped(process, start, end);
         Ok(0)
     }
@@ -231,7 +231,7 @@ impl<'m, M: Machine> Mmap<'m, M> {
         gather.flush();
         self.machine()
             .rules()
-            .protect_settles(|| self.tables.flush_pending(process));
+            .flush_pending_before_protect_returns(|| self.tables.flush_pending(process));
         machine.note(Event::ReturnedProtect {
             root: process.root(),
             range: PageRange::base(start, end.0 - start.0),
@@ -303,7 +303,7 @@ impl<'m, M: Machine> Mmap<'m, M> {
         gather.flush();
         self.machine()
             .rules()
-            .remap_settles(|| self.tables.flush_pending(process));
+            .flush_pending_before_remap_returns(|| self.tables.flush_pending(process));
         self.note_unmapped(process, start, end);
         Ok(target.address())
     }
@@ -320,13 +320,13 @@ impl<'m, M: Machine> Mmap<'m, M> {
         to: Page,
         gather: &mut MmuGather<'_, 'm, M>,
     ) {
-        let unlocked = !self.machine().rules().remap_locks_page();
         let mut moved = false;
         while !moved {
             let mapped = self.tables.governing(process, from).view(from).frame();
-            let _lock = mapped
-                .filter(|_| !unlocked)
-                .map(|frame| self.pages.lock_mapped(frame));
+            let _lock = mapped.and_then(|frame| {
+                let lock = || self.pages.lock_mapped(frame);
+                self.machine().rules().lock_before_move(lock)
+            });
             moved = true;
             self.tables.each_entry(
                 process,
@@ -334,7 +334,7 @@ impl<'m, M: Machine> Mmap<'m, M> {
                 from.plus(1),
                 Migrating::Wait,
                 |source, _, view| {
-                    if !unlocked && view.frame().is_some_and(|frame| Some(frame) != mapped) {
+                    if view.frame().is_some_and(|frame| Some(frame) != mapped) {
                         moved = false;
                         return;
                     }

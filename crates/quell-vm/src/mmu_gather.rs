@@ -2,12 +2,12 @@
 //!
 //! What a [`MmuGather`] holds is a mapping that was taken out of a table, or a table that was taken
 //! out of its parent. After the flush, and not before, the mapping leaves the reverse map and gives
-//! its reference up, and the table's frame is freed.
+//! its reference up, and the table's frame is freed ([`crate::rules`]).
 
 use crate::frames::Frames;
 use crate::machine::{Event, Machine};
-use crate::process::{Process, SpaceRef};
-use crate::rules::VmRules;
+use crate::process::{Process, SpaceBatch, SpaceRef};
+use crate::rules::{Moment, VmRules};
 use alloc::sync::Arc;
 use quell::{Batch, Frame, Page, PageRange, Purpose, Scope};
 
@@ -28,7 +28,7 @@ pub(crate) enum Held<M: Machine> {
 pub(crate) struct MmuGather<'v, 'm, M: Machine> {
     frames: &'v Frames<'m, M>,
     purpose: Purpose,
-    batch: Option<Batch<'v, 'm, M, SpaceRef<M>, Held<M>, &'m M::Rules>>,
+    batch: Option<SpaceBatch<'v, 'm, M, Held<M>>>,
 }
 
 impl<'v, 'm, M: Machine> MmuGather<'v, 'm, M> {
@@ -41,7 +41,7 @@ impl<'v, 'm, M: Machine> MmuGather<'v, 'm, M> {
     }
 
     /// The batch, with room for one more.
-    fn batch(&mut self) -> &mut Batch<'v, 'm, M, SpaceRef<M>, Held<M>, &'m M::Rules> {
+    fn batch(&mut self) -> &mut SpaceBatch<'v, 'm, M, Held<M>> {
         if self.batch.as_ref().is_some_and(Batch::is_full) {
             self.flush();
         }
@@ -58,21 +58,7 @@ impl<'v, 'm, M: Machine> MmuGather<'v, 'm, M> {
 
     /// An entry was cleared, under the lock of its table.
     pub(crate) fn unmapped(&mut self, process: &Arc<Process<M>>, range: PageRange, held: Held<M>) {
-        let machine = self.frames.machine();
-        if !machine.rules().frame_waits_for_flush() {
-            release(self.frames, held);
-            return self.changed(process, range);
-        }
-        if !machine.rules().mapping_stays_listed()
-            && let Held::Mapping {
-                frame,
-                process,
-                page,
-                ..
-            } = &held
-        {
-            self.frames.state(*frame).unmap(process, *page);
-        }
+        release(self.frames, &held, Moment::Cleared);
         self.batch()
             .unmapped(SpaceRef(process.clone()), range, held);
     }
@@ -84,27 +70,19 @@ impl<'v, 'm, M: Machine> MmuGather<'v, 'm, M> {
         range: PageRange,
         table: Frame,
     ) {
-        let machine = self.frames.machine();
-        if !machine.rules().table_waits_for_flush() {
-            release(self.frames, Held::Table(table));
-            return self
-                .batch()
-                .changed(SpaceRef(process.clone()), range, Scope::Tables);
-        }
-        if !machine.rules().walkers_are_flushed() {
-            return self
-                .batch()
-                .unmapped(SpaceRef(process.clone()), range, Held::Table(table));
-        }
-        self.batch()
-            .table_unlinked(SpaceRef(process.clone()), range, Held::Table(table));
+        let held = Held::Table(table);
+        release(self.frames, &held, Moment::Cleared);
+        let scope = self.frames.machine().rules().scope_of_table();
+        let batch = self.batch();
+        batch.hold(held);
+        batch.changed(SpaceRef(process.clone()), range, scope);
     }
 
     /// Flushes, and releases what was held. The gather may be used again.
     pub(crate) fn flush(&mut self) {
         if let Some(batch) = &mut self.batch {
             for held in batch.finish() {
-                release(self.frames, held);
+                release(self.frames, &held, Moment::Flushed);
             }
         }
     }
@@ -116,8 +94,10 @@ impl<M: Machine> Drop for MmuGather<'_, '_, M> {
     }
 }
 
-/// What was held is behind its flush.
-fn release<M: Machine>(frames: &Frames<'_, M>, held: Held<M>) {
+/// Releases what an entry that was taken out held, as far as that may be done at this moment.
+#[inline]
+fn release<M: Machine>(frames: &Frames<'_, M>, held: &Held<M>, now: Moment) {
+    let rules = frames.machine().rules();
     match held {
         Held::Mapping {
             frame,
@@ -125,14 +105,18 @@ fn release<M: Machine>(frames: &Frames<'_, M>, held: Held<M>) {
             page,
             reference,
         } => {
-            frames.state(frame).unmap(&process, page);
-            if reference {
-                frames.put(frame);
+            if rules.leaves_reverse_map(now) {
+                frames.state(*frame).unmap(process, *page);
+            }
+            if *reference && rules.releases_frame(now) {
+                frames.put(*frame);
             }
         }
         Held::Table(frame) => {
-            frames.machine().note(Event::TableFreed { frame });
-            frames.put(frame);
+            if rules.releases_table(now) {
+                frames.machine().note(Event::TableFreed { frame: *frame });
+                frames.put(*frame);
+            }
         }
     }
 }

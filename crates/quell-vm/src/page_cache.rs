@@ -215,7 +215,8 @@ impl<'m, M: Machine> PageCache<'m, M> {
         match slot.cached {
             Cached::Present(frame) => return Some(frame),
             Cached::Stale(frame) => {
-                if machine.rules().owed_slot_is_rescued() && self.rescue(frame, file, page) {
+                let rescue = || self.rescue(frame, file, page);
+                if machine.rules().rescue_before_refill(rescue) {
                     slot.cached = Cached::Present(frame);
                     return Some(frame);
                 }
@@ -258,10 +259,9 @@ impl<'m, M: Machine> PageCache<'m, M> {
     /// The bytes of the page are about to differ from those of the frames that it was moved from: pays the
     /// debts. One load if they were paid.
     pub(crate) fn settle_shadow(&self, slot: &mut SlotGuard<'_, M>) {
-        if let Some(owed) = slot.shadow.take()
-            && self.machine().rules().shadow_is_settled()
-        {
-            self.frames.engine().settle_stamp(owed);
+        if let Some(owed) = slot.shadow.take() {
+            let pay = || self.frames.engine().settle_stamp(owed);
+            self.machine().rules().pay_before_write(pay);
         }
     }
 

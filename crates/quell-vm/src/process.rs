@@ -8,7 +8,7 @@ use crate::vma::VmaTree;
 use alloc::sync::Arc;
 use core::ops::Deref;
 use core::sync::atomic::Ordering;
-use quell::{AddressSpace, Frame};
+use quell::{AddressSpace, Batch, Frame};
 
 /// A process. Whatever may still have to flush its space holds it: a batch, or a mapping in a reverse
 /// map.
@@ -83,3 +83,7 @@ impl<M: Machine> Deref for SpaceRef<M> {
         &self.0.space
     }
 }
+
+/// A batch of the engine over processes' spaces.
+pub(crate) type SpaceBatch<'v, 'm, M, F> =
+    Batch<'v, 'm, M, SpaceRef<M>, F, &'m <M as Machine>::Rules>;

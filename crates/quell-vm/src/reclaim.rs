@@ -143,9 +143,9 @@ impl<'m, M: Machine> Reclaim<'m, M> {
         }
         let mut taken = (gone.len() + lazily.len()) as u64;
         lazily.finish();
-        if self.machine().rules().swap_out_waits_for_flush() {
-            gather.flush();
-        }
+        self.machine()
+            .rules()
+            .flush_before_write_out(|| gather.flush());
         for (page, slot) in gone {
             taken -= u64::from(!self.drop_page(page, slot));
         }
@@ -164,7 +164,7 @@ impl<'m, M: Machine> Reclaim<'m, M> {
                 // Another CPU has cleared it and may not have flushed yet.
                 self.machine()
                     .rules()
-                    .reclaim_settles(|| self.tables.flush_pending(&mapping.process));
+                    .flush_pending_before_reclaim(|| self.tables.flush_pending(&mapping.process));
                 continue;
             }
             let rest = match (slot, view) {

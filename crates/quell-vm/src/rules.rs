@@ -1,149 +1,203 @@
-//! What the manager must never forget, one rule each: the list that the engine has in [`quell::rules`], for those
-//! who write page tables.
+//! What the manager must never forget.
 //!
-//! Each rule stands with the clause of the contract that it keeps and the reason; the modules of the manager call it
-//! by name. Its mutant is what somebody who forgets it would do, and a search must find that this breaks the
-//! contract.
+//! Each rule is one decision of the protocol, with the clause of the contract that it keeps,
+//! its reason, and its mutant: what a kernel does that forgets it, most of them one that shipped. The
+//! protocol calls the rules by name; [`quell::rules`] says how a mutant is made to decide.
+//!
+//! There are four kinds:
+//!
+//! * **what is released when** ([`Moment`]): nothing as an entry is cleared, all of it behind the flush;
+//! * **flush, then rely on it**: the flush of the CPU's own changes comes before what needs it;
+//! * **a second actor flushes what it finds cleared**: another CPU may not have flushed it yet;
+//! * **what lazy unmapping owes** is paid before the bytes behind an address or a file page can differ.
+//!
+//! The others are about what an entry says, about zeroed memory and about locks.
 
 use core::sync::atomic::Ordering;
+use quell::{Frame, Scope};
+
+/// A moment in the life of an entry that was taken out of a table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Moment {
+    /// The entry was cleared; translations of it may be in use.
+    Cleared,
+    /// The flush is done.
+    Flushed,
+}
 
 quell::rules! {
-    /// The manager's rules.
+    /// The rules of the manager, for anything that says which rules are kept.
     pub(crate) trait VmRules, mod list;
 
-    // Second actors: a call, a fault or a walk of the reverse map that finds an entry cleared by another CPU, whose flush is still to come.
+    // What is released when.
 
-    /// An unmap returns after what others have cleared in its range, and not flushed yet, was flushed (bugs 6, 19).
-    "C3" fn unmap_settles(settle: impl FnOnce()) { settle(); }
-        or VmUnmapsUnsettled {} "An unmap finds entries cleared by somebody else and does not settle (bugs 6, 19).";
+    /// A frame is free to become something else once no CPU uses a translation to it.
+    "C1" fn releases_frame(now: Moment) -> bool { now == Moment::Flushed }
+        or VmFreesBeforeFlush { now == Moment::Cleared }
+        "A frame that was unmapped is released before the flush (bug 30).";
 
-    /// The same for a discard (bugs 4, 6).
-    "C3" fn discard_settles(settle: impl FnOnce()) { settle(); }
-        or VmDiscardsUnsettled {} "A discard finds entries cleared by somebody else and does not settle (bugs 4, 6).";
+    /// A walk of the reverse map that finds nothing takes the frame for unmapped everywhere.
+    "C1" fn leaves_reverse_map(now: Moment) -> bool { now == Moment::Flushed }
+        also VmFreesBeforeFlush { now == Moment::Cleared }
+        or VmUnlinksBeforeFlush { now == Moment::Cleared }
+        "An entry leaves the reverse map before the flush (bugs 1, 7).";
 
-    /// The same for a protection (bug 3).
-    "C3" fn protect_settles(settle: impl FnOnce()) { settle(); }
-        or VmProtectsUnsettled {} "A protect finds entries cleared by somebody else and does not settle (bug 3).";
+    /// A hardware walker may be in the middle of a table that was unlinked.
+    "C6" fn releases_table(now: Moment) -> bool { now == Moment::Flushed }
+        or VmFreesTableBeforeFlush { now == Moment::Cleared }
+        "A table page is freed before the flush (bugs 10, 11).";
 
-    /// The same for a remap, at its old place.
-    "C3" fn remap_settles(settle: impl FnOnce()) { settle(); }
-        or VmRemapsUnsettled {} "A remap finds entries cleared by somebody else and does not settle (family a).";
+    /// Walker caches keep upper levels: a flush of leaf entries leaves them.
+    "C6" fn scope_of_table() -> Scope { Scope::Tables }
+        or VmTableFlushLeafOnly { Scope::Leaf }
+        "A table page is freed behind a flush of leaf entries alone (family d).";
 
-    /// Truncation frees a page after every mapping of it, also one that somebody else has cleared, was flushed (bug 1).
-    "C1" fn truncate_settles(settle: impl FnOnce()) { settle(); }
-        or VmTruncatesUnsettled {} "Truncation finds a mapping cleared by somebody else and frees the page without settling (bug 1).";
+    // Flush, then rely on it.
 
-    /// The same before a page is written back (bug 22).
-    "C2" fn writeback_settles(settle: impl FnOnce()) { settle(); }
-        or VmCleansUnsettled {} "Writeback finds a mapping cleared by somebody else and cleans the page without settling (bug 22).";
+    /// The content is captured when the entries that could write it are gone from every TLB.
+    "C2" fn flush_before_write_out(flush: impl FnOnce()) { flush() }
+        or VmWritesOutBeforeFlush {}
+        "Reclaim writes pages out before their entries were flushed (C2).";
 
-    /// The same before reclaim takes a page.
-    "C2" fn reclaim_settles(settle: impl FnOnce()) { settle(); }
-        or VmReclaimsUnsettled {} "Reclaim finds a mapping cleared by somebody else and takes the page without settling (family a).";
+    /// As for writing out: the copy must be what the page holds when its users come back.
+    "C2" fn flush_before_migration_copies(flush: impl FnOnce()) { flush() }
+        or VmMigratesBeforeFlush {}
+        "Migration copies pages before their entries were flushed (C2).";
 
-    /// The same before migration copies a page.
-    "C2" fn migration_settles(settle: impl FnOnce()) { settle(); }
-        or VmMigratesUnsettled {} "Migration finds a mapping cleared by somebody else and copies the page without settling (family a).";
+    /// A page is marked clean when no CPU can write it without a fault.
+    "C2" fn flush_before_cleaning(flush: impl FnOnce()) { flush() }
+        or VmCleansBeforeFlush {}
+        "Writeback captures a page before its write protection was flushed (bug 22).";
 
-    /// A fault copies a page after its write protection was flushed, whoever took the right away (bug 21).
-    "C2" fn copy_settles(settle: impl FnOnce()) { settle(); }
-        or VmCopiesUnsettled {} "A fault copies a page whose write protection may not have been flushed (bug 21).";
+    /// The small pages are copied when no CPU can write them.
+    "C2" fn unmap_before_collapse_copies(unmap: impl FnOnce(), copy: impl FnOnce()) { unmap(); copy() }
+        or VmCollapseCopiesBeforeFlush { copy(); unmap() }
+        "Collapse copies pages before their entries were flushed (C2).";
 
-    /// The right to execute is a right: taking it away alone is flushed, too.
-    "C3" fn execution_is_taken_away() -> bool { true }
-        or VmExecutionUnflushed { false } "The right to execute is taken away without a flush (C3).";
+    /// The child may run as soon as it is known, and copies pages that the parent must not write.
+    "C2" fn flush_before_child_runs(flush: impl FnOnce()) { flush() }
+        or VmForkReturnsUnflushed {}
+        "A fork makes its child known before its write protection was flushed (bug 21).";
 
-    // What waits for the flush.
+    /// Another CPU must not read the old page after this one has written the copy.
+    "C4" fn flush_before_copy_is_mapped(flush: impl FnOnce()) { flush() }
+        or VmMapsCopyBeforeFlush {}
+        "A copied page is mapped before the old one was flushed (C4).";
 
-    /// A frame is released behind the flush of what mapped it.
-    "C1" fn frame_waits_for_flush() -> bool { true }
-        or VmFreesBeforeFlush { false } "A frame that was unmapped is released before the flush (bug 30).";
+    // A second actor flushes what it finds cleared.
 
-    /// A mapping stays in the reverse map until it is flushed: whoever truncates or reclaims the page meanwhile finds it, and pays.
-    "C1" fn mapping_stays_listed() -> bool { true }
-        or VmUnlinksBeforeFlush { false } "An entry leaves the reverse map before the flush (bugs 1, 7).";
+    /// Entries that an unmap finds cleared may be in use until their flush.
+    "C3" fn flush_pending_before_unmap_returns(flush: impl FnOnce()) { flush() }
+        or VmUnmapsUnsettled {}
+        "An unmap finds entries cleared by another CPU and does not flush them (bugs 6, 19).";
 
-    /// A table is released behind the flush: walkers may be in it.
-    "C6" fn table_waits_for_flush() -> bool { true }
-        or VmFreesTableBeforeFlush { false } "A table page is freed before the flush (bugs 10, 11).";
+    /// As for unmap.
+    "C3" fn flush_pending_before_discard_returns(flush: impl FnOnce()) { flush() }
+        or VmDiscardsUnsettled {}
+        "A discard finds entries cleared by another CPU and does not flush them (bugs 4, 6).";
 
-    /// A table that was taken out of its parent is cached by walkers, not as a leaf entry.
-    "C6" fn walkers_are_flushed() -> bool { true }
-        or VmTableFlushLeafOnly { false } "A table page is freed behind a flush of leaf entries alone (family d).";
+    /// As for unmap.
+    "C3" fn flush_pending_before_protect_returns(flush: impl FnOnce()) { flush() }
+        or VmProtectsUnsettled {}
+        "A protect finds entries cleared by another CPU and does not flush them (bug 3).";
 
-    /// A child runs after the write protection of what it shares was flushed.
-    "C2" fn child_waits_for_write_protection() -> bool { true }
-        or VmForkReturnsUnflushed { false } "A fork makes its child known before its write protection was flushed (bug 21).";
+    /// As for unmap: the old place.
+    "C3" fn flush_pending_before_remap_returns(flush: impl FnOnce()) { flush() }
+        or VmRemapsUnsettled {}
+        "A remap finds entries cleared by another CPU and does not flush them (family a).";
 
-    /// A copy is mapped after the old page was flushed: two CPUs of one process see one page.
-    "C4" fn copy_waits_for_flush() -> bool { true }
-        or VmMapsCopyBeforeFlush { false } "A copied page is mapped before the old one was flushed (C4).";
+    /// A mapping that is listed and not there may be in use until its flush.
+    "C3" fn flush_pending_before_truncation_frees(flush: impl FnOnce()) { flush() }
+        or VmTruncatesUnsettled {}
+        "Truncation finds a mapping cleared by another CPU and frees the page without flushing it (bug 1).";
 
-    /// A page is written back after its write protection was flushed.
-    "C2" fn writeback_waits_for_flush() -> bool { true }
-        or VmCleansBeforeFlush { false } "Writeback captures a page before its write protection was flushed (bug 22).";
+    /// A mapping that lost its right to write, or all, may write until its flush.
+    "C2" fn flush_pending_before_cleaning(flush: impl FnOnce()) { flush() }
+        or VmCleansUnsettled {}
+        "Writeback finds a mapping cleared by another CPU and cleans the page without flushing it (bug 22).";
 
-    /// A page is written out after its entries were flushed.
-    "C2" fn swap_out_waits_for_flush() -> bool { true }
-        or VmWritesOutBeforeFlush { false } "Reclaim writes pages out before their entries were flushed (C2).";
+    /// As for truncation.
+    "C1" fn flush_pending_before_reclaim(flush: impl FnOnce()) { flush() }
+        or VmReclaimsUnsettled {}
+        "Reclaim finds a mapping cleared by another CPU and takes the page without flushing it (family a).";
 
-    /// A page is copied after its entries were flushed.
-    "C2" fn migration_waits_for_flush() -> bool { true }
-        or VmMigratesBeforeFlush { false } "Migration copies pages before their entries were flushed (C2).";
+    /// As for cleaning.
+    "C2" fn flush_pending_before_migration_copies(flush: impl FnOnce()) { flush() }
+        or VmMigratesUnsettled {}
+        "Migration finds a mapping cleared by another CPU and copies the page without flushing it (family a).";
 
-    /// Pages are copied into a large one after their entries were flushed.
-    "C2" fn collapse_waits_for_flush() -> bool { true }
-        or VmCollapseCopiesBeforeFlush { false } "Collapse copies pages before their entries were flushed (C2).";
+    /// The page is read-only in the tables, and until the flush of that perhaps not in a TLB.
+    "C2" fn flush_pending_before_copy(flush: impl FnOnce()) { flush() }
+        or VmCopiesUnsettled {}
+        "A fault copies a page whose write protection may not have been flushed (bug 21).";
 
-    // Lazy unmap.
+    // What an entry says.
 
-    /// A marker names a frame whose flush is owed: the entry is not forgotten before that is paid (L1).
-    "C4" fn marker_is_honoured() -> bool { true }
-        or VmIgnoresMarker { false } "A marker is overwritten or dropped without the flush that is owed behind it (L1).";
-
-    /// A page-cache slot that was emptied lazily gets its own frame back, or another one behind the debt (L2, L3).
-    "C4" fn owed_slot_is_rescued() -> bool { true }
-        or VmRefillsOwedSlot { false } "A page-cache slot that was emptied lazily is filled with another frame (L2, L3).";
-
-    /// An entry that was emptied lazily is written again with its own frame, or behind the debt (L1).
-    "C4" fn owed_entry_is_settled() -> bool { true }
-        or VmRewritesOwedEntry { false } "An entry that was emptied lazily is written again with another frame, the debt unpaid (L1).";
-
-    /// A page that was moved lazily changes after the debts of its old frames are paid (L2, L3).
-    "C4" fn shadow_is_settled() -> bool { true }
-        or VmWritesShadowedPage { false } "A page that was moved lazily is written while its old frame may still be read (L2, L3).";
-
-    /// A page that may still be written through a stale entry is not taken away lazily (L3).
-    "C2" fn only_clean_pages_are_owed() -> bool { true }
-        or VmOwesDirtyPages { false } "A dirty page is taken away lazily (L3).";
-
-    // Locks.
-
-    /// A mapping moves under the lock of its page: a walk of the reverse map finds it at one place or the other.
-    "C3" fn remap_locks_page() -> bool { true }
-        or VmRemapsUnlocked { false } "A remap moves an entry while somebody who walks the reverse map looks for it (C3).";
-
-    /// While a large page is split, no CPU takes a reference to it, which would be forgotten.
-    "C1" fn split_locks_block() -> bool { true }
-        or VmSplitsUnlocked { false } "A large page is split while reclaim or migration take a reference to it, which is forgotten (C1).";
-
-    /// A fault lets go of a large page before it splits it: the split waits until no CPU holds it.
-    "C7" fn split_lets_go_first() -> bool { true }
-        or VmSplitsHeldBlock { false } "A fault splits a large page that it holds, and waits for itself (C7).";
-
-    // Zeros.
-
-    /// Memory that programs see for the first time is zeroed, unless it is known to be zero.
-    "C8" fn fresh_memory_is_zeroed() -> bool { true }
-        or VmSkipsZeroing { false } "Memory is handed out as zeroed without zeroing it (C8).";
+    /// The right to execute is a right: a change that takes it away alone is flushed, too.
+    "C3" fn may_execute(executable: bool) -> bool { executable }
+        or VmExecutionUnflushed { false }
+        "The right to execute is taken away without a flush (C3).";
 
     /// A CPU that reads an entry, walkers included, sees what it points to as prepared.
     "C8" fn order_of_entry() -> Ordering { Ordering::AcqRel }
-        or VmMapsBeforeContent { Ordering::Relaxed } "An entry is written by a relaxed store: the page can be used before its content is there (C8).";
+        or VmMapsBeforeContent { Ordering::Relaxed }
+        "An entry is written by a relaxed store: the page can be used before its content is there (C8).";
 
-    /// A page that was written is not known to be zero any more.
-    "C8" fn write_ends_zeros() -> bool { true }
-        or VmKeepsZeroFlag { false } "A page that was written is still taken for zeros when it is freed (C8).";
+    // What lazy unmapping owes.
+
+    /// A stale translation of a dirty page may be writable.
+    "C2" fn may_owe(dirty: bool) -> bool { !dirty }
+        or VmOwesDirtyPages { true }
+        "A dirty page is taken away lazily (L3).";
+
+    /// A marker that the frame still lists stands for a translation that may be in use.
+    "C4" fn marker_maps(listed: bool) -> bool { listed }
+        or VmIgnoresMarker { false }
+        "A marker is overwritten or dropped without the flush that is owed behind it (L1).";
+
+    /// An emptied entry comes back with the frame it names, or after its debt was paid.
+    "C4" fn marker_is_paid(marker: Frame, wanted: Frame) -> bool { marker != wanted }
+        or VmRewritesOwedEntry { false }
+        "An entry that was emptied lazily is written again with another frame, the debt unpaid (L1).";
+
+    /// An emptied slot is filled with the frame it names, unless that was claimed, which paid the debt.
+    "C4" fn rescue_before_refill(rescue: impl FnOnce() -> bool) -> bool { rescue() }
+        or VmRefillsOwedSlot { false }
+        "A page-cache slot that was emptied lazily is filled with another frame (L2, L3).";
+
+    /// Stale translations of the frames that the page was in before read what it holds now.
+    "C4" fn pay_before_write(pay: impl FnOnce()) { pay() }
+        or VmWritesShadowedPage {}
+        "A page that was moved lazily is written while its old frame may still be read (L2, L3).";
+
+    // Zeroed memory.
+
+    /// What is handed out as zeroed is zeroed, unless it is known to be.
+    "C8" fn must_zero(known_zero: bool) -> bool { !known_zero }
+        or VmSkipsZeroing { false }
+        "Memory is handed out as zeroed without zeroing it (C8).";
+
+    /// A page that was written is not known to be zero.
+    "C8" fn forgets_zeros(dirty: bool) -> bool { dirty }
+        or VmKeepsZeroFlag { false }
+        "A page that was written is still taken for zeros when it is freed (C8).";
+
+    // Locks.
+
+    /// A walk of the reverse map looks at the places that were listed as it began.
+    "C3" fn lock_before_move<T>(lock: impl FnOnce() -> T) -> Option<T> { Some(lock()) }
+        or VmRemapsUnlocked { None }
+        "A remap moves an entry while a walk of the reverse map looks for it (C3).";
+
+    /// A reference that reclaim or migration take while the block ends would be forgotten.
+    "C1" fn lock_before_split<T>(lock: impl FnOnce() -> T) -> Option<T> { Some(lock()) }
+        or VmSplitsUnlocked { None }
+        "A large page is split while reclaim or migration take a reference to it, which is forgotten (C1).";
+
+    /// A split waits for every reference, so a fault gives its own up first.
+    "C7" fn let_go_before_split<T>(put: impl FnOnce(), split: impl FnOnce() -> T) -> T { put(); split() }
+        or VmSplitsHeldBlock { let done = split(); put(); done }
+        "A fault splits a large page that it holds, and waits for itself (C7).";
 }
 
 /// Every rule of the manager, by the names of their mutants.

@@ -169,8 +169,8 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
             View::Marker(frame) => {
                 let state = self.frames.state(frame);
                 let ours = state.maps(self.process, page);
-                (ours && self.frames.machine().rules().marker_is_honoured())
-                    .then_some((frame, false))
+                let maps = self.frames.machine().rules().marker_maps(ours);
+                maps.then_some((frame, false))
             }
             View::Empty | View::Table(_) | View::Swapped(_) => None,
         }
@@ -179,8 +179,7 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
     /// A page that was written is not known to be zero any more.
     fn harvest(&self, old: View) {
         if let View::Page(entry) = old
-            && entry.dirty
-            && self.frames.machine().rules().write_ends_zeros()
+            && self.frames.machine().rules().forgets_zeros(entry.dirty)
         {
             self.frames.state(entry.frame).forget_zeros();
         }
@@ -239,7 +238,7 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
                         self.harvest(View::Page(old));
                     }
                     let mut before = old;
-                    before.executable &= machine.rules().execution_is_taken_away();
+                    before.executable = machine.rules().may_execute(old.executable);
                     let lost = self.must_flush(View::Page(before), View::Page(new));
                     if let (true, Some(gather)) = (lost, gather) {
                         gather.changed(self.process, self.range(page));

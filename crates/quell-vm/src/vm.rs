@@ -237,9 +237,7 @@ impl<'m, M: Machine> Vm<'m, M> {
         let child = self.new_process(vmas.clone())?;
         let mut gather = self.tables.gather(Purpose::Call);
         let shared = self.fork.share_all(parent, &child, &vmas, &mut gather);
-        if machine.rules().child_waits_for_write_protection() {
-            gather.flush();
-        }
+        machine.rules().flush_before_child_runs(|| gather.flush());
         self.processes.publish(child.clone());
         drop(vmas);
         if shared.is_err() {

@@ -7,7 +7,7 @@ use crate::vm_kernel::{VmKernel, VmProgram};
 use quell::Counter;
 
 pub(super) const SCENARIO: Scenario = Scenario {
-    finds: &["VmRemapsUnsettled", "VmUnlinksBeforeFlush"],
+    finds: &["VmRemapsUnsettled"],
     must: &[
         (On::Every, Reach::Engine(Counter::PaidBySettle)),
         (On::Every, Reach::Machine(Happening::CallReturned)),

@@ -10,7 +10,11 @@ use quell_contract::Clause;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["1"],
-    finds: &["VmTruncatesUnsettled", "VmRemapsUnlocked"],
+    finds: &[
+        "VmTruncatesUnsettled",
+        "VmRemapsUnlocked",
+        "VmUnlinksBeforeFlush",
+    ],
     must: &[
         (On::Every, Reach::Engine(Counter::PaidBySettle)),
         (On::Every, Reach::Machine(Happening::FrameReused)),

@@ -7,7 +7,6 @@ use quell::Counter;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["30"],
-    finds: &["VmFreesBeforeFlush"],
     must: &[
         (On::Every, Reach::Engine(Counter::Requested)),
         (On::Every, Reach::Machine(Happening::StaleUse)),

@@ -8,7 +8,7 @@ use quell::Counter;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["22"],
-    finds: &["VmCleansUnsettled"],
+    finds: &["VmCleansUnsettled", "VmUnlinksBeforeFlush"],
     must: &[
         (On::Every, Reach::Machine(Happening::Captured)),
         (On::Every, Reach::Engine(Counter::PaidBySettle)),

@@ -8,7 +8,7 @@ use quell::Counter;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["7"],
-    finds: &["VmUnlinksBeforeFlush"],
+    finds: &["VmFreesBeforeFlush"],
     must: &[
         (On::Every, Reach::Engine(Counter::PaidBySettle)),
         (On::Every, Reach::Machine(Happening::FrameReused)),
