@@ -456,7 +456,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
 struct Original {
     frame: Frame,
     order: u8,
-    /// It holds a page of a file, which others may map to write.
+    /// It holds a page of a file, which other processes may map to write.
     of_file: bool,
 }
 

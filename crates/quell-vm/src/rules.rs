@@ -11,8 +11,9 @@
 //! * **a second actor flushes what it finds cleared**: another CPU may not have flushed it yet;
 //! * **what lazy unmapping owes** is paid before the bytes behind an address or a file page can differ.
 //!
-//! Two more are about zeroed memory and about locks.
+//! The others are about what an entry says, about zeroed memory and about locks.
 
+use core::sync::atomic::Ordering;
 use quell::{Frame, Scope};
 
 /// A moment in the life of an entry that was taken out of a table.
@@ -23,8 +24,6 @@ pub(crate) enum Moment {
     /// The flush is done.
     Flushed,
 }
-
-use core::sync::atomic::Ordering;
 
 quell::rules! {
     /// The rules of the manager, for anything that says which rules are kept.
@@ -74,11 +73,6 @@ quell::rules! {
     "C2" fn unmap_before_collapse_copies(unmap: impl FnOnce(), copy: impl FnOnce()) { unmap(); copy() }
         or VmCollapseCopiesBeforeFlush { copy(); unmap() }
         "Collapse copies pages before their entries were flushed (C2).";
-
-    /// The right to execute is a right: taking it away alone is flushed, too.
-    "C3" fn execution_is_taken_away() -> bool { true }
-        or VmExecutionUnflushed { false }
-        "The right to execute is taken away without a flush (C3).";
 
     /// The child may run as soon as it is known, and copies pages that the parent must not write.
     "C2" fn flush_before_child_runs(flush: impl FnOnce()) { flush() }
@@ -137,6 +131,18 @@ quell::rules! {
         or VmCopiesUnsettled {}
         "A fault copies a page whose write protection may not have been flushed (bug 21).";
 
+    // What an entry says.
+
+    /// The right to execute is a right: a change that takes it away alone is flushed, too.
+    "C3" fn may_execute(executable: bool) -> bool { executable }
+        or VmExecutionUnflushed { false }
+        "The right to execute is taken away without a flush (C3).";
+
+    /// A CPU that reads an entry, walkers included, sees what it points to as prepared.
+    "C8" fn order_of_entry() -> Ordering { Ordering::AcqRel }
+        or VmMapsBeforeContent { Ordering::Relaxed }
+        "An entry is written by a relaxed store: the page can be used before its content is there (C8).";
+
     // What lazy unmapping owes.
 
     /// A stale translation of a dirty page may be writable.
@@ -192,11 +198,6 @@ quell::rules! {
     "C7" fn let_go_before_split<T>(put: impl FnOnce(), split: impl FnOnce() -> T) -> T { put(); split() }
         or VmSplitsHeldBlock { let done = split(); put(); done }
         "A fault splits a large page that it holds, and waits for itself (C7).";
-
-    /// A CPU that reads an entry, walkers included, sees what it points to as prepared.
-    "C8" fn order_of_entry() -> Ordering { Ordering::AcqRel }
-        or VmMapsBeforeContent { Ordering::Relaxed }
-        "An entry is written by a relaxed store: the page can be used before its content is there (C8).";
 }
 
 /// Every rule of the manager, by the names of their mutants.

@@ -238,7 +238,7 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
                         self.harvest(View::Page(old));
                     }
                     let mut before = old;
-                    before.executable &= machine.rules().execution_is_taken_away();
+                    before.executable = machine.rules().may_execute(old.executable);
                     let lost = self.must_flush(View::Page(before), View::Page(new));
                     if let (true, Some(gather)) = (lost, gather) {
                         gather.changed(self.process, self.range(page));
