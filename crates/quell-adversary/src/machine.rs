@@ -152,7 +152,7 @@ pub enum End {
 /// The machine.
 pub(crate) struct Core {
     pub(crate) kind: MachineKind,
-    features: Features,
+    pub(crate) features: Features,
     pub(crate) count: usize,
     cpus: [Cpu; MAX_CPUS],
     pub(crate) mmu: Mmu,

@@ -1650,6 +1650,8 @@ pub(super) fn perform(
         quell::Tagging::Global { bits } => *bits += shape.spare_bits,
         quell::Tagging::None => {}
     }
+    // The machine judges what it is asked by what it can do.
+    context::with(|core| core.features = features);
     let machine = Adversary::with(stage.kind, features, shape.first_cpu, count, memory);
     let hw = stage.broken(machine);
     // Few lie on the stack, at the same place in every run of a search.
