@@ -1,4 +1,5 @@
-//! Many runs: budgets, failures, shrinking, replay codes.
+//! Many runs: budgets, failures, shrinking, replay codes. The file is long because half of it are tests that hold the
+//! search against itself.
 
 use crate::action::Deviation;
 use crate::coverage::{Coverage, Reach};

@@ -1,5 +1,5 @@
-//! The suite on a machine of threads that fits on a page: what a kernel has to write to run it, and
-//! proof that it fails when something is left out.
+//! The suite on a machine of threads: what a kernel has to write to run it, and proof that it fails when something is
+//! left out. The file is long because it is to be read alone.
 //!
 //! A CPU is a thread. Its TLB and its walker cache are maps that never forget anything by themselves,
 //! so whatever an invalidation misses stays stale. Interrupts are taken at accesses and in waiting

@@ -1,4 +1,4 @@
-//! Threads as CPUs.
+//! Threads as CPUs. The file is long because the machine and the judgement of its progress share their words.
 //!
 //! An interrupt is a flag in the target's mailbox, looked at where a thread accesses memory
 //! ([`Threads::interrupt_pending`]) and in the engine's own waiting loops. Masking is a flag that only its

@@ -11,7 +11,8 @@
 //! | module | what happens there |
 //! | --- | --- |
 //! | [`random`] | drawing and changing programs |
-//! | [`campaign`] | the search, and the hunt for mutants |
+//! | [`search`] | one program in many schedules |
+//! | [`campaign`] | the search through programs, and the hunt for mutants |
 //! | [`mod@shrink`] | the smallest program and schedule that break the same clause |
 //! | [`text`] | programs as files and as one line |
 //!
@@ -22,9 +23,11 @@
 
 pub mod campaign;
 pub mod random;
+mod search;
 pub mod shrink;
 pub mod text;
 
 pub use campaign::Campaign;
+pub use search::Spent;
 pub use shrink::Find;
 pub use text::Recorded;

@@ -1,4 +1,5 @@
-//! Drawing programs at random, and changing them.
+//! Drawing programs at random, and changing them. The file is long because every operation of both grammars has its
+//! phrases here.
 //!
 //! Programs are drawn by swarms (Groce et al., ISSTA 2012): each may use a few kinds of operations and a
 //! few pages only, drawn anew every time. What it does do then meets, and what it leaves out cannot hide

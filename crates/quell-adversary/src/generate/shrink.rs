@@ -5,7 +5,7 @@
 //! schedule says nothing about it, with the seeds that found the last. Then the schedule, as that of a
 //! scenario.
 
-use super::campaign::search;
+use super::search::search;
 use super::text::Recorded;
 use crate::explore;
 use crate::generated::program::{Lane, Memory, Program, Shape};

@@ -1,4 +1,5 @@
-//! Programs as data: what can be generated, changed, shrunk, written down and read again.
+//! Programs as data: what can be generated, changed, shrunk, written down and read again. The file is long because it
+//! names every operation of both grammars.
 //!
 //! A program has a *shape* (the sizes of the machine under it), and for each CPU the operations that
 //! it does before the run, with nobody else about, and those of the run. There are two grammars:
