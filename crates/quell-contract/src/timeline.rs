@@ -111,7 +111,7 @@ pub fn write_chrome(
     lines: impl IntoIterator<Item = Line>,
     mut to: impl std::io::Write,
 ) -> std::io::Result<()> {
-    write!(to, "{{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n")?;
+    writeln!(to, "{{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
     let mut named = alloc::vec::Vec::new();
     let process = json!({
         "ph": "M", "pid": 1, "name": "process_name", "args": { "name": title }

@@ -23,6 +23,7 @@ use crate::mistake::Mistake;
 use crate::scenario::Scenario;
 use crate::schedule::Rng;
 use crate::session::Session;
+use quell_contract::Violation;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
