@@ -241,8 +241,9 @@ mod live {
     use quell_host::clear::fault::DemandFault;
     use quell_host::clear::read::ClearThenRead;
     use quell_host::clear::report::{Chosen, PlanTable, Report, Row, Verdict};
-    use quell_host::live::beside::Beside;
-    use quell_host::live::report::{Benchmark, FlushEvents, Form, Quiet, Row as HostRow, Spread};
+    use quell_host::live::report::{
+        Benchmark, Beside, FlushEvents, Form, Quiet, Row as HostRow, Spread,
+    };
 
     const WAYS: [&str; 9] = [
         "stores",

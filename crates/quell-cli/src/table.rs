@@ -411,12 +411,12 @@ mod tests {
         );
         let text = example().render(Some(32), false);
         assert!(
-            text.contains("Left out") && text.contains("a long remark"),
+            text.contains("Left out for want of width: a\nlong remark;"),
             "{text}"
         );
         let text = example().render(Some(20), false);
         assert!(
-            text.contains("experiment: swap,\n") && text.contains("%: -12.5"),
+            text.contains("experiment: swap,\n") && text.contains("%:\n  -12.5"),
             "{text}"
         );
     }

@@ -3,7 +3,7 @@
 //! The search itself is [`quell_adversary::generate`]; here are its budget, its corpus on disk and what is
 //! printed.
 
-use super::ExploreArgs;
+use super::args::ExploreArgs;
 use super::output;
 use crate::output::say;
 use crate::table::{Table, number, words};

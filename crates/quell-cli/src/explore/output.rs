@@ -1,6 +1,6 @@
 //! Results for people and for programs.
 
-use super::ExploreArgs;
+use super::args::ExploreArgs;
 use super::tables::{self, finds, killer};
 use super::work::Searched;
 use crate::output::{paragraph, say, write};

@@ -1,6 +1,6 @@
 //! Cases over threads, and progress.
 
-use super::ExploreArgs;
+use super::args::ExploreArgs;
 use indicatif::{ProgressBar, ProgressStyle};
 use quell_adversary::mutants::{self, Tested};
 use quell_adversary::{Budget, Campaign, Case, Mistake, Report, Session, explore};

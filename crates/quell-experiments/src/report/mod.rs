@@ -3,6 +3,7 @@
 //! It needs nothing from anywhere else, no script runs in it, and it follows the reader's light or
 //! dark theme.
 
+mod tables;
 mod timeline;
 
 use std::sync::Arc;
@@ -17,7 +18,6 @@ use crate::charts::{self, Bar, COLORS, Chart, Group, Line, STYLE, Upward};
 use crate::guards;
 use crate::headlines::Headline;
 use crate::jobs::{Job, Results};
-use crate::numbers::digits;
 use crate::reproduce::{Plan, Row, single_policies};
 use timeline::Episode;
 
@@ -159,144 +159,17 @@ fn page(
                         div .card { b { (results.violations()) } "breaches of the contract, in " (results.outcomes().count()) " runs" }
                         div .card { b { (worse.len()) } "experiments worse with everything on than with their own mechanism" }
                     }
-                    (legend())
-                    (table(rows))
+                    (tables::legend())
+                    (tables::figures(rows))
                     (before_after(rows))
-                    (what_guards_cost(guards))
+                    (tables::what_guards_cost(guards))
                     (scale(results, scaling))
                     (timelines(results, shootdowns))
-                    (mechanisms(plans, results, worse))
+                    (tables::mechanisms(plans, results, worse))
                     (sensitivity(plans, results))
                     (limits())
                 }
             }
-        }
-    }
-}
-
-fn percent(change: Option<f64>) -> String {
-    change.map_or_else(|| "–".into(), |change| format!("{:+.1}", 100.0 * change))
-}
-
-fn or_dash(value: Option<f64>) -> String {
-    value.map_or_else(|| "–".into(), digits)
-}
-
-/// A policy that may go on in the next line after a comma or a sign.
-fn policy(text: &str) -> Markup {
-    html! {
-        @for part in text.split_inclusive([',', '+']) { (part) wbr; }
-    }
-}
-
-/// A cell with its heading, which a narrow page shows beside it.
-fn cell(heading: &str, class: &str, content: &Markup) -> Markup {
-    html! { td class=[(!class.is_empty()).then_some(class)] data-label=(heading) { (content) } }
-}
-
-/// A cell that holds a number.
-fn number(heading: &str, text: impl std::fmt::Display) -> Markup {
-    cell(heading, "n", &html! { (text) })
-}
-
-fn table(rows: &[Row]) -> Markup {
-    html! {
-        h2 { "Published and predicted" }
-        p {
-            "Compared is the change: what the mechanism does to the same kernel on the same machine. "
-            "A row that misses says what is known about the reason."
-        }
-        table #figures {
-            thead {
-                tr {
-                    th rowspan="2" { "" } th rowspan="2" { "experiment" } th rowspan="2" { "figure" }
-                    th .g colspan="2" { "published" } th .g colspan="2" { "model" } th .g colspan="2" { "change, %" }
-                    th .n rowspan="2" { "all on" } th rowspan="2" { "verdict" }
-                }
-                tr {
-                    th .n { "before" } th .n { "after" } th .n { "before" } th .n { "after" }
-                    th .n { "published" } th .n { "predicted" }
-                }
-            }
-            @for row in rows {
-                tr {
-                    (cell("", "", &html! { b { (row.mechanism) } }))
-                    (cell("experiment", "", &html! {
-                        (row.experiment) ", " (row.case) br;
-                        span .soft { (row.machine) ": " (policy(&row.policy_before)) " → " (policy(&row.policy_after)) }
-                    }))
-                    (cell("figure", "", &html! { (row.metric) }))
-                    (number("published before", digits(row.published_before)))
-                    (number("published after", digits(row.published_after)))
-                    (number("model before", or_dash(row.model_before)))
-                    (number("model after", or_dash(row.model_after)))
-                    (number("change published, %", percent(Some(row.change_published))))
-                    (number("change predicted, %", percent(row.change_predicted)))
-                    (number("everything on", or_dash(row.all_on)))
-                    (cell("verdict", "", &html! {
-                        span class=(row.verdict) { (row.verdict) }
-                        @if let Some(points) = row.difference_points { " " (format!("{points:+.1}")) " points" }
-                        br; span .soft { (row.tolerance) }
-                        @if let Some(reason) = &row.reason { br; (reason) }
-                        @if row.violations > 0 { br; span .miss { (row.violations) " breaches" } }
-                    }))
-                }
-            }
-        }
-    }
-}
-
-fn what_guards_cost(rows: &[guards::Row]) -> Markup {
-    html! {
-        @if !rows.is_empty() {
-            h2 { "What the guards cost" }
-            p {
-                "Closing a hole takes time on a fast path. Each guard here is left out of the same run: its cost is the time with it against "
-                "the time without it, beside what the mechanism gains with it. Without it the contract may break; "
-                "where it does not, this workload does not come across the hole."
-            }
-            table #guards {
-                thead { tr {
-                    th { "" } th { "guard" } th { "without it" } th { "experiment" } th .n { "gain, %" } th .n { "cost, %" }
-                    th { "because of" } th .n { "broken without" }
-                } }
-                @for row in rows {
-                    tr {
-                        (cell("", "", &html! { b { (row.mechanism) } }))
-                        (cell("guard", "", &html! { (row.guard) br; span .soft { (row.without.join(", ")) } }))
-                        (cell("without it", "", &html! { (row.clause) ": " (row.hole) }))
-                        (cell("experiment", "", &html! {
-                            (row.experiment) ", " (row.case) br;
-                            span .soft { (policy(&row.policy_before)) " → " (policy(&row.policy_after)) }
-                        }))
-                        (number("gain, %", row.gain_text()))
-                        (cell("cost, %", "r", &html! { (row.cost_text()) }))
-                        (cell("because of", "", &html! {
-                            @match &row.failed { Some(why) => (why), None => (row.explained()) }
-                        }))
-                        (cell("broken without", "r", &html! { (row.broken_text()) }))
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// The words of the page, for a reader who has none of them.
-fn legend() -> Markup {
-    html! {
-        h2 { "How to read this" }
-        dl {
-            @for mechanism in Mechanism::ALL {
-                dt { (mechanism.name()) } dd { (mechanism.title()) "." }
-            }
-            dt { "published" } dd { "What the authors of the change measured, on the kernel before it and after it." }
-            dt { "model" } dd { "The same two kernels on the machine in software. Its costs were set on figures from before the change alone, so what it says about the change is a prediction." }
-            dt { "all on" } dd { "The same run with all five mechanisms." }
-            dt { "hit, miss" } dd { "Whether the predicted change is as near to the published one as the line below asks; " em { "shown" } " where nothing is asked." }
-            dt { "S0+S2 → S0+S2+S3" } dd { "The mechanisms that are on before and after the change; " code { "quell list policies" } " explains the words behind them." }
-            dt { "guard" } dd { "Work on a fast path that closes a hole through which the contract would break." }
-            dt { "contract, breach" } dd { "Eight rules, C1 to C8, such as: no CPU reads or writes a page through a translation after the page has a new owner. Every access is checked; a breach is one that broke a rule." }
         }
     }
 }
@@ -431,41 +304,6 @@ fn timelines(results: &Results, jobs: &[(&'static str, Job)]) -> Markup {
                 (episode.draw(TIMELINE_CPUS, span))
                 figcaption { (short(policy)) ": " ((episode.returned - episode.start) / 1000) " ns" }
             }
-        }
-    }
-}
-
-fn mechanisms(plans: &[Plan], results: &Results, worse: &[(&'static Headline, f64)]) -> Markup {
-    html! {
-        h2 { "What each mechanism adds" }
-        p { "Each mechanism alone, and everything, against everything off; in percent of the figure. Own mechanisms in bold. Readers run on fewer CPUs here." }
-        table #mechanisms {
-            thead { tr { th { "experiment" } th { "figure" }
-                @for (_, name) in single_policies() { th .n { (name) ", %" } } th .n { "all, %" } } }
-            @for plan in plans {
-                @let baseline = plan.compared("baseline");
-                @let change = |policy| plan.change(results, &baseline, &plan.compared(policy));
-                @let shown = |change: Option<f64>| change.map_or_else(|| "–".into(), |c| format!("{c:+.1}"));
-                tr {
-                    (cell("experiment", "", &html! { (plan.headline.experiment) ", " (plan.headline.case) }))
-                    (cell("figure", "", &html! {
-                        (plan.headline.metric)
-                        @if plan.headline.more_is_better() { span .soft { " (more is better)" } }
-                    }))
-                    @for (mechanism, policy) in single_policies() {
-                        @let text = shown(change(policy));
-                        @let own = mechanism == plan.headline.mechanism;
-                        (cell(policy, "n", &html! { @if own { b { (text) } } @else { (text) } }))
-                    }
-                    (number("all", shown(change("all"))))
-                }
-            }
-        }
-        @if worse.is_empty() {
-            p { "With everything on, no experiment is more than 1 % worse than with its own mechanism alone." }
-        } @else {
-            p { "With everything on, worse than with the own mechanism alone: "
-                @for (headline, percent) in worse { (headline.experiment) ", " (headline.case) " (" (format!("{percent:.1}")) " %); " } }
         }
     }
 }

@@ -6,35 +6,14 @@
 //! The model's machine has no neighbours. So each row stands there with the median of its quiet samples, as do those
 //! that the machine file is made from.
 
-use serde::Serialize;
-
 use super::machine_file::HostMachine;
-use super::report::{Benchmark, Row};
+use super::report::{Benchmark, Beside, Row};
 use quell::Policy;
 use quell_experiments::trial::Trial;
 use quell_workloads::Workload;
 
 /// A prediction should be as near as this to what was measured.
 pub const TOLERANCE: f64 = 0.30;
-
-/// A row beside its prediction.
-#[derive(Debug, Serialize)]
-pub struct Beside {
-    /// The benchmark.
-    pub benchmark: &'static str,
-    /// The row's key.
-    pub row: String,
-    /// Median of the measurement's quiet samples, nanoseconds for one operation.
-    pub measured_ns: f64,
-    /// What the model says, in the same unit; `null` if it could not run.
-    pub predicted_ns: Option<f64>,
-    /// (predicted - measured) / measured.
-    pub error: Option<f64>,
-    /// Whether the error is at most 30 %.
-    pub within: Option<bool>,
-    /// What the model is known to leave out there, and what disturbed the measurement: said with a miss.
-    pub why: Option<String>,
-}
 
 /// A row that the model predicts.
 struct Case {

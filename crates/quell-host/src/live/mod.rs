@@ -37,7 +37,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use bench::ALL;
 use events::{FlushTracepoint, HardwareCount};
 use lab::{Lab, Stop};
-use report::{Benchmark, Capability, Host, MachineFileWritten, Report, Shootdown, Units};
+use report::{Benchmark, Beside, Capability, Host, MachineFileWritten, Report, Shootdown, Units};
 
 /// What to measure, where, and what to leave behind.
 #[derive(Clone, Debug)]
@@ -132,7 +132,7 @@ impl Options {
         units: &Units,
         shootdown: &Shootdown,
         benchmarks: &[Benchmark],
-    ) -> (Option<MachineFileWritten>, Vec<beside::Beside>) {
+    ) -> (Option<MachineFileWritten>, Vec<Beside>) {
         let refused = |note: String| MachineFileWritten {
             path: None,
             note: Some(note),

@@ -28,7 +28,7 @@ pub struct Report {
     /// The machine file for the model; `null` if none could be made or none was wanted.
     pub machine_file: Option<MachineFileWritten>,
     /// What the model says with it about rows that it was not made from.
-    pub predictions: Vec<super::beside::Beside>,
+    pub predictions: Vec<Beside>,
     /// Part of the samples in which the measuring thread had to share its core, 0 to 1; `null` without samples.
     pub shared_core: Option<f64>,
     /// Whether a signal ended the run early.
@@ -291,6 +291,25 @@ pub struct Units {
     pub compress_ns: Option<f64>,
     /// A page read from it.
     pub decompress_ns: Option<f64>,
+}
+
+/// A row beside its prediction.
+#[derive(Debug, Serialize)]
+pub struct Beside {
+    /// The benchmark.
+    pub benchmark: &'static str,
+    /// The row's key.
+    pub row: String,
+    /// Median of the measurement's quiet samples, nanoseconds for one operation.
+    pub measured_ns: f64,
+    /// What the model says, in the same unit; `null` if it could not run.
+    pub predicted_ns: Option<f64>,
+    /// (predicted - measured) / measured.
+    pub error: Option<f64>,
+    /// Whether the error is at most 30 %.
+    pub within: Option<bool>,
+    /// What the model is known to leave out there, and what disturbed the measurement: said with a miss.
+    pub why: Option<String>,
 }
 
 /// The price of one shootdown on this host: ((with one spinning thread) - (alone)) / interrupts.

@@ -1,7 +1,7 @@
 //! The report for people.
 
-use quell_host::live::beside::{Beside, TOLERANCE};
-use quell_host::live::report::{Benchmark, FlushEvents, Quiet, Report, Row};
+use quell_host::live::beside::TOLERANCE;
+use quell_host::live::report::{Benchmark, Beside, FlushEvents, Quiet, Report, Row};
 
 use crate::output::{paragraph, say};
 use crate::table::{Cell, Table, number, verdict, words};

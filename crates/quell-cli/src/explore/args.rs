@@ -1,0 +1,108 @@
+//! What `quell explore` takes.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use quell::Policy;
+
+/// Search for interleavings that break the contract, and test that known mistakes are found
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Exit codes: 0 nothing found, 1 a violation, a surviving mutant or a transition that never fired, \
+2 wrong usage.
+
+Examples:
+  quell explore                            all scenarios, machines and policies, a small budget
+  quell explore unmap-access --exhaustive  every schedule of one scenario
+  quell explore --mutants                  every known mistake must be found
+  quell explore --schedules 5000           what CI runs: more than ten million schedules
+  quell explore --generate --minutes 10    programs that the adversary writes itself
+  quell explore --generate --mutants       the mistakes, found without any scenario
+  quell explore found.toml                 search a program that was written down
+  quell explore --replay CODE              repeat a run, step by step")]
+pub struct ExploreArgs {
+    /// Scenarios to search, or files with programs; with --mutants the mutants to test; all if none is named
+    #[arg(value_name = "NAME")]
+    pub names: Vec<String>,
+    /// Only on these machines (see --list)
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub machine: Vec<String>,
+    /// Only under this policy, may be repeated: baseline, all, S0+S4, all-S3 … (`quell list policies`);
+    /// nothing, each mechanism alone and everything unless given
+    #[arg(long, value_name = "POLICY")]
+    pub policy: Vec<Policy>,
+    /// Random schedules for each case, 1000 unless given; of scenarios whose runs are long, a fraction. With
+    /// --generate: of all programs together
+    #[arg(long, value_name = "N")]
+    pub schedules: Option<u64>,
+    /// Run every schedule, equivalent ones and what follows a state once
+    #[arg(long, conflicts_with = "minutes")]
+    pub exhaustive: bool,
+    /// With --exhaustive: give a case up after so many runs, those cut short included
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 5_000_000,
+        requires = "exhaustive"
+    )]
+    pub most: u64,
+    /// Spread so many minutes evenly over the cases, instead of counting schedules. With --generate: search so
+    /// long, one minute unless given
+    #[arg(long, value_name = "M", conflicts_with = "schedules", value_parser = minutes)]
+    pub minutes: Option<f64>,
+    /// What chooses the random schedules: the same seed searches the same schedules on every host
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// The greatest depth of priority-based search
+    #[arg(long, value_name = "D", default_value_t = 4)]
+    pub depth: u32,
+    /// Threads; as many as the host has CPUs if not given
+    #[arg(long, value_name = "N")]
+    pub jobs: Option<usize>,
+    /// List scenarios, machines, policies and mutants
+    #[arg(long)]
+    pub list: bool,
+    /// Make each known mistake in turn; every one must be found
+    #[arg(long, conflicts_with_all = ["exhaustive", "replay", "list"])]
+    pub mutants: bool,
+    /// Search programs that are drawn at random instead of the scenarios
+    #[arg(long, conflicts_with_all = ["exhaustive", "replay", "list", "machine", "policy", "markdown"])]
+    pub generate: bool,
+    /// With --generate: go on with the programs in this folder, and keep there what shows something new, what
+    /// breaks the contract and what kills a mutant
+    #[arg(long, value_name = "DIR", requires = "generate")]
+    pub corpus: Option<PathBuf>,
+    /// With --mutants: print the table of docs/mutants.md
+    #[arg(long, requires = "mutants")]
+    pub markdown: bool,
+    /// Repeat the run of a replay code, or of a program that was written down, and print what each CPU does
+    #[arg(long, value_name = "CODE", conflicts_with_all = ["list", "names"])]
+    pub replay: Option<String>,
+    /// With --replay: print so many lines of the timeline
+    #[arg(long, value_name = "N", default_value_t = 60)]
+    pub lines: usize,
+    /// Write the failing or replayed run as a trace for Perfetto or Chrome
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+    /// Print results as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Print which transitions of the protocol fired how often
+    #[arg(long)]
+    pub coverage: bool,
+}
+
+/// Minutes, up to a year.
+fn minutes(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(minutes) if (0.001..=525_600.0).contains(&minutes) => Ok(minutes),
+        _ => Err("expected a number of minutes from 0.001 to 525600".into()),
+    }
+}
+
+impl ExploreArgs {
+    /// How many schedules generated programs get, if that is said.
+    pub fn generated_schedules(&self) -> Option<u64> {
+        self.schedules
+    }
+}
