@@ -31,13 +31,22 @@ fn mistakes_are_found_without_any_scenario() {
         }
         campaign.go_round();
     }
-    let alive: Vec<_> = campaign.alive.iter().map(|mistake| mistake.name()).collect();
+    let alive: Vec<_> = campaign
+        .alive
+        .iter()
+        .map(|mistake| mistake.name())
+        .collect();
     assert_eq!(alive, Vec::<&str>::new());
     assert_eq!(campaign.survival().last().map(|point| point.1), Some(0));
     for killed in &campaign.killed {
         let find = killed.find.as_ref().expect("a run has shown it");
         let again = shrink::replay(&find.recorded);
-        assert_eq!(again.as_ref(), Some(&find.violation), "{}", killed.mutant.name());
+        assert_eq!(
+            again.as_ref(),
+            Some(&find.violation),
+            "{}",
+            killed.mutant.name()
+        );
     }
 }
 
@@ -54,7 +63,10 @@ fn nothing_is_found_where_nothing_is_wrong() {
         .collect();
     assert!(found.is_empty(), "{}", found.join("\n"));
     let (transitions, pairs) = campaign.seen();
-    assert!(transitions > 0 && pairs > 0, "something happens in the programs");
+    assert!(
+        transitions > 0 && pairs > 0,
+        "something happens in the programs"
+    );
     assert!(campaign.corpus().count() > 0);
 }
 

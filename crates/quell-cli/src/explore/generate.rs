@@ -99,7 +99,10 @@ fn load(folder: &Path) -> anyhow::Result<Vec<Recorded>> {
         let path = entry
             .with_context(|| format!("cannot read the corpus in {}", folder.display()))?
             .path();
-        if path.extension().is_some_and(|extension| extension == "toml") {
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "toml")
+        {
             paths.push(path);
         }
     }
@@ -118,8 +121,8 @@ fn load(folder: &Path) -> anyhow::Result<Vec<Recorded>> {
 /// # Errors
 /// If it cannot be read, or is none.
 pub fn read(path: &Path) -> anyhow::Result<Recorded> {
-    let text = std::fs::read_to_string(path)
-        .with_context(|| format!("cannot read {}", path.display()))?;
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     Recorded::parse(&text).map_err(|error| usage(format!("{}: {error}", path.display())))
 }
 
@@ -198,7 +201,14 @@ fn print_people(campaign: &Campaign, hunts: bool, elapsed: Duration) {
     let spent = campaign.spent;
     let (transitions, pairs) = campaign.seen();
     if hunts {
-        let mut rows = table(&["mutant", "clause", "machine", "operations", "programs", "schedules"]);
+        let mut rows = table(&[
+            "mutant",
+            "clause",
+            "machine",
+            "operations",
+            "programs",
+            "schedules",
+        ]);
         for killed in &campaign.killed {
             rows.add_row(row(killed));
         }
@@ -225,7 +235,10 @@ fn print_people(campaign: &Campaign, hunts: bool, elapsed: Duration) {
     for find in &campaign.finds {
         let (_, lines) = shrink::replay_lines(&find.recorded);
         println!("\n{}\n", find.violation);
-        print!("{}", timeline::columns(&lines, find.recorded.program.cpus(), LINES));
+        print!(
+            "{}",
+            timeline::columns(&lines, find.recorded.program.cpus(), LINES)
+        );
         println!("\n{}", find.recorded.to_toml());
         println!("quell explore --replay '{}'", find.recorded.to_line());
     }

@@ -147,7 +147,8 @@ pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
     }
     if args.mutants && args.minutes.is_some() {
         return Err(usage(
-            "--mutants takes no --minutes: its budgets are schedules, except with --generate".to_string(),
+            "--mutants takes no --minutes: its budgets are schedules, except with --generate"
+                .to_string(),
         ));
     }
     let began = Instant::now();
@@ -214,7 +215,9 @@ fn write_trace(
 
 /// Whether a name is that of a program's file.
 fn is_file(name: &str) -> bool {
-    Path::new(name).extension().is_some_and(|extension| extension == "toml")
+    Path::new(name)
+        .extension()
+        .is_some_and(|extension| extension == "toml")
 }
 
 fn run_replay(args: &ExploreArgs, code: &str) -> anyhow::Result<ExitCode> {
