@@ -360,3 +360,68 @@ fn a_reader_that_stops_is_no_failure_to_talk_about() {
     // As shells count a closed pipe.
     assert_eq!(output.status.code(), Some(141));
 }
+
+#[test]
+fn generated_programs_are_searched_and_their_keys_stay() {
+    let found = document(&[
+        "explore",
+        "--generate",
+        "--schedules",
+        "1",
+        "--jobs",
+        "1",
+        "--json",
+    ]);
+    for key in [
+        "programs",
+        "schedules",
+        "schedules_per_second",
+        "transitions",
+        "pairs",
+    ] {
+        assert!(found[key].as_f64().unwrap() > 0.0, "{key}");
+    }
+    assert_eq!(found["violations"].as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn programs_that_were_written_down_are_searched_and_repeated() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("unmap.toml");
+    let program = r#"
+machine = "x86"
+policy = "all"
+mistake = "SkipWait"
+
+[[program.engine.cpu]]
+start = [{ do = "map", space = 0, page = 0, write = true }, { do = "switch", space = 0 }]
+run = [
+    { do = "open", batch = 0, purpose = "call" },
+    { do = "unmap", batch = 0, space = 0, page = 0, pages = 1, report = "each" },
+    { do = "finish", batch = 0 },
+]
+
+[[program.engine.cpu]]
+start = [{ do = "switch", space = 0 }]
+run = [{ do = "read", page = 0 }]
+"#;
+    std::fs::write(&path, program).unwrap();
+    let path = path.to_str().unwrap();
+    quell(&["explore", path])
+        .assert()
+        .code(1)
+        .stdout(contains("VIOLATED"));
+    // The fixed scheduler lets the first CPU finish, and the second reads what is gone.
+    quell(&["explore", "--replay", path])
+        .assert()
+        .stdout(contains("Unmap"));
+    std::fs::write(path, program.replace("page = 0, pages", "page = -1, pages")).unwrap();
+    quell(&["explore", path])
+        .assert()
+        .code(2)
+        .stderr(contains("unmap.toml"));
+    quell(&["explore", "--generate", "unmap-access"])
+        .assert()
+        .code(2)
+        .stderr(contains("--mutants"));
+}

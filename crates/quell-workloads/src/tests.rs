@@ -357,7 +357,7 @@ fn wrong_parameters_are_refused_by_name() {
         ("iterations", "`iterations` is not of the form name=value"),
         (
             "rounds=1",
-            "dontneed has no parameter `rounds`; it has iterations, pages, stride, spin, idle, unmap",
+            "dontneed has no parameter `rounds`; it has iterations, pages, stride, touch, spin, idle, unmap",
         ),
         ("pages=many", "pages: expected a whole number, found `many`"),
         ("pages=0", "pages: 0 is out of range, expected 1 to 65536"),

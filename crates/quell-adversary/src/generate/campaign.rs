@@ -34,11 +34,11 @@ const LANES: usize = 4;
 const MOMENTS: u64 = 3_000_000;
 
 /// Schedules of a program before it is judged by what it shows.
-const FIRST_LOOK: u64 = 24;
+const FIRST_LOOK: u64 = 12;
 
 /// How many moments the searches of a program may take, about, those for all mutants together: programs
 /// whose runs are long get fewer schedules.
-const PROGRAM: u64 = 2_000_000;
+const PROGRAM: u64 = 500_000;
 
 /// How many moments one search of a program may take, about.
 const SEARCH: u64 = 400_000;
@@ -320,10 +320,10 @@ fn try_out(recorded: Recorded, seed: u64, alive: &mut Vec<Mistake>, outcome: &mu
         return;
     }
     let count = match rng.below(16) {
-        0..8 => 8,
-        8..13 => 32,
-        13..15 => 128,
-        _ => 512,
+        0..9 => 8,
+        9..13 => 24,
+        13..15 => 80,
+        _ => 400,
     };
     let asking = alive
         .iter()

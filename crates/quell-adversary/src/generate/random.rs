@@ -491,7 +491,7 @@ struct CallSwarm {
 }
 
 /// How many kinds of calls there are.
-const CALLS: u8 = 24;
+const CALLS: u8 = 25;
 
 impl CallSwarm {
     fn draw(rng: &mut Rng) -> Self {
@@ -573,7 +573,7 @@ impl CallSwarm {
             6 => CallOp::Protect {
                 page,
                 pages,
-                rights: rng.weigh(&[(1, 0), (4, 1), (2, 2)]),
+                rights: rng.weigh(&[(1, 0), (4, 1), (2, 2), (1, 3), (1, 4)]),
             },
             7 | 8 => CallOp::PageOut { page, pages },
             9 => CallOp::Remap {
@@ -615,6 +615,16 @@ impl CallSwarm {
                 2 => CallOp::Nothing,
                 _ => CallOp::Idle,
             },
+            23 => {
+                // Code is made executable, run, and taken away.
+                let rights = rng.pick(&[1, 3, 4]);
+                into.push(CallOp::Protect {
+                    page,
+                    pages,
+                    rights,
+                });
+                CallOp::Fetch { page }
+            }
             _ => {
                 let flag = rng.below(FLAGS as u64) as u8;
                 if rng.one_in(2) {

@@ -117,13 +117,14 @@ impl Recorded {
         let known = |name: &String| {
             Mistake::named(name).ok_or_else(|| format!("there is no mistake `{name}`"))
         };
+        let policy = file
+            .policy
+            .parse()
+            .map_err(|error| format!("policy `{}`: {error}", file.policy))?;
         file.program.check()?;
         Ok(Recorded {
             kind: *kind,
-            policy: file
-                .policy
-                .parse()
-                .map_err(|error| format!("policy `{}`: {error}", file.policy))?,
+            policy,
             mistake: file.mistake.as_ref().map(known).transpose()?,
             clause: file.clause,
             schedule: parse_schedule(&file.schedule)?,

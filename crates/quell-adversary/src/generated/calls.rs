@@ -247,6 +247,9 @@ impl Player<'_> {
         match op {
             CallOp::Read { page } => self.read(k, me, page),
             CallOp::Write { page } => self.write(k, me, page),
+            CallOp::Fetch { page } => {
+                k.fetch(page);
+            }
             CallOp::Fill { page, pages } => {
                 for page in page..page + pages {
                     self.write(k, me, page);
@@ -318,7 +321,12 @@ impl Player<'_> {
                 protection: match rights {
                     0 => Protection::NONE,
                     1 => Protection::READ,
-                    _ => Protection::READ_WRITE,
+                    2 => Protection::READ_WRITE,
+                    3 => Protection::READ_EXECUTE,
+                    _ => Protection {
+                        execute: true,
+                        ..Protection::READ_WRITE
+                    },
                 },
             }),
             CallOp::PageOut { page, pages } => refused(Call::PageOut {

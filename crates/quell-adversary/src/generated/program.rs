@@ -157,6 +157,11 @@ pub enum CallOp {
     Read { page: u64 },
     /// Stores to a page.
     Write { page: u64 },
+    /// Fetches an instruction from a page.
+    Fetch {
+        /// The page.
+        page: u64,
+    },
     /// Stores to each page of a range.
     Fill { page: u64, pages: u64 },
     /// Maps zeroed memory, in large pages if so wished.
@@ -174,7 +179,7 @@ pub enum CallOp {
     Unmap { page: u64, pages: u64 },
     /// Drops what a range holds.
     Discard { page: u64, pages: u64 },
-    /// Changes the rights to a range: 0 none, 1 read, 2 write.
+    /// Changes the rights to a range: 0 none, 1 read, 2 write, 3 execute, 4 write and execute.
     Protect { page: u64, pages: u64, rights: u8 },
     /// Takes the pages of a range out of memory.
     PageOut { page: u64, pages: u64 },
@@ -566,7 +571,7 @@ impl CallOp {
         };
         use CallOp::*;
         match *self {
-            Read { page } | Write { page } | Collapse { page } => place(page, 1),
+            Read { page } | Write { page } | Fetch { page } | Collapse { page } => place(page, 1),
             Fill { page, pages } | Map { page, pages, .. } | Unmap { page, pages } => {
                 place(page, pages)
             }
@@ -580,7 +585,7 @@ impl CallOp {
                 page,
                 pages,
                 rights,
-            } => place(page, pages).and(within("rights", rights.into(), 0, 2)),
+            } => place(page, pages).and(within("rights", rights.into(), 0, 4)),
             Remap { page, pages, to } => place(page, pages).and(place(to, 1)),
             Create { pages } | Truncate { pages, .. } => within("pages", pages, 0, 64),
             WriteFile { page, .. } | ReadFile { page, .. } => within("a page", page, 0, 64),
