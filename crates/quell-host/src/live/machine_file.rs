@@ -148,7 +148,7 @@ fn modelled(
 /// A discard and touch of one page: nanoseconds.
 const ONE_PAGE: (&str, &[&str]) = ("dontneed", &["iterations=500"]);
 /// A discard that finds nothing: nanoseconds.
-const NOTHING: (&str, &[&str]) = ("dontneed", &["iterations=500", "touch=0"]);
+const NOTHING: (&str, &[&str]) = ("dontneed", &["iterations=500", "touch=no"]);
 /// First touches: gigabytes a second.
 const TOUCHES: (&str, &[&str]) = ("demand", &["size=1M", "page=4K"]);
 const PAGE: f64 = 4096.0;
