@@ -12,6 +12,8 @@ use quell_threads::pulse;
 
 /// How much one sample clears at least, in extents of its length.
 const SPAN: u64 = 8 << 20;
+/// The longest sample of which pulses before and after tell something: about a millisecond.
+const PULSED: u64 = 32 << 20;
 /// Lengths that are read next: one page, and a faulting page with its neighbours.
 const HOT: &[u64] = &[4 << 10, 20 << 10];
 
@@ -56,7 +58,7 @@ fn keep_quiet(cells: &mut [Cell]) {
     let Some(own) = pulse::longest_own(pulses.map(|&(pulse, _)| pulse)) else {
         return;
     };
-    for cell in cells.iter_mut().filter(|c| c.bytes <= SPAN) {
+    for cell in cells.iter_mut().filter(|c| c.bytes <= PULSED) {
         let samples = cell.samples.iter().map(|&sample| (sample.0, sample));
         match pulse::quiet(samples, own) {
             Some(quiet) if quiet.own_core => cell.samples = quiet.values,
