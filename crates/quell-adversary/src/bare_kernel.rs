@@ -4,22 +4,23 @@
 //! It takes the rules of the engine's documentation literally and does nothing else, so that what
 //! goes wrong in such a scenario goes wrong in the engine.
 
+mod perform;
+mod reclaim;
+
 use crate::action::MAX_CPUS;
 use crate::cell::AdversaryWord;
-use crate::context::{self, Kernel};
-use crate::coverage::{Coverage, Happening};
+use crate::context;
+use crate::coverage::Happening;
 use crate::hardware::RunRules;
 use crate::machine::Accessed;
 use crate::op::{AccessKind, Op};
 use crate::stage::Hw;
-use crate::stage::Stage;
 use crate::tables;
 use quell::{
-    AddressSpace, Engine, Epoch, Extent, Frame, Hardware, Outcome, Page, PageRange, PageSize,
-    PerCpu, Purpose, Residue, Rules, Scope, Word,
+    AddressSpace, Engine, Extent, Frame, Hardware, Page, PageRange, PageSize, Purpose, Residue,
+    Rules, Scope, Word,
 };
-use quell_contract::timeline::Line;
-use quell_vm::machine::{Event, Machine, MemoryMap};
+use quell_vm::machine::{Event, Machine};
 use quell_zero::{Clear, Strategy};
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
@@ -312,95 +313,6 @@ impl BareKernel<'_> {
         self.map(space, page, frame, true);
     }
 
-    /// Takes a page away as reclaim does, from several spaces, and waits for the flush.
-    pub fn reclaim(&self, spaces: &[usize], page: u64) -> Option<Frame> {
-        self.hw
-            .say(|| format!("reclaim page {page:#x} of {spaces:?}"));
-        let mut batch = self.engine.batch(Purpose::Reclaim);
-        let mut taken = None;
-        for &space in spaces {
-            self.lock(space);
-            if let Some(frame) = self.clear(space, page) {
-                taken = Some(frame);
-                batch.changed(
-                    &self.spaces[space],
-                    PageRange::base(Page(page), 1),
-                    Scope::Leaf,
-                );
-            }
-            self.unlock(space);
-        }
-        if let Some(frame) = taken {
-            batch.hold(frame);
-        }
-        batch.finish().next()
-    }
-
-    /// Takes a clean page away without a flush, where the policy allows it; the frame is then
-    /// behind its residue.
-    pub fn reclaim_lazily(&self, space: usize, page: u64) -> Option<Frame> {
-        self.hw
-            .say(|| format!("reclaim page {page:#x} of {space} lazily"));
-        self.lock(space);
-        let old = self.entry(space, page).load(Relaxed);
-        if old & tables::PRESENT == 0 {
-            self.unlock(space);
-            return None;
-        }
-        let frame = Frame(old >> 12);
-        let residue = self.residue(frame);
-        residue.begin();
-        let mut batch = self.engine.batch(Purpose::Lazy);
-        self.clear(space, page);
-        batch.unmapped(&self.spaces[space], PageRange::base(Page(page), 1), frame);
-        let outcome = batch.finish_owed();
-        // Once the residue says "owed" anybody may claim the frame.
-        self.hw.note(Event::FrameFreed { frame, frames: 1 });
-        match outcome {
-            Outcome::Owed(owed) => residue.owe(owed.stamp()),
-            Outcome::Flushed(_) => residue.settle_flushed(),
-        }
-        self.unlock(space);
-        Some(frame)
-    }
-
-    /// Gives a frame that owes a flush to somebody else; whether it was to be had.
-    pub fn claim(&self, frame: Frame) -> bool {
-        self.hw.say(|| format!("claim frame {:#x}", frame.0));
-        let claimed = self.engine.claim(self.residue(frame)).is_some();
-        if claimed {
-            self.hw.happen(Happening::Claimed);
-            self.hw.note(Event::FrameAllocated { frame, frames: 1 });
-            self.hw.write_frame(frame, 0, &0x5ec2e7u64.to_le_bytes());
-        }
-        claimed
-    }
-
-    /// Takes a frame back for the page that it belonged to, if nobody has claimed it.
-    pub fn rescue(&self, space: usize, page: u64, frame: Frame) {
-        self.hw.say(|| format!("rescue frame {:#x}", frame.0));
-        self.lock(space);
-        if self.residue(frame).rescue(&self.engine) {
-            self.hw.note(Event::FrameRescued { frame });
-            self.map(space, page, frame, false);
-        }
-        self.unlock(space);
-    }
-
-    /// Writes an entry that `old` was behind anew, if it is empty; whether it was.
-    pub fn refill(&self, space: usize, page: u64, old: Frame, new: Frame) -> bool {
-        self.hw.say(|| format!("refill({space}, {page:#x})"));
-        self.lock(space);
-        let empty = self.entry(space, page).load(Relaxed) == 0;
-        if empty {
-            self.engine
-                .settle_residue(self.residue(old), &self.spaces[space]);
-            self.map(space, page, new, false);
-        }
-        self.unlock(space);
-        empty
-    }
-
     /// Flushes a whole space, as a call does that changed a lot of it.
     pub fn flush_all(&self, space: usize) {
         self.hw.say(|| format!("flush all of {space}"));
@@ -570,136 +482,3 @@ impl BareKernel<'_> {
 
 /// Entries are changed as kernels change them: atomically, and no weaker than release.
 const ENTRY_ORDER: Ordering = Ordering::AcqRel;
-
-impl Kernel for BareKernel<'_> {
-    fn interrupt(&self) {
-        self.engine.on_interrupt();
-    }
-
-    fn preempt(&self) {
-        (self.preempts)(self, self.hw.this_cpu().index());
-    }
-
-    fn nmi(&self) {
-        if self.engine.user_access_allowed() {
-            self.read(0);
-        } else {
-            self.hw.happen(Happening::NmiRefused);
-        }
-    }
-
-    fn kept(&self, cpu: usize) -> u64 {
-        self.current[cpu].get().map_or(0, |space| space as u64 + 1)
-    }
-}
-
-impl BareProgram {
-    pub(crate) fn perform(&self, stage: Stage<'_>, coverage: &mut Coverage) -> Vec<Line> {
-        let count = stage.cpus;
-        let memory = MemoryMap::new(&[quell_vm::machine::Node {
-            extent: Extent {
-                first: Frame(FIRST),
-                frames: FRAMES as u64 - FIRST,
-            },
-            slow: false,
-        }]);
-        let hw = stage.machine(memory);
-        let cpus: ManuallyDrop<[PerCpu<'_, Hw>; MAX_CPUS]> =
-            ManuallyDrop::new(std::array::from_fn(|_| PerCpu::new()));
-        let epochs: ManuallyDrop<[Epoch<Hw>; MOST_EPOCHS]> =
-            ManuallyDrop::new(std::array::from_fn(|_| Epoch::new()));
-        stage.weaken(&cpus[..count]);
-        let engine = Engine::with_rules(
-            &hw,
-            &cpus[..count],
-            &epochs[..self.epochs],
-            stage.policy,
-            RunRules,
-        )
-        .expect("the engine runs on every machine under the adversary");
-        let kernel = BareKernel {
-            hw: &hw,
-            spaces: ManuallyDrop::new(std::array::from_fn(|s| engine.new_space(root_of(s)))),
-            locks: ManuallyDrop::new(std::array::from_fn(|_| AdversaryWord::new(0))),
-            residues: ManuallyDrop::new(std::array::from_fn(|_| Residue::new())),
-            flags: ManuallyDrop::new(std::array::from_fn(|_| AdversaryWord::new(0))),
-            current: Default::default(),
-            preempts: self.preempts,
-            engine,
-        };
-        for space in 0..SPACES {
-            kernel.link(space, 0);
-        }
-        for cpu in 0..count {
-            stage.prepare(cpu, &kernel, || {
-                hw.online();
-                kernel.engine.cpu_online();
-                (self.start)(&kernel, cpu);
-            });
-        }
-        let names = |word: usize| kernel.name(&cpus[..count], &epochs[..], word);
-        let lines = stage.perform(&kernel, &|cpu| (self.body)(&kernel, cpu), &|| {}, &names);
-        coverage.add_engine(&kernel.engine.stats());
-        lines
-    }
-}
-
-impl BareKernel<'_> {
-    /// The name of a word, for timelines.
-    fn name(&self, cpus: &[PerCpu<'_, Hw>], epochs: &[Epoch<Hw>], word: usize) -> Option<String> {
-        let inside = |start: usize, size: usize| (start..start + size).contains(&word);
-        for (index, cpu) in cpus.iter().enumerate() {
-            if inside(std::ptr::from_ref(cpu) as usize, size_of_val(cpu)) {
-                return Some(match cpu.word_name(word) {
-                    Some(field) => format!("cpu{index}.{field}"),
-                    None => format!("cpu{index}.?"),
-                });
-            }
-        }
-        for (index, space) in self.spaces.iter().enumerate() {
-            if let Some(field) = space.word_name(word) {
-                return Some(format!("space{index}.{field}"));
-            }
-        }
-        for (index, lock) in self.locks.iter().enumerate() {
-            if std::ptr::from_ref(lock) as usize == word {
-                return Some(format!("lock of space{index}'s tables"));
-            }
-        }
-        for (index, flag) in self.flags.iter().enumerate() {
-            if std::ptr::from_ref(flag) as usize == word {
-                return Some(format!("flag {index}"));
-            }
-        }
-        for (index, residue) in self.residues.iter().enumerate() {
-            if inside(std::ptr::from_ref(residue) as usize, size_of_val(residue)) {
-                return Some(format!("residue of frame {:#x}", FIRST + index as u64));
-            }
-        }
-        for (index, epoch) in epochs.iter().enumerate() {
-            if inside(std::ptr::from_ref(epoch) as usize, size_of_val(epoch)) {
-                return Some(format!("epoch {index}"));
-            }
-        }
-        let engine = std::ptr::from_ref(&self.engine) as usize;
-        if inside(engine, size_of_val(&self.engine)) {
-            return Some(format!("engine+{:#x}", word - engine));
-        }
-        for space in 0..SPACES {
-            for base in [0, SECOND] {
-                let table = self.hw.table(leaf_of(space, base));
-                let start = table.as_ptr() as usize;
-                if inside(start, size_of_val(table)) {
-                    let page = base + ((word - start) / 8) as u64;
-                    return Some(format!("entry of page {page:#x} in space{space}"));
-                }
-            }
-            let table = self.hw.table(root_of(space));
-            let start = table.as_ptr() as usize;
-            if inside(start, size_of_val(table)) {
-                return Some(format!("root entry {} of space{space}", (word - start) / 8));
-            }
-        }
-        None
-    }
-}

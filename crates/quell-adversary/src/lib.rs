@@ -27,7 +27,8 @@
 //! | [`generated`] | programs that are data, and the kernels under them |
 //! | [`mod@scenario`], [`scenarios`] | small programs that race |
 //! | [`session`] | runs |
-//! | [`mod@explore`] | many runs, failures shrunk, replay codes |
+//! | [`mod@explore`] | many runs, failures shrunk |
+//! | [`mod@replay`] | replay codes |
 //! | [`generate`] | programs that the adversary writes itself |
 //! | [`mutants`], [`clearing`] | each mistake must be found |
 //!
@@ -58,6 +59,7 @@ pub mod mmu;
 pub mod mutants;
 pub mod op;
 pub mod oracle;
+pub mod replay;
 pub mod scenario;
 pub mod scenarios;
 pub mod schedule;

@@ -3,8 +3,9 @@
 //! `quell explore` does the same with larger budgets.
 
 use quell::Policy;
-use quell_adversary::explore::{POLICIES, parse_code, replay, replay_code};
+use quell_adversary::explore::POLICIES;
 use quell_adversary::mutants;
+use quell_adversary::replay::{parse_code, replay, replay_code};
 use quell_adversary::scenario::{Program, Scenario};
 use quell_adversary::{Budget, Campaign, Case, MachineKind, Mistake, Report, Session, explore};
 use quell_contract::Clause;

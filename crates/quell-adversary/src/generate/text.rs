@@ -5,10 +5,10 @@
 //! as JSON, so it can be pasted; both are read by [`Recorded::parse`].
 
 use crate::action::Deviation;
-use crate::explore::{parse_schedule, schedule_words};
 use crate::generated::program::Program;
 use crate::kind::MachineKind;
 use crate::mistake::Mistake;
+use crate::replay::{parse_schedule, schedule_words};
 use quell::Policy;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -19,8 +19,9 @@ use crate::output::{note, say};
 use crate::usage::usage;
 use anyhow::Context;
 use quell_adversary::Scenario;
-use quell_adversary::explore::{POLICIES, parse_code, replay};
+use quell_adversary::explore::POLICIES;
 use quell_adversary::generate::Recorded;
+use quell_adversary::replay::{parse_code, replay};
 use quell_adversary::{Budget, Case, MachineKind, Mistake};
 use quell_contract::timeline;
 

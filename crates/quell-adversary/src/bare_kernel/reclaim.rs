@@ -1,0 +1,99 @@
+//! Taking pages away, with a flush and without one, and giving their frames to others.
+
+use super::BareKernel;
+use crate::coverage::Happening;
+use crate::tables;
+use quell::{Frame, Outcome, Page, PageRange, Purpose, Scope, Word};
+use quell_vm::machine::{Event, Machine};
+use std::sync::atomic::Ordering::Relaxed;
+
+impl BareKernel<'_> {
+    /// Takes a page away as reclaim does, from several spaces, and waits for the flush.
+    pub fn reclaim(&self, spaces: &[usize], page: u64) -> Option<Frame> {
+        self.hw
+            .say(|| format!("reclaim page {page:#x} of {spaces:?}"));
+        let mut batch = self.engine.batch(Purpose::Reclaim);
+        let mut taken = None;
+        for &space in spaces {
+            self.lock(space);
+            if let Some(frame) = self.clear(space, page) {
+                taken = Some(frame);
+                batch.changed(
+                    &self.spaces[space],
+                    PageRange::base(Page(page), 1),
+                    Scope::Leaf,
+                );
+            }
+            self.unlock(space);
+        }
+        if let Some(frame) = taken {
+            batch.hold(frame);
+        }
+        batch.finish().next()
+    }
+
+    /// Takes a clean page away without a flush, where the policy allows it; the frame is then
+    /// behind its residue.
+    pub fn reclaim_lazily(&self, space: usize, page: u64) -> Option<Frame> {
+        self.hw
+            .say(|| format!("reclaim page {page:#x} of {space} lazily"));
+        self.lock(space);
+        let old = self.entry(space, page).load(Relaxed);
+        if old & tables::PRESENT == 0 {
+            self.unlock(space);
+            return None;
+        }
+        let frame = Frame(old >> 12);
+        let residue = self.residue(frame);
+        residue.begin();
+        let mut batch = self.engine.batch(Purpose::Lazy);
+        self.clear(space, page);
+        batch.unmapped(&self.spaces[space], PageRange::base(Page(page), 1), frame);
+        let outcome = batch.finish_owed();
+        // Once the residue says "owed" anybody may claim the frame.
+        self.hw.note(Event::FrameFreed { frame, frames: 1 });
+        match outcome {
+            Outcome::Owed(owed) => residue.owe(owed.stamp()),
+            Outcome::Flushed(_) => residue.settle_flushed(),
+        }
+        self.unlock(space);
+        Some(frame)
+    }
+
+    /// Gives a frame that owes a flush to somebody else; whether it was to be had.
+    pub fn claim(&self, frame: Frame) -> bool {
+        self.hw.say(|| format!("claim frame {:#x}", frame.0));
+        let claimed = self.engine.claim(self.residue(frame)).is_some();
+        if claimed {
+            self.hw.happen(Happening::Claimed);
+            self.hw.note(Event::FrameAllocated { frame, frames: 1 });
+            self.hw.write_frame(frame, 0, &0x5ec2e7u64.to_le_bytes());
+        }
+        claimed
+    }
+
+    /// Takes a frame back for the page that it belonged to, if nobody has claimed it.
+    pub fn rescue(&self, space: usize, page: u64, frame: Frame) {
+        self.hw.say(|| format!("rescue frame {:#x}", frame.0));
+        self.lock(space);
+        if self.residue(frame).rescue(&self.engine) {
+            self.hw.note(Event::FrameRescued { frame });
+            self.map(space, page, frame, false);
+        }
+        self.unlock(space);
+    }
+
+    /// Writes an entry that `old` was behind anew, if it is empty; whether it was.
+    pub fn refill(&self, space: usize, page: u64, old: Frame, new: Frame) -> bool {
+        self.hw.say(|| format!("refill({space}, {page:#x})"));
+        self.lock(space);
+        let empty = self.entry(space, page).load(Relaxed) == 0;
+        if empty {
+            self.engine
+                .settle_residue(self.residue(old), &self.spaces[space]);
+            self.map(space, page, new, false);
+        }
+        self.unlock(space);
+        empty
+    }
+}

@@ -1,0 +1,109 @@
+//! Replay codes: a run as a line of text, and the run again.
+
+use crate::action::Deviation;
+use crate::kind::MachineKind;
+use crate::machine::End;
+use crate::mistake::Mistake;
+use crate::scenario::Scenario;
+use crate::session::{Case, Session};
+use quell_contract::Violation;
+use quell_contract::timeline::Line;
+use std::fmt::Write;
+
+/// The code that replays a run: `scenario:machine:policy[!mistake]:choices`, the policy as
+/// [`quell::language`] writes it.
+pub fn replay_code(case: &Case, deviations: &[Deviation]) -> String {
+    let mut code = format!("{}:{}:{}", case.scenario.name, case.kind.name, case.policy);
+    if let Some(mistake) = case.mistake {
+        let _ = write!(code, "!{}", mistake.name());
+    }
+    let _ = write!(code, ":{}", schedule_words(deviations));
+    code
+}
+
+/// A schedule in words: what differs from the fixed scheduler, each as the decisions since the last and the
+/// choice.
+pub fn schedule_words(deviations: &[Deviation]) -> String {
+    let mut words = String::new();
+    let mut last = 0;
+    for (at, &(decision, choice)) in deviations.iter().enumerate() {
+        let dash = if at > 0 { "-" } else { "" };
+        let _ = write!(words, "{dash}{:x}.{choice:x}", decision - last);
+        last = decision;
+    }
+    words
+}
+
+/// Reads [`schedule_words`].
+///
+/// # Errors
+/// Names the choice that is none.
+pub fn parse_schedule(words: &str) -> Result<Vec<Deviation>, String> {
+    let mut deviations = Vec::new();
+    let mut decision = 0u32;
+    for choice in words.split('-').filter(|choice| !choice.is_empty()) {
+        let read = || {
+            let (delta, action) = choice.split_once('.')?;
+            let delta = u32::from_str_radix(delta, 16).ok()?;
+            Some((delta, u8::from_str_radix(action, 16).ok()?))
+        };
+        let (delta, action) = read().ok_or_else(|| format!("`{choice}` is no choice"))?;
+        decision = decision
+            .checked_add(delta)
+            .ok_or_else(|| format!("`{choice}` leads too far"))?;
+        deviations.push((decision, action));
+    }
+    Ok(deviations)
+}
+
+/// Reads a replay code.
+///
+/// # Errors
+/// If it names something unknown or is cut short.
+pub fn parse_code(code: &str) -> Result<(Case<'static>, Vec<Deviation>), String> {
+    let parts: Vec<&str> = code.trim().split(':').collect();
+    let [scenario, machine, policy, choices] = parts[..] else {
+        return Err(format!(
+            "`{code}` is no replay code: expected scenario:machine:policy[!mistake]:choices"
+        ));
+    };
+    let scenario =
+        Scenario::named(scenario).ok_or_else(|| format!("there is no scenario `{scenario}`"))?;
+    let kind =
+        MachineKind::named(machine).ok_or_else(|| format!("there is no machine `{machine}`"))?;
+    let (policy, mistake) = match policy.split_once('!') {
+        None => (policy, None),
+        Some((policy, name)) => {
+            let known = Mistake::named(name);
+            let known = known.ok_or_else(|| format!("there is no mistake `{name}`"))?;
+            (policy, Some(known))
+        }
+    };
+    let policy = policy
+        .parse()
+        .map_err(|error| format!("policy `{policy}`: {error}"))?;
+    let deviations = parse_schedule(choices)?;
+    let case = Case {
+        scenario,
+        kind: *kind,
+        policy,
+        mistake,
+    };
+    if !scenario.runs_on(kind) {
+        return Err(format!(
+            "the scenario `{}` does not run on `{}`",
+            scenario.name, kind.name
+        ));
+    }
+    Ok((case, deviations))
+}
+
+/// Repeats a run, and tells what happened step by step.
+pub fn replay(case: Case, deviations: Vec<Deviation>) -> (Option<Violation>, Vec<Line>) {
+    let (run, lines) = Session::new(case).replay(deviations);
+    let violation = match run.end {
+        End::Violated(violation) => Some(*violation),
+        _ => None,
+    };
+    (violation, lines)
+}

@@ -1,0 +1,250 @@
+//! System calls, by pages, as programs over the manager make them.
+
+use super::{VmKernel, address};
+use crate::context;
+use crate::coverage::Happening;
+use quell::{Hardware, PageSize};
+use quell_vm::machine::{Event, Machine};
+use quell_vm::{Backing, Call, FileId, ProcessId, Protection};
+
+impl VmKernel<'_> {
+    /// Maps zeroed memory.
+    pub fn map(&self, page: u64, pages: u64) {
+        let backing = Backing::Anonymous {
+            page: PageSize::Base,
+        };
+        self.map_backed(page, pages, Protection::READ_WRITE, backing);
+    }
+
+    /// Maps zeroed memory, in large pages.
+    pub fn map_large(&self, page: u64, pages: u64) {
+        let backing = Backing::Anonymous {
+            page: PageSize::Large,
+        };
+        self.map_backed(page, pages, Protection::READ_WRITE, backing);
+    }
+
+    /// Maps a file from its beginning, shared, to read only.
+    pub fn map_file_read(&self, page: u64, pages: u64, file: FileId) {
+        let backing = Backing::Shared { file, offset: 0 };
+        self.map_backed(page, pages, Protection::READ, backing);
+    }
+
+    /// Maps a file from its beginning, shared, to read and write.
+    pub fn map_file(&self, page: u64, pages: u64, file: FileId) {
+        let backing = Backing::Shared { file, offset: 0 };
+        self.map_backed(page, pages, Protection::READ_WRITE, backing);
+    }
+
+    /// Maps a file from its beginning, private, to read and write.
+    pub fn map_file_private(&self, page: u64, pages: u64, file: FileId) {
+        let backing = Backing::Private { file, offset: 0 };
+        self.map_backed(page, pages, Protection::READ_WRITE, backing);
+    }
+
+    /// Maps something in place of what was there.
+    pub fn map_backed(&self, page: u64, pages: u64, protection: Protection, backing: Backing) {
+        self.call(Call::Map {
+            address: Some(address(page)),
+            bytes: address(pages),
+            protection,
+            backing,
+        });
+    }
+
+    /// Maps zeroed memory that programs may also execute.
+    pub fn map_code(&self, page: u64, pages: u64) {
+        let backing = Backing::Anonymous {
+            page: PageSize::Base,
+        };
+        let protection = Protection {
+            execute: true,
+            ..Protection::READ_WRITE
+        };
+        self.map_backed(page, pages, protection, backing);
+    }
+
+    /// Takes the right to execute pages away.
+    pub fn forbid_execution(&self, page: u64, pages: u64) {
+        self.call(Call::Protect {
+            address: address(page),
+            bytes: address(pages),
+            protection: Protection::READ_WRITE,
+        });
+    }
+
+    /// Unmaps pages.
+    pub fn unmap(&self, page: u64, pages: u64) {
+        let (address, bytes) = (address(page), address(pages));
+        self.call(Call::Unmap { address, bytes });
+    }
+
+    /// Drops what pages hold.
+    pub fn discard(&self, page: u64, pages: u64) {
+        let (address, bytes) = (address(page), address(pages));
+        self.call(Call::Discard { address, bytes });
+    }
+
+    /// Takes the right to write pages away.
+    pub fn protect(&self, page: u64, pages: u64) {
+        self.call(Call::Protect {
+            address: address(page),
+            bytes: address(pages),
+            protection: Protection::READ,
+        });
+    }
+
+    /// Moves 512 pages into one large one; whether they were.
+    pub fn collapse(&self, page: u64) -> bool {
+        let address = address(page);
+        self.call(Call::Collapse { address }) != 0
+    }
+
+    /// Takes every right to pages away.
+    pub fn forbid(&self, page: u64, pages: u64) {
+        self.call(Call::Protect {
+            address: address(page),
+            bytes: address(pages),
+            protection: Protection::NONE,
+        });
+    }
+
+    /// Maps and uses a page beside the scenario's own, so that their leaf table is not freed.
+    pub fn keep_table(&self) {
+        self.map(100, 1);
+        self.write(100, 100);
+    }
+
+    /// This CPU goes offline: it runs nothing, and an interrupt that it has not taken is lost.
+    pub fn offline(&self) {
+        self.hw.say(|| "goes offline".into());
+        self.hw.happen(Happening::Offline);
+        self.hw.mask_interrupts();
+        self.vm.offline();
+        self.hw.offline();
+    }
+
+    /// This CPU comes online.
+    pub fn online(&self) {
+        self.hw.say(|| "comes online".into());
+        self.hw.online();
+        self.vm.online();
+        self.hw.restore_interrupts(true);
+    }
+
+    /// Takes pages out of memory; how many went. They may have been unmapped.
+    pub fn page_out(&self, page: u64, pages: u64) -> u64 {
+        let (address, bytes) = (address(page), address(pages));
+        self.try_call(Call::PageOut { address, bytes }).unwrap_or(0)
+    }
+
+    /// Moves pages elsewhere in the address space.
+    pub fn remap(&self, page: u64, pages: u64, to: u64) {
+        self.call(Call::Remap {
+            address: address(page),
+            bytes: address(pages),
+            to: Some(address(to)),
+        });
+    }
+
+    /// Moves pages to a memory node; how many went. They may have been unmapped.
+    pub fn migrate(&self, page: u64, pages: u64, node: u32) -> u64 {
+        let (address, bytes) = (address(page), address(pages));
+        let call = Call::Migrate {
+            address,
+            bytes,
+            node,
+        };
+        self.try_call(call).unwrap_or(0)
+    }
+
+    /// Makes a file whose first word is `value`, in the page cache and dirty.
+    pub fn create(&self, pages: u64, value: u64) -> FileId {
+        let file = self.call(Call::Create {
+            bytes: address(pages),
+        }) as FileId;
+        if value != 0 {
+            self.write_file(file, 0, value);
+        }
+        file
+    }
+
+    /// Makes a file whose first word is `value`, in the page cache and clean.
+    pub fn create_clean(&self, pages: u64, value: u64) -> FileId {
+        let file = self.create(pages, value);
+        self.sync(file);
+        file
+    }
+
+    /// Writes the first word of a page of a file.
+    pub fn write_file(&self, file: FileId, page: u64, value: u64) {
+        let offset = address(page);
+        self.call(Call::Write {
+            file,
+            offset,
+            value,
+        });
+    }
+
+    /// Reads the first word of a page of a file; `None` beyond its end.
+    pub fn read_file(&self, file: FileId, page: u64) -> Option<u64> {
+        let offset = address(page);
+        self.try_call(Call::Read { file, offset }).ok()
+    }
+
+    /// Cuts a file. Once that has returned, no mapping of it may be used beyond its end.
+    pub fn truncate(&self, file: FileId, pages: u64) {
+        let bytes = address(pages);
+        self.call(Call::Truncate { file, bytes });
+        // SAFETY: as in `compare`.
+        let beyond = context::quietly(|| unsafe { self.vm.peek_mappings(file, pages) });
+        for (root, range) in beyond {
+            self.hw.note(Event::ReturnedUnmap { root, range });
+        }
+    }
+
+    /// Writes the dirty pages of a file to its device.
+    pub fn sync(&self, file: FileId) -> u64 {
+        self.call(Call::Sync { file })
+    }
+
+    /// Forks this CPU's process.
+    pub fn fork(&self) -> ProcessId {
+        self.call(Call::Fork) as ProcessId
+    }
+
+    /// Makes a process without any mapping.
+    pub fn spawn(&self) -> ProcessId {
+        self.call(Call::Spawn) as ProcessId
+    }
+
+    /// Goes on in another process.
+    pub fn enter(&self, process: ProcessId) {
+        self.call(Call::Enter { process });
+    }
+
+    /// Ends a process once no CPU runs it.
+    pub fn exit(&self, process: ProcessId) {
+        self.call(Call::Exit { process });
+    }
+
+    /// Frees so many pages that were not used lately.
+    pub fn reclaim(&self, pages: u64) -> u64 {
+        self.call(Call::Reclaim { pages })
+    }
+
+    /// Moves so many pages that were not used lately to slow memory.
+    pub fn demote(&self, pages: u64) -> u64 {
+        self.call(Call::Demote { pages })
+    }
+
+    /// Sleeps until an interrupt or the clock.
+    pub fn idle(&self) {
+        self.call(Call::Idle { until: 0 });
+    }
+
+    /// One turn of a waiting loop.
+    pub fn pause(&self) {
+        self.hw.relax();
+    }
+}
