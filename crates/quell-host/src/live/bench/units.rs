@@ -88,9 +88,10 @@ pub fn calls(lab: &mut Lab) -> Result<(), Halt> {
 pub fn compression(lab: &mut Lab) -> Result<(), Halt> {
     let page = page_size();
     let map = Mapping::anonymous(ZRAM_PAGES * page)?;
-    let opened = Zram::create(ZRAM_BYTES).and_then(|zram| Ok((zram.open_direct()?, zram)));
-    // The file is closed before the device is removed.
-    let (file, _zram) = match opened {
+    let opened =
+        Zram::create(ZRAM_BYTES).and_then(|zram| zram.open_direct().map(|file| (zram, file)));
+    // The file, declared last, is closed before the device is removed.
+    let (_zram, file) = match opened {
         Ok(opened) => opened,
         Err(error) => {
             let why = format!("no zram device can be made and opened ({error})");
