@@ -28,12 +28,22 @@ impl Core {
             *known = fresh;
         } else if watch.len() < WATCH {
             watch.push(fresh);
-        } else if let Some(known) = watch
-            .iter_mut()
-            .max_by_key(|known| (known.turns, known.word))
-        {
+        } else if self.searches {
             // Which one goes does not depend on the order in which they came: that is not state.
-            *known = fresh;
+            if let Some(known) = watch
+                .iter_mut()
+                .max_by_key(|known| (known.turns, known.word))
+            {
+                *known = fresh;
+            }
+        } else {
+            // Nor does it depend on where words lie, which is not the same on every thread: the oldest of
+            // those that have caused the most turns goes.
+            let most = watch.iter().map(|known| known.turns).max();
+            if let Some(at) = watch.iter().position(|known| Some(known.turns) == most) {
+                watch.remove(at);
+                watch.push(fresh);
+            }
         }
     }
 
@@ -191,6 +201,9 @@ impl Core {
 
     /// A word goes.
     pub(crate) fn forget(&mut self, word: &AdversaryWord) {
+        if let Some(footprints) = &mut self.footprints {
+            footprints.forget(std::ptr::from_ref(word) as usize);
+        }
         for cpu in &mut self.cpus {
             cpu.watch.retain(|known| !std::ptr::eq(known.word, word));
             if cpu.buffered > 0 {
