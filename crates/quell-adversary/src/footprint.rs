@@ -102,6 +102,11 @@ impl Footprints {
         self.about[cpu] = Use::of(op, site);
     }
 
+    /// A word goes, and its place may become another's.
+    pub(crate) fn forget(&mut self, word: usize) {
+        self.written.remove(&word);
+    }
+
     /// It does it.
     #[inline]
     pub(crate) fn step(&mut self, cpu: usize) {

@@ -508,7 +508,8 @@ impl<'m> Kernel<'m> {
     fn access(&self, page: u64, value: Option<u64>) {
         let here = self.here();
         let Some((slot, _)) = here.loaded else { return };
-        if !here.runs {
+        // Programs run with interrupts on.
+        if !here.runs || here.masked {
             return;
         }
         let kind = match value {

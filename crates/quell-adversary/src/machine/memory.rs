@@ -158,6 +158,9 @@ impl Core {
 
     /// A word goes.
     pub(crate) fn forget(&mut self, word: &AdversaryWord) {
+        if let Some(footprints) = &mut self.footprints {
+            footprints.forget(std::ptr::from_ref(word) as usize);
+        }
         for cpu in &mut self.cpus {
             cpu.watch.forget(word);
             cpu.buffer.forget(word);
