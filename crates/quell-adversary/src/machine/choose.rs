@@ -281,7 +281,9 @@ impl Core {
             // The completion of an invalidation waits for the stores through what it covers.
             Op::Complete => empty && !self.stores_under_way(),
             Op::Touch { writes, .. } => empty || !writes,
-            Op::Broadcast | Op::Note => true,
+            Op::Broadcast => true,
+            // What a kernel frees it hands on by a release, which an invalidation of its own precedes.
+            Op::Note => !cpu.invalidates(),
             Op::Relax => cpu.woken || cpu.watch.changed().any(|word| !cpu.holds(word)),
             Op::Park => false,
         }
