@@ -306,7 +306,7 @@ pub fn replay(args: &ExploreArgs, recorded: &Recorded) -> anyhow::Result<ExitCod
     }
     if let Some(path) = &args.trace {
         let title = violation.as_ref().map(ToString::to_string);
-        super::write_trace(path, &lines, title.as_deref().unwrap_or("generated"))?;
+        output::write_trace(path, &lines, title.as_deref().unwrap_or("generated"))?;
     }
     Ok(ExitCode::from(u8::from(violation.is_some())))
 }

@@ -15,9 +15,8 @@ use std::time::{Duration, Instant};
 
 pub use args::ExploreArgs;
 
-use crate::output::{note, say};
+use crate::output::say;
 use crate::usage::usage;
-use anyhow::Context;
 use quell_adversary::Scenario;
 use quell_adversary::explore::POLICIES;
 use quell_adversary::generate::Recorded;
@@ -86,7 +85,7 @@ pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
     ) && let Some(failure) = &first.report.failure
     {
         let (_, lines) = replay(first.case, failure.deviations.clone());
-        write_trace(path, &lines, &failure.violation.to_string())?;
+        output::write_trace(path, &lines, &failure.violation.to_string())?;
     }
     Ok(ExitCode::from(u8::from(failed)))
 }
@@ -104,23 +103,6 @@ fn mutants(args: &ExploreArgs) -> anyhow::Result<Vec<Mistake>> {
         return Ok(Mistake::all().collect());
     }
     args.names.iter().map(known).collect()
-}
-
-fn write_trace(
-    path: &std::path::Path,
-    lines: &[timeline::Line],
-    title: &str,
-) -> anyhow::Result<()> {
-    let lines = lines.iter().cloned();
-    std::fs::File::create(path)
-        .and_then(|file| {
-            let mut file = std::io::BufWriter::new(file);
-            timeline::write_chrome(title, timeline::Unit::Steps, lines, &mut file)?;
-            std::io::Write::flush(&mut file)
-        })
-        .with_context(|| format!("cannot write the trace to {}", path.display()))?;
-    note!("trace written to {}", path.display());
-    Ok(())
 }
 
 /// Whether a name is that of a program's file.
@@ -152,7 +134,7 @@ fn run_replay(args: &ExploreArgs, code: &str) -> anyhow::Result<ExitCode> {
     }
     if let Some(path) = &args.trace {
         let title = violation.as_ref().map(ToString::to_string);
-        write_trace(path, &lines, title.as_deref().unwrap_or(case.scenario.name))?;
+        output::write_trace(path, &lines, title.as_deref().unwrap_or(case.scenario.name))?;
     }
     Ok(ExitCode::from(u8::from(violation.is_some())))
 }

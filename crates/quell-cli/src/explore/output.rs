@@ -3,7 +3,8 @@
 use super::args::ExploreArgs;
 use super::tables::{self, finds, killer};
 use super::work::Searched;
-use crate::output::{paragraph, say, write};
+use crate::output::{note, paragraph, say, write};
+use anyhow::Context;
 use quell_adversary::Scenario;
 use quell_adversary::explore::POLICIES;
 use quell_adversary::mutants::{Kill, Tested};
@@ -232,6 +233,27 @@ pub fn mutants(args: &ExploreArgs, tested: &[Tested], elapsed: Duration) -> Exit
         }
     }
     ExitCode::from(u8::from(survivors > 0))
+}
+
+/// Writes a run as a trace.
+///
+/// # Errors
+/// If the file cannot be written.
+pub fn write_trace(
+    path: &std::path::Path,
+    lines: &[timeline::Line],
+    title: &str,
+) -> anyhow::Result<()> {
+    let lines = lines.iter().cloned();
+    std::fs::File::create(path)
+        .and_then(|file| {
+            let mut file = std::io::BufWriter::new(file);
+            timeline::write_chrome(title, timeline::Unit::Steps, lines, &mut file)?;
+            std::io::Write::flush(&mut file)
+        })
+        .with_context(|| format!("cannot write the trace to {}", path.display()))?;
+    note!("trace written to {}", path.display());
+    Ok(())
 }
 
 /// The run that killed a mutant.
