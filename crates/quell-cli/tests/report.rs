@@ -53,7 +53,11 @@ fn open(browser: &Path, folder: &Path, report: &str, width: u32) -> Value {
     std::fs::write(&page, measuring(report, width)).unwrap();
     let output = Command::new(browser)
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"])
-        .args(["--virtual-time-budget=5000", "--window-size=1400,1000"])
+        .args([
+            "--virtual-time-budget=5000",
+            "--window-size=1400,1000",
+            "--hide-scrollbars",
+        ])
         .arg(format!(
             "--user-data-dir={}",
             folder.join("profile").display()
