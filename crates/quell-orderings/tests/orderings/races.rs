@@ -451,6 +451,26 @@ pub const RACES: &[Race] = &[
         },
     ),
     race(
+        "a claim of what another CPU has paid, in a ledger that is used again",
+        Setup {
+            epochs: 1,
+            prepare: owe_there,
+            programs: &[
+                |w| {
+                    let mut batch = w.engine.batch(Purpose::Lazy);
+                    batch.unmapped(&w.other, quell::PageRange::base(quell::Page(1), 1), 1);
+                    let _ = batch.finish_owed();
+                    w.claim();
+                },
+                |w| {
+                    w.hw.access(0);
+                    w.engine.pay_all();
+                },
+            ],
+            ..SETUP
+        },
+    ),
+    race(
         "a request comes while another is taken",
         Setup {
             policy: Policy::only(Mechanism::RemoteFlush),
