@@ -49,7 +49,6 @@ impl Use {
         let (word, site, writes) = match op {
             Op::Load(word, _) => (word as usize, site, false),
             Op::Store(word, _) | Op::Modify(word, _) => (word as usize, site, true),
-            Op::Touch { place, writes } => (place, site, writes),
             Op::Access(kind) => {
                 let store = u32::from(kind == AccessKind::Store);
                 (TRANSLATION, Site(1 + store), false)
@@ -64,7 +63,14 @@ impl Use {
             Op::Content { frame, store } => {
                 (16 + frame as usize, Site(10 + u32::from(store)), store)
             }
-            Op::Start | Op::Fence | Op::Relax | Op::Halt | Op::Park | Op::Mask => return None,
+            // What is no word comes and goes unseen, and its place may be another's.
+            Op::Touch { .. }
+            | Op::Start
+            | Op::Fence
+            | Op::Relax
+            | Op::Halt
+            | Op::Park
+            | Op::Mask => return None,
         };
         Some(Use { word, site, writes })
     }
