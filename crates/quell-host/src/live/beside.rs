@@ -61,7 +61,7 @@ const PINGPONG: Case = Case {
     parameters: &[],
     // Microseconds of a switch; a round trip is two.
     factor: 2e3,
-    leaves_out: "the cost of a switch is that of the published guest, not of this kernel",
+    leaves_out: "a switch of address spaces costs what the base machine's root register does, beyond a switch of threads",
     ..SINGLE
 };
 

@@ -11,6 +11,7 @@
 //! | a first touch | a fault, beyond the page's zeroing |
 //! | a page discarded and touched, alone | what is done for each page that goes |
 //! | the same with a thread spinning | how long an interrupt takes to reach its target |
+//! | a switch between two threads of a process | a switch, beyond its call |
 //! | a page written to zram, and read | compressing and decompressing it |
 //!
 //! So no figure takes up time that belongs to others, and a row in which many pages share a call can be predicted. Which
@@ -300,8 +301,11 @@ pub fn make(host: &Host, units: &Units, shootdown: &Shootdown) -> anyhow::Result
         ..FIT
     };
     draft.fit(&alone, shootdown.alone_ns)?;
-    if guest && host.arch == "x86_64" {
-        let call = draft.machine.amount(P::SystemCall);
+    let call = draft.machine.amount(P::SystemCall);
+    if let Some(switch) = units.switch_ns {
+        let source = format!("calibrated: a switch between threads, {switch:.0} ns, less a call");
+        draft.set(P::Schedule, (switch * 1e3 - call).max(0.0), "ns", source)?;
+    } else if guest && host.arch == "x86_64" {
         draft.entries.extend(schedule(call));
     }
     let target = shootdown

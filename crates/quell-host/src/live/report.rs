@@ -291,6 +291,8 @@ pub struct Units {
     pub compress_ns: Option<f64>,
     /// A page read from it.
     pub decompress_ns: Option<f64>,
+    /// A switch from one thread of a process to another, with the calls that bring it about.
+    pub switch_ns: Option<f64>,
 }
 
 /// A row beside its prediction.

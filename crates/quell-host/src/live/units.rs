@@ -20,9 +20,12 @@ pub const COMPRESS: &str = "unit/compress";
 /// The row of pages read from a zram device.
 pub const DECOMPRESS: &str = "unit/decompress";
 
-/// All of them: they belong to the benchmarks `discard` and `pageout`.
+/// The row of a round trip between two threads of one process: two switches without a change of address space.
+pub const THREADS: &str = "threads/0pages";
+
+/// All of them: they belong to the benchmarks `discard`, `pageout` and `pingpong`.
 #[cfg(test)]
-pub const KEYS: [&str; 7] = [
+pub const KEYS: [&str; 8] = [
     CALL,
     NOTHING,
     FAULT,
@@ -30,6 +33,7 @@ pub const KEYS: [&str; 7] = [
     ZERO_BACKWARDS,
     COMPRESS,
     DECOMPRESS,
+    THREADS,
 ];
 
 impl Units {
@@ -47,6 +51,7 @@ impl Units {
             zero_backwards_ns: ns(ZERO_BACKWARDS),
             compress_ns: ns(COMPRESS),
             decompress_ns: ns(DECOMPRESS),
+            switch_ns: ns(THREADS).map(|round_trip| round_trip / 2.0),
         }
     }
 }
