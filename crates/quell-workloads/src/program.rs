@@ -43,9 +43,9 @@ impl Memory {
 pub struct Window {
     /// Its length in nanoseconds, never 0.
     pub nanoseconds: u64,
-    /// What was done in it, as the workload counts: iterations ([`Dontneed`]), requests
-    /// ([`Fileio`]), rounds ([`Swap`]), bytes ([`Migrate`], [`Demand`]), switches ([`Pingpong`]),
-    /// nanoseconds of all threads together ([`Readers`]).
+    /// What was done in it, as the workload counts: iterations ([`Dontneed`](crate::Dontneed)), requests
+    /// ([`Fileio`](crate::Fileio)), rounds ([`Swap`](crate::Swap)), bytes ([`Migrate`](crate::Migrate), [`Demand`](crate::Demand)), switches ([`Pingpong`](crate::Pingpong)),
+    /// nanoseconds of all threads together ([`Readers`](crate::Readers)).
     pub done: u64,
 }
 

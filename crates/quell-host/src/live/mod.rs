@@ -1,6 +1,6 @@
 //! What translation coherence costs the kernel that is running.
 //!
-//! Seven small benchmarks ([`bench`]), each the micro-benchmark behind one of the published systems, each beside the batched
+//! Seven small benchmarks ([`mod@bench`]), each the micro-benchmark behind one of the published systems, each beside the batched
 //! form that a program can use today. Rows are timed ([`lab`]), in several rounds where they are compared with the model
 //! ([`rounds`], [`merge`]), the kernel's own counters are read around them ([`counters`], [`events`]), samples that a neighbour on
 //! the core disturbed are told from quiet ones ([`quell_threads::pulse`]), whatever has to be set up is undone by destructors ([`guards`]),
