@@ -93,6 +93,21 @@ const STEPS: &[Step] = &[
         boots: false,
     },
     Step {
+        name: "host",
+        shows: "a live host is measured and left as it was; nothing else may flush or swap there meanwhile",
+        environment: &[],
+        cargo: &[
+            "test",
+            "--package",
+            "quell-cli",
+            "--test",
+            "measure_host",
+            "--",
+            "--ignored",
+        ],
+        boots: false,
+    },
+    Step {
         name: "boots",
         shows: "the kernel passes on both architectures, notices mistakes, and counts what the model counts",
         environment: &[("QUELL_REQUIRE_BOOT", "1"), ("QUELL_REQUIRE_BOCHS", "1")],
