@@ -130,6 +130,7 @@ fn is_small(case: &Case) -> bool {
     case.scenario.cpus == 2
         && match (case.scenario.name, case.scenario.program) {
             ("cross-shootdown" | "nmi-unmap" | "nmi-idle" | "reclaim-unmap", _) => broadcast,
+            ("spurious", _) => !riscv,
             ("nmi-switch" | "rollover-switch", _)
             | ("nested-posting" | "nested-outbox" | "nested-alone" | "many-batches", _) => false,
             (_, Program::Engine(_)) => true,
@@ -149,10 +150,13 @@ fn small_cases() -> impl Iterator<Item = Case<'static>> {
 #[ignore = "half a minute: `cargo xtask ci exhaustive`"]
 fn small_scenarios_hold_in_every_schedule() {
     let (mut count, mut schedules, mut states, mut all) = (0, 0, 0, 0.0);
+    let mut unfinished = Vec::new();
     for case in small_cases() {
         let report = holds(case, Budget::Exhaustive(60_000));
         let (scenario, machine) = (case.scenario.name, case.kind.name);
-        assert!(report.exhaustive, "{scenario} on {machine} did not end");
+        if !report.exhaustive {
+            unfinished.push(format!("{scenario} on {machine}"));
+        }
         println!(
             "{scenario} on {machine}: {} schedules run, {} states that stand for {:.1e} or more",
             report.schedules, report.states, report.stands_for
@@ -164,6 +168,7 @@ fn small_scenarios_hold_in_every_schedule() {
         states += report.states;
     }
     println!("{count} cases, {schedules} schedules run, {states} states for {all:.1e} or more");
+    assert!(unfinished.is_empty(), "did not end: {unfinished:?}");
     assert!(count > 165, "only {count} cases are small");
 }
 
