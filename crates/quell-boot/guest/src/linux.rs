@@ -11,8 +11,8 @@
 //!
 //! Addresses are chosen here, not by the kernel, so that every process of a job chooses alike.
 
-use crate::counters::Recorder;
 use crate::control::Control;
+use crate::counters::Recorder;
 use libc::{c_int, c_void};
 use quell::PageSize;
 use quell_vm::{Backing, Call, Error, Fault, FileId, Mark, Protection, User};

@@ -3,10 +3,10 @@
 //! The processes stand in a ring on CPU 0. In its turn each reads its pages and hands the CPU to
 //! the next, in one of two ways ([`Handover`]). Every turn is checked to be in order.
 
+use crate::control::{Control, Window, pin};
 use crate::counters::Recorder;
 use crate::linux::{Linux, ticks};
 use crate::protocol::Handover;
-use crate::control::{Control, Window, pin};
 use anyhow::{Context, bail};
 use quell::PageSize;
 use quell_vm::{Backing, Call, Mark, Protection, User};

@@ -1,12 +1,13 @@
 //! Starting a job: its processes, their threads, and what comes back from them.
 
 use crate::control::{Control, Window, pin};
+use crate::counters::Recorder;
 use crate::linux::Linux;
 use crate::pingpong::{self, Ring};
 use crate::protocol::Job;
 use crate::setup;
 use anyhow::{Context, anyhow, bail};
-use quell_workloads::{Failure, WORDS, Workload};
+use quell_workloads::{Failure, Workload};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::FromRawFd;
