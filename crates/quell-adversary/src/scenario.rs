@@ -165,45 +165,6 @@ impl Scenario<'static> {
         Self::of(name, about, cpus, 1, program)
     }
 
-    /// A scenario of the engine's own in which `preempts` runs once, in the middle of what a CPU does.
-    pub(crate) const fn preempted(
-        name: &'static str,
-        about: &'static str,
-        cpus: usize,
-        start: fn(&BareKernel<'_>, usize),
-        body: fn(&BareKernel<'_>, usize),
-        preempts: fn(&BareKernel<'_>, usize),
-    ) -> Self {
-        let program = Program::Engine(BareProgram {
-            start,
-            body,
-            preempts,
-            epochs: bare_kernel::EPOCHS,
-        });
-        Scenario {
-            preemptions: 1,
-            ..Self::of(name, about, cpus, 1, program)
-        }
-    }
-
-    /// A scenario of the engine's own in which so many debts can be owed at once.
-    pub(crate) const fn with_epochs(
-        name: &'static str,
-        about: &'static str,
-        cpus: usize,
-        epochs: usize,
-        start: fn(&BareKernel<'_>, usize),
-        body: fn(&BareKernel<'_>, usize),
-    ) -> Self {
-        let program = Program::Engine(BareProgram {
-            start,
-            body,
-            preempts: |_, _| {},
-            epochs,
-        });
-        Self::of(name, about, cpus, 1, program)
-    }
-
     /// A scenario over the memory manager, with 32 frames of memory.
     pub(crate) const fn over_vm(
         name: &'static str,
@@ -219,6 +180,72 @@ impl Scenario<'static> {
             after: |_| {},
         });
         Self::of(name, about, cpus, 4, program)
+    }
+
+    /// The same, in which `preempts` runs once, in the middle of what a CPU does.
+    ///
+    /// # Panics
+    /// If the scenario is not the engine's own.
+    pub(crate) const fn preempted_by(self, preempts: fn(&BareKernel<'_>, usize)) -> Self {
+        let program = Program::Engine(BareProgram {
+            preempts,
+            ..self.bare()
+        });
+        Scenario {
+            preemptions: 1,
+            program,
+            ..self
+        }
+    }
+
+    /// The same, in which so many debts can be owed at once.
+    ///
+    /// # Panics
+    /// If the scenario is not the engine's own.
+    pub(crate) const fn with_epochs(self, epochs: usize) -> Self {
+        let program = Program::Engine(BareProgram {
+            epochs,
+            ..self.bare()
+        });
+        Scenario { program, ..self }
+    }
+
+    /// The same with so many frames of fast memory and of slow memory.
+    ///
+    /// # Panics
+    /// If the scenario is not over the manager.
+    pub(crate) const fn with_memory(self, memory: [u64; 2]) -> Self {
+        let program = Program::Vm(VmProgram {
+            memory,
+            ..self.managed()
+        });
+        Scenario { program, ..self }
+    }
+
+    /// The same, with something that must be true after the run.
+    ///
+    /// # Panics
+    /// If the scenario is not over the manager.
+    pub(crate) const fn then(self, after: fn(&VmKernel<'_>)) -> Self {
+        let program = Program::Vm(VmProgram {
+            after,
+            ..self.managed()
+        });
+        Scenario { program, ..self }
+    }
+
+    const fn bare(&self) -> BareProgram {
+        match self.program {
+            Program::Engine(program) => program,
+            _ => panic!("not a scenario of the engine's own"),
+        }
+    }
+
+    const fn managed(&self) -> VmProgram {
+        match self.program {
+            Program::Vm(program) => program,
+            _ => panic!("not a scenario over the manager"),
+        }
     }
 }
 

@@ -12,14 +12,14 @@ pub(super) const SCENARIO: Scenario = Scenario {
         (On::Every, Reach::Engine(Counter::DebtsTaken)),
         (On::Every, Reach::Engine(Counter::PaidByBackground)),
     ],
-    ..Scenario::with_epochs(
+    ..Scenario::engine(
         "lazy-gap",
         "a payment past a debt that is not published",
         3,
-        4,
         start,
         body,
     )
+    .with_epochs(4)
 };
 
 fn start(k: &BareKernel<'_>, cpu: usize) {

@@ -12,19 +12,19 @@ pub(super) const SCENARIO: Scenario = Scenario {
         (On::Every, Reach::Machine(Happening::Preempted)),
         (On::Interrupts, Reach::Engine(Counter::SkippedNoTarget)),
     ],
-    ..Scenario::preempted(
+    ..Scenario::engine(
         "nested-alone",
         "a thread of another space preempts a flush that needs nobody else",
         2,
         start,
         body,
-        |k, cpu| {
-            if cpu == 0 {
-                k.switch(1);
-                k.read(1);
-            }
-        },
     )
+    .preempted_by(|k, cpu| {
+        if cpu == 0 {
+            k.switch(1);
+            k.read(1);
+        }
+    })
 };
 
 fn start(k: &BareKernel<'_>, cpu: usize) {

@@ -8,20 +8,20 @@ use crate::scenario::{On, Scenario};
 pub(super) const SCENARIO: Scenario = Scenario {
     finds: &["OutboxOverwritten"],
     must: &[(On::Every, Reach::Machine(Happening::Preempted))],
-    ..Scenario::preempted(
+    ..Scenario::engine(
         "nested-outbox",
         "a flush that preempts one that waits",
         3,
         start,
         body,
-        |k, cpu| {
-            if cpu == 0
-                && let Some(frame) = k.unmap(1, 1)
-            {
-                k.give_away(frame);
-            }
-        },
     )
+    .preempted_by(|k, cpu| {
+        if cpu == 0
+            && let Some(frame) = k.unmap(1, 1)
+        {
+            k.give_away(frame);
+        }
+    })
 };
 
 fn start(k: &BareKernel<'_>, cpu: usize) {

@@ -12,20 +12,20 @@ pub(super) const SCENARIO: Scenario = Scenario {
         (On::Every, Reach::Machine(Happening::Preempted)),
         (On::Interrupts, Reach::Engine(Counter::Merged)),
     ],
-    ..Scenario::preempted(
+    ..Scenario::engine(
         "nested-posting",
         "a flush that preempts a flush",
         2,
         start,
         body,
-        |k, cpu| {
-            if cpu == 0
-                && let Some(frame) = k.unmap(1, 1)
-            {
-                k.give_away(frame);
-            }
-        },
     )
+    .preempted_by(|k, cpu| {
+        if cpu == 0
+            && let Some(frame) = k.unmap(1, 1)
+        {
+            k.give_away(frame);
+        }
+    })
 };
 
 fn start(k: &BareKernel<'_>, cpu: usize) {

@@ -2,8 +2,8 @@
 //! writing the old ones.
 
 use crate::coverage::{Happening, Reach};
-use crate::scenario::{On, Program, Scenario};
-use crate::vm_kernel::{VmKernel, VmProgram};
+use crate::scenario::{On, Scenario};
+use crate::vm_kernel::VmKernel;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["30"],
@@ -11,12 +11,6 @@ pub(super) const SCENARIO: Scenario = Scenario {
         (On::Every, Reach::Machine(Happening::FrameReused)),
         (On::Every, Reach::Machine(Happening::StaleUse)),
     ],
-    program: Program::Vm(VmProgram {
-        memory: [8, 0],
-        start,
-        body,
-        after: |_| {},
-    }),
     ..Scenario::over_vm(
         "vm-allocate-flush",
         "allocation against a flush in flight",
@@ -24,6 +18,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
         start,
         body,
     )
+    .with_memory([8, 0])
 };
 
 fn start(k: &VmKernel<'_>, cpu: usize) {

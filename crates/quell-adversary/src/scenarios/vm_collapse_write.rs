@@ -1,8 +1,8 @@
 //! CPU 0 collapses 512 pages into a large one while CPU 1 writes one of them.
 
 use crate::coverage::{Happening, Reach};
-use crate::scenario::{On, Program, Scenario};
-use crate::vm_kernel::{FIRST_PROCESS, VmKernel, VmProgram};
+use crate::scenario::{On, Scenario};
+use crate::vm_kernel::{FIRST_PROCESS, VmKernel};
 use quell_contract::Clause;
 
 const PAGES: u64 = 512;
@@ -14,12 +14,6 @@ pub(super) const SCENARIO: Scenario = Scenario {
     must: &[(On::Every, Reach::Machine(Happening::Captured))],
     one_in: 100,
     steps: 16_000,
-    program: Program::Vm(VmProgram {
-        memory: [2072, 0],
-        start,
-        body,
-        after,
-    }),
     ..Scenario::over_vm(
         "vm-collapse-write",
         "collapse against write",
@@ -27,6 +21,8 @@ pub(super) const SCENARIO: Scenario = Scenario {
         start,
         body,
     )
+    .with_memory([2072, 0])
+    .then(after)
 };
 
 fn start(k: &VmKernel<'_>, cpu: usize) {

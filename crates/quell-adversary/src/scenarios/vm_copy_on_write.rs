@@ -1,8 +1,8 @@
 //! After a fork, CPU 0 and CPU 1 write a page that both processes still share, and read it again.
 
 use crate::coverage::{Happening, Reach};
-use crate::scenario::{On, Program, Scenario};
-use crate::vm_kernel::{VmKernel, VmProgram};
+use crate::scenario::{On, Scenario};
+use crate::vm_kernel::VmKernel;
 use quell_contract::Clause;
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -11,12 +11,6 @@ pub(super) const SCENARIO: Scenario = Scenario {
         (On::Every, Reach::Machine(Happening::Captured)),
         (On::Every, Reach::Machine(Happening::CallReturned)),
     ],
-    program: Program::Vm(VmProgram {
-        memory: [24, 0],
-        start,
-        body,
-        after,
-    }),
     ..Scenario::over_vm(
         "vm-copy-on-write",
         "copy on write against write",
@@ -24,6 +18,8 @@ pub(super) const SCENARIO: Scenario = Scenario {
         start,
         body,
     )
+    .with_memory([24, 0])
+    .then(after)
 };
 
 fn start(k: &VmKernel<'_>, cpu: usize) {

@@ -1,8 +1,8 @@
 //! After a fork, CPU 0 writes a page that both processes share; CPU 1 reads it twice while CPU 2 writes it.
 
 use crate::coverage::{Happening, Reach};
-use crate::scenario::{On, Program, Scenario};
-use crate::vm_kernel::{VmKernel, VmProgram};
+use crate::scenario::{On, Scenario};
+use crate::vm_kernel::VmKernel;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     finds: &["VmMapsCopyBeforeFlush"],
@@ -10,12 +10,6 @@ pub(super) const SCENARIO: Scenario = Scenario {
         (On::Every, Reach::Machine(Happening::Captured)),
         (On::Every, Reach::Machine(Happening::StaleUse)),
     ],
-    program: Program::Vm(VmProgram {
-        memory: [24, 0],
-        start,
-        body,
-        after: |_| {},
-    }),
     ..Scenario::over_vm(
         "vm-copy-on-write-read",
         "copy on write against read",
@@ -23,6 +17,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
         start,
         body,
     )
+    .with_memory([24, 0])
 };
 
 fn start(k: &VmKernel<'_>, cpu: usize) {

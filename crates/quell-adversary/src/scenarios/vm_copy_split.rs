@@ -2,8 +2,8 @@
 //! page is to be split. Meanwhile CPU 1 ends the child, and nobody but CPU 0 holds the page.
 
 use crate::coverage::{Happening, Reach};
-use crate::scenario::{On, Program, Scenario};
-use crate::vm_kernel::{FIRST_PROCESS, VmKernel, VmProgram};
+use crate::scenario::{On, Scenario};
+use crate::vm_kernel::{FIRST_PROCESS, VmKernel};
 use quell_contract::Clause;
 
 /// The child's number: the second process.
@@ -14,13 +14,6 @@ pub(super) const SCENARIO: Scenario = Scenario {
     must: &[(On::Every, Reach::Machine(Happening::CallReturned))],
     one_in: 50,
     steps: 64_000,
-    program: Program::Vm(VmProgram {
-        // One large block, and enough around it for a copy in pieces.
-        memory: [1110, 0],
-        start,
-        body,
-        after,
-    }),
     ..Scenario::over_vm(
         "vm-copy-split",
         "copy of a large page against exit",
@@ -28,6 +21,9 @@ pub(super) const SCENARIO: Scenario = Scenario {
         start,
         body,
     )
+    // One large block, and enough around it for a copy in pieces.
+    .with_memory([1110, 0])
+    .then(after)
 };
 
 fn start(k: &VmKernel<'_>, cpu: usize) {

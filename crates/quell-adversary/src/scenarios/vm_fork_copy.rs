@@ -2,8 +2,8 @@
 //! write it through an entry whose write protection was not flushed.
 
 use crate::coverage::{Happening, Reach};
-use crate::scenario::{On, Program, Scenario};
-use crate::vm_kernel::{FIRST_PROCESS, VmKernel, VmProgram};
+use crate::scenario::{On, Scenario};
+use crate::vm_kernel::{FIRST_PROCESS, VmKernel};
 use quell_contract::Clause;
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -13,12 +13,6 @@ pub(super) const SCENARIO: Scenario = Scenario {
         (On::Every, Reach::Machine(Happening::Captured)),
         (On::Every, Reach::Machine(Happening::Fault)),
     ],
-    program: Program::Vm(VmProgram {
-        memory: [24, 0],
-        start,
-        body,
-        after,
-    }),
     ..Scenario::over_vm(
         "vm-fork-copy",
         "fork against a copy in the parent",
@@ -26,6 +20,8 @@ pub(super) const SCENARIO: Scenario = Scenario {
         start,
         body,
     )
+    .with_memory([24, 0])
+    .then(after)
 };
 
 fn start(k: &VmKernel<'_>, cpu: usize) {

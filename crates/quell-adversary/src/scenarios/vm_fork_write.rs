@@ -2,8 +2,8 @@
 //! the parent, writes through an entry whose write protection may not have been flushed.
 
 use crate::coverage::{Happening, Reach};
-use crate::scenario::{On, Program, Scenario};
-use crate::vm_kernel::{VmKernel, VmProgram};
+use crate::scenario::{On, Scenario};
+use crate::vm_kernel::VmKernel;
 use quell_contract::Clause;
 use quell_vm::Call;
 
@@ -11,13 +11,9 @@ pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["21"],
     finds: &["VmForkReturnsUnflushed"],
     must: &[(On::Every, Reach::Machine(Happening::Captured))],
-    program: Program::Vm(VmProgram {
-        memory: [24, 0],
-        start,
-        body,
-        after,
-    }),
     ..Scenario::over_vm("vm-fork-write", "fork against write", 3, start, body)
+        .with_memory([24, 0])
+        .then(after)
 };
 
 fn start(k: &VmKernel<'_>, cpu: usize) {

@@ -2,8 +2,8 @@
 //! CPU 1 must not read that through the old entry.
 
 use crate::coverage::{Happening, Reach};
-use crate::scenario::{On, Program, Scenario};
-use crate::vm_kernel::{VmKernel, VmProgram};
+use crate::scenario::{On, Scenario};
+use crate::vm_kernel::VmKernel;
 use quell::Counter;
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -13,12 +13,6 @@ pub(super) const SCENARIO: Scenario = Scenario {
         (On::Every, Reach::Engine(Counter::PaidByClaim)),
         (On::Every, Reach::Machine(Happening::FrameReused)),
     ],
-    program: Program::Vm(VmProgram {
-        memory: [7, 0],
-        start,
-        body,
-        after: |_| {},
-    }),
     ..Scenario::over_vm(
         "vm-luf-kernel-reuse",
         "reclaimed lazily, the frame reused",
@@ -26,6 +20,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
         start,
         body,
     )
+    .with_memory([7, 0])
 };
 
 fn start(k: &VmKernel<'_>, cpu: usize) {

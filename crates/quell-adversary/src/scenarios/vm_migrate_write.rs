@@ -1,8 +1,8 @@
 //! CPU 0 moves a page to another node while CPU 1 writes it.
 
 use crate::coverage::{Happening, Reach};
-use crate::scenario::{On, Program, Scenario};
-use crate::vm_kernel::{VmKernel, VmProgram};
+use crate::scenario::{On, Scenario};
+use crate::vm_kernel::VmKernel;
 use quell_contract::Clause;
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -11,12 +11,6 @@ pub(super) const SCENARIO: Scenario = Scenario {
         (On::Every, Reach::Machine(Happening::Captured)),
         (On::Every, Reach::Machine(Happening::StaleUse)),
     ],
-    program: Program::Vm(VmProgram {
-        memory: [12, 4],
-        start,
-        body,
-        after,
-    }),
     ..Scenario::over_vm(
         "vm-migrate-write",
         "migration against write",
@@ -24,6 +18,8 @@ pub(super) const SCENARIO: Scenario = Scenario {
         start,
         body,
     )
+    .with_memory([12, 4])
+    .then(after)
 };
 
 fn start(k: &VmKernel<'_>, cpu: usize) {

@@ -2,8 +2,8 @@
 //! short that the frame is claimed at once: nothing that was written may be lost.
 
 use crate::coverage::{Happening, Reach};
-use crate::scenario::{On, Program, Scenario};
-use crate::vm_kernel::{VmKernel, VmProgram};
+use crate::scenario::{On, Scenario};
+use crate::vm_kernel::VmKernel;
 use quell_contract::Clause;
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -13,12 +13,6 @@ pub(super) const SCENARIO: Scenario = Scenario {
         (On::Every, Reach::Machine(Happening::Captured)),
         (On::Every, Reach::Machine(Happening::FrameReused)),
     ],
-    program: Program::Vm(VmProgram {
-        memory: [7, 0],
-        start,
-        body,
-        after,
-    }),
     ..Scenario::over_vm(
         "vm-owed-dirty",
         "reclaim of a dirty page against write and reuse",
@@ -26,6 +20,8 @@ pub(super) const SCENARIO: Scenario = Scenario {
         start,
         body,
     )
+    .with_memory([7, 0])
+    .then(after)
 };
 
 fn start(k: &VmKernel<'_>, cpu: usize) {

@@ -1,20 +1,14 @@
 //! CPU 0 pages a page out while CPU 1 writes it: what was written must come back.
 
 use crate::coverage::{Happening, Reach};
-use crate::scenario::{On, Program, Scenario};
-use crate::vm_kernel::{VmKernel, VmProgram};
+use crate::scenario::{On, Scenario};
+use crate::vm_kernel::VmKernel;
 use quell_contract::Clause;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["3"],
     finds: &["VmWritesOutBeforeFlush"],
     must: &[(On::Every, Reach::Machine(Happening::Captured))],
-    program: Program::Vm(VmProgram {
-        memory: [16, 0],
-        start,
-        body,
-        after,
-    }),
     ..Scenario::over_vm(
         "vm-page-out-write",
         "page-out against write",
@@ -22,6 +16,8 @@ pub(super) const SCENARIO: Scenario = Scenario {
         start,
         body,
     )
+    .with_memory([16, 0])
+    .then(after)
 };
 
 fn start(k: &VmKernel<'_>, cpu: usize) {

@@ -2,18 +2,12 @@
 //! before the fork, and nothing of what comes later.
 
 use crate::coverage::{Happening, Reach};
-use crate::scenario::{On, Program, Scenario};
-use crate::vm_kernel::{VmKernel, VmProgram};
+use crate::scenario::{On, Scenario};
+use crate::vm_kernel::VmKernel;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["21"],
     must: &[(On::Every, Reach::Machine(Happening::Captured))],
-    program: Program::Vm(VmProgram {
-        memory: [14, 0],
-        start,
-        body,
-        after: |_| {},
-    }),
     ..Scenario::over_vm(
         "vm-reclaim-fork",
         "reclaim against fork and write",
@@ -21,6 +15,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
         start,
         body,
     )
+    .with_memory([14, 0])
 };
 
 fn start(k: &VmKernel<'_>, cpu: usize) {

@@ -2,8 +2,8 @@
 //! finds nothing to flush, and must not return before the old entry is gone.
 
 use crate::coverage::{Happening, Reach};
-use crate::scenario::{On, Program, Scenario};
-use crate::vm_kernel::{VmKernel, VmProgram};
+use crate::scenario::{On, Scenario};
+use crate::vm_kernel::VmKernel;
 use quell::Counter;
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -12,13 +12,8 @@ pub(super) const SCENARIO: Scenario = Scenario {
         (On::Every, Reach::Engine(Counter::PaidBySettle)),
         (On::Every, Reach::Machine(Happening::CallReturned)),
     ],
-    program: Program::Vm(VmProgram {
-        memory: [8, 0],
-        start,
-        body,
-        after: |_| {},
-    }),
     ..Scenario::over_vm("vm-reclaim-remap", "reclaim against remap", 2, start, body)
+        .with_memory([8, 0])
 };
 
 fn start(k: &VmKernel<'_>, cpu: usize) {

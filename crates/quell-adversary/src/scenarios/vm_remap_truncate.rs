@@ -3,8 +3,8 @@
 //! at the old place alone, either.
 
 use crate::coverage::{Happening, Reach};
-use crate::scenario::{On, Program, Scenario};
-use crate::vm_kernel::{FIRST_PROCESS, VmKernel, VmProgram};
+use crate::scenario::{On, Scenario};
+use crate::vm_kernel::{FIRST_PROCESS, VmKernel};
 use quell::Counter;
 use quell_contract::Clause;
 
@@ -20,12 +20,6 @@ pub(super) const SCENARIO: Scenario = Scenario {
         (On::Every, Reach::Machine(Happening::FrameReused)),
         (On::Every, Reach::Machine(Happening::StaleUse)),
     ],
-    program: Program::Vm(VmProgram {
-        memory: [32, 0],
-        start,
-        body,
-        after,
-    }),
     ..Scenario::over_vm(
         "vm-remap-truncate",
         "remap against truncation",
@@ -33,6 +27,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
         start,
         body,
     )
+    .then(after)
 };
 
 fn start(k: &VmKernel<'_>, cpu: usize) {

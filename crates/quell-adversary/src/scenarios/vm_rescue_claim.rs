@@ -2,8 +2,8 @@
 //! through the old entry.
 
 use crate::coverage::{Happening, Reach};
-use crate::scenario::{On, Program, Scenario};
-use crate::vm_kernel::{VmKernel, VmProgram};
+use crate::scenario::{On, Scenario};
+use crate::vm_kernel::VmKernel;
 use quell::Counter;
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -12,13 +12,8 @@ pub(super) const SCENARIO: Scenario = Scenario {
         (On::Every, Reach::Machine(Happening::FrameRescued)),
         (On::Every, Reach::Engine(Counter::PaidByClaim)),
     ],
-    program: Program::Vm(VmProgram {
-        memory: [7, 0],
-        start,
-        body,
-        after: |_| {},
-    }),
     ..Scenario::over_vm("vm-rescue-claim", "rescue against claim", 3, start, body)
+        .with_memory([7, 0])
 };
 
 fn start(k: &VmKernel<'_>, cpu: usize) {

@@ -2,8 +2,8 @@
 //! writes the file; CPU 1 must read what was written once the call has returned.
 
 use crate::coverage::Reach;
-use crate::scenario::{On, Program, Scenario};
-use crate::vm_kernel::{VmKernel, VmProgram};
+use crate::scenario::{On, Scenario};
+use crate::vm_kernel::VmKernel;
 use quell::Counter;
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -13,12 +13,6 @@ pub(super) const SCENARIO: Scenario = Scenario {
         (On::Every, Reach::Engine(Counter::DebtsTaken)),
         (On::Every, Reach::Engine(Counter::PaidByBackground)),
     ],
-    program: Program::Vm(VmProgram {
-        memory: [12, 4],
-        start,
-        body,
-        after: |_| {},
-    }),
     ..Scenario::over_vm(
         "vm-shadow-write",
         "moved lazily, the file written",
@@ -26,6 +20,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
         start,
         body,
     )
+    .with_memory([12, 4])
 };
 
 fn start(k: &VmKernel<'_>, cpu: usize) {

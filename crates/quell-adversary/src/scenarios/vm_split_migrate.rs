@@ -1,8 +1,8 @@
 //! CPU 0 splits a large page while CPU 1 takes hold of it, to move it, and finds no room for all of it.
 
 use crate::coverage::{Happening, Reach};
-use crate::scenario::{On, Program, Scenario};
-use crate::vm_kernel::{FIRST_PROCESS, VmKernel, VmProgram};
+use crate::scenario::{On, Scenario};
+use crate::vm_kernel::{FIRST_PROCESS, VmKernel};
 use quell_contract::Clause;
 
 const PAGES: u64 = 512;
@@ -14,13 +14,6 @@ pub(super) const SCENARIO: Scenario = Scenario {
     must: &[(On::Every, Reach::Machine(Happening::CallReturned))],
     one_in: 50,
     steps: 16_000,
-    program: Program::Vm(VmProgram {
-        // One large block, in fast memory.
-        memory: [1040, 8],
-        start,
-        body,
-        after,
-    }),
     ..Scenario::over_vm(
         "vm-split-migrate",
         "split against migration",
@@ -28,6 +21,9 @@ pub(super) const SCENARIO: Scenario = Scenario {
         start,
         body,
     )
+    // One large block, in fast memory.
+    .with_memory([1040, 8])
+    .then(after)
 };
 
 fn start(k: &VmKernel<'_>, cpu: usize) {

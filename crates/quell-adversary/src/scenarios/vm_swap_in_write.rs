@@ -1,8 +1,8 @@
 //! A page is on its way out; CPU 1 takes it back and writes it, CPU 2 still writes through the old entry.
 
 use crate::coverage::{Happening, Reach};
-use crate::scenario::{On, Program, Scenario};
-use crate::vm_kernel::{VmKernel, VmProgram};
+use crate::scenario::{On, Scenario};
+use crate::vm_kernel::VmKernel;
 use quell_contract::Clause;
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -11,12 +11,6 @@ pub(super) const SCENARIO: Scenario = Scenario {
         (On::Every, Reach::Machine(Happening::Captured)),
         (On::Every, Reach::Machine(Happening::StaleUse)),
     ],
-    program: Program::Vm(VmProgram {
-        memory: [16, 0],
-        start,
-        body,
-        after,
-    }),
     ..Scenario::over_vm(
         "vm-swap-in-write",
         "swap-in against page-out",
@@ -24,6 +18,8 @@ pub(super) const SCENARIO: Scenario = Scenario {
         start,
         body,
     )
+    .with_memory([16, 0])
+    .then(after)
 };
 
 fn start(k: &VmKernel<'_>, cpu: usize) {

@@ -1,21 +1,17 @@
 //! CPU 0 writes a dirty page back while CPU 1 writes it: what is not on the device must leave it dirty.
 
 use crate::coverage::{Happening, Reach};
-use crate::scenario::{On, Program, Scenario};
-use crate::vm_kernel::{VmKernel, VmProgram};
+use crate::scenario::{On, Scenario};
+use crate::vm_kernel::VmKernel;
 use quell_contract::Clause;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["22"],
     finds: &["VmCleansBeforeFlush"],
     must: &[(On::Every, Reach::Machine(Happening::Captured))],
-    program: Program::Vm(VmProgram {
-        memory: [16, 0],
-        start,
-        body,
-        after,
-    }),
     ..Scenario::over_vm("vm-sync-write", "writeback against write", 2, start, body)
+        .with_memory([16, 0])
+        .then(after)
 };
 
 fn start(k: &VmKernel<'_>, cpu: usize) {

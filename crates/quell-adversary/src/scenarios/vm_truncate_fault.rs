@@ -2,8 +2,8 @@
 //! unmapped, or it is refused.
 
 use crate::coverage::{Happening, Reach};
-use crate::scenario::{On, Program, Scenario};
-use crate::vm_kernel::{VmKernel, VmProgram};
+use crate::scenario::{On, Scenario};
+use crate::vm_kernel::VmKernel;
 use quell_contract::Clause;
 
 pub(super) const SCENARIO: Scenario = Scenario {
@@ -11,12 +11,6 @@ pub(super) const SCENARIO: Scenario = Scenario {
         (On::Every, Reach::Machine(Happening::FrameReused)),
         (On::Every, Reach::Machine(Happening::Fault)),
     ],
-    program: Program::Vm(VmProgram {
-        memory: [16, 0],
-        start,
-        body,
-        after,
-    }),
     ..Scenario::over_vm(
         "vm-truncate-fault",
         "truncation against fault",
@@ -24,6 +18,8 @@ pub(super) const SCENARIO: Scenario = Scenario {
         start,
         body,
     )
+    .with_memory([16, 0])
+    .then(after)
 };
 
 fn start(k: &VmKernel<'_>, cpu: usize) {

@@ -2,8 +2,8 @@
 //! writes through the old entry.
 
 use crate::coverage::{Happening, Reach};
-use crate::scenario::{On, Program, Scenario};
-use crate::vm_kernel::{VmKernel, VmProgram};
+use crate::scenario::{On, Scenario};
+use crate::vm_kernel::VmKernel;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     finds: &["VmReclaimsUnsettled"],
@@ -11,13 +11,8 @@ pub(super) const SCENARIO: Scenario = Scenario {
         (On::Every, Reach::Machine(Happening::Captured)),
         (On::Every, Reach::Machine(Happening::StaleUse)),
     ],
-    program: Program::Vm(VmProgram {
-        memory: [6, 0],
-        start,
-        body,
-        after: |_| {},
-    }),
     ..Scenario::over_vm("vm-unmap-reclaim", "unmap against reclaim", 3, start, body)
+        .with_memory([6, 0])
 };
 
 fn start(k: &VmKernel<'_>, cpu: usize) {
