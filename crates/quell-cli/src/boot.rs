@@ -138,14 +138,26 @@ impl Accelerator {
     }
 }
 
+/// What `break=` may leave out of the kernel's machine, beside the rules of engine and manager that the
+/// mutants are named for; the kernel's `mistakes` makes each.
+const MISTAKES_OF_THE_MACHINE: [&str; 6] = [
+    "request",
+    "here",
+    "broadcast",
+    "nmi",
+    "SkipBarrier",
+    "SkipInterrupt",
+];
+
 /// Refuses what the kernel would refuse once it has booted.
 fn check(options: &Options<'_>, cpus: u16) -> anyhow::Result<()> {
     if let Some(name) = options.broken
-        && !["request", "here", "broadcast", "nmi"].contains(&name)
+        && !MISTAKES_OF_THE_MACHINE.contains(&name)
         && quell_vm::rules::named(name).is_none()
     {
         return Err(usage(format_args!(
-            "option `break={name}`: there are request, here, broadcast, nmi and the mutants of docs/mutants.md"
+            "option `break={name}`: there are {} and the mutants of docs/mutants.md that are rules",
+            MISTAKES_OF_THE_MACHINE.join(", ")
         )));
     }
     let team = options.team.unwrap_or(usize::from(cpus));

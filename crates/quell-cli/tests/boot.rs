@@ -145,9 +145,12 @@ fn broken(arch: &str, arguments: &[&str], what: &str) -> Vec<String> {
     all.extend(["--option", "watchdog_ms=1500", "--timeout", "60"]);
     let output = quell(&all);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(
-        !output.status.success(),
-        "{arch} without {what} passed\n{text}"
+    // A command line that is refused shows nothing.
+    assert_eq!(
+        output.status.code(),
+        Some(1),
+        "{arch} without {what} passed, or did not run\n{text}{}",
+        String::from_utf8_lossy(&output.stderr)
     );
     text.lines()
         .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
@@ -329,7 +332,9 @@ fn tags_run_out_and_are_flushed() {
         last(&events, "tags")["rollovers"].as_u64() > Some(10),
         "{events:?}"
     );
-    for mutant in ["RolloverSkipsFlush", "RolloverForgetsReserved"] {
+    // On this machine a CPU flushes itself alone when it comes online and after a rollover, so `here` shows
+    // only where tags run out.
+    for mutant in ["here", "RolloverSkipsFlush", "RolloverForgetsReserved"] {
         let failed = broken("aarch64", &words, mutant);
         assert!(
             failed.iter().any(|name| name.contains("tags_are_flushed")),
@@ -396,7 +401,6 @@ fn what_is_left_out_is_noticed_on_aarch64() {
         "aarch64",
         &[
             ("broadcast", "changed_pages_are_read_anew"),
-            ("here", "tags_are_flushed_before_they_are_lent"),
             // The barrier of the CPU that sent the invalidation, and nobody else's, completes it.
             ("SkipBarrier", "changed_pages_are_read_anew"),
             ("SettleOnlyWaits", "second_actors_settle"),

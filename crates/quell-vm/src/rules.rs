@@ -203,8 +203,8 @@ quell::rules! {
 /// Every rule of the manager, by the names of their mutants.
 pub use list::*;
 
-/// The rule with the mutant of this name, the engine's or the manager's.
+/// The rule with the mutant of this name: the engine's, zeroing's or the manager's.
 pub fn named(mutant: &str) -> Option<&'static quell::Rule> {
-    let rules = quell::rules::ALL.iter().chain(ALL);
-    rules.copied().find(|rule| rule.name == mutant)
+    let below = quell::rules::ALL.iter().chain(quell_zero::rules::zero::ALL);
+    below.chain(ALL).copied().find(|rule| rule.name == mutant)
 }
