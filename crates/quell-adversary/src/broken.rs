@@ -144,7 +144,8 @@ impl<H> Deref for Broken<H> {
     }
 }
 
-impl<H: Hardware> Hardware for Broken<H> {
+// SAFETY: as the machine below, which is one in software: what this decorator breaks reaches no memory.
+unsafe impl<H: Hardware> Hardware for Broken<H> {
     type Word = H::Word;
     type Broadcasts = Self;
 
@@ -167,9 +168,10 @@ impl<H: Hardware> Hardware for Broken<H> {
             self.machine.invalidate(what);
         }
     }
-    fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
+    unsafe fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
         let keep = keep || self.has(Boundary::RootKeepsEntries);
-        self.machine.load_root(root, tag, keep);
+        // SAFETY: the caller's promise about the root.
+        unsafe { self.machine.load_root(root, tag, keep) };
     }
     fn unload_root(&self) {
         if !self.has(Boundary::RootStaysLoaded) {
@@ -219,7 +221,8 @@ impl<H: Hardware> Broadcast for Broken<H> {
     }
 }
 
-impl<M: Machine> Machine for Broken<M> {
+// SAFETY: as the machine below.
+unsafe impl<M: Machine> Machine for Broken<M> {
     type Rules = M::Rules;
 
     #[inline]

@@ -101,7 +101,8 @@ impl Rules for RunRules {
     }
 }
 
-impl Hardware for Adversary {
+// SAFETY: a machine in software: translations are numbers, and reach no memory.
+unsafe impl Hardware for Adversary {
     type Word = AdversaryWord;
     type Broadcasts = Self;
 
@@ -139,7 +140,7 @@ impl Hardware for Adversary {
         });
     }
 
-    fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
+    unsafe fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
         point(Op::Root);
         on_machine(|core, me| {
             core.say(me, || {
@@ -225,7 +226,8 @@ fn words(offset: usize, bytes: usize) -> impl Iterator<Item = usize> {
     (0..FRAME_WORDS).filter(move |word| word * 8 >= offset && word * 8 + 8 <= offset + bytes)
 }
 
-impl Machine for Adversary {
+// SAFETY: frames are numbers, whose words and bytes are a table of the machine's own.
+unsafe impl Machine for Adversary {
     type Rules = RunRules;
 
     #[inline]

@@ -22,7 +22,9 @@ impl AdversaryWord {
     }
 }
 
-impl Word for AdversaryWord {
+// SAFETY: one CPU runs at a time, and an operation is one step. What a store may be late by is what its ordering
+// allows.
+unsafe impl Word for AdversaryWord {
     /// Four batches overflow the count, two are counted.
     const BATCH_BITS: u32 = 2;
 

@@ -179,7 +179,8 @@ impl Broadcast for Model {
     }
 }
 
-impl Hardware for Model {
+// SAFETY: a machine in software: translations are numbers, and reach no memory.
+unsafe impl Hardware for Model {
     type Word = ModelWord;
     type Broadcasts = Self;
 
@@ -204,7 +205,7 @@ impl Hardware for Model {
         context::shared(|core| core.invalidate(what));
     }
 
-    fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
+    unsafe fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
         context::shared(|core| core.load_root(Some(root), tag, keep));
     }
 
@@ -253,7 +254,8 @@ impl Clear for Model {
     }
 }
 
-impl Machine for Model {
+// SAFETY: frames are numbers, whose words and bytes are a table of the machine's own.
+unsafe impl Machine for Model {
     type Rules = Self;
 
     #[inline]

@@ -19,7 +19,8 @@ impl ModelWord {
     }
 }
 
-impl Word for ModelWord {
+// SAFETY: one CPU of the model runs at a time, so a plain cell is atomic and in order.
+unsafe impl Word for ModelWord {
     #[inline]
     fn new(value: u64) -> Self {
         ModelWord::holding(value)

@@ -16,7 +16,11 @@ pub enum Rights {
 /// What the suite needs besides [`Hardware`]: memory, table entries, and accesses.
 ///
 /// Every method may be called on every CPU at any time.
-pub trait Bench: Hardware + Clear {
+///
+/// # Safety
+/// [`Bench::take_frames`] gives memory that nothing else uses, [`Bench::new_root`] gives a root of the machine's
+/// format that maps the kernel as every root does, and the accesses of words reach these frames alone.
+pub unsafe trait Bench: Hardware + Clear {
     /// How many CPUs will run the suite, those numbered from 0.
     fn cpus(&self) -> usize;
 

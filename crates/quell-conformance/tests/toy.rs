@@ -189,7 +189,9 @@ impl Rules for Toy {
     }
 }
 
-impl Hardware for Toy {
+// SAFETY: a machine in software, whose translations reach no memory but its own words; where it is wrong on
+// purpose, nothing but its own words is read or written.
+unsafe impl Hardware for Toy {
     type Word = AtomicU64;
     type Broadcasts = Self;
 
@@ -230,7 +232,7 @@ impl Hardware for Toy {
         }
     }
 
-    fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
+    unsafe fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
         let mut tlb = self.me().tlb.lock().unwrap();
         tlb.root = Some((root, tag));
         if !keep && self.wrong != Wrong::AlwaysKeeps {
@@ -274,7 +276,8 @@ impl Clear for Toy {
     }
 }
 
-impl Bench for Toy {
+// SAFETY: frames and roots are numbers, whose words are a table of this machine's own.
+unsafe impl Bench for Toy {
     fn cpus(&self) -> usize {
         CPUS
     }
@@ -453,7 +456,8 @@ fn the_suite_leaves_what_it_found() {
         let (toy, engine) = machine(tagging, Policy::ALL, Wrong::Nothing);
         let page = Page(7);
         let (root, frames) = (toy.allocate(1).first, toy.allocate(3));
-        let space = engine.new_space(root);
+        // SAFETY: in this machine in software a root is a number, and every number will do.
+        let space = unsafe { engine.new_space(root) };
         let version = |version: u64| frames.first.plus(version);
         (0..3).for_each(|index| toy.set_word(version(index), 0, index));
         toy.set(root, page, Some((version(0), Rights::Read)));

@@ -48,7 +48,9 @@ impl Broadcast for Kernel {
     }
 }
 
-impl Hardware for Kernel {
+// SAFETY: `arch` has the instructions that the manuals ask for, with their barriers; a CPU is named by a register
+// of its own; `features` reports what was detected.
+unsafe impl Hardware for Kernel {
     type Word = AtomicU64;
     type Broadcasts = Self;
 
@@ -89,7 +91,7 @@ impl Hardware for Kernel {
         note_flushed(what, false);
     }
 
-    fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
+    unsafe fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
         let this = cpu::this();
         if keep {
             &this.counters.loads_kept
@@ -100,8 +102,7 @@ impl Hardware for Kernel {
         this.loaded
             .store(root.address() | u64::from(tag.0), Ordering::Relaxed);
         audit::loaded(root, tag, keep);
-        // SAFETY: roots are made by `paging::new_root` for the tests, which map by `tables::set`, and by the
-        // manager, which has them prepared and maps frames of its own memory.
+        // SAFETY: the caller's promise about the root.
         unsafe { arch::paging::load_root(root, tag, keep) };
     }
 
@@ -166,7 +167,9 @@ pub fn set_memory(map: MemoryMap) {
     MEMORY.call_once(|| map);
 }
 
-impl Machine for Kernel {
+// SAFETY: the memory was taken from the allocator of frames for good and is mapped in the direct map; each
+// function checks that its frames are of it.
+unsafe impl Machine for Kernel {
     type Rules = KernelRules;
 
     #[inline(always)]

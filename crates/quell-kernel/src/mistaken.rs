@@ -18,7 +18,9 @@ use quell_zero::{Clear, Strategy};
 #[derive(Clone, Copy, Debug)]
 pub struct Mistaken(pub Kernel);
 
-impl Hardware for Mistaken {
+// SAFETY: as the machine below. A mistake breaks the contract on purpose, so that a check may notice; what is
+// broken is memory of the user programs that check.
+unsafe impl Hardware for Mistaken {
     type Word = AtomicU64;
     type Broadcasts = Self;
 
@@ -49,8 +51,9 @@ impl Hardware for Mistaken {
     fn fence(&self) {
         self.0.fence();
     }
-    fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
-        self.0.load_root(root, tag, keep);
+    unsafe fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
+        // SAFETY: the caller's promise about the root.
+        unsafe { self.0.load_root(root, tag, keep) };
     }
     fn unload_root(&self) {
         self.0.unload_root();
@@ -85,7 +88,8 @@ impl Clear for Mistaken {
     }
 }
 
-impl Machine for Mistaken {
+// SAFETY: as the machine below.
+unsafe impl Machine for Mistaken {
     type Rules = KernelRules;
 
     #[inline(always)]

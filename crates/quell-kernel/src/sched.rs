@@ -75,12 +75,17 @@ pub fn init_cpu() {
 /// Loads an address space that the current thread goes on in, also after switches: its entries are
 /// dropped at every load. For tests of the kernel itself; a manager loads its roots through the
 /// engine.
-pub fn enter_space(root: Frame, tag: Tag) {
+///
+/// # Safety
+/// The root comes from `paging::new_root`, and stays a root until the thread has called [`leave_space`] and no CPU
+/// runs it with this root.
+pub unsafe fn enter_space(root: Frame, tag: Tag) {
     let were_on = arch::cpu::mask_interrupts();
     current()
         .space
         .store(root.address() | u64::from(tag.0), Ordering::Relaxed);
-    Kernel.load_root(root, tag, false);
+    // SAFETY: the caller's promise about the root.
+    unsafe { Kernel.load_root(root, tag, false) };
     arch::cpu::restore_interrupts(were_on);
 }
 
@@ -97,7 +102,9 @@ fn load_space(space: u64) {
     if space == 0 {
         Kernel.unload_root();
     } else {
-        Kernel.load_root(Frame::containing(space), Tag((space & 0xfff) as u16), false);
+        let tag = Tag((space & 0xfff) as u16);
+        // SAFETY: the promise made to `enter_space`, which the thread has not left.
+        unsafe { Kernel.load_root(Frame::containing(space), tag, false) };
     }
 }
 

@@ -148,7 +148,8 @@ fn timer() -> Outcome {
     word.store(0, SeqCst);
     let space = space(marked(1), true);
     let spinner = sched::spawn(cpu::count() - 1, move || {
-        sched::enter_space(space, Tag(1));
+        // SAFETY: made by `paging::new_root` above, and not freed before the thread has left it.
+        unsafe { sched::enter_space(space, Tag(1)) };
         let mut puppet = Puppet::new(0);
         // Ticks, not one: on a busy host the first may come before user mode is entered.
         trap::set_tick(1_000_000);
@@ -232,7 +233,8 @@ fn nmi_that_faults() -> Outcome {
 fn faults() -> Outcome {
     let read_only = space(marked(7), false);
     let results = on_every_cpu(move |index| {
-        sched::enter_space(read_only, Tag(1));
+        // SAFETY: made by `paging::new_root` above, and not freed before the thread has left it.
+        unsafe { sched::enter_space(read_only, Tag(1)) };
         let mut puppet = Puppet::new(index);
         let loaded = puppet.load(ADDRESS);
         let stored = puppet.store(ADDRESS + 8, 9);
@@ -267,7 +269,8 @@ fn faults() -> Outcome {
 fn accessors() -> Outcome {
     let root = space(marked(7), true);
     let (load, store, missing) = {
-        sched::enter_space(root, Tag(1));
+        // SAFETY: made by `paging::new_root` above, and not freed before the thread has left it.
+        unsafe { sched::enter_space(root, Tag(1)) };
         let load = arch::traps::load_user(ADDRESS);
         let store = arch::traps::store_user(ADDRESS, 8);
         let missing = arch::traps::load_user(ADDRESS + 0x5000);
@@ -296,7 +299,8 @@ fn threads() -> Outcome {
             let slot = index * PER_CPU + which;
             let root = space(marked(slot as u64), true);
             handles.push(sched::spawn(index, move || {
-                sched::enter_space(root, Tag(1 + slot as u16));
+                // SAFETY: made by `paging::new_root` above, and not freed before the thread has left it.
+                unsafe { sched::enter_space(root, Tag(1 + slot as u16)) };
                 let mut puppet = Puppet::new(slot);
                 for turn in 0..TURNS {
                     let expected = (turn * crate::layout::SLOTS + slot) as u64;

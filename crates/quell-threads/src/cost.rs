@@ -19,7 +19,7 @@ mod operation;
 mod sample;
 
 use crate::pulse;
-use operation::{HOLDS, LOOP, Machine, TAGGED, page, paid_debt, ping_pong, unmap};
+use operation::{HOLDS, LOOP, Machine, TAGGED, new_space, page, paid_debt, ping_pong, unmap};
 use quell::{
     AddressSpace, Batch, CpuId, Engine, Epoch, Frame, Outcome, PerCpu, Policy, Purpose, Residue,
     TagPolicy,
@@ -108,9 +108,9 @@ fn operations(
     let untagged = Engine::new(hw, &cpus_off, &epochs_off, tags_off).expect(HOLDS);
     engine.cpu_online();
     untagged.cpu_online();
-    let spaces = [0, 1].map(|root| engine.new_space(Frame(root)));
-    let spaces_off = [0, 1].map(|root| untagged.new_space(Frame(root)));
-    let away = engine.new_space(Frame(2));
+    let spaces = [0, 1].map(|root| new_space(&engine, root));
+    let spaces_off = [0, 1].map(|root| new_space(&untagged, root));
+    let away = new_space(&engine, 2);
     let clear = Residue::<Machine>::new();
     let paid = Residue::<Machine>::new();
     let stamp = paid_debt(&engine, &away);
@@ -250,10 +250,7 @@ fn remote(
     let engines: Vec<_> = (0..3)
         .map(|index| Engine::new(&hw, &cpus[index], &epochs[index], policies[index]).expect(HOLDS))
         .collect();
-    let spaces: Vec<_> = engines
-        .iter()
-        .map(|engine| engine.new_space(Frame(0)))
-        .collect();
+    let spaces: Vec<_> = engines.iter().map(|engine| new_space(engine, 0)).collect();
     let (ready, done) = (AtomicUsize::new(0), AtomicBool::new(false));
     let variant = AtomicUsize::new(0);
     let body = |me: CpuId| {

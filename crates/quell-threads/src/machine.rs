@@ -370,7 +370,9 @@ impl<const STRESS: bool> Broadcast for Threads<STRESS> {
     }
 }
 
-impl<const STRESS: bool> Hardware for Threads<STRESS> {
+// SAFETY: a TLB in software, whose entries reach no memory but the words of the world; what it must
+// invalidate, it invalidates, and each CPU is one thread.
+unsafe impl<const STRESS: bool> Hardware for Threads<STRESS> {
     type Word = AtomicU64;
     type Broadcasts = Self;
 
@@ -400,7 +402,7 @@ impl<const STRESS: bool> Hardware for Threads<STRESS> {
     }
 
     #[inline]
-    fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
+    unsafe fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
         let me = self.me();
         self.speculate();
         if !keep || self.features.tagging == quell::Tagging::None {

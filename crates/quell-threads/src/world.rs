@@ -212,7 +212,8 @@ impl World {
             1 << FRAME_BITS
         );
         let space = |table: usize| Space {
-            engine: engine.new_space(Frame(table as u64)),
+            // SAFETY: here a root is a number, and every number will do.
+            engine: unsafe { engine.new_space(Frame(table as u64)) },
             table,
             layout: Mutex::new(Layout {
                 versions: [1; PAGES],

@@ -248,7 +248,13 @@ pub enum Event {
 }
 
 /// The machine under the manager.
-pub trait Machine: Hardware + Clear {
+///
+/// # Safety
+/// [`Machine::memory`] is memory that nothing else uses while the manager exists. A frame stands for the same words and
+/// bytes in every function; a function that is given a frame outside that memory, or an offset outside the frame,
+/// panics or does nothing, so that no caller reaches other memory through it. [`Machine::decode`] undoes
+/// [`Machine::encode`].
+pub unsafe trait Machine: Hardware + Clear {
     /// [`AllRules`](quell::AllRules), but for machines under test that leave one out.
     type Rules: Rules;
 

@@ -189,7 +189,9 @@ impl<'m, M: Machine> Vm<'m, M> {
     fn new_process(&self, vmas: VmaTree) -> Result<Arc<Process<M>>, Error> {
         let id = self.processes.new_id();
         let root = self.tables.new_root(id, &*self.memory);
-        let space = self.engine.new_space(root.ok_or(Error::OutOfMemory)?);
+        let root = root.ok_or(Error::OutOfMemory)?;
+        // SAFETY: the root was made for this space, and is freed by `retire` alone, after the engine's.
+        let space = unsafe { self.engine.new_space(root) };
         Ok(Arc::new(Process::new(id, space, vmas)))
     }
 

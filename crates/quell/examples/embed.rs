@@ -33,7 +33,9 @@ impl Machine {
     }
 }
 
-impl Hardware for Machine {
+// SAFETY: the maps hold no translation that `invalidate` should have dropped, each CPU is one thread, and the
+// features are what the machine has: no tags, no broadcasts.
+unsafe impl Hardware for Machine {
     type Word = AtomicU64;
     type Broadcasts = NoBroadcasts;
 
@@ -57,7 +59,7 @@ impl Hardware for Machine {
             Invalidate::Tag(_) | Invalidate::All => tlb.clear(),
         }
     }
-    fn load_root(&self, _root: Frame, _tag: Tag, _keep: bool) {
+    unsafe fn load_root(&self, _root: Frame, _tag: Tag, _keep: bool) {
         self.invalidate(Invalidate::All);
     }
     fn unload_root(&self) {
@@ -86,7 +88,8 @@ fn main() {
     let engine = Engine::new(&machine, &cpus, &epochs, Policy::ALL).expect("a machine that holds");
 
     // One address space; its page table is a single entry: page 5 -> frame 42.
-    let space = engine.new_space(Frame(1));
+    // SAFETY: this machine walks no tables, so a root is nothing but a name.
+    let space = unsafe { engine.new_space(Frame(1)) };
     let entry = AtomicU64::new(42);
     let page = Page(5);
     let owner = AtomicU64::new(1); // whose data frame 42 holds

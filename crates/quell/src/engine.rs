@@ -141,7 +141,13 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
     }
 
     /// A new address space with the given root table, loaded nowhere.
-    pub fn new_space(&self, root: Frame) -> AddressSpace<H> {
+    ///
+    /// # Safety
+    /// `root` holds a root table of the machine's format, which maps the kernel as every root does, until the space
+    /// was given to [`Engine::retire`] and that call has returned; no CPU switches to the space after that. No other
+    /// space has this root.
+    #[allow(unsafe_code)] // A declaration: there is nothing unsafe in here.
+    pub unsafe fn new_space(&self, root: Frame) -> AddressSpace<H> {
         AddressSpace::new(SpaceId(self.next_space.fetch_add(1, Relaxed)), root)
     }
 

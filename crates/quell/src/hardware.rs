@@ -80,7 +80,14 @@ pub enum Invalidate {
 ///
 /// Interrupts may be late, merged, duplicated or spurious. TLBs may fill speculatively at any time
 /// from any table reachable from a loaded root, and may forget anything at any time.
-pub trait Hardware: Sized + Send + Sync {
+///
+/// # Safety
+/// What a kernel frees after a flush is memory safe only if the flush happened. The implementation gives the
+/// guarantees above, its [`Hardware::Broadcasts`] gives those of [`Broadcast`], [`Hardware::this_cpu`] names the CPU
+/// that executes the call and no other CPU at the same time, and [`Hardware::features`] claims nothing that the
+/// machine lacks.
+#[allow(unsafe_code)] // A declaration: there is nothing unsafe in here.
+pub unsafe trait Hardware: Sized + Send + Sync {
     /// Memory shared between CPUs.
     type Word: Word;
 
@@ -108,7 +115,11 @@ pub trait Hardware: Sized + Send + Sync {
 
     /// Loads a root under a tag. With `keep`, entries under the tag survive; without it, all of
     /// them are gone when the call returns. On machines without tags nothing survives.
-    fn load_root(&self, root: Frame, tag: Tag, keep: bool);
+    ///
+    /// # Safety
+    /// `root` holds a root table of the machine's format, which maps the kernel as every root does, until another
+    /// root is loaded on this CPU, or none.
+    unsafe fn load_root(&self, root: Frame, tag: Tag, keep: bool);
 
     /// Leaves every user root: afterwards no user translation is used or filled on this CPU until
     /// the next [`Hardware::load_root`] (the kernel's own root on x86, a reserved table on Arm).

@@ -80,7 +80,7 @@ pub mod policy;
 pub mod request;
 pub mod rules;
 pub mod space;
-// A list that leaves its unused room uninitialised: all of the crate's `unsafe`.
+// A list that leaves its unused room uninitialised: with the loading of a root in `space`, all of the crate's `unsafe`.
 #[allow(unsafe_code)]
 mod stack;
 pub mod stats;

@@ -40,7 +40,7 @@
 use crate::addr::Frame;
 use crate::asid::SpaceTag;
 use crate::cpu_set::{AtomicCpuSet, CpuId, CpuSet};
-use crate::hardware::Hardware;
+use crate::hardware::{Hardware, Tag};
 use crate::word::Word;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
@@ -108,6 +108,15 @@ impl<H: Hardware> AddressSpace<H> {
     /// The frame of the space's root table.
     pub fn root(&self) -> Frame {
         self.root
+    }
+
+    /// Loads the root on this CPU; as [`Hardware::load_root`].
+    #[allow(unsafe_code)]
+    #[inline]
+    pub(crate) fn load(&self, hw: &H, tag: Tag, keep: bool) {
+        // SAFETY: the root stays a root table while CPUs may switch to the space, as the caller of
+        // `Engine::new_space` has promised; `retire` returns after every CPU has left it.
+        unsafe { hw.load_root(self.root, tag, keep) };
     }
 
     /// The name of the word at this address, if it is one of this space's: for whoever shows people

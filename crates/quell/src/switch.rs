@@ -106,7 +106,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         cpu.state.use_tag(tag, Some(index));
         let stranger = !held && self.tags_on();
         let keep = self.rules.may_keep_entries(keep, stranger);
-        self.hw.load_root(to.root(), tag, keep);
+        to.load(self.hw, tag, keep);
         slot.flushed_at()
     }
 
@@ -142,7 +142,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         };
         cpu.state.use_tag(tag, None);
         self.count(me, Counter::SwitchKept, u64::from(self.tags_on()));
-        self.hw.load_root(to.root(), tag, self.tags_on());
+        to.load(self.hw, tag, self.tags_on());
         flushed_at
     }
 

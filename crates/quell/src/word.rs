@@ -9,7 +9,12 @@ use core::sync::atomic::Ordering;
 /// A 64-bit word of memory that CPUs share, with the operations of [`core::sync::atomic::AtomicU64`].
 ///
 /// The orderings mean what they mean in the Rust memory model.
-pub trait Word: Send + Sync + Sized {
+///
+/// # Safety
+/// The engine guards memory that CPUs share with words, as locks do. Each operation is atomic, has at least the
+/// effect that its name and its `Ordering` say, and a word holds what was last written to it.
+#[allow(unsafe_code)] // A declaration: there is nothing unsafe in here.
+pub unsafe trait Word: Send + Sync + Sized {
     /// How many bits of the word that counts a space's flushes count its outstanding batches. Machines
     /// under test make them few, so that their end is reached.
     #[doc(hidden)]
@@ -59,7 +64,9 @@ pub trait Word: Send + Sync + Sized {
 }
 
 #[cfg(target_has_atomic = "64")]
-impl Word for core::sync::atomic::AtomicU64 {
+#[allow(unsafe_code)]
+// SAFETY: the standard library's atomics are the model that the trait describes.
+unsafe impl Word for core::sync::atomic::AtomicU64 {
     #[inline]
     fn new(value: u64) -> Self {
         Self::new(value)

@@ -60,9 +60,11 @@ impl BareProgram {
             RunRules,
         )
         .expect("the engine runs on every machine under the adversary");
+        // SAFETY: in this machine in software a root is a number, and every number will do.
+        let space = |space: usize| unsafe { engine.new_space(root_of(space)) };
         let kernel = BareKernel {
             hw: &hw,
-            spaces: ManuallyDrop::new(std::array::from_fn(|s| engine.new_space(root_of(s)))),
+            spaces: ManuallyDrop::new(std::array::from_fn(space)),
             locks: ManuallyDrop::new(std::array::from_fn(|_| AdversaryWord::new(0))),
             residues: ManuallyDrop::new(std::array::from_fn(|_| Residue::new())),
             flags: ManuallyDrop::new(std::array::from_fn(|_| AdversaryWord::new(0))),

@@ -46,7 +46,8 @@ fn remap(flush: Flush) -> Result<Vec<bool>, String> {
     let root = space(marked(OLD), true);
     let barrier = Barrier::new();
     let reads = on_every_cpu(move |index| {
-        sched::enter_space(root, Tag(1));
+        // SAFETY: made by `paging::new_root` above, and not freed before the thread has left it.
+        unsafe { sched::enter_space(root, Tag(1)) };
         let mut puppet = Puppet::new(index);
         let before = puppet.load(ADDRESS);
         barrier.wait();
@@ -132,9 +133,11 @@ pub fn global_pages() -> Outcome {
     let to = space(marked(NEW), true);
     let reads = on_every_cpu(move |index| {
         let mut puppet = Puppet::new(index);
-        sched::enter_space(from, Tag(1));
+        // SAFETY: made by `paging::new_root` above, and not freed before the thread has left it.
+        unsafe { sched::enter_space(from, Tag(1)) };
         let before = puppet.load(ADDRESS);
-        sched::enter_space(to, Tag(1));
+        // SAFETY: made by `paging::new_root` above, and not freed before the thread has left it.
+        unsafe { sched::enter_space(to, Tag(1)) };
         let kept = puppet.load(ADDRESS) == Ok(OLD);
         Kernel.invalidate(page());
         let after = puppet.load(ADDRESS);

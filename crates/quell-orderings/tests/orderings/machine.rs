@@ -212,7 +212,8 @@ impl Broadcast for Machine {
     fn complete(&self) {}
 }
 
-impl Hardware for Machine {
+// SAFETY: a machine in software: its translations are words that loom watches.
+unsafe impl Hardware for Machine {
     type Word = LoomWord;
     type Broadcasts = Self;
 
@@ -231,7 +232,7 @@ impl Hardware for Machine {
     fn invalidate(&self, what: Invalidate) {
         self.tlb(|tlb| tlb.invalidate(what));
     }
-    fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
+    unsafe fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
         self.tlb(|tlb| {
             (tlb.root, tlb.tag) = (root.0, usize::from(tag.0));
             if !keep {
@@ -304,9 +305,9 @@ impl World {
             Engine::new(hw, leak(per_cpu), leak(epochs), policy).expect("a machine that holds");
         let world = leak(World {
             hw,
-            space: engine.new_space(Frame(ROOT)),
-            other: engine.new_space(Frame(ROOT + 1)),
-            third: engine.new_space(Frame(ROOT + 2)),
+            space: new_space(&engine, ROOT),
+            other: new_space(&engine, ROOT + 1),
+            third: new_space(&engine, ROOT + 2),
             residue: Residue::new(),
             engine,
         });
@@ -392,4 +393,10 @@ impl World {
     pub fn locks(&self) -> bool {
         self.hw.unlocked.load(Acquire)
     }
+}
+
+/// A space with that root.
+pub fn new_space(engine: &Engine<'static, Machine>, root: u64) -> AddressSpace<Machine> {
+    // SAFETY: in this machine in software a root is a number, and every number will do.
+    unsafe { engine.new_space(Frame(root)) }
 }

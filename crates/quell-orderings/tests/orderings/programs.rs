@@ -1,6 +1,6 @@
 //! The programs that race, as far as more than one race has them or they are too long for the table.
 
-use crate::machine::{Machine, World, be, leak};
+use crate::machine::{Machine, World, be, leak, new_space};
 use crate::word::LoomWord;
 use loom::thread;
 use quell::{Extent, Frame, Purpose, Scope, Word};
@@ -140,7 +140,7 @@ pub fn tags_differ(world: &World) {
 pub fn use_up_tags(world: &World) {
     if world.me() == 1 {
         run_other_there(world);
-        let passing = leak(world.engine.new_space(Frame(9)));
+        let passing = leak(new_space(&world.engine, 9));
         world.engine.switch_to(Some(&world.other), passing);
         world.engine.switch_to(Some(passing), &world.other);
     }

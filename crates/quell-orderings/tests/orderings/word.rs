@@ -107,7 +107,8 @@ impl LoomWord {
     }
 }
 
-impl Word for LoomWord {
+// SAFETY: loom's atomics; an ordering is weakened only to see that loom notices, in memory that loom watches.
+unsafe impl Word for LoomWord {
     fn new(value: u64) -> Self {
         let cell = AtomicU64::new(value);
         // Loom does not count the value that a word is made with as consistently written.

@@ -6,12 +6,11 @@
 //! All caches are warm and nobody else is there: a load here is one that hits. What a guard makes
 //! other CPUs do, the machine in software shows (`quell reproduce --guards`).
 
-use super::operation::{HOLDS, LOOP, TAGGED, paid_debt, ping_pong, unmap};
+use super::operation::{HOLDS, LOOP, TAGGED, new_space, paid_debt, ping_pong, unmap};
 use super::sample::{Cost, Row, Samples, longest_own, timed};
 use crate::{Threads, pulse};
 use quell::{
-    AddressSpace, AllRules, Engine, Epoch, Frame, PerCpu, Policy, Residue, Rule, Rules, Stamp,
-    rules,
+    AddressSpace, AllRules, Engine, Epoch, PerCpu, Policy, Residue, Rule, Rules, Stamp, rules,
 };
 use std::hint::black_box;
 
@@ -44,9 +43,9 @@ impl<R: Rules + Default> Bench<'_, R> {
         let engine =
             Engine::with_rules(&hw, &cpus, &epochs, Policy::ALL, R::default()).expect(HOLDS);
         engine.cpu_online();
-        let away = engine.new_space(Frame(2));
+        let away = new_space(&engine, 2);
         let bench = Bench {
-            spaces: [0, 1].map(|root| engine.new_space(Frame(root))),
+            spaces: [0, 1].map(|root| new_space(&engine, root)),
             residue: Residue::new(),
             paid: paid_debt(&engine, &away),
             away,

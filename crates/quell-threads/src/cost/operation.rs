@@ -66,3 +66,12 @@ pub fn ping_pong<H: Hardware, R: Rules>(engine: &Engine<'_, H, R>, spaces: &[Add
         engine.switch_to(Some(&spaces[0]), &spaces[1]);
     }
 }
+
+/// A space of nothing but a name.
+pub fn new_space<'m, const STRESS: bool, R: Rules>(
+    engine: &Engine<'m, Threads<STRESS>, R>,
+    root: u64,
+) -> AddressSpace<Threads<STRESS>> {
+    // SAFETY: in this machine in software a root is a number, and every number will do.
+    unsafe { engine.new_space(Frame(root)) }
+}

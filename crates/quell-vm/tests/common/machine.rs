@@ -219,7 +219,8 @@ impl Broadcast for TestMachine {
     fn complete(&self) {}
 }
 
-impl Hardware for TestMachine {
+// SAFETY: a machine in software, whose translations reach no memory but its own words.
+unsafe impl Hardware for TestMachine {
     type Word = AtomicU64;
     type Broadcasts = Self;
 
@@ -242,7 +243,7 @@ impl Hardware for TestMachine {
     fn invalidate(&self, what: Invalidate) {
         self.forget(self.me(), what);
     }
-    fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
+    unsafe fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
         let mut cpu = self.cpus[self.me()].lock().unwrap();
         if !keep || self.options.tagging == Tagging::None {
             cpu.tlb
@@ -304,7 +305,8 @@ const FLAGS: [fn(&mut Entry) -> &mut bool; 8] = [
     |entry| &mut entry.global,
 ];
 
-impl Machine for TestMachine {
+// SAFETY: frames are places in a list that only this machine has.
+unsafe impl Machine for TestMachine {
     type Rules = Self;
 
     fn rules(&self) -> &Self {
