@@ -92,7 +92,7 @@ impl Action {
 /// A set of actions.
 pub type Actions = u64;
 
-/// What nobody may rely on to happen: NMIs and preemptions.
+/// What no program may rely on to happen: NMIs and preemptions.
 pub const UNPROMPTED: Actions = ((1 << (2 * MAX_CPUS)) - 1) << NMI;
 
 const fn drains(cpu: usize) -> Actions {
@@ -111,7 +111,7 @@ pub(crate) fn members(set: Actions) -> impl Iterator<Item = Action> {
     })
 }
 
-/// What happens if nobody interferes: the same CPU goes on, its own stores drain when it must wait
+/// What happens if the schedule does not interfere: the same CPU goes on, its own stores drain when it must wait
 /// for them, its own interrupt comes when it waits; then the others in turn. NMIs and preemptions do not happen.
 pub fn default_action(enabled: Actions, current: usize) -> Option<Action> {
     if enabled & Action::step(current).bit() != 0 {
@@ -163,7 +163,7 @@ pub type Deviation = (u32, u8);
 /// Marks a choice between data.
 pub const DATA: u8 = 0x80;
 
-/// Who acts: a number below [`ACTIONS`]. All buffered stores of a CPU are one actor.
+/// The actor: a number below [`ACTIONS`]. All buffered stores of a CPU are one actor.
 #[inline]
 pub(crate) fn actor_of(action: Action) -> usize {
     const ACTORS: [u8; ACTIONS] = {

@@ -40,7 +40,7 @@ const MOST_EPOCHS: usize = 4;
 /// A program of the engine's own: what each CPU does before and during the run.
 #[derive(Clone, Copy, Debug)]
 pub struct BareProgram {
-    /// Before the run, on each CPU in turn, with nobody else about.
+    /// Before the run, on each CPU in turn, while no other CPU runs.
     pub start: fn(&BareKernel<'_>, usize),
     /// The run.
     pub body: fn(&BareKernel<'_>, usize),
@@ -291,7 +291,7 @@ impl BareKernel<'_> {
         });
     }
 
-    /// The frame loses its owner and gets another one, who writes his secret.
+    /// The frame loses its owner and gets another one, which writes its secret.
     pub fn give_away(&self, frame: Frame) {
         self.hw.note(Event::FrameFreed { frame, frames: 1 });
         self.hw.note(Event::FrameAllocated { frame, frames: 1 });

@@ -1,4 +1,4 @@
-//! A word of memory as memory: eight bytes that nobody is stepping between.
+//! A word of memory as memory: eight bytes, between which no other CPU steps.
 //!
 //! It is an atomic of the host, although one host thread runs all CPUs: nothing here needs `unsafe` to
 //! share it. What the operations of CPUs on it do is said in `word`.

@@ -35,7 +35,7 @@ pub trait Kernel {
 /// How operations behave.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
-    /// Everything takes effect at once, nobody else runs: before and after the run.
+    /// Everything takes effect at once, no other CPU runs: before and after the run.
     Quiet,
     /// Every operation is a point.
     Loud,
@@ -213,7 +213,7 @@ pub(crate) fn keeps(rule: &'static Rule) -> bool {
     context.forgotten != Some(rule) || context.spared.get()
 }
 
-/// Does `body` with every rule kept: before a run nobody is there to notice that somebody waits for ever.
+/// Does `body` with every rule kept: before a run nothing notices that a CPU waits for ever.
 pub(crate) fn faultlessly<R>(body: impl FnOnce() -> R) -> R {
     struct Back<'c>(&'c Context, bool);
     impl Drop for Back<'_> {
@@ -260,7 +260,7 @@ pub(crate) fn interrupt_at_once(targets: u8) {
     context.cpu.set(me);
 }
 
-/// Does `body` with every operation plain: it asks, and nobody notices. No run is needed.
+/// Does `body` with every operation plain: it looks at the machine without taking part. No run is needed.
 pub(crate) fn quietly<R>(body: impl FnOnce() -> R) -> R {
     struct Back<'c>(&'c Context, Mode);
     impl Drop for Back<'_> {

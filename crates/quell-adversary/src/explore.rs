@@ -264,7 +264,7 @@ mod tests {
     use quell_contract::Clause;
     use std::collections::BTreeSet;
 
-    /// Two unmap one page, and who comes second waits for ever, busily.
+    /// Two CPUs unmap one page, and the second one waits for ever, busily.
     const BUSY: Scenario = Scenario {
         name: "busy",
         program: Program::Engine(BareProgram {

@@ -10,7 +10,7 @@
 //!
 //! A CPU that waits in a loop ([`quell::Hardware::relax`]) is not picked again before something
 //! that it read since its last turn has changed: going round once more would read the same. So
-//! loops end, and if nobody can do anything while somebody waits, that is a deadlock (C7).
+//! loops end, and if no CPU can do anything while one waits, that is a deadlock (C7).
 //!
 //! | room | what happens there |
 //! | --- | --- |
@@ -79,7 +79,7 @@ struct Cpu {
     enabled: Cell<(u64, Actions)>,
     woken: bool,
     broadcasts: Vec<(Invalidate, Moment)>,
-    /// When the program made the call that it is in; [`Moment::MAX`] if nobody said so.
+    /// When the program made the call that it is in; [`Moment::MAX`] if it did not say.
     call_began: Moment,
 }
 
@@ -163,14 +163,14 @@ pub(crate) struct Core {
     pub(crate) strategy: Strategy,
     pub(crate) decisions: u32,
     pub(crate) limit: u32,
-    /// The decision after which everybody who can do something does it before long.
+    /// The decision after which every CPU that can do something does it before long.
     pub(crate) fair_after: u32,
     pub(crate) now: Moment,
     /// How often something has happened that may change what a CPU may do next that did not do it.
     changes: u64,
     current: usize,
     granted: Action,
-    /// How often those who wait have looked again in vain.
+    /// How often the CPUs that wait have looked again in vain.
     second_looks: u8,
     pub(crate) nmis: u8,
     /// How many more times a CPU may be preempted.
@@ -192,9 +192,9 @@ pub(crate) struct Core {
     /// What the heap of a search holds.
     books: u128,
     digest: RefCell<Digest>,
-    /// Whether the run is one of a search: then nobody chooses while code of a CPU runs.
+    /// Whether the run is one of a search: then nothing is chosen while code of a CPU runs.
     pub(crate) searches: bool,
-    /// A CPU has arrived and nobody has chosen yet.
+    /// A CPU has arrived and the next action is not chosen yet.
     open: bool,
     /// Stale translations that were used lawfully.
     pub(crate) stale_uses: u64,

@@ -89,7 +89,7 @@ impl Mmu {
             tlb.tag = 0;
             tlb.pointers.clear();
             tlb.leaves.clear();
-            // Nobody knows what a TLB holds when a CPU starts.
+            // A TLB may hold anything when its CPU starts.
             tlb.leaves.extend((0..JUNK_TAGS).map(|tag| Leaf {
                 tag,
                 level: 0,
@@ -226,7 +226,7 @@ impl Mmu {
 
     /// A barrier: table writes have reached every walker.
     ///
-    /// Those of other CPUs too, if the one with the barrier had observed them; who relies on that
+    /// Those of other CPUs too, if the CPU with the barrier had observed them; a program that relies on that
     /// has taken their lock. That it does not reach others is not modelled.
     pub(crate) fn barrier(&mut self, now: Moment) {
         while let Some(gone) = self.lags.pop() {

@@ -23,15 +23,15 @@ pub type Moment = u32;
 pub struct History {
     /// When it got its present owner.
     pub allocated: Moment,
-    /// Who gave it that owner.
+    /// The CPU that gave it that owner.
     pub allocated_by: u8,
     /// Whether it is free.
     pub free: bool,
-    /// Who freed it.
+    /// The CPU that freed it.
     pub freed_by: u8,
     /// When its content was captured last.
     pub captured: Moment,
-    /// Who captured it.
+    /// The CPU that captured it.
     pub captured_by: u8,
     /// Whether it was a page-table page and is none any more.
     pub dead_table: bool,

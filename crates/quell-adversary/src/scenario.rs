@@ -105,14 +105,14 @@ pub struct Scenario<'p> {
     pub nmis: u8,
     /// How often a CPU may be preempted.
     pub preemptions: u8,
-    /// How many interrupts that nobody sent may come.
+    /// How many interrupts that no CPU sent may come.
     pub spurious: u8,
     /// What must happen at least once, with every mechanism on.
     pub must: &'static [(On, Reach)],
     /// Of the schedules that a budget allows, one in so many is run: more than 1 where runs are long,
     /// so that the short ones get their share of the time.
     pub one_in: u64,
-    /// More steps than a run takes: those that come later are scheduled fairly, and whoever is not
+    /// More steps than a run takes: those that come later are scheduled fairly, and a program that is not
     /// through then never will be (C7).
     pub steps: u32,
     /// What the CPUs run.

@@ -1,4 +1,4 @@
-//! Who does what next: the schedulers.
+//! The schedulers, which choose what happens next.
 //!
 //! At every point of a run some *actions* are possible: a CPU does its next step, takes an
 //! interrupt or an NMI, is preempted, or one of its buffered stores becomes visible. A [`Strategy`] picks one.
@@ -51,7 +51,7 @@ pub struct Random {
     freedom: u64,
     /// What was drawn for this decision.
     drawn: u64,
-    /// CPUs that get no turn for a while, unless nobody else can do anything.
+    /// CPUs that get no turn for a while, unless no other CPU can do anything.
     stalls: [Stall; 2],
 }
 
@@ -124,7 +124,7 @@ impl Strategy {
     }
 
     /// A random scheduler under which one or two of `cpus` CPUs stall, in runs of about `steps` decisions:
-    /// for some of them, for many, or until nobody else can do anything.
+    /// for some of them, for many, or until no other CPU can do anything.
     pub fn stalling(seed: u64, cpus: usize, steps: u32) -> Self {
         let mut rng = Rng::new(seed);
         let mut stalls = [Stall::default(); 2];

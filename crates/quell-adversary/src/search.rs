@@ -5,7 +5,7 @@
 //! * **Sleep sets** (Godefroid): of schedules that differ only in the order of independent actions,
 //!   one is run to its end. Two actions are independent if they belong to different CPUs and touch
 //!   different words, and not both the translation hardware or the same interrupt line. Where an
-//!   action concerns nobody else, because its word is private to its CPU, nothing else is tried at
+//!   action concerns no other CPU, because its word is private to its CPU, nothing else is tried at
 //!   all: it is a persistent set of its own.
 //! * **States** ([`state`](crate::machine)): where two schedules lead to the same state of the machine
 //!   and of every CPU, what follows is run once. A state that is met again with fewer actions asleep

@@ -159,7 +159,7 @@ impl<'p> Session<'p> {
         core.spurious = self.case.scenario.spurious;
         core.searches = matches!(strategy, Strategy::Exhaustive(_));
         core.fair_after = match &strategy {
-            // Whoever searches by state notices where nothing leads on.
+            // A search by state notices where nothing leads on.
             Strategy::Exhaustive(search) if search.by_state() => u32::MAX,
             // A schedule that was found so is no shorter than its last deviation.
             Strategy::Script { deviations, .. } => {

@@ -87,7 +87,7 @@ impl Stage<'_> {
         self.context.weaken(words.collect());
     }
 
-    /// Runs `body` as CPU `cpu`, with nobody else about: for what lies before the run. Interrupts
+    /// Runs `body` as CPU `cpu`, while no other CPU runs: for what lies before the run. Interrupts
     /// are taken as they are sent.
     pub(crate) fn prepare<R>(
         &self,

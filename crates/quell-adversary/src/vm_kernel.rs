@@ -48,12 +48,12 @@ pub const FIRST_PROCESS: ProcessId = 1;
 pub struct VmProgram {
     /// Frames of fast memory and of slow memory.
     pub memory: [u64; 2],
-    /// Before the run, on each CPU in turn, with nobody else about. Every CPU runs
+    /// Before the run, on each CPU in turn, while no other CPU runs. Every CPU runs
     /// [`FIRST_PROCESS`].
     pub start: fn(&VmKernel<'_>, usize),
     /// The run.
     pub body: fn(&VmKernel<'_>, usize),
-    /// After the run, with nobody about: what must be true then.
+    /// After the run, while no CPU runs: what must be true then.
     pub after: fn(&VmKernel<'_>),
 }
 
@@ -138,7 +138,7 @@ impl VmKernel<'_> {
             if let Some(held) = self.access(page, kind, value) {
                 return Some(held);
             }
-            // Before the run nobody stops a CPU whose access broke the contract.
+            // Before the run nothing stops a CPU whose access broke the contract.
             if context::with(|core| core.end.is_some()) {
                 return None;
             }
@@ -357,7 +357,7 @@ pub(crate) fn perform(
     let after = || {
         (parts.after)(&kernel);
         if let Err(account) = kernel.vm.check() {
-            // Whoever trusts such books hands out memory that is in use.
+            // A manager that trusts such books hands out memory that is in use.
             kernel.hw.fail(Clause::C1, None, account);
         }
     };

@@ -1,8 +1,8 @@
 //! Ending emulators when this process is told to end.
 //!
 //! A shell's Ctrl-C reaches the emulator too, but `kill` and a supervisor's SIGTERM reach this process alone, and the
-//! emulator would run on without anybody who reads what it says. So a thread waits for these signals, ends the
-//! emulators that run, and remembers the signal: whoever follows them sees that they have ended, and
+//! emulator would run on while no process reads what it says. So a thread waits for these signals, ends the
+//! emulators that run, and remembers the signal: the code that follows them sees that they have ended, and
 //! cleans up. Where none runs, the signal does what it always does.
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};

@@ -1,4 +1,4 @@
-//! Where there are no signals, emulators are only ended by whoever follows them.
+//! Where there are no signals, emulators are only ended by the code that follows them.
 
 use std::io;
 use std::process::{Child, Command};

@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Who executes the guest's instructions.
+/// What executes the guest's instructions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Accelerator {
     /// QEMU's own translation: works everywhere, and keeps stale translations.
@@ -32,7 +32,7 @@ pub struct Machine {
     pub icount: bool,
     /// Each emulated CPU on a thread of its own.
     pub threads: bool,
-    /// Who executes.
+    /// What executes.
     pub accelerator: Accelerator,
 }
 

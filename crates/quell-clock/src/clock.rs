@@ -5,7 +5,7 @@
 //! Operations that other CPUs can see (shared words, interrupts, invalidations, walks that fault or
 //! set a bit or need a line from another core) are done in exact order of virtual time: a CPU may
 //! do one only while no other CPU is behind it, ties going to the lower number. Accesses that hit a
-//! TLB and computation are seen by nobody, and the earliest that another CPU can affect this one is
+//! TLB and computation are seen by no other CPU, and the earliest that another CPU can affect this one is
 //! the shortest interrupt latency after the moment where that CPU is now. So a CPU runs ahead by
 //! that much in private ([`Clock::lookahead`]) without any effect on the result: conservative
 //! parallel simulation, on one thread.
@@ -26,7 +26,7 @@ use crate::file::Time;
 pub enum Point {
     /// Others can see it.
     Shared,
-    /// Nobody can.
+    /// No CPU can.
     Local,
 }
 
@@ -52,7 +52,7 @@ pub struct Limits {
     pub local: Time,
 }
 
-/// Who runs next, and who may do what when.
+/// Which CPU runs next, and what each may do when.
 ///
 /// The machine asks at every point where it matters; it keeps the clocks itself.
 pub trait Scheduler {

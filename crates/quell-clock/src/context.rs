@@ -19,7 +19,7 @@ pub(crate) struct Context {
     core: RefCell<Core>,
     /// The kernel that serves interrupts, once it is there.
     kernel: Cell<Option<NonNull<dyn Kernel>>>,
-    /// Words cost nothing and are no points while this is set: the oracle looks, or nobody runs.
+    /// Words cost nothing and are no points while this is set: the oracle looks, or no CPU runs.
     quiet: Cell<bool>,
 }
 

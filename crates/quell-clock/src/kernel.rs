@@ -2,7 +2,7 @@
 
 use quell_vm::{Access, Call, Error, Fault, Mark};
 
-/// The kernel on the machine: who serves interrupts, faults and calls.
+/// The kernel on the machine: what serves interrupts, faults and calls.
 ///
 /// `quell_vm`'s manager is one; tests bring smaller ones. Every method but [`Kernel::peek`] runs on
 /// the CPU concerned and may take any time.

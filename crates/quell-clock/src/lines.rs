@@ -1,9 +1,9 @@
-//! Cache lines that CPUs share: who holds each, and what the next access to it costs.
+//! Cache lines that CPUs share: which CPUs hold each, and what the next access to it costs.
 //!
 //! Coherence as in every invalidation-based protocol: a line is changed by one core alone or read
-//! by several. What an access costs follows from who holds the line: nothing but a hit if this
+//! by several. What an access costs follows from the CPUs that hold the line: nothing but a hit if this
 //! core does, a transfer by distance if another core changed it, a transfer by the farthest
-//! distance if others must give it up, the shared cache or memory if nobody has it. Transfers of
+//! distance if others must give it up, the shared cache or memory if no CPU has it. Transfers of
 //! one line queue behind each other, so a word that a thousand CPUs add to is as slow here as it
 //! is in life.
 //!
@@ -53,7 +53,7 @@ struct Line {
 }
 
 impl Line {
-    /// One that nobody has.
+    /// One that no CPU has.
     const FRESH: Line = Line {
         holders: 0,
         watched: false,
@@ -129,7 +129,7 @@ pub struct Lines {
     more: Vec<u64>,
     words: usize,
     free: Vec<u32>,
-    /// Who sleeps until a line is written.
+    /// The CPUs that sleep until a line is written.
     watchers: FxHashMap<u32, Vec<u16>>,
     topology: Topology,
     /// The core and the socket of each CPU.
@@ -273,7 +273,7 @@ impl Lines {
         }
     }
 
-    /// Who sleeps until the line is written; an empty slice mostly.
+    /// The CPUs that sleep until the line is written; an empty slice mostly.
     #[inline]
     pub fn watchers(&self, number: u32) -> &[u16] {
         if !self.lines[number as usize].watched {
@@ -358,7 +358,7 @@ impl Lines {
                 costs.transfer_remote
             }
         };
-        // Who must answer: the owner, or on a write every reader but this core.
+        // Those that must answer: the owner, or on a write every reader but this core.
         let mut cost = 0;
         if line.owner != NOBODY {
             cost = distance(line.owner as usize);

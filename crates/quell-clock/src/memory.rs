@@ -95,15 +95,15 @@ pub struct History {
     pub at: Time,
 }
 
-/// Who owns a frame.
+/// The owner of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum State {
-    /// Nobody ever did.
+    /// It never had one.
     #[default]
     Untouched,
     /// Somebody does.
     Owned,
-    /// Nobody does now.
+    /// It has none now.
     Free,
 }
 

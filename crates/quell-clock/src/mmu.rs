@@ -1,6 +1,6 @@
 //! An access of a program: through the TLBs, or by a walk, to the bytes of a frame.
 //!
-//! A hit in a TLB is private: nobody else sees it. So is a walk that only reads lines which nobody
+//! A hit in a TLB is private: no other CPU sees it. So is a walk that only reads lines which no CPU
 //! else has changed and finds all it needs; it may be early by what a CPU [runs
 //! ahead](crate::clock), as real walkers are that fill on speculation. Every other walk takes its
 //! place in the order of time. As on real processors, a right that a cached translation
@@ -65,8 +65,8 @@ impl Core {
         }
     }
 
-    /// Walks, then does the access. Whoever is told to attend first calls this again, not
-    /// [`Core::user_access`]: nobody but this CPU fills its caches.
+    /// Walks, then does the access. A caller that is told to attend first calls this again, not
+    /// [`Core::user_access`]: only this CPU fills its caches.
     pub fn walk_and_access(&mut self, address: u64, store: Option<u64>) -> Attempt {
         match self.walk(Page::containing(address), address, store.is_some()) {
             // What was read off the tables just now is beyond question.

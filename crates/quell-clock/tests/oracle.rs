@@ -170,7 +170,7 @@ fn c2_a_captured_frame_is_stored_to() {
         [Clause::C2]
     );
     assert_eq!(clauses(&stale(true, &|_, _| None, &capture, &store)), []);
-    // Reading what is being written out harms nobody.
+    // Reading what is being written out does no harm.
     assert_eq!(clauses(&stale(false, &|_, _| Some(7), &capture, &load)), []);
 }
 

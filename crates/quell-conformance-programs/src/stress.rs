@@ -4,7 +4,7 @@
 //! own in shared pages and in a file, while others page the same pages out, migrate, demote,
 //! reclaim, collapse and fork them. Each CPU also has a region of its own, which it discards,
 //! protects, unmaps and moves while others look into it, processes of its own that it visits, a
-//! file that it truncates, and it goes idle and comes back. Whoever runs it gives it less memory
+//! file that it truncates, and it goes idle and comes back. The kernel that runs it gives it less memory
 //! than it uses, and can disturb CPUs meanwhile.
 //!
 //! Every value that is ever stored carries a checksum of what it is, where it belongs and how
@@ -57,7 +57,7 @@ pub struct Progress {
 
 /// Runs one CPU's part; every CPU calls this at the same time, in the process `home`. The first CPU
 /// hands what was done to `progress` after each round. `disturb` is called now and then with the
-/// number of another CPU: whoever runs the stress interrupts that CPU in some way.
+/// number of another CPU: the kernel that runs the stress interrupts that CPU in some way.
 ///
 /// # Errors
 /// What was seen on this CPU that breaks the contract, or which call was refused.

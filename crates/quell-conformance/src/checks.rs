@@ -37,7 +37,7 @@ pub(crate) fn all<'s, 'm, H: Bench, R: Rules>() -> [(&'static str, Step<'s, 'm, 
 }
 
 impl<H: Bench, R: Rules> Part<'_, '_, H, R> {
-    /// Not a check of the engine: a page changes and nobody flushes.
+    /// Not a check of the engine: a page changes and no CPU flushes.
     fn stale(&self) -> Verdict {
         self.begin(BASE, Rights::Read)?;
         let [_, new] = self.shared.pair;

@@ -25,7 +25,7 @@ enum Wrong {
     Nothing,
     /// The engine makes a mistake.
     Rule(&'static Rule),
-    /// Nobody waits until broadcasts are complete.
+    /// The initiator does not wait until broadcasts are complete.
     NoCompletion,
     /// Walker caches keep what they know of unlinked tables.
     LeafOnly,

@@ -79,7 +79,7 @@ pub enum TrialError {
         /// Its value.
         value: usize,
     },
-    /// Nobody has said what kernels of this architecture clear memory with.
+    /// No source says what kernels of this architecture clear memory with.
     #[error(
         "no kernel of the architecture `{name}` was published: nothing to clear memory with is known"
     )]

@@ -74,7 +74,7 @@ pub unsafe fn init(range: Range<u64>) {
             .lock()
             .init(pointer::<u8>(start) as usize, heap as usize)
     };
-    // SAFETY: the rest of it, of which nobody has a reference.
+    // SAFETY: the rest of it, to which there is no reference.
     unsafe { open(0, start + heap..end) };
     *FREE.lock() = start + heap..end;
 }
@@ -134,7 +134,7 @@ pub fn read(frame: Frame, offset: usize, into: &mut [u8]) {
         "beyond a frame"
     );
     let from = opened(frame, 1).wrapping_add(offset);
-    // SAFETY: inside the frame, and inside the caller's slice, which nobody else uses.
+    // SAFETY: inside the frame, and inside the caller's slice, which no other code uses.
     unsafe { crate::arch::cpu::copy(from, into.as_mut_ptr(), into.len()) };
 }
 
@@ -197,7 +197,7 @@ pub fn take_frames(frames: u64) -> Extent {
     free.start += frames * 4096;
     drop(free);
     let extent = Extent { first, frames };
-    // SAFETY: the frames were free, so nobody else has them, and the direct map covers them.
+    // SAFETY: the frames were free, so nothing else has them, and the direct map covers them.
     unsafe { pointer::<u8>(first.address()).write_bytes(0, extent.bytes() as usize) };
     extent
 }

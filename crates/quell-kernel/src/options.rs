@@ -126,7 +126,7 @@ impl<'a> Options<'a> {
             "seed" => self.seed = number(value, 0, u64::MAX)?,
             "rounds" => self.rounds = number(value, 1, u64::MAX)?,
             "seconds" => self.seconds = Some(number(value, 1, u64::MAX)?),
-            // Tag 0 is nobody's, so one bit is one tag.
+            // Tag 0 is no space's, so one bit is one tag.
             "tag_bits" => self.tag_bits = Some(number(value, 1, 16)? as u8),
             "migrate_together" => {
                 self.migrate_together = Some(number(value, 1, 1 << 20)? as usize);

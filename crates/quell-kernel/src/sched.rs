@@ -142,7 +142,7 @@ extern "C" fn start() -> ! {
     let body = unsafe { (*thread.body.get()).take() }.expect("started once");
     body();
     thread.done.store(true, Ordering::Release);
-    // Whoever joins may be on any CPU; it looks again when it is interrupted.
+    // The thread that joins may be on any CPU; it looks again when it is interrupted.
     for index in 0..cpu::count() {
         kick(index);
     }
@@ -221,7 +221,7 @@ pub fn others_ready() -> bool {
 
 /// Waits until the condition holds, letting other threads run, or halted.
 ///
-/// Whoever makes the condition true must [`kick`] this CPU afterwards.
+/// The CPU that makes the condition true must [`kick`] this one afterwards.
 pub fn wait_until(condition: impl Fn() -> bool) {
     let thread = current();
     loop {
@@ -247,7 +247,7 @@ pub fn wait_until(condition: impl Fn() -> bool) {
 }
 
 /// Waits until the condition holds, letting other threads run but never halting: for conditions
-/// that nobody kicks this CPU for.
+/// for which no other CPU kicks this one.
 pub fn wait_spinning(condition: impl Fn() -> bool) {
     while !condition() {
         yield_now();

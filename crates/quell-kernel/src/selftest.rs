@@ -167,7 +167,7 @@ fn timer() -> Outcome {
 
 fn nmi() -> Outcome {
     let Some(target) = (1..cpu::count()).next_back() else {
-        return Ok(String::from("one CPU: nobody to send it"));
+        return Ok(String::from("one CPU: no other to send it"));
     };
     /// Turns that the target makes before an interrupt that has not come counts as one that is lost.
     const TURNS: u64 = 1 << 20;

@@ -21,7 +21,7 @@ pub struct Lock<T> {
 }
 
 /// The right to use the value; unlocks and restores interrupts when dropped. It stays on its CPU, and is
-/// used by nobody else: those are this CPU's interrupts.
+/// used by no other code: those are this CPU's interrupts.
 pub struct Guard<'a, T> {
     inner: Option<SpinMutexGuard<'a, T>>,
     were_on: bool,

@@ -76,7 +76,7 @@ fn look(this: &cpu::Cpu) {
     }
     waiting.round.store(round + 1, Relaxed);
     waiting.round_begun.store(now, Relaxed);
-    // The first round asks nobody: most waits end in it.
+    // The first round asks no CPU: most waits end in it.
     ask_others(waiting, round > 0);
 }
 

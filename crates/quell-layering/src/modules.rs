@@ -296,7 +296,7 @@ pub fn of_crate(folder: &Path) -> Result<Findings, Unreadable> {
     Ok(findings)
 }
 
-/// A circle, for people: who imports what from whom, one line per pair of files.
+/// A circle, for people: which file imports what from which, one line per pair of files.
 pub fn describe(circle: &[Import], relative_to: &Path) -> String {
     let mut pairs: BTreeMap<(String, String), Vec<&str>> = BTreeMap::new();
     let name = |path: &Path| {

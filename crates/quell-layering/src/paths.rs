@@ -211,7 +211,7 @@ impl<'ast> Visit<'ast> for Reader<'_> {
     }
 
     fn visit_vis_restricted(&mut self, _: &'ast syn::VisRestricted) {
-        // Says who may look, and looks nowhere.
+        // Says which modules may look, and looks nowhere.
     }
 
     fn visit_macro(&mut self, invocation: &'ast syn::Macro) {

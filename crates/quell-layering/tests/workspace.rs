@@ -87,7 +87,7 @@ fn long_files_say_why() {
     );
 }
 
-/// Whoever adds a crate must not have it left out of `cargo test` unnoticed.
+/// A crate that is added must not be left out of `cargo test` unnoticed.
 #[test]
 fn what_cargo_test_leaves_out_is_a_step_of_xtask() {
     let root = root();

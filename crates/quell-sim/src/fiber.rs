@@ -76,7 +76,7 @@ impl<'a> Fiber<'a> {
         };
         // SAFETY: `body` borrows data that lives for `'a`. The fiber is bounded by `'a` and, when
         // it is dropped, is marked as completed and never runs again; if it is leaked instead,
-        // nobody can resume it, because `resume` needs the fiber.
+        // no caller can resume it, because `resume` needs the fiber.
         let inner = unsafe { Coroutine::with_stack_unchecked(stack, run) };
         Fiber {
             inner: Some(inner),
@@ -95,7 +95,7 @@ impl<'a> Fiber<'a> {
         let stack = take_stack()?;
         let start = (stack.base().get() - CLEARED) as *mut u8;
         // SAFETY: the bytes below the base belong to this stack, which is larger than `CLEARED` and
-        // which nobody uses while it is not in a fiber.
+        // which no other code uses while it is not in a fiber.
         unsafe { start.write_bytes(0, CLEARED) };
         Ok(Self::on(stack, body))
     }
@@ -106,7 +106,7 @@ impl<'a> Fiber<'a> {
     pub fn stack(&self) -> &[u8] {
         let bytes = self.base - self.lowest;
         // SAFETY: the bytes between belong to the fiber's stack, which is mapped and was written or
-        // cleared there; nobody writes to it while the fiber is suspended, and it is not resumed
+        // cleared there; nothing writes to it while the fiber is suspended, and it is not resumed
         // during the borrow.
         unsafe { std::slice::from_raw_parts(self.lowest as *const u8, bytes) }
     }
@@ -252,7 +252,7 @@ mod tests {
         let count = || STACKS.with_borrow(Vec::len);
         let mut fiber = Fiber::new(|| {
             suspend();
-            unreachable!("nobody resumes it")
+            unreachable!("a fiber that has ended is not resumed")
         })
         .expect("a stack");
         let before = count();

@@ -1,7 +1,7 @@
 //! What a workload can be told, as a table: names, units, defaults, ranges and meanings.
 //!
 //! Each workload declares its parameters once, with [`parameters!`](crate::parameter), and gets a
-//! plain structure for its own code and a table for everybody who parses or explains them. All
+//! plain structure for its own code and a table for the code that parses or explains them. All
 //! values are unsigned words, so that they fit into the registers of a kernel.
 
 use alloc::format;

@@ -2,7 +2,7 @@
 //!
 //! What several instances of llama.cpp do: each process maps its own file and goes through all of
 //! it over and over, its threads sharing each stretch of the file. Ordinary memory holds a part, slow memory another, the rest must be read again, so pages
-//! are demoted and dropped all the time although nobody ever writes one.
+//! are demoted and dropped all the time although no thread ever writes one.
 //!
 //! Between two pages of its file a thread computes and uses some pages of its own (stack,
 //! activations): what a flush of everything takes away from it.

@@ -193,7 +193,7 @@ mod tests {
     };
 
     #[test]
-    fn filling_in_concerns_nobody_but_who_found_nothing() {
+    fn filling_in_concerns_no_other_but_who_found_nothing() {
         let never = TlbRules {
             keeps_absent: false,
             ..RULES

@@ -72,7 +72,7 @@ impl BareKernel<'_> {
         claimed
     }
 
-    /// Takes a frame back for the page that it belonged to, if nobody has claimed it.
+    /// Takes a frame back for the page that it belonged to, if no CPU has claimed it.
     pub fn rescue(&self, space: usize, page: u64, frame: Frame) {
         self.hw.say(|| format!("rescue frame {:#x}", frame.0));
         self.lock(space);

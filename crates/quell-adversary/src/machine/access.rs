@@ -237,7 +237,7 @@ impl Core {
             .map_or_else(|| self.content(frame, word), |(_, value)| value)
     }
 
-    /// Whoever reaches a frame through an entry must see what was written there before the entry was.
+    /// A CPU that reaches a frame through an entry must see what was written there before the entry was.
     fn check_content(&mut self, me: usize, leaf: &Leaf, used: &Used) {
         let late = |cpu: &usize| {
             let fills = self.cpus[*cpu].fills();

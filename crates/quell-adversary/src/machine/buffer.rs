@@ -95,7 +95,7 @@ pub(super) struct Buffered {
     pub(super) order: u32,
     /// When it was issued.
     pub(super) issued: Moment,
-    /// It fills a frame that no entry maps: whoever sees an entry that is written later must see it.
+    /// It fills a frame that no entry maps: a CPU that sees an entry written later must see the content.
     pub(super) promised: bool,
 }
 

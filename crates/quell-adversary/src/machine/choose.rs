@@ -138,7 +138,7 @@ impl Core {
                     enabled,
                     current,
                     |action| self.footprint(action),
-                    |action| self.concerns_nobody(action),
+                    |action| self.concerns_no_other(action),
                     || self.state(),
                 );
                 self.strategy = Strategy::Exhaustive(search);
@@ -174,7 +174,7 @@ impl Core {
         choice
     }
 
-    /// Before somebody is said to wait for ever, everybody who waits looks a few times more: what an
+    /// Before a CPU is said to wait for ever, every CPU that waits looks a few times more: what an
     /// outer loop waits for may have changed while an inner one looked.
     pub(super) fn look_again(&mut self) -> bool {
         let waits = |cpu: &&mut Cpu| cpu.pending == Op::Relax;
@@ -191,7 +191,7 @@ impl Core {
         any
     }
 
-    /// Nobody can do anything: all programs are over, or somebody waits for ever.
+    /// No CPU can do anything: all programs are over, or a CPU waits for ever.
     pub(super) fn finish(&mut self) {
         let waiting = (0..self.count).find(|&cpu| self.cpus[cpu].pending != Op::Park);
         let Some(cpu) = waiting else {
@@ -201,7 +201,7 @@ impl Core {
         let other = (0..self.count).find(|&other| {
             other != cpu && self.cpus[other].interrupt && !self.cpus[other].interrupts_on
         });
-        let account = "waits for ever: nobody can do anything";
+        let account = "waits for ever: no CPU can do anything";
         let mut violation = Violation::new(Clause::C7, account).by(CpuId(cpu as u16));
         violation.other = other.map(|other| CpuId(other as u16));
         self.fail(violation);
@@ -309,10 +309,10 @@ impl Core {
     /// Whether an action commutes with whatever others may do before it: it touches nothing, or a
     /// word that only its own CPU ever does, and no interrupt can come in between.
     ///
-    /// That nobody else touches the word and that nobody interrupts the CPU is what the search has
+    /// That no other CPU touches the word and that nothing interrupts the CPU is what the search has
     /// seen so far. When it sees otherwise, it begins anew ([`Core::take_surprise`]): in the end all
     /// runs agree with what was assumed.
-    fn concerns_nobody(&self, action: Action) -> bool {
+    fn concerns_no_other(&self, action: Action) -> bool {
         let cpu = &self.cpus[action.cpu()];
         let left_alone = match action.kind() {
             Kind::Drain(_) => true,
@@ -340,7 +340,7 @@ impl Core {
         left_alone && self.nmis == 0 && self.preemptions == 0 && print.translation == 0 && private()
     }
 
-    /// Remembers who uses what, for [`Core::concerns_nobody`].
+    /// Remembers which CPU uses which word, for [`Core::concerns_no_other`].
     fn learn(&mut self, action: Action) {
         let print = self.footprint(action);
         if print.address != 0 {

@@ -200,7 +200,7 @@ impl Core {
 
     /// The kernel writes into frames: visible `at_once`, or when the store gets there.
     pub(crate) fn fill(&mut self, me: usize, fill: Fill, at_once: bool) {
-        // Where stores keep their order, whoever sees an entry sees what was stored before it.
+        // Where stores keep their order, a CPU that sees an entry sees what was stored before it.
         if at_once || self.kind.stores == Stores::Ordered {
             self.land(me, &fill, self.now);
         } else {

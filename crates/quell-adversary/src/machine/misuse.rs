@@ -101,7 +101,7 @@ impl Core {
         online && interruptible
     }
 
-    /// Whoever sleeps until an interrupt takes it.
+    /// A CPU that sleeps until an interrupt comes takes the interrupt.
     pub(crate) fn check_sleep(&mut self, me: usize) {
         if !self.cpus[me].interrupts_on {
             self.misuse(me, "sleeps with interrupts off");

@@ -1,4 +1,4 @@
-//! CPU 1 loads a space that was never loaded, under a tag that nobody knows yet; CPU 0 unmaps a page of
+//! CPU 1 loads a space that was never loaded, under a tag that no other CPU knows yet; CPU 0 unmaps a page of
 //! it.
 
 use crate::bare_kernel::{BareKernel, frame};

@@ -1,5 +1,5 @@
 //! CPU 1 is idle, or in between, while CPU 0 unmaps a page of its space without a flush, then one of
-//! its own space, and reuses the first frame: what nobody is known to hold needs no interrupt, but
+//! its own space, and reuses the first frame: what no CPU is known to hold needs no interrupt, but
 //! CPU 1 comes back.
 
 use crate::bare_kernel::{BareKernel, frame};

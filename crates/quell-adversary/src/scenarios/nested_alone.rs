@@ -1,5 +1,5 @@
 //! CPU 0 unmaps a page of a space that it has to itself, and is preempted by a thread of another space,
-//! which CPU 1 changes: a flush that needs nobody else must not take the other space's slot for its own.
+//! which CPU 1 changes: a flush that needs no other CPU must not take the other space's slot for its own.
 
 use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::{Happening, Reach};
@@ -14,7 +14,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     ],
     ..Scenario::engine(
         "nested-alone",
-        "a thread of another space preempts a flush that needs nobody else",
+        "a thread of another space preempts a flush that needs no other CPU",
         2,
         start,
         body,

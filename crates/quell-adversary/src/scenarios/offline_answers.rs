@@ -1,4 +1,4 @@
-//! CPU 1 goes offline for good in the middle of a shootdown: nobody may wait for it.
+//! CPU 1 goes offline for good in the middle of a shootdown: no initiator may wait for it.
 
 use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::{Happening, Reach};

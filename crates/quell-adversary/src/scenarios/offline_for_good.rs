@@ -1,5 +1,5 @@
 //! CPU 1 goes offline for good while two initiators write to its inbox: what the one counts after the
-//! other was answered is answered by nobody.
+//! other was answered stays without an answer.
 
 use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::{Happening, Reach};

@@ -1,4 +1,4 @@
-//! Interrupts that nobody sent come on both CPUs during an unmap.
+//! Interrupts that no CPU sent come on both CPUs during an unmap.
 
 use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::{Happening, Reach};

@@ -1,5 +1,5 @@
 //! CPU 0 writes a large page that it shares with a child, and there is no second block to copy it to: the
-//! page is to be split. Meanwhile CPU 1 ends the child, and nobody but CPU 0 holds the page.
+//! page is to be split. Meanwhile CPU 1 ends the child, and CPU 0 alone holds the page.
 
 use crate::coverage::{Happening, Reach};
 use crate::scenario::{On, Scenario};

@@ -364,7 +364,7 @@ impl User for Linux<'_> {
     }
 
     fn shared(&self, index: usize) -> u64 {
-        // Whoever reads a word waits for another CPU, most often: let the emulator go on with it.
+        // A thread that reads a word waits for another CPU, most often: let the emulator go on with it.
         std::hint::spin_loop();
         self.control.words[index].load(Ordering::SeqCst)
     }

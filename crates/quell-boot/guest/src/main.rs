@@ -84,7 +84,7 @@ fn run(serial: &mut File) -> anyhow::Result<()> {
 /// would fall into the next job's window.
 fn say(serial: &mut File, event: &Event) {
     let json = serde_json::to_string(event).expect("events hold only text and numbers");
-    // If the console is gone, nobody is left to be told.
+    // If the console is gone, there is nowhere left to say it.
     let _ = serial.write_all(format!("{PREFIX}{json}\n").as_bytes());
     // SAFETY: takes an open descriptor.
     unsafe { libc::tcdrain(serial.as_raw_fd()) };

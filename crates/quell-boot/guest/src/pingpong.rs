@@ -40,7 +40,7 @@ impl Ring {
             if fd < 0 {
                 bail!("an eventfd: {}", std::io::Error::last_os_error());
             }
-            // SAFETY: a new descriptor, owned by nobody else.
+            // SAFETY: a new descriptor, owned by nothing else.
             Ok(unsafe { File::from_raw_fd(fd) })
         };
         Ok(match handover {

@@ -188,7 +188,7 @@ fn start(
     if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
         bail!("a pipe: {}", std::io::Error::last_os_error());
     }
-    // SAFETY: both descriptors are new and owned by nobody else.
+    // SAFETY: both descriptors are new and owned by nothing else.
     let (result, mut say) = unsafe { (File::from_raw_fd(ends[0]), File::from_raw_fd(ends[1])) };
     // SAFETY: this process has one thread, so its copy finds every lock free.
     match unsafe { libc::fork() } {

@@ -1,4 +1,4 @@
-//! Mistakes of whoever asks for a comparison, as distinct from what goes wrong in it.
+//! Mistakes of the person who asks for a comparison, as distinct from what goes wrong in it.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! Operations on shared words: what the line costs, and whom a store wakes.
+//! Operations on shared words: what the line costs, and which CPUs a store wakes.
 
 use super::Core;
 use crate::cpu::Activity;
@@ -23,7 +23,7 @@ impl Core {
         cpu.counts.words += 1;
         cpu.counts.transfers += u64::from(access.transferred);
         match kind {
-            // A store goes to the store buffer; who needs it done waits for it.
+            // A store goes to the store buffer; an operation that needs it done waits for it.
             Use::Store => {
                 cpu.stores_done = cpu.stores_done.max(access.ready);
                 cpu.now += self.costs.l1_line;

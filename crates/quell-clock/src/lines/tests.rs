@@ -1,4 +1,4 @@
-//! Who pays what for a line.
+//! What each CPU pays for a line.
 
 use super::*;
 use crate::file::built_in;
@@ -127,7 +127,7 @@ fn a_forgotten_line_carries_nothing_over() {
     let mut bed = Bed::new();
     bed.cost(0, LINE, Use::Modify);
     bed.lines.forget(LINE);
-    assert!(!bed.cost(1, LINE, Use::Modify).1, "nobody had it");
+    assert!(!bed.cost(1, LINE, Use::Modify).1, "no cache had it");
 }
 
 #[test]

@@ -61,7 +61,7 @@ impl<'m> Toy<'m> {
         self.model.note(Event::TableAllocated { frame, level });
     }
 
-    /// A frame that nobody owns.
+    /// A frame without an owner.
     pub fn take(&self, pages: u64) -> Frame {
         let word = &self.next.0;
         loop {

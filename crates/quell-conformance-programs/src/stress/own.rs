@@ -8,7 +8,7 @@ use quell_contract::Clause;
 use quell_vm::{Backing, Call, Error, Fault, Protection, User};
 
 impl<U: User> Stress<'_, U> {
-    /// Checks a page of this CPU's own region, and that what nobody writes in it is zero.
+    /// Checks a page of this CPU's own region, and that what it never wrote there is zero.
     pub fn check_own(&mut self, chunk: u64, page: u64, beside: u64) -> Outcome {
         let state = self.chunks[chunk as usize];
         let address = Self::own_at(self.me, state.half, chunk, page);

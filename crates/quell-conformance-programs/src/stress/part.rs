@@ -17,7 +17,7 @@ pub mod word {
     pub const FILE: usize = 4;
 }
 
-/// How often an access is tried again that finds no memory: a last resort, because whoever holds the memory
+/// How often an access is tried again that finds no memory: a last resort, because the CPU that holds the memory
 /// may be given no time by the host for a while.
 const RETRIES: u32 = 20_000;
 

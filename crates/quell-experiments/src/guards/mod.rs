@@ -6,7 +6,7 @@
 //! it on but the guard left out. The first two give the gain, the last two the cost. In the last the
 //! contract may break; how often is counted, and is no failure.
 //!
-//! Runs are short, and those of several CPUs depend on who comes first. So they are run with several
+//! Runs are short, and those of several CPUs depend on which comes first. So they are run with several
 //! seeds, and the costs are a mean with its extremes.
 //!
 //! # What is not here
@@ -51,7 +51,7 @@ const EVENTS: [Event; 10] = [
 ];
 
 /// Differences below this, for one operation, are not told; nor, of several seeds, those below the
-/// second, which are who came first.
+/// second, which are due to which CPU came first.
 const TOLD: [f64; 2] = [0.005, 0.01];
 /// How many events the table tells.
 const SHOWN: usize = 3;

@@ -98,7 +98,7 @@ fn guards_of_a_claim_are_payments_without_which_the_contract_breaks() {
     assert!(arm.events["broadcasts"] > 0.0 && arm.cost.unwrap() > 0.0);
     assert!(arm.violations == 0 && arm.violations_left_out > 0);
     assert!(arm.broken.iter().any(|clause| clause == "C1"));
-    // What these cost is little beside who comes first; but the run is another one.
+    // What these cost is little beside which CPU comes first; but the run is another one.
     for mutant in [
         "VmRewritesOwedEntry",
         "LazyResumesUnchecked",

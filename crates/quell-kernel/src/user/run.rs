@@ -16,7 +16,7 @@ use quell_workloads::{Failure, Workload};
 struct Program {
     cpu: usize,
     cpus: usize,
-    /// Whether a control word was read since the last system call: who reads another waits.
+    /// Whether a control word was read since the last system call: a program that reads another one waits.
     waits: Cell<bool>,
 }
 

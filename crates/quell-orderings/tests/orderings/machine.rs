@@ -66,7 +66,7 @@ const ROOT: u64 = 1;
 /// After so many turns loom goes on with this execution alone: two that wait for a third can let each
 /// other wait for ever.
 const ENOUGH_TURNS: usize = 12;
-/// Nobody waits as often as this, unless in vain.
+/// No CPU waits as often as this, unless in vain.
 const MANY_TURNS: usize = 200;
 
 /// What one CPU's translation hardware holds.
@@ -107,7 +107,7 @@ impl Unit {
             // SAFETY: only its CPU looks at it, and loom checks that.
             Unit::Own(cell) => cell.with_mut(|tlb| look(unsafe { &mut *tlb })),
             Unit::Shared(lock) => {
-                let mut tlb: MutexGuard<'_, Tlb> = lock.lock().expect("nobody panicked");
+                let mut tlb: MutexGuard<'_, Tlb> = lock.lock().expect("no thread panicked");
                 look(&mut tlb)
             }
         }
@@ -122,7 +122,7 @@ pub struct Machine {
     table: [AtomicBool; PAGES],
     /// The contents of the frames.
     frames: [UnsafeCell<u64>; PAGES],
-    /// The lock of the table: taken by whoever has a page's entry cleared.
+    /// The lock of the table: taken by the CPU that has a page's entry cleared.
     unlocked: AtomicBool,
     /// How many programs have come to their end.
     over: AtomicUsize,
@@ -192,7 +192,7 @@ impl Machine {
         self.frames[page].with_mut(|cell| unsafe { *cell = 1 });
     }
 
-    /// Whether a CPU's TLB holds a page of the space. For who is ordered after what it does.
+    /// Whether a CPU's TLB holds a page of the space. For a CPU that is ordered after what it does.
     pub fn holds(&self, cpu: usize, page: usize) -> bool {
         self.tlbs[cpu].with(|tlb| tlb.entries.iter().any(|entries| entries[page] == ROOT))
     }

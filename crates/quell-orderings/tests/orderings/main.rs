@@ -3,8 +3,8 @@
 //! The engine runs here unchanged on words that are loom's atomics: [`quell::Word`] is its alias for
 //! whatever atomics the machine has ([`word`]). Loom tries the interleavings of small programs (with
 //! a bounded number of preemptions) *and* everything that loads may return under the C11 memory
-//! model. The judge is loom's own: a frame is a cell without synchronisation ([`machine`]). Whoever
-//! reads it through a TLB must be ordered before the new owner who writes it, by the orderings of
+//! model. The judge is loom's own: a frame is a cell without synchronisation ([`machine`]). A CPU
+//! that reads it through a TLB must be ordered before the new owner that writes it, by the orderings of
 //! the engine and by nothing else; if one is too weak, loom reports a race.
 //!
 //! `docs/orderings.md` has a row for each ordering above `Relaxed` in the source of the engine and of
@@ -89,7 +89,7 @@ fn two_at_a_time<T: Sync, R: Send>(items: &[T], act: impl Fn(&T) -> R + Sync) ->
             items.get(index).map(|item| (index, item))
         } {
             let result = act(item);
-            let mut results = results.lock().expect("nobody panics with it");
+            let mut results = results.lock().expect("no thread panics with it");
             results.push((index, result));
         }
     };
@@ -97,7 +97,7 @@ fn two_at_a_time<T: Sync, R: Send>(items: &[T], act: impl Fn(&T) -> R + Sync) ->
         scope.spawn(work);
         scope.spawn(work);
     });
-    let mut results = results.into_inner().expect("nobody panicked with it");
+    let mut results = results.into_inner().expect("no thread panicked with it");
     results.sort_by_key(|(index, _)| *index);
     results.into_iter().map(|(_, result)| result).collect()
 }

@@ -79,7 +79,7 @@ struct Written {
 
 impl LoomWord {
     fn wrote(&self, value: u64, order: Ordering) {
-        let mut written = self.written.lock().expect("nobody panics with it");
+        let mut written = self.written.lock().expect("no thread panics with it");
         if order == SeqCst {
             written.consistently = value;
             written.later.clear();
@@ -89,7 +89,7 @@ impl LoomWord {
     }
 
     fn may_return(&self, value: u64) -> bool {
-        let written = self.written.lock().expect("nobody panics with it");
+        let written = self.written.lock().expect("no thread panics with it");
         written.consistently == value || written.later.contains(&value)
     }
 

@@ -20,7 +20,7 @@ impl Serial {
         Self::steal()
     }
 
-    /// The serial line regardless of who has it, for last words.
+    /// The serial line regardless of the CPU that has it, for last words.
     pub fn steal() -> Self {
         let registers = crate::direct_map::pointer::<PL011Registers>(ADDRESS);
         let registers = NonNull::new(registers).expect("in the direct map");

@@ -59,7 +59,7 @@ pub fn new_root() -> Frame {
 /// This CPU runs in the upper half, and nothing of the lower is used any more.
 pub unsafe fn init_cpu() {
     let empty = *EMPTY.call_once(memory::take_frame);
-    // SAFETY: the kernel runs in the upper half; the lower is used by nobody from here on.
+    // SAFETY: the kernel runs in the upper half; nothing uses the lower from here on.
     unsafe {
         tlb::load_ttbr0(tlb::ttbr0(empty, Tag::KERNEL));
         if features().asid_bits == 16 {

@@ -17,12 +17,12 @@ impl Serial {
     /// Nothing else uses its ports.
     pub unsafe fn new() -> Self {
         let mut serial = Self::steal();
-        // A port that does not answer stays silent; there is nobody to tell.
+        // A port that does not answer stays silent; there is no other place to say it.
         let _ = serial.0.init(Config::default());
         serial
     }
 
-    /// The serial line regardless of who has it, for last words.
+    /// The serial line regardless of the CPU that has it, for last words.
     pub fn steal() -> Self {
         // SAFETY: port accesses can garble the output of the other user, no more.
         Serial(unsafe { Uart16550::new_port(PORT) }.expect("a valid port"))
@@ -50,7 +50,7 @@ pub unsafe fn set_power_port(port: u16) {
 fn drain() {
     const LINE_STATUS: u16 = PORT + 5;
     const ALL_SENT: u8 = 1 << 6;
-    // SAFETY: reading the status of the serial line takes nothing from who uses it.
+    // SAFETY: reading the status of the serial line takes nothing from the CPU that uses it.
     let sent = || unsafe { Port::<u8>::new(LINE_STATUS).read() } & ALL_SENT != 0;
     super::cpu::wait_for(100_000_000, sent);
 }

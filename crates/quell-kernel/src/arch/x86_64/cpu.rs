@@ -66,7 +66,7 @@ pub unsafe fn init(index: usize) {
     local.gdt.append(Descriptor::user_data_segment());
     local.gdt.append(Descriptor::user_code_segment());
     // SAFETY: the task state is never freed. Its privilege stack is changed while it is loaded,
-    // which the hardware reads only on entry from user mode, when nobody changes it.
+    // which the hardware reads only on entry from user mode, when no code changes it.
     local
         .gdt
         .append(unsafe { Descriptor::tss_segment_unchecked(task) });
