@@ -1,9 +1,10 @@
-//! What several subcommands take: a workload with its parameters.
+//! What several subcommands take: a workload with its parameters, and a machine.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Args;
+use quell_clock::MachineFile;
 use quell_experiments::machines;
 use quell_workloads::Workload;
 use toml::de::DeTable;
@@ -21,6 +22,29 @@ pub struct WorkloadArgs {
     /// Reads parameters from a TOML file of lines like `size = "64M"`; --param overrides it
     #[arg(long = "params", value_name = "FILE")]
     file: Option<PathBuf>,
+}
+
+/// A machine, and what is different there.
+#[derive(Debug, Args)]
+pub struct MachineArgs {
+    /// A built-in machine (`quell list machines`) or the path of a machine file
+    #[arg(long, default_value = "haswell-server")]
+    machine: String,
+    /// Sets a parameter of the machine (`quell list parameters`), as in `--set interrupt.send=900ns`; may be
+    /// repeated
+    #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
+    set: Vec<String>,
+}
+
+impl MachineArgs {
+    /// The machine as asked for.
+    ///
+    /// # Errors
+    /// If there is none of that name, its file is wrong, or what is set does not fit.
+    pub fn resolve(&self) -> Result<MachineFile> {
+        let machine = machines::find(&self.machine).map_err(usage)?;
+        machine.with_text("--set", &self.set).map_err(usage)
+    }
 }
 
 impl WorkloadArgs {

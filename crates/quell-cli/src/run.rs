@@ -10,11 +10,10 @@ use anyhow::{Context, Result};
 use clap::Args;
 use quell::Policy;
 use quell::Rule;
-use quell_experiments::machines;
 use quell_experiments::trial::{Outcome, Trial, TrialError};
 use serde::Serialize;
 
-use crate::options::WorkloadArgs;
+use crate::options::{MachineArgs, WorkloadArgs};
 use crate::output::{note, paragraph, say};
 use crate::table::{Table, number, words};
 use crate::usage::usage;
@@ -27,9 +26,8 @@ const TRACE_EVENTS: usize = 2_000_000;
 pub struct RunArgs {
     #[command(flatten)]
     workload: WorkloadArgs,
-    /// A built-in machine (`quell list machines`) or the path of a machine file
-    #[arg(long, default_value = "haswell-server")]
-    machine: String,
+    #[command(flatten)]
+    machine: MachineArgs,
     /// Which mechanisms are on: baseline, all, S0+S4, all-S3, all,tags=64 … (`quell list policies`)
     #[arg(long, default_value = "all")]
     policy: Policy,
@@ -93,7 +91,7 @@ pub fn refusal(error: TrialError) -> anyhow::Error {
 /// If something asked for does not exist, the run came to no end, or the trace cannot be written.
 pub fn run(args: RunArgs) -> Result<ExitCode> {
     let workload = args.workload.resolve()?;
-    let machine = machines::find(&args.machine).map_err(usage)?;
+    let machine = args.machine.resolve()?;
     let policy = args.policy;
     let cpus = args.cpus.map_or(workload.cpus(), usize::from);
     // Opened before the run, so that a path that cannot be written costs no time.

@@ -7,12 +7,11 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::Args;
 use quell::Policy;
-use quell_experiments::machines;
 use quell_experiments::numbers::digits;
 use quell_experiments::scale::{Point, Sweep, plot};
 use serde::Serialize;
 
-use crate::options::WorkloadArgs;
+use crate::options::{MachineArgs, WorkloadArgs};
 use crate::output::{Destination, note, paragraph, say};
 use crate::table::{Table, number};
 use crate::usage::usage;
@@ -22,9 +21,8 @@ use crate::usage::usage;
 pub struct ScaleArgs {
     #[command(flatten)]
     workload: WorkloadArgs,
-    /// A built-in machine (`quell list machines`) or the path of a machine file
-    #[arg(long, default_value = "haswell-server")]
-    machine: String,
+    #[command(flatten)]
+    machine: MachineArgs,
     /// A policy to compare, may be repeated; baseline, the workload's own mechanism and all unless given
     #[arg(long = "policy", value_name = "POLICY")]
     policies: Vec<Policy>,
@@ -56,7 +54,7 @@ struct Json<'a> {
 /// If something asked for does not exist, or the workload runs on none of the numbers of CPUs.
 pub fn run(args: &ScaleArgs) -> Result<ExitCode> {
     let workload = args.workload.resolve()?;
-    let machine = Arc::new(machines::find(&args.machine).map_err(usage)?);
+    let machine = Arc::new(args.machine.resolve()?);
     let policies = match &args.policies[..] {
         [] => vec![
             Policy::BASELINE,

@@ -306,6 +306,52 @@ fn a_wrong_machine_file_is_refused_with_line_and_key() {
 }
 
 #[test]
+fn a_machine_file_may_be_based_on_another_and_not_on_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    write(
+        "base.toml",
+        "name = \"base\"\nbased_on = \"milan\"\n[cpu]\ncpus = { value = 3, unit = \"CPUs\", source = \"x\" }\n",
+    );
+    let mine = write("mine.toml", "name = \"mine\"\nbased_on = \"base.toml\"\n");
+    let list = |path: &std::path::Path| {
+        let mut command = quell(&["list", "parameters", "--json", "--machine"]);
+        command.arg(path).assert()
+    };
+    list(&mine).success().stdout(contains("\"value\": \"3\""));
+    write("mine.toml", "name = \"mine\"\nbased_on = \"round.toml\"\n");
+    write("round.toml", "name = \"round\"\nbased_on = \"mine.toml\"\n");
+    list(&mine).code(2).stderr(contains("is based on itself"));
+    write("mine.toml", "name = \"mine\"\nbased_on = \"none.toml\"\n");
+    list(&mine)
+        .code(2)
+        .stderr(contains("no machine `none.toml`").and(contains("haswell-server")));
+}
+
+#[test]
+fn a_parameter_that_is_set_changes_the_run() {
+    let time = |set: &str| {
+        let run = [
+            "run", "dontneed", "--param", "pages=16", "--json", "--policy", "baseline",
+        ];
+        let output = quell(&run).args(["--set", set]).assert().success();
+        serde_json::from_slice::<serde_json::Value>(&output.get_output().stdout).unwrap()["value"]
+            .clone()
+    };
+    assert_ne!(time("interrupt.send=100ns"), time("interrupt.send=9us"));
+    quell(&["run", "dontneed", "--set", "interrupt.sent=1us"])
+        .assert()
+        .code(2)
+        .stderr(contains(
+            "--set: interrupt.sent=1us: no parameter `interrupt.sent`",
+        ));
+}
+
+#[test]
 fn mistakes_name_the_culprit_and_the_way_out() {
     for (args, culprit, way_out) in [
         (&["run", "nonsense"][..], "nonsense", "dontneed"),

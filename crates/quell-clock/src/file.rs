@@ -10,8 +10,8 @@
 //!
 //! so that no number stands there without saying where it comes from: `source` names a
 //! publication, a measurement or a derivation; `assumed = true` marks a guess, which the
-//! sensitivity report of the lab then moves by half. A file of one's own may start from a built-in
-//! one with `based_on = "milan"` and name only what differs.
+//! sensitivity report then moves by half. A file of one's own may start from a built-in one with
+//! `based_on = "milan"`, or from another file with `based_on = "mine.toml"`, and name only what differs.
 //!
 //! Reading never panics. A wrong file is refused with the file, the line, the key and what was
 //! expected there; all mistakes are reported at once.

@@ -260,3 +260,69 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_file_that_lacks_nearly_everything_is_told_what_to_begin_with() {
+    let message =
+        refused("name = \"mine\"\n[cpu]\ncpus = { value = 4, unit = \"CPUs\", source = \"x\" }\n");
+    assert_eq!(message.lines().count(), 1, "{message}");
+    assert!(
+        message.contains("based_on = \"haswell-server\""),
+        "{message}"
+    );
+    let message = refused("name = \"mine\"\nbased_on = \"hasswell\"\n");
+    assert_eq!(message.lines().count(), 1, "{message}");
+    assert!(
+        message.starts_with("mine.toml:2: based_on: no built-in machine `hasswell`"),
+        "{message}"
+    );
+}
+
+#[test]
+fn parameters_are_set_as_text() {
+    let machine = built_in("haswell-server").expect("a machine");
+    let set = |texts: &[&str]| machine.with_text("--set", texts).map_err(|e| e.to_string());
+    let changed = set(&[
+        "interrupt.send=1us",
+        "cpu.cpus = 72",
+        "tlb.l2=1000",
+        "tlb.l2_ways=10 ways",
+        "tlb.tags=none",
+        "interrupt.send=900ns",
+    ])
+    .expect("values that fit");
+    assert_eq!(changed.time(Parameter::InterruptSend), 900_000);
+    assert_eq!(changed.count(Parameter::Cpus), 72);
+    assert_eq!(changed.choice(Parameter::Tags), "none");
+    assert_eq!(changed.name(), machine.name());
+    assert_eq!(
+        changed.time(Parameter::InterruptExit),
+        machine.time(Parameter::InterruptExit)
+    );
+    // A faster clock makes what is given in cycles shorter.
+    let faster = set(&["cpu.frequency=5GHz"]).expect("a frequency");
+    assert!(faster.time(Parameter::Pause) < machine.time(Parameter::Pause));
+    for (text, expected) in [
+        ("interrupt.send", "expected SECTION.KEY=VALUE"),
+        ("send=4ns", "no parameter `send`"),
+        ("interrupt.sent=4ns", "did you mean `interrupt.send`?"),
+        (
+            "interrupt.send=900",
+            "the unit is missing: one of cycles, ns, us",
+        ),
+        ("interrupt.send=ns", "expected SECTION.KEY=VALUE"),
+        ("interrupt.send=4 hours", "unit `hours` is not one of"),
+        ("interrupt.send=4\"ns", "expected SECTION.KEY=VALUE"),
+        ("interrupt.send=9e99ns", "unit `e99ns` is not one of"),
+        ("interrupt.send=-4ns", "out of range"),
+        ("cpu.cpus=1.5", "expected a whole number"),
+        ("tlb.tags=many", "`many` is not one of"),
+        ("tlb.tags=asid16", "does not exist on x86-64"),
+        ("tlb.l2_ways=7", "do not divide"),
+    ] {
+        let message = set(&[text]).expect_err(text);
+        assert!(message.starts_with("--set: "), "{message}");
+        assert!(message.contains(expected), "{text}: {message}");
+        assert_eq!(message.lines().count(), 1, "{message}");
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use quell_clock::MachineFile;
 use quell_clock::file::{BUILT_IN, built_in};
@@ -48,7 +48,31 @@ pub fn find(text: &str) -> Result<MachineFile, FindError> {
         path: text.into(),
         error,
     })?;
-    MachineFile::parse(text, &content).map_err(|error| FindError::Wrong(error.to_string()))
+    parse(path, &content, &mut Vec::new()).map_err(FindError::Wrong)
+}
+
+/// Reads a file and, in front of it, the files that it is based on, whose paths begin at the folder that it lies in.
+fn parse(path: &Path, content: &str, above: &mut Vec<PathBuf>) -> Result<MachineFile, String> {
+    let name = path.display().to_string();
+    above.push(path.to_owned());
+    let base = |wanted: &str| {
+        if let Some(machine) = built_in(wanted) {
+            return Ok(machine);
+        }
+        let file = path.parent().unwrap_or(Path::new("")).join(wanted);
+        if above.contains(&file) {
+            return Err(format!("{} is based on itself", file.display()));
+        }
+        let content = read(&file).map_err(|error| {
+            format!(
+                "no machine `{wanted}`: built in are {}; and {}: {error}",
+                names().collect::<Vec<_>>().join(", "),
+                file.display()
+            )
+        })?;
+        parse(&file, &content, above)
+    };
+    MachineFile::parse_on(&name, content, base).map_err(|error| error.to_string())
 }
 
 /// No file of machines or parameters is longer: a few hundred lines.

@@ -3,6 +3,7 @@
 use super::builtin::BUILT_IN;
 use super::machine::{FileError, MachineFile, Mistake, Value, bounds};
 use super::parameter::{PARAMETERS, Parameter, Unit};
+use std::collections::BTreeMap;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -222,14 +223,118 @@ fn distance(a: &str, b: &str) -> usize {
 }
 
 impl MachineFile {
-    /// Reads a machine file. `path` is used in messages alone.
+    /// Reads a machine file. `path` is used in messages alone. A file may be based on a built-in machine.
     ///
     /// # Errors
     /// If the text is not TOML, or a key is unknown, missing, of the wrong type or unit, or out of
     /// range: all mistakes, with lines.
     pub fn parse(path: &str, text: &str) -> Result<Self, FileError> {
-        parse(path, text)
+        parse(path, text, built_in_base)
     }
+
+    /// As [`MachineFile::parse`], but `base` finds what the file is based on, or says why there is none.
+    ///
+    /// # Errors
+    /// As [`MachineFile::parse`].
+    pub fn parse_on(
+        path: &str,
+        text: &str,
+        base: impl FnOnce(&str) -> Result<Self, String>,
+    ) -> Result<Self, FileError> {
+        parse(path, text, base)
+    }
+
+    /// The same machine with parameters set as text: `interrupt.send=900ns`, `cpu.cpus=72`, `tlb.tags=none`. The
+    /// unit is one that a file may have, the checks are a file's, and of two texts about one parameter the later
+    /// one holds. `origin` is used in messages alone.
+    ///
+    /// # Errors
+    /// If a text sets nothing, or the values do not fit together.
+    pub fn with_text(&self, origin: &str, texts: &[impl AsRef<str>]) -> Result<Self, FileError> {
+        let refuse = |mistakes| FileError {
+            path: origin.into(),
+            mistakes,
+        };
+        let mut lines = BTreeMap::new();
+        for text in texts {
+            let (name, line) = as_line(text.as_ref()).map_err(|mistake| refuse(vec![mistake]))?;
+            lines.insert(name, line);
+        }
+        let lines: Vec<_> = lines.into_values().collect();
+        let file = format!("name = \"\"\nbased_on = \"\"\n{}", lines.join("\n"));
+        let mut changed = parse(origin, &file, |_| Ok(self.clone())).map_err(|mut error| {
+            error
+                .mistakes
+                .iter_mut()
+                .for_each(|mistake| mistake.line = 0);
+            error
+        })?;
+        changed.name.clone_from(&self.name);
+        changed.title.clone_from(&self.title);
+        Ok(changed)
+    }
+}
+
+/// The name of the parameter that a text like `interrupt.send=900ns` sets, and the line of a machine file that sets
+/// it.
+fn as_line(text: &str) -> Result<(String, String), Mistake> {
+    let refuse = |message: String| Mistake {
+        line: 0,
+        key: text.into(),
+        message,
+    };
+    let form = || refuse("expected SECTION.KEY=VALUE, as in interrupt.send=900ns".into());
+    let (name, value) = text.split_once('=').ok_or_else(form)?;
+    let (name, value) = (name.trim(), value.trim());
+    let parameter = Parameter::from_name(name).ok_or_else(|| {
+        let names: Vec<_> = Parameter::ALL.iter().map(|known| known.name()).collect();
+        let near = nearest(name, names.iter().map(String::as_str));
+        let hint = near.map_or(String::new(), |near| format!("; did you mean `{near}`?"));
+        refuse(format!("no parameter `{name}`{hint}"))
+    })?;
+    // No word or unit has other characters, so a quoted one is TOML.
+    let known = |c: char| c.is_ascii_alphanumeric() || "/-_".contains(c);
+    let (number, word) = match parameter.description().unit {
+        Unit::Choice(_) => (None, value),
+        unit => {
+            let end = value.find(|c: char| !(c.is_ascii_digit() || ".+-".contains(c)));
+            let (number, written) = value.split_at(end.unwrap_or(value.len()));
+            let spellings = unit.spellings();
+            let written = match written.trim() {
+                // A file has a word for what has no unit; here it may be left out.
+                "" if spellings[0].0 == "1" => "1",
+                "" => {
+                    let units: Vec<_> = spellings.iter().map(|(unit, _)| *unit).collect();
+                    return Err(refuse(format!(
+                        "the unit is missing: one of {}",
+                        units.join(", ")
+                    )));
+                }
+                written => written,
+            };
+            (Some(number.parse::<f64>().map_err(|_| form())?), written)
+        }
+    };
+    if !word.chars().all(known) {
+        return Err(form());
+    }
+    let value = match number {
+        Some(number) => format!("{number:?}, unit = \"{word}\""),
+        None => format!("\"{word}\""),
+    };
+    let line = format!("{name} = {{ value = {value}, source = \"set by the caller\" }}");
+    Ok((name.to_owned(), line))
+}
+
+/// Finds a built-in machine for a file to be based on.
+fn built_in_base(wanted: &str) -> Result<MachineFile, String> {
+    built_in(wanted).ok_or_else(|| {
+        let known: Vec<_> = BUILT_IN.iter().map(|(name, _)| *name).collect();
+        format!(
+            "no built-in machine `{wanted}`; there are {}",
+            known.join(", ")
+        )
+    })
 }
 
 /// A built-in machine by its name; `None` if there is none of that name.
@@ -239,12 +344,16 @@ pub fn built_in(name: &str) -> Option<MachineFile> {
     MachineFile::parse(&format!("{name}.toml"), text).ok()
 }
 
-fn parse(path: &str, text: &str) -> Result<MachineFile, FileError> {
+fn parse(
+    path: &str,
+    text: &str,
+    base: impl FnOnce(&str) -> Result<MachineFile, String>,
+) -> Result<MachineFile, FileError> {
     let mut reader = Reader {
         text,
         mistakes: Vec::new(),
     };
-    let file = read(&mut reader);
+    let file = read(&mut reader, base);
     match file {
         Some(file) if reader.mistakes.is_empty() => Ok(file),
         _ => {
@@ -258,7 +367,13 @@ fn parse(path: &str, text: &str) -> Result<MachineFile, FileError> {
     }
 }
 
-fn read(reader: &mut Reader<'_>) -> Option<MachineFile> {
+/// So many missing parameters are named one by one; a file that lacks more is no complete machine.
+const MISSING_NAMED: usize = 5;
+
+fn read(
+    reader: &mut Reader<'_>,
+    find_base: impl FnOnce(&str) -> Result<MachineFile, String>,
+) -> Option<MachineFile> {
     let text = reader.text;
     let table = match DeTable::parse(text) {
         Ok(table) => table,
@@ -269,27 +384,13 @@ fn read(reader: &mut Reader<'_>) -> Option<MachineFile> {
         }
     };
     let table = table.get_ref();
-    let (mut name, mut title, mut base) = (None, None, None);
+    let (mut name, mut title, mut based_on) = (None, None, None);
     for (key, value) in table {
         let word = key.get_ref().as_ref();
         match word {
             "name" => name = reader.string(word, value),
             "title" => title = reader.string(word, value),
-            "based_on" => {
-                let wanted = reader.string(word, value)?;
-                base = built_in(&wanted);
-                if base.is_none() {
-                    let known: Vec<_> = BUILT_IN.iter().map(|(name, _)| *name).collect();
-                    reader.refuse(
-                        value.span().start,
-                        word,
-                        format!(
-                            "no built-in machine `{wanted}`; there are {}",
-                            known.join(", ")
-                        ),
-                    );
-                }
-            }
+            "based_on" => based_on = Some((reader.string(word, value)?, value.span().start)),
             _ if PARAMETERS.iter().any(|known| known.section == word) => {}
             _ => {
                 let names = PARAMETERS
@@ -306,6 +407,15 @@ fn read(reader: &mut Reader<'_>) -> Option<MachineFile> {
             }
         }
     }
+    // Without its base a file lacks nearly everything, which need not be said as well.
+    let base = match based_on.map(|(wanted, at)| (find_base(&wanted), at)) {
+        None => None,
+        Some((Ok(base), _)) => Some(base),
+        Some((Err(message), at)) => {
+            reader.refuse(at, "based_on", message);
+            return None;
+        }
+    };
     // The clock first: other values are multiples of its period.
     let find = |parameter: Parameter| {
         let description = parameter.description();
@@ -327,24 +437,21 @@ fn read(reader: &mut Reader<'_>) -> Option<MachineFile> {
     }
     check_keys(reader, table);
     let mut values = Vec::with_capacity(PARAMETERS.len());
+    let mut missing = Vec::new();
     for &parameter in Parameter::ALL {
         let value = match find(parameter) {
             Some(at) => reader.value(parameter, cycle, at),
             None => match &base {
                 Some(base) => Some(inherited(base, parameter, cycle)),
                 None => {
-                    let meaning = parameter.description().meaning.trim();
-                    reader.mistakes.push(Mistake {
-                        line: 0,
-                        key: parameter.name(),
-                        message: format!("missing: {meaning}"),
-                    });
+                    missing.push(parameter);
                     None
                 }
             },
         };
         values.extend(value);
     }
+    refuse_missing(reader, &missing);
     if name.is_none() {
         reader.mistakes.push(Mistake {
             line: 0,
@@ -362,6 +469,32 @@ fn read(reader: &mut Reader<'_>) -> Option<MachineFile> {
         check_together(reader, &file);
     }
     complete.then_some(file)
+}
+
+/// Refuses a file that lacks parameters.
+fn refuse_missing(reader: &mut Reader<'_>, missing: &[Parameter]) {
+    let mut refuse = |key, message| {
+        reader.mistakes.push(Mistake {
+            line: 0,
+            key,
+            message,
+        });
+    };
+    if missing.len() > MISSING_NAMED {
+        let message = format!(
+            "{} of {} parameters are missing, {} first: write `based_on = \"{}\"`, or another machine, above \
+             the first section to take them from there",
+            missing.len(),
+            PARAMETERS.len(),
+            missing[0].name(),
+            BUILT_IN[0].0,
+        );
+        return refuse(String::new(), message);
+    }
+    for parameter in missing {
+        let meaning = parameter.description().meaning.trim();
+        refuse(parameter.name(), format!("missing: {meaning}"));
+    }
 }
 
 /// A value of the machine that a file is based on; cycles follow the file's own clock.
