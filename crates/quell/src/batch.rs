@@ -20,6 +20,7 @@ use crate::addr::PageRange;
 use crate::cpu_set::{CpuId, CpuSet};
 use crate::engine::Engine;
 use crate::flush::SPACES;
+use crate::frames::{FrameList, InPlace};
 use crate::hardware::{Hardware, Scope};
 use crate::ledger::Stamp;
 use crate::request::Request;
@@ -27,10 +28,9 @@ use crate::rules::{AllRules, EngineRules, Rules};
 use crate::space::AddressSpace;
 use crate::stack::Stack;
 use crate::stats::Counter;
+use crate::word::Word;
+use core::marker::PhantomData;
 use core::ops::Deref;
-
-/// How many frames a batch holds.
-pub const CAPACITY: usize = 64;
 
 /// What a batch is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,40 +58,51 @@ struct Pending<S> {
 
 /// Frames behind a flush: what is safe to reuse. They come out of the batch's own memory.
 #[must_use = "frames that are not taken out are dropped"]
-pub struct Flushed<'b, F> {
-    frames: &'b mut Stack<F, CAPACITY>,
+pub struct Flushed<'b, F, L: FrameList<F> = InPlace<F>> {
+    frames: &'b mut L,
+    frame: PhantomData<F>,
 }
 
-impl<F> Iterator for Flushed<'_, F> {
-    type Item = F;
+impl<'b, F, L: FrameList<F>> Flushed<'b, F, L> {
     #[inline]
-    fn next(&mut self) -> Option<F> {
-        self.frames.take_first()
+    fn new(frames: &'b mut L) -> Self {
+        Flushed {
+            frames,
+            frame: PhantomData,
+        }
     }
 }
 
-impl<F> Drop for Flushed<'_, F> {
+impl<F, L: FrameList<F>> Iterator for Flushed<'_, F, L> {
+    type Item = F;
+    #[inline]
+    fn next(&mut self) -> Option<F> {
+        self.frames.take()
+    }
+}
+
+impl<F, L: FrameList<F>> Drop for Flushed<'_, F, L> {
     #[inline]
     fn drop(&mut self) {
-        self.frames.clear();
+        while self.frames.take().is_some() {}
     }
 }
 
 /// Frames whose flush is owed until reuse: each goes behind a [`Residue`](crate::Residue).
 #[must_use = "frames that are not taken out are dropped, and a frame that is dropped may be reused before its debt is paid"]
-pub struct Owed<'b, F> {
-    frames: Flushed<'b, F>,
+pub struct Owed<'b, F, L: FrameList<F> = InPlace<F>> {
+    frames: Flushed<'b, F, L>,
     stamp: Stamp,
 }
 
-impl<F> Owed<'_, F> {
+impl<F, L: FrameList<F>> Owed<'_, F, L> {
     /// When the debt was taken.
     pub fn stamp(&self) -> Stamp {
         self.stamp
     }
 }
 
-impl<F> Iterator for Owed<'_, F> {
+impl<F, L: FrameList<F>> Iterator for Owed<'_, F, L> {
     type Item = F;
     fn next(&mut self) -> Option<F> {
         self.frames.next()
@@ -99,29 +110,29 @@ impl<F> Iterator for Owed<'_, F> {
 }
 
 /// How a batch that wanted to owe its flush ended.
-pub enum Outcome<'b, F> {
+pub enum Outcome<'b, F, L: FrameList<F> = InPlace<F>> {
     /// Nothing is owed: S3 is off, or its ledger is full.
-    Flushed(Flushed<'b, F>),
+    Flushed(Flushed<'b, F, L>),
     /// The flush is owed.
-    Owed(Owed<'b, F>),
+    Owed(Owed<'b, F, L>),
 }
 
 /// Entries that changed and frames that were behind them. Made by [`Engine::batch`].
 ///
 /// `S` refers to an address space (a plain or counted reference), `F` is whatever the embedder owns
-/// a frame by. A batch is bound to the CPU that filled it only for speed: finished elsewhere, it
+/// a frame by, and `L` where those wait, by default 64 of them in place. A batch is bound to the CPU that filled it only for speed: finished elsewhere, it
 /// sends its broadcasts again. Finished, it is empty and may be filled again.
 ///
-/// It is some 1.4 KB that nobody initialises: leave it where it is, moving it costs more than a
-/// flush.
+/// With 64 frames it is some 1.7 KB, most of it uninitialised: leave it where it is, moving it costs more than a flush.
 #[must_use = "a batch must be finished; dropped, it flushes at once"]
-pub struct Batch<'e, 'm, H: Hardware, S, F, R: Rules = AllRules>
+pub struct Batch<'e, 'm, H: Hardware, S, F, R: Rules = AllRules, L: FrameList<F> = InPlace<F>>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
     /// Before the frames: a batch that is dropped flushes, and then drops them.
     gather: Gather<'e, 'm, H, S, R>,
-    frames: Stack<F, CAPACITY>,
+    frames: L,
+    frame: PhantomData<F>,
 }
 
 /// The half of a batch that is flushed.
@@ -152,15 +163,25 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
 
     /// Flushes what was changed before the lock under which it was changed is dropped.
     #[inline(never)]
-    fn flush_at_once(&self, space: &AddressSpace<H>, request: Request) {
+    fn flush_at_once(&self, space: &AddressSpace<H>, request: &Request) {
         self.flush([(space, request)].into_iter());
     }
 
-    /// Begins a gather.
+    /// Begins a gather, with room for 64 frames.
     #[inline]
     pub fn batch<S, F>(&self, purpose: Purpose) -> Batch<'_, 'm, H, S, F, R>
     where
         S: Deref<Target = AddressSpace<H>>,
+    {
+        self.batch_into(purpose, InPlace::new())
+    }
+
+    /// Begins a gather whose frames wait in a list of the embedder's choice, which is empty.
+    #[inline]
+    pub fn batch_into<S, F, L>(&self, purpose: Purpose, frames: L) -> Batch<'_, 'm, H, S, F, R, L>
+    where
+        S: Deref<Target = AddressSpace<H>>,
+        L: FrameList<F>,
     {
         Batch {
             gather: Gather {
@@ -169,12 +190,13 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
                 cpu: self.hw.this_cpu(),
                 pending: Stack::new(),
             },
-            frames: Stack::new(),
+            frames,
+            frame: PhantomData,
         }
     }
 }
 
-impl<H: Hardware, S, F, R: Rules> Batch<'_, '_, H, S, F, R>
+impl<H: Hardware, S, F, R: Rules, L: FrameList<F>> Batch<'_, '_, H, S, F, R, L>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
@@ -195,13 +217,13 @@ where
     #[inline]
     pub fn changed(&mut self, space: S, range: PageRange, scope: Scope) {
         if range.pages != 0 {
-            self.gather.add(space, Request::range(range, scope));
+            self.gather.add(space, Some(range), scope);
         }
     }
 
     /// As [`Batch::changed`], for the whole space.
     pub fn changed_all(&mut self, space: S, scope: Scope) {
-        self.gather.add(space, Request::Full(scope));
+        self.gather.add(space, None, scope);
     }
 
     /// An entry of `space` was cleared, and `frame` was behind it. Called as [`Batch::changed`].
@@ -235,7 +257,7 @@ where
     pub fn hold(&mut self, frame: F) {
         assert!(
             !self.is_full(),
-            "a batch holds at most {CAPACITY} frames: finish it when is_full"
+            "a batch whose list of frames is full must be finished before it takes another one"
         );
         self.frames.push(frame);
     }
@@ -243,11 +265,9 @@ where
     /// Flushes, and yields the frames. When it returns, no CPU uses a translation that was
     /// reported, in any later user access (C1, C3).
     #[inline]
-    pub fn finish(&mut self) -> Flushed<'_, F> {
+    pub fn finish(&mut self) -> Flushed<'_, F, L> {
         self.gather.flush();
-        Flushed {
-            frames: &mut self.frames,
-        }
+        Flushed::new(&mut self.frames)
     }
 
     /// Owes the flush until the frames are reused (S3), where policy and ledger allow it.
@@ -255,7 +275,7 @@ where
     /// The caller vouches that every mapping of every frame was read-only and clean and that no
     /// table was unlinked, and puts each frame behind its residue before the locks under which
     /// its entries were cleared are dropped.
-    pub fn finish_owed(&mut self) -> Outcome<'_, F> {
+    pub fn finish_owed(&mut self) -> Outcome<'_, F, L> {
         let engine = self.gather.engine;
         if !engine.policy.lazy_unmap {
             return Outcome::Flushed(self.finish());
@@ -278,9 +298,7 @@ where
         engine.ledger.record(stamp, engine.cpus.len(), &cpus);
         self.gather.pending.clear();
         Outcome::Owed(Owed {
-            frames: Flushed {
-                frames: &mut self.frames,
-            },
+            frames: Flushed::new(&mut self.frames),
             stamp: Stamp(stamp),
         })
     }
@@ -290,33 +308,34 @@ impl<H: Hardware, S, R: Rules> Gather<'_, '_, H, S, R>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
-    /// Adds a request that is not empty.
+    /// Adds a range that is not empty, or everything.
     #[inline]
-    fn add(&mut self, space: S, request: Request) {
+    fn add(&mut self, space: S, range: Option<PageRange>, scope: Scope) {
         let engine = self.engine;
         let gathers = engine.policy.batch || self.purpose == Purpose::Call;
         if gathers && engine.broadcasts.is_none() && self.pending.is_empty() {
             // The first of a batch, and mostly the only one.
             if !engine.begin_debt(&space) {
-                return engine.flush_at_once(&space, request);
+                return engine.flush_at_once(&space, &Request::of(range, scope));
             }
             self.pending.push(Pending {
                 space,
-                request,
+                request: Request::of(range, scope),
                 sent: false,
                 fresh: true,
             });
         } else {
-            self.add_another(space, request);
+            self.add_another(space, range, scope);
         }
     }
 
     #[inline(never)]
-    fn add_another(&mut self, space: S, request: Request) {
+    fn add_another(&mut self, space: S, range: Option<PageRange>, scope: Scope) {
         let engine = self.engine;
+        let request = || Request::of(range, scope);
         let may_owe = self.purpose == Purpose::Lazy && engine.policy.lazy_unmap;
         if !(engine.policy.batch || self.purpose == Purpose::Call || may_owe) {
-            return engine.flush_at_once(&space, request);
+            return engine.flush_at_once(&space, &request());
         }
         let me = engine.hw.this_cpu();
         if self.pending.is_empty() {
@@ -325,7 +344,7 @@ where
         let found = self.find(&space);
         let fresh = found.is_none();
         if fresh && !engine.begin_debt(&space) {
-            return engine.flush_at_once(&space, request);
+            return engine.flush_at_once(&space, &request());
         }
         // On a machine with broadcasts, reclaim sends now and waits later.
         let send_now = engine.broadcasts.is_some()
@@ -333,12 +352,12 @@ where
             && !may_owe
             && me == self.cpu;
         if send_now {
-            engine.broadcast_early(me, &space, request);
+            engine.broadcast_early(me, &space, &request());
         }
         match found {
             Some(index) => {
                 let entry = &mut self.pending.as_mut_slice()[index];
-                entry.request = entry.request.merge(request);
+                entry.request.grow(range, scope, H::Word::RANGES);
                 entry.sent &= send_now;
                 entry.fresh = false;
             }
@@ -349,7 +368,7 @@ where
                 }
                 self.pending.push(Pending {
                     space,
-                    request,
+                    request: request(),
                     sent: send_now,
                     fresh,
                 });
@@ -398,7 +417,7 @@ where
         }
         if unsent > 0 {
             let requests = entries[..unsent].iter();
-            engine.flush(requests.map(|entry| (&*entry.space, entry.request)));
+            engine.flush(requests.map(|entry| (&*entry.space, &entry.request)));
         }
         if unsent < entries.len() {
             engine.complete(me);

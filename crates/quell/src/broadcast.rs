@@ -21,7 +21,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// [`Engine::flush`] on such a machine.
     pub(crate) fn broadcast_flush<'s>(
         &self,
-        requests: impl Iterator<Item = (&'s AddressSpace<H>, Request)>,
+        requests: impl Iterator<Item = (&'s AddressSpace<H>, &'s Request)>,
     ) where
         H: 's,
     {
@@ -41,7 +41,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     }
 
     /// Sends the broadcasts of one change now; [`Engine::complete`] is still to come.
-    pub(crate) fn broadcast_early(&self, me: CpuId, space: &AddressSpace<H>, request: Request) {
+    pub(crate) fn broadcast_early(&self, me: CpuId, space: &AddressSpace<H>, request: &Request) {
         self.fence_before_tag();
         self.count(me, Counter::Requested, 1);
         if let Some(tag) = self.broadcast_tag(space) {
@@ -61,7 +61,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     pub(crate) fn broadcast_retired(&self, me: CpuId, space: &AddressSpace<H>) {
         self.fence_before_tag();
         if let Some(tag) = self.broadcast_tag(space)
-            && self.broadcast(me, tag, Request::Full(Scope::Tables))
+            && self.broadcast(me, tag, &Request::Full(Scope::Tables))
         {
             self.complete(me);
         }
@@ -99,7 +99,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     }
 
     /// Starts the broadcasts of a request; whether there were any.
-    fn broadcast(&self, me: CpuId, tag: Tag, request: Request) -> bool {
+    fn broadcast(&self, me: CpuId, tag: Tag, request: &Request) -> bool {
         match request {
             Request::Empty => return false,
             Request::Full(_) => {
@@ -107,7 +107,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
                 self.start(Invalidate::Tag(tag));
             }
             Request::Ranges(ranges, scope) => {
-                for &range in ranges.as_slice() {
+                let scope = *scope;
+                for range in ranges.iter() {
                     self.count(me, Counter::Broadcasts, range.strides());
                     self.start(Invalidate::Range { tag, range, scope });
                 }

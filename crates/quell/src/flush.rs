@@ -71,7 +71,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// When it returns, no CPU uses a covered translation in any later user access.
     pub(crate) fn flush<'s>(
         &self,
-        requests: impl ExactSizeIterator<Item = (&'s AddressSpace<H>, Request)> + Clone,
+        requests: impl ExactSizeIterator<Item = (&'s AddressSpace<H>, &'s Request)> + Clone,
     ) where
         H: 's,
     {
@@ -92,7 +92,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             let generation = self
                 .rules
                 .generation_of_flush(|| space.next_generation(), || space.flushes().generation);
-            let info = FlushInfo::of(space.id(), generation, request);
+            let info = FlushInfo::of(space.id(), generation, *request);
             mine.push(info);
             let sent = if one_request {
                 FlushInfo::whole(scope)
@@ -160,7 +160,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             let slot = &cpu.slots()[cpu.state.slot()];
             let caught_up = slot.generation();
             if self.rules.initiator_flushes() {
-                self.invalidate_here(me, slot, &self.limited(me, *request));
+                self.invalidate_here(me, slot, self.limited(me, request));
             }
             // The flush first: whoever sees the debt gone relies on it. Somebody else's request
             // that came in between stays behind, and the next one closes the gap.
@@ -191,13 +191,17 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         self.wait(me, &shootdown, Scope::Leaf);
     }
 
-    /// A request that is flushed whole if that is cheaper.
-    pub(crate) fn limited(&self, me: CpuId, request: Request) -> Request {
-        let limited = request.limited(self.features.full_above);
-        if limited != request {
-            self.count(me, Counter::EscalatedLength, 1);
+    /// The request, or one for everything if that is cheaper.
+    #[inline]
+    pub(crate) fn limited<'r>(&self, me: CpuId, request: &'r Request) -> &'r Request {
+        if !request.exceeds(self.features.full_above) {
+            return request;
         }
-        limited
+        self.count(me, Counter::EscalatedLength, 1);
+        match request.scope() {
+            Scope::Leaf => &Request::Full(Scope::Leaf),
+            Scope::Tables => &Request::Full(Scope::Tables),
+        }
     }
 
     // The initiator's side.
@@ -393,7 +397,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             Request::Ranges(ranges, scope) => {
                 let (tag, scope) = (self.cpus[me.index()].state.tag(), *scope);
                 self.count(me, Counter::FlushedRanges, 1);
-                for &range in ranges.as_slice() {
+                for range in ranges.iter() {
                     self.hw.invalidate(Invalidate::Range { tag, range, scope });
                 }
             }

@@ -47,24 +47,21 @@ impl FlushInfo {
         }
     }
 
-    /// The least request that covers both.
-    pub(crate) fn merge(self, other: FlushInfo) -> FlushInfo {
-        let scope = self.request.scope().max(other.request.scope());
+    /// Grows to the least request that covers both, with at most `most` ranges.
+    pub(crate) fn include(&mut self, other: &FlushInfo, most: usize) {
         if self.space.is_none() || self.space != other.space {
-            return FlushInfo::whole(scope);
+            *self = FlushInfo::whole(self.request.scope().max(other.request.scope()));
+            return;
         }
-        FlushInfo {
-            space: self.space,
-            first: self.first.min(other.first),
-            last: self.last.max(other.last),
-            // Generations that arrive out of order leave a hole between the two; only
-            // neighbours may keep their ranges.
-            request: if self.last + 1 >= other.first && other.last + 1 >= self.first {
-                self.request.merge(other.request)
-            } else {
-                Request::Full(scope)
-            },
+        // Generations that arrive out of order leave a hole between the two; only
+        // neighbours may keep their ranges.
+        if self.last + 1 >= other.first && other.last + 1 >= self.first {
+            self.request.include(&other.request, most);
+        } else {
+            self.request.grow(None, other.request.scope(), most);
         }
+        self.first = self.first.min(other.first);
+        self.last = self.last.max(other.last);
     }
 }
 
@@ -76,7 +73,8 @@ pub(crate) enum Written {
     InOutbox(usize),
 }
 
-/// A [`FlushInfo`], spread over seven words, so that it shares a line with the inbox's state.
+/// A [`FlushInfo`], spread over words: with up to three ranges it shares a line with the inbox's state, with more it
+/// takes the next line too.
 #[repr(C)]
 pub(crate) struct FlushWords<W> {
     /// The id of the space; 0 for whatever is loaded.
@@ -88,11 +86,12 @@ pub(crate) struct FlushWords<W> {
     ranges: [W; request::RANGES],
 }
 
-const META_COUNT: u64 = 0b11;
-const META_FULL: u64 = 1 << 2;
-const META_TABLES: u64 = 1 << 3;
+const META_COUNT: u64 = 0b1111;
+const META_FULL: u64 = 1 << 4;
+const META_TABLES: u64 = 1 << 5;
 /// The request is in the outbox of the initiator whose number stands above [`META_SENDER_SHIFT`].
-const META_OUTBOX: u64 = 1 << 4;
+const META_OUTBOX: u64 = 1 << 6;
+const _: () = assert!(request::RANGES as u64 <= META_COUNT);
 const META_SENDER_SHIFT: u32 = 16;
 
 impl<W: Word> FlushWords<W> {
@@ -117,10 +116,10 @@ impl<W: Word> FlushWords<W> {
             Request::Empty => {}
             Request::Full(_) => meta |= META_FULL,
             Request::Ranges(ranges, _) => {
-                let list = ranges.as_slice();
-                meta |= list.len() as u64;
-                for (word, &range) in self.ranges.iter().zip(list) {
-                    word.store(request::pack(range), Relaxed);
+                let packed = ranges.packed();
+                meta |= packed.len() as u64;
+                for (word, &range) in self.ranges.iter().zip(packed) {
+                    word.store(range, Relaxed);
                 }
             }
         }
@@ -150,6 +149,7 @@ impl<W: Word> FlushWords<W> {
             Scope::Leaf
         };
         let count = (meta & META_COUNT) as usize;
+        let ranges = self.ranges.iter().take(count);
         let space = self.space.load(Relaxed);
         Written::Here(FlushInfo {
             space: (space != 0).then_some(SpaceId(space)),
@@ -158,7 +158,7 @@ impl<W: Word> FlushWords<W> {
             request: if meta & META_FULL != 0 {
                 Request::Full(scope)
             } else {
-                request::from_packed(self.ranges[..count].iter().map(|w| w.load(Relaxed)), scope)
+                request::from_packed(ranges.map(|word| word.load(Relaxed)), scope)
             },
         })
     }
@@ -169,13 +169,12 @@ impl<W: Word> FlushWords<W> {
             (&self.first, "first"),
             (&self.last, "last"),
             (&self.meta, "meta"),
-            (&self.ranges[0], "range0"),
-            (&self.ranges[1], "range1"),
-            (&self.ranges[2], "range2"),
         ];
+        let ranges = self.ranges.iter().map(|word| (word, "ranges[..]"));
         let at = |word: &W| core::ptr::from_ref(word) as usize == address;
         names
             .into_iter()
+            .chain(ranges)
             .find(|(word, _)| at(word))
             .map(|(_, name)| name)
     }

@@ -4,7 +4,8 @@
 //!
 //! # Posting
 //!
-//! Each CPU has one inbox, one cache line. An initiator that finds it idle writes its request there;
+//! Each CPU has one inbox: one cache line, and a second one for requests of more than three ranges. An initiator
+//! that finds it idle writes its request there;
 //! one that finds a request pending merges its own into it; one that finds another initiator
 //! writing does not wait for it but turns the pending request into "everything", which needs no
 //! writing. So posting never blocks, not even on an initiator whose virtual CPU is preempted.
@@ -125,7 +126,7 @@ fn posted(state: u64) -> u64 {
 
 /// Where initiators put requests for a CPU: one pending request, into which later ones merge.
 ///
-/// Two lines: initiators write the first, the CPU itself the second.
+/// Initiators write the first lines, the CPU itself the last.
 #[repr(C)]
 pub(crate) struct Inbox<W> {
     line: Line<W>,
@@ -228,12 +229,10 @@ impl<W: Word> Inbox<W> {
         match what {
             Post::Inline(info) if rules.may_overwrite(idle) => words.write(info),
             Post::Inline(info) => match words.read() {
-                Written::Here(pending) => {
-                    let merged = pending.merge(*info);
-                    words.write(&FlushInfo {
-                        request: merged.request.limited(full_above),
-                        ..merged
-                    });
+                Written::Here(mut pending) => {
+                    pending.include(info, W::RANGES);
+                    pending.request.limit(full_above);
+                    words.write(&pending);
                 }
                 // Requests at two places, as below.
                 Written::InOutbox(_) => {
@@ -368,9 +367,7 @@ impl<W: Word> Inbox<W> {
                 "first" => "inbox.first",
                 "last" => "inbox.last",
                 "meta" => "inbox.meta",
-                "range0" => "inbox.range0",
-                "range1" => "inbox.range1",
-                _ => "inbox.range2",
+                _ => "inbox.ranges[..]",
             })
         })
     }

@@ -233,7 +233,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         if self.rules.own_barrier_is_enough(self.broadcasts.is_some()) {
             self.complete_own();
         } else {
-            self.flush([(space, Request::Full(Scope::Leaf))].into_iter());
+            self.flush([(space, &Request::Full(Scope::Leaf))].into_iter());
         }
         // CPUs that had the space loaded have flushed it; the others will, by its generation.
         space.owed_paid(owed);

@@ -69,6 +69,7 @@ pub mod entry;
 pub mod features;
 mod flush;
 mod flush_info;
+pub mod frames;
 pub mod hardware;
 mod hotplug;
 mod inbox;
@@ -80,7 +81,7 @@ pub mod policy;
 pub mod request;
 pub mod rules;
 pub mod space;
-// A list that leaves its unused room uninitialised: with the loading of a root in `space`, all of the crate's `unsafe`.
+// Lists that leave their unused room uninitialised: with the loading of a root in `space`, all of the crate's `unsafe`.
 #[allow(unsafe_code)]
 mod stack;
 pub mod stats;
@@ -95,6 +96,7 @@ pub use cpu_set::{CpuId, CpuSet};
 pub use engine::Engine;
 pub use entry::{Entry, Level, MemoryType};
 pub use features::{Features, Tagging, Unsupported};
+pub use frames::{FrameList, InPlace};
 pub use hardware::{Broadcast, Hardware, Invalidate, NoBroadcasts, Scope, Tag};
 pub use language::PolicyError;
 pub use lazy::{Claimed, Residue};

@@ -7,23 +7,51 @@
 
 use crate::addr::{Page, PageRange, PageSize};
 use crate::hardware::Scope;
+use crate::stack::Few;
+use core::fmt;
 
-/// How many ranges a request holds before it becomes full. Three fit, with the rest of a request,
-/// into one cache line of the target's inbox.
-pub const RANGES: usize = 3;
+/// How many ranges a request holds before it becomes full. Three fit, with the rest of a request, into one cache
+/// line of the target's inbox, and eight more into the next one, which requests of three or fewer do not touch.
+pub const RANGES: usize = 11;
 
 /// A few ranges of one address space.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy)]
 pub struct Ranges {
-    list: [PageRange; RANGES],
-    count: u8,
+    /// As the words of an inbox hold them.
+    words: Few<u64, RANGES>,
 }
 
 impl Ranges {
+    /// No range yet. Not a constant: that would fill the room with zeros.
+    #[inline]
+    fn none() -> Self {
+        Ranges { words: Few::new() }
+    }
+
     /// The ranges.
     #[inline]
-    pub fn as_slice(&self) -> &[PageRange] {
-        &self.list[..self.count as usize]
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = PageRange> + '_ {
+        self.packed().iter().copied().map(unpack)
+    }
+
+    /// The ranges as words.
+    #[inline]
+    pub(crate) fn packed(&self) -> &[u64] {
+        self.words.as_slice()
+    }
+}
+
+impl PartialEq for Ranges {
+    fn eq(&self, other: &Self) -> bool {
+        self.packed() == other.packed()
+    }
+}
+
+impl Eq for Ranges {}
+
+impl fmt::Debug for Ranges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
     }
 }
 
@@ -40,15 +68,24 @@ pub enum Request {
 }
 
 impl Request {
-    /// The request for one range; nothing if the range is empty.
+    /// The request for one range: nothing if the range is empty, everything if it has more than 65535 strides.
     #[inline]
     pub fn range(range: PageRange, scope: Scope) -> Self {
         if range.pages == 0 {
             return Request::Empty;
         }
-        let mut list = [PageRange::default(); RANGES];
-        list[0] = range;
-        Request::Ranges(Ranges { list, count: 1 }, scope)
+        if range.strides() > MAX_PACKED_STRIDES {
+            return Request::Full(scope);
+        }
+        let mut ranges = Ranges::none();
+        ranges.words.push(pack(range));
+        Request::Ranges(ranges, scope)
+    }
+
+    /// The request for a range that is not empty, or for everything if there is none.
+    #[inline]
+    pub(crate) fn of(range: Option<PageRange>, scope: Scope) -> Self {
+        range.map_or(Request::Full(scope), |range| Request::range(range, scope))
     }
 
     /// Leaf entries alone, or page-table pages too.
@@ -59,48 +96,67 @@ impl Request {
         }
     }
 
-    /// The least request of this kind that covers both.
-    #[must_use]
-    pub fn merge(self, other: Request) -> Request {
-        let scope = self.scope().max(other.scope());
-        match (self, other) {
-            (Request::Empty, some) | (some, Request::Empty) => some,
-            (Request::Full(_), _) | (_, Request::Full(_)) => Request::Full(scope),
-            (Request::Ranges(mut mine, _), Request::Ranges(theirs, _)) => {
-                for &range in theirs.as_slice() {
-                    if !mine.add(range) {
-                        return Request::Full(scope);
-                    }
+    /// Grows to cover a range, or everything if that is `None`, in place: the least request of this kind that covers
+    /// both, with at most `most` ranges.
+    #[inline]
+    pub(crate) fn grow(&mut self, range: Option<PageRange>, scope: Scope, most: usize) {
+        let whole = scope.max(self.scope());
+        match (&mut *self, range) {
+            (Request::Empty, range) => *self = Request::of(range, scope),
+            (Request::Ranges(ranges, own), Some(range)) => {
+                if ranges.add(range, most) {
+                    *own = whole;
+                } else {
+                    *self = Request::Full(whole);
                 }
-                Request::Ranges(mine, scope)
+            }
+            (this, _) => *this = Request::Full(whole),
+        }
+    }
+
+    /// Grows to cover another request, as [`Request::grow`].
+    pub(crate) fn include(&mut self, other: &Request, most: usize) {
+        match other {
+            Request::Empty => {}
+            Request::Full(scope) => self.grow(None, *scope, most),
+            Request::Ranges(ranges, scope) => {
+                ranges
+                    .iter()
+                    .for_each(|range| self.grow(Some(range), *scope, most));
             }
         }
     }
 
+    /// The least request of this kind that covers both.
+    #[must_use]
+    pub fn merge(mut self, other: Request) -> Request {
+        self.include(&other, RANGES);
+        self
+    }
+
     /// How many single invalidations the ranges take; `None` for a full request.
+    #[inline]
     pub fn strides(&self) -> Option<u64> {
         match self {
             Request::Empty => Some(0),
             Request::Ranges(ranges, _) => {
-                Some(ranges.as_slice().iter().map(|range| range.strides()).sum())
+                Some(ranges.packed().iter().map(|&word| strides(word)).sum())
             }
             Request::Full(_) => None,
         }
     }
 
-    /// This request, or the full one if more than `full_above` single invalidations would be
-    /// needed or a range does not fit into its packed form.
-    #[must_use]
-    pub fn limited(self, full_above: u64) -> Request {
-        match self {
-            Request::Ranges(_, scope)
-                if self
-                    .strides()
-                    .is_none_or(|n| n > full_above.min(MAX_PACKED_STRIDES)) =>
-            {
-                Request::Full(scope)
-            }
-            _ => self,
+    /// Whether the ranges take more than `full_above` single invalidations.
+    #[inline]
+    pub(crate) fn exceeds(&self, full_above: u64) -> bool {
+        self.strides().is_some_and(|strides| strides > full_above)
+    }
+
+    /// Becomes the full request if it exceeds `full_above`.
+    #[inline]
+    pub(crate) fn limit(&mut self, full_above: u64) {
+        if self.exceeds(full_above) {
+            *self = Request::Full(self.scope());
         }
     }
 
@@ -108,30 +164,45 @@ impl Request {
     pub fn covers(&self, page: Page) -> bool {
         match self {
             Request::Empty => false,
-            Request::Ranges(ranges, _) => ranges.as_slice().iter().any(|r| r.contains(page)),
+            Request::Ranges(ranges, _) => ranges.iter().any(|range| range.contains(page)),
             Request::Full(_) => true,
         }
     }
 }
 
 impl Ranges {
-    /// Adds a range, joined to one that it touches; `false` if there is no room.
-    fn add(&mut self, range: PageRange) -> bool {
-        for mine in &mut self.list[..self.count as usize] {
+    /// Adds a range, joined to one that it touches; `false` if there is no room, or if it is too long to be packed.
+    #[inline]
+    fn add(&mut self, range: PageRange, most: usize) -> bool {
+        if range.strides() > MAX_PACKED_STRIDES {
+            return false;
+        }
+        // The last one first: pages are mostly reported in the order of their addresses.
+        for word in self.words.as_mut_slice().iter_mut().rev() {
+            let mine = unpack(*word);
             let touches = range.start.0 <= mine.end().0 && mine.start.0 <= range.end().0;
             if mine.stride == range.stride && touches {
-                let end = mine.end().0.max(range.end().0);
-                mine.start = Page(mine.start.0.min(range.start.0));
-                mine.pages = end - mine.start.0;
-                return true;
+                let (start, end) = (
+                    mine.start.0.min(range.start.0),
+                    mine.end().0.max(range.end().0),
+                );
+                let joined = PageRange {
+                    start: Page(start),
+                    pages: end - start,
+                    stride: mine.stride,
+                };
+                let fits = joined.strides() <= MAX_PACKED_STRIDES;
+                if fits {
+                    *word = pack(joined);
+                }
+                return fits;
             }
         }
-        if (self.count as usize) < RANGES {
-            self.list[self.count as usize] = range;
-            self.count += 1;
-            return true;
+        let room = self.packed().len() < most.min(RANGES);
+        if room {
+            self.words.push(pack(range));
         }
-        false
+        room
     }
 }
 
@@ -141,7 +212,7 @@ const MAX_PACKED_STRIDES: u64 = (1 << 16) - 1;
 const PAGE_BITS: u32 = 45;
 
 /// Packs a range into a word: 45 bits of page number (57-bit addresses), 16 bits of strides, 2 bits
-/// of stride. The range must have passed [`Request::limited`].
+/// of stride. The range has at most [`MAX_PACKED_STRIDES`].
 pub(crate) fn pack(range: PageRange) -> u64 {
     let page = range.start.0 & ((1 << PAGE_BITS) - 1);
     let stride = match range.stride {
@@ -152,6 +223,12 @@ pub(crate) fn pack(range: PageRange) -> u64 {
     page | range.strides() << PAGE_BITS | stride << (PAGE_BITS + 16)
 }
 
+/// How many strides a packed range has.
+#[inline]
+fn strides(word: u64) -> u64 {
+    word >> PAGE_BITS & MAX_PACKED_STRIDES
+}
+
 /// Undoes [`pack`]; addresses of the upper half come back canonical.
 pub(crate) fn unpack(word: u64) -> PageRange {
     let page = (word << (64 - PAGE_BITS)) as i64 >> (64 - PAGE_BITS);
@@ -160,28 +237,19 @@ pub(crate) fn unpack(word: u64) -> PageRange {
         1 => PageSize::Large,
         _ => PageSize::Huge,
     };
-    let strides = word >> PAGE_BITS & MAX_PACKED_STRIDES;
     PageRange {
         start: Page(page as u64 & (u64::MAX >> 12)),
-        pages: strides * stride.pages(),
+        pages: strides(word) * stride.pages(),
         stride,
     }
 }
 
-/// Rebuilds a request from packed ranges.
+/// Rebuilds a request from the words of an inbox, at most [`RANGES`].
 pub(crate) fn from_packed(words: impl Iterator<Item = u64>, scope: Scope) -> Request {
-    let mut ranges = Ranges {
-        list: [PageRange::default(); RANGES],
-        count: 0,
-    };
-    // Every handler does this: no request is merged, and so moved, for each word.
-    for range in words.map(unpack).filter(|range| range.pages != 0) {
-        if !ranges.add(range) {
-            return Request::Full(scope);
-        }
-    }
-    match ranges.count {
-        0 => Request::Empty,
+    let mut ranges = Ranges::none();
+    words.for_each(|word| ranges.words.push(word));
+    match ranges.packed() {
+        [] => Request::Empty,
         _ => Request::Ranges(ranges, scope),
     }
 }
@@ -218,7 +286,6 @@ mod tests {
             Request::Empty => true,
             Request::Full(_) => matches!(high, Request::Full(_)),
             Request::Ranges(ranges, _) => ranges
-                .as_slice()
                 .iter()
                 .all(|r| high.covers(r.start) && high.covers(Page(r.end().0 - 1))),
         };
@@ -242,12 +309,70 @@ mod tests {
         #[test]
         fn packing_keeps_a_range(range in any_range()) {
             prop_assert_eq!(unpack(pack(range)), range);
+            prop_assert_eq!(super::strides(pack(range)), range.strides());
         }
 
         #[test]
-        fn limited_covers_as_much(a in any_request(), ceiling in 0u64..600) {
-            prop_assert!(below(a, a.limited(ceiling)));
+        fn a_limited_request_covers_as_much(a in any_request(), ceiling in 0u64..600) {
+            let mut limited = a;
+            limited.limit(ceiling);
+            prop_assert!(below(a, limited));
+            prop_assert!(limited.strides().is_none_or(|strides| strides <= ceiling));
         }
+
+        #[test]
+        fn words_rebuild_a_request(a in any_request()) {
+            if let Request::Ranges(ranges, scope) = a {
+                prop_assert_eq!(from_packed(ranges.packed().iter().copied(), scope), a);
+            }
+        }
+
+        #[test]
+        fn no_more_ranges_than_allowed(pages in proptest::collection::vec(0u64..60, 1..40), most in 1usize..=RANGES) {
+            let mut request = Request::Empty;
+            for page in &pages {
+                request.grow(Some(PageRange::base(Page(*page), 1)), Scope::Leaf, most);
+                if let Request::Ranges(ranges, _) = &request {
+                    prop_assert!(ranges.iter().len() <= most);
+                }
+            }
+            prop_assert!(pages.iter().all(|page| request.covers(Page(*page))));
+        }
+    }
+
+    #[test]
+    fn pages_in_order_are_one_range_and_scattered_ones_are_kept_apart() {
+        let mut ordered = Request::Empty;
+        (0..512).for_each(|page| {
+            ordered.grow(Some(PageRange::base(Page(page), 1)), Scope::Leaf, RANGES)
+        });
+        assert_eq!(
+            ordered,
+            Request::range(PageRange::base(Page(0), 512), Scope::Leaf)
+        );
+        let mut scattered = Request::Empty;
+        for page in 0..RANGES as u64 {
+            scattered.grow(
+                Some(PageRange::base(Page(2 * page), 1)),
+                Scope::Leaf,
+                RANGES,
+            );
+        }
+        assert_eq!(scattered.strides(), Some(RANGES as u64));
+        scattered.grow(Some(PageRange::base(Page(1000), 1)), Scope::Leaf, RANGES);
+        assert_eq!(scattered, Request::Full(Scope::Leaf));
+    }
+
+    #[test]
+    fn a_range_that_is_too_long_to_pack_is_everything() {
+        let long = |pages| Request::range(PageRange::base(Page(0), pages), Scope::Tables);
+        assert_eq!(long(MAX_PACKED_STRIDES).strides(), Some(MAX_PACKED_STRIDES));
+        assert_eq!(long(MAX_PACKED_STRIDES + 1), Request::Full(Scope::Tables));
+        let joined = long(MAX_PACKED_STRIDES).merge(Request::range(
+            PageRange::base(Page(MAX_PACKED_STRIDES), 1),
+            Scope::Leaf,
+        ));
+        assert_eq!(joined, Request::Full(Scope::Tables));
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! A list of bounded length, in place.
+//! Lists of bounded length, in place.
 //!
 //! A batch is made and consumed for every call that changes an entry, and holds one or two of the
-//! sixty-four frames that it has room for. Filling the rest with "nothing", and moving that, took
-//! longer than the flush; so the room stays uninitialised. All of the engine's `unsafe` is here.
+//! sixty-four frames that it has room for, and one range of the eleven. Filling the rest with "nothing", and moving
+//! that, took longer than the flush; so the room stays uninitialised, in [`Stack`], which owns its values, and in
+//! [`Few`], which can be copied.
 
 use core::mem::MaybeUninit;
 
@@ -48,6 +49,8 @@ impl<T, const N: usize> Stack<T, N> {
     #[inline]
     pub(crate) fn take_first(&mut self) -> Option<T> {
         if self.start == self.end {
+            // All the room is free again.
+            (self.start, self.end) = (0, 0);
             return None;
         }
         let index = self.start;
@@ -89,6 +92,54 @@ impl<T, const N: usize> Drop for Stack<T, N> {
     }
 }
 
+/// Up to `N` plain values.
+#[derive(Clone, Copy)]
+pub(crate) struct Few<T: Copy, const N: usize> {
+    /// The first `count` are initialised; `count` is at most `N`.
+    room: [MaybeUninit<T>; N],
+    count: u8,
+}
+
+impl<T: Copy, const N: usize> Few<T, N> {
+    #[inline]
+    pub(crate) fn new() -> Self {
+        Few {
+            // A longer list than `count` can count does not compile.
+            room: [const {
+                assert!(N <= u8::MAX as usize);
+                MaybeUninit::uninit()
+            }; N],
+            count: 0,
+        }
+    }
+
+    /// Adds a value at the end.
+    ///
+    /// # Panics
+    /// If there is no room.
+    #[inline]
+    pub(crate) fn push(&mut self, value: T) {
+        self.room[usize::from(self.count)].write(value);
+        self.count += 1;
+    }
+
+    /// The values.
+    #[inline]
+    pub(crate) fn as_slice(&self) -> &[T] {
+        let held = &self.room[..usize::from(self.count)];
+        // SAFETY: the first `count` are initialised, and MaybeUninit<T> is laid out as T.
+        unsafe { &*(core::ptr::from_ref(held) as *const [T]) }
+    }
+
+    /// The values, to be changed.
+    #[inline]
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [T] {
+        let held = &mut self.room[..usize::from(self.count)];
+        // SAFETY: as for `as_slice`; the borrow of `self` is exclusive.
+        unsafe { &mut *(core::ptr::from_mut(held) as *mut [T]) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,5 +160,16 @@ mod tests {
         assert_eq!(Rc::strong_count(&token), 4);
         drop(stack);
         assert_eq!(Rc::strong_count(&token), 1);
+    }
+
+    #[test]
+    fn a_few_values_are_copied() {
+        let mut few = Few::<u64, 3>::new();
+        assert_eq!(few.as_slice(), []);
+        few.push(1);
+        let copy = few;
+        few.push(2);
+        few.as_mut_slice()[0] = 3;
+        assert_eq!((few.as_slice(), copy.as_slice()), (&[3, 2][..], &[1][..]));
     }
 }
