@@ -43,6 +43,8 @@ impl Activity {
 /// Which space a CPU has loaded, as it sees it itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Loaded {
+    /// It takes no part in the protocol: no initiator asks it, so it may load nothing.
+    Offline,
     /// None.
     Nothing,
     /// It is between two spaces: neither may be accessed.
@@ -53,6 +55,7 @@ pub(crate) enum Loaded {
 
 const NOTHING: u64 = 0;
 const SWITCHING: u64 = u64::MAX;
+const OFFLINE: u64 = u64::MAX - 1;
 
 /// What an initiator wants to be sure of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -90,7 +93,7 @@ struct Published<W> {
 /// What only the CPU itself looks at.
 #[repr(align(64))]
 struct Private<W> {
-    /// The id of the space that is loaded; [`NOTHING`] or [`SWITCHING`].
+    /// The id of the space that is loaded; [`NOTHING`], [`SWITCHING`] or [`OFFLINE`].
     space: W,
     /// The tag that it is loaded under.
     tag: W,
@@ -108,7 +111,7 @@ pub(crate) struct CpuState<W> {
 }
 
 impl<W: Word> CpuState<W> {
-    /// Of a CPU that has nothing loaded.
+    /// Of a CPU that is offline.
     pub(crate) fn new() -> Self {
         CpuState {
             published: Published {
@@ -116,7 +119,7 @@ impl<W: Word> CpuState<W> {
                 flushed_at: W::new(0),
             },
             private: Private {
-                space: W::new(NOTHING),
+                space: W::new(OFFLINE),
                 tag: W::new(0),
                 slot: W::new(0),
                 victim: W::new(0),
@@ -160,6 +163,7 @@ impl<W: Word> CpuState<W> {
     pub(crate) fn loaded(&self) -> Loaded {
         match self.private.space.load(Relaxed) {
             NOTHING => Loaded::Nothing,
+            OFFLINE => Loaded::Offline,
             SWITCHING => Loaded::Switching,
             id => Loaded::Space(SpaceId(id)),
         }
@@ -258,6 +262,17 @@ impl<W: Word> CpuState<W> {
         self.published
             .activity
             .store(Activity::Detached as u64, Release);
+    }
+
+    /// It has flushed everything and takes part from now on, with nothing loaded.
+    pub(crate) fn go_online(&self) {
+        self.private.space.store(NOTHING, Relaxed);
+    }
+
+    /// It leaves whatever root it has loaded, and takes part no more. Interrupts are masked.
+    pub(crate) fn go_offline<H: Hardware>(&self, hw: &H) {
+        self.detach(hw);
+        self.private.space.store(OFFLINE, Relaxed);
     }
 
     /// The tag that is loaded was flushed whole after the flush clock had shown `now`.

@@ -354,7 +354,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let cpu = &self.cpus[me.index()];
         let loaded = match cpu.state.loaded() {
             Loaded::Space(loaded) => loaded,
-            Loaded::Nothing => {
+            Loaded::Nothing | Loaded::Offline => {
                 self.count(me, Counter::IgnoredOtherSpace, 1);
                 return;
             }

@@ -21,6 +21,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         // the CPU went offline.
         self.hw.invalidate(Invalidate::All);
         cpu.state.flushed(self.ledger.now());
+        cpu.state.go_online();
         cpu.inbox.open();
         self.on_interrupt();
     }
@@ -32,7 +33,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let were_on = self.hw.mask_interrupts();
         let me = self.hw.this_cpu();
         let cpu = &self.cpus[me.index()];
-        cpu.state.detach(self.hw);
+        cpu.state.go_offline(self.hw);
         if let Some(space) = current {
             space.leave(me);
         }

@@ -20,7 +20,7 @@
 //! roam there. Interrupted, it leaves the root for good. Coming back it compares as if it had been
 //! away.
 
-use crate::cpu::{Activity, Concern};
+use crate::cpu::{Activity, Concern, Loaded};
 use crate::cpu_set::CpuId;
 use crate::engine::Engine;
 use crate::features::Tagging;
@@ -41,6 +41,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     ///
     /// When it returns, user accesses go through the current tables of `to` (C5), and every flush
     /// of `to` that was complete when the call began has taken effect here.
+    ///
+    /// # Panics
+    /// If this CPU is not online: no initiator would ask it to flush.
     pub fn switch_to(&self, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) {
         let were_on = self.hw.mask_interrupts();
         let me = self.hw.this_cpu();
@@ -50,6 +53,10 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             self.hw.restore_interrupts(were_on);
             return;
         }
+        assert!(
+            state.loaded() != Loaded::Offline,
+            "a CPU loads an address space before it has called cpu_online"
+        );
         self.count(me, Counter::Switches, 1);
         state.begin_switch();
         let flushed_at = self.rules.publish_then_look(
@@ -238,6 +245,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// Whether this CPU has no user root loaded.
     pub fn is_detached(&self) -> bool {
-        self.cpus[self.hw.this_cpu().index()].state.loaded() == crate::cpu::Loaded::Nothing
+        let loaded = self.cpus[self.hw.this_cpu().index()].state.loaded();
+        matches!(loaded, Loaded::Nothing | Loaded::Offline)
     }
 }

@@ -1,4 +1,5 @@
-//! What a gather costs others: how often its lists make it flush, and what its ranges make targets invalidate.
+//! What an embedder sees of the engine: how often the lists of its batches make it flush, what its ranges make
+//! targets invalidate, and what is refused.
 //!
 //! The machine is one thread that is each of two CPUs in turn: the target handles its interrupt while the initiator
 //! waits.
@@ -219,4 +220,13 @@ fn scattered_pages_are_invalidated_one_by_one_up_to_a_bound() {
         );
     }
     assert_eq!(protect(12), [Invalidate::Tag(Tag::KERNEL)]);
+}
+
+#[test]
+#[should_panic(expected = "before it has called cpu_online")]
+fn a_cpu_that_no_initiator_asks_loads_nothing() {
+    let (machine, engine, space) = both_run();
+    machine.me.set(1);
+    engine.cpu_offline(Some(space));
+    engine.switch_to(None, space);
 }
