@@ -400,11 +400,11 @@ impl BareKernel<'_> {
     }
 
     /// From now on a load of the page must yield `value`.
-    pub fn promise(&self, space: usize, page: u64, value: Option<u64>) {
+    pub fn must_read(&self, space: usize, page: u64, value: Option<u64>) {
         context::point(Op::Note);
         self.hw
             .say(|| format!("page {page:#x} of {space} says {value:?} from now on"));
-        context::with(|core| core.oracle.promise(root_of(space).0 as u32, page, value));
+        context::with(|core| core.oracle.must_read(root_of(space).0 as u32, page, value));
     }
 
     /// Unlinks a leaf table and frees it.

@@ -12,7 +12,7 @@
 //! that it read since its last turn has changed: going round once more would read the same. So
 //! loops end, and if no CPU can do anything while one waits, that is a deadlock (C7).
 //!
-//! | room | what happens there |
+//! | module | what happens there |
 //! | --- | --- |
 //! | here | the state, and interrupts |
 //! | [`choose`] | what may happen next, and what it touches |

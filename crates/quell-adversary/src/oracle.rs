@@ -94,7 +94,7 @@ pub struct Oracle {
     frames: Box<[History]>,
     returned: Vec<Returned>,
     /// What a read of a page must yield: (root, page, value).
-    promises: Vec<(u32, u64, u64)>,
+    expected: Vec<(u32, u64, u64)>,
 }
 
 impl Oracle {
@@ -103,7 +103,7 @@ impl Oracle {
         Oracle {
             frames: vec![History::default(); frames].into(),
             returned: Vec::with_capacity(64),
-            promises: Vec::with_capacity(16),
+            expected: Vec::with_capacity(16),
         }
     }
 
@@ -111,7 +111,7 @@ impl Oracle {
     pub fn reset(&mut self) {
         self.frames.fill(History::default());
         self.returned.clear();
-        self.promises.clear();
+        self.expected.clear();
     }
 
     /// The history of a frame.
@@ -130,10 +130,10 @@ impl Oracle {
     }
 
     /// From now on, a read of the page must yield `value`; `None` withdraws that.
-    pub fn promise(&mut self, root: u32, page: u64, value: Option<u64>) {
-        self.promises.retain(|p| (p.0, p.1) != (root, page));
+    pub fn must_read(&mut self, root: u32, page: u64, value: Option<u64>) {
+        self.expected.retain(|p| (p.0, p.1) != (root, page));
         if let Some(value) = value {
-            self.promises.push((root, page, value));
+            self.expected.push((root, page, value));
         }
     }
 
@@ -143,8 +143,8 @@ impl Oracle {
     }
 
     /// What reads must yield: (root, page, value), in any order.
-    pub(super) fn promises(&self) -> impl Iterator<Item = &(u32, u64, u64)> {
-        self.promises.iter()
+    pub(super) fn expected(&self) -> impl Iterator<Item = &(u32, u64, u64)> {
+        self.expected.iter()
     }
 
     /// What returned calls hold against loads, stores and fetches through a translation of these pages to which
@@ -181,9 +181,9 @@ impl Oracle {
     }
 
     /// What a read of the page must yield, if that is known.
-    pub fn promised(&self, root: u32, page: u64) -> Option<u64> {
+    pub fn expected_of(&self, root: u32, page: u64) -> Option<u64> {
         let of = |p: &&(u32, u64, u64)| (p.0, p.1) == (root, page);
-        self.promises.iter().find(of).map(|p| p.2)
+        self.expected.iter().find(of).map(|p| p.2)
     }
 
     /// Judges an access of `cpu`, which runs the address space of `root`, through a translation.

@@ -216,6 +216,21 @@ fn scenarios_have_names_of_their_own_and_say_what_must_happen() {
 }
 
 #[test]
+fn every_scenario_that_was_written_is_searched() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/scenarios");
+    for entry in std::fs::read_dir(folder).expect("the folder") {
+        let path = entry.expect("a file").path();
+        let stem = path.file_stem().and_then(|stem| stem.to_str());
+        let name = stem.expect("a name").replace('_', "-");
+        assert!(
+            name == "mod" || Scenario::named(&name).is_some(),
+            "{} must be in `Scenario::ALL` in src/scenarios/mod.rs, under the name `{name}`",
+            path.display()
+        );
+    }
+}
+
+#[test]
 fn a_failure_is_shrunk_and_repeats_from_its_code() {
     let case = Case {
         scenario: Scenario::named("unmap-access").expect("it is the first scenario"),

@@ -12,8 +12,8 @@ pub enum Arch {
 }
 
 impl Arch {
-    /// Both.
-    pub const ALL: [Arch; 2] = [Arch::X86_64, Arch::Aarch64];
+    /// All of them.
+    pub const ALL: &[Arch] = &[Arch::X86_64, Arch::Aarch64];
 
     /// Its name, as in targets and in QEMU's.
     pub const fn name(self) -> &'static str {

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use quell_boot::qemu::{self, Machine};
 use quell_boot::{Arch, Options, bochs, follow, prepare, told_to_end, toolchain};
@@ -14,24 +15,15 @@ use serde_json::Value;
 use crate::output::{note, say};
 use crate::usage::usage;
 
-/// Which architectures to boot.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-#[value(rename_all = "snake_case")]
-enum Which {
-    #[value(name = "x86_64")]
-    X86_64,
-    Aarch64,
-    All,
-}
-
-impl Which {
-    fn archs(self) -> &'static [Arch] {
-        match self {
-            Which::X86_64 => &[Arch::X86_64],
-            Which::Aarch64 => &[Arch::Aarch64],
-            Which::All => &Arch::ALL,
+/// Reads which architectures to boot: one by its name, or all.
+fn archs() -> impl TypedValueParser<Value = &'static [Arch]> {
+    let names = Arch::ALL.iter().map(|arch| arch.name()).chain(["all"]);
+    PossibleValuesParser::new(names).map(|name| {
+        match Arch::ALL.iter().position(|arch| arch.name() == name) {
+            Some(at) => &Arch::ALL[at..=at],
+            None => Arch::ALL,
         }
-    }
+    })
 }
 
 /// What the kernel runs besides workloads. The last is for tests of its watchdog.
@@ -57,8 +49,8 @@ pub struct BootArgs {
     #[arg(default_value = "selftest", value_parser = run_name)]
     run: String,
     /// Which architecture
-    #[arg(long, value_enum, default_value = "all")]
-    arch: Which,
+    #[arg(long, value_parser = archs(), default_value = "all")]
+    arch: &'static [Arch],
     /// How many CPUs (1 to 64)
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     cpus: u16,
@@ -234,10 +226,14 @@ impl BootArgs {
     /// If what is to execute has none of them, or lacks what is asked for.
     fn archs(&self) -> anyhow::Result<&'static [Arch]> {
         if self.accel != Accelerator::Bochs {
-            return Ok(self.arch.archs());
+            return Ok(self.arch);
         }
-        if self.arch == Which::Aarch64 {
-            bail!("Bochs has no AArch64: use --accel tcg");
+        // What it has of those that were asked for.
+        const HAS: &[Arch] = &[Arch::X86_64];
+        if let [other] = self.arch
+            && !HAS.contains(other)
+        {
+            bail!("Bochs has no {other}: use --accel tcg");
         }
         if self.icount || self.threads {
             bail!(
@@ -247,7 +243,7 @@ impl BootArgs {
         if self.print_command {
             bail!("Bochs boots from files made for the run: --print-command is for QEMU");
         }
-        Ok(&[Arch::X86_64])
+        Ok(HAS)
     }
 
     /// The program that executes the guest.

@@ -8,7 +8,7 @@ use quell_adversary::{Budget, Campaign, Case, MachineKind, Mistake, Scenario, Se
 use quell_boot::versus::report::{Report as Comparison, Row as Compared, Side};
 use quell_clock::built_in;
 use quell_experiments::jobs::Results;
-use quell_experiments::reproduce::Plan as Experiment;
+use quell_experiments::reproduce::Experiment;
 use quell_experiments::scale::Point;
 use quell_experiments::trial::Trial;
 use quell_experiments::{guards, machines};

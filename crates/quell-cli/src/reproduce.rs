@@ -15,7 +15,7 @@ use quell_experiments::headlines::Headline;
 use quell_experiments::jobs::Results;
 use quell_experiments::numbers::digits;
 use quell_experiments::report;
-use quell_experiments::reproduce::{Plan, Row, worse_with_all};
+use quell_experiments::reproduce::{Experiment, Row, worse_with_all};
 use quell_experiments::trial::Outcome;
 use quell_workloads::Workload;
 use serde::Serialize;
@@ -225,7 +225,7 @@ fn print_guards(rows: &[guards::Row]) {
 /// If nothing is to be run, or something cannot be written.
 pub fn run(args: &ReproduceArgs) -> Result<ExitCode> {
     let began = Instant::now();
-    let all = Plan::all(args.only.as_deref());
+    let all = Experiment::all(args.only.as_deref());
     if all.is_empty() {
         let only = args.only.as_deref().unwrap_or_default();
         let names: Vec<_> = Workload::all().iter().map(Workload::name).collect();

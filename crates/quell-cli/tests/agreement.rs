@@ -85,6 +85,45 @@ fn modelled(machine: &str, workload: &str, parameters: &[&str], cpus: u32, polic
     ]
 }
 
+/// What is compared: workload, parameters, CPUs.
+const RUNS: &[(&str, &[&str], u32)] = &[
+    ("dontneed", &["iterations=50"], 4),
+    ("dontneed", &["iterations=50", "pages=40"], 2),
+    ("swap", &["rounds=3"], 4),
+    ("swap", &["rounds=3", "clean=yes"], 8),
+    ("migrate", &["rounds=2", "size=2M"], 4),
+    ("demand", &["size=4M", "page=4K"], 4),
+    ("pingpong", &["switches=200"], 1),
+    (
+        "readers",
+        &[
+            "processes=1",
+            "threads=1",
+            "size=6M",
+            "fast=2M",
+            "slow=3M",
+            "ahead=64",
+            "compute=0",
+        ],
+        1,
+    ),
+];
+
+/// Workloads that are not compared, because they last a time and not an amount.
+const NOT_COMPARED: &[&str] = &["fileio"];
+
+#[test]
+fn every_workload_is_compared_or_said_not_to_be() {
+    for workload in quell_workloads::Workload::all() {
+        let name = workload.name();
+        let compared = RUNS.iter().any(|(known, ..)| *known == name);
+        assert!(
+            compared != NOT_COMPARED.contains(&name),
+            "{name} belongs either into RUNS or, with the reason in docs/boot.md, into NOT_COMPARED"
+        );
+    }
+}
+
 /// Compares on one architecture; `slow` is a machine of it with slow memory, if there is one.
 fn agree(arch: &str, machine: &str, slow: Option<&str>, tags: bool) {
     if let Err(why) = quell(&words(&format!("boot --arch {arch} --check"))) {
@@ -97,29 +136,7 @@ fn agree(arch: &str, machine: &str, slow: Option<&str>, tags: bool) {
         return;
     }
     let mut something = 0;
-    let runs: [(&str, &[&str], u32); 8] = [
-        ("dontneed", &["iterations=50"], 4),
-        ("dontneed", &["iterations=50", "pages=40"], 2),
-        ("swap", &["rounds=3"], 4),
-        ("swap", &["rounds=3", "clean=yes"], 8),
-        ("migrate", &["rounds=2", "size=2M"], 4),
-        ("demand", &["size=4M", "page=4K"], 4),
-        ("pingpong", &["switches=200"], 1),
-        (
-            "readers",
-            &[
-                "processes=1",
-                "threads=1",
-                "size=6M",
-                "fast=2M",
-                "slow=3M",
-                "ahead=64",
-                "compute=0",
-            ],
-            1,
-        ),
-    ];
-    for (workload, parameters, cpus) in runs {
+    for &(workload, parameters, cpus) in RUNS {
         for policy in ["baseline", "all"] {
             // Without tags every switch flushes, and the machine has some.
             if workload == "pingpong" && policy == "all" && !tags {

@@ -223,7 +223,7 @@ pub(crate) fn shared<R>(body: impl FnOnce(&mut Core) -> R) -> R {
 pub(crate) fn fence(order: Ordering) {
     if running() {
         shared(|core| {
-            if core.costs.arm || order == Ordering::SeqCst {
+            if core.costs.architecture.fences(order) {
                 core.fence();
             }
         });

@@ -1,5 +1,6 @@
 //! The machine file's figures in the form in which the machine uses them.
 
+use crate::architecture::Architecture;
 use crate::file::{MachineFile, Parameter as P, Time};
 use crate::tlb::array::Replacement;
 use quell::{Features, Tagging};
@@ -36,7 +37,7 @@ impl Topology {
 /// Everything that an operation may cost, in picoseconds; rates are picoseconds a byte.
 #[derive(Clone, Debug)]
 pub struct Costs {
-    pub arm: bool,
+    pub architecture: Architecture,
     pub hardware_dirty: bool,
     pub topology: Topology,
     pub tlb: TlbGeometry,
@@ -137,7 +138,7 @@ impl Costs {
         let guest = |native, extra| file.time(native) + file.time(extra);
         let pair = |entries, ways| (file.count(entries), file.count(ways));
         Costs {
-            arm: file.choice(P::Architecture) == "aarch64",
+            architecture: file.architecture(),
             hardware_dirty: file.choice(P::HardwareDirty) == "yes",
             topology: Topology {
                 per_core: file.count(P::CpusPerCore),
@@ -154,14 +155,16 @@ impl Costs {
                 walker: [P::WalkerLeaf, P::WalkerLarge, P::WalkerHuge].map(|p| file.count(p)),
                 replacement: match file.choice(P::Replacement) {
                     "lru" => Replacement::Lru,
-                    _ => Replacement::PseudoLru,
+                    "pseudo-lru" => Replacement::PseudoLru,
+                    other => unreachable!("the replacement `{other}` needs a line here"),
                 },
             },
             tagging: match file.choice(P::Tags) {
                 "pcid" => Tagging::PerCpu { count: 4095 },
                 "asid8" => Tagging::Global { bits: 8 },
                 "asid16" => Tagging::Global { bits: 16 },
-                _ => Tagging::None,
+                "none" => Tagging::None,
+                other => unreachable!("the tags `{other}` need a line here"),
             },
             full_above: file.count(P::FullAbove) as u64,
             pause: time(P::Pause),
@@ -278,6 +281,40 @@ impl Costs {
             Work::ReadDevice { bytes: len } => bytes(kernel.device_read, kernel.device_byte, len),
             Work::WriteDevice { bytes: len } => bytes(kernel.device_write, kernel.device_byte, len),
             Work::Schedule => kernel.schedule,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file::{BUILT_IN, Unit};
+
+    /// A choice that a machine file may make and that nothing here knows would otherwise show as a panic, in
+    /// the run of the first user who makes it.
+    #[test]
+    fn every_choice_of_a_machine_file_is_known_here() {
+        for &parameter in P::ALL {
+            let description = parameter.description();
+            let Unit::Choice(words) = description.unit else {
+                continue;
+            };
+            for word in words {
+                // Some go only with machines of one architecture.
+                let files = BUILT_IN.iter().filter_map(|(base, _)| {
+                    let text = format!(
+                        "name = \"mine\"\nbased_on = \"{base}\"\n[{}]\n{} = {{ value = \"{word}\", source = \"x\" }}",
+                        description.section, description.key
+                    );
+                    MachineFile::parse("mine.toml", &text).ok()
+                });
+                let costs: Vec<_> = files.map(|file| Costs::new(&file)).collect();
+                assert!(
+                    !costs.is_empty(),
+                    "{} = {word} goes with no machine",
+                    parameter.name()
+                );
+            }
         }
     }
 }

@@ -28,6 +28,7 @@
 //! the machine file's `[kernel]` section gives it. Data caches of programs, instruction fetches
 //! and speculation. Weak memory ordering: under the clock, operations are sequentially consistent.
 
+mod architecture;
 mod cell;
 mod clock;
 mod context;
@@ -36,7 +37,6 @@ mod costs;
 mod counts;
 mod cpu;
 pub mod file;
-mod format;
 mod kernel;
 mod lines;
 mod machine;
@@ -55,6 +55,7 @@ mod word;
 #[global_allocator]
 static ALLOCATOR: quell_sim::LineAllocator = quell_sim::LineAllocator;
 
+pub use architecture::Architecture;
 pub use cell::ModelWord;
 pub use counts::Counts;
 pub use file::{MachineFile, Parameter, built_in};

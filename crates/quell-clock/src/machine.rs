@@ -5,6 +5,7 @@
 //! is therefore `Send` and `Sync` without any promise of ours; used on another thread, or outside
 //! of a run, its operations panic with a message that says so.
 
+use crate::architecture::Architecture;
 use crate::cell::ModelWord;
 use crate::clock::Step;
 use crate::context;
@@ -12,7 +13,6 @@ use crate::core::Core;
 use crate::costs::Costs;
 use crate::cpu::Activity;
 use crate::file::Time;
-use crate::format;
 use crate::memory::Tables;
 use crate::mmu;
 use crate::trace::Mark;
@@ -33,7 +33,7 @@ const INTERRUPTIBLE: Time = 100_000;
 #[derive(Clone)]
 pub struct Model {
     features: Features,
-    arm: bool,
+    architecture: Architecture,
     hardware_dirty: bool,
     map: MemoryMap,
     cpus: usize,
@@ -52,7 +52,7 @@ impl Model {
     ) -> Self {
         Model {
             features: costs.features(),
-            arm: costs.arm,
+            architecture: costs.architecture,
             hardware_dirty: costs.hardware_dirty,
             map,
             cpus,
@@ -281,12 +281,12 @@ unsafe impl Machine for Model {
     }
 
     fn encode(&self, entry: Entry, level: Level) -> u64 {
-        format::encode(self.arm, entry, level)
+        self.architecture.encode(entry, level)
     }
 
     #[inline]
     fn decode(&self, word: u64, level: Level) -> Entry {
-        format::decode(self.arm, word, level)
+        self.architecture.decode(word, level)
     }
 
     fn hardware_dirty(&self) -> bool {
@@ -294,7 +294,7 @@ unsafe impl Machine for Model {
     }
 
     fn tlb_rules(&self) -> TlbRules {
-        format::tlb_rules(self.arm)
+        self.architecture.tlb_rules()
     }
 
     fn read_frame(&self, frame: Frame, offset: usize, into: &mut [u8]) {

@@ -11,7 +11,6 @@ use crate::clock::Point;
 use crate::context;
 use crate::core::Core;
 use crate::file::Time;
-use crate::format;
 use crate::lines::Use;
 use crate::oracle::{Kind, Verdict};
 use crate::tlb::{Place, Rights, Translation};
@@ -161,7 +160,7 @@ impl Core {
                 return Err(self.give_up(begun));
             }
             self.walker_access(line, Use::Load);
-            let entry = format::decode(self.costs.arm, raw, Level(level));
+            let entry = self.costs.architecture.decode(raw, Level(level));
             if entry.table && level > 0 && self.memory.contains(entry.frame) {
                 table = entry.frame;
                 level -= 1;
@@ -172,7 +171,7 @@ impl Core {
             let leaf = entry.present && !entry.table;
             let known = self.costs.hardware_dirty || entry.accessed && (!write || entry.dirty);
             let allowed = leaf && entry.user && (!write || entry.writable) && known;
-            let used = format::used(self.costs.arm, raw, write);
+            let used = self.costs.architecture.used(raw, write);
             if early && (!allowed || used != raw) {
                 return Err(self.give_up(begun));
             }

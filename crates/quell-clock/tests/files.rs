@@ -59,6 +59,20 @@ fn built_in_files_are_whole_and_name_their_sources() {
 }
 
 #[test]
+fn every_file_of_the_folder_is_built_in() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/machines");
+    for entry in std::fs::read_dir(folder).expect("the folder") {
+        let path = entry.expect("a file").path();
+        let name = path.file_stem().and_then(|stem| stem.to_str());
+        assert!(
+            BUILT_IN.iter().any(|(known, _)| Some(*known) == name),
+            "{} needs a line in src/file/builtin.rs",
+            path.display()
+        );
+    }
+}
+
+#[test]
 fn parameters_are_described_once() {
     for (index, &parameter) in Parameter::ALL.iter().enumerate() {
         let description = parameter.description();

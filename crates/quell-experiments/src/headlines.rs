@@ -368,7 +368,7 @@ impl Headline {
 
     /// Whether more of it is better.
     pub fn more_is_better(&self) -> bool {
-        matches!(self.experiment, "demand" | "fileio")
+        self.figure == Figure::Measure && self.workload(false).more_is_better()
     }
 
     /// The published change.

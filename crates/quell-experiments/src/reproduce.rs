@@ -63,15 +63,15 @@ pub struct Row {
 }
 
 /// The runs of one headline.
-pub struct Plan {
+pub struct Experiment {
     /// The headline.
     pub headline: &'static Headline,
     machine: Arc<MachineFile>,
 }
 
-impl Plan {
-    /// The plans of all headlines that `only` asks for.
-    pub fn all(only: Option<&str>) -> Vec<Plan> {
+impl Experiment {
+    /// Those of all headlines that `only` asks for.
+    pub fn all(only: Option<&str>) -> Vec<Experiment> {
         let mut machines: HashMap<&str, Arc<MachineFile>> = HashMap::new();
         HEADLINES
             .iter()
@@ -87,7 +87,7 @@ impl Plan {
                     None => Arc::new(built_in(headline.machine)?),
                 };
                 machines.insert(headline.machine, machine.clone());
-                Some(Plan { headline, machine })
+                Some(Experiment { headline, machine })
             })
             .collect()
     }
@@ -236,7 +236,7 @@ impl Plan {
 const WORSE: f64 = 0.01;
 
 /// Headlines that are worse with everything on than with their own mechanism alone, in percent.
-pub fn worse_with_all(plans: &[Plan], results: &Results) -> Vec<(&'static Headline, f64)> {
+pub fn worse_with_all(plans: &[Experiment], results: &Results) -> Vec<(&'static Headline, f64)> {
     plans
         .iter()
         .filter_map(|plan| {

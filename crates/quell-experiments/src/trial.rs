@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 
 use quell::{Policy, Rule, Stats};
 use quell_clock::{
-    Counts, MachineFile, ModelUser, Parameter, Run, RunError, Setup, Trace, built_in,
+    Architecture, Counts, MachineFile, ModelUser, Parameter, Run, RunError, Setup, Trace, built_in,
 };
 use quell_vm::User;
 use quell_workloads::{Failure, Measure, WORDS, Workload};
@@ -79,14 +79,6 @@ pub enum TrialError {
         /// Its value.
         value: usize,
     },
-    /// No source says what kernels of this architecture clear memory with.
-    #[error(
-        "no kernel of the architecture `{name}` was published: nothing to clear memory with is known"
-    )]
-    Architecture {
-        /// Its name.
-        name: String,
-    },
     /// The machine came to no end.
     #[error(transparent)]
     Run(#[from] RunError),
@@ -144,17 +136,16 @@ impl Trial<'_> {
         Ok(())
     }
 
-    fn clear(&self) -> Result<ClearPolicy, TrialError> {
+    fn clear(&self) -> ClearPolicy {
         // What the published kernels clear with: string instructions, `dc zva` on Arm.
-        let strategy = match self.machine.choice(Parameter::Architecture) {
-            "aarch64" => Strategy::DcZva,
-            "x86-64" => Strategy::RepStos,
-            other => return Err(TrialError::Architecture { name: other.into() }),
+        let strategy = match self.machine.architecture() {
+            Architecture::Aarch64 => Strategy::DcZva,
+            Architecture::X86_64 => Strategy::RepStos,
         };
-        Ok(ClearPolicy {
+        ClearPolicy {
             cap_bytes: self.policy.cap_bytes,
             ..ClearPolicy::cooperative(Plan::uniform(strategy))
-        })
+        }
     }
 
     /// Runs it.
@@ -172,7 +163,7 @@ impl Trial<'_> {
     pub fn run_without(&self, without: &[&'static Rule]) -> Result<Outcome, TrialError> {
         self.check()?;
         let memory = self.workload.memory(self.cpus);
-        let clear = self.clear()?;
+        let clear = self.clear();
         let setup = Setup {
             cpus: Some(self.cpus),
             seed: self.seed,

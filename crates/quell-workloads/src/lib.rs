@@ -95,6 +95,11 @@ macro_rules! workloads {
                 match self { $(Workload::$name(_) => $name::MECHANISM,)* }
             }
 
+            /// Whether more of its figure is better.
+            pub fn more_is_better(&self) -> bool {
+                match self { $(Workload::$name(_) => $name::MORE_IS_BETTER,)* }
+            }
+
             /// What can be set.
             pub fn parameters(&self) -> &'static [Parameter] {
                 match self { $(Workload::$name(_) => $name::PARAMETERS,)* }
@@ -150,7 +155,7 @@ macro_rules! workloads {
                 match self {
                     $(Workload::$name(program) => Measure {
                         metric: $name::METRIC,
-                        more_is_better: $name::MORE_IS_BETTER,
+                        more_is_better: self.more_is_better(),
                         value: window.map_or(f64::NAN, |window| program.value(window)),
                     },)*
                 }

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 thread_local! { static THIS_CPU: Cell<u16> = const { Cell::new(0) }; }
 
+// ANCHOR: machine
 /// One CPU: what its TLB holds, and whether somebody interrupted it.
 #[derive(Default)]
 struct Cpu {
@@ -80,6 +81,7 @@ unsafe impl Hardware for Machine {
         std::thread::yield_now();
     }
 }
+// ANCHOR_END: machine
 
 fn main() {
     let machine = Machine::default();
@@ -133,6 +135,7 @@ fn main() {
             std::thread::yield_now();
         }
 
+        // ANCHOR: unmap
         // The unmap: clear the entry, hand the frame to the batch, get it back flushed.
         let mut batch = engine.batch(Purpose::Call);
         entry.store(0, Ordering::Release);
@@ -144,6 +147,7 @@ fn main() {
                 accesses.load(Ordering::Acquire)
             );
         }
+        // ANCHOR_END: unmap
         std::thread::sleep(std::time::Duration::from_millis(20));
         done.store(true, Ordering::Release);
         engine.cpu_offline(Some(&space));

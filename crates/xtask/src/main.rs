@@ -108,6 +108,20 @@ const STEPS: &[Step] = &[
         boots: false,
     },
     Step {
+        name: "book",
+        shows: "the documents make a book; it is written to target/book",
+        environment: &[],
+        cargo: &[
+            "run",
+            "--quiet",
+            "--package",
+            "quell-book",
+            "--features",
+            "html",
+        ],
+        boots: false,
+    },
+    Step {
         name: "boots",
         shows: "the kernel passes on both architectures, notices mistakes, and counts what the model counts",
         environment: &[("QUELL_REQUIRE_BOOT", "1"), ("QUELL_REQUIRE_BOCHS", "1")],

@@ -1,7 +1,7 @@
 //! The kernel under generated programs over the engine: an embedder that keeps every rule. The file is long because
 //! what keeps one rule leans on what keeps the others, and a reader must be able to check them together.
 //!
-//! It is larger than [`tiny`](crate::bare_kernel) and just as literal: three levels of tables, base,
+//! It is larger than the [bare kernel](crate::bare_kernel) and just as literal: three levels of tables, base,
 //! large and huge pages, private memory, files that several spaces map, frames with owners, batches
 //! that any CPU may go on with. What a rule of the engine demands of its embedder is done here, in one
 //! place each, so whatever goes wrong in a run goes wrong in the engine:

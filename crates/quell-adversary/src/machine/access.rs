@@ -286,14 +286,14 @@ impl Core {
         word: usize,
         value: u64,
     ) {
-        let Some(promised) = self.oracle.promised(root, used.page) else {
+        let Some(expected) = self.oracle.expected_of(root, used.page) else {
             return;
         };
-        if word == 0 && promised != value {
+        if word == 0 && expected != value {
             self.fail(
                 Violation::new(
                     Clause::C4,
-                    format!("a load returned {value:#x}, the mapping says {promised:#x}"),
+                    format!("a load returned {value:#x}, the mapping says {expected:#x}"),
                 )
                 .by(CpuId(me as u16))
                 .in_frame(Frame(used.frame.into()))

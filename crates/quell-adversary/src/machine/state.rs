@@ -60,7 +60,7 @@ impl Core {
         };
         let frames = self.oracle.frames().enumerate().filter(eventful);
         digest.add_all(frames.map(history));
-        digest.add_all(self.oracle.promises());
+        digest.add_all(self.oracle.expected());
         self.mmu.digest(&moments, &self.oracle, digest);
         digest.take(0)
     }

@@ -45,7 +45,7 @@ fn body(k: &BareKernel<'_>, cpu: usize) {
             k.lock(1);
             k.map(1, 1, frame(5), false);
             k.unlock(1);
-            k.promise(1, 1, Some(5));
+            k.must_read(1, 1, Some(5));
         }
         _ => {
             k.read(1);

@@ -37,7 +37,7 @@ fn body(k: &BareKernel<'_>, cpu: usize) {
         }
         1 => {
             if k.refill(0, 0, frame(0), frame(1)) {
-                k.promise(0, 0, Some(2));
+                k.must_read(0, 0, Some(2));
             }
         }
         _ => {

@@ -47,6 +47,10 @@ pub fn available() -> Available {
     native::available()
 }
 
+/// What kernels of this architecture zero a single page with; where this crate has no instructions of it, plain
+/// stores.
+pub const PAGE: Strategy = native::PAGE;
+
 /// The sizes of the data caches, where the processor tells without privilege: on x86-64.
 ///
 /// Under a hypervisor the last-level cache may be larger than the share a guest has of it.

@@ -3,6 +3,10 @@
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 use quell_zero::{Available, Caches, Strategy};
 
+/// Ordinary stores.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+pub const PAGE: Strategy = Strategy::Stores;
+
 /// Ordinary stores alone.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub fn available() -> Available {

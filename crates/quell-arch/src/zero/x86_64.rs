@@ -17,6 +17,9 @@ use quell_zero::{Available, Caches, Strategy};
 /// every x86-64 processor so far.
 const LINE: usize = 64;
 
+/// Part of x86-64.
+pub const PAGE: Strategy = Strategy::RepStosq;
+
 /// See [`super::available`].
 pub fn available() -> Available {
     let features = Features::detect();

@@ -152,3 +152,18 @@ fn the_comparison_tells_less_from_more() {
         Need::Local(Scope::Tables)
     ));
 }
+
+#[test]
+fn every_format_has_an_oracle() {
+    let crate_folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    for entry in std::fs::read_dir(crate_folder.join("src")).expect("the source") {
+        let folder = entry.expect("a file").path();
+        let name = folder.file_name().and_then(|name| name.to_str());
+        let name = name.expect("a name");
+        let declared = include_str!("main.rs").contains(&format!("\nmod {name};\n"));
+        assert!(
+            declared || !folder.join("entry.rs").exists(),
+            "the format {name} needs an oracle: tests/changes/{name}.rs, and `mod {name};` in main.rs"
+        );
+    }
+}

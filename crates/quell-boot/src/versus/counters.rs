@@ -7,6 +7,7 @@
 use super::plan::Case;
 use super::protocol::{Counters, Event};
 use super::report::{Outcome, Side};
+use quell_workloads::Workload;
 use std::collections::BTreeMap;
 
 /// One line of the histogram.
@@ -172,14 +173,13 @@ fn side(case: &Case, timed: &Window<'_>, traced: &Window<'_>) -> Outcome {
     }
     // While every CPU sleeps the clock goes on and nothing is executed. Where all work is the first
     // CPU's, its sleep is no work; what spins meanwhile is none either.
-    let slept = match case.workload.name() {
-        "dontneed" | "swap" | "migrate" | "pingpong" => {
-            let slept = |counters: &Counters| {
-                idle(&counters.idle).ok_or("no row .idle_sleeptime in /proc/timer_list")
-            };
-            slept(timed.after)?.saturating_sub(slept(timed.before)?)
-        }
-        _ => 0,
+    let slept = if case.first_cpu_works() {
+        let slept = |counters: &Counters| {
+            idle(&counters.idle).ok_or("no row .idle_sleeptime in /proc/timer_list")
+        };
+        slept(timed.after)?.saturating_sub(slept(timed.before)?)
+    } else {
+        0
     };
     let per = |count: u64, operations: u64| count as f64 / operations as f64;
     let mut side = Side {
@@ -204,17 +204,20 @@ fn doubt(case: &Case, operations: u64, timed: &Window<'_>) -> Option<String> {
         rows.map(|(name, now)| now.saturating_sub(before.get(name).copied().unwrap_or(0)))
             .sum()
     };
-    let (what, count) = match case.workload.name() {
-        "swap" => match case.workload.get("clean") {
-            // Counted in KB; what was not read was not gone.
-            Some(1) => ("pages read", grown("pgpgin") / 4),
-            _ => ("pages swapped out", grown("pswpout")),
-        },
-        "migrate" => ("pages moved", grown("pgmigrate_success")),
-        "demand" if case.workload.get("page") == Some(1 << 21) => {
+    let (what, count) = match case.workload {
+        // Counted in KB; what was not read was not gone.
+        Workload::Swap(swap) if swap.clean != 0 => ("pages read", grown("pgpgin") / 4),
+        Workload::Swap(_) => ("pages swapped out", grown("pswpout")),
+        Workload::Migrate(_) => ("pages moved", grown("pgmigrate_success")),
+        Workload::Demand(demand) if demand.page == 1 << 21 => {
             ("large pages", grown("thp_fault_alloc"))
         }
-        _ => return None,
+        // Nothing is looked at that Linux counts.
+        Workload::Demand(_)
+        | Workload::Dontneed(_)
+        | Workload::Fileio(_)
+        | Workload::Pingpong(_)
+        | Workload::Readers(_) => return None,
     };
     // The last pages may still be on their way.
     (count < operations - operations / 50)

@@ -90,8 +90,7 @@ fn side(case: &Case, event: &Value) -> Outcome {
 
 /// What shows that the row's work was not done.
 fn doubt(case: &Case, operations: u64, faults: u64) -> Option<String> {
-    let faulting = matches!(case.workload.name(), "dontneed" | "swap" | "demand");
-    (faulting && faults < operations - operations / 50).then(|| {
+    (case.faults() && faults < operations - operations / 50).then(|| {
         format!(
             "{faults} faults in {operations} operations: the program read on through \
              translations that were left behind, so nothing was read again"

@@ -69,6 +69,28 @@ impl Case {
             Workload::Fileio(_) | Workload::Pingpong(_) => done,
         }
     }
+
+    /// Whether each operation has a fault, if the work is done.
+    pub fn faults(&self) -> bool {
+        match self.workload {
+            Workload::Dontneed(_) | Workload::Swap(_) | Workload::Demand(_) => true,
+            Workload::Fileio(_)
+            | Workload::Migrate(_)
+            | Workload::Pingpong(_)
+            | Workload::Readers(_) => false,
+        }
+    }
+
+    /// Whether all work is the first CPU's, so that what passes while it sleeps is no work.
+    pub fn first_cpu_works(&self) -> bool {
+        match self.workload {
+            Workload::Dontneed(_)
+            | Workload::Swap(_)
+            | Workload::Migrate(_)
+            | Workload::Pingpong(_) => true,
+            Workload::Fileio(_) | Workload::Demand(_) | Workload::Readers(_) => false,
+        }
+    }
 }
 
 /// What is compared on a machine.

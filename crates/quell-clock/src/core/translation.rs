@@ -7,14 +7,14 @@ use quell::{Invalidate, Scope, Tag};
 impl Core {
     /// Drops what `what` covers from the caches of a CPU.
     fn apply(&mut self, cpu: usize, what: Invalidate) {
-        let arm = self.costs.arm;
+        let architecture = self.costs.architecture;
         let tlb = &mut self.cpus[cpu].tlb;
         match what {
             Invalidate::Range { tag, range, scope } => {
                 // The level hint says which leaf entries go.
-                tlb.drop_range(tag, range, scope, arm && scope == Scope::Leaf);
-                // x86: INVLPG drops all the walker caches hold under the tag.
-                if !arm {
+                let hint = architecture.hints_level() && scope == Scope::Leaf;
+                tlb.drop_range(tag, range, scope, hint);
+                if architecture.page_drops_walkers() {
                     tlb.drop_walker(tag);
                 }
             }

@@ -37,9 +37,9 @@ impl Core {
                     .load(line, start, access.ready - start, access.held);
             }
             Use::Modify => {
-                let ready = match (self.costs.arm, order) {
-                    (true, Ordering::Relaxed | Ordering::Acquire) => access.ready,
-                    _ => access.ready.max(cpu.stores_done),
+                let ready = match self.costs.architecture.drains_stores(order) {
+                    true => access.ready.max(cpu.stores_done),
+                    false => access.ready,
                 };
                 cpu.now = ready + self.costs.atomic;
             }

@@ -1,5 +1,7 @@
 //! What a machine file says, once it is read; and what is wrong with one that is refused.
 
+use crate::architecture::Architecture;
+
 use super::parameter::{Description, Parameter, Unit};
 use std::fmt;
 
@@ -72,6 +74,12 @@ impl MachineFile {
             Unit::Choice(words) => words[self.amount(parameter) as usize],
             _ => "",
         }
+    }
+
+    /// The architecture.
+    #[inline]
+    pub fn architecture(&self) -> Architecture {
+        Architecture::ALL[self.amount(Parameter::Architecture) as usize]
     }
 
     /// The parameters that are guesses, for sensitivity reports.

@@ -4,6 +4,8 @@
 //! against it, `quell list` prints it, and the machine reads values by [`Parameter`], so a name
 //! cannot be misspelt anywhere without an error.
 
+use crate::architecture::Architecture;
+
 /// What a parameter is measured in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unit {
@@ -118,7 +120,7 @@ impl Parameter {
 parameters! {
     cpu {
         /// The format of page tables and the way remote translations are invalidated.
-        Architecture architecture: Unit::Choice(&["x86-64", "aarch64"]), 0..=0;
+        Architecture architecture: Unit::Choice(Architecture::NAMES), 0..=0;
         /// Clock of the core; times given in cycles are multiples of its period.
         Frequency frequency: Unit::Frequency, 0.1..=10;
         /// How many CPUs a run has that does not ask for another number.

@@ -557,9 +557,8 @@ fn check_together(reader: &mut Reader<'_>, file: &MachineFile) {
             );
         }
     }
-    let arm = file.choice(P::Architecture) == "aarch64";
     let tags = file.choice(P::Tags);
-    if tags != "none" && arm != tags.starts_with("asid") {
+    if !file.architecture().has_tags(tags) {
         wrong(
             P::Tags,
             format!(

@@ -176,7 +176,7 @@ impl Core {
         for level in (0..4u8).rev() {
             let index = quell_vm::Level(level).index(page);
             let raw = self.tables.existing(table)?[index].peek();
-            let entry = crate::format::decode(self.costs.arm, raw, quell_vm::Level(level));
+            let entry = self.costs.architecture.decode(raw, quell_vm::Level(level));
             if !entry.present {
                 return None;
             }

@@ -18,7 +18,7 @@ use crate::charts::{self, Bar, COLORS, Chart, Group, Line, STYLE, Upward};
 use crate::guards;
 use crate::headlines::Headline;
 use crate::jobs::{Job, Results};
-use crate::reproduce::{Plan, Row, single_policies};
+use crate::reproduce::{Experiment, Row, single_policies};
 use timeline::Episode;
 
 /// The CPU counts of the plot of cost against CPUs.
@@ -30,7 +30,7 @@ const TIMELINE_CPUS: usize = 4;
 
 /// Runs what the report needs beyond the table's runs, and builds it.
 pub fn build(
-    plans: &[Plan],
+    plans: &[Experiment],
     rows: &[Row],
     guards: &[guards::Row],
     worse: &[(&'static Headline, f64)],
@@ -78,7 +78,7 @@ pub fn build(
 
 /// The guessed parameters of the plan's machine that can be moved by half: costs and rates. Half a
 /// TLB or half a cache need not have a geometry.
-fn guesses(plan: &Plan) -> Vec<Parameter> {
+fn guesses(plan: &Experiment) -> Vec<Parameter> {
     let machine = plan.before().machine;
     machine
         .assumed()
@@ -126,7 +126,7 @@ fn dontneed(policy: &str, cpus: usize, iterations: usize, trace: usize) -> Optio
 }
 
 fn page(
-    plans: &[Plan],
+    plans: &[Experiment],
     rows: &[Row],
     guards: &[guards::Row],
     worse: &[(&'static Headline, f64)],
@@ -311,7 +311,7 @@ fn timelines(results: &Results, jobs: &[(&'static str, Job)]) -> Markup {
 /// How many guesses are shown for each headline.
 const SHOWN: usize = 6;
 
-fn sensitivity(plans: &[Plan], results: &Results) -> Markup {
+fn sensitivity(plans: &[Experiment], results: &Results) -> Markup {
     html! {
         h2 { "How much hangs on guesses" }
         p {
@@ -334,7 +334,7 @@ fn sensitivity(plans: &[Plan], results: &Results) -> Markup {
 }
 
 /// By how many points the predicted change moves with each guess: name, halved, half more.
-fn moves(plan: &Plan, results: &Results) -> Vec<(String, f64, f64)> {
+fn moves(plan: &Experiment, results: &Results) -> Vec<(String, f64, f64)> {
     let change = |change: Option<(Parameter, f64)>| {
         plan.change(
             results,

@@ -9,7 +9,7 @@ use crate::guards;
 use crate::headlines::Headline;
 use crate::jobs::Results;
 use crate::numbers::digits;
-use crate::reproduce::{Plan, Row, single_policies};
+use crate::reproduce::{Experiment, Row, single_policies};
 
 fn percent(change: Option<f64>) -> String {
     change.map_or_else(|| "–".into(), |change| format!("{:+.1}", 100.0 * change))
@@ -141,7 +141,11 @@ pub fn legend() -> Markup {
 }
 
 /// Each mechanism alone, and all of them.
-pub fn mechanisms(plans: &[Plan], results: &Results, worse: &[(&'static Headline, f64)]) -> Markup {
+pub fn mechanisms(
+    plans: &[Experiment],
+    results: &Results,
+    worse: &[(&'static Headline, f64)],
+) -> Markup {
     html! {
         h2 { "What each mechanism adds" }
         p { "Each mechanism alone, and everything, against everything off; in percent of the figure. Own mechanisms in bold. Readers run on fewer CPUs here." }

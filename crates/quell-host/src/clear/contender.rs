@@ -85,13 +85,8 @@ pub unsafe fn sum(start: *const u8, bytes: u64) -> u64 {
 /// The page is valid for writes and nobody else accesses it.
 #[inline(never)]
 unsafe fn clear_page(page: *mut u8) {
-    let strategy = if cfg!(target_arch = "aarch64") {
-        Strategy::DcZva
-    } else {
-        Strategy::RepStosq
-    };
     // SAFETY: passed on; `rep stosq` is part of x86-64, and Linux on Arm needs `dc zva` itself.
-    unsafe { quell_arch::zero::zero(page, PAGE as usize, strategy) }
+    unsafe { quell_arch::zero::zero(page, PAGE as usize, quell_arch::zero::PAGE) }
 }
 
 /// Streaming stores of something that is not zero.

@@ -11,8 +11,6 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use quell_zero::Strategy;
-
 /// Bytes of a base page.
 pub fn page_size() -> usize {
     // SAFETY: sysconf has no preconditions.
@@ -170,15 +168,12 @@ impl Mapping {
     /// # Panics
     /// If it is not a page of the mapping. Zeroing a read-only mapping faults.
     pub fn zero_page(&self, offset: usize) {
-        let strategy = if cfg!(target_arch = "aarch64") {
-            Strategy::DcZva
-        } else {
-            Strategy::RepStosq
-        };
         let page = self.range(offset, page_size());
         // SAFETY: in bounds of memory that nobody borrows: all other access goes through single atomic words, and
-        // what a racing one reads is a number. The strategy is part of x86-64, and Linux on Arm needs its own.
-        unsafe { quell_arch::zero::zero(page.iov_base.cast(), page.iov_len, strategy) }
+        // what a racing one reads is a number. What a kernel here zeroes a page with, the processor has.
+        unsafe {
+            quell_arch::zero::zero(page.iov_base.cast(), page.iov_len, quell_arch::zero::PAGE)
+        }
     }
 
     /// Writes a part of the mapping to the same place of `file`.

@@ -1,0 +1,124 @@
+//! What depends on the architecture of a machine: the format of page-table entries, what an invalidation
+//! reaches, what a memory ordering costs, which tags there are.
+//!
+//! One more architecture is one more [`Architecture`]: the compiler then names every question here that it has
+//! to answer, and nothing else asks which one it is.
+
+use quell::{Entry, Level, TlbRules};
+use quell_arch::{aarch64, x86_64};
+use std::sync::atomic::Ordering;
+
+/// The architecture of a machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Architecture {
+    /// x86-64.
+    X86_64,
+    /// AArch64.
+    Aarch64,
+}
+
+impl Architecture {
+    /// Every architecture, in the order of [`Architecture::NAMES`].
+    pub const ALL: &[Architecture] = &[Architecture::X86_64, Architecture::Aarch64];
+
+    /// Their names in machine files.
+    pub const NAMES: &[&str] = &{
+        let mut names = [""; Self::ALL.len()];
+        let mut index = 0;
+        while index < names.len() {
+            names[index] = Self::ALL[index].name();
+            index += 1;
+        }
+        names
+    };
+
+    /// Its name in machine files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Architecture::X86_64 => "x86-64",
+            Architecture::Aarch64 => "aarch64",
+        }
+    }
+
+    /// Whether its processors have the tags that a machine file calls so (`tlb.tags`).
+    pub(crate) fn has_tags(self, tags: &str) -> bool {
+        match self {
+            _ if tags == "none" => true,
+            Architecture::X86_64 => tags == "pcid",
+            Architecture::Aarch64 => matches!(tags, "asid8" | "asid16"),
+        }
+    }
+
+    /// The word of a present entry.
+    pub(crate) fn encode(self, entry: Entry, level: Level) -> u64 {
+        match self {
+            Architecture::X86_64 => x86_64::entry::encode(entry, level),
+            Architecture::Aarch64 => aarch64::entry::encode(entry, level),
+        }
+    }
+
+    /// What a word of a table of `level` says.
+    #[inline(always)]
+    pub(crate) fn decode(self, raw: u64, level: Level) -> Entry {
+        match self {
+            Architecture::X86_64 => x86_64::entry::decode(raw, level),
+            Architecture::Aarch64 => aarch64::entry::decode(raw, level),
+        }
+    }
+
+    /// What the machine's TLBs may keep.
+    pub(crate) fn tlb_rules(self) -> TlbRules {
+        match self {
+            Architecture::X86_64 => x86_64::entry::RULES,
+            Architecture::Aarch64 => aarch64::entry::RULES,
+        }
+    }
+
+    /// The word after a walker used it: accessed, and dirty after a store.
+    #[inline]
+    pub(crate) fn used(self, raw: u64, write: bool) -> u64 {
+        match self {
+            Architecture::X86_64 => {
+                let dirty = if write { x86_64::entry::DIRTY } else { 0 };
+                raw | x86_64::entry::ACCESSED | dirty
+            }
+            Architecture::Aarch64 => aarch64::entry::mark_dirty(raw, write).unwrap_or(raw),
+        }
+    }
+
+    /// Whether an invalidation of leaf entries names their level, and leaves those of other levels alone.
+    #[inline]
+    pub(crate) fn hints_level(self) -> bool {
+        match self {
+            Architecture::X86_64 => false,
+            Architecture::Aarch64 => true,
+        }
+    }
+
+    /// Whether an invalidation of a page drops all that the walker caches hold under its tag (INVLPG).
+    #[inline]
+    pub(crate) fn page_drops_walkers(self) -> bool {
+        match self {
+            Architecture::X86_64 => true,
+            Architecture::Aarch64 => false,
+        }
+    }
+
+    /// Whether a fence of this ordering is an instruction.
+    #[inline]
+    pub(crate) fn fences(self, order: Ordering) -> bool {
+        match self {
+            Architecture::X86_64 => order == Ordering::SeqCst,
+            Architecture::Aarch64 => true,
+        }
+    }
+
+    /// Whether an atomic exchange of this ordering waits until the stores before it are done.
+    #[inline]
+    pub(crate) fn drains_stores(self, order: Ordering) -> bool {
+        match self {
+            Architecture::X86_64 => true,
+            Architecture::Aarch64 => !matches!(order, Ordering::Relaxed | Ordering::Acquire),
+        }
+    }
+}
