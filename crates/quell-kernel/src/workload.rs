@@ -454,5 +454,6 @@ pub fn manager(
             manager.engine().on_interrupt();
         }
     });
+    sched::on_every_cpu(|_| manager.online());
     manager
 }

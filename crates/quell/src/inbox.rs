@@ -150,10 +150,11 @@ struct Acks<W> {
 }
 
 impl<W: Word> Inbox<W> {
+    /// One that is closed: its CPU is not online yet.
     pub(crate) fn new() -> Self {
         Inbox {
             line: Line {
-                state: W::new(0),
+                state: W::new(CLOSED),
                 words: FlushWords::new(),
             },
             acks: Acks {
