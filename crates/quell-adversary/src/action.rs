@@ -1,5 +1,8 @@
 //! What may happen next at a point of a run, and which of two such actions commute.
 
+use rustc_hash::FxBuildHasher;
+use std::hash::BuildHasher;
+
 /// The number of CPUs that a run can have.
 pub const MAX_CPUS: usize = 4;
 
@@ -139,8 +142,8 @@ const TURN: u32 = 48;
 /// What happens next in the fair part of a run: some CPU's turn, its interrupts and stores first.
 pub fn fair_action(enabled: Actions, decision: u32) -> Option<Action> {
     // Scattered, so that no two loops stay in step.
-    let turn = (decision / TURN).wrapping_mul(0x9e37_79b9) >> 16;
-    let cpus = (0..MAX_CPUS).map(|offset| (turn as usize + offset) % MAX_CPUS);
+    let turn = FxBuildHasher.hash_one(decision / TURN) as usize % MAX_CPUS;
+    let cpus = (0..MAX_CPUS).map(|offset| (turn + offset) % MAX_CPUS);
     for cpu in cpus {
         let choices = [
             Action::interrupt(cpu).bit(),

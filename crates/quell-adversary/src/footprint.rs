@@ -13,8 +13,9 @@ use crate::action::MAX_CPUS;
 use crate::coverage::{Coverage, Reach};
 use crate::op::{AccessKind, Op};
 use quell::Rule;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 use std::cell::Cell;
+use std::hash::BuildHasher;
 use std::panic::Location;
 
 /// A place in the code.
@@ -91,8 +92,7 @@ const PASSES: u64 = 2;
 const COUNTS: u64 = 3;
 
 fn key(kind: u64, first: u32, second: u32) -> u64 {
-    let mixed = u64::from(first).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(second);
-    mixed.wrapping_mul(0xd6e8_feb8_6659_fd93) << 2 | kind
+    FxBuildHasher.hash_one((first, second)) << 2 | kind
 }
 
 impl Footprints {
@@ -152,8 +152,8 @@ fn bucket(rule: &Rule) -> (usize, u64) {
     let mut end = [0; 8];
     let from = name.len().saturating_sub(8);
     end[..name.len() - from].copy_from_slice(&name[from..]);
-    let mixed = (u64::from_le_bytes(end) ^ name.len() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let bucket = (mixed >> 32) as usize % BUCKETS;
+    let mixed = FxBuildHasher.hash_one(u64::from_le_bytes(end) ^ name.len() as u64);
+    let bucket = mixed as usize % BUCKETS;
     (bucket / 64, 1 << (bucket % 64))
 }
 

@@ -17,29 +17,34 @@ use crate::action::{
     ACTIONS, Action, Actions, DATA, Deviation, actor_of, default_action, members, nth,
 };
 use crate::search::Exhaustive;
+use rand::{Rng as _, RngExt};
+use rand_pcg::Pcg64;
 
-/// A small fast generator of random numbers (wyrand); it decides nothing but schedules.
+/// What is drawn: schedules and programs.
 #[derive(Clone, Debug)]
-pub struct Rng(u64);
+pub struct Rng(Pcg64);
 
 impl Rng {
-    /// A generator with this seed.
+    /// What is drawn from a seed.
     pub fn new(seed: u64) -> Self {
-        let mut rng = Rng(seed ^ 0x9e37_79b9_7f4a_7c15);
-        rng.draw();
-        rng
+        Rng::stream(seed, 0)
     }
+
+    /// One of many independent sequences that are drawn from one seed.
+    pub fn stream(seed: u64, number: u64) -> Self {
+        Rng(Pcg64::new(seed.into(), number.into()))
+    }
+
     /// 64 random bits.
     #[inline]
     pub fn draw(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0xa076_1d64_78bd_642f);
-        let wide = u128::from(self.0) * u128::from(self.0 ^ 0xe703_7ed1_a0b4_28db);
-        (wide >> 64) as u64 ^ wide as u64
+        self.0.next_u64()
     }
-    /// A number below `bound`.
+
+    /// A number below `bound`, which is not zero.
     #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.draw()) * u128::from(bound)) >> 64) as u64
+        self.0.random_range(0..bound)
     }
 }
 

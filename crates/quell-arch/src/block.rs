@@ -1,7 +1,7 @@
 //! Assembly whose declarations are checked.
 //!
 //! A compiler believes what a block of assembly declares: a register, a flag or a word below the
-//! stack pointer that the block changes without saying so belongs to somebody else, who finds out
+//! stack pointer that the block changes without saying so belongs to other code, which finds out
 //! much later, and only where the code around the block was compiled in such a way that something
 //! lived there. So each block of this crate is written once, in [`blocks!`], with its declarations
 //! beside it, and that one text goes two ways:
@@ -112,14 +112,8 @@ mod tests;
 /// Pseudo-random words, or their complements: `flip` is 0 or all ones.
 #[cfg(all(test, any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn stream(flip: u64) -> impl FnMut() -> u64 {
-    let mut seed = 0x9e37_79b9_7f4a_7c15u64;
-    move || {
-        // xorshift64 (Marsaglia): all values but 0.
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
-        seed ^ flip
-    }
+    let mut random = rand_pcg::Pcg64::new(1, 0);
+    move || rand::Rng::next_u64(&mut random) ^ flip
 }
 
 /// What a block declares, and how to run it.

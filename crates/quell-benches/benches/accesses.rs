@@ -11,6 +11,8 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use quell::{Page, PageSize};
 use quell_clock::{ModelUser, Setup};
 use quell_vm::User;
+use rand::Rng;
+use rand_pcg::Pcg64;
 use support::{Hooks, Toy, haswell, run};
 
 const ACCESSES: u64 = 2_000_000;
@@ -20,7 +22,7 @@ fn pattern(
     name: &str,
     cpus: usize,
     pages: u64,
-    next: impl Fn(u64, &mut u64) -> u64,
+    next: impl Fn(u64, &mut Pcg64) -> u64,
 ) {
     let file = haswell();
     let mut setup = Setup::new(&file);
@@ -34,9 +36,9 @@ fn pattern(
             let mut spent = std::time::Duration::ZERO;
             for _ in 0..times {
                 let program = |_: &Toy<'_>, user: &ModelUser<'_>| {
-                    let mut state = user.cpu() as u64 + 1;
+                    let mut random = Pcg64::new(1, user.cpu() as u128);
                     for step in 0..ACCESSES / cpus as u64 {
-                        let page = next(step, &mut state) % pages;
+                        let page = next(step, &mut random) % pages;
                         user.read(page * 4096 + (step * 64) % 4096);
                     }
                 };
@@ -69,11 +71,8 @@ fn pattern(
 fn accesses(criterion: &mut Criterion) {
     pattern(criterion, "hit", 1, 32, |step, _| step);
     pattern(criterion, "second-level", 1, 1024, |step, _| step);
-    pattern(criterion, "random-256MB-8-CPUs", 8, 65536, |_, state| {
-        *state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        *state >> 33
+    pattern(criterion, "random-256MB-8-CPUs", 8, 65536, |_, random| {
+        random.next_u64()
     });
 }
 

@@ -267,21 +267,20 @@ impl Scheduler for Clock {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rand::RngExt;
+    use rand_pcg::Pcg64;
 
     #[test]
     fn agenda_finds_the_least_after_any_change() {
         let mut agenda = Agenda::new(37);
         let mut truth = [NEVER; 37];
-        let mut state = 1u64;
+        let mut random = Pcg64::new(1, 0);
         for _ in 0..5000 {
-            state = state
-                .wrapping_mul(6364136223846793005)
-                .wrapping_add(1442695040888963407);
-            let cpu = (state >> 33) as usize % 37;
-            let key = if state >> 60 == 0 {
+            let cpu = random.random_range(0..37);
+            let key = if random.random_ratio(1, 16) {
                 NEVER
             } else {
-                key(state >> 44, cpu)
+                key(random.random_range(0..1 << 20), cpu)
             };
             agenda.set(cpu, key);
             truth[cpu] = key;

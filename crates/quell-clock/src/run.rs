@@ -20,6 +20,8 @@ use quell::{Extent, Frame};
 use quell_contract::Violation;
 use quell_sim::fiber::{Fiber, State};
 use quell_vm::{MemoryMap, Node};
+use rand::RngExt;
+use rand_pcg::Pcg64;
 use std::any::Any;
 use std::cell::RefCell;
 use std::panic::{self, AssertUnwindSafe};
@@ -28,6 +30,9 @@ use std::time::Instant;
 
 /// The first frame of memory: the first 16 MB are left out, as on real machines.
 const FIRST_FRAME: u64 = 4096;
+
+/// What the machine draws from a run's seed. Programs draw from the streams below, by the numbers of their CPUs.
+const STREAM: u128 = 1 << 32;
 
 /// What is to be run on which machine.
 #[derive(Clone, Debug)]
@@ -223,13 +228,10 @@ impl Setup<'_> {
         };
         let tables = Arc::new(Tables::new(all));
         let mut states: Vec<Cpu> = (0..cpus).map(|_| Cpu::new(&costs)).collect();
-        let mut random = self.seed ^ 0x9e37_79b9_7f4a_7c15;
+        let mut random = Pcg64::new(self.seed.into(), STREAM);
         for cpu in states.iter_mut().skip(1) {
             // CPUs of a real machine never start in step; within a tenth of a microsecond.
-            random = random
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
-            cpu.now = (random >> 33) % 100_000;
+            cpu.now = random.random_range(0..100_000);
         }
         let exact = costs.shortest_influence();
         let lookahead = self.lookahead.unwrap_or(exact).min(exact);

@@ -5,23 +5,22 @@ mod support;
 use quell::{CpuId, CpuSet, Hardware, Page};
 use quell_clock::{Counts, ModelUser, RunError, Setup};
 use quell_vm::{Machine, User};
+use rand::RngExt;
+use rand_pcg::Pcg64;
 use support::{Hooks, Toy, haswell, run};
 
 /// Eight CPUs that walk, hit, compute, share words and interrupt each other.
 fn busy(toy: &Toy<'_>, user: &ModelUser<'_>) {
     let me = user.cpu() as u64;
-    let mut state = me + 1;
+    let mut random = Pcg64::new(1, me.into());
     for step in 0..300u64 {
-        state = state
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
-        let page = (state >> 40) % 3000;
+        let page = random.random_range(0..3000);
         user.write((me * 4096 + page) * 4096, step);
         for _ in 0..20 {
             user.read((me * 4096 + page) * 4096);
         }
-        user.compute(state >> 56);
-        user.add_shared((state >> 50) as usize % 4, 1);
+        user.compute(random.random_range(0..256));
+        user.add_shared(random.random_range(0..4), 1);
         if step % 7 == me % 7 {
             let targets: CpuSet = (0..user.cpus() as u16)
                 .filter(|&cpu| cpu != user.cpu() as u16)

@@ -27,6 +27,7 @@ use part::{Chunk, Outcome, Stress, word};
 use quell::PageSize;
 use quell_contract::Clause;
 use quell_vm::{Backing, Call, Protection, User};
+use rand_pcg::Pcg64;
 use values::*;
 pub use values::{CPUS, probe};
 
@@ -80,7 +81,7 @@ pub fn run<U: User>(
         disturb,
         me,
         crossed: 0,
-        choices: Choices(mix(seed ^ mix(me as u64 + 1))),
+        choices: Pcg64::new(seed.into(), me as u128),
         digest: 0,
         file: 0,
         tail: 0,

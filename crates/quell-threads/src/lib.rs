@@ -8,6 +8,8 @@
 //! | part | what it is |
 //! | --- | --- |
 //! | [`machine`] | [`Threads`]: threads as CPUs, mailboxes as interrupts, `Hardware` for the engine |
+//! | [`life`] | when a CPU waits without end |
+//! | [`cores`] | the cores of the host, and pinning threads to them |
 //! | [`tlb`] | a TLB per CPU, which other CPUs can invalidate where the machine broadcasts |
 //! | [`world`] | page tables, frames, a page cache, and the oracle that checks each access |
 //! | [`stress`] | programs that do everything at random, and a verdict |
@@ -25,7 +27,9 @@
 //! passes code that a weaker one would break; for that there are the models under loom in the
 //! engine's own tests.
 
+pub mod cores;
 pub mod cost;
+pub mod life;
 pub mod machine;
 pub mod pulse;
 pub mod stress;

@@ -1,4 +1,4 @@
-//! Threads as CPUs. The file is long because the machine and the judgement of its progress share their words.
+//! Threads as CPUs.
 //!
 //! An interrupt is a flag in the target's mailbox, looked at where a thread accesses memory
 //! ([`Threads::interrupt_pending`]) and in the engine's own waiting loops. Masking is a flag that only its
@@ -9,18 +9,14 @@
 //! inside, and completing a broadcast waits until every CPU has left the access in which it was; a
 //! walk that overlapped an invalidation is not kept. Without broadcasts none of this is paid for.
 //!
-//! # When a wait is without end
-//!
-//! The host's scheduler may take a thread off its core for as long as it likes, so no clock tells a
-//! CPU that waits for ever from one whose target gets no time. Each CPU counts *signs of life*
-//! instead: one for every step of its program ([`Threads::progress`]) and one for every
-//! [`TURNS_A_SIGN`] turns of a waiting loop. A wait is without end (C7) once every CPU of the
-//! machine, the waiting one included, has given [`PATIENCE`] signs since it began: all had the time
-//! to do what the waiter waits for. A thread that does not run gives none, and the verdict waits for
-//! it.
+//! A wait without end is a violation (C7); what that is, [`life`](crate::life) says.
 
+use crate::cores;
+use crate::life::{self, Life};
 use crate::tlb::{Cached, Tlb};
 use quell::{Broadcast, CpuId, CpuSet, Features, Frame, Hardware, Invalidate, Rule, Rules, Tag};
+use rand::RngExt;
+use rand_pcg::Pcg64;
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
@@ -37,14 +33,7 @@ const NO_ROOT: u64 = u64::MAX;
 
 const WITHOUT_BROADCASTS: &str = "a broadcast on a machine without broadcasts";
 
-/// Turns of a waiting loop that count as one sign of life.
-pub const TURNS_A_SIGN: u64 = 64;
-/// Signs of life that every CPU has given before a wait counts as one without end: four million turns
-/// of a loop, or 65 536 steps of a program, each of which looks for interrupts.
-pub const PATIENCE: u64 = 1 << 16;
-/// Signs between two looks of a waiting CPU at those of the others.
-const SIGNS_A_LOOK: u64 = 64;
-/// How many times [`PATIENCE`] a CPU waits on a machine that is hung and helps, before the process is
+/// How many times [`PATIENCE`](life::PATIENCE) a CPU waits on a machine that is hung and helps, before the process is
 /// ended.
 const LAST_RESORT: u32 = 4;
 
@@ -58,37 +47,14 @@ struct Cpu {
     access: AtomicU64,
     /// Counts broadcasts that reached this CPU.
     broadcasts: AtomicU64,
-    dice: AtomicU64,
-    /// Signs of life; written by the CPU itself.
-    life: AtomicU64,
-    /// Whether the CPU's body has returned, or has panicked: nobody need wait for its signs.
-    gone: AtomicBool,
+    life: Life,
     tlb: Tlb,
-}
-
-/// What a CPU remembers of the wait that it is in.
-#[derive(Default)]
-struct Wait {
-    /// Everybody's signs of life when it was last looked at anew; empty if it has not been yet.
-    began: Vec<u64>,
-    /// How often everybody has given [`PATIENCE`] signs since the wait began.
-    times: u32,
 }
 
 thread_local! {
     static THIS_CPU: Cell<u16> = const { Cell::new(0) };
-    /// Turns of the waiting loop that this CPU is in.
-    static TURNS: Cell<u64> = const { Cell::new(0) };
-    static WAIT: RefCell<Wait> = const { RefCell::new(Wait { began: Vec::new(), times: 0 }) };
-}
-
-/// Says that a CPU's body has ended, however it did.
-struct Leaving<'a>(&'a AtomicBool);
-
-impl Drop for Leaving<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
+    /// What the CPU's TLB and its pauses are drawn from.
+    static DICE: RefCell<Pcg64> = RefCell::new(Pcg64::new(0, 0));
 }
 
 /// The machine. With `STRESS`, TLBs fill speculatively and the machine, as the engine's [`Rules`], may
@@ -110,16 +76,14 @@ impl<const STRESS: bool> Threads<STRESS> {
     /// If there is no CPU.
     pub fn new(cpus: usize, tables: usize, features: Features) -> Self {
         assert!(cpus > 0, "a machine needs a CPU");
-        let cpu = |index: usize| Cpu {
+        let cpu = |_| Cpu {
             mailbox: AtomicBool::new(false),
             masked: AtomicBool::new(false),
             root: AtomicU64::new(NO_ROOT),
             tag: AtomicU64::new(0),
             access: AtomicU64::new(0),
             broadcasts: AtomicU64::new(0),
-            dice: AtomicU64::new(index as u64 * 2 + 1),
-            life: AtomicU64::new(0),
-            gone: AtomicBool::new(false),
+            life: Life::default(),
             tlb: Tlb::default(),
         };
         Threads {
@@ -130,7 +94,7 @@ impl<const STRESS: bool> Threads<STRESS> {
                 .collect(),
             forgotten: None,
             skips_barrier: false,
-            crowded: cores().len() < cpus,
+            crowded: may_use().len() < cpus,
             hung: AtomicBool::new(false),
         }
     }
@@ -163,19 +127,20 @@ impl<const STRESS: bool> Threads<STRESS> {
     /// Runs `body` on every CPU at once, each on a thread of its own, pinned to one of the cores
     /// that this process may use. Returns what each returned, or its panic.
     pub fn run<R: Send>(&self, body: impl Fn(CpuId) -> R + Sync) -> Vec<std::thread::Result<R>> {
-        let cores = cores();
+        let cores = may_use();
         let body = &body;
         std::thread::scope(|scope| {
             let start = |index: usize| {
                 let core = cores.get(index % cores.len().max(1)).copied();
-                let gone = &self.cpus[index].gone;
-                gone.store(false, Ordering::Relaxed);
+                let running = self.cpus[index].life.begin();
                 scope.spawn(move || {
-                    let _leaving = Leaving(gone);
+                    let _running = running;
                     if let Some(core) = core {
-                        pin(core);
+                        // A refusal is ignored: it changes speed, not meaning.
+                        let _ = cores::pin(&[core]);
                     }
                     THIS_CPU.set(index as u16);
+                    DICE.set(Pcg64::new(0, index as u128));
                     body(CpuId(index as u16))
                 })
             };
@@ -192,25 +157,10 @@ impl<const STRESS: bool> Threads<STRESS> {
     /// This CPU has made a step of its program: a sign of life, and the end of its wait.
     #[inline]
     pub fn progress(&self) {
-        self.give_sign();
-        if TURNS.replace(0) >= TURNS_A_SIGN {
-            WAIT.with_borrow_mut(|wait| {
-                wait.began.clear();
-                wait.times = 0;
-            });
-        }
+        self.me().life.step();
     }
 
-    /// Only the CPU itself counts, so that no locked operation orders what is under test.
-    #[inline]
-    fn give_sign(&self) -> u64 {
-        let life = &self.me().life;
-        let signs = life.load(Ordering::Relaxed).wrapping_add(1);
-        life.store(signs, Ordering::Relaxed);
-        signs
-    }
-
-    /// Whether a CPU has waited without end (C7), as the module defines it.
+    /// Whether a CPU has waited without end (C7), as [`life`](crate::life) defines it.
     ///
     /// From then on the machine makes no mistake any more and interrupts everybody all the time, so
     /// that a program can end.
@@ -242,7 +192,7 @@ impl<const STRESS: bool> Threads<STRESS> {
             fence(Ordering::SeqCst);
         }
         let cached = self.translate(me, page);
-        if STRESS && inside && self.roll().is_multiple_of(64) {
+        if STRESS && inside && roll(64) == 0 {
             // An access takes its time between translation and memory.
             std::thread::yield_now();
         }
@@ -283,41 +233,17 @@ impl<const STRESS: bool> Threads<STRESS> {
         Some(cached)
     }
 
-    fn roll(&self) -> u64 {
-        let dice = &self.me().dice;
-        let next = dice
-            .load(Ordering::Relaxed)
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
-        dice.store(next, Ordering::Relaxed);
-        next >> 33
-    }
-
     /// Lets the TLB fill from the loaded table as it likes: for the stress test.
     fn speculate(&self) {
         if STRESS {
-            self.access(self.roll() as u16 % PAGES as u16, |_| ());
+            self.access(roll(PAGES as u16), |_| ());
         }
     }
 
-    /// Whether everybody has given so many signs since this CPU's wait began that it is one without end.
+    /// Whether this CPU's wait has become one without end.
     #[cold]
     fn look_at_others(&self) {
-        let signs = |cpu: &Cpu| cpu.life.load(Ordering::Relaxed);
-        let waits_for_ever = WAIT.with_borrow_mut(|wait| {
-            let lively = |(cpu, began): (&Cpu, &u64)| {
-                cpu.gone.load(Ordering::Relaxed) || signs(cpu).wrapping_sub(*began) >= PATIENCE
-            };
-            if !wait.began.is_empty() {
-                if !self.cpus.iter().zip(&wait.began).all(lively) {
-                    return 0;
-                }
-                wait.times += 1;
-                wait.began.clear();
-            }
-            wait.began.extend(self.cpus.iter().map(signs));
-            wait.times
-        });
+        let waits_for_ever = life::patience_lost(self.cpus.iter().map(|cpu| &cpu.life));
         if waits_for_ever > 0 {
             self.hung.store(true, Ordering::Relaxed);
         }
@@ -441,49 +367,32 @@ unsafe impl<const STRESS: bool> Hardware for Threads<STRESS> {
 
     fn relax(&self) {
         std::hint::spin_loop();
-        let turns = TURNS.get() + 1;
-        TURNS.set(turns);
-        if turns.is_multiple_of(TURNS_A_SIGN) {
-            let signs = self.give_sign();
+        if let Some(signs) = self.me().life.turn() {
             self.speculate();
             if self.crowded {
                 std::thread::yield_now();
             }
-            if signs.is_multiple_of(SIGNS_A_LOOK) {
+            if life::is_time_to_look(signs) {
                 self.look_at_others();
             }
         }
     }
 }
 
-/// The cores that this process may run on; empty where they cannot be chosen.
-#[cfg(target_os = "linux")]
-fn cores() -> Vec<usize> {
-    let set = rustix::thread::sched_getaffinity(None).unwrap_or_default();
-    (0..rustix::thread::CpuSet::MAX_CPU)
-        .filter(|&core| set.is_set(core))
-        .collect()
+/// A number below `bound`, drawn for this CPU.
+fn roll(bound: u16) -> u16 {
+    DICE.with_borrow_mut(|dice| dice.random_range(0..bound))
 }
 
-/// Pins the calling thread. A refusal is ignored: it changes speed, not meaning.
-#[cfg(target_os = "linux")]
-fn pin(core: usize) {
-    let mut set = rustix::thread::CpuSet::new();
-    set.set(core);
-    let _ = rustix::thread::sched_setaffinity(None, &set);
+/// The cores that this process may run on; empty where the system does not say.
+fn may_use() -> Vec<usize> {
+    cores::allowed().unwrap_or_default()
 }
-
-#[cfg(not(target_os = "linux"))]
-fn cores() -> Vec<usize> {
-    (0..std::thread::available_parallelism().map_or(1, |n| n.get())).collect()
-}
-
-#[cfg(not(target_os = "linux"))]
-fn pin(_core: usize) {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::life::{PATIENCE, TURNS_A_SIGN};
     use quell::Tagging;
 
     fn machine() -> Threads<true> {

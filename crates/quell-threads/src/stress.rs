@@ -14,6 +14,7 @@ use crate::world::{FILE_PAGES, FIRST_FILE_PAGE, Ground, Machine, World};
 use program::Program;
 use quell::{Features, Hardware, Policy, Rule, Stats, Tagging};
 use quell_contract::{Clause, Violation};
+use rand_pcg::Pcg64;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What to stress, and how much.
@@ -95,10 +96,7 @@ pub fn run(plan: &Plan) -> Report {
             engine: &engine,
             hw: &hw,
             me,
-            dice: plan
-                .seed
-                .wrapping_add(u64::from(me.0) + 1)
-                .wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            dice: Pcg64::new(plan.seed.into(), me.0.into()),
             current: None,
             lazy: false,
             accesses: 0,

@@ -1,7 +1,7 @@
 //! What the threads' programs work on, and the oracle that watches them.
 //!
 //! Each space has one table of [`PAGES`] entries: anonymous pages below [`FIRST_FILE_PAGE`], pages of one
-//! shared file above. A frame holds a single word, its *content*: who owns it (a number that grows
+//! shared file above. A frame holds a single word, its *content*: its owner (a number that grows
 //! with each new owner), which file page it is, and a value. An entry word carries, besides frame
 //! and rights, the owner it was written for and the *version* of the page it maps. So each access
 //! can be judged by itself, without a lock that would order what it is to test:
@@ -94,7 +94,7 @@ impl Content {
     pub fn new(owner: u64, file_page: usize, value: u64) -> Self {
         Content((owner & COUNTER) << 38 | (file_page as u64) << 32 | (value & 0xffff_ffff))
     }
-    /// Who owns the frame.
+    /// The frame's owner.
     pub fn owner(self) -> u64 {
         self.0 >> 38
     }

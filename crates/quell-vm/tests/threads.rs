@@ -6,23 +6,13 @@ mod common;
 use common::{Options, Program, be, machine};
 use quell::{Extent, Frame, Mechanism, PageSize, Policy, Tagging};
 use quell_vm::{Backing, Call, Error, MemoryMap, Node, Protection};
+use rand::RngExt;
+use rand_pcg::Pcg64;
 use std::sync::Barrier;
 
 const PAGE: u64 = 4096;
 const PAGES: u64 = 24;
 const CPUS: usize = 3;
-
-/// A small generator of choices (xorshift, Marsaglia 2003).
-struct Choices(u64);
-
-impl Choices {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % bound
-    }
-}
 
 struct Shared {
     anonymous: u64,
@@ -32,7 +22,7 @@ struct Shared {
 }
 
 fn body(program: Program, cpu: usize, shared: &Shared, start: &Barrier, seed: u64) {
-    let mut choices = Choices(seed * 1000 + cpu as u64 + 1);
+    let mut choices = Pcg64::new(seed.into(), cpu as u128);
     // This CPU's word of each page, in the two areas.
     let mut values = [[0u64; PAGES as usize]; 2];
     let word = |area: usize, page: u64| {
@@ -48,7 +38,7 @@ fn body(program: Program, cpu: usize, shared: &Shared, start: &Barrier, seed: u6
         backing,
     };
     let own = program.call(own).unwrap();
-    // Nobody moves a page away before everybody has a place.
+    // No CPU moves a page away before all have a place.
     start.wait();
     let protect = |protection| Call::Protect {
         address: own,
@@ -56,10 +46,13 @@ fn body(program: Program, cpu: usize, shared: &Shared, start: &Barrier, seed: u6
         protection,
     };
     for turn in 0..1500 {
-        let (area, page) = (choices.below(2) as usize, choices.below(PAGES));
+        let (area, page) = (choices.random_range(0..2), choices.random_range(0..PAGES));
         let base = [shared.anonymous, shared.file][area];
-        let range = (base + page * PAGE, (1 + choices.below(PAGES - page)) * PAGE);
-        match choices.below(16) {
+        let range = (
+            base + page * PAGE,
+            (1 + choices.random_range(0..PAGES - page)) * PAGE,
+        );
+        match choices.random_range(0..16) {
             0 | 1 => {
                 let call = Call::PageOut {
                     address: range.0,
@@ -68,7 +61,7 @@ fn body(program: Program, cpu: usize, shared: &Shared, start: &Barrier, seed: u6
                 assert!(program.call(call).is_ok());
             }
             2 => {
-                let node = choices.below(2) as u32;
+                let node = choices.random_range(0..2) as u32;
                 let call = Call::Migrate {
                     address: range.0,
                     bytes: range.1,
@@ -127,7 +120,7 @@ fn body(program: Program, cpu: usize, shared: &Shared, start: &Barrier, seed: u6
             }
             8 => assert!(program.call(Call::Demote { pages: 4 }).is_ok()),
             9 | 10 => {
-                let page = choices.below(PAGES);
+                let page = choices.random_range(0..PAGES);
                 let at = shared.reader + page * PAGE + 8 * cpu as u64;
                 assert_eq!(
                     program.read(at),

@@ -7,11 +7,12 @@
 
 use crate::parameter::{Unit, parameters};
 use crate::program::{Memory, Program, Window};
-use crate::team::{Failure, Random, Team, word};
+use crate::team::{Failure, Team, random, word};
 use alloc::format;
 use alloc::string::String;
 use quell::Mechanism;
 use quell_vm::{Backing, Call, FileId, Protection, User};
+use rand::RngExt;
 
 parameters! {
     /// Random writes to mapped files, synced regularly.
@@ -75,11 +76,11 @@ impl Program for Fileio {
         team.begin()?;
         let end = user.shared(word::BEGIN) + self.duration;
         let address = user.shared(ADDRESS);
-        let mut random = Random::new(seed, user.cpu());
+        let mut random = random(seed, user.cpu());
         let mut written = 0;
         while user.now() < end && !team.stopped() {
-            let file = random.below(self.files);
-            let block = random.below(self.size / self.block);
+            let file = random.random_range(0..self.files);
+            let block = random.random_range(0..self.size / self.block);
             user.write_span(
                 address + file * size + block * self.block,
                 self.block,

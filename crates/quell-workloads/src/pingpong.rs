@@ -7,11 +7,12 @@
 
 use crate::parameter::parameters;
 use crate::program::{Memory, Program, Window};
-use crate::team::{Failure, Random, Team, word};
+use crate::team::{Failure, Team, random, word};
 use alloc::format;
 use alloc::string::String;
 use quell::{Mechanism, PageSize};
 use quell_vm::{Backing, Call, FileId, ProcessId, Protection, User};
+use rand::RngExt;
 
 parameters! {
     /// Switches between processes on one CPU.
@@ -67,13 +68,18 @@ impl Program for Pingpong {
         if !team.leads() {
             team.begin()?;
             let address = team.user.shared(ADDRESS);
-            let mut random = Random::new(seed, team.user.cpu());
+            let mut random = random(seed, team.user.cpu());
             let mut turns = 0;
             while !team.stopped() {
                 turns += 1;
-                self.turn(team, address, random.below(self.processes) as usize, false)?;
+                self.turn(
+                    team,
+                    address,
+                    random.random_range(0..self.processes) as usize,
+                    false,
+                )?;
                 // Or they and the first CPU would fall in step, for better or worse.
-                team.user.compute(random.below(PAUSE));
+                team.user.compute(random.random_range(0..PAUSE));
             }
             team.done(turns);
             return team.barrier();

@@ -7,6 +7,7 @@
 
 use core::cell::Cell;
 use quell_vm::{Call, Error, Fault, Mark, User};
+use rand_pcg::Pcg64;
 
 /// How many control words there are.
 pub const WORDS: usize = 64;
@@ -197,25 +198,7 @@ impl<'u, U: User + ?Sized> Team<'u, U> {
     }
 }
 
-/// A small generator of random numbers (xorshift64*, Vigna 2016), one per CPU.
-pub(crate) struct Random(u64);
-
-impl Random {
-    /// A generator for one CPU of a run.
-    pub fn new(seed: u64, cpu: usize) -> Self {
-        // SplitMix64's increment and finalizer, so that neighbouring seeds do not begin alike.
-        let mut z = seed.wrapping_add((cpu as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        Random((z ^ (z >> 31)) | 1)
-    }
-
-    /// A number below `bound`, which is not zero.
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        let word = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d);
-        ((u128::from(word) * u128::from(bound)) >> 64) as u64
-    }
+/// What one CPU of a run draws: the seed is the run's, the stream is the CPU's.
+pub(crate) fn random(seed: u64, cpu: usize) -> Pcg64 {
+    Pcg64::new(seed.into(), cpu as u128)
 }

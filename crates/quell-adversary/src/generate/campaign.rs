@@ -220,9 +220,7 @@ impl Campaign {
     }
 
     fn lane(&self, lane: u64) -> Outcome {
-        let mut rng = Rng::new(self.seed);
-        let base = rng.draw();
-        let mut rng = Rng::new(base ^ (self.round * LANES as u64 + lane).wrapping_mul(0x9e37_79b9));
+        let mut rng = Rng::stream(self.seed, self.round * LANES as u64 + lane);
         let mut outcome = Outcome {
             seen: self.seen.clone(),
             ..Outcome::default()

@@ -64,7 +64,7 @@ pub fn caches() -> Caches {
 ///
 /// # Safety
 ///
-/// * `start..start + bytes` is valid for writes, is ordinary cacheable memory, and nobody else
+/// * `start..start + bytes` is valid for writes, is ordinary cacheable memory, and nothing else
 ///   accesses it during the call.
 /// * `strategy` is a member of [`available`] on this CPU.
 /// * If [`Strategy::uses_vectors`], the vector registers may be overwritten: always true in a user

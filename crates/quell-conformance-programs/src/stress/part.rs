@@ -4,9 +4,13 @@ use super::values::*;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use core::hash::BuildHasher;
 use quell::{CpuId, PageSize};
 use quell_contract::{Clause, Violation};
 use quell_vm::{Backing, Call, Error, Fault, Protection, User};
+use rand::RngExt;
+use rand_pcg::Pcg64;
+use rustc_hash::FxBuildHasher;
 
 /// Control words.
 pub mod word {
@@ -37,7 +41,7 @@ pub struct Stress<'u, U> {
     pub disturb: &'u dyn Fn(usize),
     pub me: usize,
     pub crossed: u64,
-    pub choices: Choices,
+    pub choices: Pcg64,
     pub digest: u64,
     pub file: u32,
     pub tail: u32,
@@ -79,8 +83,8 @@ impl<U: User> Stress<'_, U> {
 
     /// A choice that counts for the digest of what was done.
     pub fn choose(&mut self, bound: u64) -> u64 {
-        let choice = self.choices.below(bound);
-        self.digest = mix(self.digest ^ choice).wrapping_add(bound);
+        let choice = self.choices.random_range(0..bound);
+        self.digest = FxBuildHasher.hash_one((self.digest, choice, bound));
         choice
     }
 

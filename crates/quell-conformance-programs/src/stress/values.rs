@@ -1,5 +1,8 @@
 //! What is stored where, and what a value says of itself.
 
+use core::hash::BuildHasher;
+use rustc_hash::FxBuildHasher;
+
 pub const PAGE: u64 = 4096;
 /// Pages that all CPUs write, anonymous.
 pub const SHARED: u64 = 96;
@@ -30,22 +33,6 @@ pub const OWN_STRIDE: u64 = 1 << 24;
 pub const HALF: u64 = 1 << 23;
 pub const TAIL_AT: u64 = 0x25_0000_0000;
 
-/// A generator of choices (SplitMix64, Steele, Lea and Flood 2014).
-pub struct Choices(pub u64);
-
-pub fn mix(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
-impl Choices {
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mix(self.0) % bound
-    }
-}
-
 /// Kinds of memory, part of every checksum.
 #[derive(Clone, Copy)]
 pub enum Kind {
@@ -60,8 +47,8 @@ pub enum Kind {
 
 /// The value of the `count`th store to a place: the count above, a checksum of it below.
 pub fn value(kind: Kind, cpu: usize, page: u64, count: u64) -> u64 {
-    let place = (kind as u64) << 56 | (cpu as u64) << 40 | page;
-    count << 24 | mix(mix(place) ^ count) & 0xff_ffff
+    let checksum = FxBuildHasher.hash_one((kind as u8, cpu, page, count));
+    count << 24 | checksum & 0xff_ffff
 }
 
 /// How often the place had been written when this value was stored; `None` if no such store was

@@ -3,7 +3,7 @@
 //! Each guard is a rule of the engine ([`quell::rules`]). The engine of the second run does not keep it,
 //! which the compiler knows, so that no trace of the guard is left. Both run by turns on one thread.
 //!
-//! All caches are warm and nobody else is there: a load here is one that hits. What a guard makes
+//! All caches are warm and no other CPU is there: a load here is one that hits. What a guard makes
 //! other CPUs do, the machine in software shows (`quell reproduce --guards`).
 
 use super::operation::{HOLDS, LOOP, TAGGED, new_space, paid_debt, ping_pong, unmap};

@@ -58,7 +58,7 @@ impl<'a> Program<'a> {
             if self.rescue(frame) {
                 *slot = Slot::Filled(frame);
             } else {
-                // Claimed by somebody who has not told the slot yet; then it was paid.
+                // Claimed by a CPU that has not told the slot yet; then it was paid.
                 self.settle_frame(frame, space);
                 *slot = Slot::Empty;
             }
@@ -92,7 +92,7 @@ impl<'a> Program<'a> {
     }
 
     /// Takes an owed frame back, and maps it again wherever a marker names it: a marker left behind
-    /// would name a frame that owes nothing, over a translation that nobody has flushed.
+    /// would name a frame that owes nothing, over a translation that no CPU has flushed.
     pub fn rescue(&self, frame: usize) -> bool {
         let world: &'a World = self.world;
         let mut locks: Vec<_> = world

@@ -4,6 +4,8 @@ use crate::machine::Table;
 use crate::world::{Content, Entry, FILE_PAGES, Free, Layout, Machine, Slot, Space, World, lock};
 use quell::{AddressSpace, Batch, CpuId, Engine, Frame, Hardware, Purpose};
 use quell_contract::{Clause, Violation};
+use rand::RngExt;
+use rand_pcg::Pcg64;
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
@@ -12,7 +14,7 @@ pub struct Program<'a> {
     pub engine: &'a Engine<'a, Machine, &'a Machine>,
     pub hw: &'a Machine,
     pub me: CpuId,
-    pub dice: u64,
+    pub dice: Pcg64,
     pub current: Option<usize>,
     pub lazy: bool,
     pub accesses: u64,
@@ -22,10 +24,7 @@ pub type Gather<'a> = Batch<'a, 'a, Machine, &'a AddressSpace<Machine>, usize, &
 
 impl<'a> Program<'a> {
     pub fn roll(&mut self, below: usize) -> usize {
-        self.dice ^= self.dice << 13;
-        self.dice ^= self.dice >> 7;
-        self.dice ^= self.dice << 17;
-        (self.dice >> 33) as usize % below
+        self.dice.random_range(0..below)
     }
 
     pub fn space(&self) -> Option<&'a AddressSpace<Machine>> {

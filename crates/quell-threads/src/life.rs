@@ -1,0 +1,118 @@
+//! When a wait is without end.
+//!
+//! The host's scheduler may take a thread off its core for as long as it likes, so no clock tells a
+//! CPU that waits for ever from one whose target gets no time. Each CPU counts *signs of life*
+//! instead: one for every step of its program ([`Life::step`]) and one for every [`TURNS_A_SIGN`]
+//! turns of a waiting loop. A wait is without end (C7) once every CPU of the machine, the waiting one
+//! included, has given [`PATIENCE`] signs since it began: all had the time to do what the waiter waits
+//! for. A thread that does not run gives none, and the verdict waits for it.
+
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Turns of a waiting loop that count as one sign of life.
+pub const TURNS_A_SIGN: u64 = 64;
+/// Signs of life that every CPU has given before a wait counts as one without end: four million turns
+/// of a loop, or 65 536 steps of a program, each of which looks for interrupts.
+pub const PATIENCE: u64 = 1 << 16;
+/// Signs between two looks of a waiting CPU at those of the others.
+const SIGNS_A_LOOK: u64 = 64;
+
+/// What a CPU shows the others of itself.
+#[derive(Default)]
+pub struct Life {
+    /// Signs of life; written by the CPU itself.
+    signs: AtomicU64,
+    /// Whether the CPU's body has returned, or has panicked: the others need not wait for its signs.
+    gone: AtomicBool,
+}
+
+/// What a CPU remembers of the wait that it is in.
+#[derive(Default)]
+struct Wait {
+    /// Everybody's signs of life when it was last looked at anew; empty if it has not been yet.
+    began: Vec<u64>,
+    /// How often everybody has given [`PATIENCE`] signs since the wait began.
+    times: u32,
+}
+
+thread_local! {
+    /// Turns of the waiting loop that this CPU is in.
+    static TURNS: Cell<u64> = const { Cell::new(0) };
+    static WAIT: RefCell<Wait> = const { RefCell::new(Wait { began: Vec::new(), times: 0 }) };
+}
+
+/// While it lives, the CPU's body runs; the CPU is gone as soon as it is dropped, by a panic as well.
+pub struct Body<'a>(&'a Life);
+
+impl Drop for Body<'_> {
+    fn drop(&mut self) {
+        self.0.gone.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Life {
+    /// The CPU's body begins. Called before any CPU may wait for this one.
+    pub fn begin(&self) -> Body<'_> {
+        self.gone.store(false, Ordering::Relaxed);
+        Body(self)
+    }
+
+    /// This CPU has made a step of its program: a sign of life, and the end of its wait.
+    #[inline]
+    pub fn step(&self) {
+        self.give_sign();
+        if TURNS.replace(0) >= TURNS_A_SIGN {
+            WAIT.with_borrow_mut(|wait| {
+                wait.began.clear();
+                wait.times = 0;
+            });
+        }
+    }
+
+    /// This CPU has made a turn of a waiting loop. Where that makes a sign of life, says how many signs it has given.
+    #[inline]
+    pub fn turn(&self) -> Option<u64> {
+        let turns = TURNS.get() + 1;
+        TURNS.set(turns);
+        turns.is_multiple_of(TURNS_A_SIGN).then(|| self.give_sign())
+    }
+
+    /// Only the CPU itself counts, so that no locked operation orders what is under test.
+    #[inline]
+    fn give_sign(&self) -> u64 {
+        let signs = self.signs.load(Ordering::Relaxed).wrapping_add(1);
+        self.signs.store(signs, Ordering::Relaxed);
+        signs
+    }
+
+    fn signs(&self) -> u64 {
+        self.signs.load(Ordering::Relaxed)
+    }
+}
+
+/// Whether a waiting CPU that has given so many signs looks at those of the others now.
+#[inline]
+pub fn is_time_to_look(signs: u64) -> bool {
+    signs.is_multiple_of(SIGNS_A_LOOK)
+}
+
+/// How many times [`PATIENCE`] signs every one of `cpus` has given since this CPU's wait began: none, as long as
+/// the wait may yet end.
+#[cold]
+pub fn patience_lost<'a>(cpus: impl Iterator<Item = &'a Life> + Clone) -> u32 {
+    WAIT.with_borrow_mut(|wait| {
+        let lively = |(cpu, began): (&Life, &u64)| {
+            cpu.gone.load(Ordering::Relaxed) || cpu.signs().wrapping_sub(*began) >= PATIENCE
+        };
+        if !wait.began.is_empty() {
+            if !cpus.clone().zip(&wait.began).all(lively) {
+                return 0;
+            }
+            wait.times += 1;
+            wait.began.clear();
+        }
+        wait.began.extend(cpus.map(Life::signs));
+        wait.times
+    })
+}
