@@ -13,5 +13,12 @@
 #[cfg(target_os = "linux")]
 pub mod clear;
 #[cfg(target_os = "linux")]
+mod errors;
+#[cfg(target_os = "linux")]
 pub mod live;
+#[cfg(target_os = "linux")]
+mod memory;
 pub mod predict;
+#[cfg(target_os = "linux")]
+mod process;
+mod processor;

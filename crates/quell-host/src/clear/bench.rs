@@ -2,13 +2,15 @@
 
 use super::contender::Contender;
 use super::progress::Progress;
-use super::region::{HUGE, Region, huge_bytes};
-use anyhow::{Context, Result, bail};
+use super::region::{HUGE, Region};
+use crate::process::own_thread_cpu_time;
+use anyhow::{Result, bail};
+use procfs_core::{FromRead, Meminfo};
 use quell_zero::{Available, Sample, Temperature};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use quell_threads::pulse;
+use quell_threads::{cores, pulse};
 
 /// How much one sample clears at least, in extents of its length.
 const SPAN: u64 = 8 << 20;
@@ -25,7 +27,7 @@ const HOT: &[u64] = &[4 << 10, 20 << 10];
 pub struct Cell {
     /// The length of the extents.
     pub bytes: u64,
-    /// Who wrote them.
+    /// What wrote them.
     pub contender: Contender,
     /// The samples, each with the slowest of the [pulses](pulse) around it on the CPUs that took it.
     pub samples: Vec<(f64, f64)>,
@@ -55,7 +57,7 @@ impl Cell {
     }
 }
 
-/// Leaves each cell the samples in which nobody else was on the cores, if there are enough. Samples of longer extents
+/// Leaves each cell the samples that had their cores to themselves, if there are enough. Samples of longer extents
 /// take so long that pulses before and after tell nothing about them: they stay.
 fn keep_quiet(cells: &mut [Cell]) {
     let pulses = cells.iter().flat_map(|c| &c.samples);
@@ -81,39 +83,9 @@ pub fn median(values: &mut [f64]) -> f64 {
     }
 }
 
-/// The time this thread has spent on a CPU.
-pub fn cpu_time() -> Duration {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: writes the structure it is given; the clock exists on every Linux.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
-
-/// The CPUs this process may run on.
-pub fn allowed_cpus() -> Result<Vec<usize>> {
-    // SAFETY: a CPU set is a plain array of bits, for which all zeros is a value.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: writes at most the size it is given.
-    let failed = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &mut set) } != 0;
-    if failed {
-        return Err(std::io::Error::last_os_error()).context("cannot read the CPU affinity");
-    }
-    // SAFETY: the index is below the size of the set.
-    let cpus = (0..libc::CPU_SETSIZE as usize).filter(|&c| unsafe { libc::CPU_ISSET(c, &set) });
-    Ok(cpus.collect())
-}
-
 /// Keeps the calling thread on one CPU. Where that is refused, the samples are only noisier.
 fn pin(cpu: usize) {
-    // SAFETY: as in `allowed_cpus`; the CPU came from there, so it is below the size of the set.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(cpu, &mut set);
-        libc::sched_setaffinity(0, size_of_val(&set), &set);
-    }
+    let _ = cores::pin(&[cpu]);
 }
 
 /// One region for each CPU, and the rounds over them.
@@ -164,8 +136,7 @@ impl Bench {
 
     /// How much of the regions is mapped with huge pages, 0 to 1.
     pub fn huge_share(&self) -> f64 {
-        let huge = |r: &Region| huge_bytes(r.start, r.bytes);
-        let huge: u64 = self.regions.iter().map(huge).sum();
+        let huge: u64 = self.regions.iter().map(Region::huge_bytes).sum();
         huge as f64 / (self.region_bytes() * self.regions.len() as u64) as f64
     }
 
@@ -186,7 +157,7 @@ impl Bench {
     ///
     /// There is one sample for each strategy and length: the median of the quiet ones, of which each clears as much as
     /// those of the comparison do. Bursts of a few extents would tell how much the caches and the memory controller can
-    /// take in at once, and the fastest sample who was lucky.
+    /// take in at once, and the fastest sample which of them was lucky.
     pub fn calibrate(
         &mut self,
         available: &Available,
@@ -262,13 +233,13 @@ impl Bench {
             let start = region.span(extents * bytes);
             barrier.wait();
             let pulse = pulse::take();
-            let before = cpu_time();
+            let before = own_thread_cpu_time();
             for i in 0..extents {
                 // SAFETY: within the span, which only this thread uses; only strategies that are
                 // available take part.
                 unsafe { contender.write(start.add((i * bytes) as usize), bytes) };
             }
-            let seconds = (cpu_time() - before).as_secs_f64();
+            let seconds = (own_thread_cpu_time() - before).as_secs_f64();
             let speed = (extents * bytes) as f64 / seconds / 1e9;
             (pulse.max(pulse::take()), speed)
         };
@@ -296,12 +267,9 @@ impl Bench {
     }
 }
 
-/// What Linux thinks could be taken without swapping.
+/// Bytes that Linux thinks could be taken without swapping.
 fn available_memory() -> Option<u64> {
-    let info = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = info.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
-    let kilobytes: u64 = line.trim().trim_end_matches(" kB").parse().ok()?;
-    Some(kilobytes << 10)
+    Meminfo::from_file("/proc/meminfo").ok()?.mem_available
 }
 
 #[cfg(test)]
@@ -319,7 +287,7 @@ mod tests {
 
     #[test]
     fn every_cell_gets_a_sample_even_without_time() {
-        let cpus = allowed_cpus().unwrap();
+        let cpus = cores::allowed().unwrap();
         let mut bench = Bench::new(&cpus[..1], 1 << 20, 0).unwrap();
         let contenders = [Contender::Clear(Strategy::Stores), Contender::Memset];
         let cells = bench
@@ -371,7 +339,7 @@ mod tests {
 
     #[test]
     fn a_calibration_without_time_decides_nothing() {
-        let cpus = allowed_cpus().unwrap();
+        let cpus = cores::allowed().unwrap();
         let mut bench = Bench::new(&cpus[..1], 1 << 20, 0).unwrap();
         let available = Available::STORES.with(Strategy::NonTemporal128);
         let sizes = [4 << 10, 1 << 20];

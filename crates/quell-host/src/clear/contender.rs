@@ -1,4 +1,4 @@
-//! Who takes part in the comparison: ways to write memory.
+//! The contenders of the comparison: ways to write memory.
 
 use quell_zero::Strategy;
 
@@ -38,7 +38,7 @@ impl Contender {
     ///
     /// # Safety
     ///
-    /// The memory is valid for writes and nobody else accesses it; a strategy is available here.
+    /// The memory is valid for writes and accessed by nothing else; a strategy is available here.
     pub unsafe fn write(self, start: *mut u8, bytes: u64) {
         let length = bytes as usize;
         // SAFETY: passed on to the caller.
@@ -82,7 +82,7 @@ pub unsafe fn sum(start: *const u8, bytes: u64) -> u64 {
 ///
 /// # Safety
 ///
-/// The page is valid for writes and nobody else accesses it.
+/// The page is valid for writes and accessed by nothing else.
 #[inline(never)]
 unsafe fn clear_page(page: *mut u8) {
     // SAFETY: passed on; `rep stosq` is part of x86-64, and Linux on Arm needs `dc zva` itself.
@@ -94,7 +94,7 @@ unsafe fn clear_page(page: *mut u8) {
 /// # Safety
 ///
 /// The memory is valid for writes, aligned to 16 bytes and as long as a multiple of them, and
-/// nobody else accesses it.
+/// accessed by nothing else.
 unsafe fn stream(start: *mut u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: SSE2 is part of x86-64; the addresses lie within the run.
@@ -113,7 +113,7 @@ unsafe fn stream(start: *mut u8, bytes: usize) {
     }
 }
 
-/// Who takes part at the greatest length only, for the peak.
+/// Contenders at the greatest length only, for the peak.
 pub const FILLS: &[Contender] = &[Contender::FillMemset, Contender::FillStream];
 
 #[cfg(test)]

@@ -4,10 +4,13 @@
 //! checked for what it really got: a kernel that has no huge page to spare silently gives base
 //! pages, and the figure would be about something else.
 
-use super::bench::{cpu_time, median};
+use super::bench::median;
 use super::progress::Progress;
-use super::region::huge_bytes;
+use crate::memory::Mapping;
+use crate::process::own_thread_cpu_time;
+use rustix::mm::Advice;
 use serde::Serialize;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// How much is mapped and touched per sample.
@@ -95,77 +98,40 @@ pub fn measure(time: Duration, progress: &Progress) -> Vec<DemandFault> {
         .collect()
 }
 
-/// A mapping that goes away with the value.
-struct Mapping(*mut u8, usize);
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: unmaps what was mapped for this value.
-        unsafe { libc::munmap(self.0.cast(), self.1) };
-    }
-}
-
-fn os_error(what: &str) -> String {
-    format!("{what}: {}", std::io::Error::last_os_error())
-}
-
 /// Maps, faults everything in, and returns GB/s of the thread's CPU time.
 fn sample(case: Case) -> Result<f64, String> {
     let bytes = BYTES.max(case.page_bytes);
-    let mut flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    if case.hugetlb {
-        flags |= libc::MAP_HUGETLB | libc::MAP_HUGE_1GB;
-    }
-    let slack = if case.hugetlb { 0 } else { HUGE };
-    // SAFETY: a new private mapping at an address of the kernel's choice.
-    let start = unsafe {
-        let access = libc::PROT_READ | libc::PROT_WRITE;
-        libc::mmap(std::ptr::null_mut(), bytes + slack, access, flags, -1, 0)
-    };
-    if start == libc::MAP_FAILED {
-        return Err(if case.hugetlb {
-            os_error(
-                "no 1 GB page is set aside (root: echo 1 > /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages)",
+    let mapping = if case.hugetlb {
+        Mapping::giant(bytes).map_err(|error| {
+            format!(
+                "no 1 GB page is set aside (root: echo 1 > /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages): {error}"
             )
-        } else {
-            os_error("cannot map memory")
-        });
-    }
-    let mapping = Mapping(start.cast(), bytes + slack);
-    // SAFETY: there is slack enough in the mapping to align by.
-    let at = unsafe {
-        mapping.0.add(if slack > 0 {
-            mapping.0.align_offset(HUGE)
-        } else {
-            0
-        })
-    };
-    if !case.hugetlb {
-        let advice = if case.page_bytes == HUGE {
-            libc::MADV_HUGEPAGE
-        } else {
-            libc::MADV_NOHUGEPAGE
-        };
-        // SAFETY: advice about our own mapping.
-        if unsafe { libc::madvise(at.cast(), bytes, advice) } != 0 && case.page_bytes == HUGE {
-            return Err(os_error("this kernel gives no transparent huge pages"));
-        }
-    }
-    let before = cpu_time();
-    if case.populate {
-        // SAFETY: asks the kernel to fault our own mapping in.
-        if unsafe { libc::madvise(at.cast(), bytes, libc::MADV_POPULATE_WRITE) } != 0 {
-            return Err(os_error("MADV_POPULATE_WRITE (Linux 5.14) is refused"));
-        }
+        })?
     } else {
-        for offset in (0..bytes).step_by(case.page_bytes) {
-            // SAFETY: within the mapping.
-            unsafe { at.add(offset).write_volatile(1) };
+        Mapping::anonymous(bytes + HUGE).map_err(|error| format!("cannot map memory: {error}"))?
+    };
+    let first = mapping.offset_of_aligned(HUGE);
+    if case.page_bytes == HUGE {
+        mapping
+            .advise(first, bytes, Advice::LinuxHugepage)
+            .map_err(|error| format!("this kernel gives no transparent huge pages: {error}"))?;
+    } else if !case.hugetlb {
+        // A kernel without huge pages refuses, and needs no advice.
+        let _ = mapping.advise(first, bytes, Advice::LinuxNoHugepage);
+    }
+    let before = own_thread_cpu_time();
+    if case.populate {
+        mapping
+            .advise(first, bytes, Advice::LinuxPopulateWrite)
+            .map_err(|error| format!("MADV_POPULATE_WRITE (Linux 5.14) is refused: {error}"))?;
+    } else {
+        for offset in (first..first + bytes).step_by(case.page_bytes) {
+            mapping.word(offset).store(1, Ordering::Relaxed);
         }
     }
-    let seconds = (cpu_time() - before).as_secs_f64();
-    let huge = huge_bytes(at, bytes as u64);
-    if case.page_bytes == HUGE && huge < bytes as u64 / 10 * 9 {
+    let seconds = (own_thread_cpu_time() - before).as_secs_f64();
+    let huge = mapping.huge_bytes(first, bytes) as usize;
+    if case.page_bytes == HUGE && huge < bytes / 10 * 9 {
         return Err(format!(
             "the kernel gave huge pages for only {} of {} MB",
             huge >> 20,

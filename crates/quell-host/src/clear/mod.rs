@@ -19,10 +19,12 @@ pub mod read;
 mod region;
 pub mod report;
 
-use anyhow::Result;
+use crate::processor::Processor;
+use anyhow::{Context, Result};
 use bench::{Bench, Cell};
 use contender::{Contender, FILLS};
 use progress::Progress;
+use quell_threads::cores;
 use quell_zero::{Caches, Chooser, Plan, Temperature};
 use report::{AllCores, Chosen, Report, Row};
 use std::time::{Duration, Instant};
@@ -78,7 +80,7 @@ pub fn measure(args: &Options) -> Result<Report> {
     let chooser = Chooser { available, caches };
 
     progress.say("taking memory");
-    let cpus = bench::allowed_cpus()?;
+    let cpus = cores::allowed().context("cannot read the CPU affinity")?;
     let mut bench = Bench::new(&cpus, args.max_bytes, caches.last)?;
 
     let sizes = |most: u64| -> Vec<u64> {
@@ -143,7 +145,9 @@ pub fn measure(args: &Options) -> Result<Report> {
         clear_then_read: reads,
         demand_fault: faults,
         verdicts: Vec::new(),
-        cpu: cpu_name(),
+        cpu: Processor::of_this_host()
+            .model
+            .unwrap_or_else(|| std::env::consts::ARCH.into()),
         caches: [caches.l1d, caches.l2, caches.last],
         huge_page_share: huge_share,
         plan: report::PlanTable::new(&plan, &by_rule),
@@ -233,15 +237,4 @@ fn host_caches() -> Caches {
         caches.last = caches.last.max(bytes);
     }
     caches
-}
-
-/// What the kernel calls the processor.
-fn cpu_name() -> String {
-    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    info.lines()
-        .find_map(|l| l.strip_prefix("model name")?.split_once(':'))
-        .map_or_else(
-            || std::env::consts::ARCH.into(),
-            |(_, name)| name.trim().into(),
-        )
 }

@@ -7,7 +7,7 @@ use quell_threads::pulse;
 use super::report::{Benchmark, Quiet, Row, Shootdown, Spread};
 
 /// A sample counts if it got at least this part of the interrupts that it must get, or that the row's samples usually get:
-/// in the others, some other program had the target's CPU, and nobody had to be interrupted.
+/// in the others, some other program had the target's CPU, and no CPU had to be interrupted.
 const INTERRUPTED: f64 = 0.95;
 /// Below this many interrupts for each discard, the difference of times says nothing about interrupts.
 const TOO_FEW_INTERRUPTS: f64 = 0.5;

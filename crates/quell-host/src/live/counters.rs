@@ -8,8 +8,10 @@ use std::io;
 use std::ops::Add;
 use std::time::{Duration, Instant};
 
-use super::parse::{self, CpuTicks, Interrupts};
-use super::sys;
+use procfs_core::{ExplicitSystemInfo, FromRead, FromReadSI, KernelStats, VmStat};
+
+use super::parse::Interrupts;
+use crate::process::own_cpu_time;
 
 /// The row of `/proc/interrupts` that counts received shootdowns on x86.
 pub const TLB: &str = "TLB";
@@ -17,7 +19,7 @@ pub const TLB: &str = "TLB";
 /// One reading.
 pub struct Reading {
     interrupts: Interrupts,
-    vmstat: BTreeMap<String, u64>,
+    vmstat: VmStat,
 }
 
 impl Reading {
@@ -26,7 +28,7 @@ impl Reading {
         let keep = |name: &str| matches!(name, TLB | "CAL" | "RES") || name.starts_with("IPI");
         Ok(Self {
             interrupts: Interrupts::parse(&std::fs::read_to_string("/proc/interrupts")?, keep),
-            vmstat: parse::vmstat(&std::fs::read_to_string("/proc/vmstat")?),
+            vmstat: VmStat::from_file("/proc/vmstat").map_err(io::Error::other)?,
         })
     }
 }
@@ -62,9 +64,11 @@ impl Totals {
                 shootdowns = Some(all);
             }
         }
-        for (name, now) in &after.vmstat {
-            let more = now.saturating_sub(before.vmstat.get(name).copied().unwrap_or(*now));
-            if more > 0 && tells_something(name) {
+        for (name, now) in &after.vmstat.0 {
+            let more = now.saturating_sub(before.vmstat.0.get(name).copied().unwrap_or(*now));
+            if let Ok(more @ 1..) = u64::try_from(more)
+                && tells_something(name)
+            {
                 *self.vmstat.entry(name.clone()).or_default() += more;
             }
         }
@@ -90,10 +94,10 @@ fn tells_something(name: &str) -> bool {
     STARTS.iter().any(|start| name.starts_with(start))
 }
 
-/// Who else used the CPUs during a row.
+/// The other users of the CPUs during a row.
 pub struct Company {
     started: Instant,
-    ticks: Option<CpuTicks>,
+    ticks: Ticks,
     own: Duration,
 }
 
@@ -102,27 +106,23 @@ impl Company {
     pub fn start(children: Duration) -> io::Result<Self> {
         Ok(Self {
             started: Instant::now(),
-            ticks: ticks()?,
-            own: sys::own_cpu_time()? + children,
+            ticks: Ticks::now()?,
+            own: own_cpu_time() + children,
         })
     }
 
-    /// What others used since the start; `None` if the kernel does not tell.
-    pub fn end(&self, children: Duration) -> io::Result<Option<Sharing>> {
+    /// What others used since the start.
+    pub fn end(&self, children: Duration) -> io::Result<Sharing> {
         let wall = self.started.elapsed().as_secs_f64();
-        let own = (sys::own_cpu_time()? + children)
-            .saturating_sub(self.own)
-            .as_secs_f64();
-        let (Some(then), Some(now)) = (self.ticks, ticks()?) else {
-            return Ok(None);
-        };
-        let busy = now.busy.saturating_sub(then.busy) as f64 / TICKS_PER_SECOND;
-        let steal = now.steal.saturating_sub(then.steal) as f64 / TICKS_PER_SECOND;
-        Ok(Some(Sharing {
+        let own = (own_cpu_time() + children).saturating_sub(self.own);
+        let (then, now) = (self.ticks, Ticks::now()?);
+        let busy = now.busy.saturating_sub(then.busy) as f64 / TICKS_PER_SECOND as f64;
+        let steal = now.steal.saturating_sub(then.steal) as f64 / TICKS_PER_SECOND as f64;
+        Ok(Sharing {
             wall,
-            foreign: busy - own,
+            foreign: busy - own.as_secs_f64(),
             stolen: steal,
-        }))
+        })
     }
 }
 
@@ -157,28 +157,52 @@ impl Add for Sharing {
 }
 
 /// `USER_HZ`, which is 100 on every architecture that this runs on.
-const TICKS_PER_SECOND: f64 = 100.0;
+const TICKS_PER_SECOND: u64 = 100;
 
-fn ticks() -> io::Result<Option<CpuTicks>> {
-    Ok(parse::cpu_ticks(&std::fs::read_to_string("/proc/stat")?))
+/// Clock ticks of all CPUs together.
+#[derive(Debug, Clone, Copy)]
+struct Ticks {
+    /// Running a program, the kernel, or an interrupt.
+    busy: u64,
+    /// Wanted to run, and the hypervisor ran another guest.
+    steal: u64,
+}
+
+impl Ticks {
+    fn now() -> io::Result<Self> {
+        // Ticks are all that is taken, and they do not depend on what else this says.
+        let system = ExplicitSystemInfo {
+            boot_time_secs: 0,
+            ticks_per_second: TICKS_PER_SECOND,
+            page_size: 0,
+            is_little_endian: cfg!(target_endian = "little"),
+        };
+        let all = KernelStats::from_file("/proc/stat", &system)
+            .map_err(io::Error::other)?
+            .total;
+        let interrupts = all.irq.unwrap_or(0) + all.softirq.unwrap_or(0);
+        Ok(Self {
+            busy: all.user + all.nice + all.system + interrupts,
+            steal: all.steal.unwrap_or(0),
+        })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::{Mapping, page_size};
 
-    fn reading(tlb: [u64; 2], faults: u64) -> Reading {
+    fn reading(tlb: [u64; 2], faults: i64) -> Reading {
         let rows = BTreeMap::from([(TLB.to_owned(), tlb.to_vec())]);
-        let vmstat = BTreeMap::from([
-            ("pgfault".to_owned(), faults),
-            ("nr_free_pages".to_owned(), faults),
-        ]);
+        let vmstat = [("pgfault", faults), ("nr_free_pages", faults)];
+        let vmstat = vmstat.map(|(name, value)| (name.to_owned(), value));
         Reading {
             interrupts: Interrupts {
                 cpus: vec![0, 1],
                 rows,
             },
-            vmstat,
+            vmstat: VmStat(vmstat.into()),
         }
     }
 
@@ -200,8 +224,8 @@ mod tests {
     #[test]
     fn own_faults_show_up() {
         let before = Reading::now().unwrap();
-        let page = sys::page_size();
-        sys::Mapping::anonymous(64 * page).unwrap().touch(page, 1);
+        let page = page_size();
+        Mapping::anonymous(64 * page).unwrap().touch(page, 1);
         let mut totals = Totals::default();
         totals.add(&before, &Reading::now().unwrap());
         // The kernel folds per-CPU counters into the file as it is read.

@@ -227,6 +227,8 @@ fn open_hardware<E: Event + Clone>(event: E) -> Option<Counter> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::{Mapping, page_size};
+    use rustix::mm::Advice;
 
     /// Needs root; where the tracepoint cannot be opened there is nothing to test.
     #[test]
@@ -235,12 +237,12 @@ mod tests {
             eprintln!("skipped: tlb:tlb_flush cannot be counted here");
             return;
         };
-        let page = sys::page_size();
-        let map = sys::Mapping::anonymous(page).unwrap();
+        let page = page_size();
+        let map = Mapping::anonymous(page).unwrap();
         let mut count = tracepoint.count().unwrap();
         for _ in 0..1000 {
             map.touch(page, 1);
-            map.advise(0, page, libc::MADV_DONTNEED).unwrap();
+            map.advise(0, page, Advice::LinuxDontNeed).unwrap();
         }
         let events = count.read().unwrap();
         let flushed = events.local + events.local_mm;

@@ -14,8 +14,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use super::parse::{self, MemoryCgroup};
+use procfs_core::{FromRead, MountEntry, ProcessCGroups};
+use rand::Rng;
+use rand_pcg::Pcg64;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use super::parse;
 use super::sys;
+use crate::memory::page_size;
 
 static NOT_RESTORED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
@@ -44,11 +51,18 @@ fn write(path: &Path, value: &str) -> io::Result<()> {
         .map_err(named(format!("writing {value:?} to {}", path.display())))
 }
 
+fn busy(error: &io::Error) -> bool {
+    matches!(
+        Errno::from_io_error(error),
+        Some(Errno::BUSY | Errno::AGAIN)
+    )
+}
+
 /// Tries again while a resource is still busy: for a minute at least, the last resort.
 fn insist(mut action: impl FnMut() -> io::Result<()>) -> io::Result<()> {
     for _ in 0..6000 {
         match action() {
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EAGAIN)) => {
+            Err(error) if busy(&error) => {
                 std::thread::sleep(Duration::from_millis(10));
             }
             other => return other,
@@ -110,7 +124,8 @@ impl Zram {
     /// Opens it for reading and writing past the page cache. The file must be closed before the device goes.
     pub fn open_direct(&self) -> io::Result<File> {
         let mut options = OpenOptions::new();
-        options.read(true).write(true).custom_flags(libc::O_DIRECT);
+        let direct = OFlags::DIRECT.bits() as i32;
+        options.read(true).write(true).custom_flags(direct);
         let file = options.open(&self.path);
         file.map_err(named(format!("opening {}", self.path)))
     }
@@ -141,7 +156,7 @@ impl ZramSwap {
             .write(true)
             .open(path)
             .map_err(named(format!("opening {path}")))?;
-        device.write_all_at(&swap_header(bytes, sys::page_size()), 0)?;
+        device.write_all_at(&swap_header(bytes, page_size()), 0)?;
         device.sync_all()?;
         drop(device);
         let name = CString::new(path.as_str())?;
@@ -184,16 +199,14 @@ impl LimitedCgroup {
     /// Makes the group and sets its limit, in bytes.
     pub fn create(limit: u64) -> io::Result<Self> {
         let unsupported = |why: &str| io::Error::new(io::ErrorKind::Unsupported, why.to_owned());
-        let mounts = fs::read_to_string("/proc/self/mounts")?;
-        let own = parse::memory_cgroup(&fs::read_to_string("/proc/self/cgroup")?)
+        let mounts = Vec::<MountEntry>::from_file("/proc/self/mounts").map_err(io::Error::other)?;
+        let own = ProcessCGroups::from_file("/proc/self/cgroup").map_err(io::Error::other)?;
+        let own = memory_cgroup(own)
             .ok_or_else(|| unsupported("no cgroup hierarchy with the memory controller"))?;
         let name = format!("quell-{}", std::process::id());
         match own {
             MemoryCgroup::V1(path) => {
-                let mount = parse::mount_points(&mounts, "cgroup", "memory")
-                    .into_iter()
-                    .next();
-                let mount = mount
+                let mount = mount_point(&mounts, "cgroup", Some("memory"))
                     .ok_or_else(|| unsupported("the version 1 memory hierarchy is not mounted"))?;
                 // A container may see its own group as the root of the mount.
                 let parent = existing(&mount, &path);
@@ -202,11 +215,8 @@ impl LimitedCgroup {
                 Ok(group)
             }
             MemoryCgroup::V2(path) => {
-                let mount = parse::mount_points(&mounts, "cgroup2", "")
-                    .into_iter()
-                    .next();
-                let mount =
-                    mount.ok_or_else(|| unsupported("the version 2 hierarchy is not mounted"))?;
+                let mount = mount_point(&mounts, "cgroup2", None)
+                    .ok_or_else(|| unsupported("the version 2 hierarchy is not mounted"))?;
                 let own = existing(&mount, &path);
                 // A group with processes may not pass controllers on, unless it is the root: go beside, not below.
                 let parent = if own == Path::new(&mount) {
@@ -251,6 +261,39 @@ impl LimitedCgroup {
     pub fn admit(&self, pid: i32) -> io::Result<()> {
         write(&self.dir.join("cgroup.procs"), &pid.to_string())
     }
+}
+
+/// Where this process stands in the cgroup tree that manages memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum MemoryCgroup {
+    /// A version 1 hierarchy with the memory controller; the path below its mount point.
+    V1(String),
+    /// The version 2 hierarchy; the path below its mount point. Whether it has the memory controller is in
+    /// `cgroup.controllers`.
+    V2(String),
+}
+
+/// Version 1 wins where it has the memory controller, as the kernel binds it once.
+fn memory_cgroup(own: ProcessCGroups) -> Option<MemoryCgroup> {
+    let mut unified = None;
+    for group in own {
+        if group.controllers.iter().any(|name| name == "memory") {
+            return Some(MemoryCgroup::V1(group.pathname));
+        }
+        if group.hierarchy == 0 && group.controllers.is_empty() {
+            unified = Some(MemoryCgroup::V2(group.pathname));
+        }
+    }
+    unified
+}
+
+/// The first mount point of a type of file system, with an option if one is named.
+fn mount_point(mounts: &[MountEntry], kind: &str, option: Option<&str>) -> Option<String> {
+    let mount = mounts.iter().find(|mount| {
+        mount.fs_vfstype == kind && option.is_none_or(|option| mount.fs_mntops.contains_key(option))
+    })?;
+    // procfs leaves spaces as the kernel writes them.
+    Some(mount.fs_file.replace("\\040", " "))
 }
 
 fn existing(mount: &str, path: &str) -> PathBuf {
@@ -335,16 +378,11 @@ pub fn unlinked_file(dir: &Path, bytes: u64) -> io::Result<File> {
         )))?;
     fs::remove_file(&path)?;
     // Distinct, incompressible-looking content: some file systems and devices drop zeros.
-    let mut word = 0x9e37_79b9_7f4a_7c15u64;
+    let mut random = Pcg64::new(1, 0);
     let mut block = vec![0u8; 1 << 20];
     let mut left = bytes;
     while left > 0 {
-        for bytes in block.chunks_exact_mut(8) {
-            word = word
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            bytes.copy_from_slice(&word.to_ne_bytes());
-        }
+        random.fill_bytes(&mut block);
         let now = left.min(block.len() as u64);
         file.write_all(&block[..now as usize])?;
         left -= now;
@@ -356,6 +394,32 @@ pub fn unlinked_file(dir: &Path, bytes: u64) -> io::Result<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_memory_controller_is_found_in_either_version() {
+        let found = |text: &str| memory_cgroup(ProcessCGroups::from_read(text.as_bytes()).unwrap());
+        let hybrid = "9:name=systemd:/\n4:memory:/jobs/8e30:19\n0::/user.slice\n";
+        assert_eq!(
+            found(hybrid),
+            Some(MemoryCgroup::V1("/jobs/8e30:19".into()))
+        );
+        assert_eq!(
+            found("0::/user.slice\n"),
+            Some(MemoryCgroup::V2("/user.slice".into()))
+        );
+        assert_eq!(found("3:cpuset:/\n"), None);
+    }
+
+    #[test]
+    fn mounts_are_found_by_type_and_option() {
+        let mounts = "cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n\
+            cgroup /a\\040b cgroup rw,memory 0 0\ncgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n";
+        let mounts = Vec::<MountEntry>::from_read(mounts.as_bytes()).unwrap();
+        let point = |kind, option| mount_point(&mounts, kind, option);
+        assert_eq!(point("cgroup", Some("memory")).as_deref(), Some("/a b"));
+        assert_eq!(point("cgroup2", None).as_deref(), Some("/sys/fs/cgroup"));
+        assert_eq!(point("tmpfs", None), None);
+    }
 
     #[test]
     fn the_swap_header_is_the_one_the_kernel_reads() {

@@ -13,13 +13,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
-use quell_threads::pulse;
+use quell_threads::{cores, pulse};
+use rustix::fs::statfs;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::counters::{Company, Reading, Totals};
 use super::events::{FlushTracepoint, HardwareCount};
 use super::report::{Check, FlushEvents, Form, Refusal, Row, Sample, Spread};
-use super::sys::{self, Child};
+use crate::process::{Child, thread_cpu_time};
 
 /// Why a benchmark ended early.
 #[derive(Debug, thiserror::Error)]
@@ -102,7 +103,7 @@ impl Spinners {
                     .name(format!("spin-{cpu}"))
                     .spawn(move || {
                         // If the CPU went away, the thread spins elsewhere and the interrupts tell.
-                        let _ = sys::pin(&[cpu]);
+                        let _ = cores::pin(&[cpu]);
                         ready.store(true, Ordering::Release);
                         while !stop.load(Ordering::Relaxed) {
                             std::hint::spin_loop();
@@ -119,7 +120,7 @@ impl Spinners {
     fn cpu_times(&self) -> Vec<Duration> {
         self.threads
             .iter()
-            .filter_map(|t| sys::thread_cpu_time(t).ok())
+            .filter_map(|t| thread_cpu_time(t).ok())
             .collect()
     }
 }
@@ -260,7 +261,7 @@ impl Lab {
 
     /// Refuses if temporary files would live in memory, where files neither go to a device nor come from one.
     pub fn require_disk(&self, consequence: &str) -> Result<(), Halt> {
-        if IN_MEMORY.contains(&sys::file_system(&self.dir)?) {
+        if IN_MEMORY.contains(&(statfs(&self.dir).map_err(io::Error::from)?.f_type as i64)) {
             let why = format!("{} is kept in memory: {consequence}", self.dir.display());
             return Err(refuse(why, Some("name a directory on a disk with --dir")));
         }
@@ -349,7 +350,7 @@ impl Lab {
                 .map(|(now, then)| (now - then).as_secs_f64() / wall.as_secs_f64())
                 .min_by(f64::total_cmp)
         });
-        let sharing = company.end(children())?;
+        let sharing = Some(company.end(children())?);
         let (flush_events_per_op, flush_ops) = self.count_flushes(&mut prepare, &mut op)?;
         let per_op = |n: u64| n as f64 / ops as f64;
         // Hardware counters ran during preparation too; scale by the part of the time that was timed.
@@ -431,7 +432,7 @@ mod tests {
 
     #[test]
     fn spinners_run_and_stop() {
-        let cpus = sys::allowed_cpus().unwrap();
+        let cpus = cores::allowed().unwrap();
         let spinners = Spinners::start(&cpus[cpus.len() - 1..]).unwrap();
         let before = spinners.cpu_times();
         while spinners.cpu_times() == before {

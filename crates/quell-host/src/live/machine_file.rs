@@ -31,9 +31,10 @@ use quell_clock::file::built_in;
 use quell_clock::{MachineFile, Parameter as P};
 use quell_workloads::Workload;
 
-use self::told::{Entry, read, told};
+use self::told::{Entry, told};
 use super::report::{Host, Shootdown, Units};
 use crate::predict::kernel::Kernel;
+use crate::processor::Processor;
 use quell::Policy;
 use quell_experiments::trial::Trial;
 
@@ -54,10 +55,10 @@ pub struct HostMachine {
 }
 
 /// The built-in machine that this host is most like, and why.
-fn base(arch: &str, cpuinfo: &str) -> anyhow::Result<(&'static str, &'static str)> {
+fn base(arch: &str, vendor: Option<&str>) -> anyhow::Result<(&'static str, &'static str)> {
     Ok(match arch {
         "aarch64" => ("kunpeng-920", "the built-in AArch64 server"),
-        "x86_64" if cpuinfo.contains("AuthenticAMD") => ("milan", "the built-in AMD server"),
+        "x86_64" if vendor == Some("AuthenticAMD") => ("milan", "the built-in AMD server"),
         "x86_64" => ("xeon-6430-cxl", "the newest built-in Intel server"),
         _ => anyhow::bail!(
             "no built-in machine is of the architecture {arch}: nothing to start from"
@@ -242,11 +243,11 @@ impl Draft {
 /// # Errors
 /// If the model cannot run on it.
 pub fn make(host: &Host, units: &Units, shootdown: &Shootdown) -> anyhow::Result<HostMachine> {
-    let cpuinfo = read("/proc/cpuinfo").unwrap_or_default();
-    let (base_name, why) = base(host.arch, &cpuinfo)?;
+    let processor = Processor::of_this_host();
+    let (base_name, why) = base(host.arch, processor.vendor.as_deref())?;
     let tags = host.arch == "aarch64" || host.flags.iter().any(|flag| flag == "pcid");
     let kernel = Kernel::linux(&host.kernel, host.arch, tags)?;
-    let entries = told(host, &cpuinfo);
+    let entries = told(host, &processor);
     let title = format!(
         "{}{}, Linux {}; otherwise like {why}",
         host.cpu_model.as_deref().unwrap_or(host.arch),

@@ -33,7 +33,10 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
+use quell_threads::cores;
 
+use crate::memory::page_size;
+use crate::processor::Processor;
 use bench::ALL;
 use events::{FlushTracepoint, HardwareCount};
 use lab::{Lab, Stop};
@@ -66,7 +69,7 @@ impl Options {
             "{} is not a directory; name one with --dir",
             dir.display()
         );
-        let cpus = sys::allowed_cpus().context("asking which CPUs this process may use")?;
+        let cpus = cores::allowed().context("asking which CPUs this process may use")?;
         let host = host(&cpus);
         let chosen: Vec<_> = ALL
             .iter()
@@ -83,7 +86,7 @@ impl Options {
         let flushes = FlushTracepoint::find();
         let capabilities = capabilities(&flushes, &lab.hardware, &lab.cpus);
         lab.flushes = flushes.ok();
-        sys::pin(&lab.cpus[..1]).context("pinning the measuring thread")?;
+        cores::pin(&lab.cpus[..1]).context("pinning the measuring thread")?;
         let (mut benchmarks, interrupted) =
             rounds::run(&mut lab, &chosen, Duration::from_secs(self.seconds));
         lab.progress.finish_and_clear();
@@ -168,34 +171,20 @@ impl Options {
 }
 
 fn host(cpus: &[usize]) -> Host {
-    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let field = |name: &str| {
-        let line = cpuinfo.lines().find(|l| l.starts_with(name))?;
-        line.split_once(':')
-            .map(|(_, value)| value.trim().to_owned())
-    };
-    let flags = field("flags");
-    let has = |flag: &str| {
-        flags
-            .as_ref()
-            .is_some_and(|f| f.split(' ').any(|f| f == flag))
-    };
+    let processor = Processor::of_this_host();
     Host {
-        kernel: std::fs::read_to_string("/proc/sys/kernel/osrelease")
-            .unwrap_or_default()
-            .trim()
-            .to_owned(),
+        kernel: sys::release(),
         arch: std::env::consts::ARCH,
-        cpu_model: field("model name"),
-        guest: flags.as_ref().map(|_| has("hypervisor")),
+        guest: (processor.flags.is_some()).then(|| processor.has("hypervisor")),
         cpus: cpus.to_vec(),
-        page_bytes: sys::page_size(),
+        page_bytes: page_size(),
         flags: ["pcid", "invpcid", "invlpgb"]
             .into_iter()
-            .filter(|f| has(f))
+            .filter(|flag| processor.has(flag))
             .map(str::to_owned)
             .collect(),
         root: sys::is_root(),
+        cpu_model: processor.model,
     }
 }
 

@@ -3,6 +3,9 @@
 //! Intel: CPUID leaf 0x18; AMD: leaves 0x80000005, 0x80000006 and 0x80000019. Hypervisors often hide them;
 //! what is not told stays unknown.
 
+#[cfg(target_arch = "x86_64")]
+use raw_cpuid::{Associativity, CpuId, CpuIdReader, DatType};
+
 /// One TLB array.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Part {
@@ -27,175 +30,137 @@ pub struct Geometry {
     pub l2: Option<Part>,
 }
 
-/// The registers that CPUID answers with.
-#[derive(Clone, Copy, Default)]
-struct Answer {
-    eax: u32,
-    ebx: u32,
-    ecx: u32,
-    edx: u32,
-}
-
 /// What this CPU tells.
 pub fn of_this_cpu() -> Geometry {
     #[cfg(target_arch = "x86_64")]
     {
-        let ask = |leaf, subleaf| {
-            let answer = core::arch::x86_64::__cpuid_count(leaf, subleaf);
-            Answer {
-                eax: answer.eax,
-                ebx: answer.ebx,
-                ecx: answer.ecx,
-                edx: answer.edx,
-            }
-        };
-        // "AuthenticAMD" has its `cAMD` in ECX.
-        if ask(0, 0).ecx == u32::from_le_bytes(*b"cAMD") {
-            amd(ask)
-        } else {
-            intel(ask)
-        }
+        told_by(&CpuId::new())
     }
     #[cfg(not(target_arch = "x86_64"))]
     Geometry::default()
 }
 
-#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
-fn intel(ask: impl Fn(u32, u32) -> Answer) -> Geometry {
-    const LEAF: u32 = 0x18;
-    let mut found = Geometry::default();
-    if ask(0, 0).eax < LEAF {
-        return found;
+/// What a CPU tells: one of AMD's in its own leaves, any other in Intel's.
+#[cfg(target_arch = "x86_64")]
+fn told_by<R: CpuIdReader>(cpu: &CpuId<R>) -> Geometry {
+    let vendor = cpu.get_vendor_info();
+    if vendor.is_some_and(|vendor| vendor.as_str() == "AuthenticAMD") {
+        amd(cpu)
+    } else {
+        intel(cpu)
     }
-    for subleaf in 0..=ask(LEAF, 0).eax.min(64) {
-        let Answer { ebx, ecx, edx, .. } = ask(LEAF, subleaf);
-        // Data, unified or loads only.
-        if !matches!(edx & 0x1f, 1 | 3 | 4) {
+}
+
+#[cfg(target_arch = "x86_64")]
+fn intel<R: CpuIdReader>(cpu: &CpuId<R>) -> Geometry {
+    let mut found = Geometry::default();
+    let structures = cpu.get_deterministic_address_translation_info();
+    // A number of structures beyond this is no number of structures.
+    for structure in structures.into_iter().flatten().take(64) {
+        let kinds = [DatType::DataTLB, DatType::UnifiedTLB, DatType::LoadOnly];
+        if !kinds.contains(&structure.cache_type()) {
             continue;
         }
-        let ways = ebx >> 16;
-        let entries = ways * ecx;
-        if entries == 0 {
-            continue;
-        }
-        let part = Some(Part {
+        let ways = u32::from(structure.ways());
+        let entries = ways.saturating_mul(structure.sets());
+        let part = (entries > 0).then_some(Part {
             entries,
             ways,
             source: "CPUID leaf 0x18",
         });
-        let pages = [ebx & 1 != 0, ebx & 2 != 0, ebx & 8 != 0];
-        match edx >> 5 & 7 {
-            1 => {
-                let places = [&mut found.l1_base, &mut found.l1_large, &mut found.l1_huge];
-                for (place, holds) in places.into_iter().zip(pages) {
-                    if holds && place.is_none() {
-                        *place = part;
-                    }
-                }
+        let places: &mut [(&mut Option<Part>, bool)] = match structure.cache_level() {
+            1 => &mut [
+                (&mut found.l1_base, structure.has_4k_entries()),
+                (&mut found.l1_large, structure.has_2mb_entries()),
+                (&mut found.l1_huge, structure.has_1gb_entries()),
+            ],
+            2 => &mut [(&mut found.l2, structure.has_4k_entries())],
+            _ => &mut [],
+        };
+        for (place, holds) in places {
+            if *holds && place.is_none() {
+                **place = part;
             }
-            2 if pages[0] && found.l2.is_none() => found.l2 = part,
-            _ => {}
         }
     }
     found
 }
 
-/// Ways as AMD writes them for the second level.
-#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
-fn amd_ways(code: u32, entries: u32) -> Option<u32> {
-    Some(match code {
-        1 | 2 | 4 => code,
-        3 => 3,
-        5 => 6,
-        6 => 8,
-        8 => 16,
-        10 => 32,
-        11 => 48,
-        12 => 64,
-        13 => 96,
-        14 => 128,
-        15 => entries,
-        _ => return None,
-    })
-}
-
-#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
-fn amd(ask: impl Fn(u32, u32) -> Answer) -> Geometry {
-    let last = ask(0x8000_0000, 0).eax;
-    let part = |entries, ways: Option<u32>, source| {
-        let ways = ways?;
+#[cfg(target_arch = "x86_64")]
+fn amd<R: CpuIdReader>(cpu: &CpuId<R>) -> Geometry {
+    let part = |entries: u32, associativity, source| {
+        let ways = match associativity {
+            Associativity::DirectMapped => 1,
+            Associativity::NWay(ways) => ways.into(),
+            Associativity::FullyAssociative => entries,
+            Associativity::Disabled | Associativity::Unknown => 0,
+        };
         (entries > 0 && ways > 0).then_some(Part {
             entries,
             ways,
             source,
         })
     };
-    // First level: 0xff means fully associative.
-    let first = |word: u32, source| {
-        let (entries, ways) = (word >> 16 & 0xff, word >> 24);
-        part(
-            entries,
-            Some(if ways == 0xff { entries } else { ways }),
-            source,
-        )
-    };
-    let coded = |word: u32, source| {
-        let entries = word >> 16 & 0xfff;
-        part(entries, amd_ways(word >> 28, entries), source)
-    };
     let mut found = Geometry::default();
-    if last >= 0x8000_0005 {
-        let answer = ask(0x8000_0005, 0);
-        found.l1_large = first(answer.eax, "CPUID leaf 0x80000005");
-        found.l1_base = first(answer.ebx, "CPUID leaf 0x80000005");
+    if let Some(first) = cpu.get_l1_cache_and_tlb_info() {
+        let source = "CPUID leaf 0x80000005";
+        let (base, large) = (first.dtlb_4k_size(), first.dtlb_2m_4m_size());
+        found.l1_base = part(base.into(), first.dtlb_4k_associativity(), source);
+        found.l1_large = part(large.into(), first.dtlb_2m_4m_associativity(), source);
     }
-    if last >= 0x8000_0006 {
-        found.l2 = coded(ask(0x8000_0006, 0).ebx, "CPUID leaf 0x80000006");
+    if let Some(second) = cpu.get_l2_l3_cache_and_tlb_info() {
+        let entries = second.dtlb_4k_size().into();
+        found.l2 = part(
+            entries,
+            second.dtlb_4k_associativity(),
+            "CPUID leaf 0x80000006",
+        );
     }
-    if last >= 0x8000_0019 {
-        found.l1_huge = coded(ask(0x8000_0019, 0).eax, "CPUID leaf 0x80000019");
+    if let Some(huge) = cpu.get_tlb_1gb_page_info() {
+        let entries = huge.dtlb_l1_1gb_size().into();
+        found.l1_huge = part(
+            entries,
+            huge.dtlb_l1_1gb_associativity(),
+            "CPUID leaf 0x80000019",
+        );
     }
     found
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
     use super::*;
+    use raw_cpuid::CpuIdResult;
+
+    fn size(part: Option<Part>) -> Option<(u32, u32)> {
+        part.map(|part| (part.entries, part.ways))
+    }
+
+    fn answer([eax, ebx, ecx, edx]: [u32; 4]) -> CpuIdResult {
+        CpuIdResult { eax, ebx, ecx, edx }
+    }
+
+    /// Leaf 0 of a CPU of that vendor with leaves up to `last`.
+    fn vendor(last: u32, name: &[u8; 12]) -> [u32; 4] {
+        let word =
+            |at: usize| u32::from_le_bytes([name[at], name[at + 1], name[at + 2], name[at + 3]]);
+        [last, word(0), word(8), word(4)]
+    }
 
     #[test]
     fn intel_geometry_is_read() {
-        let ask = |leaf, subleaf| match (leaf, subleaf) {
-            (0, _) => Answer {
-                eax: 0x20,
-                ..Answer::default()
-            },
-            (0x18, 0) => Answer {
-                eax: 3,
-                ..Answer::default()
-            },
-            // Instructions: not ours.
-            (0x18, 1) => Answer {
-                ebx: 8 << 16 | 1,
-                ecx: 32,
-                edx: 1 << 5 | 2,
-                ..Answer::default()
-            },
-            (0x18, 2) => Answer {
-                ebx: 6 << 16 | 1,
-                ecx: 16,
-                edx: 1 << 5 | 4,
-                ..Answer::default()
-            },
-            (0x18, 3) => Answer {
-                ebx: 16 << 16 | 3,
-                ecx: 128,
-                edx: 2 << 5 | 3,
-                ..Answer::default()
-            },
-            _ => Answer::default(),
+        let ask = |leaf, subleaf| {
+            answer(match (leaf, subleaf) {
+                (0, _) => vendor(0x20, b"GenuineIntel"),
+                (0x18, 0) => [3, 0, 0, 0],
+                // Instructions: not ours.
+                (0x18, 1) => [0, 8 << 16 | 1, 32, 1 << 5 | 2],
+                (0x18, 2) => [0, 6 << 16 | 1, 16, 1 << 5 | 4],
+                (0x18, 3) => [0, 16 << 16 | 3, 128, 2 << 5 | 3],
+                _ => [0; 4],
+            })
         };
-        let found = intel(ask);
-        let size = |part: Option<Part>| part.map(|part| (part.entries, part.ways));
+        let found = told_by(&CpuId::with_cpuid_reader(ask));
         assert_eq!(size(found.l1_base), Some((96, 6)));
         assert_eq!(size(found.l2), Some((2048, 16)));
         assert_eq!(found.l1_huge, None);
@@ -203,36 +168,25 @@ mod tests {
 
     #[test]
     fn amd_geometry_is_read() {
-        let ask = |leaf, _| match leaf {
-            0x8000_0000 => Answer {
-                eax: 0x8000_0020,
-                ..Answer::default()
-            },
-            0x8000_0005 => Answer {
-                eax: 0xff48_ff40,
-                ebx: 0xff48_ff40,
-                ..Answer::default()
-            },
-            0x8000_0006 => Answer {
-                ebx: 0x6c00_4400,
-                ..Answer::default()
-            },
-            0x8000_0019 => Answer {
-                eax: 0xf048_f040,
-                ..Answer::default()
-            },
-            _ => Answer::default(),
+        let ask = |leaf, _| {
+            answer(match leaf {
+                0 => vendor(0x10, b"AuthenticAMD"),
+                0x8000_0000 => [0x8000_0020, 0, 0, 0],
+                0x8000_0005 => [0xff48_ff40, 0xff48_ff40, 0, 0],
+                0x8000_0006 => [0, 0x6c00_4400, 0, 0],
+                0x8000_0019 => [0xf048_f040, 0, 0, 0],
+                _ => [0; 4],
+            })
         };
-        let found = amd(ask);
-        let size = |part: Option<Part>| part.map(|part| (part.entries, part.ways));
+        let found = told_by(&CpuId::with_cpuid_reader(ask));
         assert_eq!(size(found.l1_base), Some((72, 72)));
         assert_eq!(size(found.l2), Some((3072, 8)));
         assert_eq!(size(found.l1_huge), Some((72, 72)));
     }
 
     #[test]
-    fn what_is_hidden_stays_unknown() {
-        assert_eq!(intel(|_, _| Answer::default()), Geometry::default());
-        assert_eq!(amd(|_, _| Answer::default()), Geometry::default());
+    fn a_cpu_that_tells_nothing_has_no_geometry() {
+        let found = told_by(&CpuId::with_cpuid_reader(|_, _| answer([0; 4])));
+        assert_eq!(found, Geometry::default());
     }
 }

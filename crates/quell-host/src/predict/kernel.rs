@@ -10,6 +10,7 @@
 //! | S3 lazy unmap | never merged |
 //! | S4 concurrent flush | x86 since 5.13; early acknowledgement was not merged |
 
+use crate::processor::Processor;
 use quell::Policy;
 
 /// A kernel as the model sees it.
@@ -106,11 +107,9 @@ impl Kernel {
     /// # Errors
     /// If nothing is known about Linux on this architecture.
     pub fn running() -> Result<Kernel, NotKnown> {
-        let read = |path| std::fs::read_to_string(path).unwrap_or_default();
-        let release = read("/proc/sys/kernel/osrelease");
-        let cpuinfo = read("/proc/cpuinfo");
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let arm = std::env::consts::ARCH == "aarch64";
-        let tags = arm || cpuinfo.split_whitespace().any(|word| word == "pcid");
+        let tags = arm || Processor::of_this_host().has("pcid");
         Kernel::linux(release.trim(), std::env::consts::ARCH, tags)
     }
 }

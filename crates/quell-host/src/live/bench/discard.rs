@@ -8,9 +8,12 @@
 //!
 //! Not shown: lock contention (only one thread changes the address space), and the price on the interrupted CPU.
 
+use rustix::mm::Advice;
+
 use super::super::lab::{Halt, Lab, Plan, Spinners};
-use super::super::sys::{Mapping, OwnProcess, page_size};
 use super::units;
+use crate::memory::{Mapping, page_size};
+use crate::process::OwnProcess;
 
 const RANGES: usize = 32;
 /// Few, so that a sample is shorter than the time another program usually holds a CPU for: quiet ones remain quiet.
@@ -48,7 +51,7 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
             || {
                 for i in 0..ONE_PAGE_OPS {
                     one.touch(page, i);
-                    one.advise(0, page, libc::MADV_DONTNEED)?;
+                    one.advise(0, page, Advice::LinuxDontNeed)?;
                 }
                 Ok(ONE_PAGE_OPS)
             },
@@ -59,7 +62,7 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
     }
     let map = Mapping::anonymous(2 * RANGES * page)?;
     // Ranges of a huge page would have to split it first. A kernel without huge pages refuses, and needs no advice.
-    let _ = map.advise(0, map.len(), libc::MADV_NOHUGEPAGE);
+    let _ = map.advise(0, map.len(), Advice::LinuxNoHugepage);
     let offsets: Vec<usize> = (0..RANGES).map(|i| 2 * i * page).collect();
     let ranges: Vec<_> = offsets
         .iter()
@@ -68,7 +71,7 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
     let span = (2 * RANGES - 1) * page;
     let op = "32 pages touched and discarded";
     let process =
-        OwnProcess::open().and_then(|p| p.advise(&ranges, libc::MADV_DONTNEED).map(|()| p));
+        OwnProcess::open().and_then(|p| p.advise(&ranges, Advice::LinuxDontNeed).map(|()| p));
     for spinning in [0, 1] {
         if spinning > others.len() {
             continue;
@@ -91,13 +94,13 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
         measure(lab, Plan::single(&single, op), &|| {
             offsets
                 .iter()
-                .try_for_each(|&offset| map.advise(offset, page, libc::MADV_DONTNEED))
+                .try_for_each(|&offset| map.advise(offset, page, Advice::LinuxDontNeed))
         })?;
         let key = format!("32ranges/process_madvise/spin{spinning}");
         match &process {
             Ok(process) => {
                 measure(lab, Plan::batched(key, &single, op), &|| {
-                    process.advise(&ranges, libc::MADV_DONTNEED)
+                    process.advise(&ranges, Advice::LinuxDontNeed)
                 })?;
             }
             Err(error) => lab.refuse_row(
@@ -108,7 +111,7 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
         }
         let key = format!("32ranges/spanning_madvise/spin{spinning}");
         measure(lab, Plan::batched(key, &single, op), &|| {
-            map.advise(0, span, libc::MADV_DONTNEED)
+            map.advise(0, span, Advice::LinuxDontNeed)
         })?;
     }
     Ok(())

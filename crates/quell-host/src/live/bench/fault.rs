@@ -10,11 +10,16 @@
 use std::cell::RefCell;
 use std::io;
 
+use procfs_core::{FromRead, Meminfo};
+use rustix::io::Errno;
+use rustix::mm::Advice;
+
 use super::super::guards::HugePool;
 use super::super::lab::{Halt, Lab, Plan, refuse};
 use super::super::parse;
 use super::super::report::{Check, Row};
-use super::super::sys::{self, Mapping, page_size};
+use super::super::sys;
+use crate::memory::{Mapping, page_size};
 
 /// Bytes mapped for each sample with small and with transparent huge pages.
 const BYTES: usize = 128 << 20;
@@ -22,8 +27,8 @@ const HUGE: usize = 2 << 20;
 const GIGA_SHIFT: u32 = 30;
 
 pub fn run(lab: &mut Lab) -> Result<(), Halt> {
-    let available =
-        parse::meminfo(&std::fs::read_to_string("/proc/meminfo")?, "MemAvailable").unwrap_or(0);
+    let memory = Meminfo::from_file("/proc/meminfo").map_err(io::Error::other)?;
+    let available = memory.mem_available.unwrap_or(0);
     if available < 4 * BYTES as u64 {
         return Err(refuse(
             format!("only {} MiB of memory are available", available >> 20),
@@ -40,7 +45,7 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
         |_| None,
         || {
             let map = Mapping::anonymous(BYTES)?;
-            map.advise(0, BYTES, libc::MADV_NOHUGEPAGE)
+            map.advise(0, BYTES, Advice::LinuxNoHugepage)
                 .or_else(without_thp)?;
             Ok(map)
         },
@@ -58,7 +63,7 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
             "fault of a 1 GiB page",
             1 << GIGA_SHIFT,
             |_| None,
-            || Mapping::hugetlb(1 << GIGA_SHIFT, GIGA_SHIFT),
+            || Mapping::giant(1 << GIGA_SHIFT),
         ),
         Err(error) => {
             let remedy = match error.kind() {
@@ -78,7 +83,7 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
 
 /// A kernel without transparent huge pages answers EINVAL, and then there is nothing to switch off.
 fn without_thp(error: io::Error) -> io::Result<()> {
-    if error.raw_os_error() == Some(libc::EINVAL) {
+    if Errno::from_io_error(&error) == Some(Errno::INVAL) {
         Ok(())
     } else {
         Err(error)
@@ -118,7 +123,7 @@ fn transparent(lab: &mut Lab) -> Result<(), Halt> {
         small_instead,
         || {
             let map = Mapping::anonymous(BYTES + HUGE)?;
-            map.advise(0, map.len(), libc::MADV_HUGEPAGE)?;
+            map.advise(0, map.len(), Advice::LinuxHugepage)?;
             Ok(map)
         },
     )
@@ -156,7 +161,7 @@ fn pages(
         let map = borrowed
             .as_ref()
             .ok_or_else(|| io::Error::other("nothing is mapped"))?;
-        let start = (map.range(0, 0).iov_base as usize).wrapping_neg() % size;
+        let start = map.offset_of_aligned(size);
         let count = (map.len() - start) / size;
         action(map, start, count * size)?;
         Ok(count as u64)
@@ -175,7 +180,7 @@ fn pages(
             Ok(())
         })
     })?;
-    let populate = |map: &Mapping, start, len| map.advise(start, len, libc::MADV_POPULATE_WRITE);
+    let populate = |map: &Mapping, start, len| map.advise(start, len, Advice::LinuxPopulateWrite);
     prepare()?;
     if let Err(error) = with(&populate) {
         lab.refuse_row(

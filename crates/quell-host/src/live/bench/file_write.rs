@@ -9,9 +9,12 @@
 
 use std::sync::atomic::Ordering;
 
+use rand::{Rng, RngExt};
+use rand_pcg::Pcg64;
+
 use super::super::guards::unlinked_file;
 use super::super::lab::{Halt, Lab, Plan, Spinners};
-use super::super::sys::{Mapping, page_size};
+use crate::memory::{Mapping, page_size};
 
 const FILE_BYTES: usize = 64 << 20;
 const BLOCK: usize = 16 << 10;
@@ -22,16 +25,14 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
     let file = unlinked_file(&lab.dir, FILE_BYTES as u64)?;
     let map = Mapping::file(&file, FILE_BYTES, true)?;
     let page = page_size();
-    let mut random = 0x2545_f491_4f6c_dd1du64;
+    let mut random = Pcg64::new(1, 0);
     let mut write_blocks = |written: &mut Vec<usize>| {
         written.clear();
         for _ in 0..BLOCKS {
-            random = random
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            let block = (random >> 33) as usize % (FILE_BYTES / BLOCK) * BLOCK;
+            let block = random.random_range(0..FILE_BYTES / BLOCK) * BLOCK;
+            let value = random.next_u64();
             for offset in (block..block + BLOCK).step_by(page.min(BLOCK)) {
-                map.word(offset).store(random, Ordering::Relaxed);
+                map.word(offset).store(value, Ordering::Relaxed);
             }
             written.push(block);
         }

@@ -8,9 +8,11 @@
 
 use std::cell::Cell;
 
+use rustix::mm::Advice;
+
 use super::super::lab::{Halt, Lab, Plan, Spinners, refuse};
 use super::super::parse;
-use super::super::sys::{Mapping, page_size};
+use crate::memory::{Mapping, page_size};
 
 const PAGES: usize = 256;
 
@@ -25,7 +27,7 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
     lab.split(4);
     let page = page_size();
     let map = Mapping::anonymous(PAGES * page)?;
-    let _ = map.advise(0, map.len(), libc::MADV_NOHUGEPAGE);
+    let _ = map.advise(0, map.len(), Advice::LinuxNoHugepage);
     map.touch(page, 1);
     let offsets: Vec<usize> = (0..PAGES).map(|i| i * page).collect();
     let target = Cell::new(second as i32);

@@ -13,11 +13,15 @@
 
 use std::io;
 
+use rustix::mm::Advice;
+
 use super::super::guards::{ZramSwap, unlinked_file};
 use super::super::lab::{Halt, Lab, Plan, Spinners};
 use super::super::report::Row;
-use super::super::sys::{self, Mapping, OwnProcess, page_size};
+use super::super::sys;
 use super::units;
+use crate::memory::{Mapping, page_size};
+use crate::process::OwnProcess;
 
 const PAGES: usize = 256;
 const ZRAM_BYTES: u64 = 64 << 20;
@@ -43,13 +47,13 @@ fn few_left(row: &Row) -> Option<String> {
 
 fn out_each(map: &Mapping) -> io::Result<u64> {
     for i in 0..PAGES {
-        map.advise(i * page_size(), page_size(), libc::MADV_PAGEOUT)?;
+        map.advise(i * page_size(), page_size(), Advice::LinuxPageOut)?;
     }
     Ok(PAGES as u64)
 }
 
 fn out_all(map: &Mapping) -> io::Result<u64> {
-    map.advise(0, map.len(), libc::MADV_PAGEOUT)?;
+    map.advise(0, map.len(), Advice::LinuxPageOut)?;
     Ok(PAGES as u64)
 }
 
@@ -78,7 +82,7 @@ fn anonymous(lab: &mut Lab) -> Result<(), Halt> {
     // Dropped before the swap device, so that swapoff has nothing to read back.
     let map = Mapping::anonymous(PAGES * page)?;
     // Huge pages would be paged out whole or split.
-    let _ = map.advise(0, map.len(), libc::MADV_NOHUGEPAGE);
+    let _ = map.advise(0, map.len(), Advice::LinuxNoHugepage);
     map.touch(page, 1);
     out_all(&map)?;
     let stay = map.resident()?;
@@ -114,7 +118,7 @@ fn anonymous(lab: &mut Lab) -> Result<(), Halt> {
         let plan = plan.checked(few_left);
         lab.row(plan.against(&spinners), &mut fill, || {
             process
-                .advise(&ranges, libc::MADV_PAGEOUT)
+                .advise(&ranges, Advice::LinuxPageOut)
                 .map(|()| PAGES as u64)
         })?;
     }
@@ -124,12 +128,12 @@ fn anonymous(lab: &mut Lab) -> Result<(), Halt> {
         map.read(page);
         Ok(PAGES as u64)
     })?;
-    match map.advise(0, map.len(), libc::MADV_POPULATE_READ) {
+    match map.advise(0, map.len(), Advice::LinuxPopulateRead) {
         Ok(()) => lab.row(
             Plan::batched("in/populate_read", "in/touch", op),
             &mut leave,
             || {
-                map.advise(0, map.len(), libc::MADV_POPULATE_READ)?;
+                map.advise(0, map.len(), Advice::LinuxPopulateRead)?;
                 Ok(PAGES as u64)
             },
         )?,

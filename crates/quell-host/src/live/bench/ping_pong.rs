@@ -11,8 +11,13 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use quell_threads::cores;
+use rustix::mm::Advice;
+
 use super::super::lab::{Halt, Lab, Plan};
-use super::super::sys::{self, Child, EventFd, Mapping, page_size};
+use super::super::sys::EventFd;
+use crate::memory::{Mapping, page_size};
+use crate::process::Child;
 
 /// Few, so that a sample is over before the host's mood changes.
 const ROUNDS: u64 = 50;
@@ -24,7 +29,7 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
     for pages in [0usize, 512] {
         // Private memory: after the fork both processes have 512 pages of their own.
         let map = Mapping::anonymous(pages.max(1) * page)?;
-        let _ = map.advise(0, map.len(), libc::MADV_NOHUGEPAGE);
+        let _ = map.advise(0, map.len(), Advice::LinuxNoHugepage);
         map.touch(page, 1);
         let touch = move |map: &Mapping| {
             if pages > 0 {
@@ -60,7 +65,7 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
         let (done, cpu) = (AtomicBool::new(false), lab.cpus[0]);
         std::thread::scope(|scope| {
             let partner = scope.spawn(|| {
-                let _ = sys::pin(&[cpu]);
+                let _ = cores::pin(&[cpu]);
                 while ping.wait().is_ok() && !done.load(Ordering::Acquire) {
                     touch(&map);
                     if pong.signal().is_err() {

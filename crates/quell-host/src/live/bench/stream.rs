@@ -3,7 +3,7 @@
 //! Two threads (one on each of two CPUs) read one word of each page of a 128 MiB file inside a cgroup limited to 64 MiB.
 //! `mapped` leaves it to reclaim to unmap the pages, which needs shootdowns. Beside it what a program can do today:
 //! `mapped_drop_behind` gives each MiB back with one `MADV_DONTNEED` when it was read, so that reclaim finds pages that
-//! nobody maps; `read` copies through a buffer and maps nothing.
+//! are mapped nowhere; `read` copies through a buffer and maps nothing.
 //!
 //! Not shown: with two CPUs a shootdown has one target; the seed's machine had up to 63. The device's speed is in the times.
 
@@ -13,10 +13,15 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use quell_threads::cores;
+use rustix::mm::Advice;
+
 use super::super::guards::{LimitedCgroup, unlinked_file};
 use super::super::lab::{Halt, Lab, Plan, refuse};
 use super::super::report::Row;
-use super::super::sys::{self, Child, Mapping, page_size};
+use super::super::sys;
+use crate::memory::{Mapping, page_size};
+use crate::process::Child;
 
 const FILE_BYTES: usize = 128 << 20;
 const LIMIT: u64 = 64 << 20;
@@ -49,7 +54,7 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
         ("mapped_drop_behind", How::MappedDropBehind),
         ("read", How::Read),
     ] {
-        // Pages that are in the cache already are charged to whoever read them first, and never to the group.
+        // Pages that are in the cache already are charged to their first reader, and never to the group.
         sys::drop_cache(&file)?;
         // A counter of pages for each reader, 64 bytes apart, after the flag that lets them go.
         let board = Mapping::shared(page)?;
@@ -127,7 +132,7 @@ fn readers(file: &File, board: &Mapping, cpus: &[usize], how: How) {
             let (map, count) = (&map, board.word(64 * (i + 1)));
             let start = i * (FILE_BYTES / cpus.len()) / WINDOW;
             scope.spawn(move || {
-                let _ = sys::pin(&[cpu]);
+                let _ = cores::pin(&[cpu]);
                 let mut buffer = vec![0; WINDOW];
                 for window in start.. {
                     let offset = window % (FILE_BYTES / WINDOW) * WINDOW;
@@ -159,7 +164,7 @@ fn read_window(
         count.fetch_add(1, Ordering::Relaxed);
     }
     if how == How::MappedDropBehind {
-        map.advise(offset, WINDOW, libc::MADV_DONTNEED)?;
+        map.advise(offset, WINDOW, Advice::LinuxDontNeed)?;
     }
     Ok(())
 }

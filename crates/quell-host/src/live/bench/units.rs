@@ -9,10 +9,13 @@
 
 use std::io;
 
+use rustix::mm::Advice;
+
 use super::super::guards::Zram;
 use super::super::lab::{Halt, Lab, Plan};
-use super::super::sys::{self, Mapping, page_size};
 use super::super::units;
+use crate::memory::{Mapping, page_size};
+use crate::process::null_call;
 
 const CALLS: u64 = 1000;
 /// Pages of a sample: so many that the clock does not count, so few that the first are still in a cache.
@@ -36,14 +39,14 @@ pub fn calls(lab: &mut Lab) -> Result<(), Halt> {
         Plan::single(units::CALL, "system call that does nothing"),
         || Ok(()),
         || {
-            (0..CALLS).for_each(|_| sys::null_call());
+            (0..CALLS).for_each(|_| null_call());
             Ok(CALLS)
         },
     )?;
     let map = Mapping::anonymous(PAGES * page)?;
     // Refused by kernels without huge pages, which need no advice.
-    let _ = map.advise(0, map.len(), libc::MADV_NOHUGEPAGE);
-    let discard = || map.advise(0, map.len(), libc::MADV_DONTNEED);
+    let _ = map.advise(0, map.len(), Advice::LinuxNoHugepage);
+    let discard = || map.advise(0, map.len(), Advice::LinuxDontNeed);
     // The page table is there, as it is when a page is discarded that was touched.
     map.touch(page, 1);
     discard()?;
@@ -52,7 +55,7 @@ pub fn calls(lab: &mut Lab) -> Result<(), Halt> {
         || Ok(()),
         || {
             for _ in 0..CALLS {
-                map.advise(0, page, libc::MADV_DONTNEED)?;
+                map.advise(0, page, Advice::LinuxDontNeed)?;
             }
             Ok(CALLS)
         },

@@ -3,10 +3,13 @@
 use std::fs;
 use std::path::Path;
 
+use procfs_core::{FromRead, Meminfo};
 use quell_clock::Parameter as P;
 
+use crate::live::parse::number_list;
 use crate::live::report::Host;
 use crate::live::tlb::{self, Geometry};
+use crate::processor::Processor;
 
 /// One figure of the file.
 pub struct Entry {
@@ -28,18 +31,8 @@ pub fn read(path: impl AsRef<Path>) -> Option<String> {
     Some(text.trim().to_owned())
 }
 
-/// The numbers in a list of CPUs like `0-3,8`.
-fn listed(list: &str) -> usize {
-    list.split(',')
-        .filter_map(|part| {
-            let (from, to) = part.split_once('-').unwrap_or((part, part));
-            Some(to.trim().parse::<usize>().ok()? + 1 - from.trim().parse::<usize>().ok()?)
-        })
-        .sum()
-}
-
 /// What the system tells about itself.
-pub fn told(host: &Host, cpuinfo: &str) -> Vec<Entry> {
+pub fn told(host: &Host, processor: &Processor) -> Vec<Entry> {
     let mut entries = Vec::new();
     let mut add = |parameter, value: String, unit, source: &str, assumed| {
         entries.push(Entry {
@@ -50,15 +43,8 @@ pub fn told(host: &Host, cpuinfo: &str) -> Vec<Entry> {
             assumed,
         });
     };
-    let mhz = cpuinfo.lines().find_map(|line| {
-        line.strip_prefix("cpu MHz")?
-            .split(':')
-            .nth(1)?
-            .trim()
-            .parse::<f64>()
-            .ok()
-    });
-    if let Some(mhz) = mhz.filter(|mhz| (100.0..=10_000.0).contains(mhz)) {
+    let plausible = |mhz: &f64| (100.0..=10_000.0).contains(mhz);
+    if let Some(mhz) = processor.megahertz.filter(plausible) {
         add(
             P::Frequency,
             format!("{mhz:.0}"),
@@ -72,7 +58,9 @@ pub fn told(host: &Host, cpuinfo: &str) -> Vec<Entry> {
             "/sys/devices/system/cpu/cpu{}/topology/{name}",
             host.cpus[0]
         );
-        read(path).map(|list| listed(&list)).filter(|&n| n > 0)
+        read(path)
+            .map(|list| number_list(&list).len())
+            .filter(|&n| n > 0)
     };
     add(
         P::Cpus,
@@ -122,7 +110,8 @@ pub fn told(host: &Host, cpuinfo: &str) -> Vec<Entry> {
             );
         }
     }
-    let nodes = read("/sys/devices/system/node/has_memory").map_or(1, |list| listed(&list));
+    let nodes =
+        read("/sys/devices/system/node/has_memory").map_or(1, |list| number_list(&list).len());
     let nodes = nodes.clamp(1, 7);
     add(
         P::Nodes,
@@ -131,12 +120,8 @@ pub fn told(host: &Host, cpuinfo: &str) -> Vec<Entry> {
         "/sys/devices/system/node/has_memory",
         false,
     );
-    let total = read("/proc/meminfo").and_then(|text| {
-        let line = text.lines().find(|line| line.starts_with("MemTotal"))?;
-        line.split_whitespace().nth(1)?.parse::<u64>().ok()
-    });
-    if let Some(kilobytes) = total {
-        let each = (kilobytes / nodes as u64).max(1024);
+    if let Ok(memory) = Meminfo::from_file("/proc/meminfo") {
+        let each = (memory.mem_total / 1024 / nodes as u64).max(1024);
         add(
             P::NodeSize,
             each.to_string(),
@@ -198,17 +183,5 @@ fn add_tlb(add: &mut impl FnMut(P, String, &'static str, &str, bool), geometry: 
             );
             add(ways, part.ways.to_string(), "ways", part.source, false);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lists_of_cpus_are_counted() {
-        assert_eq!(listed("0-3,8,10-11"), 7);
-        assert_eq!(listed("0"), 1);
-        assert_eq!(listed(""), 0);
     }
 }

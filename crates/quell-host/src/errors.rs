@@ -1,0 +1,12 @@
+//! Errors of system calls that are made through `libc`.
+
+use std::io;
+
+/// Turns the -1 of a system call into the error it left in `errno`.
+pub fn check(result: libc::c_long) -> io::Result<libc::c_long> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}

@@ -1,0 +1,291 @@
+//! Memory of this process, mapped for a measurement.
+//!
+//! A [`Mapping`] is only ever read and written through relaxed atomics, unless [`Mapping::start`] hands it out, so
+//! several threads may touch it. File mappings are of files that this process created, unlinked and does not truncate,
+//! so an access within bounds cannot raise `SIGBUS` for a missing page of the file.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use procfs_core::FromRead;
+use procfs_core::process::MemoryMaps;
+use rustix::mm::{Advice, MapFlags, MsyncFlags, ProtFlags};
+pub use rustix::param::page_size;
+
+use crate::errors::check;
+
+const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
+
+/// A mapped region, unmapped on drop.
+pub struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the region belongs to the value, and its bytes are only accessed through atomics.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; every method that takes `&self` is one system call or one relaxed atomic access.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Private anonymous memory, not populated.
+    pub fn anonymous(len: usize) -> io::Result<Self> {
+        Self::map_anonymous(len, MapFlags::PRIVATE)
+    }
+
+    /// Anonymous memory that forked children share.
+    pub fn shared(len: usize) -> io::Result<Self> {
+        Self::map_anonymous(len, MapFlags::SHARED)
+    }
+
+    /// Anonymous memory in hugetlb pages of 1 GiB.
+    pub fn giant(len: usize) -> io::Result<Self> {
+        let flags = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_1GB;
+        Self::map_anonymous(len, flags)
+    }
+
+    fn map_anonymous(len: usize, flags: MapFlags) -> io::Result<Self> {
+        // SAFETY: a fresh mapping at an address of the kernel's choice aliases nothing.
+        let base = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), len, READ_WRITE, flags)? };
+        Self::of(base.cast(), len)
+    }
+
+    /// The first `len` bytes of `file`, shared; writable if asked.
+    pub fn file(file: &File, len: usize, writable: bool) -> io::Result<Self> {
+        let rights = if writable {
+            READ_WRITE
+        } else {
+            ProtFlags::READ
+        };
+        // SAFETY: as in `map_anonymous`.
+        let base =
+            unsafe { rustix::mm::mmap(ptr::null_mut(), len, rights, MapFlags::SHARED, file, 0)? };
+        Self::of(base.cast(), len)
+    }
+
+    fn of(base: *mut u8, len: usize) -> io::Result<Self> {
+        let base = NonNull::new(base).ok_or_else(|| io::Error::other("mmap returned address 0"))?;
+        Ok(Self { base, len })
+    }
+
+    /// Bytes mapped.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Where it begins, for accesses that are no atomics. The caller answers for them.
+    pub fn start(&mut self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+
+    /// How far its first address that is a multiple of `size` lies from its beginning.
+    pub fn offset_of_aligned(&self, size: usize) -> usize {
+        self.base.addr().get().wrapping_neg() % size
+    }
+
+    /// The word at byte `offset`, for loads, stores and counters shared with children.
+    ///
+    /// # Panics
+    /// If the word is outside the mapping or not aligned. Writing through it to a read-only mapping faults.
+    #[inline]
+    pub fn word(&self, offset: usize) -> &AtomicU64 {
+        assert!(offset + 8 <= self.len && offset.is_multiple_of(8));
+        // SAFETY: in bounds and aligned (checked above); the memory lives as long as `self` and is only accessed
+        // through atomics.
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }
+    }
+
+    /// Writes one word in each `step` bytes, which makes a base or huge page present and dirty.
+    pub fn touch(&self, step: usize, value: u64) {
+        for offset in (0..self.len).step_by(step) {
+            self.word(offset)
+                .store(value ^ offset as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// Reads one word in each `step` bytes.
+    pub fn read(&self, step: usize) {
+        for offset in (0..self.len).step_by(step) {
+            std::hint::black_box(self.word(offset).load(Ordering::Relaxed));
+        }
+    }
+
+    /// The address of byte `offset`, for lists of ranges.
+    pub fn range(&self, offset: usize, len: usize) -> libc::iovec {
+        assert!(offset + len <= self.len);
+        // SAFETY: in bounds.
+        let base = unsafe { self.base.as_ptr().add(offset) };
+        libc::iovec {
+            iov_base: base.cast(),
+            iov_len: len,
+        }
+    }
+
+    /// One `madvise` over a part of the mapping.
+    pub fn advise(&self, offset: usize, len: usize, advice: Advice) -> io::Result<()> {
+        let range = self.range(offset, len);
+        // SAFETY: the range is inside the mapping. Advice that drops content (DONTNEED) loses only bytes that nothing
+        // borrows: all access goes through single atomic words.
+        unsafe { rustix::mm::madvise(range.iov_base, range.iov_len, advice)? };
+        Ok(())
+    }
+
+    /// One `msync(MS_SYNC)` over a part of the mapping.
+    pub fn sync(&self, offset: usize, len: usize) -> io::Result<()> {
+        let range = self.range(offset, len);
+        // SAFETY: the range is inside the mapping; msync changes no byte of it.
+        unsafe { rustix::mm::msync(range.iov_base, range.iov_len, MsyncFlags::SYNC)? };
+        Ok(())
+    }
+
+    /// Zeroes the page at byte `offset` as the kernel of this architecture zeroes one.
+    ///
+    /// # Panics
+    /// If it is not a page of the mapping. Zeroing a read-only mapping faults.
+    pub fn zero_page(&self, offset: usize) {
+        let page = self.range(offset, page_size());
+        // SAFETY: in bounds of memory that nothing borrows: all other access goes through single atomic words, and
+        // what a racing one reads is a number. What a kernel here zeroes a page with, the processor has.
+        unsafe {
+            quell_arch::zero::zero(page.iov_base.cast(), page.iov_len, quell_arch::zero::PAGE)
+        }
+    }
+
+    /// Writes a part of the mapping to the same place of `file`.
+    pub fn write_to(&self, file: &File, offset: usize, len: usize) -> io::Result<()> {
+        let part = self.range(offset, len);
+        let (fd, at) = (file.as_raw_fd(), offset as libc::off_t);
+        // libc, because rustix writes slices alone, and memory that other threads may write is none.
+        // SAFETY: the part is inside the mapping, and the kernel only reads it.
+        let done = check(unsafe { libc::pwrite(fd, part.iov_base, len, at) } as libc::c_long)?;
+        whole(done, len)
+    }
+
+    /// Reads a part of the mapping from the same place of `file`.
+    pub fn read_from(&self, file: &File, offset: usize, len: usize) -> io::Result<()> {
+        let part = self.range(offset, len);
+        let (fd, at) = (file.as_raw_fd(), offset as libc::off_t);
+        // libc: see `Mapping::write_to`.
+        // SAFETY: the part is inside the mapping, whose bytes nothing borrows: see `Mapping::advise`.
+        let done = check(unsafe { libc::pread(fd, part.iov_base, len, at) } as libc::c_long)?;
+        whole(done, len)
+    }
+
+    /// How many base pages `mincore` calls resident. A page in the swap cache counts as resident.
+    pub fn resident(&self) -> io::Result<usize> {
+        let mut flags = vec![0u8; self.len.div_ceil(page_size())];
+        let base = self.base.as_ptr().cast();
+        // libc, because rustix has no mincore.
+        // SAFETY: the range is the mapping, and the vector has one byte for each of its pages.
+        let result = unsafe { libc::mincore(base, self.len, flags.as_mut_ptr()) };
+        check(result.into())?;
+        Ok(flags.iter().filter(|&&f| f & 1 == 1).count())
+    }
+
+    /// Moves pages to NUMA nodes with one `move_pages`, or asks where they are if `nodes` is `None`. Returns for each
+    /// page its node or a negated error number.
+    pub fn move_pages(&self, offsets: &[usize], nodes: Option<&[i32]>) -> io::Result<Vec<i32>> {
+        let pages: Vec<_> = offsets.iter().map(|&o| self.range(o, 1).iov_base).collect();
+        let mut status = vec![-libc::ENOENT; pages.len()];
+        assert!(nodes.is_none_or(|n| n.len() == pages.len()));
+        const MPOL_MF_MOVE: libc::c_int = 2;
+        let nodes = nodes.map_or(ptr::null(), <[i32]>::as_ptr);
+        // libc, because rustix has no move_pages.
+        // SAFETY: three arrays of the length that is passed (the second may be null); migration keeps the content.
+        check(unsafe {
+            let status = status.as_mut_ptr();
+            libc::syscall(
+                libc::SYS_move_pages,
+                0,
+                pages.len(),
+                pages.as_ptr(),
+                nodes,
+                status,
+                MPOL_MF_MOVE,
+            )
+        })?;
+        Ok(status)
+    }
+
+    /// How many bytes of a part of the mapping the kernel maps with transparent huge pages, as far as it tells.
+    pub fn huge_bytes(&self, offset: usize, len: usize) -> u64 {
+        let from = self.range(offset, len).iov_base.addr() as u64;
+        let to = from + len as u64;
+        let Ok(maps) = MemoryMaps::from_file("/proc/self/smaps") else {
+            return 0;
+        };
+        let inside = maps
+            .iter()
+            .filter(|map| map.address.0 < to && from < map.address.1);
+        let huge = inside.filter_map(|map| map.extension.map.get("AnonHugePages"));
+        huge.sum::<u64>().min(len as u64)
+    }
+}
+
+/// An error unless all of it was moved.
+fn whole(done: libc::c_long, len: usize) -> io::Result<()> {
+    if done as usize == len {
+        return Ok(());
+    }
+    let account = format!("{done} of {len} bytes were moved");
+    Err(io::Error::other(account))
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the region is ours and nothing borrows from it any more. A refusal leaves it mapped until the end.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn discarded_pages_read_as_zero_and_only_those() {
+        let page = page_size();
+        let map = Mapping::anonymous(4 * page).unwrap();
+        map.touch(page, u64::MAX);
+        assert_eq!(map.resident().unwrap(), 4);
+        map.advise(page, page, Advice::LinuxDontNeed).unwrap();
+        assert_eq!(map.resident().unwrap(), 3);
+        assert_eq!(map.word(page).load(Ordering::Relaxed), 0);
+        assert_ne!(map.word(2 * page).load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    #[should_panic]
+    fn a_word_past_the_end_is_refused() {
+        let map = Mapping::anonymous(page_size()).unwrap();
+        let _ = map.word(page_size());
+    }
+
+    #[test]
+    fn a_query_of_move_pages_names_a_node_or_says_absent() {
+        let page = page_size();
+        let map = Mapping::anonymous(2 * page).unwrap();
+        map.word(0).store(1, Ordering::Relaxed);
+        match map.move_pages(&[0, page], None) {
+            Ok(status) => {
+                assert!(status[0] >= 0, "a touched page is on a node: {status:?}");
+                assert!(status[1] < 0, "an untouched page is nowhere: {status:?}");
+            }
+            Err(error) => assert!(
+                matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)),
+                "{error}"
+            ),
+        }
+    }
+
+    #[test]
+    fn what_is_not_mapped_with_huge_pages_is_not_counted() {
+        let page = page_size();
+        let map = Mapping::anonymous(4 * page).unwrap();
+        map.touch(page, 1);
+        assert_eq!(map.huge_bytes(0, map.len()), 0);
+    }
+}
