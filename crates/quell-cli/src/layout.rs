@@ -328,7 +328,7 @@ mod live {
         print::read_table(&report).assert_laid_out("clear, then read");
         print::fault_table(&report).assert_laid_out("faults");
         print::verdict_table(&report).assert_laid_out("targets");
-        let page = print::html(&report, "<svg></svg>");
+        let page = print::html(&report);
         assert!(page.contains("1 to nr_hugepages &amp; &lt;try"), "{page}");
         assert!(page.contains("*138.2") && page.contains("</svg>"));
     }

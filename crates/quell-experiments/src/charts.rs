@@ -1,6 +1,6 @@
-//! Charts as inline SVG. Colours are variables of the page's style, so they follow its theme.
+//! Pages, and charts as inline SVG in them. Colours are variables of the page's style, so they follow its theme.
 
-use maud::{Markup, PreEscaped, html};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::numbers::digits;
 
@@ -28,7 +28,41 @@ pub struct Group {
 
 const BAR: f64 = 17.0;
 const LABEL: f64 = 250.0;
-const WIDTH: f64 = 1040.0;
+/// How wide every drawing is; it is scaled to the page.
+pub const WIDTH: f64 = 1040.0;
+
+/// A whole page in one file that needs nothing from anywhere else.
+pub fn page(title: &str, content: &Markup) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { (title) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body { main { (content) } }
+        }
+    }
+}
+
+/// A page with a chart above a text that is laid out already.
+pub fn of_text(title: &str, chart: &Chart<'_>, text: &str) -> String {
+    let content = html! {
+        h1 { (title) }
+        figure { (chart.draw()) }
+        pre { (text) }
+    };
+    page(title, &content).into_string()
+}
+
+/// A drawing of that height.
+pub fn drawing(height: f64, content: &Markup) -> Markup {
+    html! {
+        svg viewBox=(format!("0 0 {WIDTH} {height}")) role="img" { (content) }
+    }
+}
 
 /// Horizontal bars in groups.
 pub fn bars(groups: &[Group]) -> Markup {
@@ -42,27 +76,36 @@ pub fn bars(groups: &[Group]) -> Markup {
             (top, group)
         })
         .collect();
-    html! {
-        svg viewBox=(format!("0 0 {WIDTH} {y}")) role="img" {
-            @for (top, group) in placed {
-                text x="0" y=(top + 13.0) font-weight="600" { (group.title) }
-                text .soft x=(WIDTH) y=(top + 13.0) text-anchor="end" { (group.note) }
-                @for (index, bar) in group.bars.iter().enumerate() {
-                    @let at = top + BAR * index as f64;
-                    @let long = (bar.value / bar.scale * length).clamp(0.0, length);
-                    rect x=(LABEL) y=(at + 2.0) width=(round(long)) height=(BAR - 4.0) rx="2"
-                        style=(format!("fill:var({})", bar.color)) {}
-                    text x=(round(LABEL + long + 6.0)) y=(at + 13.0) {
-                        (digits(bar.value)) " " tspan .soft { (bar.label) }
-                    }
+    let content = html! {
+        @for (top, group) in placed {
+            text x="0" y=(top + 13.0) font-weight="600" { (group.title) }
+            text .soft x=(WIDTH) y=(top + 13.0) text-anchor="end" { (group.note) }
+            @for (index, bar) in group.bars.iter().enumerate() {
+                @let at = top + BAR * index as f64;
+                @let long = (bar.value / bar.scale * length).clamp(0.0, length);
+                rect x=(LABEL) y=(at + 2.0) width=(round(long)) height=(BAR - 4.0) rx="2"
+                    style=(format!("fill:var({})", bar.color)) {}
+                text x=(round(LABEL + long + 6.0)) y=(at + 13.0) {
+                    (digits(bar.value)) " " tspan .soft { (bar.label) }
                 }
             }
         }
-    }
+    };
+    drawing(y, &content)
 }
 
-fn round(value: f64) -> f64 {
+/// A coordinate, as exactly as shows.
+pub fn round(value: f64) -> f64 {
     (10.0 * value).round() / 10.0
+}
+
+/// A round distance between the marks of an axis from 0 to `most`, so that there are at most `marks` of them.
+pub fn step(most: f64, marks: f64) -> f64 {
+    let rough = (most / marks).max(f64::MIN_POSITIVE);
+    let power = 10f64.powf(rough.log10().floor());
+    let steps = [1.0, 2.0, 5.0].map(|factor| factor * power);
+    let step = steps.into_iter().find(|&step| step >= rough);
+    step.unwrap_or(10.0 * power)
 }
 
 /// A line of a chart.
@@ -137,10 +180,7 @@ impl Chart<'_> {
                 (least, most, powers.map(|power| 10f64.powi(power)).collect())
             }
             Upward::Evenly => {
-                let power = 10f64.powf((most / 5.0).log10().floor());
-                let steps = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power);
-                let step = steps.into_iter().find(|step| most / step <= 6.0);
-                let step = step.unwrap_or(10.0 * power);
+                let step = step(most, 6.0);
                 let count = (most / step).ceil() as i32;
                 let values = (0..=count).map(|index| f64::from(index) * step);
                 (0.0, f64::from(count) * step, values.collect())
@@ -150,7 +190,7 @@ impl Chart<'_> {
 
     /// Draws them.
     pub fn draw(&self) -> Markup {
-        let (width, height, left, bottom, top) = (1040.0, 420.0, 70.0, 46.0, 14.0);
+        let (width, height, left, bottom, top) = (WIDTH, 420.0, 70.0, 46.0, 14.0);
         let across = || {
             let points = self.lines.iter().flat_map(|line| &line.points);
             points.map(|point| point.0.log2())
@@ -171,41 +211,40 @@ impl Chart<'_> {
             height - bottom - share * (height - bottom - top)
         };
         let doublings = (x_least as i32)..=(x_most as i32);
-        html! {
-            svg viewBox=(format!("0 0 {width} {height}")) role="img" {
-                @for mark in marks {
-                    @let at = round(y(mark));
-                    line .grid x1=(left) x2=(width - 130.0) y1=(at) y2=(at) {}
-                    text .soft x=(left - 8.0) y=(at + 4.0) text-anchor="end" { (plain(mark)) }
-                }
-                @for doubling in doublings {
-                    @let value = 2f64.powi(doubling);
-                    @let at = round(x(value));
-                    line .grid x1=(at) x2=(at) y1=(top) y2=(height - bottom) {}
-                    text .soft x=(at) y=(height - bottom + 18.0) text-anchor="middle" { ((self.power)(value)) }
-                }
-                text .soft x=((left + width - 130.0) / 2.0) y=(height - 6.0) text-anchor="middle" { (self.right) }
-                text .soft x="14" y=((height - bottom) / 2.0) text-anchor="middle"
-                    transform=(format!("rotate(-90 14 {})", (height - bottom) / 2.0)) { (self.up) }
-                @for line in self.lines {
-                    @let path: Vec<String> = line.points.iter()
-                        .map(|&(a, b)| format!("{:.1},{:.1}", x(a), y(b))).collect();
-                    polyline points=(path.join(" ")) fill="none" stroke-width="2.2" stroke-linejoin="round"
-                        style=(format!("stroke:var({})", line.color)) {}
-                    @for &(a, b) in &line.points {
-                        circle cx=(round(x(a))) cy=(round(y(b))) r="3" style=(format!("fill:var({})", line.color)) {
-                            title { (line.name) ": " (digits(b)) " at " ((self.power)(a)) }
-                        }
+        let content = html! {
+            @for mark in marks {
+                @let at = round(y(mark));
+                line .grid x1=(left) x2=(width - 130.0) y1=(at) y2=(at) {}
+                text .soft x=(left - 8.0) y=(at + 4.0) text-anchor="end" { (plain(mark)) }
+            }
+            @for doubling in doublings {
+                @let value = 2f64.powi(doubling);
+                @let at = round(x(value));
+                line .grid x1=(at) x2=(at) y1=(top) y2=(height - bottom) {}
+                text .soft x=(at) y=(height - bottom + 18.0) text-anchor="middle" { ((self.power)(value)) }
+            }
+            text .soft x=((left + width - 130.0) / 2.0) y=(height - 6.0) text-anchor="middle" { (self.right) }
+            text .soft x="14" y=((height - bottom) / 2.0) text-anchor="middle"
+                transform=(format!("rotate(-90 14 {})", (height - bottom) / 2.0)) { (self.up) }
+            @for line in self.lines {
+                @let path: Vec<String> = line.points.iter()
+                    .map(|&(a, b)| format!("{:.1},{:.1}", x(a), y(b))).collect();
+                polyline points=(path.join(" ")) fill="none" stroke-width="2.2" stroke-linejoin="round"
+                    style=(format!("stroke:var({})", line.color)) {}
+                @for &(a, b) in &line.points {
+                    circle cx=(round(x(a))) cy=(round(y(b))) r="3" style=(format!("fill:var({})", line.color)) {
+                        title { (line.name) ": " (digits(b)) " at " ((self.power)(a)) }
                     }
                 }
-                @for &(a, b) in self.rings {
-                    circle cx=(round(x(a))) cy=(round(y(b))) r="6" fill="none" stroke-width="2" style="stroke:var(--ink)" {}
-                }
-                @for (at, line) in spread(self.lines, &y) {
-                    text x=(width - 122.0) y=(round(at + 4.0)) style=(format!("fill:var({})", line.color)) { (line.name) }
-                }
             }
-        }
+            @for &(a, b) in self.rings {
+                circle cx=(round(x(a))) cy=(round(y(b))) r="6" fill="none" stroke-width="2" style="stroke:var(--ink)" {}
+            }
+            @for (at, line) in spread(self.lines, &y) {
+                text x=(width - 122.0) y=(round(at + 4.0)) style=(format!("fill:var({})", line.color)) { (line.name) }
+            }
+        };
+        drawing(height, &content)
     }
 
     /// The drawing as a file of its own, which has no page to take its colours from.
@@ -244,7 +283,7 @@ fn plain(value: f64) -> String {
 
 /// Bars to the left and right of zero, for changes in percentage points.
 pub fn tornado(rows: &[(String, f64, f64)]) -> Markup {
-    let (width, label) = (1040.0, 330.0);
+    let (width, label) = (WIDTH, 330.0);
     let height = 20.0 * rows.len() as f64 + 4.0;
     let most = rows
         .iter()
@@ -252,21 +291,20 @@ pub fn tornado(rows: &[(String, f64, f64)]) -> Markup {
         .fold(1.0, f64::max);
     let half = (width - label - 160.0) / 2.0;
     let zero = label + 80.0 + half;
-    html! {
-        svg viewBox=(format!("0 0 {width} {height}")) role="img" {
-            line .axis x1=(zero) x2=(zero) y1="0" y2=(height) {}
-            @for (index, (name, low, high)) in rows.iter().enumerate() {
-                @let at = 20.0 * index as f64;
-                text x="0" y=(at + 14.0) { (name) }
-                @for (value, color) in [(low, "--c1"), (high, "--c2")] {
-                    @let long = value.abs() / most * half;
-                    rect x=(round(if *value < 0.0 { zero - long } else { zero })) y=(at + if color == "--c1" { 3.0 } else { 10.0 })
-                        width=(round(long)) height="6" rx="1" style=(format!("fill:var({color})")) {}
-                }
-                text .soft x=(width) y=(at + 14.0) text-anchor="end" { (format!("{low:+.1} / {high:+.1}")) }
+    let content = html! {
+        line .axis x1=(zero) x2=(zero) y1="0" y2=(height) {}
+        @for (index, (name, low, high)) in rows.iter().enumerate() {
+            @let at = 20.0 * index as f64;
+            text x="0" y=(at + 14.0) { (name) }
+            @for (value, color) in [(low, "--c1"), (high, "--c2")] {
+                @let long = value.abs() / most * half;
+                rect x=(round(if *value < 0.0 { zero - long } else { zero })) y=(at + if color == "--c1" { 3.0 } else { 10.0 })
+                    width=(round(long)) height="6" rx="1" style=(format!("fill:var({color})")) {}
             }
+            text .soft x=(width) y=(at + 14.0) text-anchor="end" { (format!("{low:+.1} / {high:+.1}")) }
         }
-    }
+    };
+    drawing(height, &content)
 }
 
 #[cfg(test)]
@@ -288,6 +326,15 @@ mod tests {
             upward,
         };
         chart.file()
+    }
+
+    #[test]
+    fn marks_are_round_and_few() {
+        for most in [1.0, 999.0, 1_500_000.0, 123_456_789.0] {
+            let step = step(most, 8.0);
+            assert!(step > 0.0 && most / step <= 8.0, "{most}: {step}");
+            assert!(most / step > 3.0, "{most}: {step} leaves few marks");
+        }
     }
 
     #[test]

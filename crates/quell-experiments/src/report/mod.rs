@@ -8,13 +8,13 @@ mod timeline;
 
 use std::sync::Arc;
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, html};
 use quell::{Mechanism, Policy};
 use quell_clock::file::Unit;
 use quell_clock::{Parameter, built_in};
 use quell_workloads::Workload;
 
-use crate::charts::{self, Bar, COLORS, Chart, Group, Line, STYLE, Upward};
+use crate::charts::{self, Bar, COLORS, Chart, Group, Line, Upward};
 use crate::guards;
 use crate::headlines::Headline;
 use crate::jobs::{Job, Results};
@@ -136,42 +136,33 @@ fn page(
 ) -> Markup {
     let asked = rows.iter().filter(|row| row.verdict != "shown").count();
     let hits = rows.iter().filter(|row| row.verdict == "hit").count();
-    html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                title { "quell: five ways to keep translations coherent for less" }
-                style { (PreEscaped(STYLE)) }
-            }
-            body {
-                main {
-                    h1 { "Five ways to keep translations coherent for less" }
-                    p {
-                        "When a kernel takes a page away, every CPU that may have cached its translation must forget it. "
-                        "Five published changes to kernels make that, or the zeroing of the page that comes instead, cheaper. "
-                        "Here one engine does all five, on a machine in software whose costs come from figures published "
-                        em { "before" } " each change, and every access of every run is checked against the contract."
-                    }
-                    div .cards {
-                        div .card { b { (hits) " of " (asked) } "changes predicted within tolerance" }
-                        div .card { b { (results.violations()) } "breaches of the contract, in " (results.outcomes().count()) " runs" }
-                        div .card { b { (worse.len()) } "experiments worse with everything on than with their own mechanism" }
-                    }
-                    (tables::legend())
-                    (tables::figures(rows))
-                    (before_after(rows))
-                    (tables::what_guards_cost(guards))
-                    (scale(results, scaling))
-                    (timelines(results, shootdowns))
-                    (tables::mechanisms(plans, results, worse))
-                    (sensitivity(plans, results))
-                    (limits())
-                }
-            }
+    let content = html! {
+        h1 { "Five ways to keep translations coherent for less" }
+        p {
+            "When a kernel takes a page away, every CPU that may have cached its translation must forget it. "
+            "Five published changes to kernels make that, or the zeroing of the page that comes instead, cheaper. "
+            "Here one engine does all five, on a machine in software whose costs come from figures published "
+            em { "before" } " each change, and every access of every run is checked against the contract."
         }
-    }
+        div .cards {
+            div .card { b { (hits) " of " (asked) } "changes predicted within tolerance" }
+            div .card { b { (results.violations()) } "breaches of the contract, in " (results.outcomes().count()) " runs" }
+            div .card { b { (worse.len()) } "experiments worse with everything on than with their own mechanism" }
+        }
+        (tables::legend())
+        (tables::figures(rows))
+        (before_after(rows))
+        (tables::what_guards_cost(guards))
+        (scale(results, scaling))
+        (timelines(results, shootdowns))
+        (tables::mechanisms(plans, results, worse))
+        (sensitivity(plans, results))
+        (limits())
+    };
+    charts::page(
+        "quell: five ways to keep translations coherent for less",
+        &content,
+    )
 }
 
 fn before_after(rows: &[Row]) -> Markup {

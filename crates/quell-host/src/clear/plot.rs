@@ -1,10 +1,21 @@
 //! The plot: GB/s against the length of the extent, one line per strategy.
 
 use super::report::{Report, bytes_label};
-use quell_experiments::charts::{COLORS, Chart, Line, Upward};
+use quell_experiments::charts::{self, COLORS, Chart, Line, Upward};
 
 /// The figures of one core as SVG; rings are the engine's choices.
 pub fn svg(report: &Report) -> String {
+    with_chart(report, |chart| chart.file())
+}
+
+/// A page with the same drawing above all figures as `text`.
+pub fn page(report: &Report, text: &str) -> String {
+    with_chart(report, |chart| {
+        charts::of_text("Zeroing on this machine", chart, text)
+    })
+}
+
+fn with_chart(report: &Report, draw: impl FnOnce(&Chart<'_>) -> String) -> String {
     let mut lines: Vec<Line> = Vec::new();
     let beside = report.memset.iter().chain(&report.page_by_page);
     for row in report.rows.iter().chain(beside) {
@@ -38,5 +49,5 @@ pub fn svg(report: &Report) -> String {
         up: "GB/s, one core",
         upward: Upward::Evenly,
     };
-    chart.file()
+    draw(&chart)
 }

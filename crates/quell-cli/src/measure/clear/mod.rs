@@ -81,7 +81,7 @@ pub fn run(args: &ClearArgs) -> Result<ExitCode> {
         place.write(&plot::svg(&report))?;
     }
     if let Some(place) = page_place {
-        place.write(&print::html(&report, &plot::svg(&report)))?;
+        place.write(&print::html(&report))?;
     }
     if args.json {
         say!("{}", serde_json::to_string_pretty(&report)?);

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use quell_host::clear::plot;
 use quell_host::clear::report::{Chosen, Report, Row, bytes_label};
 
 use crate::output::filled;
@@ -189,15 +190,7 @@ pub fn text(report: &Report, width: Option<usize>, colour: bool) -> String {
     out
 }
 
-/// A self-contained page: the tables as text and the plot inline.
-pub fn html(report: &Report, svg: &str) -> String {
-    let text = text(report, Some(100), false);
-    let escaped = text.replace('&', "&amp;").replace('<', "&lt;");
-    format!(
-        "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\">\
-         <title>Zeroing on this machine</title>\n\
-         <style>body{{font-family:sans-serif;max-width:72em;margin:2em auto;padding:0 1em}}\
-         pre{{overflow-x:auto;line-height:1.35}}svg{{max-width:100%;height:auto}}</style>\n\
-         <h1>Zeroing on this machine</h1>\n{svg}\n<pre>{escaped}</pre>\n</html>\n"
-    )
+/// A self-contained page: the plot above the tables as text.
+pub fn html(report: &Report) -> String {
+    plot::page(report, &text(report, Some(100), false))
 }
