@@ -102,6 +102,36 @@ pub fn leave(world: &World) {
     world.engine.switch_to(Some(&world.space), &world.other);
 }
 
+pub fn use_page(world: &World) {
+    world.hw.access(0);
+}
+
+pub fn use_and_claim(world: &World) {
+    world.hw.access(0);
+    let _ = world.engine.claim(&world.residue);
+}
+
+pub fn use_and_pay(world: &World) {
+    world.hw.access(0);
+    world.engine.pay_all();
+}
+
+pub fn own_if_paid(world: &World) {
+    if world.engine.is_paid(&world.residue) {
+        world.hw.own(0);
+    }
+}
+
+pub fn go_idle(world: &World) {
+    world.hw.access(0);
+    world.engine.enter_lazy();
+}
+
+pub fn go_offline(world: &World) {
+    world.hw.access(0);
+    world.engine.cpu_offline(Some(&world.space));
+}
+
 pub fn owe_and_claim(world: &World) {
     world.unmap_lazily();
     world.claim();

@@ -1,6 +1,7 @@
 //! What a race is, and how one is run.
 
 use crate::machine::{Moment, Program, World, be, hold_up};
+use crate::programs::run_there;
 use loom::thread;
 use quell::{Policy, Purpose, Scope};
 
@@ -64,6 +65,52 @@ impl Race {
         );
         setup.run(world, 0);
         (setup.finally)(world);
+    }
+}
+
+/// These programs, with everything on, while CPU 1 runs the space and has page 0 in its TLB.
+pub const fn meet(programs: &'static [Program]) -> Setup {
+    Setup {
+        policy: Policy::ALL,
+        broadcast: false,
+        epochs: 2,
+        prepare: run_there,
+        programs,
+        held_up: &[],
+        finally: |_| (),
+    }
+}
+
+/// What else a race may have.
+impl Setup {
+    pub const fn under(mut self, policy: Policy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    pub const fn broadcasting(mut self) -> Self {
+        self.broadcast = true;
+        self
+    }
+
+    pub const fn with_epochs(mut self, epochs: usize) -> Self {
+        self.epochs = epochs;
+        self
+    }
+
+    pub const fn after(mut self, prepare: Program) -> Self {
+        self.prepare = prepare;
+        self
+    }
+
+    pub const fn holding_up(mut self, held_up: &'static [Moment]) -> Self {
+        self.held_up = held_up;
+        self
+    }
+
+    pub const fn then(mut self, finally: Program) -> Self {
+        self.finally = finally;
+        self
     }
 }
 
