@@ -1,4 +1,4 @@
-//! Small programs that race: one file each, to be read like litmus tests.
+//! Small programs that race: one file each, or for those that differ in one call, to be read like litmus tests.
 //!
 //! Each says what the CPUs do, which known bugs it is about, and which transitions of the protocol
 //! it must reach; a scenario in which one of those never fires has not tested what it is for, and
@@ -76,11 +76,8 @@ mod vm_owed_dirty;
 mod vm_page_out_twice;
 mod vm_page_out_write;
 mod vm_protect_sync;
-mod vm_reclaim_discard;
+mod vm_reclaim_call;
 mod vm_reclaim_fork;
-mod vm_reclaim_protect;
-mod vm_reclaim_remap;
-mod vm_reclaim_unmap;
 mod vm_remap_truncate;
 mod vm_rescue_claim;
 mod vm_rollover_unmap;
@@ -153,10 +150,10 @@ impl Scenario<'static> {
         vm_unmap_access::SCENARIO,
         vm_table_free::SCENARIO,
         vm_table_free_idle::SCENARIO,
-        vm_reclaim_unmap::SCENARIO,
-        vm_reclaim_discard::SCENARIO,
-        vm_reclaim_protect::SCENARIO,
-        vm_reclaim_remap::SCENARIO,
+        vm_reclaim_call::UNMAP,
+        vm_reclaim_call::DISCARD,
+        vm_reclaim_call::PROTECT,
+        vm_reclaim_call::REMAP,
         vm_reclaim_fork::SCENARIO,
         vm_page_out_twice::SCENARIO,
         vm_page_out_write::SCENARIO,

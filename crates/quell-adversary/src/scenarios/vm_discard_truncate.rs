@@ -1,6 +1,6 @@
 //! CPU 0 drops a file page from its space: its flush is still to come. CPU 1 cuts the file and finds the mapping
 //! cleared; when it has returned, CPU 2 must not read beyond the end of the file, though the frame is
-//! nobody else's yet.
+//! no other owner's yet.
 
 use crate::coverage::{Happening, Reach};
 use crate::scenario::{On, Scenario};
