@@ -392,8 +392,8 @@ fn look_longer(
             depth: 1,
         };
         let report = explore::explore(session, &plan, |_, _| true);
-        outcome.spent.schedules += report.schedules;
-        // As if it had taken that: which states a search tells apart depends on what lies on its stacks.
+        // Which states a search tells apart, and so how many schedules it takes, depends on what lies on its stacks. They
+        // are not counted, and its moments are as if it had taken that many: a campaign spends the same on every host.
         outcome.spent.moments += SEARCH;
         if let Some(failure) = report.failure {
             let recorded = Recorded {
