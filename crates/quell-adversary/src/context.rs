@@ -8,7 +8,7 @@
 use crate::cell::AdversaryWord;
 use crate::footprint::{Asked, Asking, Site};
 use crate::machine::{Core, Verdict};
-use crate::mistake::Mistake;
+use crate::mistake::{Mistake, Ordered, Weakened};
 use crate::op::Op;
 use crate::tables::Arena;
 use quell::Rule;
@@ -49,6 +49,8 @@ pub(crate) struct Context {
     cpu: Cell<u8>,
     /// The rule of the engine or the manager that is not kept, if one is not.
     forgotten: Option<&'static Rule>,
+    /// The ordering that is weakened, if one is.
+    weakened: Option<&'static Weakened>,
     /// Words whose stores are relaxed, whatever the code says.
     weak: RefCell<Vec<usize>>,
     weakens: Cell<bool>,
@@ -77,6 +79,10 @@ impl Context {
             cpu: Cell::new(0),
             forgotten: match mistake {
                 Some(Mistake::Rule(rule)) => Some(rule),
+                _ => None,
+            },
+            weakened: match mistake {
+                Some(Mistake::Ordering(weakened)) => Some(weakened),
                 _ => None,
             },
             weak: RefCell::default(),
@@ -238,17 +244,6 @@ pub(crate) fn tracing() -> bool {
     current().is_some_and(|context| context.core.borrow().tracing())
 }
 
-/// Stores after this one do not overtake stores before it.
-#[inline]
-pub(crate) fn order_stores() {
-    if let Some(context) = current()
-        && context.mode.get() == Mode::Loud
-    {
-        let me = context.cpu.get().into();
-        context.machine(|core| core.order_stores(me));
-    }
-}
-
 /// Interrupts sent when every operation is plain are taken at once.
 pub(crate) fn interrupt_at_once(targets: u8) {
     let context = expect();
@@ -326,8 +321,9 @@ impl Context {
         site: &'static Location<'static>,
     ) -> u64 {
         self.site.set(Site::of(site));
+        let order = self.order(site, Ordered::Load, order);
         wait_for_turn(self, Op::Load(word, order));
-        self.machine(|core| core.load(word))
+        self.machine(|core| core.load(word, order))
     }
 
     #[inline(never)]
@@ -339,30 +335,52 @@ impl Context {
         site: &'static Location<'static>,
     ) {
         self.site.set(Site::of(site));
-        let order = self.store_order(word, order);
+        let order = self.order(site, Ordered::Store, self.store_order(word, order));
         wait_for_turn(self, Op::Store(word, order));
         self.machine(|core| core.store(word, value, order));
     }
 
-    /// Does an atomic operation that makes of what is there what `change` says; what was there.
+    /// Does an atomic operation that makes of what is there what `change` says; what was there. `fails` is the value
+    /// with which alone it is done, if there is one, and the ordering if it is not.
     #[inline]
     pub(crate) fn modify(
         &self,
         word: &AdversaryWord,
         order: Ordering,
+        fails: Option<(u64, Ordering)>,
         site: &'static Location<'static>,
         change: impl FnOnce(u64) -> u64,
     ) -> u64 {
         self.site.set(Site::of(site));
+        let order = self.order(site, Ordered::Modify, order);
+        let fails = fails.map(|(held, order)| (held, self.order(site, Ordered::Load, order)));
         wait_for_turn(self, Op::Modify(word, order));
-        self.machine(|core| {
-            let held = word.peek();
-            let new = change(held);
-            // What the CPU itself changes is no news to it.
-            core.watch(word, new);
-            core.write_visible(word, new);
-            held
-        })
+        self.machine(|core| core.modify(word, order, fails, change))
+    }
+
+    /// How an operation is ordered with the mistake made that the run makes.
+    #[inline]
+    fn order(&self, site: &Location<'_>, operation: Ordered, order: Ordering) -> Ordering {
+        match self.weakened {
+            Some(weakened) if !self.spared.get() => weakened.order(site.file(), operation, order),
+            _ => order,
+        }
+    }
+
+    /// A fence of the memory model.
+    pub(crate) fn fence(&self, order: Ordering, site: &Location<'_>) {
+        let me = self.cpu.get().into();
+        match self.order(site, Ordered::Fence, order) {
+            Ordering::SeqCst => _ = wait_for_turn(self, Op::Fence),
+            order => self.machine(|core| {
+                if matches!(order, Ordering::Acquire | Ordering::AcqRel) {
+                    core.order_loads(me);
+                }
+                if matches!(order, Ordering::Release | Ordering::AcqRel) {
+                    core.order_stores(me);
+                }
+            }),
+        }
     }
 
     /// How a store to a word is ordered.

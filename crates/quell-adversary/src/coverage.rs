@@ -55,6 +55,8 @@ happenings! {
     FrameRescued = "frame_rescued",
     /// A call that took a mapping or a right away returned.
     CallReturned = "call_returned",
+    /// A load returned what its word does not hold any more.
+    LoadedEarly = "loaded_early",
 }
 
 /// A transition that a scenario must reach.

@@ -163,7 +163,7 @@ unsafe impl Hardware for Adversary {
     fn interrupt(&self, targets: &CpuSet) {
         let set = on_machine(|core, me| core.check_targets(me, self.first, targets));
         if point(Op::Send(set)) {
-            on_machine(|core, _| core.send(set));
+            on_machine(|core, me| core.send(me, set));
         } else {
             context::interrupt_at_once(set);
         }

@@ -8,8 +8,7 @@ pub enum Stores {
     /// In the order of the program, later than they happen (x86 total store order).
     Ordered,
     /// In any order that release stores and fences leave (Arm, RISC-V), also before an invalidation
-    /// that the CPU issued earlier has taken effect. Loads are not reordered:
-    /// the orderings of the lock-free parts are checked by another tool.
+    /// that the CPU issued earlier has taken effect.
     Unordered,
 }
 
@@ -23,6 +22,9 @@ pub struct MachineKind {
     tags: Tags,
     /// When stores become visible.
     pub stores: Stores,
+    /// Whether loads overtake each other, and stores wait for as long as nothing orders them, as Arm and
+    /// RISC-V allow ([`machine`](crate::machine)).
+    pub reorders: bool,
     /// Whether table writes reach walkers only after a barrier of the writer.
     pub lagging_walkers: bool,
     /// Whether one address may not have two translations at the same time: an entry that maps
@@ -76,11 +78,23 @@ impl MachineKind {
             tags: Tags::Global(1),
             ..ARM
         },
+        MachineKind {
+            name: "arm-reordering",
+            about: "AArch64 whose loads overtake each other and whose stores wait without bound",
+            reorders: true,
+            ..ARM
+        },
         RISCV,
         MachineKind {
             name: "riscv-svinval",
             about: "RISC-V with Svinval: a range is invalidated in pieces, complete at its end",
             pieces: true,
+            ..RISCV
+        },
+        MachineKind {
+            name: "riscv-reordering",
+            about: "RISC-V whose loads overtake each other and whose stores wait without bound",
+            reorders: true,
             ..RISCV
         },
     ];
@@ -131,6 +145,7 @@ const X86: MachineKind = MachineKind {
     about: "x86-64 with two PCIDs per CPU",
     tags: Tags::PerCpu(2),
     stores: Stores::Ordered,
+    reorders: false,
     lagging_walkers: false,
     break_before_make: false,
     hardware_dirty: true,
@@ -143,6 +158,7 @@ const ARM: MachineKind = MachineKind {
     about: "AArch64 with so few ASIDs that they run out all the time",
     tags: Tags::Global(0),
     stores: Stores::Unordered,
+    reorders: false,
     lagging_walkers: true,
     break_before_make: true,
     hardware_dirty: false,
@@ -155,6 +171,7 @@ const RISCV: MachineKind = MachineKind {
     about: "RISC-V with ASIDs of each hart's own and weakly ordered stores",
     tags: Tags::PerCpu(2),
     stores: Stores::Unordered,
+    reorders: false,
     lagging_walkers: false,
     break_before_make: false,
     hardware_dirty: false,

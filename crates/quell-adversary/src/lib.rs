@@ -34,8 +34,9 @@
 //!
 //! # What is not covered
 //!
-//! Loads are not reordered: of the weak memory models only the reordering and delay of stores is
-//! modelled. A TLB that returns garbage, walks that tear words and machine checks are not either.
+//! Of the weak memory models loads that overtake each other and stores that wait are modelled, on the machines whose
+//! names say so ([`kind`]); stores that overtake loads, dependencies, and loads of frames that are early are
+//! not ([`machine`]). A TLB that returns garbage, walks that tear words and machine checks are not either.
 //! No other CPU steps in between two operations on the reference count of an `Arc`, or on counters from
 //! which names alone are taken.
 

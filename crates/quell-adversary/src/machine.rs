@@ -8,6 +8,11 @@
 //! kernel writes into frames goes the same way ([`Fill`]): on machines whose stores overtake each other
 //! an entry may be seen before the bytes of the page that it maps.
 //!
+//! On machines that reorder ([`MachineKind::reorders`]) a load may return what its word held before: it was
+//! satisfied ahead of what comes earlier in its program, as far as acquiring loads, fences and what the CPU
+//! has read already leave it ([`past`]); and stores wait without bound. Elsewhere loads are satisfied at their step,
+//! and a buffer holds eight stores.
+//!
 //! A CPU that waits in a loop ([`quell::Hardware::relax`]) is not picked again before something
 //! that it read since its last turn has changed: going round once more would read the same. So
 //! loops end, and if no CPU can do anything while one waits, that is a deadlock (C7).
@@ -20,6 +25,7 @@
 //! | [`access`] | translations, and accesses through them |
 //! | [`misuse`] | what the machine does not allow |
 //! | [`buffer`] | what a CPU has stored and others do not see yet |
+//! | [`past`] | what words held before, and how far back each CPU may look |
 //! | [`watch`] | what a CPU has read, and waits for |
 //! | [`state`] | what all of it is at a moment, as a number |
 
@@ -28,6 +34,7 @@ pub(crate) mod buffer;
 mod choose;
 mod memory;
 mod misuse;
+mod past;
 mod state;
 mod watch;
 
@@ -44,10 +51,12 @@ use crate::schedule::Strategy;
 use crate::tables::Arena;
 use crate::timeline::{Entry, What};
 use buffer::{Buffered, Fill, StoreBuffer, Target};
+use past::Past;
 use quell::{CpuId, Features, Invalidate};
 use quell_contract::Violation;
 use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};
+use std::ops::Range;
 use std::rc::Rc;
 use watch::Watch;
 
@@ -101,7 +110,7 @@ impl Cpu {
         }
     }
 
-    fn reset(&mut self, origin: usize) {
+    fn reset(&mut self, origin: usize, heap: Range<usize>) {
         self.pending = Op::Start;
         self.buffer.clear();
         self.epoch = 0;
@@ -109,7 +118,7 @@ impl Cpu {
         self.interrupts_on = true;
         self.interrupt = false;
         self.in_nmi = false;
-        self.watch.clear(origin);
+        self.watch.clear(origin, heap);
         self.enabled.set((u64::MAX, 0));
         self.woken = false;
         self.broadcasts.clear();
@@ -159,6 +168,7 @@ pub(crate) struct Core {
     pub(crate) oracle: Oracle,
     content: Box<[[u64; FRAME_WORDS]]>,
     touched: Vec<u32>,
+    past: Past,
     arena: Rc<Arena>,
     pub(crate) strategy: Strategy,
     pub(crate) decisions: u32,
@@ -235,6 +245,7 @@ impl Core {
             oracle: Oracle::new(frames),
             content: vec![[0; FRAME_WORDS]; frames].into(),
             touched: Vec::with_capacity(64),
+            past: Past::default(),
             arena,
             strategy: Strategy::script(Vec::new()),
             decisions: 0,
@@ -268,12 +279,13 @@ impl Core {
         }
     }
 
-    /// Makes ready for another run.
-    pub(crate) fn reset(&mut self, levels: u8) {
+    /// Makes ready for another run of programs that allocate there.
+    pub(crate) fn reset(&mut self, levels: u8, heap: Range<usize>) {
         let origin = self.arena.start();
         for cpu in &mut self.cpus {
-            cpu.reset(origin);
+            cpu.reset(origin, heap.clone());
         }
+        self.past.clear();
         self.mmu.reset(&self.arena, levels, &self.kind);
         self.oracle.reset();
         for frame in self.touched.drain(..) {
@@ -332,6 +344,7 @@ impl Core {
 
     pub(crate) fn begin_interrupt(&mut self, me: usize) -> bool {
         self.record(me, What::Interrupt);
+        self.past.hear(me);
         let cpu = &mut self.cpus[me];
         let spurious = !std::mem::replace(&mut cpu.interrupt, false);
         let were_on = std::mem::replace(&mut cpu.interrupts_on, false);
@@ -404,10 +417,13 @@ impl Core {
     }
 
     /// Interrupts become pending.
-    pub(crate) fn send(&mut self, targets: u8) {
+    pub(crate) fn send(&mut self, me: usize, targets: u8) {
         self.changes += 1;
         for (index, cpu) in self.cpus[..self.count].iter_mut().enumerate() {
-            cpu.interrupt |= targets & 1 << index != 0;
+            if targets & 1 << index != 0 {
+                cpu.interrupt = true;
+                self.past.tell(me, index);
+            }
         }
     }
 

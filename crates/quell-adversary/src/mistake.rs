@@ -3,36 +3,116 @@
 //! A mistake is one of three. A *rule* of the engine, of the memory manager or of zeroing is not kept: the code decides
 //! otherwise at that line. Something goes wrong at the *boundary* to the machine: an interrupt is not
 //! sent, an invalidation reaches less than it should ([`broken`](crate::broken)). Or an *ordering* is weaker than the code says:
-//! stores to one word of the engine become visible in any order ([`Weakened`]).
+//! that of the stores to one word, or of one kind of operation in one file of the engine ([`Weakened`]).
 //!
 //! Scenarios, replay codes and `docs/mutants.md` name a mistake by its name, which never changes.
 
 use crate::broken::Boundary;
 use quell::Rule;
+use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release, SeqCst};
 
-/// An ordering that is left out.
+/// An operation that is ordered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ordered {
+    /// A load, and an exchange that fails.
+    Load,
+    /// A store.
+    Store,
+    /// An exchange, or what else reads and writes at once.
+    Modify,
+    /// A fence of the memory model.
+    Fence,
+}
+
+/// What is ordered less than the code says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Weak {
+    /// Stores to this word, as the engine names it ([`PerCpu::word_name`](quell::PerCpu::word_name)): they are
+    /// relaxed.
+    Stores(&'static str),
+    /// Operations of this kind and ordering in a file of the source: they are a step weaker, a sequentially
+    /// consistent one as acquire and release, others as relaxed. A fence goes.
+    In(&'static str, Ordered, Ordering),
+}
+
+/// An ordering that is weakened.
 #[derive(Debug)]
 pub struct Weakened {
     /// Its name.
     pub name: &'static str,
-    /// The word, as the engine names it ([`PerCpu::word_name`](quell::PerCpu::word_name)), whose stores are made
-    /// relaxed.
-    pub word: &'static str,
+    /// Which it is.
+    pub what: Weak,
     /// What that means.
     pub mistake: &'static str,
 }
 
-/// The orderings that are left out, one at a time.
+impl Weakened {
+    /// The ordering of an operation with this mistake made.
+    #[inline]
+    pub(crate) fn order(&self, file: &str, operation: Ordered, order: Ordering) -> Ordering {
+        match self.what {
+            Weak::In(in_file, kind, weakened)
+                if kind == operation && weakened == order && file.ends_with(in_file) =>
+            {
+                match (order, operation) {
+                    (SeqCst, Ordered::Load) => Acquire,
+                    (SeqCst, Ordered::Store) => Release,
+                    (SeqCst, Ordered::Modify) => AcqRel,
+                    _ => Relaxed,
+                }
+            }
+            _ => order,
+        }
+    }
+}
+
+/// The orderings that are weakened, one at a time. Every one of them in the source has its mutant under
+/// another tool (`docs/orderings.md`); here are some that show as a breach of the contract.
 pub static WEAKENED: &[Weakened] = &[
     Weakened {
         name: "RelaxedDone",
-        word: "done",
+        what: Weak::Stores("done"),
         mistake: "The acknowledgement is stored relaxed.",
     },
     Weakened {
         name: "RelaxedLeaveLazy",
-        word: "state",
+        what: Weak::Stores("state"),
         mistake: "A lazy CPU declares itself running with a relaxed store (bug 34).",
+    },
+    Weakened {
+        name: "InboxLooksCross",
+        what: Weak::In("quell/src/inbox.rs", Ordered::Load, SeqCst),
+        mistake: "Initiator and target look at each other's count before their own is seen.",
+    },
+    Weakened {
+        name: "InboxPostsCross",
+        what: Weak::In("quell/src/inbox.rs", Ordered::Modify, SeqCst),
+        mistake: "Posts and receipts are not sequentially consistent.",
+    },
+    Weakened {
+        name: "SpaceReadEarly",
+        what: Weak::In("quell/src/space.rs", Ordered::Load, SeqCst),
+        mistake: "The generation of a space, and the CPUs that have it loaded, are read before what was announced is seen.",
+    },
+    Weakened {
+        name: "SpaceAnnouncesLate",
+        what: Weak::In("quell/src/space.rs", Ordered::Modify, SeqCst),
+        mistake: "Generations, batches and CPUs that enter a space are counted, not announced.",
+    },
+    Weakened {
+        name: "LedgerReadRelaxed",
+        what: Weak::In("quell/src/ledger.rs", Ordered::Load, Acquire),
+        mistake: "The flush clock, and what is paid, are read relaxed.",
+    },
+    Weakened {
+        name: "TagLockTakenRelaxed",
+        what: Weak::In("quell/src/asid.rs", Ordered::Modify, Acquire),
+        mistake: "The lock of the system-wide tags is taken relaxed.",
+    },
+    Weakened {
+        name: "VmLockTakenRelaxed",
+        what: Weak::In("quell-vm/src/lock.rs", Ordered::Modify, Acquire),
+        mistake: "The manager's locks are taken relaxed.",
     },
 ];
 

@@ -48,6 +48,41 @@ impl Rng {
     }
 }
 
+/// How loads are satisfied early in a run: drawn once, so that some runs do it often and some never.
+#[derive(Clone, Debug)]
+struct Early {
+    rng: Rng,
+    /// How many more loads are.
+    left: u32,
+    /// One in so many of those that may be is.
+    one_in: u64,
+    /// How many older values they may return.
+    depth: u64,
+}
+
+impl Early {
+    fn draw(seed: u64) -> Self {
+        // Of its own: machines that satisfy no load early draw the same schedules without it.
+        let mut rng = Rng::new(seed ^ 0x6c6f_6164_6561_726c);
+        let draw = rng.draw();
+        Early {
+            rng,
+            left: [0, 1, 1, 2, 2, 4, 8, u32::MAX][draw as usize % 8],
+            one_in: 1 << (draw >> 8 & 3),
+            depth: 1 + (draw >> 16 & 3),
+        }
+    }
+
+    fn pick(&mut self, count: usize) -> usize {
+        if self.left == 0 || self.rng.below(self.one_in) > 0 {
+            return 0;
+        }
+        self.left -= 1;
+        let depth = (count as u64 - 1).min(self.depth);
+        1 + self.rng.below(depth) as usize
+    }
+}
+
 /// The state of a uniformly random scheduler.
 #[derive(Debug)]
 pub struct Random {
@@ -58,6 +93,7 @@ pub struct Random {
     drawn: u64,
     /// CPUs that get no turn for a while, unless no other CPU can do anything.
     stalls: [Stall; 2],
+    early: Early,
 }
 
 /// A CPU that gets no turn from one decision to another.
@@ -88,6 +124,7 @@ pub struct Pct {
     changes: [u32; 8],
     lowest: u32,
     decision: u32,
+    early: Early,
 }
 
 /// A scheduler.
@@ -125,6 +162,7 @@ impl Strategy {
             freedom,
             drawn: 0,
             stalls: Default::default(),
+            early: Early::draw(seed),
         })
     }
 
@@ -153,6 +191,7 @@ impl Strategy {
             freedom,
             drawn: 0,
             stalls,
+            early: Early::draw(seed),
         })
     }
 
@@ -173,6 +212,7 @@ impl Strategy {
             changes,
             lowest: 1 << 16,
             decision: 0,
+            early: Early::draw(seed),
         }))
     }
 
@@ -238,6 +278,15 @@ impl Strategy {
                 usual().unwrap_or_else(|| nth(enabled, 0))
             }
             Strategy::Exhaustive(_) => unreachable!("a search is asked by itself"),
+        }
+    }
+
+    /// Picks which of `count` values a load returns: 0 is the newest.
+    pub(crate) fn pick_early(&mut self, decision: u32, count: usize) -> usize {
+        match self {
+            Strategy::Random(random) => random.early.pick(count),
+            Strategy::Pct(pct) => pct.early.pick(count),
+            Strategy::Script { .. } | Strategy::Exhaustive(_) => self.pick_data(decision, count),
         }
     }
 

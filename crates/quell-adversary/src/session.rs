@@ -20,7 +20,7 @@ use quell_contract::timeline::Line;
 use quell_sim::heap::Heap;
 use std::rc::Rc;
 
-/// The number of decisions after which a run is called endless.
+/// The number of decisions after which a run is called endless, unless its program takes more.
 pub const LIMIT: u32 = 40_000;
 
 /// What is run.
@@ -74,7 +74,7 @@ impl<'p> Session<'p> {
             program.frames(),
             program.table_frames(),
         );
-        core.limit = LIMIT;
+        core.limit = LIMIT.max(2 * case.scenario.steps);
         Session {
             core: Some(Box::new(core)),
             arena,
@@ -153,7 +153,10 @@ impl<'p> Session<'p> {
         let program = &self.case.scenario.program;
         let mut core = self.core.take().expect("a session at rest has its machine");
         core.timeline = record.then(Vec::new);
-        core.reset(program.levels());
+        core.reset(
+            program.levels(),
+            self.heap.as_deref().map_or(0..0, Heap::range),
+        );
         core.nmis = self.case.scenario.nmis;
         core.preemptions = self.case.scenario.preemptions;
         core.spurious = self.case.scenario.spurious;

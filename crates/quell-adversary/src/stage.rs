@@ -6,7 +6,7 @@ use crate::context::{self, Context, Kernel};
 use crate::hardware::Adversary;
 use crate::kind::MachineKind;
 use crate::machine::{Core, End};
-use crate::mistake::Mistake;
+use crate::mistake::{Mistake, Weak};
 use crate::op::Op;
 use crate::timeline;
 use quell::{CpuId, Hardware, PerCpu, Policy};
@@ -79,10 +79,13 @@ impl Stage<'_> {
         let Some(Mistake::Ordering(weakened)) = self.mistake else {
             return;
         };
+        let Weak::Stores(name) = weakened.what else {
+            return;
+        };
         let words = cpus.iter().flat_map(|cpu| {
             let start = std::ptr::from_ref(cpu) as usize;
             let inside = (start..start + size_of_val(cpu)).step_by(size_of::<H::Word>());
-            inside.filter(|&word| cpu.word_name(word) == Some(weakened.word))
+            inside.filter(|&word| cpu.word_name(word) == Some(name))
         });
         self.context.weaken(words.collect());
     }

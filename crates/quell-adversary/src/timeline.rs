@@ -4,13 +4,14 @@ use crate::cell::AdversaryWord;
 use crate::op::Op;
 use quell::CpuId;
 use quell_contract::timeline::{Line, Shape};
-use std::fmt::Write;
 
 /// What happened.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum What {
     Step(Op),
     Read(u64),
+    /// What is read next is no longer there.
+    Early,
     Wrote(u64),
     Visible(*const AdversaryWord, u64),
     Landed(u32, u64),
@@ -72,16 +73,16 @@ pub(crate) fn lines(entries: &[Entry], names: &Names<'_>) -> Vec<Line> {
                     continue;
                 }
             },
-            What::Read(value) | What::Wrote(value) => {
-                let arrow = if matches!(entry.what, What::Read(_)) {
-                    "->"
-                } else {
-                    "="
+            What::Read(_) | What::Wrote(_) | What::Early => {
+                let more = match entry.what {
+                    What::Read(value) => format!(" -> {value:#x}"),
+                    What::Wrote(value) => format!(" = {value:#x}"),
+                    _ => ", satisfied early".into(),
                 };
                 if let Some(last) = lines.last_mut()
                     && last.cpu.index() == entry.cpu
                 {
-                    let _ = write!(last.text, " {arrow} {value:#x}");
+                    last.text.push_str(&more);
                 }
                 continue;
             }

@@ -12,9 +12,14 @@ use std::sync::atomic::Ordering;
 impl AdversaryWord {
     #[inline]
     #[track_caller]
-    fn update(&self, order: Ordering, change: impl FnOnce(u64) -> u64) -> u64 {
+    fn update(
+        &self,
+        order: Ordering,
+        fails: Option<(u64, Ordering)>,
+        change: impl FnOnce(u64) -> u64,
+    ) -> u64 {
         if let Some(context) = context::loud() {
-            return context.modify(self, order, Location::caller(), change);
+            return context.modify(self, order, fails, Location::caller(), change);
         }
         let held = self.peek();
         context::quiet_store(self, change(held));
@@ -22,8 +27,8 @@ impl AdversaryWord {
     }
 }
 
-// SAFETY: one CPU runs at a time, and an operation is one step. What a store may be late by is what its ordering
-// allows.
+// SAFETY: one CPU runs at a time, and an operation is one step. How late a store may be, and how early a
+// load, is what its ordering allows.
 unsafe impl Word for AdversaryWord {
     /// Four batches overflow the count, two are counted.
     const BATCH_BITS: u32 = 2;
@@ -34,13 +39,10 @@ unsafe impl Word for AdversaryWord {
         AdversaryWord::holding(value)
     }
     #[inline]
+    #[track_caller]
     fn fence(order: Ordering) {
-        match order {
-            Ordering::SeqCst => {
-                context::point(Op::Fence);
-            }
-            Ordering::Acquire => {}
-            _ => context::order_stores(),
+        if let Some(context) = context::loud() {
+            context.fence(order, Location::caller());
         }
     }
     #[inline]
@@ -66,7 +68,7 @@ unsafe impl Word for AdversaryWord {
     #[inline]
     #[track_caller]
     fn swap(&self, value: u64, order: Ordering) -> u64 {
-        self.update(order, |_| value)
+        self.update(order, None, |_| value)
     }
     #[inline]
     #[track_caller]
@@ -75,30 +77,31 @@ unsafe impl Word for AdversaryWord {
         current: u64,
         new: u64,
         success: Ordering,
-        _failure: Ordering,
+        failure: Ordering,
     ) -> Result<u64, u64> {
-        let held = self.update(success, |held| if held == current { new } else { held });
+        let change = |held| if held == current { new } else { held };
+        let held = self.update(success, Some((current, failure)), change);
         if held == current { Ok(held) } else { Err(held) }
     }
     #[inline]
     #[track_caller]
     fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
-        self.update(order, |held| held.wrapping_add(value))
+        self.update(order, None, |held| held.wrapping_add(value))
     }
     #[inline]
     #[track_caller]
     fn fetch_or(&self, value: u64, order: Ordering) -> u64 {
-        self.update(order, |held| held | value)
+        self.update(order, None, |held| held | value)
     }
     #[inline]
     #[track_caller]
     fn fetch_and(&self, value: u64, order: Ordering) -> u64 {
-        self.update(order, |held| held & value)
+        self.update(order, None, |held| held & value)
     }
     #[inline]
     #[track_caller]
     fn fetch_max(&self, value: u64, order: Ordering) -> u64 {
-        self.update(order, |held| held.max(value))
+        self.update(order, None, |held| held.max(value))
     }
 }
 

@@ -127,6 +127,17 @@ fn what_lies_beyond_the_end_of_a_file_is_old_once_truncation_has_returned() {
 fn is_small(case: &Case) -> bool {
     let broadcast = case.kind.broadcasts();
     let riscv = case.kind.name.starts_with("riscv");
+    if case.kind.reorders {
+        // There are up to ten times the states.
+        return match case.scenario.name {
+            "table-free" | "table-move" => true,
+            "unmap-access" | "protect-access" | "execute-access" | "switch-unmap" => broadcast,
+            "first-switch-unmap" | "idle-unmap" | "idle-table-free" | "cross-shootdown" => {
+                broadcast
+            }
+            _ => false,
+        };
+    }
     case.scenario.cpus == 2
         && match (case.scenario.name, case.scenario.program) {
             ("cross-shootdown" | "nmi-unmap" | "nmi-idle" | "reclaim-unmap", _) => broadcast,

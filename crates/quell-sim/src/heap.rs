@@ -10,6 +10,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::{Cell, RefCell};
 use std::hash::Hasher;
+use std::ops::Range;
 use std::ptr;
 
 /// Bytes of a line: what is allocated and freed at once.
@@ -65,6 +66,12 @@ impl Heap {
                 .is_some()
         });
         inside.then_some(heap)
+    }
+
+    /// Where it lies.
+    pub fn range(&self) -> Range<usize> {
+        let start = self.memory as usize;
+        start..start + layout().size()
     }
 
     /// Lets `body` allocate from a part: 0 for what lies before the run, 1 more than its number for a

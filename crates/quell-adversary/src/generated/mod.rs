@@ -48,8 +48,13 @@ impl Program {
     pub(crate) fn steps(&self) -> u32 {
         match self {
             Program::Engine { .. } => 8_000,
-            Program::Calls { memory, .. } if memory.fast < 500 => 8_000,
-            Program::Calls { .. } => 32_000,
+            Program::Calls { memory, cpu } => {
+                let ops = cpu.iter().flat_map(|lane| &lane.run);
+                let forks = ops.filter(|op| matches!(op, program::CallOp::Fork)).count() as u32;
+                // A fork looks at every entry of every table.
+                let rest = if memory.fast < 500 { 8_000 } else { 32_000 };
+                rest + 12_000 * forks
+            }
         }
     }
 

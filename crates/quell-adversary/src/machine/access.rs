@@ -201,7 +201,7 @@ impl Core {
         }
         match kind {
             AccessKind::Store => {
-                if !self.cpus[me].buffer.is_full() {
+                if self.has_room(&self.cpus[me]) {
                     self.current = me;
                     self.buffer(Target::Content { used, word }, value, Ordering::Relaxed);
                 }

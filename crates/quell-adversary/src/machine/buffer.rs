@@ -1,4 +1,7 @@
 //! The store buffer of a CPU: what it has stored or invalidated and others do not see yet.
+//!
+//! What lies in one of its places may become visible next. On machines that reorder, where stores wait without
+//! bound, what finds no place waits [behind](StoreBuffer::behind) until one is free.
 
 use crate::action::BUFFER;
 use crate::cell::{AdversaryWord, FRAME_WORDS};
@@ -104,6 +107,8 @@ pub(super) struct StoreBuffer {
     places: [Option<Buffered>; BUFFER],
     /// A bit for each place that is taken.
     taken: u8,
+    /// What has no place, the oldest first: nothing, unless all are taken.
+    behind: Vec<Buffered>,
     next_order: u32,
 }
 
@@ -114,12 +119,14 @@ impl StoreBuffer {
         StoreBuffer {
             places: [None; BUFFER],
             taken: 0,
+            behind: Vec::new(),
             next_order: 0,
         }
     }
 
     pub(super) fn clear(&mut self) {
         self.taken = 0;
+        self.behind.clear();
     }
 
     #[inline]
@@ -132,13 +139,16 @@ impl StoreBuffer {
         self.taken == u8::MAX
     }
 
-    /// What is buffered, with its place.
+    /// What is buffered, with its place; what has none counts on from there.
     #[inline]
     pub(super) fn entries(&self) -> impl Iterator<Item = (usize, &Buffered)> {
         let mut left = self.taken;
+        let mut behind = 0;
         std::iter::from_fn(move || {
             if left == 0 {
-                return None;
+                let entry = self.behind.get(behind)?;
+                behind += 1;
+                return Some((BUFFER + behind - 1, entry));
             }
             let place = left.trailing_zeros() as usize;
             left &= left - 1;
@@ -168,17 +178,28 @@ impl StoreBuffer {
         }
     }
 
-    /// Puts something in; its order is set here.
-    ///
-    /// # Panics
-    /// If the buffer is full.
-    pub(super) fn push(&mut self, mut entry: Buffered) {
-        assert!(!self.is_full(), "a store waits for room");
+    /// Puts something in; its order is set here. Where all places are taken, what is in place `instead`
+    /// goes behind for it, or it goes there itself, if there is no such place. The oldest of all keeps its place:
+    /// everything may have to wait for it.
+    pub(super) fn push(&mut self, mut entry: Buffered, instead: usize) {
         self.next_order = match self.taken {
             0 => 0,
             _ => self.next_order + 1,
         };
         entry.order = self.next_order;
+        if self.is_full() {
+            let oldest = self.entries().map(|(_, entry)| entry.order).min();
+            let place = self.places.get_mut(instead).and_then(Option::as_mut);
+            let place = place.filter(|place| Some(place.order) != oldest);
+            let last = place.map_or(entry, |place| std::mem::replace(place, entry));
+            let at = self.behind.partition_point(|e| e.order < last.order);
+            self.behind.insert(at, last);
+            return;
+        }
+        self.put(entry);
+    }
+
+    fn put(&mut self, entry: Buffered) {
         let place = self.taken.trailing_ones() as usize;
         self.places[place] = Some(entry);
         self.taken |= 1 << place;
@@ -187,15 +208,25 @@ impl StoreBuffer {
     /// Takes out what is in a place.
     pub(super) fn take(&mut self, place: usize) -> Option<Buffered> {
         let entry = self.get(place).copied();
-        self.taken &= !(1 << place);
+        self.free(place);
         entry
+    }
+
+    /// A place is free for what has waited longest for one.
+    fn free(&mut self, place: usize) {
+        self.taken &= !(1 << place);
+        if !self.behind.is_empty() && !self.is_full() {
+            let next = self.behind.remove(0);
+            self.put(next);
+        }
     }
 
     /// A word goes, and the stores to it.
     pub(super) fn forget(&mut self, word: *const AdversaryWord) {
+        self.behind.retain(|entry| !entry.target.is_word(word));
         for place in 0..BUFFER {
             if self.get(place).is_some_and(|e| e.target.is_word(word)) {
-                self.taken &= !(1 << place);
+                self.free(place);
             }
         }
     }

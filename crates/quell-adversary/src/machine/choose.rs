@@ -3,9 +3,10 @@
 use super::buffer::{Buffered, Target};
 use super::{Core, Cpu, End, SECOND_LOOKS, Verdict};
 use crate::action::{
-    Action, Actions, DATA, Footprint, Kind, UNPROMPTED, default_action, fair_action,
+    Action, Actions, BUFFER, DATA, Footprint, Kind, UNPROMPTED, default_action, fair_action,
 };
 use crate::cell::AdversaryWord;
+use crate::coverage::Happening;
 use crate::footprint::Site;
 use crate::kind::Stores;
 use crate::op::{AccessKind, Op};
@@ -34,6 +35,9 @@ impl Core {
 
     /// The first choice of a run; the CPU whose turn it is.
     pub(crate) fn begin(&mut self) -> Option<usize> {
+        if self.kind.reorders {
+            self.past.keep();
+        }
         self.choose(None);
         self.turn()
     }
@@ -89,10 +93,15 @@ impl Core {
                 }
                 match self.cpus[me].pending {
                     Op::Relax => {
+                        self.past.look_again(me);
                         self.cpus[me].watch.turn();
                         self.cpus[me].woken = false;
                     }
-                    Op::Barrier | Op::Complete => self.mmu.barrier(self.now),
+                    Op::Barrier | Op::Complete => {
+                        self.past.fence(me);
+                        self.mmu.barrier(self.now);
+                    }
+                    Op::Fence => self.past.fence(me),
                     _ => {}
                 }
                 Verdict::Go
@@ -169,6 +178,24 @@ impl Core {
         self.decisions += 1;
         let choice = self.strategy.pick_data(self.decisions, count);
         if choice != 0 {
+            self.trail.push((self.decisions, DATA | choice as u8));
+        }
+        choice
+    }
+
+    /// Chooses which of `count` values a load returns that may be satisfied early: those of a fair part of a run
+    /// are not.
+    pub(super) fn pick_early(&mut self, count: usize) -> usize {
+        if count < 2 {
+            return 0;
+        }
+        self.decisions += 1;
+        if self.decisions > self.fair_after {
+            return 0;
+        }
+        let choice = self.strategy.pick_early(self.decisions, count);
+        if choice != 0 {
+            self.happen(Happening::LoadedEarly);
             self.trail.push((self.decisions, DATA | choice as u8));
         }
         choice
@@ -262,21 +289,22 @@ impl Core {
             }
             Op::Store(_, order) => match order {
                 Ordering::SeqCst if ordered => empty,
-                _ => !cpu.buffer.is_full(),
+                _ => self.has_room(cpu),
             },
-            Op::Access(AccessKind::Store) => !cpu.buffer.is_full() && !cpu.invalidates(),
+            Op::Access(AccessKind::Store) => self.has_room(cpu) && !cpu.invalidates(),
             Op::Modify(word, order) => {
                 empty
                     || (!ordered
                         && matches!(order, Ordering::Relaxed | Ordering::Acquire)
                         && !cpu.holds(word)
+                        && !cpu.buffer.any(|entry| entry.epoch != cpu.epoch)
                         && !self.zeroes(cpu, word))
             }
             // Roots are loaded by a serialising instruction on x86 alone; invalidations and what
             // sends interrupts order stores everywhere, by the interface's own promise.
             Op::Root => empty || (!ordered && !cpu.invalidates()),
             Op::Fence | Op::Barrier | Op::Invalidate | Op::Send(_) => empty,
-            Op::Content { store: true, .. } if !ordered => !cpu.buffer.is_full(),
+            Op::Content { store: true, .. } if !ordered => self.has_room(cpu),
             Op::Content { store, .. } => empty || !store,
             // The completion of an invalidation waits for the stores through what it covers.
             Op::Complete => empty && !self.stores_under_way(),
@@ -377,7 +405,7 @@ impl Core {
                 })
         };
         entries()
-            .filter(|(_, entry)| free(entry))
+            .filter(|(place, entry)| *place < BUFFER && free(entry))
             .fold(0, |set, (place, _)| set | Action::drain(index, place).bit())
     }
 
@@ -458,6 +486,8 @@ impl Core {
                 }
             },
         }
+        // Loads that are satisfied early tell which of two words was written first.
+        print.looks |= print.writes && self.kind.reorders;
         print
     }
 }

@@ -1,7 +1,7 @@
 //! Words and frames: loads, store buffers, and what becomes visible when.
 
-use super::Core;
 use super::buffer::{Buffered, Fill, Target};
+use super::{Core, Cpu, past};
 use crate::action::BUFFER;
 use crate::cell::AdversaryWord;
 use crate::kind::Stores;
@@ -20,7 +20,7 @@ impl Core {
     }
 
     #[inline]
-    pub(crate) fn load(&mut self, word: &AdversaryWord) -> u64 {
+    pub(crate) fn load(&mut self, word: &AdversaryWord, order: Ordering) -> u64 {
         let frame = || self.arena.place(word).map(|(frame, _)| frame);
         let buffer = &self.cpus[self.current].buffer;
         let mine = buffer.newest(|entry| match entry.target {
@@ -28,12 +28,80 @@ impl Core {
             Target::Fill(fill) => fill.zeroes && frame().is_some_and(|f| fill.holds(f)),
             _ => false,
         });
-        let value = mine.map_or_else(|| word.peek(), |newest| newest.value);
+        let value = match mine {
+            // A CPU may read its own store before the others can, however the load is ordered.
+            Some(newest) => newest.value,
+            None if self.past.is_kept() => {
+                let early = self.load_early(word, order, None);
+                early.unwrap_or_else(|| word.peek())
+            }
+            None => word.peek(),
+        };
         self.watch(word, value);
         if self.tracing() {
             self.record(self.current, What::Read(value));
         }
         value
+    }
+
+    /// A load of what memory holds or has held: the older value, if one is picked. It is not `but`, if there is
+    /// such a value, and what is newest then counts as read only if it is picked.
+    fn load_early(
+        &mut self,
+        word: &AdversaryWord,
+        order: Ordering,
+        but: Option<u64>,
+    ) -> Option<u64> {
+        let me = self.current;
+        let mut older = [(0, 0); past::DEPTH];
+        let mut count = 0;
+        for (age, value) in self.past.older(me, word, order).enumerate() {
+            if Some(value) != but {
+                older[count] = (1 + age, value);
+                count += 1;
+            }
+        }
+        let picked = self.pick_early(1 + count).checked_sub(1);
+        let early = picked.map(|picked| older[picked]);
+        let age = early.map_or(0, |(age, _)| age);
+        if age > 0 || but.is_none_or(|but| but != word.peek()) {
+            self.past.read(me, word, age, order);
+        }
+        let (_, value) = early?;
+        if self.tracing() {
+            self.record(me, What::Early);
+        }
+        Some(value)
+    }
+
+    /// Makes of what a word holds what `change` says, in one; what it held. `fails` is the value with which alone
+    /// it is done, and the ordering of the load that it is otherwise.
+    #[inline]
+    pub(crate) fn modify(
+        &mut self,
+        word: &AdversaryWord,
+        order: Ordering,
+        fails: Option<(u64, Ordering)>,
+        change: impl FnOnce(u64) -> u64,
+    ) -> u64 {
+        let held = word.peek();
+        if self.past.is_kept() {
+            if let Some((wanted, order)) = fails {
+                let early = self.load_early(word, order, Some(wanted));
+                let seen = early.unwrap_or(held);
+                if seen != wanted {
+                    self.watch(word, seen);
+                    return seen;
+                }
+            }
+            self.past.read(self.current, word, 0, order);
+        }
+        let new = change(held);
+        // What the CPU itself changes is no news to it.
+        self.watch(word, new);
+        self.write(word, new);
+        self.stored(self.current, word, order == Ordering::SeqCst);
+        held
     }
 
     #[inline]
@@ -58,8 +126,12 @@ impl Core {
         let issued = self.now;
         // Completions wait for the stores of programs.
         self.changes += u64::from(!matches!(target, Target::Word(_)));
+        let instead = match self.cpus[self.current].buffer.is_full() {
+            true => self.pick_data(1 + BUFFER).wrapping_sub(1),
+            false => 0,
+        };
         let cpu = &mut self.cpus[self.current];
-        cpu.buffer.push(Buffered {
+        let entry = Buffered {
             target,
             value,
             epoch: cpu.epoch,
@@ -68,7 +140,22 @@ impl Core {
             order: 0,
             issued,
             promised,
-        });
+        };
+        cpu.buffer.push(entry, instead);
+    }
+
+    /// Whether a CPU can store something more before anything that it has stored becomes visible.
+    #[inline]
+    pub(super) fn has_room(&self, cpu: &Cpu) -> bool {
+        self.kind.reorders || !cpu.buffer.is_full()
+    }
+
+    /// What became visible just now was a store of this CPU.
+    #[inline]
+    fn stored(&mut self, cpu: usize, word: &AdversaryWord, consistent: bool) {
+        if self.past.is_kept() {
+            self.past.stored(cpu, word, consistent, self.now);
+        }
     }
 
     /// Stores after this one do not overtake those before.
@@ -81,8 +168,16 @@ impl Core {
         self.write(word, value);
     }
 
+    /// Loads of this CPU that come after this one come after those before.
+    pub(crate) fn order_loads(&mut self, me: usize) {
+        self.past.order_loads(me);
+    }
+
     pub(super) fn write(&mut self, word: &AdversaryWord, value: u64) {
         let old = word.peek();
+        if self.past.is_kept() {
+            self.past.written(word, (old, value), self.now);
+        }
         if old == value {
             return;
         }
@@ -101,8 +196,10 @@ impl Core {
 
     /// Makes the stores of a CPU visible: before the run nothing is late.
     pub(crate) fn drain_all(&mut self, cpu: usize) {
-        for place in 0..BUFFER {
-            self.drain(cpu, place);
+        while !self.cpus[cpu].buffer.is_empty() {
+            for place in 0..BUFFER {
+                self.drain(cpu, place);
+            }
         }
     }
 
@@ -126,6 +223,7 @@ impl Core {
                 // SAFETY: words take themselves out of the buffers when they are dropped.
                 let word = unsafe { &*word };
                 self.write(word, entry.value);
+                self.stored(cpu, word, entry.sequential);
             }
             Target::Invalidation { what, sent } => self.mmu.invalidate(cpu, what, sent),
             Target::Fill(fill) => self.land(cpu, &fill, entry.issued),
@@ -161,6 +259,7 @@ impl Core {
         if let Some(footprints) = &mut self.footprints {
             footprints.forget(std::ptr::from_ref(word) as usize);
         }
+        self.past.forget(word);
         for cpu in &mut self.cpus {
             cpu.watch.forget(word);
             cpu.buffer.forget(word);
@@ -233,6 +332,7 @@ impl Core {
             if fill.zeroes {
                 for index in self.mmu.written_words(frame) {
                     self.write(&arena.table(frame)[index], 0);
+                    self.stored(cpu, &arena.table(frame)[index], false);
                 }
             }
         }

@@ -62,6 +62,7 @@ impl Core {
         digest.add_all(frames.map(history));
         digest.add_all(self.oracle.expected());
         self.mmu.digest(&moments, &self.oracle, digest);
+        self.past.digest(self.count, digest);
         digest.take(0)
     }
 

@@ -2,6 +2,7 @@
 
 use crate::cell::AdversaryWord;
 use std::hash::Hash;
+use std::ops::Range;
 
 /// How many words are remembered; more have been read only by code that is not in a loop.
 const WORDS: usize = 24;
@@ -18,6 +19,8 @@ pub(super) struct Watch {
     count: usize,
     /// Where distances to words are measured from.
     origin: usize,
+    /// Where programs allocate, if that is known.
+    heap: Range<usize>,
     words: [*const AdversaryWord; WORDS],
     seen: [u64; WORDS],
     turns: [u8; WORDS],
@@ -38,6 +41,7 @@ impl Watch {
         Watch {
             count: 0,
             origin: 0,
+            heap: 0..0,
             words: [std::ptr::null(); WORDS],
             seen: [0; WORDS],
             turns: [0; WORDS],
@@ -45,10 +49,11 @@ impl Watch {
         }
     }
 
-    /// Forgets all. `origin` is where the words of the tables begin.
-    pub(super) fn clear(&mut self, origin: usize) {
+    /// Forgets all. `origin` is where the words of the tables begin, `heap` is where programs allocate.
+    pub(super) fn clear(&mut self, origin: usize, heap: Range<usize>) {
         self.count = 0;
         self.origin = origin;
+        self.heap = heap;
         self.kinds = [0; KINDS];
     }
 
@@ -88,11 +93,15 @@ impl Watch {
     }
 
     /// The word that goes where there is no room. It does not depend on the order in which they came, which is
-    /// not state, nor on where the host has put them: words of tables are all in one place and others in one
-    /// other, so only which of those comes first is the host's choice, and the origin decides that.
+    /// not state, nor on where the host has put them: words of tables, words that programs have allocated and
+    /// others are each in one place, and which of those comes first is decided here.
     #[inline]
     fn dispensable(&self) -> usize {
-        let distance = |place: usize| (self.words[place] as usize).wrapping_sub(self.origin);
+        let distance = |place: usize| {
+            let address = self.words[place] as usize;
+            let inside = self.heap.contains(&address);
+            (inside, address.wrapping_sub(self.origin))
+        };
         let places = 0..WORDS;
         let place = if self.turns == [0; WORDS] {
             places.max_by_key(|&place| distance(place))

@@ -7,7 +7,7 @@ use crate::scenario::{On, Scenario};
 use quell::Counter;
 
 pub(super) const SCENARIO: Scenario = Scenario {
-    finds: &["PostingPreempted"],
+    finds: &["PostingPreempted", "InboxLooksCross", "InboxPostsCross"],
     must: &[
         (On::Every, Reach::Machine(Happening::Preempted)),
         (On::Interrupts, Reach::Engine(Counter::Merged)),

@@ -8,6 +8,7 @@ use quell::Counter;
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["16"],
     on: On::Broadcast,
+    finds: &["TagLockTakenRelaxed"],
     must: &[(On::Scarce, Reach::Engine(Counter::Rollovers))],
     ..Scenario::engine(
         "rollover-switch",

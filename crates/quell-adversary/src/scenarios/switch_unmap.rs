@@ -12,6 +12,8 @@ pub(super) const SCENARIO: Scenario = Scenario {
         "SwitchIgnoresGeneration",
         "SwitchIgnoresBatch",
         "InterruptsStayOff",
+        "SpaceReadEarly",
+        "SpaceAnnouncesLate",
     ],
     must: &[
         (On::Every, Reach::Engine(Counter::Switches)),

@@ -7,6 +7,7 @@ use crate::vm_kernel::VmKernel;
 use quell_contract::Clause;
 
 pub(super) const SCENARIO: Scenario = Scenario {
+    finds: &["VmLockTakenRelaxed"],
     must: &[
         (On::Every, Reach::Machine(Happening::FrameReused)),
         (On::Every, Reach::Machine(Happening::Fault)),

@@ -1,0 +1,466 @@
+//! Litmus tests: what small programs can come to on machines that reorder, against what Arm and RISC-V allow.
+
+use super::*;
+use crate::bare_kernel::{BareKernel, BareProgram};
+use crate::kind::MachineKind;
+use crate::machine::End;
+use crate::scenario::{Program, Scenario};
+use crate::schedule::Strategy;
+use crate::search::Exhaustive;
+use crate::session::{Case, Session};
+use quell::{Policy, Word as _};
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+
+const WORDS: usize = 16;
+const REORDERING: [&str; 2] = ["arm-reordering", "riscv-reordering"];
+
+thread_local! {
+    static MEMORY: &'static [AdversaryWord; WORDS] =
+        Box::leak(Box::new(std::array::from_fn(|_| AdversaryWord::new(0))));
+}
+
+fn word(number: usize) -> &'static AdversaryWord {
+    MEMORY.with(|memory| &memory[number])
+}
+
+fn x() -> &'static AdversaryWord {
+    word(0)
+}
+
+fn y() -> &'static AdversaryWord {
+    word(1)
+}
+
+/// Where a CPU puts what it has read, each value in a digit of its own.
+fn result(cpu: usize) -> &'static AdversaryWord {
+    word(WORDS - 1 - cpu)
+}
+
+fn tell(cpu: usize, read: &[u64]) {
+    let digits = read.iter().fold(0, |all, digit| all * 10 + digit);
+    result(cpu).fetch_add(digits, Relaxed);
+}
+
+type Body = fn(&BareKernel<'_>, usize);
+
+fn run(machine: &str, cpus: usize, body: Body, each: impl FnOnce(&mut Session<'_>)) {
+    let program = Program::Engine(BareProgram {
+        start: |_, cpu| {
+            if cpu == 0 {
+                (0..WORDS).for_each(|number| word(number).poke(0));
+            }
+        },
+        body,
+        preempts: |_, _| {},
+        epochs: 2,
+    });
+    let scenario = Scenario::of("litmus", "a litmus test", cpus, 1, program);
+    each(&mut Session::new(Case {
+        scenario: &scenario,
+        kind: *MachineKind::named(machine).expect("a machine"),
+        policy: Policy::ALL,
+        mistake: None,
+    }));
+}
+
+fn results(cpus: usize) -> Vec<u64> {
+    (0..cpus).map(|cpu| result(cpu).peek()).collect()
+}
+
+/// What a program can come to, by each kind of search. What is chosen at random is among what the search of
+/// all schedules finds, with states told apart and without.
+fn outcomes(machine: &str, cpus: usize, body: Body) -> BTreeSet<Vec<u64>> {
+    let every = |by_state: bool| {
+        let mut found = BTreeSet::new();
+        run(machine, cpus, body, |session| {
+            let mut search = Exhaustive::new(by_state);
+            let mut runs = 0;
+            loop {
+                let run = session.run_search(&mut search);
+                runs += 1;
+                assert!(runs < 400_000, "it is too large");
+                if session.take_surprise() {
+                    search = Exhaustive::new(by_state);
+                    found.clear();
+                    continue;
+                }
+                match run.end {
+                    End::Finished => _ = found.insert(results(cpus)),
+                    End::Pruned => {}
+                    End::Violated(violation) => panic!("{violation}"),
+                }
+                if !search.advance() {
+                    break;
+                }
+            }
+        });
+        found
+    };
+    let found = every(true);
+    if cpus < 4 {
+        assert_eq!(found, every(false), "{machine}: states hide outcomes");
+    }
+    let random = at_random(machine, cpus, body, 2000);
+    assert!(
+        random.is_subset(&found),
+        "{machine}: {random:?}, of which a search finds {found:?} alone"
+    );
+    found
+}
+
+fn at_random(machine: &str, cpus: usize, body: Body, runs: u64) -> BTreeSet<Vec<u64>> {
+    let mut found = BTreeSet::new();
+    run(machine, cpus, body, |session| {
+        for seed in 0..runs {
+            session.run(match seed % 2 {
+                0 => Strategy::random(seed),
+                _ => Strategy::pct(seed, 2, 40),
+            });
+            found.insert(results(cpus));
+        }
+    });
+    found
+}
+
+/// On machines that reorder, `body` can come to `outcome` or it cannot; on a machine that does not, it cannot.
+fn reordering_allows(allowed: bool, cpus: usize, outcome: &[u64], body: Body) {
+    for machine in REORDERING {
+        let found = outcomes(machine, cpus, body);
+        assert_eq!(found.contains(outcome), allowed, "{machine}: {found:?}");
+    }
+    let found = outcomes("arm-asid8", cpus, body);
+    assert!(!found.contains(outcome), "arm-asid8: {found:?}");
+}
+
+/// CPU 0 writes a message and says so; CPU 1 `reads` whether it did, and the message.
+macro_rules! message {
+    ($writes:expr, $reads:expr) => {
+        |_, cpu| match cpu {
+            0 => {
+                x().store(1, Relaxed);
+                let writes: fn() = $writes;
+                writes();
+            }
+            _ => {
+                let reads: fn() -> [u64; 2] = $reads;
+                tell(cpu, &reads());
+            }
+        }
+    };
+}
+
+#[test]
+fn a_message_is_seen_by_a_cpu_that_acquires() {
+    let lost = &[0, 10];
+    reordering_allows(
+        true,
+        2,
+        lost,
+        message!(|| y().store(1, Release), || [
+            y().load(Relaxed),
+            x().load(Acquire)
+        ]),
+    );
+    reordering_allows(
+        false,
+        2,
+        lost,
+        message!(|| y().store(1, Release), || [
+            y().load(Acquire),
+            x().load(Relaxed)
+        ]),
+    );
+    // A fence that acquires makes what was read before it acquire.
+    reordering_allows(
+        false,
+        2,
+        lost,
+        message!(
+            || {
+                AdversaryWord::fence(Release);
+                y().store(1, Relaxed);
+            },
+            || {
+                let flag = y().load(Relaxed);
+                AdversaryWord::fence(Acquire);
+                [flag, x().load(Relaxed)]
+            }
+        ),
+    );
+    // So does a full one; one that releases does not.
+    reordering_allows(
+        false,
+        2,
+        lost,
+        message!(|| _ = y().swap(1, Release), || {
+            let flag = y().load(Relaxed);
+            AdversaryWord::fence(SeqCst);
+            [flag, x().load(Relaxed)]
+        }),
+    );
+    reordering_allows(
+        true,
+        2,
+        lost,
+        message!(|| _ = y().swap(1, Release), || {
+            let flag = y().load(Relaxed);
+            AdversaryWord::fence(Release);
+            [flag, x().load(Relaxed)]
+        }),
+    );
+}
+
+#[test]
+fn an_exchange_acquires_as_it_says() {
+    let lost = &[0, 10];
+    reordering_allows(
+        true,
+        2,
+        lost,
+        message!(|| y().store(1, Release), || [
+            y().fetch_add(0, Relaxed),
+            x().load(Relaxed)
+        ]),
+    );
+    reordering_allows(
+        false,
+        2,
+        lost,
+        message!(|| y().store(1, Release), || [
+            y().fetch_add(0, Acquire),
+            x().load(Relaxed)
+        ]),
+    );
+    // One that fails is a load.
+    reordering_allows(
+        true,
+        2,
+        lost,
+        message!(|| y().store(1, Release), || {
+            let held = y().compare_exchange(7, 8, AcqRel, Relaxed);
+            [held.unwrap_or_else(|held| held), x().load(Relaxed)]
+        }),
+    );
+    reordering_allows(
+        false,
+        2,
+        lost,
+        message!(|| y().store(1, Release), || {
+            let held = y().compare_exchange(7, 8, AcqRel, Acquire);
+            [held.unwrap_or_else(|held| held), x().load(Relaxed)]
+        }),
+    );
+    // And may have come early: the flag is seen up, and then an exchange finds it down.
+    reordering_allows(true, 2, &[0, 10], |_, cpu| match cpu {
+        0 => {
+            x().store(1, Release);
+            y().store(1, Release);
+        }
+        _ => {
+            let flag = y().load(Relaxed);
+            let held = x().compare_exchange(7, 8, Relaxed, Relaxed);
+            tell(cpu, &[flag, held.unwrap_or_else(|held| held)]);
+        }
+    });
+    // One that succeeds reads what is newest.
+    for machine in REORDERING {
+        let found = outcomes(machine, 2, |_, cpu| {
+            let held = x().compare_exchange(0, 1, Relaxed, Relaxed);
+            tell(cpu, &[u64::from(held.is_ok())]);
+        });
+        assert_eq!(found, BTreeSet::from([vec![0, 1], vec![1, 0]]), "{machine}");
+    }
+}
+
+/// Each CPU writes a word of its own and reads the other's.
+macro_rules! crossing {
+    ($write:expr, $read:expr) => {
+        |_, cpu| {
+            let (write, read): (fn(&AdversaryWord), fn(&AdversaryWord) -> u64) = ($write, $read);
+            write(word(cpu));
+            tell(cpu, &[read(word(1 - cpu))]);
+        }
+    };
+}
+
+#[test]
+fn consistent_accesses_and_fences_do_not_cross() {
+    let crossed = &[0, 0];
+    reordering_allows(
+        false,
+        2,
+        crossed,
+        crossing!(|w| w.store(1, SeqCst), |w| w.load(SeqCst)),
+    );
+    reordering_allows(
+        false,
+        2,
+        crossed,
+        crossing!(|w| _ = w.swap(1, SeqCst), |w| w.load(SeqCst)),
+    );
+    // The store of an exchange may come later than a load that follows it.
+    reordering_allows(
+        true,
+        2,
+        crossed,
+        crossing!(|w| _ = w.swap(1, SeqCst), |w| w.load(Acquire)),
+    );
+    reordering_allows(
+        true,
+        2,
+        crossed,
+        crossing!(|w| _ = w.swap(1, AcqRel), |w| w.load(SeqCst)),
+    );
+    reordering_allows(
+        false,
+        2,
+        crossed,
+        crossing!(
+            |w| {
+                w.store(1, Relaxed);
+                AdversaryWord::fence(SeqCst);
+            },
+            |w| w.load(Relaxed)
+        ),
+    );
+}
+
+#[test]
+fn a_word_is_coherent() {
+    for machine in REORDERING {
+        let found = outcomes(machine, 2, |_, cpu| match cpu {
+            0 => {
+                x().store(1, Relaxed);
+                x().store(2, Relaxed);
+            }
+            _ => tell(
+                cpu,
+                &[x().load(Relaxed), x().load(Relaxed), x().load(Relaxed)],
+            ),
+        });
+        for outcome in &found {
+            let [a, b, c] = [outcome[1] / 100, outcome[1] / 10 % 10, outcome[1] % 10];
+            assert!(a <= b && b <= c, "{machine}: {outcome:?}");
+        }
+        assert_eq!(
+            found.len(),
+            10,
+            "{machine}: every other outcome is possible"
+        );
+        // What a CPU has stored it does not find undone.
+        let found = outcomes(machine, 2, |_, cpu| match cpu {
+            0 => x().store(1, Relaxed),
+            _ => {
+                x().store(2, Relaxed);
+                tell(cpu, &[x().load(Relaxed)]);
+                x().fetch_add(2, Relaxed);
+                tell(cpu, &[x().load(Relaxed)]);
+            }
+        });
+        for outcome in &found {
+            let (first, second) = (outcome[1] % 10, outcome[1]);
+            assert!(second > 0 && first != 0, "{machine}: {outcome:?}");
+        }
+    }
+}
+
+/// What two CPUs write, two others see in one order, if they look in order.
+#[test]
+fn stores_reach_all_others_at_once() {
+    macro_rules! independent {
+        ($order:expr) => {
+            |_, cpu| match cpu {
+                0 | 1 => word(cpu).store(1, Relaxed),
+                _ => {
+                    let (first, second) = (word(cpu - 2), word(3 - cpu));
+                    tell(cpu, &[first.load($order), second.load($order)]);
+                }
+            }
+        };
+    }
+    let disagree = &[0, 0, 10, 10];
+    reordering_allows(true, 4, disagree, independent!(Relaxed));
+    reordering_allows(false, 4, disagree, independent!(Acquire));
+    // What was seen before a store is seen by a CPU that sees the store.
+    reordering_allows(false, 3, &[0, 1, 10], |_, cpu| match cpu {
+        0 => x().store(1, Relaxed),
+        1 => {
+            let seen = x().load(Acquire);
+            tell(cpu, &[seen]);
+            y().store(seen, Release);
+        }
+        _ => tell(cpu, &[y().load(Acquire), x().load(Relaxed)]),
+    });
+}
+
+/// What a CPU does that stores more than a buffer has places for.
+fn long() {
+    x().store(1, Relaxed);
+    AdversaryWord::fence(Release);
+    for number in 0..10 {
+        word(1 + number).store(1, Relaxed);
+    }
+}
+
+#[test]
+fn stores_wait_without_bound() {
+    // Nothing becomes visible before it must: is the first still unseen after all?
+    let body: Body = |_, cpu| {
+        if cpu == 0 {
+            long();
+            let seen = x().peek();
+            tell(cpu, &[1 + seen]);
+        }
+    };
+    for (machine, seen) in [
+        ("arm-asid8", 1),
+        ("arm-reordering", 0),
+        ("riscv-reordering", 0),
+    ] {
+        run(machine, 2, body, |session| {
+            session.run(Strategy::default());
+            assert_eq!(results(2), [1 + seen, 0], "{machine}");
+        });
+    }
+    // The last of many overtakes all others.
+    let overtaken: Body = |_, cpu| match cpu {
+        0 => (0..11).for_each(|number| word(number).store(1, Relaxed)),
+        _ => {
+            let last = word(10).load(Acquire);
+            let others: u64 = (0..10).map(|number| word(number).load(Relaxed)).sum();
+            tell(cpu, &[last, others.min(9)]);
+        }
+    };
+    for machine in REORDERING {
+        let found = at_random(machine, 2, overtaken, 20_000);
+        assert!(found.contains(&vec![0, 10]), "{machine}: {found:?}");
+    }
+    // But not a fence.
+    let fenced: Body = |_, cpu| match cpu {
+        0 => long(),
+        _ => tell(cpu, &[word(10).load(Acquire), x().load(Relaxed)]),
+    };
+    for machine in REORDERING {
+        let found = at_random(machine, 2, fenced, 20_000);
+        assert!(
+            found.contains(&vec![0, 11]) && !found.contains(&vec![0, 10]),
+            "{found:?}"
+        );
+    }
+}
+
+/// What was stored before an interrupt was sent is visible to its handler.
+#[test]
+fn an_interrupt_tells_what_was_stored() {
+    let mut past = Past::default();
+    x().poke(1);
+    past.written(x(), (0, 1), 5);
+    past.stored(0, x(), false, 5);
+    let older = |past: &Past| past.older(1, x(), SeqCst).collect::<Vec<_>>();
+    assert_eq!(older(&past), [0]);
+    past.tell(0, 1);
+    assert_eq!(older(&past), [0], "it was not taken");
+    past.hear(1);
+    assert_eq!(older(&past), [0; 0]);
+}

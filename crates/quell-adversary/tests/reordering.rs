@@ -1,0 +1,151 @@
+//! Machines whose loads overtake each other: what is ordered too weakly breaks the contract there, and not on the same
+//! machine whose loads are satisfied at their step.
+
+use quell::Policy;
+use quell_adversary::coverage::{Happening, Reach};
+use quell_adversary::generate::{Recorded, random};
+use quell_adversary::scenario::Scenario;
+use quell_adversary::schedule::Rng;
+use quell_adversary::{Budget, Campaign, Case, MachineKind, Mistake, Report, Session, explore};
+use quell_contract::Clause;
+
+/// Searches know the states of programs over the memory manager through it.
+#[global_allocator]
+static ALLOCATOR: quell_sim::LineAllocator = quell_sim::LineAllocator;
+
+/// A machine that reorders, and the same one that does not.
+type Machines = [&'static str; 2];
+
+const ARM: Machines = ["arm-reordering", "arm-asid8"];
+const RISCV: Machines = ["riscv-reordering", "riscv"];
+
+fn kind(name: &str) -> MachineKind {
+    *MachineKind::named(name).unwrap_or_else(|| panic!("no machine `{name}`"))
+}
+
+fn search(case: Case, schedules: u64) -> Report {
+    let campaign = Campaign {
+        case,
+        // Scenarios over the manager run a part of them.
+        budget: Budget::Schedules(schedules * case.scenario.one_in),
+        seed: 1,
+        depth: 4,
+    };
+    explore(&mut Session::new(case), &campaign, |_, _| true)
+}
+
+/// Weakened so, an ordering breaks a clause in a scenario on the first machine alone.
+fn shows(mistake: &str, scenario: &str, machines: Machines, clause: Clause) {
+    const SCHEDULES: u64 = 1500;
+    let broken = |machine: &str, mistake: Option<Mistake>| {
+        let case = Case {
+            scenario: Scenario::named(scenario).expect("a scenario"),
+            kind: kind(machine),
+            policy: Policy::ALL,
+            mistake,
+        };
+        search(case, SCHEDULES).failure.map(|f| f.violation.clause)
+    };
+    let weak = Mistake::named(mistake).unwrap_or_else(|| panic!("no mistake `{mistake}`"));
+    let [reordering, ordered] = machines;
+    assert_eq!(broken(reordering, Some(weak)), Some(clause), "{reordering}");
+    assert_eq!(broken(reordering, None), None, "{reordering}, unbroken");
+    assert_eq!(broken(ordered, Some(weak)), None, "{ordered}");
+}
+
+#[test]
+fn initiator_and_target_look_after_they_have_counted() {
+    shows("InboxLooksCross", "nested-posting", RISCV, Clause::C7);
+}
+
+#[test]
+fn posts_and_receipts_are_in_one_order() {
+    shows("InboxPostsCross", "nested-posting", RISCV, Clause::C7);
+}
+
+#[test]
+fn a_cpu_that_loads_a_space_looks_after_it_has_entered() {
+    shows("SpaceReadEarly", "switch-unmap", RISCV, Clause::C1);
+}
+
+#[test]
+fn entering_a_space_and_flushing_it_are_in_one_order() {
+    shows("SpaceAnnouncesLate", "switch-unmap", RISCV, Clause::C1);
+}
+
+#[test]
+fn what_is_paid_is_read_with_what_was_paid() {
+    shows("LedgerReadRelaxed", "lazy-ledger", RISCV, Clause::C1);
+}
+
+#[test]
+fn tags_are_given_out_as_the_last_holder_of_the_lock_left_them() {
+    shows("TagLockTakenRelaxed", "rollover-switch", ARM, Clause::C5);
+}
+
+#[test]
+fn tables_are_read_as_the_last_holder_of_the_lock_left_them() {
+    for machines in [ARM, RISCV] {
+        shows(
+            "VmLockTakenRelaxed",
+            "vm-truncate-fault",
+            machines,
+            Clause::C3,
+        );
+    }
+}
+
+/// Programs of two CPUs, drawn for these machines.
+fn drawn(managed: bool) -> impl Iterator<Item = Recorded> {
+    let mut rng = Rng::new(11);
+    let programs = std::iter::from_fn(move || {
+        let program = match managed {
+            true => random::calls_program(&mut rng),
+            false => random::engine_program(&mut rng),
+        };
+        let mut recorded = random::place(&mut rng, program);
+        let machines = [ARM, RISCV][rng.below(2) as usize];
+        recorded.kind = kind(machines[0]);
+        Some(recorded)
+    });
+    programs.filter(|recorded| recorded.program.cpus() == 2)
+}
+
+fn search_program(recorded: &Recorded, mistake: Option<Mistake>, schedules: u64) -> Report {
+    let scenario = Scenario::generated("generated", &recorded.program);
+    search(
+        Case {
+            scenario: &scenario,
+            kind: recorded.kind,
+            policy: recorded.policy,
+            mistake,
+        },
+        schedules,
+    )
+}
+
+#[test]
+fn nothing_breaks_in_programs_that_are_drawn() {
+    let mut early = 0;
+    for recorded in drawn(false).take(60).chain(drawn(true).take(10)) {
+        let report = search_program(&recorded, None, 30);
+        if let Some(failure) = report.failure {
+            panic!("{}\n{}", failure.violation, recorded.to_toml());
+        }
+        early += report.coverage.get(Reach::Machine(Happening::LoadedEarly));
+    }
+    assert!(early > 100, "only {early} loads were early");
+}
+
+#[test]
+fn orderings_that_are_weaker_show_in_programs_that_are_drawn() {
+    for (name, managed) in [("SpaceAnnouncesLate", false), ("VmLockTakenRelaxed", true)] {
+        let mistake = Mistake::named(name);
+        let broken = |recorded: &Recorded| {
+            let report = search_program(recorded, mistake, 60);
+            report.failure.is_some() && search_program(recorded, None, 60).failure.is_none()
+        };
+        let found = drawn(managed).take(4000).find(broken);
+        assert!(found.is_some(), "{name}");
+    }
+}
