@@ -186,7 +186,8 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
         };
         let mut used = 0;
         for (index, word) in ours.iter().enumerate() {
-            let word = word.load(Ordering::Acquire);
+            // Relaxed: no CPU changes a table during an audit.
+            let word = word.load(Ordering::Relaxed);
             if word == 0 {
                 continue;
             }
@@ -224,7 +225,8 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
         }
         let (mut table, mut level) = (process.root(), Level::ROOT);
         let view = loop {
-            let word = machine.table(table)[level.index(page)].load(Ordering::Acquire);
+            // Relaxed: the caller excludes other threads.
+            let word = machine.table(table)[level.index(page)].load(Ordering::Relaxed);
             match View::of(machine, word, level) {
                 View::Table(next) => (table, level) = (next, Level(level.0 - 1)),
                 view => break view,

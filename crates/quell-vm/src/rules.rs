@@ -138,8 +138,11 @@ quell::rules! {
         or VmExecutionUnflushed { false }
         "The right to execute is taken away without a flush (C3).";
 
-    /// A CPU that reads an entry, walkers included, sees what it points to as prepared.
-    "C8" fn order_of_entry() -> Ordering { Ordering::AcqRel }
+    /// A walker that reads an entry sees what it points to as prepared.
+    // Release pairs with the walkers of all CPUs: a program that reaches a page through the entry finds it
+    // zeroed or filled.
+    // Lost without it: `VmMapsBeforeContent`.
+    "C8" fn order_of_entry() -> Ordering { Ordering::Release }
         or VmMapsBeforeContent { Ordering::Relaxed }
         "An entry is written by a relaxed store: the page can be used before its content is there (C8).";
 

@@ -171,8 +171,9 @@ impl<'a, W: Word, F: Pooled> Pool<'a, W, F> {
         }
         for slot in self.slots {
             let held = slot.load(Relaxed);
-            // Acquire: whoever owns the frame from here on sees the zeros. That the same frame
-            // may have been taken and put back since the load does no harm: it is here and zero.
+            // Acquire pairs with `insert`: the frame's next owner sees the zeros, also if it was taken and
+            // put back since the load.
+            // Lost without it: zeroed frames change hands.
             if held != EMPTY && slot.compare_exchange(held, EMPTY, Acquire, Relaxed).is_ok() {
                 self.cancel();
                 return Some(Zeroed::unchecked(F::from_raw(held - 1)));
@@ -247,6 +248,8 @@ impl<'a, W: Word, F: Pooled> Pool<'a, W, F> {
                 // Release: the zeros are written before the frame can be seen here.
                 if slot.load(Relaxed) == EMPTY
                     && slot
+                        // Release pairs with `take`: the zeros are written before the frame can be seen here.
+                        // Lost without it: zeroed frames change hands.
                         .compare_exchange(EMPTY, raw + 1, Release, Relaxed)
                         .is_ok()
                 {

@@ -145,6 +145,9 @@ impl<W: Word> GlobalTags<W> {
         {
             return (tag_of(word), false);
         }
+        // Acquire pairs with the unlock in `acquire`: the dealer's words are as the last CPU that dealt left
+        // them.
+        // Lost without it: two CPUs need tags.
         while self.lock.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
             hw.relax();
         }
@@ -158,8 +161,14 @@ impl<W: Word> GlobalTags<W> {
             hw.invalidate(Invalidate::All);
         }
         mine.active.store(word, Relaxed);
+        // Release pairs with the lock in `acquire`: the next CPU finds what was dealt, and deals it to no
+        // other space.
+        // Lost without it: two CPUs need tags.
         self.lock.store(0, Release);
-        // A store and a later walk are not ordered by themselves on Arm.
+        // Fence pairs with `broadcast::fence_before_tag`: the tag is visible before the first walk under it,
+        // so the initiator of a broadcast reads this tag, or this CPU walks tables in which the entry is
+        // cleared. On Arm a store and a later walk are not ordered by themselves.
+        // Lost without it: `TagWalkedBeforeSeen`.
         rules.fence_before_walk(|| hw.fence());
         (tag_of(word), rolled_over)
     }

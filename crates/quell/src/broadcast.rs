@@ -83,6 +83,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// Makes the table stores so far visible to every walker before a tag is read.
     fn fence_before_tag(&self) {
+        // Fence pairs with `asid::acquire`: the cleared entry is visible to every walker before the tag is
+        // read, so a CPU that loads the space under a newer tag walks the new tables.
+        // Lost without it: `BroadcastSkipsFence`.
         self.rules.fence_before_tag(|| self.hw.fence());
     }
 

@@ -98,6 +98,8 @@ impl<H: Hardware> Residue<H> {
     /// Whether the frame owes nothing: one load.
     #[inline]
     pub fn is_clear(&self) -> bool {
+        // Acquire pairs with `claim` and `settle_flushed`: the flushes for what the frame owed are done.
+        // Lost without it: a look at a frame that owes nothing any more.
         self.word.load(Acquire) == NONE
     }
 
@@ -110,11 +112,15 @@ impl<H: Hardware> Residue<H> {
 
     /// The frame's flush is owed as of `stamp`. Called under the same lock.
     pub fn owe(&self, stamp: Stamp) {
+        // Release pairs with `claim` and `settle_residue`: the debt's epoch is published.
+        // Lost without it: a claim while the debt is taken.
         self.word.store(stamp.0 << OWED_SHIFT, Release);
     }
 
     /// The frame was flushed after all, or its entries were not cleared.
     pub fn settle_flushed(&self) {
+        // Release pairs with `settle_residue` and `is_clear`: the frame's flush is done.
+        // Lost without it: a refill against a debt that becomes none.
         self.word.store(NONE, Release);
     }
 
@@ -125,11 +131,16 @@ impl<H: Hardware> Residue<H> {
     /// Called under the lock of the page-cache slot.
     #[must_use]
     pub fn rescue<R: Rules>(&self, engine: &Engine<'_, H, R>) -> bool {
+        // Acquire pairs with `claim`: a frame that was claimed has its debt paid.
+        // Lost without it: a rescue that comes too late.
         let held = self.word.load(Acquire);
         // Acquire, in either: that somebody has claimed it means that its debt was paid.
         let won = held > PENDING
             && self
                 .word
+                // Acquire on failure pairs with `claim`: a frame that was claimed meanwhile has its debt
+                // paid.
+                // Lost without it: a rescue that comes too late.
                 .compare_exchange(held, NONE, Relaxed, Acquire)
                 .is_ok();
         let won = engine.rules.rescue_is_won(won);
@@ -151,6 +162,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     pub fn claim(&self, residue: &Residue<H>) -> Option<Claimed> {
         let me = self.hw.this_cpu();
         loop {
+            // Acquire pairs with `owe`: the debt that is paid next has its epoch published.
+            // Lost without it: a claim while the debt is taken.
             let held = residue.word.load(Acquire);
             if held <= PENDING {
                 return None;
@@ -166,6 +179,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             }
             if residue
                 .word
+                // Release pairs with `rescue`, `is_clear`, `is_paid` and `settle_residue`: they find the
+                // frame claimed, and so its debt paid.
+                // Lost without it: a rescue that comes too late.
                 .compare_exchange(held, NONE, Release, Relaxed)
                 .is_ok()
             {
@@ -176,6 +192,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// Whether a claim of this frame would have to interrupt nobody: one load when nothing is owed.
     pub fn is_paid(&self, residue: &Residue<H>) -> bool {
+        // Acquire pairs with `claim`: a frame that owes nothing any more has its debt paid.
+        // Lost without it: a look at a frame that was claimed.
         let held = residue.word.load(Acquire);
         held != PENDING && self.ledger.is_paid(held >> OWED_SHIFT)
     }
@@ -187,6 +205,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         if !self.rules.refill_pays() {
             return;
         }
+        // Acquire pairs with `claim`, `owe` and `settle_flushed`: what the frame owed is flushed, or the debt
+        // that is looked up has its epoch published.
+        // Lost without it: a refill against a claim.
         match residue.word.load(Acquire) {
             NONE => {}
             // The batch has no stamp yet: its debt still stands in the space.

@@ -7,6 +7,7 @@
 //! a list of what came of each.
 
 use std::fmt;
+use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
@@ -32,7 +33,14 @@ const STEPS: &[Step] = &[
         name: "orderings",
         shows: "each memory ordering is needed, and enough (loom)",
         environment: &[],
-        cargo: &["test", "--release", "--package", "quell-orderings"],
+        cargo: &[
+            "test",
+            "--release",
+            "--package",
+            "quell-orderings",
+            "--features",
+            "loom",
+        ],
         boots: false,
     },
     Step {
@@ -203,11 +211,14 @@ const USAGE: &str = "\
 cargo xtask ci [--without-emulators] [STEP ...]
     runs all steps, or the named ones
 cargo xtask list
-    says what the steps are";
+    says what the steps are
+cargo xtask orderings
+    prints docs/orderings.md, from the comments at the orderings";
 
 /// What was asked for.
 enum Asked {
     List,
+    Orderings,
     Run(Vec<&'static Step>, Vec<&'static Step>),
 }
 
@@ -216,6 +227,7 @@ enum Asked {
 fn asked(arguments: &[String]) -> Result<Asked, String> {
     match arguments.split_first() {
         Some((first, [])) if first == "list" => Ok(Asked::List),
+        Some((first, [])) if first == "orderings" => Ok(Asked::Orderings),
         Some((first, rest)) if first == "ci" => {
             let (options, names): (Vec<_>, Vec<_>) =
                 rest.iter().partition(|word| word.starts_with('-'));
@@ -240,6 +252,25 @@ fn asked(arguments: &[String]) -> Result<Asked, String> {
     }
 }
 
+/// The root of the workspace.
+fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+/// Prints what `docs/orderings.md` must be.
+fn orderings() -> ExitCode {
+    match quell_orderings::read(root()) {
+        Ok(sites) => {
+            print!("{}", quell_orderings::document(&sites));
+            ExitCode::SUCCESS
+        }
+        Err(wrong) => {
+            eprintln!("{wrong}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let (run, skipped) = match asked(&arguments) {
@@ -250,6 +281,7 @@ fn main() -> ExitCode {
             }
             return ExitCode::SUCCESS;
         }
+        Ok(Asked::Orderings) => return orderings(),
         Err(why) => {
             eprintln!("{why}\n{USAGE}");
             return ExitCode::from(2);

@@ -1,8 +1,9 @@
 //! The races: which programs meet, and after what.
 
 use crate::machine::{Moment, World};
+use crate::manager;
 use crate::programs::*;
-use crate::race::{Body, Race, Setup, race};
+use crate::race::{Race, Setup, free, race};
 use quell::{Mechanism, Policy, Purpose, Scope};
 
 /// What most races have: everything on, and CPU 1 running the space with page 0 in its TLB.
@@ -568,9 +569,13 @@ pub const RACES: &[Race] = &[
             ..SETUP
         },
     ),
-    Race {
-        name: "zeroed frames change hands",
-        preemptions: 2,
-        body: Body::Free(pool),
-    },
+    free("zeroed frames change hands", pool),
+    free("two CPUs take a lock", manager::lock),
+    free("a reader meets a writer", manager::read_and_write),
+    free("two CPUs write under one lock", manager::write_twice),
+    free("a walk comes to a new table", manager::walk),
+    free(
+        "a file is cut while a page beyond its end is made",
+        manager::truncate,
+    ),
 ];
