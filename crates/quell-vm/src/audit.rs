@@ -1,4 +1,4 @@
-//! What tests and oracles ask a manager: how much memory is what, whether that adds up, and what a
+//! The questions of tests and oracles to a manager: how much memory is what, whether that adds up, and what a
 //! page holds.
 
 use crate::entry::View;
@@ -42,7 +42,7 @@ struct Seen {
     markers: u32,
 }
 
-/// What is looked at.
+/// The parts that are looked at.
 pub(crate) struct Audit<'v, 'm, M: Machine> {
     pub(crate) frames: &'v Frames<'m, M>,
     pub(crate) cache: &'v PageCache<'m, M>,
@@ -145,7 +145,7 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
                 ));
             }
         }
-        // What is left was seen in a table and is a free frame by the books.
+        // The rest were seen in a table and are free frames by the books.
         if let Some((frame, seen)) = seen.iter().find(|(_, seen)| seen.mapped + seen.markers > 0) {
             return Err(format!(
                 "free frame {:#x} is mapped {} times",

@@ -3,7 +3,7 @@
 //! A page is used under its slot's lock, and only after the length was looked at there. So a truncation, which
 //! stores the length first and then empties every slot beyond it, finds the page, or the page's user finds the new
 //! length. But a truncation passes slots by that were never made, without a lock; the CPU that makes one looks at
-//! the length next. For these two, who write one thing and then read the other's, only fences will do.
+//! the length next. Each of the two writes one thing and then reads the other's, so only fences will do.
 
 use crate::shared::Shared;
 use core::sync::atomic::Ordering;

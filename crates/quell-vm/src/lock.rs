@@ -146,7 +146,7 @@ impl<W: Word, T> Lock<W, T> {
 /// be shared by threads if the value may be (it hands out `&T`).
 pub(crate) struct Guard<'l, W: Word, T> {
     lock: &'l Lock<W, T>,
-    /// What a guard is: without this it would be `Sync` wherever the lock is, for which `T: Send`
+    /// Makes a guard a `&mut T`: without this it would be `Sync` wherever the lock is, for which `T: Send`
     /// suffices, and threads could share a `Cell` through it.
     value: PhantomData<&'l mut T>,
 }
@@ -342,7 +342,7 @@ mod tests {
         lacks!(Rw<MutexGuard<'static, u8>>: Sync);
         lacks!(R<MutexGuard<'static, u8>>: Send);
         lacks!(Wr<MutexGuard<'static, u8>>: Send);
-        // What may do both goes everywhere.
+        // Values that may do both go everywhere.
         send::<G<u8>>();
         sync::<G<u8>>();
         send::<R<u8>>();

@@ -49,8 +49,8 @@ impl<M: Machine> Process<M> {
         self.space.root()
     }
 
-    // Relaxed, all of what follows: a CPU enters a process, and an exit looks, under the lock of the list. What a
-    // CPU that has stopped did through the space is over when the engine has retired the space.
+    // Relaxed, all of what follows: a CPU enters a process, and an exit looks, under the lock of the list. The
+    // accesses of a CPU that has stopped are over when the engine has retired the space.
 
     /// One CPU more runs the process.
     pub(crate) fn run(&self) {

@@ -1,4 +1,4 @@
-//! What the manager must never forget.
+//! The rules that the manager must never forget.
 //!
 //! Each rule is one decision of the protocol, with the clause of the contract that it keeps,
 //! its reason, and its mutant: what a kernel does that forgets it, most of them one that shipped. The
@@ -29,7 +29,7 @@ quell::rules! {
     /// The rules of the manager, for anything that says which rules are kept.
     pub(crate) trait VmRules, mod list;
 
-    // What is released when.
+    // When things are released.
 
     /// A frame is free to become something else once no CPU uses a translation to it.
     "C1" fn releases_frame(now: Moment) -> bool { now == Moment::Flushed }
@@ -175,7 +175,7 @@ quell::rules! {
 
     // Zeroed memory.
 
-    /// What is handed out as zeroed is zeroed, unless it is known to be.
+    /// Memory handed out as zeroed is zeroed, unless it is known to be zero.
     "C8" fn must_zero(known_zero: bool) -> bool { !known_zero }
         or VmSkipsZeroing { false }
         "Memory is handed out as zeroed without zeroing it (C8).";

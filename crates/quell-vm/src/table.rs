@@ -293,7 +293,7 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
     }
 
     /// Unlinks the table below the word for `page`, which this CPU has locked as `child`, and hands
-    /// it to the gather. What it maps must have been taken out.
+    /// it to the gather. Its mappings must have been taken out.
     pub(crate) fn unlink(
         &self,
         page: Page,

@@ -4,11 +4,11 @@
 //! [`Pool::take`], which costs one load when it is empty and a scan of the slots up to the first
 //! frame when it is not. Clearing in the background is not free: it takes memory bandwidth from programs
 //! that run, and a frame cleared long ago is cold when it is read. The [`Budget`] bounds the
-//! first; whoever reads the whole frame at once is better served by [`Clearer::frame`].
+//! first; a program that reads the whole frame at once is better served by [`Clearer::frame`].
 //!
 //! Nothing here allocates or locks. The slots are words that the embedder provides; each holds
 //! either nothing or one frame, moved in and out by a compare-and-exchange. A CPU that stops in
-//! the middle of any operation holds nobody up; at worst it keeps the one frame it was moving.
+//! the middle of any operation holds no other up; at worst it keeps the one frame it was moving.
 
 use crate::clearer::Clearer;
 use crate::machine::Clear;
@@ -68,7 +68,7 @@ impl<W: Word> Budget<W> {
             if unspent == 0 || unspent < bytes.min(self.burst) {
                 return false;
             }
-            // What was earned beyond the burst is lost.
+            // Budget earned beyond the burst is lost.
             let base = earned.wrapping_sub(unspent);
             let next = base.wrapping_add(bytes);
             match self.spent.compare_exchange(held, next, Relaxed, Relaxed) {

@@ -6,7 +6,7 @@
 //!
 //! # Orderings
 //!
-//! Dealing has a lock, and whoever takes it sees the tag generation. Outside of it, all is relaxed,
+//! Dealing has a lock, and a CPU that takes it sees the tag generation. Outside of it, all is relaxed,
 //! for two reasons. A CPU that keeps its tag and a rollover that takes it away both *modify*
 //! `active`: either the rollover comes first, the CPU finds 0 and takes the lock, or it comes later
 //! and sets aside the very word that the CPU has put there; one word has one order, whatever the
@@ -72,9 +72,9 @@ impl<W: Word> RunningTag<W> {
 
     /// No tag of this CPU is in use any more: it goes offline and drops all entries.
     pub(crate) fn forget(&self) {
-        // No lock: a rollover that happens meanwhile leaves the same behind, and nobody else reads it.
+        // No lock: a rollover that happens meanwhile leaves the same behind, and no other CPU reads it.
         self.active.store(0, Relaxed);
-        // What is set aside stays so until the next rollover: its owner may have been given it
+        // A tag set aside stays so until the next rollover: its owner may have been given it
         // for this tag generation, and it must not be dealt a second time.
         self.flush_pending.store(1, Relaxed);
     }

@@ -1,8 +1,8 @@
-//! What a CPU is doing, and the answer to "who is interrupted?".
+//! What a CPU is doing, and which CPUs are interrupted.
 //!
-//! Each CPU says in one word, which only it writes, whether it runs user code, keeps a root without
-//! using it, or has none. Initiators read it: [`CpuState::must_be_asked`] is the one place where it is decided
-//! whether a CPU that has a space loaded may hold translations of it that nobody else will flush, and so must be
+//! Each CPU says in one word, which only it writes, whether it runs user code, keeps a root without using it,
+//! or has none. Initiators read it: [`CpuState::must_be_asked`] is the one place where it is decided whether a
+//! CPU that has a space loaded may hold translations of it that no other event will flush, and so must be
 //! interrupted. Flushes, the retirement of a space and payments of what lazy unmap owes all ask there.
 //!
 //! The CPU answers its own half of the question as it loads a space or comes back to it: by generation and debt, in
@@ -206,13 +206,13 @@ impl<W: Word> CpuState<W> {
     /// It leaves the old space, to which it still belongs, for a new one.
     pub(crate) fn begin_switch(&self) {
         self.private.space.store(SWITCHING, Relaxed);
-        // Whoever finds us in the new space's set must not find the old tag's newer flush time.
+        // A payer that finds this CPU in the new space's set must not find the old tag's newer flush time.
         self.published.flushed_at.store(0, Relaxed);
     }
 
     /// It is in the new space's set and is about to run it.
     pub(crate) fn declare_running(&self) {
-        // Nobody else writes the activity, and whoever finds us in the set sees what it was.
+        // No other CPU writes the activity, and an initiator that finds this CPU in the set sees what it was.
         if self.activity() != Activity::Running {
             // SeqCst pairs with `must_be_asked`: an initiator sees this CPU run, or this CPU, which reads the
             // generation next, sees the change.

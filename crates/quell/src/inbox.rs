@@ -28,7 +28,7 @@
 //!
 //! A CPU that goes offline leaves its root, closes its inbox and answers what was posted before. An
 //! initiator that was writing at that moment counts its request all the same, and is told that the
-//! target is offline; that number is answered when the CPU comes back. Nobody waits for a closed inbox.
+//! target is offline; that number is answered when the CPU comes back. No initiator waits for a closed inbox.
 
 use crate::cpu_set::CpuId;
 use crate::flush_info::{FlushInfo, FlushWords, Written};
@@ -67,7 +67,7 @@ impl<W: Word> Outbox<W> {
         self.words.write(info);
     }
 
-    /// All targets have flushed: nobody reads the outbox any more.
+    /// All targets have flushed: none reads the outbox any more.
     pub(crate) fn release(&self) {
         self.busy.store(0, Relaxed);
     }
@@ -113,7 +113,7 @@ pub(crate) enum Until {
 
 /// An initiator is writing the request.
 const LOCKED: u64 = 1;
-/// What the words say does not matter: everything goes.
+/// The words do not matter: everything goes.
 const EVERYTHING: u64 = 1 << 1;
 /// The CPU is offline: it uses no translations until it has flushed everything.
 const CLOSED: u64 = 1 << 2;
@@ -274,8 +274,8 @@ impl<W: Word> Inbox<W> {
         // Acquire pairs with `close`: the accesses of a target that is found offline are over.
         // Lost without it: a CPU goes offline while it is asked.
         let state = self.line.state.load(Acquire);
-        // What was posted before it closed, the target has answered; what is counted above that, by an
-        // initiator that was writing meanwhile, it answers when it comes back.
+        // The target has answered the posts from before it closed; one counted above those, by an initiator
+        // that was writing meanwhile, it answers when it comes back.
         rules
             .is_awaited(state & CLOSED != 0)
             .then_some(posted(state))
@@ -390,8 +390,8 @@ impl<W: Word> Inbox<W> {
         }
     }
 
-    /// The CPU is back and has flushed everything. What was counted meanwhile is served next: unanswered,
-    /// it would make every later initiator believe in an interrupt that nobody sent.
+    /// The CPU is back and has flushed everything. Posts that were counted meanwhile are served next: unanswered,
+    /// it would make every later initiator believe in an interrupt that was never sent.
     pub(crate) fn open(&self) {
         // Release pairs with `post`: an initiator that finds this CPU online sees what it answered on going
         // offline, and takes no answered request for a pending one.

@@ -7,7 +7,7 @@
 //! | --- | --- | --- |
 //! | written(s) | the debtor with stamp `s` has taken it and fills it in | owed(s), by that debtor alone |
 //! | owed(s) | the debt is published | paid(s), by any payer |
-//! | paid(s) | nobody holds what the debt was about | written(s'), by the debtor with a later stamp |
+//! | paid(s) | no CPU holds what the debt was about | written(s'), by the debtor with a later stamp |
 
 use crate::cpu_set::{AtomicCpuSet, CpuSet};
 use crate::hardware::Hardware;
@@ -42,7 +42,7 @@ impl<H: Hardware> Epoch<H> {
     }
 }
 
-/// Whose an epoch is, and how far its debt has got: being written, owed, paid.
+/// Which stamp an epoch belongs to, and how far its debt has got: being written, owed, paid.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Entry(u64);
 
@@ -76,7 +76,7 @@ struct Line<W>(W);
 
 /// The flush clock and what it owes.
 pub(crate) struct Ledger<'m, H: Hardware> {
-    /// Ticks once for each debt. Written by those who owe, read by those who flush.
+    /// Ticks once for each debt. Written by debtors, read by CPUs that flush.
     clock: Line<H::Word>,
     /// Every debt up to this stamp is paid, so that one load answers for most frames. Debts beyond it
     /// may be paid, too: their epochs say so.
@@ -93,8 +93,7 @@ impl<'m, H: Hardware> Ledger<'m, H> {
         }
     }
 
-    /// What the clock shows. Acquire: the flush that follows sees the tables as they were when the
-    /// clock ticked last.
+    /// What the clock shows.
     #[inline]
     pub(crate) fn now(&self) -> u64 {
         // Acquire pairs with `tick`: the flush that follows walks the tables as they were when the clock
@@ -107,7 +106,7 @@ impl<'m, H: Hardware> Ledger<'m, H> {
         &self.epochs[stamp as usize % self.epochs.len()]
     }
 
-    /// Whether every debt up to `stamp` is paid. Acquire: whoever finds it so sees the flushes done.
+    /// Whether every debt up to `stamp` is paid. A CPU that finds it so sees the flushes done.
     #[inline]
     pub(crate) fn is_settled(&self, stamp: u64) -> bool {
         // Acquire pairs with `settle_on`: a CPU that finds the debt settled sees the flushes done.
@@ -147,7 +146,7 @@ impl<'m, H: Hardware> Ledger<'m, H> {
 
     /// Publishes a debt: remembers the CPUs that it is about. The spaces know of it already.
     ///
-    /// Nobody else writes the epoch, which is this stamp's until the debt is paid.
+    /// No other CPU writes the epoch, which is this stamp's until the debt is paid.
     pub(crate) fn record(&self, stamp: u64, count: usize, cpus: &CpuSet) {
         let epoch = self.epoch(stamp);
         // Release pairs with the fence in `owed_in`: a payer that reads any CPU of the new set finds another
@@ -183,7 +182,7 @@ impl<'m, H: Hardware> Ledger<'m, H> {
         }
     }
 
-    /// The debt of `stamp` is paid. Release: whoever finds it so sees the flushes done.
+    /// The debt of `stamp` is paid.
     pub(crate) fn pay_off(&self, stamp: u64) {
         let word = &self.epoch(stamp).entry;
         // Release pairs with `is_paid_alone` and `take_epoch`: a CPU that finds the debt paid sees the
@@ -234,14 +233,14 @@ impl<'m, H: Hardware> Ledger<'m, H> {
             .map(|(older, _)| older)
     }
 
-    /// What each epoch holds that may be owed, the oldest first: a debt and its CPUs, or `None` for a debt that is
-    /// paid or not published yet.
+    /// The debt in each epoch that may be owed, the oldest first: a debt and its CPUs, or `None` for a debt
+    /// that is paid or not published yet.
     pub(crate) fn outstanding(
         &self,
         count: usize,
     ) -> impl Iterator<Item = Option<(u64, CpuSet)>> + '_ {
         // Acquire pairs with `settle_on`: a payer that finds nothing outstanding relies on the flushes of
-        // those who have paid.
+        // earlier payers.
         // Lost without it: a refill against a claim.
         let settled = self.settled.0.load(Acquire);
         // Stamps that are out of the ledger's reach share their epochs with later ones.

@@ -10,7 +10,7 @@
 //! that is the next step is flushed as it says, one that is behind is ignored, a gap is closed by
 //! a flush of the whole tag.
 //!
-//! # Who is interrupted
+//! # Which CPUs are interrupted
 //!
 //! `loaded` names the CPUs that may have the space's root loaded. A CPU enters it *before* it reads
 //! the generation and loads the root, and leaves it after another root was loaded: it may be named
@@ -26,7 +26,7 @@
 //! # One word for both
 //!
 //! The batches that still have to flush are counted in the low bits of the word that holds the
-//! generation. So a batch that finds nobody but its own CPU in `loaded` takes its generation and
+//! generation. So a batch that finds only its own CPU in `loaded` takes its generation and
 //! ends its debt in one locked operation instead of two, and reads the set only once, *before* it:
 //! a CPU that enters the set later reads this word later still, and finds either the debt, and
 //! then drops what it kept of the space, or the new generation.
@@ -119,8 +119,8 @@ impl<H: Hardware> AddressSpace<H> {
         unsafe { hw.load_root(self.root, tag, keep) };
     }
 
-    /// The name of the word at this address, if it is one of this space's: for whoever shows people
-    /// what the engine does, word by word.
+    /// The name of the word at this address, if it is one of this space's: for tools that show what the engine
+    /// does, word by word.
     #[doc(hidden)]
     pub fn word_name(&self, address: usize) -> Option<&'static str> {
         let at = |word: &H::Word| core::ptr::from_ref(word) as usize == address;
@@ -144,9 +144,8 @@ impl<H: Hardware> AddressSpace<H> {
         Self::decode(self.flushes.load(SeqCst))
     }
 
-    /// The latest stamp owed until reuse; 0 if none. A batch that owes raises it *before* it takes
-    /// itself off [`Flushes::deferred`], so who reads that first misses neither. Acquire: whoever
-    /// finds it paid sees it flushed.
+    /// The latest stamp owed until reuse; 0 if none. A batch that owes raises it *before* it takes itself off
+    /// [`Flushes::deferred`], so a CPU that reads that first misses neither.
     #[inline]
     pub(crate) fn owed(&self) -> u64 {
         // Acquire pairs with `owed_paid`: a second actor that finds nothing owed sees the flushes done.
@@ -181,7 +180,7 @@ impl<H: Hardware> AddressSpace<H> {
         false
     }
 
-    /// The batch has flushed, or its debt is owed. Whoever sees it gone sees that done.
+    /// The batch has flushed, or its debt is owed.
     pub(crate) fn end_batch(&self) {
         // SeqCst pairs with `flushes`: a second actor that finds no batch sees it flushed; a CPU that comes
         // back and finds none sees what the batch owes.
@@ -202,12 +201,12 @@ impl<H: Hardware> AddressSpace<H> {
 
     /// A batch will not flush: its debt is owed until reuse, as of `stamp`. [`AddressSpace::end_batch`] follows.
     pub(crate) fn owe(&self, stamp: u64) {
-        // Relaxed: everybody reads it after the word that `end_batch` releases, and has seen the
-        // batch outstanding, or nothing of it, if not that.
+        // Relaxed: every CPU reads it after the word that `end_batch` releases, and has seen the batch
+        // outstanding, or nothing of it, if not that.
         self.owed.fetch_max(stamp, Relaxed);
     }
 
-    /// What was owed as of `stamp` is paid.
+    /// The debt as of `stamp` is paid.
     pub(crate) fn owed_paid(&self, stamp: u64) {
         // A later debt stays.
         // Release pairs with `owed`: the next second actor, which finds nothing owed, sees the flushes done.
