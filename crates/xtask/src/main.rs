@@ -6,6 +6,8 @@
 //! type as well; it is printed before it runs. All steps run, also after one has failed, and the end is
 //! a list of what came of each.
 
+mod api;
+
 use std::fmt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -29,6 +31,39 @@ struct Step {
 }
 
 const STEPS: &[Step] = &[
+    Step {
+        name: "xtask",
+        shows: "this command tells what breaks others from what does not",
+        environment: &[],
+        cargo: &["test", "--package", "xtask"],
+        boots: false,
+    },
+    Step {
+        name: "api",
+        shows: "what others use changed only as its version says",
+        environment: &[],
+        cargo: &["xtask", "api"],
+        boots: false,
+    },
+    Step {
+        name: "package",
+        shows: "what others use builds from what would be published",
+        environment: &[],
+        cargo: &[
+            "package",
+            "--quiet",
+            "--allow-dirty",
+            "--package",
+            "quell",
+            "--package",
+            "quell-zero",
+            "--package",
+            "quell-arch",
+            "--package",
+            "quell-conformance",
+        ],
+        boots: false,
+    },
     Step {
         name: "orderings",
         shows: "each memory ordering is needed, and enough (loom)",
@@ -213,12 +248,15 @@ cargo xtask ci [--without-emulators] [STEP ...]
 cargo xtask list
     says what the steps are
 cargo xtask orderings
-    prints docs/orderings.md, from the comments at the orderings";
+    prints docs/orderings.md, from the comments at the orderings
+cargo xtask api [--accept]
+    compares the public interfaces with those kept in docs/api, or keeps the new ones";
 
 /// What was asked for.
 enum Asked {
     List,
     Orderings,
+    Api { accept: bool },
     Run(Vec<&'static Step>, Vec<&'static Step>),
 }
 
@@ -228,6 +266,11 @@ fn asked(arguments: &[String]) -> Result<Asked, String> {
     match arguments.split_first() {
         Some((first, [])) if first == "list" => Ok(Asked::List),
         Some((first, [])) if first == "orderings" => Ok(Asked::Orderings),
+        Some((first, rest)) if first == "api" => match rest {
+            [] => Ok(Asked::Api { accept: false }),
+            [option] if option == "--accept" => Ok(Asked::Api { accept: true }),
+            [unknown, ..] => Err(format!("api knows --accept, not {unknown}")),
+        },
         Some((first, rest)) if first == "ci" => {
             let (options, names): (Vec<_>, Vec<_>) =
                 rest.iter().partition(|word| word.starts_with('-'));
@@ -282,6 +325,15 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         Ok(Asked::Orderings) => return orderings(),
+        Ok(Asked::Api { accept }) => {
+            return match api::run(root(), accept) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(wrong) => {
+                    eprintln!("{wrong}");
+                    ExitCode::FAILURE
+                }
+            };
+        }
         Err(why) => {
             eprintln!("{why}\n{USAGE}");
             return ExitCode::from(2);
