@@ -1,10 +1,9 @@
 //! Assembly whose declarations are checked.
 //!
-//! A compiler believes what a block of assembly declares: a register, a flag or a word below the
-//! stack pointer that the block changes without saying so belongs to other code, which finds out
-//! much later, and only where the code around the block was compiled in such a way that something
-//! lived there. So each block of this crate is written once, in [`blocks!`], with its declarations
-//! beside it, and that one text goes two ways:
+//! A compiler believes what a block of assembly declares: a register, a flag or a word below the stack pointer
+//! that the block changes without saying so belongs to other code, which goes wrong much later, and only where
+//! the code around the block was compiled in such a way that something lived there. So each block of this crate
+//! is written once, in [`blocks!`], with its declarations beside it, and that one text goes two ways:
 //!
 //! * into `asm!`, with the declarations as operands and options;
 //! * in tests, into a *probe*: a function that fills every register, the flags and the red zone

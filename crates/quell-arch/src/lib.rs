@@ -12,6 +12,22 @@
 //! architecture, and they are `unsafe` because they change what memory means.
 //!
 //! Nothing here decides *whether* to flush: that is the business of the engine.
+//!
+//! ```
+//! use quell::{Entry, Frame, Level, Need, flush_needed};
+//! use quell_arch::x86_64::entry::{DIRTY, PRESENT, RULES, USER, WRITABLE, decode, encode};
+//!
+//! let word = 42 << 12 | PRESENT | USER | WRITABLE | DIRTY;
+//! let old = decode(word, Level::LEAF);
+//! assert_eq!((old.frame, old.writable, old.dirty), (Frame(42), true, true));
+//! assert_eq!(encode(old, Level::LEAF), word);
+//!
+//! // A right is taken away: other CPUs have to hear of it.
+//! let new = Entry { writable: false, ..old };
+//! assert!(matches!(flush_needed(RULES, &old, &new), Need::Flush(_)));
+//! // And given back: a CPU that still refuses the access takes a fault, and that is all.
+//! assert!(!matches!(flush_needed(RULES, &new, &old), Need::Flush(_)));
+//! ```
 
 #[cfg(test)]
 extern crate std;

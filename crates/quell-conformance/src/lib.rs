@@ -9,12 +9,145 @@
 //! processes and no user mode are needed; accesses may be made by the kernel itself, through the
 //! user half of the loaded root.
 //!
-//! ```text
-//! let engine = Engine::new(&hardware, cpus, epochs, Policy::ALL)?;
-//! // Shootdown interrupts call engine.on_interrupt() from here on.
+//! Here a machine of one CPU runs it, whose TLB and memory are maps; the `Hardware` of the example in `quell` is left
+//! out:
+//!
+//! ```
+//! # use quell::{CpuId, CpuSet, Features, Hardware, Invalidate, NoBroadcasts, Tag, Tagging};
+//! # use std::sync::atomic::{AtomicU64, Ordering};
+//! use quell::{Engine, Epoch, Extent, Frame, Page, PerCpu, Policy};
+//! use quell_conformance::{Bench, Rights, Suite};
+//! use quell_zero::{Clear, Strategy};
+//! use std::collections::HashMap;
+//! use std::sync::{Mutex, MutexGuard};
+//!
+//! #[derive(Default)]
+//! struct State {
+//!     /// The tables: what each root maps.
+//!     entries: HashMap<(Frame, Page), (Frame, Rights)>,
+//!     /// The TLB, and the root that it is filled from.
+//!     tlb: HashMap<Page, (Frame, Rights)>,
+//!     root: Option<Frame>,
+//!     /// Words that are not zero.
+//!     memory: HashMap<(Frame, usize), u64>,
+//!     taken: u64,
+//! }
+//!
+//! #[derive(Default)]
+//! struct Machine(Mutex<State>);
+//!
+//! impl Machine {
+//!     fn state(&self) -> MutexGuard<'_, State> {
+//!         self.0.lock().unwrap()
+//!     }
+//!
+//!     /// Where an access goes: through the TLB, which is filled from the loaded root.
+//!     fn translate(&self, address: u64, store: bool) -> Option<(Frame, usize)> {
+//!         let (state, page) = (&mut *self.state(), Page::containing(address));
+//!         if let (None, Some(root)) = (state.tlb.get(&page), state.root) {
+//!             let entry = state.entries.get(&(root, page)).copied();
+//!             state.tlb.extend(entry.map(|entry| (page, entry)));
+//!         }
+//!         let &(frame, rights) = state.tlb.get(&page)?;
+//!         (rights == Rights::Write || !store).then_some((frame, (address % 4096 / 8) as usize))
+//!     }
+//! }
+//!
+//! impl Clear for Machine {
+//!     fn zero(&self, extent: Extent, _strategy: Strategy) {
+//!         let within = |frame: Frame| frame.0.wrapping_sub(extent.first.0) < extent.frames;
+//!         self.state().memory.retain(|&(frame, _), _| !within(frame));
+//!     }
+//! }
+//!
+//! // SAFETY: frames and roots are names in maps of this machine's own.
+//! unsafe impl Bench for Machine {
+//!     fn cpus(&self) -> usize {
+//!         1
+//!     }
+//!     fn take_frames(&self, frames: u64) -> Extent {
+//!         let mut state = self.state();
+//!         state.taken += frames;
+//!         Extent { first: Frame(state.taken - frames), frames }
+//!     }
+//!     fn new_root(&self) -> Frame {
+//!         self.take_frames(1).first
+//!     }
+//!     fn set(&self, root: Frame, page: Page, to: Option<(Frame, Rights)>) {
+//!         match to {
+//!             Some(entry) => drop(self.state().entries.insert((root, page), entry)),
+//!             None => drop(self.state().entries.remove(&(root, page))),
+//!         }
+//!     }
+//!     fn unlink_table(&self, root: Frame, page: Page) -> Frame {
+//!         let below = |of: Frame, at: Page| of == root && at.0 / 512 == page.0 / 512;
+//!         self.state().entries.retain(|&(of, at), _| !below(of, at));
+//!         self.new_root()
+//!     }
+//!     fn word(&self, frame: Frame, index: usize) -> u64 {
+//!         self.state().memory.get(&(frame, index)).copied().unwrap_or(0)
+//!     }
+//!     fn set_word(&self, frame: Frame, index: usize, value: u64) {
+//!         self.state().memory.insert((frame, index), value);
+//!     }
+//!     fn try_read(&self, address: u64) -> Option<u64> {
+//!         let (frame, index) = self.translate(address, false)?;
+//!         Some(self.word(frame, index))
+//!     }
+//!     fn try_write(&self, address: u64, value: u64) -> bool {
+//!         let place = self.translate(address, true);
+//!         place.map(|(frame, index)| self.set_word(frame, index, value)).is_some()
+//!     }
+//! }
+//!
+//! # // SAFETY: `invalidate` drops what it is told to, and the features are what the machine has.
+//! # unsafe impl Hardware for Machine {
+//! #     type Word = AtomicU64;
+//! #     type Broadcasts = NoBroadcasts;
+//! #     fn this_cpu(&self) -> CpuId {
+//! #         CpuId(0)
+//! #     }
+//! #     fn features(&self) -> Features {
+//! #         Features { tagging: Tagging::None, broadcast: false, full_above: 33 }
+//! #     }
+//! #     fn fence(&self) {
+//! #         std::sync::atomic::fence(Ordering::SeqCst);
+//! #     }
+//! #     fn invalidate(&self, what: Invalidate) {
+//! #         self.state().tlb.retain(|&page, _| match what {
+//! #             Invalidate::Range { range, .. } => !range.contains(page),
+//! #             Invalidate::Tag(_) | Invalidate::All => false,
+//! #         });
+//! #     }
+//! #     unsafe fn load_root(&self, root: Frame, _tag: Tag, _keep: bool) {
+//! #         self.invalidate(Invalidate::All);
+//! #         self.state().root = Some(root);
+//! #     }
+//! #     fn unload_root(&self) {
+//! #         self.invalidate(Invalidate::All);
+//! #         self.state().root = None;
+//! #     }
+//! #     fn interrupt(&self, targets: &CpuSet) {
+//! #         assert!(targets.is_empty(), "there is one CPU");
+//! #     }
+//! #     fn mask_interrupts(&self) -> bool {
+//! #         false
+//! #     }
+//! #     fn restore_interrupts(&self, _were_on: bool) {}
+//! #     fn relax(&self) {}
+//! # }
+//! #
+//! let machine = Machine::default();
+//! let (cpus, epochs) = ([PerCpu::new()], [(); 4].map(|()| Epoch::new()));
+//! let engine = Engine::new(&machine, &cpus, &epochs, Policy::ALL)?;
 //! let suite = Suite::new(&engine);
-//! // On every CPU, at once, online in the engine, with the space that it has loaded:
-//! suite.run(current, |check| println!("{} failed on {} CPUs: {}", check.name, check.failures, check.saw));
+//!
+//! // On every CPU, at once, with the space that it has loaded, if any:
+//! engine.cpu_online();
+//! suite.run(None, |check| {
+//!     assert_eq!(check.failures, 0, "{} failed: {}", check.name, check.saw);
+//! });
+//! # Ok::<(), quell::Unsupported>(())
 //! ```
 //!
 //! Each check makes one change as a kernel would, every CPU in turn being the one that makes it, and

@@ -21,8 +21,7 @@ pub enum Clause {
     C7,
     /// Zero: memory handed out as zeroed is not.
     C8,
-    /// No clause: the machine was used in a way that it does not allow, by the engine or by whoever
-    /// embeds it.
+    /// No clause: the machine was used in a way that it does not allow, by the engine or its embedder.
     Misuse,
 }
 

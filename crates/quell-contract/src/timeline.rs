@@ -1,8 +1,8 @@
 //! Timelines: what each CPU of a machine did and when, for people.
 //!
-//! A machine records what it likes in whatever form is cheap, and turns it into [`Line`]s when
-//! somebody wants to look: as text with a column per CPU ([`columns`]), or in the format that Perfetto
-//! and Chrome's viewer open ([`write_chrome`]).
+//! A machine records in whatever form is cheap, and turns that into [`Line`]s when a person wants to look: as
+//! text with a column per CPU ([`columns`]), or in the format that Perfetto and Chrome's viewer open
+//! ([`write_chrome`]).
 
 use alloc::format;
 use alloc::string::String;
@@ -55,7 +55,7 @@ pub struct Line {
     pub text: String,
 }
 
-/// The last `count` lines, with a column per CPU. What happens in a handler is indented.
+/// The last `count` lines, with a column per CPU. Lines from a handler are indented.
 pub fn columns(lines: &[Line], cpus: usize, count: usize) -> String {
     const WIDTH: usize = 44;
     let mut out = format!("{:>6}", "step");

@@ -1,4 +1,4 @@
-//! What tests and oracles ask a manager: how much memory is what, whether that adds up, and what a
+//! The questions of tests and oracles to a manager: how much memory is what, whether that adds up, and what a
 //! page holds.
 
 use crate::entry::View;
@@ -42,7 +42,7 @@ struct Seen {
     markers: u32,
 }
 
-/// What is looked at.
+/// The parts that are looked at.
 pub(crate) struct Audit<'v, 'm, M: Machine> {
     pub(crate) frames: &'v Frames<'m, M>,
     pub(crate) cache: &'v PageCache<'m, M>,
@@ -145,7 +145,7 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
                 ));
             }
         }
-        // What is left was seen in a table and is a free frame by the books.
+        // The rest were seen in a table and are free frames by the books.
         if let Some((frame, seen)) = seen.iter().find(|(_, seen)| seen.mapped + seen.markers > 0) {
             return Err(format!(
                 "free frame {:#x} is mapped {} times",
@@ -186,7 +186,8 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
         };
         let mut used = 0;
         for (index, word) in ours.iter().enumerate() {
-            let word = word.load(Ordering::Acquire);
+            // Relaxed: no CPU changes a table during an audit.
+            let word = word.load(Ordering::Relaxed);
             if word == 0 {
                 continue;
             }
@@ -224,7 +225,8 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
         }
         let (mut table, mut level) = (process.root(), Level::ROOT);
         let view = loop {
-            let word = machine.table(table)[level.index(page)].load(Ordering::Acquire);
+            // Relaxed: the caller excludes other threads.
+            let word = machine.table(table)[level.index(page)].load(Ordering::Relaxed);
             match View::of(machine, word, level) {
                 View::Table(next) => (table, level) = (next, Level(level.0 - 1)),
                 view => break view,

@@ -19,7 +19,7 @@ pub struct VmConfig {
     /// left.
     pub reclaim_ahead: u64,
     /// Whether that is left to CPUs that are idle, which look each time they go idle, as on a
-    /// kernel with a thread for it that has a CPU to itself; if not, whoever allocates does it.
+    /// kernel with a thread for it that has a CPU to itself; if not, the CPU that allocates does it.
     pub reclaim_idle: bool,
     /// Whether a CPU that takes a fault flushes by itself when the flush clock has run far ahead of it
     /// (see [`Engine::catch_up`](quell::Engine::catch_up)): while CPUs fault all the time, claims then interrupt none of

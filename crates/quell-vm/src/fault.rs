@@ -1,6 +1,6 @@
 //! Page faults: from an access that the tables refuse to an entry that allows it.
 //!
-//! A fault holds the areas for reading and looks at the entry under its table's lock. What takes
+//! A fault holds the areas for reading and looks at the entry under its table's lock. Work that takes
 //! memory or time (allocating, zeroing, copying, decompressing) is done without that lock, and
 //! then the entry is looked at again: if it is not what it was, the fault starts anew. In between
 //! a reference keeps the frame that was looked at from becoming something else.

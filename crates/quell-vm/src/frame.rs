@@ -13,11 +13,11 @@
 //! is claimed.
 
 use crate::lock::{Guard, Lock, RawGuard, RawLock};
-use crate::machine::{Level, Machine, MemoryMap};
+use crate::machine::{Machine, MemoryMap};
 use crate::process::Process;
 use crate::rmap::{Mappings, Rmap};
-use crate::shared::Shared;
 use crate::syscall::FileId;
+use crate::table_id::{TableId, TableName};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -171,27 +171,13 @@ impl<M: Machine> FrameState<M> {
     }
 }
 
-/// Which table a page-table page is: space, level and the first page it translates.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct TableId(u64);
-
-impl TableId {
-    pub(crate) const NONE: TableId = TableId(0);
-
-    /// `process` is a number that no other living process has.
-    pub(crate) fn new(process: u32, level: Level, page: Page) -> Self {
-        let base = level.base(page).0 >> 9;
-        TableId(1 << 63 | u64::from(level.0) << 60 | base << 32 | u64::from(process))
-    }
-}
-
 /// What is known about a frame.
 pub(crate) struct FrameInfo<M: Machine> {
     page: RawLock<M::Word>,
     table: RawLock<M::Word>,
     residue: Residue<M>,
     state: Lock<M::Word, FrameState<M>>,
-    table_id: Shared<M::Word>,
+    table_name: TableName<M::Word>,
     used: AtomicU32,
 }
 
@@ -205,7 +191,7 @@ impl<M: Machine> FrameInfo<M> {
             table: RawLock::new(),
             residue: Residue::new(),
             state: Lock::new(FrameState::new()),
-            table_id: Shared::new(0),
+            table_name: TableName::new(),
             used: AtomicU32::new(0),
         }
     }
@@ -241,13 +227,12 @@ impl<M: Machine> FrameInfo<M> {
     }
 
     pub(crate) fn table_id(&self) -> TableId {
-        // Acquire: pairs with `set_table_id`; the words of the table are seen as prepared.
-        TableId(self.table_id.load(Ordering::Acquire))
+        self.table_name.get()
     }
 
     /// Says which table the frame is from now on.
     pub(crate) fn set_table_id(&self, id: TableId) {
-        self.table_id.store(id.0, Ordering::Release);
+        self.table_name.set(id);
     }
 
     /// How many words of the table are not empty.

@@ -10,7 +10,7 @@
 //! them: anonymous pages that were mapped and never written, and frames zeroed while idle. All
 //! other frames are zeroed when they are handed out as such, through [`quell_zero`] (C8).
 //!
-//! [`Frames`] never takes a page away from a process. What does when frames are scarce stands above
+//! [`Frames`] never takes a page away from a process. The code that does when frames are scarce stands above
 //! page tables, page cache and swap ([`crate::memory`]), all of which need frames: they ask an
 //! [`AllocFrames`].
 
@@ -75,7 +75,7 @@ pub(crate) enum Content {
 
 /// Where layers above the frames get theirs from: an allocator that may make room first.
 ///
-/// Whoever asks holds no lock of a table and none below it, because pages may be taken away under
+/// The caller holds no lock of a table and none below it, because pages may be taken away under
 /// page locks and table locks before the answer comes.
 pub(crate) trait AllocFrames {
     /// A block of `2^order` frames with one reference, owned by the manager ([`Owner::Kernel`]);

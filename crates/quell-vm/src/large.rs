@@ -229,7 +229,8 @@ impl<'m, M: Machine> LargePages<'m, M> {
             state.map(process, start.plus(index as u64 * level.pages()));
             drop(state);
             let raw = View::Page(Entry { frame, ..entry }).word(machine, level);
-            word.store(raw, Ordering::Release);
+            // Relaxed: the table is linked after that.
+            word.store(raw, Ordering::Relaxed);
         }
         self.frames.info(table).set_words_used(TABLE_WORDS as u32);
     }

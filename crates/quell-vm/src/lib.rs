@@ -39,11 +39,11 @@
 //! | `fault` | demand faults and copy-on-write | `mm/memory.c` |
 //! | `mmap`, `madvise`, `fork` | map, unmap, protect, discard, remap; page out, migrate; copy | `mm/mmap.c`, `mm/mremap.c`, `mm/madvise.c` |
 //! | `large` | split and collapse | `mm/huge_memory.c` |
-//! | `files`, `page_cache` | reading, writing, writeback, truncation; the pages in memory | `mm/filemap.c` |
+//! | `files`, `page_cache`, `length` | reading, writing, writeback, truncation; the pages in memory | `mm/filemap.c` |
 //! | `memory` | what happens when no frame is left | slow path of `mm/page_alloc.c` |
 //! | `reclaim`, `lazy_unmap`, `pages`, `swap` | taking pages away | `mm/vmscan.c`, `mm/swapfile.c` |
 //! | `migrate` | moving pages to another node | `mm/migrate.c` |
-//! | `tables`, `table`, `entry` | page tables; the one place where their words change | |
+//! | `tables`, `table`, `table_id`, `entry` | page tables; the one place where their words change | |
 //! | `mmu_gather` | the engine's batches, and what is released after their flush | `mmu_gather` |
 //! | `frames`, `buddy` | allocating and freeing | `mm/page_alloc.c` |
 //! | `frame`, `rmap` | the frame table and the reverse map | `struct page`, `mm/rmap.c` |
@@ -85,6 +85,7 @@ mod frame;
 mod frames;
 mod large;
 mod lazy_unmap;
+mod length;
 mod lock;
 pub mod machine;
 mod madvise;
@@ -104,6 +105,7 @@ mod shared;
 mod swap;
 pub mod syscall;
 mod table;
+mod table_id;
 mod tables;
 pub mod user;
 mod vm;

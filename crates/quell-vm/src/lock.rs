@@ -43,7 +43,8 @@ impl<W: Word> RawLock<W> {
     }
 
     fn try_acquire(&self) -> bool {
-        // Acquire: what the last holder did under the lock is seen.
+        // Acquire pairs with `release`: what the last holder did under the lock is seen.
+        // Lost without it: two CPUs take a lock.
         self.word
             .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
             .is_ok()
@@ -58,7 +59,8 @@ impl<W: Word> RawLock<W> {
     }
 
     fn release(&self) {
-        // Release: pairs with the acquire of the next holder.
+        // Release pairs with `try_acquire`: the next holder sees what this one did.
+        // Lost without it: two CPUs take a lock.
         self.word.store(0, Ordering::Release);
     }
 
@@ -144,7 +146,7 @@ impl<W: Word, T> Lock<W, T> {
 /// be shared by threads if the value may be (it hands out `&T`).
 pub(crate) struct Guard<'l, W: Word, T> {
     lock: &'l Lock<W, T>,
-    /// What a guard is: without this it would be `Sync` wherever the lock is, for which `T: Send`
+    /// Makes a guard a `&mut T`: without this it would be `Sync` wherever the lock is, for which `T: Send`
     /// suffices, and threads could share a `Cell` through it.
     value: PhantomData<&'l mut T>,
 }
@@ -191,7 +193,8 @@ impl<W: Word, T> RwLock<W, T> {
     }
 
     pub(crate) fn read(&self, hw: &impl Hardware<Word = W>) -> ReadGuard<'_, W, T> {
-        // Acquire: pairs with the release of the last writer.
+        // Acquire pairs with `WriteGuard::drop`: a reader sees what the last writer did.
+        // Lost without it: a reader meets a writer.
         while self.word.fetch_add(1, Ordering::Acquire) & WRITER != 0 {
             self.word.fetch_add(u64::MAX, Ordering::Relaxed);
             while self.word.load(Ordering::Relaxed) & WRITER != 0 {
@@ -205,12 +208,16 @@ impl<W: Word, T> RwLock<W, T> {
     }
 
     pub(crate) fn write(&self, hw: &impl Hardware<Word = W>) -> WriteGuard<'_, W, T> {
-        while self.word.fetch_or(WRITER, Ordering::Acquire) & WRITER != 0 {
+        // Relaxed: the load below reads this change or one that follows it, and so acquires what the last writer
+        // released.
+        while self.word.fetch_or(WRITER, Ordering::Relaxed) & WRITER != 0 {
             while self.word.load(Ordering::Relaxed) & WRITER != 0 {
                 hw.relax();
             }
         }
-        // Acquire: pairs with the release of the last reader.
+        // Acquire pairs with `ReadGuard::drop` and `WriteGuard::drop`: the accesses of all earlier holders
+        // are over.
+        // Lost without it: a reader meets a writer.
         while self.word.load(Ordering::Acquire) != WRITER {
             hw.relax();
         }
@@ -246,6 +253,8 @@ impl<W: Word, T> Deref for ReadGuard<'_, W, T> {
 
 impl<W: Word, T> Drop for ReadGuard<'_, W, T> {
     fn drop(&mut self) {
+        // Release pairs with `write`: this reader's accesses are over.
+        // Lost without it: a reader meets a writer.
         self.lock.word.fetch_add(u64::MAX, Ordering::Release);
     }
 }
@@ -273,6 +282,8 @@ impl<W: Word, T> DerefMut for WriteGuard<'_, W, T> {
 
 impl<W: Word, T> Drop for WriteGuard<'_, W, T> {
     fn drop(&mut self) {
+        // Release pairs with `read` and `write`: the next holder sees what this writer did.
+        // Lost without it: a reader meets a writer.
         self.lock.word.fetch_and(!WRITER, Ordering::Release);
     }
 }
@@ -331,7 +342,7 @@ mod tests {
         lacks!(Rw<MutexGuard<'static, u8>>: Sync);
         lacks!(R<MutexGuard<'static, u8>>: Send);
         lacks!(Wr<MutexGuard<'static, u8>>: Send);
-        // What may do both goes everywhere.
+        // Values that may do both go everywhere.
         send::<G<u8>>();
         sync::<G<u8>>();
         send::<R<u8>>();

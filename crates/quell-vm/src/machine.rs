@@ -33,7 +33,7 @@ pub const MAX_NODES: usize = 8;
 /// One memory node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Node {
-    /// The usable frames, all of them writable memory that nobody else uses.
+    /// The usable frames, all of them writable memory that nothing else uses.
     pub extent: Extent,
     /// Whether the node is the slow tier (CXL or persistent memory): allocations go there only when
     /// asked to, or when every fast node is exhausted, and demotion goes there.

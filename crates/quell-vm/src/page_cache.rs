@@ -17,11 +17,11 @@
 
 use crate::frame::Owner;
 use crate::frames::{AllocFrames, Content, Frames};
+use crate::length::Length;
 use crate::lock::{Guard, Lock, RawGuard, RawLock};
 use crate::machine::{Event, Machine, Work};
 use crate::rules::VmRules;
 use crate::segmented::SegmentedArray;
-use crate::shared::Shared;
 use crate::syscall::{Error, FileId};
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -97,7 +97,7 @@ impl Slot {
 
 /// A file.
 pub(crate) struct File<M: Machine> {
-    bytes: Shared<M::Word>,
+    length: Length<M::Word>,
     /// Held by the CPU that changes the length downwards.
     truncation: RawLock<M::Word>,
     slots: SegmentedArray<Lock<M::Word, Slot>, 16>,
@@ -108,7 +108,7 @@ pub(crate) struct File<M: Machine> {
 impl<M: Machine> File<M> {
     fn new(bytes: u64) -> Self {
         File {
-            bytes: Shared::new(bytes),
+            length: Length::new(bytes),
             truncation: RawLock::new(),
             slots: SegmentedArray::new(),
             dirty: Lock::new(BTreeSet::new()),
@@ -116,17 +116,17 @@ impl<M: Machine> File<M> {
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Acquire)
+        self.length.get()
     }
 
     /// Makes the file at least so long.
     pub(crate) fn extend(&self, bytes: u64) {
-        self.bytes.fetch_max(bytes, Ordering::AcqRel);
+        self.length.extend(bytes);
     }
 
     /// Sets the length, under [`File::lock_length`].
     pub(crate) fn set_bytes(&self, bytes: u64) {
-        self.bytes.store(bytes, Ordering::Release);
+        self.length.set(bytes);
     }
 
     /// Keeps other truncations out.
@@ -181,7 +181,8 @@ impl<'m, M: Machine> PageCache<'m, M> {
 
     /// The file of that name.
     pub(crate) fn file(&self, file: FileId) -> Result<&File<M>, Error> {
-        let made = self.made.load(Ordering::Acquire);
+        // Relaxed: the file is published by its place.
+        let made = self.made.load(Ordering::Relaxed);
         let found = (file < made)
             .then(|| self.files.get(file as usize))
             .flatten();
@@ -193,7 +194,7 @@ impl<'m, M: Machine> PageCache<'m, M> {
         if bytes.div_ceil(PAGE_BYTES) > MAX_PAGES {
             return Err(Error::BadRange);
         }
-        let id = self.made.fetch_add(1, Ordering::AcqRel);
+        let id = self.made.fetch_add(1, Ordering::Relaxed);
         let place = self.files.get_or_make(id as usize, OnceBox::new);
         place
             .ok_or(Error::NoSpace)?

@@ -49,28 +49,31 @@ impl<M: Machine> Process<M> {
         self.space.root()
     }
 
+    // Relaxed, all of what follows: a CPU enters a process, and an exit looks, under the lock of the list. The
+    // accesses of a CPU that has stopped are over when the engine has retired the space.
+
     /// One CPU more runs the process.
     pub(crate) fn run(&self) {
-        self.running.fetch_add(1, Ordering::AcqRel);
+        self.running.fetch_add(1, Ordering::Relaxed);
     }
 
     /// One CPU less runs the process.
     pub(crate) fn stop(&self) {
-        self.running.fetch_sub(1, Ordering::AcqRel);
+        self.running.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Whether some CPU runs the process.
     pub(crate) fn is_running(&self) -> bool {
-        self.running.load(Ordering::Acquire) > 0
+        self.running.load(Ordering::Relaxed) > 0
     }
 
     pub(crate) fn set_retired(&self) {
-        self.retired.store(1, Ordering::Release);
+        self.retired.store(1, Ordering::Relaxed);
     }
 
     /// Whether the engine has retired the space: no CPU has its root loaded.
     pub(crate) fn retired(&self) -> bool {
-        self.retired.load(Ordering::Acquire) != 0
+        self.retired.load(Ordering::Relaxed) != 0
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the manager must never forget.
+//! The rules that the manager must never forget.
 //!
 //! Each rule is one decision of the protocol, with the clause of the contract that it keeps,
 //! its reason, and its mutant: what a kernel does that forgets it, most of them one that shipped. The
@@ -29,7 +29,7 @@ quell::rules! {
     /// The rules of the manager, for anything that says which rules are kept.
     pub(crate) trait VmRules, mod list;
 
-    // What is released when.
+    // When things are released.
 
     /// A frame is free to become something else once no CPU uses a translation to it.
     "C1" fn releases_frame(now: Moment) -> bool { now == Moment::Flushed }
@@ -138,8 +138,11 @@ quell::rules! {
         or VmExecutionUnflushed { false }
         "The right to execute is taken away without a flush (C3).";
 
-    /// A CPU that reads an entry, walkers included, sees what it points to as prepared.
-    "C8" fn order_of_entry() -> Ordering { Ordering::AcqRel }
+    /// A walker that reads an entry sees what it points to as prepared.
+    // Release pairs with the walkers of all CPUs: a program that reaches a page through the entry finds it
+    // zeroed or filled.
+    // Lost without it: `VmMapsBeforeContent`.
+    "C8" fn order_of_entry() -> Ordering { Ordering::Release }
         or VmMapsBeforeContent { Ordering::Relaxed }
         "An entry is written by a relaxed store: the page can be used before its content is there (C8).";
 
@@ -172,7 +175,7 @@ quell::rules! {
 
     // Zeroed memory.
 
-    /// What is handed out as zeroed is zeroed, unless it is known to be.
+    /// Memory handed out as zeroed is zeroed, unless it is known to be zero.
     "C8" fn must_zero(known_zero: bool) -> bool { !known_zero }
         or VmSkipsZeroing { false }
         "Memory is handed out as zeroed without zeroing it (C8).";

@@ -24,6 +24,11 @@ impl<W: Word> Shared<W> {
         }
     }
 
+    /// As [`Word::fence`], for these numbers; not charged for either.
+    pub(crate) fn fence(order: Ordering) {
+        core::sync::atomic::fence(order);
+    }
+
     fn touch(&self, writes: bool) {
         W::touch(&raw const self.value as usize, writes);
     }

@@ -6,12 +6,13 @@
 //! the read-modify-writes.
 
 use crate::entry::View;
-use crate::frame::{FrameInfo, FrameLock, TableId};
+use crate::frame::{FrameInfo, FrameLock};
 use crate::frames::Frames;
 use crate::machine::{Entry, Level, Machine, TABLE_WORDS};
 use crate::mmu_gather::{Held, MmuGather};
 use crate::process::Process;
 use crate::rules::VmRules;
+use crate::table_id::TableId;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use quell::{Frame, Need, Page, PageRange, PageSize, TlbRules, Word, flush_needed};
@@ -85,11 +86,9 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
 
     /// What the word for `page` says.
     pub(crate) fn view(&self, page: Page) -> View {
-        View::of(
-            self.frames.machine(),
-            self.word(page).load(Ordering::Acquire),
-            self.level,
-        )
+        // Relaxed: the kernel changes words under the lock alone.
+        let word = self.word(page).load(Ordering::Relaxed);
+        View::of(self.frames.machine(), word, self.level)
     }
 
     /// Gives the lock up and waits until the word for `page` has changed, or for a while.
@@ -220,7 +219,9 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
     ) {
         let machine = self.frames.machine();
         let word = self.word(page);
-        let mut held = word.load(Ordering::Acquire);
+        // Relaxed, here and below: the kernel changes words under the lock alone, and what is in the frame,
+        // which stays, was published with it.
+        let mut held = word.load(Ordering::Relaxed);
         loop {
             let View::Page(old) = View::of(machine, held, self.level) else {
                 return;
@@ -231,7 +232,7 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
                 return;
             }
             let raw = machine.encode(new, self.level);
-            match word.compare_exchange(held, raw, Ordering::AcqRel, Ordering::Acquire) {
+            match word.compare_exchange(held, raw, Ordering::Relaxed, Ordering::Relaxed) {
                 Err(now) => held = now,
                 Ok(_) => {
                     if !new.dirty {
@@ -292,7 +293,7 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
     }
 
     /// Unlinks the table below the word for `page`, which this CPU has locked as `child`, and hands
-    /// it to the gather. What it maps must have been taken out.
+    /// it to the gather. Its mappings must have been taken out.
     pub(crate) fn unlink(
         &self,
         page: Page,

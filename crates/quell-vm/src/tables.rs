@@ -10,12 +10,13 @@
 //! the table, so locking too late is harmless. A root lives as long as its process.
 
 use crate::entry::View;
-use crate::frame::{Owner, TableId};
+use crate::frame::Owner;
 use crate::frames::{AllocFrames, Content, Frames};
 use crate::machine::{Event, Level, Machine, USER_END};
 use crate::mmu_gather::MmuGather;
 use crate::process::Process;
 use crate::table::TableGuard;
+use crate::table_id::TableId;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use quell::{Frame, Page, Purpose, Word};
@@ -89,7 +90,8 @@ impl<'m, M: Machine> Tables<'m, M> {
         let machine = self.machine();
         let (mut frame, mut level) = (process.root(), Level::ROOT);
         while level > lowest {
-            let word = machine.table(frame)[level.index(page)].load(Ordering::Acquire);
+            // Relaxed: what the word points to is read after that table's name, which publishes it.
+            let word = machine.table(frame)[level.index(page)].load(Ordering::Relaxed);
             let View::Table(next) = View::of(machine, word, level) else {
                 break;
             };

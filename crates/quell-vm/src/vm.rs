@@ -42,7 +42,7 @@ pub struct Vm<'m, M: Machine> {
     cache: Arc<PageCache<'m, M>>,
     swap: Arc<Swap<'m, M>>,
     processes: Processes<'m, M>,
-    // What takes pages away, by itself or because a call says so.
+    // Reclaim and migration: they take pages away, by themselves or because a call says so.
     reclaim: Arc<Reclaim<'m, M>>,
     migration: Arc<Migration<'m, M>>,
     memory: Arc<Memory<'m, M>>,

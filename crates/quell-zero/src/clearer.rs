@@ -51,10 +51,9 @@ impl<M: Clear, R: Rules> Clearer<'_, M, R> {
     /// Zeroes every byte of `extent` exactly once (C8).
     ///
     /// `fault` is the frame that is read next, if any; it and its neighbours are cleared last and hot.
-    /// `preempt` is called between two pieces, never before the first or after the last; it may
-    /// reschedule, and the thread may continue on another CPU. The caller owns the extent: nobody
-    /// writes it meanwhile. The zeros are visible to another CPU that acquires what the caller
-    /// releases afterwards.
+    /// `preempt` is called between two pieces, never before the first or after the last; it may reschedule, and
+    /// the thread may continue on another CPU. The caller owns the extent: no CPU writes it meanwhile. The
+    /// zeros are visible to another CPU that acquires what the caller releases afterwards.
     pub fn extent(
         &self,
         extent: Extent,

@@ -57,7 +57,7 @@
 //!
 //! # What is not guaranteed
 //!
-//! That nobody writes the extent meanwhile: the caller must own it, with no translation left
+//! That no CPU writes the extent meanwhile: the caller must own it, with no translation left
 //! through which another CPU writes (C1). That the content is visible to other CPUs before the
 //! caller publishes the frame with a release store. That the plan is the best one: rules of
 //! thumb and measurements both can be wrong by a few percent.

@@ -8,12 +8,12 @@
 //! which the embedder takes however it can (`quell measure clear` shows how), to a table. Neither
 //! reads a clock or touches memory, so the same inputs give the same table on every machine.
 //!
-//! Measurements are noisy and several strategies often tie. What was measured decides at each length, but
+//! Measurements are noisy and several strategies often tie. The measurement decides at each length, but
 //! strategies within [`Chooser::MARGIN`] of the fastest tie, and a tie is broken without looking at the
 //! measurement: the table before keeps its strategy if that is among them, else the rule's order
 //! decides. So repeating a calibration on the same machine does not make the table
 //! flip back and forth. Noise mostly slows a measurement down, so of several samples of one
-//! strategy the fastest counts; whoever can tell quiet samples from others does better to give their median.
+//! strategy the fastest counts; a caller that can tell quiet samples from others does better to give their median.
 
 use crate::strategy::{Available, Strategy, Temperature};
 
@@ -166,7 +166,7 @@ impl Chooser {
     ///
     /// * What is read next is cleared by the string instruction where there is one, else by block
     ///   zeroing (`dc zva`), else by stores; above the size of the last-level cache nothing stays
-    ///   hot, so there it is cleared as if nobody read it.
+    ///   hot, so there it is cleared as if it were not read.
     /// * What is not read next is cleared, from 16 KB on, by the widest instruction that goes around
     ///   the caches. Below, as what is read next.
     pub fn defaults(&self) -> Plan {

@@ -4,11 +4,11 @@
 //! [`Pool::take`], which costs one load when it is empty and a scan of the slots up to the first
 //! frame when it is not. Clearing in the background is not free: it takes memory bandwidth from programs
 //! that run, and a frame cleared long ago is cold when it is read. The [`Budget`] bounds the
-//! first; whoever reads the whole frame at once is better served by [`Clearer::frame`].
+//! first; a program that reads the whole frame at once is better served by [`Clearer::frame`].
 //!
 //! Nothing here allocates or locks. The slots are words that the embedder provides; each holds
 //! either nothing or one frame, moved in and out by a compare-and-exchange. A CPU that stops in
-//! the middle of any operation holds nobody up; at worst it keeps the one frame it was moving.
+//! the middle of any operation holds no other up; at worst it keeps the one frame it was moving.
 
 use crate::clearer::Clearer;
 use crate::machine::Clear;
@@ -68,7 +68,7 @@ impl<W: Word> Budget<W> {
             if unspent == 0 || unspent < bytes.min(self.burst) {
                 return false;
             }
-            // What was earned beyond the burst is lost.
+            // Budget earned beyond the burst is lost.
             let base = earned.wrapping_sub(unspent);
             let next = base.wrapping_add(bytes);
             match self.spent.compare_exchange(held, next, Relaxed, Relaxed) {
@@ -171,8 +171,9 @@ impl<'a, W: Word, F: Pooled> Pool<'a, W, F> {
         }
         for slot in self.slots {
             let held = slot.load(Relaxed);
-            // Acquire: whoever owns the frame from here on sees the zeros. That the same frame
-            // may have been taken and put back since the load does no harm: it is here and zero.
+            // Acquire pairs with `insert`: the frame's next owner sees the zeros, also if it was taken and
+            // put back since the load.
+            // Lost without it: zeroed frames change hands.
             if held != EMPTY && slot.compare_exchange(held, EMPTY, Acquire, Relaxed).is_ok() {
                 self.cancel();
                 return Some(Zeroed::unchecked(F::from_raw(held - 1)));
@@ -247,6 +248,8 @@ impl<'a, W: Word, F: Pooled> Pool<'a, W, F> {
                 // Release: the zeros are written before the frame can be seen here.
                 if slot.load(Relaxed) == EMPTY
                     && slot
+                        // Release pairs with `take`: the zeros are written before the frame can be seen here.
+                        // Lost without it: zeroed frames change hands.
                         .compare_exchange(EMPTY, raw + 1, Release, Relaxed)
                         .is_ok()
                 {

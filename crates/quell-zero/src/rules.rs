@@ -1,8 +1,8 @@
-//! What must never be forgotten about zeroing, one rule each.
+//! The rules of zeroing that must never be forgotten.
 //!
 //! The form is that of [`quell::rules`]: the decision, what it keeps, the reason, and what each mutant decides
 //! instead. C8 is the clause of the contract; a rule of S1 keeps no clause but a promise of [`ClearPolicy`](crate::ClearPolicy)
-//! or [`Budget`](crate::Budget), and somebody who forgets it makes clearing slow, not wrong.
+//! or [`Budget`](crate::Budget), and a machine that forgets it clears slowly, not wrongly.
 
 use crate::zeroed::Zeroed;
 use quell::Extent;
@@ -18,7 +18,7 @@ quell::rules! {
         or ZeroSkipsFaultingPage { unless_hot(piece, hot) }
             "Clearing leaves out the faulting page and its neighbours (C8).";
 
-    /// What is cleared last is still in the caches when the program reads it.
+    /// The pages cleared last are still in the caches when the program reads them.
     "S1" fn order<T>(before: T, after: T, fault: T) -> [T; 3] { [before, after, fault] }
         or ZeroFaultingPageFirst { [fault, after, before] }
             "The faulting page is cleared first, so that it is cold when the program reads it (S1).";
@@ -33,7 +33,7 @@ quell::rules! {
         or ZeroHoldsCpu {}
             "There is no preemption point between pieces (S1).";
 
-    /// Whoever takes a frame out of the pool does not clear it again.
+    /// A fault that takes a frame out of the pool does not clear it again.
     "C8" fn into_pool<F>(frame: F, clear: impl FnOnce(F) -> Zeroed<F>) -> Zeroed<F> { clear(frame) }
         or PoolHandsOutDirty { Zeroed::unchecked(frame) }
             "The pool takes frames in without clearing them (C8).";

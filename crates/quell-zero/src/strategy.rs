@@ -87,13 +87,13 @@ impl fmt::Display for Strategy {
 pub enum Temperature {
     /// The caller reads it next: clear it through the caches.
     Hot,
-    /// Nobody reads it soon: clear it around the caches, which then keep what they hold.
+    /// No program reads it soon: clear it around the caches, which then keep what they hold.
     Bypassing,
 }
 
 /// The strategies that may be used: a set.
 ///
-/// What a processor offers is found by `quell_arch::zero::available`; what a kernel lets itself use
+/// `quell_arch::zero::available` finds what a processor offers; what a kernel lets itself use
 /// may be less ([`Available::without_vectors`]). [`Strategy::Stores`] is always a member.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Available(u16);

@@ -2,7 +2,7 @@
 //!
 //! [`Zeroed`] is a frame (or whatever owns one) that was cleared and has not been written since: it
 //! comes out of [`Clearer::frame`](crate::Clearer::frame) or of a [`Pool`](crate::Pool), gives no mutable
-//! access, and is consumed by whoever maps it. A fault handler that takes `Zeroed<F>` cannot map a dirty
+//! access, and is consumed by the handler that maps it. A fault handler that takes `Zeroed<F>` cannot map a dirty
 //! frame (C8).
 
 use quell::Extent;
@@ -21,8 +21,8 @@ impl Clearable for Extent {
 
 /// Memory that contains only zeros, owned by an `F`.
 ///
-/// The promise is about what happened before this value was made; that nobody writes the memory
-/// while the value exists is up to the owner of the translations, as for any free frame.
+/// The promise is about what happened before this value was made; that no CPU writes the memory while the value
+/// exists is up to the owner of the translations, as for any free frame.
 #[must_use = "dropping it drops the frame's owner"]
 #[derive(PartialEq, Eq, Debug)]
 pub struct Zeroed<F>(F);

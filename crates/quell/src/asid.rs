@@ -6,7 +6,7 @@
 //!
 //! # Orderings
 //!
-//! Dealing has a lock, and whoever takes it sees the tag generation. Outside of it, all is relaxed,
+//! Dealing has a lock, and a CPU that takes it sees the tag generation. Outside of it, all is relaxed,
 //! for two reasons. A CPU that keeps its tag and a rollover that takes it away both *modify*
 //! `active`: either the rollover comes first, the CPU finds 0 and takes the lock, or it comes later
 //! and sets aside the very word that the CPU has put there; one word has one order, whatever the
@@ -72,9 +72,9 @@ impl<W: Word> RunningTag<W> {
 
     /// No tag of this CPU is in use any more: it goes offline and drops all entries.
     pub(crate) fn forget(&self) {
-        // No lock: a rollover that happens meanwhile leaves the same behind, and nobody else reads it.
+        // No lock: a rollover that happens meanwhile leaves the same behind, and no other CPU reads it.
         self.active.store(0, Relaxed);
-        // What is set aside stays so until the next rollover: its owner may have been given it
+        // A tag set aside stays so until the next rollover: its owner may have been given it
         // for this tag generation, and it must not be dealt a second time.
         self.flush_pending.store(1, Relaxed);
     }
@@ -145,6 +145,9 @@ impl<W: Word> GlobalTags<W> {
         {
             return (tag_of(word), false);
         }
+        // Acquire pairs with the unlock in `acquire`: the dealer's words are as the last CPU that dealt left
+        // them.
+        // Lost without it: two CPUs need tags.
         while self.lock.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
             hw.relax();
         }
@@ -158,8 +161,14 @@ impl<W: Word> GlobalTags<W> {
             hw.invalidate(Invalidate::All);
         }
         mine.active.store(word, Relaxed);
+        // Release pairs with the lock in `acquire`: the next CPU finds what was dealt, and deals it to no
+        // other space.
+        // Lost without it: two CPUs need tags.
         self.lock.store(0, Release);
-        // A store and a later walk are not ordered by themselves on Arm.
+        // Fence pairs with `broadcast::fence_before_tag`: the tag is visible before the first walk under it,
+        // so the initiator of a broadcast reads this tag, or this CPU walks tables in which the entry is
+        // cleared. On Arm a store and a later walk are not ordered by themselves.
+        // Lost without it: `TagWalkedBeforeSeen`.
         rules.fence_before_walk(|| hw.fence());
         (tag_of(word), rolled_over)
     }

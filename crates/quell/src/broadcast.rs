@@ -1,11 +1,11 @@
 //! Flushing where the machine reaches every CPU by itself: Arm's `TLBI … IS`, x86's INVLPGB.
 //!
-//! A broadcast names a system-wide tag, or none on machines without tags. It is sent at once and is complete only
-//! when *the CPU that sent it* has waited for completion; nobody else's wait completes it. So reclaim sends as
-//! it goes and waits once, and a batch that was carried to another CPU sends everything again.
+//! A broadcast names a system-wide tag, or none on machines without tags. It is sent at once and is complete
+//! only when *the CPU that sent it* has waited for completion; another CPU's wait does not complete it. So
+//! reclaim sends as it goes and waits once, and a batch that was carried to another CPU sends everything again.
 //!
 //! The tag is read after a fence that made the table stores visible to all walkers. Then a rollover of tags
-//! either happened before, and the new tag is seen; or it comes later, and then whoever runs the space under
+//! either happened before, and the new tag is seen; or it comes later, and then a CPU that runs the space under
 //! a new tag walks tables that were changed already.
 
 use crate::cpu_set::CpuId;
@@ -83,6 +83,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// Makes the table stores so far visible to every walker before a tag is read.
     fn fence_before_tag(&self) {
+        // Fence pairs with `asid::acquire`: the cleared entry is visible to every walker before the tag is
+        // read, so a CPU that loads the space under a newer tag walks the new tables.
+        // Lost without it: `BroadcastSkipsFence`.
         self.rules.fence_before_tag(|| self.hw.fence());
     }
 

@@ -1,6 +1,6 @@
 //! Does this change of an entry need a flush, and how large?
 //!
-//! One function for everybody who writes page tables, because kernels keep arguing about it case by
+//! One function for all code that writes page tables, because kernels keep arguing about it case by
 //! case. It looks at an entry before and after the change and answers with the least flush that
 //! keeps the contract.
 //!
@@ -17,7 +17,7 @@
 //!   may be cached from before it was cleared.
 //! * *A right is added, or accessed or dirty set*: a stale entry at worst refuses an access that
 //!   the new one would allow. On x86-64 the fault drops it. Elsewhere it may stay, so the CPU that
-//!   took the fault has to forget it before it tries again; nobody else is told.
+//!   took the fault has to forget it before it tries again; no other CPU is told.
 //! * *An entry becomes present*: nothing on x86-64 and AArch64, which never cache absent entries.
 //!   RISC-V processors without Svvptc may, and then the same local fence is needed.
 //! * *User mode gains a page*: the kernel loses it where it must not fetch from or access pages of
@@ -26,16 +26,16 @@
 //! # Breaking before making
 //!
 //! Where old and new entry must never be visible at the same time, [`Flush::break_first`] is set:
-//! clear the entry, flush, and only then write the new one. What requires that differs
+//! clear the entry, flush, and only then write the new one. Which changes require that differs
 //! ([`Break`]). It matters beyond the architecture, too: replacing one frame by another *with
 //! different contents* under running programs breaks C4 unless the old translation is flushed
-//! before anybody can see the new one.
+//! before any CPU can see the new one.
 //!
 //! # What it does not see
 //!
 //! One entry at a time: whether leaves *below* a table are global is for the caller to know (then
 //! the flush is for every tag), and of a contiguous row all sixteen entries change together, with
-//! one flush for all. It does not look at who uses the space: [`Batch`](crate::Batch) leaves out
+//! one flush for all. It does not look at which CPUs use the space: [`Batch`](crate::Batch) leaves out
 //! CPUs that cannot hold the entry. The rules are tested in `quell-arch` against the manuals, for
 //! all pairs of entries.
 
@@ -77,8 +77,8 @@ pub enum Break {
 pub enum Need {
     /// None.
     Nothing,
-    /// A CPU that was refused an access through the entry forgets it before it tries again; nobody
-    /// else is told. It may be done at once on the CPU that made the change, to save it the fault.
+    /// A CPU that was refused an access through the entry forgets it before it tries again; no other CPU is
+    /// told. It may be done at once on the CPU that made the change, to save it the fault.
     Local(Scope),
     /// Every CPU that may hold the entry, before the change is relied upon.
     Flush(Flush),

@@ -1,8 +1,8 @@
-//! What a CPU is doing, and the answer to "who is interrupted?".
+//! What a CPU is doing, and which CPUs are interrupted.
 //!
-//! Each CPU says in one word, which only it writes, whether it runs user code, keeps a root without
-//! using it, or has none. Initiators read it: [`CpuState::must_be_asked`] is the one place where it is decided
-//! whether a CPU that has a space loaded may hold translations of it that nobody else will flush, and so must be
+//! Each CPU says in one word, which only it writes, whether it runs user code, keeps a root without using it,
+//! or has none. Initiators read it: [`CpuState::must_be_asked`] is the one place where it is decided whether a
+//! CPU that has a space loaded may hold translations of it that no other event will flush, and so must be
 //! interrupted. Flushes, the retirement of a space and payments of what lazy unmap owes all ask there.
 //!
 //! The CPU answers its own half of the question as it loads a space or comes back to it: by generation and debt, in
@@ -136,6 +136,10 @@ impl<W: Word> CpuState<W> {
             Concern::Retirement => true,
             Concern::Debt(_) => false,
         };
+        // SeqCst pairs with `declare_running`, `wake`, `go_lazy` and `detach`: the initiator has changed the
+        // generation or the debt before it looks here, so it sees a CPU that is about to run, or that CPU
+        // sees the change. A CPU found idle or without a root has its accesses behind it.
+        // Lost without it: an idle CPU comes back.
         match Activity::of(self.published.activity.load(SeqCst)) {
             Activity::Lazy if !rules.lazy_cpu_is_asked(tables) => Asked::Lazy,
             Activity::Detached => Asked::Detached,
@@ -147,6 +151,9 @@ impl<W: Word> CpuState<W> {
     }
 
     fn has_flushed_since(&self, stamp: u64) -> bool {
+        // Acquire pairs with `end_switch` and `flushed`: the target's accesses from before that flush are
+        // over.
+        // Lost without it: a CPU goes offline and comes back while it is asked to pay.
         self.published.flushed_at.load(Acquire) >= stamp
     }
 
@@ -199,14 +206,17 @@ impl<W: Word> CpuState<W> {
     /// It leaves the old space, to which it still belongs, for a new one.
     pub(crate) fn begin_switch(&self) {
         self.private.space.store(SWITCHING, Relaxed);
-        // Whoever finds us in the new space's set must not find the old tag's newer flush time.
+        // A payer that finds this CPU in the new space's set must not find the old tag's newer flush time.
         self.published.flushed_at.store(0, Relaxed);
     }
 
     /// It is in the new space's set and is about to run it.
     pub(crate) fn declare_running(&self) {
-        // Nobody else writes the activity, and whoever finds us in the set sees what it was.
+        // No other CPU writes the activity, and an initiator that finds this CPU in the set sees what it was.
         if self.activity() != Activity::Running {
+            // SeqCst pairs with `must_be_asked`: an initiator sees this CPU run, or this CPU, which reads the
+            // generation next, sees the change.
+            // Lost without it: an idle CPU loads a space while it is flushed.
             self.published
                 .activity
                 .store(Activity::Running as u64, SeqCst);
@@ -216,6 +226,8 @@ impl<W: Word> CpuState<W> {
     /// The new space is loaded, under this tag.
     pub(crate) fn end_switch(&self, space: SpaceId, flushed_at: u64) {
         self.private.space.store(space.0, Relaxed);
+        // Release pairs with `has_flushed_since`: what this CPU did under the tag that it had before is over.
+        // Lost without it: a claim against a CPU that leaves.
         self.published.flushed_at.store(flushed_at, Release);
     }
 
@@ -230,6 +242,8 @@ impl<W: Word> CpuState<W> {
     /// It stops to use the root that it keeps.
     pub(crate) fn go_lazy(&self) {
         if self.activity() == Activity::Running {
+            // Release pairs with `must_be_asked`: this CPU's accesses are over before it is found idle.
+            // Lost without it: a CPU goes idle while its space is flushed.
             self.published
                 .activity
                 .store(Activity::Lazy as u64, Release);
@@ -244,6 +258,9 @@ impl<W: Word> CpuState<W> {
         } else {
             Activity::Running
         };
+        // SeqCst pairs with `must_be_asked`: an initiator sees this CPU awake, or this CPU, which reads
+        // generation and debt next, sees the change.
+        // Lost without it: an idle CPU comes back.
         self.published.activity.store(activity as u64, SeqCst);
     }
 
@@ -259,6 +276,8 @@ impl<W: Word> CpuState<W> {
     pub(crate) fn detach<H: Hardware>(&self, hw: &H) {
         hw.unload_root();
         self.private.space.store(NOTHING, Relaxed);
+        // Release pairs with `must_be_asked`: this CPU has left its root before it is found without one.
+        // Lost without it: a CPU goes offline while it is asked.
         self.published
             .activity
             .store(Activity::Detached as u64, Release);
@@ -277,6 +296,8 @@ impl<W: Word> CpuState<W> {
 
     /// The tag that is loaded was flushed whole after the flush clock had shown `now`.
     pub(crate) fn flushed(&self, now: u64) {
+        // Release pairs with `has_flushed_since`: a payer that leaves this CPU out finds it flushed.
+        // Lost without it: a refill against a claim.
         self.published.flushed_at.store(now, Release);
     }
 

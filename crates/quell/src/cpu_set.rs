@@ -1,12 +1,12 @@
 //! Sets of CPUs: plain ones, and ones that many CPUs change at once.
 //!
-//! Both hold up to [`MAX_CPUS`] CPUs as a bitmap. A [`CpuSet`] belongs to whoever holds it; an
+//! Both hold up to [`MAX_CPUS`] CPUs as a bitmap. A [`CpuSet`] belongs to its holder; an
 //! [`AtomicCpuSet`] is shared, its bits are set and cleared one CPU at a time, and a snapshot of it
 //! is not one moment in time: two bits may come from different moments. Every user of a snapshot
 //! in this crate needs only this: a bit that was set before the snapshot began, and not cleared
 //! before it ended, is in it.
 //!
-//! The callers choose the orderings, so the operations pass on who called: the check of orderings
+//! The callers choose the orderings, so the operations pass on their caller's place: the check of orderings
 //! (`docs/orderings.md`) weakens them there.
 
 use crate::word::Word;
@@ -169,7 +169,7 @@ impl<W: Word> AtomicCpuSet<W> {
         self.bits[cpu.index() / 64].load(order) & (1 << (cpu.index() % 64)) != 0
     }
 
-    /// Whether nobody among the CPUs `0..cpus` but `cpu` is a member; word by word, as a snapshot.
+    /// Whether no CPU of `0..cpus` but `cpu` is a member; word by word, as a snapshot.
     #[inline]
     #[track_caller]
     pub fn is_within(&self, cpu: CpuId, cpus: usize, order: Ordering) -> bool {
@@ -193,7 +193,7 @@ impl<W: Word> AtomicCpuSet<W> {
         set
     }
 
-    /// Replaces the members; word by word, so only for a set that nobody else changes meanwhile.
+    /// Replaces the members; word by word, so only for a set that no other CPU changes meanwhile.
     #[inline]
     #[track_caller]
     pub fn assign(&self, cpus: usize, members: &CpuSet, order: Ordering) {

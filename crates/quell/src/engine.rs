@@ -1,6 +1,6 @@
 //! The engine of one machine: what it borrows, what it runs on, what it counts.
 //!
-//! What it does stands in the modules of the protocol: [`flush`](crate::flush), [`switch`](crate::switch),
+//! Its work stands in the modules of the protocol: [`flush`](crate::flush), [`switch`](crate::switch),
 //! [`batch`](crate::batch), [`lazy`](crate::lazy), [`hotplug`](crate::hotplug), [`broadcast`](crate::broadcast).
 
 use crate::addr::Frame;
@@ -56,7 +56,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
 }
 
 impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
-    /// An engine that keeps only some rules: for those who test that each is needed.
+    /// An engine that keeps only some rules: for tests that each is needed.
     ///
     /// # Errors
     /// As [`Engine::new`].

@@ -11,7 +11,7 @@
 //!
 //! # Three numbers meet at a target
 //!
-//! What the request says, what the CPU has done and what the space is at: whatever happens to a request on its
+//! The request's generation, the CPU's and the space's: whatever happens to a request on its
 //! way, merged, late or doubled, [`Engine::flush_here`] compares generations. A request that is the next step is
 //! flushed as it says, one that is behind is ignored, a gap is closed by a flush of the whole tag.
 //!
@@ -30,7 +30,7 @@
 //!
 //! A flush may be preempted, by a thread or an interrupt handler that flushes too, anywhere but between its first
 //! post and its interrupts, where interrupts are masked: a flush that ran there would find its request merged with
-//! one whose interrupt was not sent yet, and wait for a target that nobody has interrupted.
+//! one whose interrupt was not sent yet, and wait for a target that was not interrupted.
 
 use crate::addr::PageRange;
 use crate::cpu::{Activity, Asked, Concern, Loaded};
@@ -59,7 +59,7 @@ pub(crate) struct Shootdown {
 }
 
 impl Shootdown {
-    /// Whether somebody was asked.
+    /// Whether any CPU was asked.
     pub(crate) fn has_targets(&self) -> bool {
         !self.targets.is_empty()
     }
@@ -128,8 +128,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         }
     }
 
-    /// Ends the debt of a batch that nobody but this CPU has to hear of; `false`, and nothing was
-    /// done, if somebody else has the space loaded.
+    /// Ends the debt of a batch that only this CPU has to hear of; `false`, and nothing was done, if another
+    /// CPU has the space loaded.
     ///
     /// No table was written since the debt was raised. It, the set and a CPU that loads the space
     /// are as in [`Engine::flush`], with the debt in the generation's place: see
@@ -162,7 +162,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             if self.rules.initiator_flushes() {
                 self.invalidate_here(me, slot, self.limited(me, request));
             }
-            // The flush first: whoever sees the debt gone relies on it. Somebody else's request
+            // The flush first: a second actor that sees the debt gone relies on it. Another initiator's request
             // that came in between stays behind, and the next one closes the gap.
             if space.end_batch_alone() == caught_up {
                 slot.caught_up_with(caught_up + 1);
@@ -366,7 +366,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             return;
         }
         if cpu.state.activity() == Activity::Lazy {
-            // Nobody here needs the space: the CPU leaves it, and is asked no more.
+            // No program here needs the space: the CPU leaves it, and is asked no more.
             cpu.state.detach(self.hw);
             self.count(me, Counter::Evicted, 1);
             return;

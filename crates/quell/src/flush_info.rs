@@ -1,9 +1,9 @@
 //! A request on its way to a CPU, as a value and spread over words.
 //!
-//! What Linux keeps in `struct flush_tlb_info`. Requests of one space merge as [`Request`] does, as long as their flush
-//! generations are neighbours; whatever else meets becomes "everything that is loaded", which needs no words at
-//! all to be told apart. All accesses to the words are relaxed: who may read them, and when what was read counts,
-//! is decided by the [`inbox`](crate::inbox) that they are part of.
+//! What Linux keeps in `struct flush_tlb_info`. Requests of one space merge as [`Request`] does, as long as
+//! their flush generations are neighbours; whatever else meets becomes "everything that is loaded", which needs
+//! no words at all to be told apart. All accesses to the words are relaxed: the [`inbox`](crate::inbox) that
+//! they are part of decides which CPU may read them, and when what it has read counts.
 
 use crate::cpu_set::CpuId;
 use crate::hardware::Scope;
@@ -105,7 +105,7 @@ impl<W: Word> FlushWords<W> {
         }
     }
 
-    /// Writes a request. What the words hold meanwhile is of no use: see [`inbox`](crate::inbox).
+    /// Writes a request. The words are of no use meanwhile: see [`inbox`](crate::inbox).
     pub(crate) fn write(&self, info: &FlushInfo) {
         let mut meta = if info.request.scope() == Scope::Tables {
             META_TABLES

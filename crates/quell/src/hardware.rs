@@ -9,7 +9,7 @@
 //! [`Hardware::Word`]. A kernel takes [`core::sync::atomic::AtomicU64`]; the machine in software
 //! takes a word that charges for the transfer of cache lines and lets a scheduler step in.
 //!
-//! What the engine expects of the caller, everywhere: the calling thread does not migrate to
+//! The engine expects of the caller, everywhere: the calling thread does not migrate to
 //! another CPU while it is inside the engine. Interrupts may be on or off; the engine masks them
 //! where it must ([`Hardware::mask_interrupts`]) and a waiter serves its own inbox, so waiting
 //! with interrupts off does not deadlock (C7). A thread inside the engine may be preempted, and an interrupt
@@ -82,7 +82,7 @@ pub enum Invalidate {
 /// from any table reachable from a loaded root, and may forget anything at any time.
 ///
 /// # Safety
-/// What a kernel frees after a flush is memory safe only if the flush happened. The implementation gives the
+/// Memory that a kernel frees after a flush is safe only if the flush happened. The implementation gives the
 /// guarantees above, its [`Hardware::Broadcasts`] gives those of [`Broadcast`], [`Hardware::this_cpu`] names the CPU
 /// that executes the call and no other CPU at the same time, and [`Hardware::features`] claims nothing that the
 /// machine lacks.

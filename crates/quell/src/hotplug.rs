@@ -1,8 +1,8 @@
 //! CPUs that come and go.
 //!
-//! A CPU that is not online uses no translation and is asked for no flush: it leaves its root, closes its inbox,
-//! and answers what was posted before ([`inbox`](crate::inbox)). What its TLB holds is useless without a root, and
-//! is flushed when it comes back.
+//! A CPU that is not online uses no translation and is asked for no flush: it leaves its root, closes its
+//! inbox, and answers what was posted before ([`inbox`](crate::inbox)). The contents of its TLB are useless
+//! without a root, and is flushed when it comes back.
 
 use crate::engine::Engine;
 use crate::hardware::{Hardware, Invalidate};
@@ -17,8 +17,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         for slot in cpu.slots() {
             slot.forget();
         }
-        // Nobody knows what the TLB holds: at boot, the firmware's; later, what was left behind when
-        // the CPU went offline.
+        // The TLB may hold anything: at boot, the firmware's entries; later, those left behind when the CPU
+        // went offline.
         self.hw.invalidate(Invalidate::All);
         cpu.state.flushed(self.ledger.now());
         cpu.state.go_online();

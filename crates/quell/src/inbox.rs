@@ -28,7 +28,7 @@
 //!
 //! A CPU that goes offline leaves its root, closes its inbox and answers what was posted before. An
 //! initiator that was writing at that moment counts its request all the same, and is told that the
-//! target is offline; that number is answered when the CPU comes back. Nobody waits for a closed inbox.
+//! target is offline; that number is answered when the CPU comes back. No initiator waits for a closed inbox.
 
 use crate::cpu_set::CpuId;
 use crate::flush_info::{FlushInfo, FlushWords, Written};
@@ -67,7 +67,7 @@ impl<W: Word> Outbox<W> {
         self.words.write(info);
     }
 
-    /// All targets have flushed: nobody reads the outbox any more.
+    /// All targets have flushed: none reads the outbox any more.
     pub(crate) fn release(&self) {
         self.busy.store(0, Relaxed);
     }
@@ -113,7 +113,7 @@ pub(crate) enum Until {
 
 /// An initiator is writing the request.
 const LOCKED: u64 = 1;
-/// What the words say does not matter: everything goes.
+/// The words do not matter: everything goes.
 const EVERYTHING: u64 = 1 << 1;
 /// The CPU is offline: it uses no translations until it has flushed everything.
 const CLOSED: u64 = 1 << 2;
@@ -174,7 +174,9 @@ impl<W: Word> Inbox<W> {
         mut contended: impl FnMut(),
     ) -> Posted {
         let state = &self.line.state;
-        // Acquire: who finds it offline has its accesses behind it.
+        // Acquire pairs with `close`, `open` and the post in `post`: a target found offline has its accesses
+        // behind it, and a request found pending is read as its initiator wrote it.
+        // Lost without it: a CPU goes offline while it is asked.
         let mut seen = state.load(Acquire);
         let before = loop {
             if seen & CLOSED != 0 {
@@ -182,6 +184,12 @@ impl<W: Word> Inbox<W> {
             }
             if seen & LOCKED != 0 || matches!(what, Post::Everything) {
                 // Another initiator is writing. Covering both needs no writing at all.
+                // SeqCst pairs with `serve`: the target sees this post in its next look, or this initiator
+                // sees below that all earlier ones were received, and interrupts the target.
+                // Lost without it: a request comes while another is written.
+                // Acquire on failure pairs with `close`: a target that went offline meanwhile has its
+                // accesses behind it.
+                // Lost without it: a CPU goes offline while its inbox is locked.
                 match state.compare_exchange(seen, (seen + ONE_POST) | EVERYTHING, SeqCst, Acquire)
                 {
                     Ok(before) => {
@@ -202,12 +210,20 @@ impl<W: Word> Inbox<W> {
                 seen | LOCKED
             };
             // Relaxed: what the words hold came with `seen`, and changes only as the count does.
+            // Acquire on failure pairs with `close`: a target that went offline meanwhile has its accesses
+            // behind it.
+            // Lost without it: a CPU goes offline while it is asked.
             match state.compare_exchange(seen, locked, Relaxed, Acquire) {
                 Ok(_) => {
-                    // Pairs with the handler's acquire fence: a handler that reads any word we
-                    // write from here on sees LOCKED, or a later count, in its second look.
+                    // Release pairs with the fence in `take`: a handler that reads any word written from here
+                    // on sees LOCKED, or a later count, in its second look.
+                    // Lost without it: a request comes while another is taken.
                     W::fence(Release);
                     self.write(what, idle, full_above, rules);
+                    // SeqCst pairs with `serve` and the first look in `post`: the target sees this post in
+                    // its next look, or this initiator sees below that all earlier ones were received, and
+                    // interrupts the target.
+                    // Lost without it: a request comes while another is taken.
                     let before = state.fetch_add(ONE_POST - LOCKED, SeqCst);
                     if before & CLOSED != 0 {
                         // It went offline meanwhile, and answers this one when it is back.
@@ -218,6 +234,10 @@ impl<W: Word> Inbox<W> {
                 Err(now) => seen = now,
             }
         };
+        // SeqCst pairs with `serve`: the initiator posts and then looks here; the target stores here and then
+        // looks for posts. One of them sees the other, so an interrupt is left out only for a post that the
+        // target sees.
+        // Lost without it: a request comes while another is taken.
         if self.acks.received.load(SeqCst) >= posted(before) {
             Posted::Interrupt
         } else {
@@ -251,10 +271,11 @@ impl<W: Word> Inbox<W> {
     /// The number that the initiator of a post waits for: at least that of its own post; `None` if the CPU
     /// is offline, and then it has left its root.
     pub(crate) fn awaited(&self, rules: &impl Rules) -> Option<u64> {
-        // Acquire: the accesses of a target that is found offline are over.
+        // Acquire pairs with `close`: the accesses of a target that is found offline are over.
+        // Lost without it: a CPU goes offline while it is asked.
         let state = self.line.state.load(Acquire);
-        // What was posted before it closed, the target has answered; what is counted above that, by an
-        // initiator that was writing meanwhile, it answers when it comes back.
+        // The target has answered the posts from before it closed; one counted above those, by an initiator
+        // that was writing meanwhile, it answers when it comes back.
         rules
             .is_awaited(state & CLOSED != 0)
             .then_some(posted(state))
@@ -267,6 +288,9 @@ impl<W: Word> Inbox<W> {
             Until::Received => &self.acks.received,
             Until::Done => &self.acks.done,
         };
+        // Acquire pairs with `serve` and `close`: the target has flushed, or uses no translation before it
+        // has.
+        // Lost without it: a flush that waits until it is done.
         ack.load(Acquire) >= number
     }
 
@@ -294,17 +318,24 @@ impl<W: Word> Inbox<W> {
         W: 'o,
     {
         loop {
+            // SeqCst pairs with `post`: the target has stored its last receipt before it looks here, so it
+            // sees a post, or the initiator of that post sees the receipt and sends an interrupt.
+            // Lost without it: a request comes while another is taken.
             let seen = self.line.state.load(SeqCst);
             let done = self.acks.done.load(Relaxed);
             let Some(number) = rules.unanswered(posted(seen), done) else {
                 break;
             };
+            // SeqCst pairs with `post` and `has_reached`: this CPU looks for posts again after it has stored
+            // the receipt; and its accesses are over for an initiator that waits for the receipt alone.
+            // Lost without it: a request comes while another is taken.
             self.acks.received.swap(number, SeqCst);
             let info = self.take(seen, rules, &outbox_of);
             rules.flush_then_acknowledge(
                 // By reference: a request is too long to be copied in every interrupt.
                 || flush(info.as_ref().unwrap_or(&FlushInfo::EVERYTHING)),
-                // Release: whoever sees the request done sees it flushed.
+                // Release pairs with `has_reached`: an initiator that sees the request done sees it flushed.
+                // Lost without it: a flush that waits until it is done.
                 || self.acks.done.store(number, Release),
             );
         }
@@ -332,6 +363,9 @@ impl<W: Word> Inbox<W> {
                 Written::InOutbox(_) => return None,
             },
         };
+        // Acquire pairs with the fence in `post`: if any word that was read is an initiator's newer one, the
+        // look at the state below finds it changed.
+        // Lost without it: a request comes while another is taken.
         W::fence(Acquire);
         rules
             .words_are_unchanged(|| self.line.state.load(Relaxed) == seen)
@@ -340,16 +374,28 @@ impl<W: Word> Inbox<W> {
 
     /// The CPU has left its root and goes offline: answers what was posted, and is asked no more.
     pub(crate) fn close(&self, rules: &impl Rules) {
+        // Release pairs with `post` and `awaited`: this CPU has left its root before an initiator finds it
+        // offline.
+        // Lost without it: a CPU goes offline while it is asked.
         let last = self.line.state.fetch_or(CLOSED, Release);
         if rules.offline_answers() {
+            // Release pairs with `has_reached`: this CPU has left its root before an initiator finds its
+            // request taken.
+            // Lost without it: a CPU goes offline while its receipt is awaited.
             self.acks.received.store(posted(last), Release);
+            // Release pairs with `has_reached`: this CPU has left its root before an initiator finds its
+            // request done.
+            // Lost without it: a CPU goes offline while it is asked.
             self.acks.done.store(posted(last), Release);
         }
     }
 
-    /// The CPU is back and has flushed everything. What was counted meanwhile is served next: unanswered,
-    /// it would make every later initiator believe in an interrupt that nobody sent.
+    /// The CPU is back and has flushed everything. Posts that were counted meanwhile are served next: unanswered,
+    /// it would make every later initiator believe in an interrupt that was never sent.
     pub(crate) fn open(&self) {
+        // Release pairs with `post`: an initiator that finds this CPU online sees what it answered on going
+        // offline, and takes no answered request for a pending one.
+        // Lost without it: a CPU goes offline and comes back with a request in its inbox.
         self.line.state.fetch_and(!CLOSED, Release);
     }
 

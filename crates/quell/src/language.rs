@@ -9,10 +9,10 @@
 //!           | ("concurrent" | "asynchronous" | "inline") "=" ("yes" | "no")    the parts of S4
 //! ```
 //!
-//! There is one language: command lines, the kernel's options, replay codes and JSON all go through
-//! [`FromStr`] and [`Display`](fmt::Display) of [`Policy`]. What is written reads back as the same policy,
-//! for every policy that the language can say: those with at least one tag slot and a cap of at least a page.
-//! The written form holds neither blanks nor colons, so it may stand in lists of words and in codes.
+//! There is one language: command lines, the kernel's options, replay codes and JSON all go through [`FromStr`]
+//! and [`Display`](fmt::Display) of [`Policy`]. A policy that is written reads back as the same policy, for
+//! every policy that the language can say: those with at least one tag slot and a cap of at least a page. The
+//! written form holds neither blanks nor colons, so it may stand in lists of words and in codes.
 
 use core::fmt::{self, Write};
 use core::str::FromStr;
@@ -20,7 +20,7 @@ use core::str::FromStr;
 use crate::addr::PAGE_BYTES;
 use crate::policy::{Mechanism, Policy, TagPolicy};
 
-/// What there is to write, with what it means: for help texts.
+/// The words that may be written, with their meanings: for help texts.
 pub const TERMS: &[(&str, &str)] = &[
     ("baseline", "every mechanism off: what a simple kernel does"),
     ("all", "every mechanism on"),

@@ -2,15 +2,14 @@
 //!
 //! # The rule
 //!
-//! A frame may be unmapped without a flush if every mapping of it was read-only and clean: its
-//! content cannot change through a stale entry, and as long as nothing else changes, a stale read
-//! returns the right bytes. What must not happen before the debt is paid, *and nothing else is
-//! needed*:
+//! A frame may be unmapped without a flush if every mapping of it was read-only and clean: its content cannot
+//! change through a stale entry, and as long as nothing else changes, a stale read returns the right bytes.
+//! Four things must not happen before the debt is paid, *and nothing else is needed*:
 //!
 //! 1. the frame gets a new owner ([`Engine::claim`]);
 //! 2. the emptied entry is written again ([`Engine::settle_residue`]), except with the same frame,
 //!    read-only ([`Residue::rescue`]);
-//! 3. the emptied page-cache slot is filled again (the same call), so that nobody can change the
+//! 3. the emptied page-cache slot is filled again (the same call), so that no CPU can change the
 //!    bytes of the file page behind the stale entry's back;
 //! 4. a call by which the program took the mapping or a right to it away returns
 //!    ([`Engine::settle`] or the residue of each marker that it met).
@@ -20,29 +19,27 @@
 //!
 //! # The flush clock
 //!
-//! A debt is a *stamp*: a tick of the flush clock, taken after the entries were cleared. Each CPU
-//! publishes what the clock showed before it last flushed its loaded tag whole. If that is the
-//! stamp or later, the CPU cannot hold what the debt is about, whoever asked for that flush and
-//! why; so debts are paid by anybody's flush, and a claim interrupts only CPUs that are behind.
-//! CPUs that keep entries under a tag that is not loaded are not asked at all: the space's debt
-//! word makes them flush as they load it again. Only CPUs that had the space loaded when the debt
-//! was taken could hold anything; the *epoch* of the stamp remembers them.
+//! A debt is a *stamp*: a tick of the flush clock, taken after the entries were cleared. Each CPU publishes
+//! what the clock showed before it last flushed its loaded tag whole. If that is the stamp or later, the CPU
+//! cannot hold what the debt is about, whatever that flush was for; so every flush pays debts, and a claim
+//! interrupts only CPUs that are behind. CPUs that keep entries under a tag that is not loaded are not asked at
+//! all: the space's debt word makes them flush as they load it again. Only CPUs that had the space loaded when
+//! the debt was taken could hold anything; the *epoch* of the stamp remembers them.
 //!
 //! # What is shared
 //!
-//! Taking a debt ticks the clock, writes the debt into its spaces and then publishes one epoch;
-//! nothing is locked. An epoch is used again only after its debt was paid: a debtor that finds the ledger
-//! full pays for all at once, and a debt for which there is still no room is refused and flushed as without
-//! S3. A payer calls nothing paid that is not published: the spaces do not know that debt yet, so
-//! a lazy CPU that the payer leaves out could come back without flushing. A debtor that stalls between
-//! its stamp and its epoch (a preempted virtual CPU) leaves a gap: the debts around it are paid
-//! one by one, each epoch says so for itself, and the gap costs those who look at a debt behind it a
-//! second load and nobody an interrupt.
+//! Taking a debt ticks the clock, writes the debt into its spaces and then publishes one epoch; nothing is
+//! locked. An epoch is used again only after its debt was paid: a debtor that finds the ledger full pays for
+//! all at once, and a debt for which there is still no room is refused and flushed as without S3. A payer calls
+//! nothing paid that is not published: the spaces do not know that debt yet, so a lazy CPU that the payer
+//! leaves out could come back without flushing. A debtor that stalls between its stamp and its epoch (a
+//! preempted virtual CPU) leaves a gap: the debts around it are paid one by one, each epoch says so for itself,
+//! and the gap costs a CPU that looks at a debt behind it a second load, and no CPU an interrupt.
 //!
 //! # What this does not guarantee
 //!
-//! A claim may have to wait for CPUs that others made it depend on: the one who needs a frame pays
-//! for somebody's unmap. [`Engine::pay_all`], called in the background, keeps that rare.
+//! A claimer may have to wait for other CPUs: it pays for the unmap by which another space lost the frame.
+//! [`Engine::pay_all`], called in the background, keeps that rare.
 
 use crate::cpu::{Activity, Asked, Concern, Loaded};
 use crate::cpu_set::{CpuId, CpuSet};
@@ -57,7 +54,7 @@ use crate::stats::Counter;
 use crate::word::Word;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// How many debts one payment covers; what is older than the rest comes first, and a payer goes on until
+/// How many debts one payment covers; the oldest come first, and a payer goes on until
 /// its own debt is paid.
 const TOGETHER: usize = 64;
 
@@ -98,6 +95,8 @@ impl<H: Hardware> Residue<H> {
     /// Whether the frame owes nothing: one load.
     #[inline]
     pub fn is_clear(&self) -> bool {
+        // Acquire pairs with `claim` and `settle_flushed`: the flushes for what the frame owed are done.
+        // Lost without it: a look at a frame that owes nothing any more.
         self.word.load(Acquire) == NONE
     }
 
@@ -110,26 +109,34 @@ impl<H: Hardware> Residue<H> {
 
     /// The frame's flush is owed as of `stamp`. Called under the same lock.
     pub fn owe(&self, stamp: Stamp) {
+        // Release pairs with `claim` and `settle_residue`: the debt's epoch is published.
+        // Lost without it: a claim while the debt is taken.
         self.word.store(stamp.0 << OWED_SHIFT, Release);
     }
 
     /// The frame was flushed after all, or its entries were not cleared.
     pub fn settle_flushed(&self) {
+        // Release pairs with `settle_residue` and `is_clear`: the frame's flush is done.
+        // Lost without it: a refill against a debt that becomes none.
         self.word.store(NONE, Release);
     }
 
-    /// Takes the frame back for the page that it belonged to, to be mapped as it was: read-only, at
-    /// the same places. No flush is needed and no content is lost. `false` if somebody has
-    /// claimed it first; then its debt was paid.
+    /// Takes the frame back for the page that it belonged to, to be mapped as it was: read-only, at the same
+    /// places. No flush is needed and no content is lost. `false` if a claimer was first; then its debt was
+    /// paid.
     ///
     /// Called under the lock of the page-cache slot.
     #[must_use]
     pub fn rescue<R: Rules>(&self, engine: &Engine<'_, H, R>) -> bool {
+        // Acquire pairs with `claim`: a frame that was claimed has its debt paid.
+        // Lost without it: a rescue that comes too late.
         let held = self.word.load(Acquire);
-        // Acquire, in either: that somebody has claimed it means that its debt was paid.
         let won = held > PENDING
             && self
                 .word
+                // Acquire on failure pairs with `claim`: a frame that was claimed meanwhile has its debt
+                // paid.
+                // Lost without it: a rescue that comes too late.
                 .compare_exchange(held, NONE, Relaxed, Acquire)
                 .is_ok();
         let won = engine.rules.rescue_is_won(won);
@@ -138,19 +145,21 @@ impl<H: Hardware> Residue<H> {
     }
 }
 
-/// Proof that a frame's debt was paid and that the holder, nobody else, may give it a new owner.
+/// Proof that a frame's debt was paid and that only the holder may give it a new owner.
 #[must_use = "a claimed frame belongs to the claimer now and is lost if it is not used or freed"]
 #[derive(Debug)]
 pub struct Claimed(());
 
 impl<H: Hardware, R: Rules> Engine<'_, H, R> {
-    /// Claims a frame for a new owner, paying its debt if nobody has (rule 1).
+    /// Claims a frame for a new owner, paying its debt if it is still owed (rule 1).
     /// `None` if the frame was rescued, or was never owed.
     ///
     /// May wait for other CPUs: see [`Hardware::may_wait`] for what the caller may hold meanwhile.
     pub fn claim(&self, residue: &Residue<H>) -> Option<Claimed> {
         let me = self.hw.this_cpu();
         loop {
+            // Acquire pairs with `owe`: the debt that is paid next has its epoch published.
+            // Lost without it: a claim while the debt is taken.
             let held = residue.word.load(Acquire);
             if held <= PENDING {
                 return None;
@@ -166,6 +175,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             }
             if residue
                 .word
+                // Release pairs with `rescue`, `is_clear`, `is_paid` and `settle_residue`: they find the
+                // frame claimed, and so its debt paid.
+                // Lost without it: a rescue that comes too late.
                 .compare_exchange(held, NONE, Release, Relaxed)
                 .is_ok()
             {
@@ -174,8 +186,10 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         }
     }
 
-    /// Whether a claim of this frame would have to interrupt nobody: one load when nothing is owed.
+    /// Whether a claim of this frame would interrupt no CPU: one load when nothing is owed.
     pub fn is_paid(&self, residue: &Residue<H>) -> bool {
+        // Acquire pairs with `claim`: a frame that owes nothing any more has its debt paid.
+        // Lost without it: a look at a frame that was claimed.
         let held = residue.word.load(Acquire);
         held != PENDING && self.ledger.is_paid(held >> OWED_SHIFT)
     }
@@ -187,6 +201,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         if !self.rules.refill_pays() {
             return;
         }
+        // Acquire pairs with `claim`, `owe` and `settle_flushed`: what the frame owed is flushed, or the debt
+        // that is looked up has its epoch published.
+        // Lost without it: a refill against a claim.
         match residue.word.load(Acquire) {
             NONE => {}
             // The batch has no stamp yet: its debt still stands in the space.
@@ -289,11 +306,11 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         }
     }
 
-    /// Flushes this CPU's loaded tag whole if the flush clock has run a sixteenth of the ledger ahead of
-    /// it: for a CPU that is in the kernel anyway, at a fault. A debt that nobody claims until every
-    /// CPU has done so interrupts nobody. Two loads if the clock has not run that far.
+    /// Flushes this CPU's loaded tag whole if the flush clock has run a sixteenth of the ledger ahead of it:
+    /// for a CPU that is in the kernel anyway, at a fault. A frame claimed after every CPU has done so costs no
+    /// interrupt. Two loads if the clock has not run that far.
     ///
-    /// It pays nothing by itself: whoever claims finds this CPU flushed.
+    /// It pays nothing by itself: a later claimer finds this CPU flushed.
     #[inline]
     pub fn catch_up(&self) {
         let far = (self.ledger.capacity() as u64).div_ceil(16);
@@ -319,7 +336,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     }
 
     /// Pays every debt that is published, up to and with `through`; and younger ones with them, but only
-    /// as far as nobody has to be interrupted for those alone.
+    /// as far as no CPU has to be interrupted for those alone.
     #[cold]
     fn pay(&self, me: CpuId, through: u64, reason: Reason) {
         self.assert_may_wait();
@@ -348,7 +365,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             self.add_behind(me, stamp, &cpus, &mut late);
             let nobody = behind.is_empty() && !paid.is_empty() && known;
             if stamp > through && nobody && !late.is_empty() {
-                // Everybody has flushed since what is asked for: what is younger can wait.
+                // Every CPU has flushed since what is asked for: younger debts can wait.
                 continue;
             }
             behind = late;
@@ -366,7 +383,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             self.count(me, counter, 1);
         }
         if behind.is_empty() && known {
-            // Everybody has flushed since, for reasons of their own.
+            // Every CPU has flushed since, for reasons of its own.
         } else if self.broadcasts.is_some() {
             self.broadcast_everything(me);
         } else {

@@ -7,7 +7,7 @@
 //! | --- | --- | --- |
 //! | written(s) | the debtor with stamp `s` has taken it and fills it in | owed(s), by that debtor alone |
 //! | owed(s) | the debt is published | paid(s), by any payer |
-//! | paid(s) | nobody holds what the debt was about | written(s'), by the debtor with a later stamp |
+//! | paid(s) | no CPU holds what the debt was about | written(s'), by the debtor with a later stamp |
 
 use crate::cpu_set::{AtomicCpuSet, CpuSet};
 use crate::hardware::Hardware;
@@ -42,7 +42,7 @@ impl<H: Hardware> Epoch<H> {
     }
 }
 
-/// Whose an epoch is, and how far its debt has got: being written, owed, paid.
+/// Which stamp an epoch belongs to, and how far its debt has got: being written, owed, paid.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Entry(u64);
 
@@ -76,7 +76,7 @@ struct Line<W>(W);
 
 /// The flush clock and what it owes.
 pub(crate) struct Ledger<'m, H: Hardware> {
-    /// Ticks once for each debt. Written by those who owe, read by those who flush.
+    /// Ticks once for each debt. Written by debtors, read by CPUs that flush.
     clock: Line<H::Word>,
     /// Every debt up to this stamp is paid, so that one load answers for most frames. Debts beyond it
     /// may be paid, too: their epochs say so.
@@ -93,10 +93,12 @@ impl<'m, H: Hardware> Ledger<'m, H> {
         }
     }
 
-    /// What the clock shows. Acquire: the flush that follows sees the tables as they were when the
-    /// clock ticked last.
+    /// What the clock shows.
     #[inline]
     pub(crate) fn now(&self) -> u64 {
+        // Acquire pairs with `tick`: the flush that follows walks the tables as they were when the clock
+        // ticked.
+        // Lost without it: a debt against a flush.
         self.clock.0.load(Acquire)
     }
 
@@ -104,9 +106,11 @@ impl<'m, H: Hardware> Ledger<'m, H> {
         &self.epochs[stamp as usize % self.epochs.len()]
     }
 
-    /// Whether every debt up to `stamp` is paid. Acquire: whoever finds it so sees the flushes done.
+    /// Whether every debt up to `stamp` is paid. A CPU that finds it so sees the flushes done.
     #[inline]
     pub(crate) fn is_settled(&self, stamp: u64) -> bool {
+        // Acquire pairs with `settle_on`: a CPU that finds the debt settled sees the flushes done.
+        // Lost without it: a refill against a claim.
         stamp <= self.settled.0.load(Acquire)
     }
 
@@ -118,7 +122,9 @@ impl<'m, H: Hardware> Ledger<'m, H> {
 
     #[inline]
     fn is_paid_alone(&self, stamp: u64) -> bool {
-        // Acquire, as above. An epoch is given to a later stamp only after its last debt was paid.
+        // Acquire pairs with `pay_off`: a CPU that finds the debt paid sees the flushes done. An epoch is
+        // given to a later stamp only after its last debt was paid.
+        // Lost without it: a refill against a claim.
         let entry = Entry(self.epoch(stamp).entry.load(Acquire));
         entry.stamp() > stamp || entry == Entry::paid(stamp)
     }
@@ -132,18 +138,25 @@ impl<'m, H: Hardware> Ledger<'m, H> {
         held.is_paid()
             && held.stamp() < stamp
             && word
+                // Acquire pairs with `pay_off`: the flushes for the debt that was in the epoch are done.
+                // Lost without it: a claim of what another CPU has paid, in a ledger that is used again.
                 .compare_exchange(held.0, Entry::written(stamp).0, Acquire, Relaxed)
                 .is_ok()
     }
 
     /// Publishes a debt: remembers the CPUs that it is about. The spaces know of it already.
     ///
-    /// Nobody else writes the epoch, which is this stamp's until the debt is paid.
+    /// No other CPU writes the epoch, which is this stamp's until the debt is paid.
     pub(crate) fn record(&self, stamp: u64, count: usize, cpus: &CpuSet) {
         let epoch = self.epoch(stamp);
-        // No CPU of the new set is seen by whoever still finds the old debt in its second look.
+        // Release pairs with the fence in `owed_in`: a payer that reads any CPU of the new set finds another
+        // stamp in its second look.
+        // Lost without it: a claim while the ledger is used again.
         H::Word::fence(Release);
         epoch.cpus.assign(count, cpus, Relaxed);
+        // Release pairs with the first look in `owed_in`: a payer that sees the debt sees its CPUs, and the
+        // spaces that were told of it before.
+        // Lost without it: the background pays while a debt is taken.
         epoch.entry.store(Entry::owed(stamp).0, Release);
     }
 
@@ -151,12 +164,17 @@ impl<'m, H: Hardware> Ledger<'m, H> {
     /// none that is published.
     fn owed_in(&self, epoch: &Epoch<H>, count: usize) -> Option<(u64, CpuSet)> {
         loop {
-            // Acquire: the debt that the spaces were told of before is seen by whoever sees the epoch.
+            // Acquire pairs with `record`: the debt's CPUs are read as they were published, and the spaces
+            // know of it.
+            // Lost without it: the background pays while a debt is taken.
             let entry = Entry(epoch.entry.load(Acquire));
             if !entry.is_owed() {
                 return None;
             }
             let cpus = epoch.cpus.snapshot(count, Relaxed);
+            // Acquire pairs with the fence in `record`: if any of these CPUs belongs to a newer debt, the
+            // stamp read below is another.
+            // Lost without it: a claim while the ledger is used again.
             H::Word::fence(Acquire);
             if epoch.entry.load(Relaxed) == entry.0 {
                 return Some((entry.stamp(), cpus));
@@ -164,9 +182,12 @@ impl<'m, H: Hardware> Ledger<'m, H> {
         }
     }
 
-    /// The debt of `stamp` is paid. Release: whoever finds it so sees the flushes done.
+    /// The debt of `stamp` is paid.
     pub(crate) fn pay_off(&self, stamp: u64) {
         let word = &self.epoch(stamp).entry;
+        // Release pairs with `is_paid_alone` and `take_epoch`: a CPU that finds the debt paid sees the
+        // flushes done.
+        // Lost without it: a refill against a claim.
         let _ = word.compare_exchange(Entry::owed(stamp).0, Entry::paid(stamp).0, Release, Relaxed);
     }
 
@@ -179,8 +200,10 @@ impl<'m, H: Hardware> Ledger<'m, H> {
             settled += 1;
         }
         if settled > before {
-            // Release: a CPU that finds a debt settled sees the flushes done, those that others have paid
-            // for too: they were acquired here, or their own updates of this word come before this one.
+            // Release pairs with `is_settled` and `outstanding`: a CPU that finds a debt settled sees the
+            // flushes done, those that others have paid for too: they were acquired here, or their own
+            // updates of this word come before this one.
+            // Lost without it: a refill against a claim.
             self.settled.0.fetch_max(settled, Release);
         }
     }
@@ -193,7 +216,8 @@ impl<'m, H: Hardware> Ledger<'m, H> {
 
     /// The clock's next tick.
     pub(crate) fn tick(&self) -> u64 {
-        // Release: a CPU that finds the clock so late flushes what was cleared before.
+        // Release pairs with `now`: a CPU that finds the clock so late flushes what was cleared before.
+        // Lost without it: a debt against a flush.
         self.clock.0.fetch_add(1, Release) + 1
     }
 
@@ -209,13 +233,15 @@ impl<'m, H: Hardware> Ledger<'m, H> {
             .map(|(older, _)| older)
     }
 
-    /// What each epoch holds that may be owed, the oldest first: a debt and its CPUs, or `None` for a debt that is
-    /// paid or not published yet.
+    /// The debt in each epoch that may be owed, the oldest first: a debt and its CPUs, or `None` for a debt
+    /// that is paid or not published yet.
     pub(crate) fn outstanding(
         &self,
         count: usize,
     ) -> impl Iterator<Item = Option<(u64, CpuSet)>> + '_ {
-        // Acquire: a payer that finds nothing outstanding relies on those who have paid.
+        // Acquire pairs with `settle_on`: a payer that finds nothing outstanding relies on the flushes of
+        // earlier payers.
+        // Lost without it: a refill against a claim.
         let settled = self.settled.0.load(Acquire);
         // Stamps that are out of the ledger's reach share their epochs with later ones.
         let places = self

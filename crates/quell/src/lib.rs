@@ -5,6 +5,78 @@
 //! [`Hardware`] for its machine, makes one [`Engine`], and reports each change of a page-table
 //! entry to a [`Batch`].
 //!
+//! # In short
+//!
+//! A machine of one CPU, which has nothing to interrupt and no tags:
+//!
+//! ```
+//! use quell::{
+//!     CpuId, CpuSet, Engine, Features, Frame, Hardware, Invalidate, NoBroadcasts, Page, PageRange, PerCpu,
+//!     Policy, Purpose, Tag, Tagging,
+//! };
+//! use std::sync::atomic::{AtomicU64, Ordering, fence};
+//! use std::sync::Mutex;
+//!
+//! /// Its TLB: the pages that it has a translation of.
+//! struct Machine(Mutex<Vec<Page>>);
+//!
+//! // SAFETY: `invalidate` drops what it is told to, and the features are what the machine has.
+//! unsafe impl Hardware for Machine {
+//!     type Word = AtomicU64;
+//!     type Broadcasts = NoBroadcasts;
+//!
+//!     fn this_cpu(&self) -> CpuId {
+//!         CpuId(0)
+//!     }
+//!     fn features(&self) -> Features {
+//!         Features { tagging: Tagging::None, broadcast: false, full_above: 33 }
+//!     }
+//!     fn fence(&self) {
+//!         fence(Ordering::SeqCst);
+//!     }
+//!     fn invalidate(&self, what: Invalidate) {
+//!         self.0.lock().unwrap().retain(|&page| match what {
+//!             Invalidate::Range { range, .. } => !range.contains(page),
+//!             Invalidate::Tag(_) | Invalidate::All => false,
+//!         });
+//!     }
+//!     unsafe fn load_root(&self, _root: Frame, _tag: Tag, _keep: bool) {
+//!         self.invalidate(Invalidate::All);
+//!     }
+//!     fn unload_root(&self) {
+//!         self.invalidate(Invalidate::All);
+//!     }
+//!     fn interrupt(&self, targets: &CpuSet) {
+//!         assert!(targets.is_empty(), "there is one CPU");
+//!     }
+//!     fn mask_interrupts(&self) -> bool {
+//!         false
+//!     }
+//!     fn restore_interrupts(&self, _were_on: bool) {}
+//!     fn relax(&self) {}
+//! }
+//!
+//! let machine = Machine(Mutex::new(Vec::new()));
+//! let cpus = [PerCpu::new()];
+//! let engine = Engine::new(&machine, &cpus, &[], Policy::ALL)?;
+//! // SAFETY: this machine walks no tables, so a root is nothing but a name.
+//! let space = unsafe { engine.new_space(Frame(1)) };
+//! engine.cpu_online();
+//! engine.switch_to(None, &space);
+//! machine.0.lock().unwrap().extend([Page(5), Page(6)]); // the program has used two pages
+//!
+//! // Unmap page 5, behind which is frame 42: clear its entry, report it, finish the batch.
+//! let mut batch = engine.batch(Purpose::Call);
+//! batch.unmapped(&space, PageRange::base(Page(5), 1), Frame(42));
+//! let free: Vec<Frame> = batch.finish().collect();
+//!
+//! assert_eq!(free, [Frame(42)]); // it may have a new owner now
+//! assert_eq!(*machine.0.lock().unwrap(), [Page(6)]);
+//! # Ok::<(), quell::Unsupported>(())
+//! ```
+//!
+//! `examples/embed.rs` has two CPUs, and a program that goes on using the page.
+//!
 //! # The contract
 //!
 //! * **C1 Reuse.** No CPU completes an access through a translation to a frame after that frame has

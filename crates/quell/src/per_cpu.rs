@@ -1,4 +1,4 @@
-//! What the engine keeps for each CPU, sorted by who writes it.
+//! The engine's state of each CPU, sorted by its writer.
 //!
 //! A cache line that one CPU writes and another reads travels; so state is laid out by writer and
 //! reader, one line each:
@@ -67,8 +67,8 @@ impl<'m, H: Hardware> PerCpu<'m, H> {
         }
     }
 
-    /// The name of the word at this address, if it is one of this CPU's: for whoever shows people
-    /// what the engine does, word by word.
+    /// The name of the word at this address, if it is one of this CPU's: for tools that show what the engine
+    /// does, word by word.
     #[doc(hidden)]
     pub fn word_name(&self, address: usize) -> Option<&'static str> {
         let slots = || {

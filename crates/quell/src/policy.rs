@@ -77,7 +77,7 @@ pub struct Policy {
     /// S1: extents are zeroed whole, up to a cap, not page by page. The memory manager passes it on to `quell-zero`.
     pub extents: bool,
     /// S1: no run of zeroing without a preemption point is longer than this many bytes; `None` is no cap. The
-    /// engine zeroes nothing by itself: whoever does reads this and [`extents`](Policy::extents) here.
+    /// engine zeroes nothing by itself: the embedder's zeroing reads this and [`extents`](Policy::extents) here.
     pub cap_bytes: Option<u64>,
     /// S2: how many address spaces keep their entries across switches.
     pub tags: TagPolicy,

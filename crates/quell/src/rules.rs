@@ -1,15 +1,15 @@
-//! What must never be forgotten, one rule each.
+//! The rules that must never be forgotten.
 //!
-//! A protocol is held together by small decisions: wait here, look again there, leave nobody out. Those that no type
-//! and no compiler keeps stand in this file, and nowhere else, each as one line with the clause of the
+//! A protocol is held together by small decisions: wait here, look again there, leave no CPU out. Those that no
+//! type and no compiler keeps stand in this file, and nowhere else, each as one line with the clause of the
 //! contract that it keeps and the reason; the modules of the protocol call them by name.
 //!
 //! # Why they are gathered
 //!
-//! A test that passes with a rule taken out has not tested it. So each rule says, too, what somebody who forgets it
-//! would do instead: its *mutant*. An engine asks its [`Rules`] which of the two it does.
-//! [`AllRules`], the default, is a constant "keep" and compiled away; a machine under test brings
-//! [`Rules`] that leave one out, and a search must then find an interleaving that breaks the contract.
+//! A test that passes with a rule taken out has not tested it. So each rule says, too, what an engine without
+//! it does instead: its *mutant*. An engine asks its [`Rules`] which of the two it does. [`AllRules`], the
+//! default, is a constant "keep" and compiled away; a machine under test brings [`Rules`] that leave one out,
+//! and a search must then find an interleaving that breaks the contract.
 //!
 //! Two other kinds of mistakes need no rule: those at the border to the machine (an interrupt that is not sent, a
 //! barrier left out) are made by a decorator of [`Hardware`](crate::Hardware), and orderings that are too weak by
@@ -27,7 +27,7 @@ crate::rules! {
 
     // The flush.
 
-    /// An initiator may hold what it takes away, like everybody else.
+    /// An initiator may hold the translation that it takes away, like every other CPU.
     "C1" fn initiator_flushes() -> bool { true }
         or SkipLocalFlush { false } "The initiator does not invalidate its own translations.";
 
@@ -51,8 +51,8 @@ crate::rules! {
     "C6" fn lazy_cpu_is_asked(tables: bool) -> bool { tables }
         or LazySkippedForTables { false } "Lazy CPUs are left out although page-table pages were freed (bug 10).";
 
-    /// Nothing runs on a CPU between a post and its interrupt: a flush there would find its request merged with one
-    /// that nobody was interrupted for, and wait for ever.
+    /// Nothing runs on a CPU between a post and its interrupt: a flush there would find its request merged with
+    /// one that no interrupt was sent for, and wait for ever.
     "C7" fn posting_is_masked() -> bool { true }
         or PostingPreempted { false } "A flush is preempted by another between a post and its interrupt (C7).";
 
@@ -60,7 +60,7 @@ crate::rules! {
     "C1" fn outbox_is_free(free: bool) -> bool { free }
         or OutboxOverwritten { true } "A flush that preempts another writes its request over one that targets have yet to read (C1).";
 
-    /// What a CPU has loaded is looked at when nothing can come between the look and what is done for it.
+    /// A CPU looks at what it has loaded when nothing can come between the look and the flush for it.
     "C1" fn mask_then_look<M, L>(mask: impl FnOnce() -> M, look: impl FnOnce() -> L) -> (M, L) { let mask = mask(); (mask, look()) }
         or LoadedSpaceStale { let look = look(); (mask(), look) } "What a CPU has loaded is looked at before nothing can come in between any more (C1).";
 
@@ -76,7 +76,8 @@ crate::rules! {
     "C7" fn waiter_serves(mail: bool) -> bool { mail }
         or WaiterServesNobody { false } "A waiter with interrupts off does not serve its own inbox (C7).";
 
-    /// What is counted into an inbox after it has closed is answered when its CPU comes back, perhaps never.
+    /// A post that is counted into an inbox after it has closed is answered when its CPU comes back, perhaps
+    /// never.
     "C7" fn is_awaited(closed: bool) -> bool { !closed }
         or WaitsForClosedInbox { true } "An initiator waits for what was counted after the target had gone offline (C7).";
 
@@ -94,7 +95,7 @@ crate::rules! {
     "C1" fn words_are_unchanged(look: impl FnOnce() -> bool) -> bool { look() }
         also TakeIgnoresLock { true };
 
-    /// What is acknowledged was posted: "up to number n", never one more or less.
+    /// Only posts are acknowledged: "up to number n", never one more or less.
     "C1" fn unanswered(posted: u64, done: u64) -> Option<u64> { (posted != done).then_some(posted) }
         or SpuriousAcknowledges { (posted >= done).then_some(posted + u64::from(posted == done)) } "A spurious interrupt acknowledges a request that is yet to come (bug 32).";
 
@@ -127,7 +128,7 @@ crate::rules! {
     "C3" fn nothing_is_outstanding(batches: u64) -> bool { batches == 0 }
         or SwitchIgnoresBatch { true } "A space is loaded with its entries kept although a batch has changed it and not flushed yet.";
 
-    /// What is owed until reuse is flushed before the entries are used again: the stamp of what the space owes.
+    /// A CPU flushes what the space owes until reuse, by its stamp, before it uses the entries again.
     "C1" fn debt_of(look: impl FnOnce() -> u64) -> u64 { look() }
         or SwitchIgnoresDebt { 0 } "A space is loaded with its entries kept although it owes a flush.";
 
@@ -208,9 +209,9 @@ crate::rules! {
     "C4" fn payment_passes_gap() -> bool { true }
         or PaymentStopsAtGap { false } "A payment stops at a debt that is not published yet, and passes for one of all the debts behind it (C4).";
 
-    /// Where invalidations are broadcast, loads keep entries and look at no debt: nobody is known to have flushed.
+    /// Where invalidations are broadcast, loads keep entries and look at no debt: no CPU is known to have flushed.
     "C1" fn flushes_are_known(broadcasts: bool) -> bool { !broadcasts }
-        or ClaimTrustsFlushes { true } "Where invalidations are broadcast, a claim relies on who has flushed since.";
+        or ClaimTrustsFlushes { true } "Where invalidations are broadcast, a claim relies on the CPUs that have flushed since.";
 
     /// An entry or a page-cache slot is filled again after the debt behind it is paid (L1, L2, L3).
     "C4" fn refill_pays() -> bool { true }
@@ -218,7 +219,7 @@ crate::rules! {
 
     /// A frame belongs to the one that takes it first: to its page again, or to a claimer.
     "C1" fn rescue_is_won(won: bool) -> bool { won }
-        or RescueUnchecked { true } "A frame is taken back although somebody has claimed it.";
+        or RescueUnchecked { true } "A frame is taken back although another CPU has claimed it.";
 
     /// A debt that is taken while a flush runs is not paid by it.
     "C1" fn read_clock_then_flush(clock: impl FnOnce() -> u64, flush: impl FnOnce()) -> u64 { let now = clock(); flush(); now }

@@ -10,7 +10,7 @@
 //! that is the next step is flushed as it says, one that is behind is ignored, a gap is closed by
 //! a flush of the whole tag.
 //!
-//! # Who is interrupted
+//! # Which CPUs are interrupted
 //!
 //! `loaded` names the CPUs that may have the space's root loaded. A CPU enters it *before* it reads
 //! the generation and loads the root, and leaves it after another root was loaded: it may be named
@@ -26,7 +26,7 @@
 //! # One word for both
 //!
 //! The batches that still have to flush are counted in the low bits of the word that holds the
-//! generation. So a batch that finds nobody but its own CPU in `loaded` takes its generation and
+//! generation. So a batch that finds only its own CPU in `loaded` takes its generation and
 //! ends its debt in one locked operation instead of two, and reads the set only once, *before* it:
 //! a CPU that enters the set later reads this word later still, and finds either the debt, and
 //! then drops what it kept of the space, or the new generation.
@@ -119,8 +119,8 @@ impl<H: Hardware> AddressSpace<H> {
         unsafe { hw.load_root(self.root, tag, keep) };
     }
 
-    /// The name of the word at this address, if it is one of this space's: for whoever shows people
-    /// what the engine does, word by word.
+    /// The name of the word at this address, if it is one of this space's: for tools that show what the engine
+    /// does, word by word.
     #[doc(hidden)]
     pub fn word_name(&self, address: usize) -> Option<&'static str> {
         let at = |word: &H::Word| core::ptr::from_ref(word) as usize == address;
@@ -137,19 +137,27 @@ impl<H: Hardware> AddressSpace<H> {
     /// Generation and outstanding batches.
     #[inline]
     pub(crate) fn flushes(&self) -> Flushes {
+        // SeqCst pairs with `next_generation`, `begin_batch`, `end_batch` and `end_batch_alone`: a CPU that
+        // loads the space is in its set before it looks here, so it sees the change, or the initiator sees
+        // the CPU. A second actor that finds no batch sees the flushes done.
+        // Lost without it: an idle CPU comes back.
         Self::decode(self.flushes.load(SeqCst))
     }
 
-    /// The latest stamp owed until reuse; 0 if none. A batch that owes raises it *before* it takes
-    /// itself off [`Flushes::deferred`], so who reads that first misses neither. Acquire: whoever
-    /// finds it paid sees it flushed.
+    /// The latest stamp owed until reuse; 0 if none. A batch that owes raises it *before* it takes itself off
+    /// [`Flushes::deferred`], so a CPU that reads that first misses neither.
     #[inline]
     pub(crate) fn owed(&self) -> u64 {
+        // Acquire pairs with `owed_paid`: a second actor that finds nothing owed sees the flushes done.
+        // Lost without it: two second actors meet a debt.
         self.owed.load(Acquire)
     }
 
     /// Takes the next flush generation and returns it.
     pub(crate) fn next_generation(&self) -> u64 {
+        // SeqCst pairs with `flushes`: the initiator reads the set next, so it sees a CPU that loads the
+        // space, or that CPU sees the new generation.
+        // Lost without it: an idle CPU comes back.
         Self::decode(self.flushes.fetch_add(Self::ONE_GENERATION, SeqCst)).generation + 1
     }
 
@@ -159,6 +167,9 @@ impl<H: Hardware> AddressSpace<H> {
     #[inline]
     #[must_use]
     pub(crate) fn begin_batch(&self, most: u64) -> bool {
+        // SeqCst pairs with `flushes`: an initiator that reads the set before it takes its generation sees a
+        // CPU that loads the space there, or that CPU sees the batch outstanding.
+        // Lost without it: a space is loaded while it is flushed.
         let before = Self::decode(self.flushes.fetch_add(1, SeqCst));
         before.deferred < most || self.refuse_batch()
     }
@@ -169,8 +180,11 @@ impl<H: Hardware> AddressSpace<H> {
         false
     }
 
-    /// The batch has flushed, or its debt is owed. Whoever sees it gone sees that done.
+    /// The batch has flushed, or its debt is owed.
     pub(crate) fn end_batch(&self) {
+        // SeqCst pairs with `flushes`: a second actor that finds no batch sees it flushed; a CPU that comes
+        // back and finds none sees what the batch owes.
+        // Lost without it: an idle CPU comes back to a debt.
         self.flushes.fetch_add(u64::MAX, SeqCst);
     }
 
@@ -178,44 +192,59 @@ impl<H: Hardware> AddressSpace<H> {
     /// generation before that.
     #[inline]
     pub(crate) fn end_batch_alone(&self) -> u64 {
-        // Release, for whoever sees the debt gone. A CPU that loads the space and misses this finds the
-        // debt, which is sequentially consistent.
         let step = Self::ONE_GENERATION - 1;
+        // Release pairs with `flushes`: a second actor that finds no batch sees it flushed. A CPU that loads
+        // the space and misses this finds the batch, which `begin_batch` has counted.
+        // Lost without it: a second actor meets a batch that flushes alone.
         Self::decode(self.flushes.fetch_add(step, Release)).generation
     }
 
     /// A batch will not flush: its debt is owed until reuse, as of `stamp`. [`AddressSpace::end_batch`] follows.
     pub(crate) fn owe(&self, stamp: u64) {
-        // Relaxed: everybody reads it after the word that `end_batch` releases, and has seen the
-        // batch outstanding, or nothing of it, if not that.
+        // Relaxed: every CPU reads it after the word that `end_batch` releases, and has seen the batch
+        // outstanding, or nothing of it, if not that.
         self.owed.fetch_max(stamp, Relaxed);
     }
 
-    /// What was owed as of `stamp` is paid.
+    /// The debt as of `stamp` is paid.
     pub(crate) fn owed_paid(&self, stamp: u64) {
         // A later debt stays.
+        // Release pairs with `owed`: the next second actor, which finds nothing owed, sees the flushes done.
+        // Lost without it: two second actors meet a debt.
         let _ = self.owed.compare_exchange(stamp, 0, Release, Relaxed);
     }
 
     /// A CPU is about to load the root.
     pub(crate) fn enter(&self, cpu: CpuId) {
+        // SeqCst pairs with `loaded_on` and `is_loaded_only_on`: this CPU reads generation and debt next, so
+        // the initiator sees it in the set, or it sees the change.
+        // Lost without it: a space is loaded while it is flushed.
         self.loaded.insert(cpu, SeqCst);
     }
 
     /// A CPU has loaded another root: its accesses through this one are over.
     pub(crate) fn leave(&self, cpu: CpuId) {
+        // Release pairs with `loaded_on` and `is_loaded_only_on`: this CPU's accesses are over before an
+        // initiator misses it.
+        // Lost without it: a CPU leaves a space while it is flushed.
         self.loaded.remove(cpu, Release);
     }
 
     /// The CPUs, of so many, that may have the root loaded.
     #[inline]
     pub(crate) fn loaded_on(&self, cpus: usize) -> CpuSet {
+        // SeqCst pairs with `enter` and `leave`: the initiator has taken its generation before, so it sees a
+        // CPU that loads the space, or that CPU sees the generation.
+        // Lost without it: a space is loaded while one page of it after the other is flushed.
         self.loaded.snapshot(cpus, SeqCst)
     }
 
     /// Whether no CPU, of so many, but this one may have the root loaded.
     #[inline]
     pub(crate) fn is_loaded_only_on(&self, cpu: CpuId, cpus: usize) -> bool {
+        // SeqCst pairs with `enter` and `leave`: the batch was counted before, so the initiator sees a CPU
+        // that loads the space, or that CPU sees the batch.
+        // Lost without it: a space is loaded while it is flushed.
         self.loaded.is_within(cpu, cpus, SeqCst)
     }
 }

@@ -55,8 +55,8 @@ impl<T, const N: usize> Stack<T, N> {
         }
         let index = self.start;
         self.start += 1;
-        // SAFETY: `index` was in `start..end`, so it is initialised; it no longer is in there, so
-        // nobody reads or drops it again.
+        // SAFETY: `index` was in `start..end`, so it is initialised; it no longer is in there, so it is neither
+        // read nor dropped again.
         Some(unsafe { self.room[index].assume_init_read() })
     }
 

@@ -1,7 +1,7 @@
 //! Why and how often: what the engine did, counted per CPU.
 //!
 //! Statistics are no part of the protocol: each counter is written by its own CPU alone, with plain
-//! loads and stores, and read by anybody at any time, so a sum is not one moment in time. They
+//! loads and stores, and read by any CPU at any time, so a sum is not one moment in time. They
 //! bypass [`Hardware::Word`](crate::Hardware::Word): the machine in software neither charges for
 //! them nor reorders them.
 
@@ -102,7 +102,7 @@ counters! {
     PaidByBackground = "paid_by_background",
     /// CPUs that a payment found flushed already.
     PaidByOthers = "paid_by_others",
-    /// Flushes by which a CPU caught up with the flush clock before anybody asked it to.
+    /// Flushes by which a CPU caught up with the flush clock without being asked to.
     CaughtUp = "caught_up",
     /// Frames taken back by the page they belonged to.
     Rescued = "rescued",

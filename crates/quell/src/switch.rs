@@ -187,7 +187,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let cpu = &self.cpus[me.index()];
         // Initiators count the generation up and then look at what we do; we do the opposite.
         let slot = &cpu.slots()[cpu.state.slot()];
-        // Who finds us in the set, where we are all the time, does not end a batch alone.
+        // An initiator that finds this CPU in the set, where it is all the time, does not end a batch alone.
         let generation = space.flushes().generation;
         let behind = slot.generation() < generation;
         if behind || slot.flushed_at() < space.owed() {

@@ -6,7 +6,7 @@
 //! without a slot takes one over, and the tag is flushed as it is loaded (C5). Space ids are
 //! never used again, so a slot cannot take a new space for an old one.
 //!
-//! What this does not guarantee: that a space keeps its entries. Tags are a hint to the TLB, correctness
+//! Not guaranteed: that a space keeps its entries. Tags are a hint to the TLB, correctness
 //! rests on the generations in [`space`](crate::space) alone. Tags that mean the same on every CPU are
 //! dealt out in [`asid`](crate::asid).
 

@@ -27,7 +27,7 @@ pub unsafe trait Word: Send + Sync + Sized {
     /// A fence of the memory model, as [`core::sync::atomic::fence`].
     fn fence(order: Ordering);
     /// The CPU is about to read or write something shared that is no word, at this address. Does
-    /// nothing, except on machines that choose who comes when.
+    /// nothing, except on machines that choose which CPU comes when.
     #[inline]
     fn touch(place: usize, writes: bool) {
         let _ = (place, writes);

@@ -6,7 +6,10 @@
 //! type as well; it is printed before it runs. All steps run, also after one has failed, and the end is
 //! a list of what came of each.
 
+mod api;
+
 use std::fmt;
+use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
@@ -29,10 +32,50 @@ struct Step {
 
 const STEPS: &[Step] = &[
     Step {
+        name: "xtask",
+        shows: "this command tells what breaks others from what does not",
+        environment: &[],
+        cargo: &["test", "--package", "xtask"],
+        boots: false,
+    },
+    Step {
+        name: "api",
+        shows: "what others use changed only as its version says",
+        environment: &[],
+        cargo: &["xtask", "api"],
+        boots: false,
+    },
+    Step {
+        name: "package",
+        shows: "what others use builds from what would be published",
+        environment: &[],
+        cargo: &[
+            "package",
+            "--quiet",
+            "--allow-dirty",
+            "--package",
+            "quell",
+            "--package",
+            "quell-zero",
+            "--package",
+            "quell-arch",
+            "--package",
+            "quell-conformance",
+        ],
+        boots: false,
+    },
+    Step {
         name: "orderings",
         shows: "each memory ordering is needed, and enough (loom)",
         environment: &[],
-        cargo: &["test", "--release", "--package", "quell-orderings"],
+        cargo: &[
+            "test",
+            "--release",
+            "--package",
+            "quell-orderings",
+            "--features",
+            "loom",
+        ],
         boots: false,
     },
     Step {
@@ -203,11 +246,17 @@ const USAGE: &str = "\
 cargo xtask ci [--without-emulators] [STEP ...]
     runs all steps, or the named ones
 cargo xtask list
-    says what the steps are";
+    says what the steps are
+cargo xtask orderings
+    prints docs/orderings.md, from the comments at the orderings
+cargo xtask api [--accept]
+    compares the public interfaces with those kept in docs/api, or keeps the new ones";
 
 /// What was asked for.
 enum Asked {
     List,
+    Orderings,
+    Api { accept: bool },
     Run(Vec<&'static Step>, Vec<&'static Step>),
 }
 
@@ -216,6 +265,12 @@ enum Asked {
 fn asked(arguments: &[String]) -> Result<Asked, String> {
     match arguments.split_first() {
         Some((first, [])) if first == "list" => Ok(Asked::List),
+        Some((first, [])) if first == "orderings" => Ok(Asked::Orderings),
+        Some((first, rest)) if first == "api" => match rest {
+            [] => Ok(Asked::Api { accept: false }),
+            [option] if option == "--accept" => Ok(Asked::Api { accept: true }),
+            [unknown, ..] => Err(format!("api knows --accept, not {unknown}")),
+        },
         Some((first, rest)) if first == "ci" => {
             let (options, names): (Vec<_>, Vec<_>) =
                 rest.iter().partition(|word| word.starts_with('-'));
@@ -240,6 +295,25 @@ fn asked(arguments: &[String]) -> Result<Asked, String> {
     }
 }
 
+/// The root of the workspace.
+fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+/// Prints what `docs/orderings.md` must be.
+fn orderings() -> ExitCode {
+    match quell_orderings::read(root()) {
+        Ok(sites) => {
+            print!("{}", quell_orderings::document(&sites));
+            ExitCode::SUCCESS
+        }
+        Err(wrong) => {
+            eprintln!("{wrong}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let (run, skipped) = match asked(&arguments) {
@@ -249,6 +323,16 @@ fn main() -> ExitCode {
                 println!("{:10} {}\n           {step}", step.name, step.shows);
             }
             return ExitCode::SUCCESS;
+        }
+        Ok(Asked::Orderings) => return orderings(),
+        Ok(Asked::Api { accept }) => {
+            return match api::run(root(), accept) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(wrong) => {
+                    eprintln!("{wrong}");
+                    ExitCode::FAILURE
+                }
+            };
         }
         Err(why) => {
             eprintln!("{why}\n{USAGE}");

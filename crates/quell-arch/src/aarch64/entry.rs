@@ -115,7 +115,7 @@ pub fn encode(entry: Entry, level: Level) -> u64 {
     let size = level.size().expect("a root maps no pages");
     debug_assert!(entry.frame.0.is_multiple_of(size.pages()));
     let read_only = !(entry.writable && entry.dirty);
-    // What user mode may execute the kernel must not, and the other way round, unless asked for.
+    // The kernel must not execute what user mode may, nor the other way round, unless asked for.
     let other = entry.special & OTHER_EXECUTES != 0;
     let (user_executes, kernel_executes) = if entry.user {
         (entry.executable, other)

@@ -24,7 +24,7 @@ const RED_ZONE: usize = 128;
 /// Around the stack pointer of a block, on either side. A signal handler would need some of it.
 const STACK: usize = 64 << 10;
 
-/// The holder alone runs a probe.
+/// Only the holder runs a probe.
 static PROBES: Mutex<()> = Mutex::new(());
 
 /// Runs a block once; returns the names of what it changed.
@@ -84,7 +84,7 @@ fn complaints(block: &Block) -> Vec<String> {
         ("nostack", "stack"),
         ("nomem", "memory"),
     ] {
-        // Leaving the option out allows the change; the block need not make use of it.
+        // Leaving the option out allows the change and does not ask for it.
         if !has(option) && changed.contains(covers) {
             declared.insert(covers.into());
         }
@@ -213,7 +213,7 @@ fn privileged_blocks_declare_what_the_manual_says() {
         assert!(!has("readonly") && !has("pure"), "{}", block.name);
         assert!(has("nostack"), "{}: no instruction here pushes", block.name);
     }
-    assert!(unused.is_empty(), "nobody uses {unused:?}");
+    assert!(unused.is_empty(), "no block uses {unused:?}");
 }
 
 #[test]

@@ -346,7 +346,7 @@ fn width() -> u64 {
 /// `probe` is one, its block may run with those inputs, and no other thread runs one meanwhile.
 pub(crate) unsafe fn run(probe: unsafe extern "C" fn(), before: &Registers) -> Registers {
     let state = &raw mut STATE;
-    // SAFETY: no other code touches the state, and the probe restores what a caller keeps.
+    // SAFETY: no other thread touches the state, and the probe restores what a caller keeps.
     unsafe {
         (*state).before = *before;
         (*state).after = Registers::ZERO;

@@ -22,7 +22,7 @@
 //!
 //! # Alignment and length
 //!
-//! Any. What does not fill an aligned block of the strategy at either end is zeroed by plain stores.
+//! Any. Ends that do not fill an aligned block of the strategy are zeroed by plain stores.
 
 use quell_zero::{Available, Caches, Strategy};
 
@@ -64,8 +64,8 @@ pub fn caches() -> Caches {
 ///
 /// # Safety
 ///
-/// * `start..start + bytes` is valid for writes, is ordinary cacheable memory, and nothing else
-///   accesses it during the call.
+/// * `start..start + bytes` is valid for writes, is ordinary cacheable memory, and is accessed by no other code
+///   during the call.
 /// * `strategy` is a member of [`available`] on this CPU.
 /// * If [`Strategy::uses_vectors`], the vector registers may be overwritten: always true in a user
 ///   program, true in a kernel only between saving and restoring the user's vector state.

@@ -37,7 +37,7 @@ pub unsafe fn zero(start: *mut u8, bytes: usize, _: Strategy) {
 ///
 /// # Safety
 ///
-/// `start..start + bytes` is valid for writes and not accessed by anybody else.
+/// `start..start + bytes` is valid for writes and not accessed by other code.
 pub unsafe fn stores(start: *mut u8, bytes: usize) {
     let (head, body, tail) = split(start, bytes, 8);
     // SAFETY: all addresses lie within the run, and the words are aligned by `split`.

@@ -48,6 +48,15 @@ pub const fn race(name: &'static str, setup: Setup) -> Race {
     }
 }
 
+/// A race without the engine.
+pub const fn free(name: &'static str, run: fn()) -> Race {
+    Race {
+        name,
+        preemptions: 2,
+        body: Body::Free(run),
+    }
+}
+
 impl Race {
     /// Runs the race once; loom runs this in every way it knows.
     pub fn run(&self) {

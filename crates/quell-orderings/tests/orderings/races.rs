@@ -1,8 +1,9 @@
 //! The races: which programs meet, and after what.
 
 use crate::machine::{Moment, World};
+use crate::manager;
 use crate::programs::*;
-use crate::race::{Body, Race, meet, race};
+use crate::race::{Race, free, meet, race};
 use quell::{Mechanism, Policy, Purpose, Scope};
 
 pub const RACES: &[Race] = &[
@@ -345,9 +346,13 @@ pub const RACES: &[Race] = &[
         .broadcasting()
         .then(tags_differ),
     ),
-    Race {
-        name: "zeroed frames change hands",
-        preemptions: 2,
-        body: Body::Free(pool),
-    },
+    free("zeroed frames change hands", pool),
+    free("two CPUs take a lock", manager::lock),
+    free("a reader meets a writer", manager::read_and_write),
+    free("two CPUs write under one lock", manager::write_twice),
+    free("a walk comes to a new table", manager::walk),
+    free(
+        "a file is cut while a page beyond its end is made",
+        manager::truncate,
+    ),
 ];

@@ -8,7 +8,7 @@ use quell::{Extent, Rule};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::vec::Vec;
 
-/// A frame owned by whoever holds the value.
+/// A frame owned by the holder of the value.
 #[derive(PartialEq, Eq, Debug)]
 struct Owned(u64);
 
@@ -117,7 +117,7 @@ fn threads_never_lose_or_double_a_frame() {
     const THREADS: u64 = 4;
     let slots = slots(5);
     let pool: Pool<'_, _, Owned> = Pool::new(&slots, PAGE_BYTES);
-    // Whoever holds a frame outside the pool sets its bit; one that is set already is a double.
+    // A CPU that holds a frame outside the pool sets its bit; one that is set already is a double.
     let held = AtomicU64::new(0);
     let hold = |raw: u64| assert_eq!(held.fetch_or(1 << raw, SeqCst) & 1 << raw, 0);
     let release = |raw: u64| held.fetch_and(!(1 << raw), SeqCst);

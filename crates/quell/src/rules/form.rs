@@ -3,7 +3,7 @@
 //! [`rules!`](crate::rules!) turns a list of rules into a trait whose methods make the decisions, and a module with one
 //! [`Rule`] for each mutant. Every crate that has rules has such a list.
 
-/// A rule, and what is done by somebody who forgets it.
+/// A rule, and what an engine that forgets it does.
 #[derive(Debug)]
 pub struct Rule {
     /// The name of its mutant, for people and replay codes: it never changes.
