@@ -18,8 +18,10 @@
 
 mod builtin;
 mod machine;
+mod nearest;
 mod parameter;
 mod parse;
+mod set;
 
 pub use builtin::BUILT_IN;
 pub use machine::{FileError, MachineFile, Mistake, Time, Value};

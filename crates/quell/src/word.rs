@@ -19,9 +19,9 @@ pub unsafe trait Word: Send + Sync + Sized {
     /// under test make them few, so that their end is reached.
     #[doc(hidden)]
     const BATCH_BITS: u32 = 12;
-    /// So many ranges a request may have, [`request::RANGES`](crate::request::RANGES) at most; as above.
+    /// So many ranges a request may have, if it has room for as many; as above.
     #[doc(hidden)]
-    const RANGES: usize = crate::request::RANGES;
+    const RANGES: usize = usize::MAX;
     /// A word that holds `value`.
     fn new(value: u64) -> Self;
     /// A fence of the memory model, as [`core::sync::atomic::fence`].

@@ -2,8 +2,8 @@
 
 use super::builtin::BUILT_IN;
 use super::machine::{FileError, MachineFile, Mistake, Value, bounds};
+use super::nearest::nearest;
 use super::parameter::{PARAMETERS, Parameter, Unit};
-use std::collections::BTreeMap;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -196,32 +196,6 @@ fn number(value: &DeValue<'_>) -> Option<f64> {
     f64::is_finite(number).then_some(number)
 }
 
-/// A known name close to a misspelt one.
-fn nearest<'n>(wrong: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
-    names
-        .map(|name| (distance(wrong, name), name))
-        .filter(|&(distance, name)| distance <= 1 + name.len() / 4)
-        .min()
-        .map(|(_, name)| name)
-}
-
-/// The edit distance of two words.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, &y) in b.iter().enumerate() {
-            let insert = row[j].min(row[j + 1]) + 1;
-            let replace = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = insert.min(replace);
-        }
-    }
-    row[b.len()]
-}
-
 impl MachineFile {
     /// Reads a machine file. `path` is used in messages alone. A file may be based on a built-in machine.
     ///
@@ -243,87 +217,6 @@ impl MachineFile {
     ) -> Result<Self, FileError> {
         parse(path, text, base)
     }
-
-    /// The same machine with parameters set as text: `interrupt.send=900ns`, `cpu.cpus=72`, `tlb.tags=none`. The
-    /// unit is one that a file may have, the checks are a file's, and of two texts about one parameter the later
-    /// one holds. `origin` is used in messages alone.
-    ///
-    /// # Errors
-    /// If a text sets nothing, or the values do not fit together.
-    pub fn with_text(&self, origin: &str, texts: &[impl AsRef<str>]) -> Result<Self, FileError> {
-        let refuse = |mistakes| FileError {
-            path: origin.into(),
-            mistakes,
-        };
-        let mut lines = BTreeMap::new();
-        for text in texts {
-            let (name, line) = as_line(text.as_ref()).map_err(|mistake| refuse(vec![mistake]))?;
-            lines.insert(name, line);
-        }
-        let lines: Vec<_> = lines.into_values().collect();
-        let file = format!("name = \"\"\nbased_on = \"\"\n{}", lines.join("\n"));
-        let mut changed = parse(origin, &file, |_| Ok(self.clone())).map_err(|mut error| {
-            error
-                .mistakes
-                .iter_mut()
-                .for_each(|mistake| mistake.line = 0);
-            error
-        })?;
-        changed.name.clone_from(&self.name);
-        changed.title.clone_from(&self.title);
-        Ok(changed)
-    }
-}
-
-/// The name of the parameter that a text like `interrupt.send=900ns` sets, and the line of a machine file that sets
-/// it.
-fn as_line(text: &str) -> Result<(String, String), Mistake> {
-    let refuse = |message: String| Mistake {
-        line: 0,
-        key: text.into(),
-        message,
-    };
-    let form = || refuse("expected SECTION.KEY=VALUE, as in interrupt.send=900ns".into());
-    let (name, value) = text.split_once('=').ok_or_else(form)?;
-    let (name, value) = (name.trim(), value.trim());
-    let parameter = Parameter::from_name(name).ok_or_else(|| {
-        let names: Vec<_> = Parameter::ALL.iter().map(|known| known.name()).collect();
-        let near = nearest(name, names.iter().map(String::as_str));
-        let hint = near.map_or(String::new(), |near| format!("; did you mean `{near}`?"));
-        refuse(format!("no parameter `{name}`{hint}"))
-    })?;
-    // No word or unit has other characters, so a quoted one is TOML.
-    let known = |c: char| c.is_ascii_alphanumeric() || "/-_".contains(c);
-    let (number, word) = match parameter.description().unit {
-        Unit::Choice(_) => (None, value),
-        unit => {
-            let end = value.find(|c: char| !(c.is_ascii_digit() || ".+-".contains(c)));
-            let (number, written) = value.split_at(end.unwrap_or(value.len()));
-            let spellings = unit.spellings();
-            let written = match written.trim() {
-                // A file has a word for what has no unit; here it may be left out.
-                "" if spellings[0].0 == "1" => "1",
-                "" => {
-                    let units: Vec<_> = spellings.iter().map(|(unit, _)| *unit).collect();
-                    return Err(refuse(format!(
-                        "the unit is missing: one of {}",
-                        units.join(", ")
-                    )));
-                }
-                written => written,
-            };
-            (Some(number.parse::<f64>().map_err(|_| form())?), written)
-        }
-    };
-    if !word.chars().all(known) {
-        return Err(form());
-    }
-    let value = match number {
-        Some(number) => format!("{number:?}, unit = \"{word}\""),
-        None => format!("\"{word}\""),
-    };
-    let line = format!("{name} = {{ value = {value}, source = \"set by the caller\" }}");
-    Ok((name.to_owned(), line))
 }
 
 /// Finds a built-in machine for a file to be based on.
@@ -344,7 +237,7 @@ pub fn built_in(name: &str) -> Option<MachineFile> {
     MachineFile::parse(&format!("{name}.toml"), text).ok()
 }
 
-fn parse(
+pub(super) fn parse(
     path: &str,
     text: &str,
     base: impl FnOnce(&str) -> Result<MachineFile, String>,
