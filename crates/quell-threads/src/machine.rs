@@ -9,7 +9,7 @@
 //! inside, and completing a broadcast waits until every CPU has left the access in which it was; a
 //! walk that overlapped an invalidation is not kept. Without broadcasts none of this is paid for.
 //!
-//! A wait without end is a violation (C7); what that is, [`life`](crate::life) says.
+//! A wait without end is a violation (C7); what that is, [`life`] says.
 
 use crate::cores;
 use crate::life::{self, Life};
@@ -160,7 +160,7 @@ impl<const STRESS: bool> Threads<STRESS> {
         self.me().life.step();
     }
 
-    /// Whether a CPU has waited without end (C7), as [`life`](crate::life) defines it.
+    /// Whether a CPU has waited without end (C7), as [`life`] defines it.
     ///
     /// From then on the machine makes no mistake any more and interrupts everybody all the time, so
     /// that a program can end.
