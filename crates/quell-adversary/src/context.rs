@@ -205,6 +205,11 @@ pub(crate) fn on_machine<R>(body: impl FnOnce(&mut Core, usize) -> R) -> R {
     with(|core| body(core, me))
 }
 
+/// A program has come to the end of one of its operations.
+pub(crate) fn come_further() {
+    with(Core::come_further);
+}
+
 /// The CPU whose code runs.
 #[inline]
 pub(crate) fn this_cpu() -> usize {

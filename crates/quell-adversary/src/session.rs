@@ -20,8 +20,9 @@ use quell_contract::timeline::Line;
 use quell_sim::heap::Heap;
 use std::rc::Rc;
 
-/// The number of decisions after which a run is called endless, unless its program takes more.
-pub const LIMIT: u32 = 40_000;
+/// The number of decisions after which a run of a search that tells states apart is given up, unless its program
+/// takes more.
+const LIMIT: u32 = 40_000;
 
 /// What is run.
 #[derive(Clone, Copy, Debug)]
@@ -67,14 +68,13 @@ impl<'p> Session<'p> {
         quieten_panics();
         let program = &case.scenario.program;
         let arena = Rc::new(Arena::new(program.table_frames()));
-        let mut core = Core::new(
+        let core = Core::new(
             case.kind,
             case.scenario.cpus,
             Rc::clone(&arena),
             program.frames(),
             program.table_frames(),
         );
-        core.limit = LIMIT.max(2 * case.scenario.steps);
         Session {
             core: Some(Box::new(core)),
             arena,
@@ -170,6 +170,12 @@ impl<'p> Session<'p> {
                 self.case.scenario.steps.max(last)
             }
             _ => self.case.scenario.steps,
+        };
+        let steps = self.case.scenario.steps;
+        core.patience = program.patience().max(steps);
+        core.limit = match core.fair_after {
+            u32::MAX => LIMIT.max(2 * steps),
+            fair_after => fair_after.saturating_add(core.patience),
         };
         core.strategy = strategy;
         let context = Context::new(core, Rc::clone(&self.arena), self.case.mistake);

@@ -2,7 +2,7 @@
 //! the same on any number of threads.
 
 use quell_adversary::Mistake;
-use quell_adversary::generate::{Campaign, shrink};
+use quell_adversary::generate::{Campaign, Recorded, shrink};
 
 /// Searches know the states of programs over the memory manager through it.
 #[global_allocator]
@@ -86,4 +86,30 @@ fn the_number_of_threads_makes_no_difference() {
     let (one, two) = (run(1), run(2));
     assert_eq!((one.0, one.1, one.2), (two.0, two.1, two.2));
     assert!(one.3 == two.3, "the same programs are kept");
+}
+
+/// Two processes share a large page, and each splits it: a thousand frames are looked at, 512 copied.
+const LONG: &str = r#"
+machine = "riscv"
+policy = "all"
+schedule = "a4.5-4.0-a35.10-1.11-1.1"
+[program.calls.memory]
+fast = 1040
+[[program.calls.cpu]]
+start = [
+    { do = "map", large = true, page = 0, pages = 512 },
+    { do = "write", page = 0 },
+]
+run = [{ do = "fork" }, { do = "write", page = 1 }]
+[[program.calls.cpu]]
+run = [{ do = "write", page = 0 }]
+"#;
+
+#[test]
+fn a_program_that_works_for_long_is_not_taken_for_one_that_never_ends() {
+    let recorded = Recorded::parse(LONG).expect("a program");
+    let (violation, lines) = shrink::replay_lines(&recorded);
+    assert_eq!(violation, None);
+    let steps = lines.last().expect("it does something").at;
+    assert!(steps > 60_000, "its run of {steps} steps is not long any more");
 }

@@ -253,6 +253,7 @@ impl Player<'_> {
             CallOp::Fill { page, pages } => {
                 for page in page..page + pages {
                     self.write(k, me, page);
+                    context::come_further();
                 }
             }
             CallOp::Map { page, pages, large } => {
@@ -480,6 +481,7 @@ pub(super) fn perform(
             player.begun.set(true);
             for &op in &player.lanes[cpu].run {
                 player.perform(k, cpu, op);
+                context::come_further();
             }
         },
         after: &|k| player.after(k),

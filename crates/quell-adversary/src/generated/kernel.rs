@@ -1554,6 +1554,7 @@ impl<'k, 'm> Desk<'k, 'm> {
     fn run(&self, ops: &[EngineOp]) {
         for &op in ops {
             self.perform(op);
+            context::come_further();
         }
         if self.kernel.here().masked {
             self.perform(EngineOp::Mask { on: false });

@@ -58,6 +58,15 @@ impl Program {
         }
     }
 
+    /// More decisions, all of them fair, than one operation takes. One call may do something with each frame
+    /// of memory.
+    pub(crate) fn patience(&self) -> u32 {
+        match self {
+            Program::Engine { .. } => 32_000,
+            Program::Calls { memory, .. } => 32_000 + 400 * (memory.fast + memory.slow) as u32,
+        }
+    }
+
     pub(crate) fn perform(&self, stage: Stage<'_>, coverage: &mut Coverage) -> Vec<Line> {
         match self {
             Program::Engine { shape, cpu } => {
