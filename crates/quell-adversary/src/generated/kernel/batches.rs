@@ -3,7 +3,9 @@
 use super::state::{Held, Kernel, Space, What, peek, set};
 use crate::cell::AdversaryWord;
 use crate::context;
-use crate::generated::program::{BATCHES, EngineOp, For, HUGE, Lane, PAGES, Reported, WINDOW};
+use crate::generated::program::{
+    BATCHES, EngineOp, For, HUGE, Lane, PAGES, Reported, Right, WINDOW,
+};
 use crate::hardware::RunRules;
 use crate::oracle::Moment;
 use crate::stage::Hw;
@@ -18,7 +20,16 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 struct Changed {
     slot: usize,
     range: PageRange,
-    writable_only: bool,
+    /// The right that was taken; all of them where there is none.
+    right: Option<Right>,
+}
+
+/// What a protection takes away.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Takes {
+    pub(super) right: Right,
+    /// What the page holds is captured afterwards.
+    pub(super) capture: bool,
 }
 
 /// A page whose content is to be captured.
@@ -209,7 +220,7 @@ impl<'k, 'm> Desk<'k, 'm> {
         open.remember(Changed {
             slot,
             range,
-            writable_only: false,
+            right: None,
         });
         kernel.unlock(slot);
     }
@@ -218,9 +229,8 @@ impl<'k, 'm> Desk<'k, 'm> {
         &self,
         open: &mut Open<'k, 'm>,
         slot: usize,
-        page: u64,
-        pages: u64,
-        capture: bool,
+        range: PageRange,
+        takes: Takes,
     ) {
         let kernel = self.kernel;
         if !open.has_room() {
@@ -230,13 +240,15 @@ impl<'k, 'm> Desk<'k, 'm> {
         let Some(space) = kernel.lock(slot) else {
             return;
         };
-        let end = page.saturating_add(pages);
+        let right = takes.right.bit();
+        let captures = takes.capture && takes.right == Right::Write;
+        let (page, end) = (range.start.0, range.end().0);
         let mut settles = end > 2 * WINDOW;
         for window in (0..2).filter(|w| w * WINDOW < end && page < (w + 1) * WINDOW) {
             let upper = kernel.window_entry(slot, window);
             let word = upper.load(Relaxed);
             if word & tables::PRESENT != 0 && word & tables::TABLE == 0 {
-                if upper.fetch_and(!tables::WRITABLE, AcqRel) & tables::WRITABLE != 0 {
+                if upper.fetch_and(!right, AcqRel) & right != 0 {
                     let range = PageRange::one(Page(window * WINDOW), PageSize::Large);
                     open.batch.changed(space, range, Scope::Leaf);
                 } else {
@@ -246,17 +258,17 @@ impl<'k, 'm> Desk<'k, 'm> {
             }
             let inside = |at: &u64| *at / WINDOW == window && (page..end).contains(at);
             for at in PAGES.into_iter().filter(inside) {
-                let writable = tables::PRESENT | tables::WRITABLE;
+                let granted = tables::PRESENT | right;
                 let entry = kernel.entry(slot, at);
-                let entry = entry.filter(|entry| entry.load(Relaxed) & writable == writable);
+                let entry = entry.filter(|entry| entry.load(Relaxed) & granted == granted);
                 let Some(entry) = entry else {
                     settles = true;
                     continue;
                 };
-                let old = entry.fetch_and(!tables::WRITABLE, AcqRel);
+                let old = entry.fetch_and(!right, AcqRel);
                 let range = PageRange::base(Page(at), 1);
                 open.batch.changed(space, range, Scope::Leaf);
-                if capture
+                if captures
                     && Kernel::file_at(at).is_none()
                     && let Some(place) = open.captures.iter_mut().find(|place| place.is_none())
                 {
@@ -268,7 +280,7 @@ impl<'k, 'm> Desk<'k, 'm> {
         }
         if end > HUGE {
             let entry = kernel.huge_entry(slot);
-            if entry.fetch_and(!tables::WRITABLE, AcqRel) & tables::WRITABLE != 0 {
+            if entry.fetch_and(!right, AcqRel) & right != 0 {
                 let range = PageRange::one(Page(HUGE), PageSize::Huge);
                 open.batch.changed(space, range, Scope::Leaf);
             }
@@ -278,8 +290,8 @@ impl<'k, 'm> Desk<'k, 'm> {
         }
         open.remember(Changed {
             slot,
-            range: PageRange::base(Page(page), pages),
-            writable_only: true,
+            range,
+            right: Some(takes.right),
         });
         kernel.unlock(slot);
     }
@@ -334,12 +346,8 @@ impl<'k, 'm> Desk<'k, 'm> {
             kernel.unlock(slot);
         }
         for changed in std::mem::take(&mut open.changed).into_iter().flatten() {
-            let Changed {
-                slot,
-                range,
-                writable_only,
-            } = changed;
-            kernel.returned(slot, range, open.began, writable_only);
+            let Changed { slot, range, right } = changed;
+            kernel.returned(slot, range, open.began, right);
         }
     }
 

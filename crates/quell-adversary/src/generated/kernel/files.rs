@@ -129,10 +129,12 @@ impl<'m> Kernel<'m> {
             self.capture(frame, 1);
             self.residue(frame).begin();
             for (slot, entry) in slots() {
-                if entry.load(Relaxed) & tables::PRESENT == 0 {
+                let held = entry.load(Relaxed);
+                if held & tables::PRESENT == 0 {
                     continue;
                 }
-                entry.swap(frame.0 << 12 | MARKER, AcqRel);
+                let executable = held & tables::EXECUTABLE;
+                entry.swap(frame.0 << 12 | MARKER | executable, AcqRel);
                 let range = PageRange::base(Page(FILE_PAGES[file]), 1);
                 batch.changed(self.space(slot), range, Scope::Leaf);
             }
@@ -215,9 +217,12 @@ impl<'m> Kernel<'m> {
                         continue;
                     }
                     if let Some(entry) = self.entry(slot, FILE_PAGES[file])
-                        && entry.load(Relaxed) == frame.0 << 12 | MARKER
+                        && let held = entry.load(Relaxed)
+                        && held & !tables::EXECUTABLE == frame.0 << 12 | MARKER
                     {
-                        entry.store(Self::leaf_word(frame, false), Release);
+                        // With the rights that it had: who lost one meanwhile would not know.
+                        let executable = held & tables::EXECUTABLE;
+                        entry.store(Self::leaf_word(frame, false) | executable, Release);
                     }
                     self.unlock(slot);
                 }

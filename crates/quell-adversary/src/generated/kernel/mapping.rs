@@ -3,7 +3,7 @@
 use super::state::{Held, Kernel, Space, What};
 use crate::cell::AdversaryWord;
 use crate::context;
-use crate::generated::program::{FILE_PAGES, PAGES, WINDOW};
+use crate::generated::program::{FILE_PAGES, PAGES, Right, WINDOW};
 use crate::tables;
 use quell::{Frame, Page, PageRange, PageSize, Purpose, Scope, Word};
 use quell_vm::machine::Machine;
@@ -60,7 +60,7 @@ impl<'m> Kernel<'m> {
         self.unlock_file(file);
     }
 
-    pub(super) fn unprotect(&self, slot: usize, page: u64) {
+    pub(super) fn unprotect(&self, slot: usize, page: u64, right: Right) {
         let file = Self::file_at(page);
         if let Some(file) = file {
             self.lock_word(&self.file_locks[file]);
@@ -69,7 +69,7 @@ impl<'m> Kernel<'m> {
             if let Some(entry) = self.entry(slot, page)
                 && entry.load(Relaxed) & tables::PRESENT != 0
             {
-                entry.fetch_or(tables::WRITABLE, AcqRel);
+                entry.fetch_or(right.bit(), AcqRel);
                 self.engine.refresh(space, PageRange::base(Page(page), 1));
             }
             self.unlock(slot);
@@ -106,7 +106,7 @@ impl<'m> Kernel<'m> {
                 let word = source.swap(0, AcqRel);
                 target.store(word, Release);
                 self.flush_now(space, &[range]);
-                self.returned(slot, range, began, false);
+                self.returned(slot, range, began, None);
             }
         }
         self.unlock(slot);
@@ -126,7 +126,9 @@ impl<'m> Kernel<'m> {
             self.flush_now(space, &[PageRange::base(Page(page), 1)]);
             self.capture(old, 1);
             self.hw.copy_frames(old, new, 1);
-            entry.store(Self::leaf_word(new, word & tables::WRITABLE != 0), Release);
+            let executable = word & tables::EXECUTABLE;
+            let word = Self::leaf_word(new, word & tables::WRITABLE != 0);
+            entry.store(word | executable, Release);
             self.release(What::Single(old));
         }
         self.unlock(slot);

@@ -1,12 +1,12 @@
 //! What each operation of a program does, and what interrupts it.
 
-use super::batches::Desk;
+use super::batches::{Desk, Takes};
 use super::state::{LIVES, peek};
 use crate::context;
 use crate::coverage::Happening;
 use crate::generated::program::EngineOp;
 use crate::op::{AccessKind, Op};
-use quell::{Frame, Hardware, Word};
+use quell::{Frame, Hardware, Page, PageRange, Word};
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 impl<'k, 'm> Desk<'k, 'm> {
@@ -22,11 +22,12 @@ impl<'k, 'm> Desk<'k, 'm> {
         match op {
             EngineOp::Switch { space } => kernel.switch(space.into()),
             EngineOp::Lazy => kernel.idle(),
-            EngineOp::Read { page } => kernel.access(page, None),
+            EngineOp::Read { page } => kernel.access(page, AccessKind::Load, 0),
+            EngineOp::Fetch { page } => kernel.access(page, AccessKind::Fetch, 0),
             EngineOp::Write { page } => {
                 kernel.update(|here| here.stores = here.stores.wrapping_add(1));
                 let value = (kernel.me() as u64 + 1) << 8 | u64::from(kernel.here().stores);
-                kernel.access(page, Some(value));
+                kernel.access(page, AccessKind::Store, value);
             }
             EngineOp::Map { space, page, write } => kernel.map(space.into(), page, write),
             EngineOp::MapFile { space, file, write } => {
@@ -57,8 +58,15 @@ impl<'k, 'm> Desk<'k, 'm> {
                 page,
                 pages,
                 capture,
+                right,
             } => self.with_open(batch, page << 8 | pages << 40 | u64::from(space), |open| {
-                self.protect(open, space.into(), page, pages, capture);
+                let takes = Takes { right, capture };
+                self.protect(
+                    open,
+                    space.into(),
+                    PageRange::base(Page(page), pages),
+                    takes,
+                );
             }),
             EngineOp::Unlink {
                 batch,
@@ -70,7 +78,9 @@ impl<'k, 'm> Desk<'k, 'm> {
             EngineOp::Finish { batch } => self.finish(batch),
             EngineOp::Forget { batch } => self.forget(batch),
             EngineOp::Confirm { space, page, pages } => kernel.confirm(space.into(), page, pages),
-            EngineOp::Unprotect { space, page } => kernel.unprotect(space.into(), page),
+            EngineOp::Unprotect { space, page, right } => {
+                kernel.unprotect(space.into(), page, right);
+            }
             EngineOp::Move { space, page, to } => kernel.move_page(space.into(), page, to),
             EngineOp::Migrate { space, page } => kernel.migrate(space.into(), page),
             EngineOp::Split { space, window } => kernel.split(space.into(), window.into()),

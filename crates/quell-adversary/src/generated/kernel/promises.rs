@@ -1,8 +1,8 @@
-//! What calls promise their program: that a range, or the right to write it, is gone when they return.
+//! What calls promise their program: that a range, or a right to it, is gone when they return.
 
 use super::state::Kernel;
 use crate::context;
-use crate::generated::program::{HUGE, PAGES, WINDOW};
+use crate::generated::program::{HUGE, PAGES, Right, WINDOW};
 use crate::oracle::Moment;
 use crate::tables;
 use quell::{Page, PageRange, Word};
@@ -10,27 +10,26 @@ use quell_vm::machine::{Event, Machine};
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Kernel<'_> {
-    /// A call that took a range, or the right to write it, away returns.
+    /// A call that took a range, or a right to it, away returns.
     pub(super) fn returned(
         &self,
         slot: usize,
         range: PageRange,
         began: Moment,
-        writable_only: bool,
+        right: Option<Right>,
     ) {
         let root = self.layout.root(slot);
         let me = self.me();
         context::with(|core| core.set_call_began(me, began));
-        self.hw.note(if writable_only {
-            Event::ReturnedProtect {
+        self.hw.note(match right {
+            Some(right) => Event::ReturnedProtect {
                 root,
                 range,
                 readable: true,
-                writable: false,
-                executable: true,
-            }
-        } else {
-            Event::ReturnedUnmap { root, range }
+                writable: right != Right::Write,
+                executable: right != Right::Execute,
+            },
+            None => Event::ReturnedUnmap { root, range },
         });
     }
 
@@ -41,7 +40,7 @@ impl Kernel<'_> {
         self.unlock(slot);
         if empty {
             self.engine.settle(space);
-            self.returned(slot, PageRange::base(Page(page), pages), began, false);
+            self.returned(slot, PageRange::base(Page(page), pages), began, None);
         }
     }
 

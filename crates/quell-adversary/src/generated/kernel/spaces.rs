@@ -70,39 +70,33 @@ impl Kernel<'_> {
         }
     }
 
-    pub(super) fn access(&self, page: u64, value: Option<u64>) {
+    pub(super) fn access(&self, page: u64, kind: AccessKind, value: u64) {
         let here = self.here();
         let Some((slot, _)) = here.loaded else { return };
         // Programs run with interrupts on.
         if !here.runs || here.masked {
             return;
         }
-        let kind = match value {
-            Some(_) => AccessKind::Store,
-            None => AccessKind::Load,
-        };
         let loud = context::point(Op::Access(kind));
         let me = self.me();
         let accessed = context::with(|core| {
-            let accessed = core.access(me, page, 0, (kind, value.unwrap_or_default()));
+            let accessed = core.access(me, page, 0, (kind, value));
             if !loud {
                 core.drain_all(me);
             }
             accessed
         });
-        if let (
-            Accessed::Value {
-                held,
-                stale: Some(frame),
-            },
-            None,
-        ) = (accessed, value)
+        if let Accessed::Value {
+            held,
+            stale: Some(frame),
+        } = accessed
+            && kind != AccessKind::Store
         {
             self.compare(slot.into(), page, frame, held);
         }
     }
 
-    /// A load went through a translation left behind: of a file it must return what the file holds.
+    /// A load or a fetch went through a translation left behind: of a file it must return what the file holds.
     fn compare(&self, slot: usize, page: u64, frame: u32, held: u64) {
         let Some(file) = Self::file_at(page).filter(|&file| self.shape.maps(slot, file)) else {
             return;

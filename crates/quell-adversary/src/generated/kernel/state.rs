@@ -4,7 +4,9 @@ use super::layout::{Layout, SINGLES};
 use crate::action::MAX_CPUS;
 use crate::cell::AdversaryWord;
 use crate::context;
-use crate::generated::program::{BATCHES, FILE_PAGES, FILES, FLAGS, Flags, SPACES, Shape, WINDOW};
+use crate::generated::program::{
+    BATCHES, FILE_PAGES, FILES, FLAGS, Flags, Right, SPACES, Shape, WINDOW,
+};
 use crate::hardware::RunRules;
 use crate::stage::Hw;
 use crate::tables;
@@ -110,6 +112,16 @@ pub(super) const USERS: u64 = 0xfe;
 pub(super) const LIFE_SHIFT: u32 = 8;
 /// The space has ended, and its tables may be used again.
 pub(super) const GONE: u64 = 1 << 63;
+
+impl Right {
+    /// The bit of an entry that grants it.
+    pub(super) fn bit(self) -> u64 {
+        match self {
+            Right::Write => tables::WRITABLE,
+            Right::Execute => tables::EXECUTABLE,
+        }
+    }
+}
 
 pub(super) fn life_of(word: u64) -> usize {
     (word >> LIFE_SHIFT) as usize & 0xff
