@@ -1,8 +1,8 @@
 //! Generated programs: they kill mistakes that no scenario is asked for, find nothing where there is none, and do
 //! the same on any number of threads.
 
-use quell_adversary::Mistake;
 use quell_adversary::generate::{Campaign, Recorded, shrink};
+use quell_adversary::{Budget, Case, Mistake, Scenario, Session, explore};
 
 /// Searches know the states of programs over the memory manager through it.
 #[global_allocator]
@@ -111,5 +111,54 @@ fn a_program_that_works_for_long_is_not_taken_for_one_that_never_ends() {
     let (violation, lines) = shrink::replay_lines(&recorded);
     assert_eq!(violation, None);
     let steps = lines.last().expect("it does something").at;
-    assert!(steps > 60_000, "its run of {steps} steps is not long any more");
+    assert!(
+        steps > 60_000,
+        "its run of {steps} steps is not long any more"
+    );
+}
+
+/// A page is taken away lazily, taken back, and taken away once more while its frame still stands on the list of
+/// those that owe their flush: from when it owes it again, another CPU may claim it.
+const OWED_TWICE: &str = r#"
+machine = "riscv"
+policy = "all"
+[program.calls.memory]
+fast = 7
+[[program.calls.cpu]]
+start = [
+    { do = "create", pages = 2 },
+    { do = "write-file", file = 0, page = 0 },
+    { do = "sync", file = 0 },
+    { do = "map", large = false, page = 1, pages = 1 },
+    { do = "map", large = false, page = 0, pages = 1 },
+]
+run = [{ do = "reclaim", pages = 2 }]
+[[program.calls.cpu]]
+run = [
+    { do = "write", page = 1 },
+    { do = "write", page = 0 },
+    { do = "read-file", file = 0, page = 1 },
+]
+[[program.calls.cpu]]
+run = [{ do = "read-file", file = 0, page = 0 }]
+"#;
+
+#[test]
+fn a_frame_is_free_before_another_cpu_can_claim_it() {
+    let recorded = Recorded::parse(OWED_TWICE).expect("a program");
+    let scenario = Scenario::generated("owed-twice", &recorded.program);
+    let case = Case {
+        scenario: &scenario,
+        kind: recorded.kind,
+        policy: recorded.policy,
+        mistake: None,
+    };
+    let campaign = explore::Campaign {
+        case,
+        budget: Budget::Schedules(1500),
+        seed: 1 << 32,
+        depth: 4,
+    };
+    let report = explore::explore(&mut Session::new(case), &campaign, |_, _| true);
+    assert_eq!(report.failure, None);
 }
