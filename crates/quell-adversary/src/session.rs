@@ -15,7 +15,7 @@ use crate::schedule::Strategy;
 use crate::search::Exhaustive;
 use crate::stage::{Stage, quieten_panics};
 use crate::tables::Arena;
-use quell::Policy;
+use quell::{Policy, Rule};
 use quell_contract::timeline::Line;
 use quell_sim::heap::Heap;
 use std::rc::Rc;
@@ -58,6 +58,8 @@ pub struct Session<'p> {
     heap: Option<Box<Heap>>,
     /// What happened in all runs so far.
     pub coverage: Coverage,
+    /// The rule at which CPUs stall under a schedule that lurks.
+    pub(crate) watched: Option<&'static Rule>,
     /// Which rules the runs so far have come by.
     pub asked: Asked,
 }
@@ -81,6 +83,7 @@ impl<'p> Session<'p> {
             heap: case.scenario.uses_vm().then(Heap::new).flatten(),
             coverage: Coverage::default(),
             asked: Asked::default(),
+            watched: None,
             case,
         }
     }
@@ -178,7 +181,12 @@ impl<'p> Session<'p> {
             fair_after => fair_after.saturating_add(core.patience),
         };
         core.strategy = strategy;
-        let context = Context::new(core, Rc::clone(&self.arena), self.case.mistake);
+        let context = Context::new(
+            core,
+            Rc::clone(&self.arena),
+            self.case.mistake,
+            self.watched,
+        );
         let heap = self.heap.as_deref();
         let mut lines = Vec::new();
         let mut perform = || {

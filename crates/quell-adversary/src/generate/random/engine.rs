@@ -10,12 +10,13 @@ use crate::generated::program::{
 use crate::schedule::Rng;
 
 /// What a program may do.
+#[derive(Clone)]
 pub(super) struct Swarm {
     kinds: Vec<(u64, Kind)>,
     pages: Vec<u64>,
     files: Vec<u8>,
     spaces: u64,
-    batches: u64,
+    batches: std::ops::Range<u64>,
 }
 
 /// Kinds of phrases over the engine.
@@ -111,7 +112,7 @@ impl Swarm {
         let files = (0..rng.few(2))
             .map(|_| rng.below(FILES as u64) as u8)
             .collect();
-        let batches = rng.few(BATCHES as u64);
+        let batches = 0..rng.few(BATCHES as u64);
         Swarm {
             kinds,
             pages,
@@ -197,7 +198,7 @@ impl Swarm {
         let space = self.space(rng);
         let page = self.page(rng);
         let file = rng.pick(&self.files);
-        let batch = rng.below(self.batches) as u8;
+        let batch = rng.within(&self.batches) as u8;
         let window = u8::from(page / WINDOW == 1);
         let end = |rng: &mut Rng, into: &mut Vec<EngineOp>| match rng.below(12) {
             0 => into.push(EngineOp::Forget { batch }),
@@ -404,6 +405,11 @@ pub fn engine_program(rng: &mut Rng) -> Program {
             }
         }
     }
+    // Who preempts the owner of a batch has one of its own.
+    let preempting = Swarm {
+        batches: BATCHES as u64 - 1..BATCHES as u64,
+        ..swarm.clone()
+    };
     for lane in &mut cpu {
         // The last one stays.
         for _ in 0..rng.few(3) - 1 {
@@ -425,7 +431,7 @@ pub fn engine_program(rng: &mut Rng) -> Program {
         }
         if shape.preemptions > 0 {
             for _ in 0..rng.few(2) {
-                swarm.phrase(rng, &mut lane.preempts);
+                preempting.phrase(rng, &mut lane.preempts);
             }
         }
     }

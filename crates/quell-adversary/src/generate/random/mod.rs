@@ -25,6 +25,10 @@ impl Rng {
         self.below(count) == 0
     }
 
+    fn within(&mut self, range: &std::ops::Range<u64>) -> u64 {
+        range.start + self.below(range.end - range.start)
+    }
+
     fn pick<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.below(of.len() as u64) as usize]
     }
