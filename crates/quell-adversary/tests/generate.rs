@@ -143,10 +143,10 @@ run = [
 run = [{ do = "read-file", file = 0, page = 0 }]
 "#;
 
-#[test]
-fn a_frame_is_free_before_another_cpu_can_claim_it() {
-    let recorded = Recorded::parse(OWED_TWICE).expect("a program");
-    let scenario = Scenario::generated("owed-twice", &recorded.program);
+/// Searches a program; it must hold.
+fn holds(program: &str, schedules: u64) {
+    let recorded = Recorded::parse(program).expect("a program");
+    let scenario = Scenario::generated("kept", &recorded.program);
     let case = Case {
         scenario: &scenario,
         kind: recorded.kind,
@@ -155,10 +155,32 @@ fn a_frame_is_free_before_another_cpu_can_claim_it() {
     };
     let campaign = explore::Campaign {
         case,
-        budget: Budget::Schedules(1500),
+        budget: Budget::Schedules(schedules),
         seed: 1 << 32,
         depth: 4,
     };
     let report = explore::explore(&mut Session::new(case), &campaign, |_, _| true);
     assert_eq!(report.failure, None);
+}
+
+#[test]
+fn a_frame_is_free_before_another_cpu_can_claim_it() {
+    holds(OWED_TWICE, 1500);
+}
+
+/// One CPU truncates a file while another writes behind its new end: both outcomes are right.
+const CUT: &str = r#"
+machine = "x86-broadcast"
+policy = "all"
+[program.calls.memory]
+[[program.calls.cpu]]
+start = [{ do = "create", pages = 3 }]
+run = [{ do = "truncate", file = 0, pages = 1 }]
+[[program.calls.cpu]]
+run = [{ do = "write-file", file = 0, page = 2 }]
+"#;
+
+#[test]
+fn what_is_written_while_a_file_is_truncated_may_go() {
+    holds(CUT, 200);
 }
