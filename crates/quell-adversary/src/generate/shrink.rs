@@ -212,7 +212,7 @@ fn simpler(recorded: &Recorded, number: usize) -> Option<Recorded> {
                 9 => shape.full_above = usual.full_above,
                 10 => (shape.nmis, shape.nmi_page) = (0, 0),
                 11 => shape.spurious = 0,
-                12 => shape.preemptions = 0,
+                12 => (shape.preemptions, shape.leaves_space) = (0, false),
                 _ => shape.open_batches = 0,
             }
         }

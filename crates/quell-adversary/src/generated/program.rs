@@ -303,6 +303,9 @@ pub struct Shape {
     pub spurious: u8,
     /// How often a CPU may be preempted.
     pub preemptions: u8,
+    /// Who has preempted a CPU leaves the space loaded that it ran: a kernel that loads spaces on the way to
+    /// user code goes on so.
+    pub leaves_space: bool,
     /// So many batches are open on space 0 all the time, as if their threads were preempted.
     pub open_batches: u8,
 }
@@ -321,6 +324,7 @@ impl Default for Shape {
             nmi_page: 0,
             spurious: 0,
             preemptions: 0,
+            leaves_space: false,
             open_batches: 0,
         }
     }

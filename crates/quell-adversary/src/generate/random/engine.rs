@@ -86,7 +86,7 @@ const KINDS: [(u64, Kind); 32] = [
     (1, Kind::CatchUp),
     (2, Kind::Hotplug),
     (2, Kind::Retire),
-    (1, Kind::Mask),
+    (2, Kind::Mask),
     (2, Kind::Signal),
     (5, Kind::Tour),
 ];
@@ -330,7 +330,14 @@ impl Swarm {
                     into.push(EngineOp::Switch { space });
                 }
             }
-            Kind::Mask => into.push(EngineOp::Mask { on: rng.one_in(2) }),
+            Kind::Mask => {
+                // As a kernel that flushes under a lock that interrupt handlers take.
+                into.push(EngineOp::Mask { on: true });
+                into.push(open(For::Call));
+                into.push(self.change(rng, batch, false));
+                into.push(EngineOp::Finish { batch });
+                into.push(EngineOp::Mask { on: false });
+            }
             Kind::Signal => {
                 let flag = rng.below(FLAGS as u64) as u8;
                 into.push(if rng.one_in(2) {
@@ -354,7 +361,7 @@ fn allow(space: u8, page: u64) -> EngineOp {
 
 /// The sizes of a machine.
 pub(super) fn shape(rng: &mut Rng) -> Shape {
-    let spaces = rng.weigh(&[(8, 1), (12, 2), (6, 3), (3, 4), (1, SPACES as u8)]);
+    let spaces = rng.weigh(&[(7, 1), (11, 2), (6, 3), (4, 4), (2, 6), (1, SPACES as u8)]);
     let mask = |rng: &mut Rng| 1 | rng.below(1 << spaces) as u16;
     Shape {
         first_cpu: rng.weigh(&[(30, 0), (1, 62), (1, 63), (1, 126)]),
@@ -368,6 +375,7 @@ pub(super) fn shape(rng: &mut Rng) -> Shape {
         nmi_page: 0,
         spurious: rng.weigh(&[(8, 0), (1, 1), (1, 2)]),
         preemptions: rng.weigh(&[(5, 0), (2, 1)]),
+        leaves_space: rng.one_in(2),
         open_batches: rng.weigh(&[(16, 0), (1, 1), (1, 2), (1, 3)]),
     }
 }

@@ -180,7 +180,9 @@ impl context::Kernel for Desk<'_, '_> {
     }
 
     /// Another thread runs here for a while; the space that was loaded cannot end meanwhile, and is loaded
-    /// again when it goes on.
+    /// again when it goes on, unless whoever was preempted finds that out itself ([`Shape::leaves_space`]).
+    ///
+    /// [`Shape::leaves_space`]: crate::generated::program::Shape::leaves_space
     fn preempt(&self) {
         let kernel = self.kernel;
         let before = kernel.here();
@@ -200,12 +202,16 @@ impl context::Kernel for Desk<'_, '_> {
         for &op in &self.lanes[kernel.me()].preempts {
             self.perform(op);
         }
+        let restores = !kernel.shape.leaves_space;
         match space {
             Some(slot) => {
-                kernel.switch(slot);
+                if restores {
+                    kernel.switch(slot);
+                }
                 kernel.quit(slot);
             }
-            None => kernel.idle(),
+            None if restores => kernel.idle(),
+            None => {}
         }
         kernel.update(|here| here.preempts = false);
     }

@@ -71,13 +71,18 @@ impl Kernel<'_> {
     }
 
     pub(super) fn access(&self, page: u64, kind: AccessKind, value: u64) {
-        let here = self.here();
-        let Some((slot, _)) = here.loaded else { return };
-        // Programs run with interrupts on.
-        if !here.runs || here.masked {
+        let user = || {
+            let here = self.here();
+            // Programs run with interrupts on.
+            let slot = here.loaded.filter(|_| here.runs && !here.masked);
+            slot.map(|(slot, _)| slot)
+        };
+        if user().is_none() {
             return;
         }
         let loud = context::point(Op::Access(kind));
+        // Who has preempted this CPU may have left another space.
+        let Some(slot) = user() else { return };
         let me = self.me();
         let accessed = context::with(|core| {
             let accessed = core.access(me, page, 0, (kind, value));
