@@ -12,6 +12,8 @@ pub(super) struct CallSwarm {
     files: u32,
     length: u64,
     pub(super) large: bool,
+    /// Small pages are put together to a large one; else a large one is taken apart.
+    collapses: bool,
     /// The range that most of it is about.
     focus: (u64, u64),
 }
@@ -19,10 +21,27 @@ pub(super) struct CallSwarm {
 /// How many kinds of calls there are.
 const CALLS: u8 = 25;
 
+/// The kind that collapses pages.
+const COLLAPSE: u8 = 10;
+
+/// Kinds that take a large page apart where they are about a part of it: unmap, discard, protect, page out, fork,
+/// migrate, reclaim.
+const SPLITS: [u8; 7] = [4, 5, 6, 7, 11, 18, 21];
+
 impl CallSwarm {
     pub(super) fn draw(rng: &mut Rng) -> Self {
-        let large = rng.one_in(40);
+        let large = rng.one_in(16);
+        let collapses = large && rng.one_in(3);
         let mut kinds = vec![0, 1];
+        if large {
+            kinds.extend(
+                [if collapses {
+                    COLLAPSE
+                } else {
+                    rng.pick(&SPLITS)
+                }; 3],
+            );
+        }
         for _ in 0..1 + rng.few(4) {
             // Each as often as the two that are always there.
             let kind = rng.below(CALLS.into()) as u8;
@@ -43,6 +62,7 @@ impl CallSwarm {
             files: rng.weigh(&[(2, 0), (4, 1), (2, 2)]),
             length: rng.few(3),
             large,
+            collapses,
             focus,
         }
     }
@@ -107,8 +127,8 @@ impl CallSwarm {
                 pages,
                 to: rng.pick(&[8, 9, 64, WINDOW, 2 * WINDOW]) + rng.below(2),
             },
-            10 if self.large => CallOp::Collapse { page },
-            10 => CallOp::Sync { file },
+            COLLAPSE if self.large => CallOp::Collapse { page },
+            COLLAPSE => CallOp::Sync { file },
             11 => {
                 into.push(CallOp::Fork);
                 if rng.one_in(2) {
@@ -117,7 +137,14 @@ impl CallSwarm {
                     CallOp::Write { page }
                 }
             }
-            12 => CallOp::Enter { process },
+            12 => {
+                into.push(CallOp::Enter { process });
+                if rng.one_in(2) {
+                    CallOp::Read { page }
+                } else {
+                    CallOp::Write { page }
+                }
+            }
             13 => {
                 if rng.one_in(2) {
                     into.push(CallOp::Enter { process: 1 });
@@ -182,7 +209,7 @@ pub fn calls_program(rng: &mut Rng) -> Program {
         }
     }
     if swarm.large {
-        let large = rng.below(3) > 0;
+        let large = !swarm.collapses;
         first.push(CallOp::Map {
             page: 0,
             pages: WINDOW,
@@ -193,7 +220,7 @@ pub fn calls_program(rng: &mut Rng) -> Program {
         } else {
             first.push(CallOp::Fill {
                 page: 0,
-                pages: rng.pick(&[4, WINDOW]),
+                pages: if rng.one_in(3) { 4 } else { WINDOW },
             });
         }
     }
@@ -234,8 +261,10 @@ pub fn calls_program(rng: &mut Rng) -> Program {
             swarm.phrase(rng, &mut lane.run);
         }
     }
-    let fast = if swarm.large {
-        rng.pick(&[1040, 1110, 2072])
+    let fast = if swarm.collapses {
+        2072
+    } else if swarm.large {
+        rng.pick(&[1040, 1110])
     } else {
         rng.weigh(&[(1, 7), (2, 8), (2, 10), (2, 12), (6, 32)])
     };

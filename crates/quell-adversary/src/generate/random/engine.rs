@@ -82,7 +82,7 @@ const KINDS: [(u64, Kind); 32] = [
     (4, Kind::Claim),
     (3, Kind::Rescue),
     (3, Kind::WriteFile),
-    (1, Kind::Pay),
+    (2, Kind::Pay),
     (1, Kind::CatchUp),
     (2, Kind::Hotplug),
     (2, Kind::Retire),

@@ -46,8 +46,11 @@ impl Kernel<'_> {
         if before.runs && before.loaded.is_some_and(|(at, _)| usize::from(at) == slot) {
             return;
         }
-        let Some(life) = self.join(slot) else { return };
+        // Who preempts would load another space.
         self.update(|here| here.pinned = true);
+        let Some(life) = self.join(slot) else {
+            return self.update(|here| here.pinned = false);
+        };
         self.engine
             .switch_to(self.loaded(), &self.spaces[slot][life]);
         self.update(|here| {
