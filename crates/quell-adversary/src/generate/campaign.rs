@@ -352,11 +352,11 @@ impl Trial<'_> {
         }
         let schedules = outcome.spent.schedules - before.schedules;
         let cost = (outcome.spent.moments - before.moments) / schedules.max(1);
+        // The right program is rarer than the right schedule of it.
         let count = match rng.below(16) {
-            0..9 => 8,
-            9..13 => 24,
-            13..15 => 80,
-            _ => 400,
+            0..10 => 6,
+            10..15 => 24,
+            _ => 80,
         };
         let asking = alive.iter().filter(|mutant| may_show(**mutant, &asked));
         let share = (PROGRAM / (asking.count() as u64).max(1)).min(SEARCH);
