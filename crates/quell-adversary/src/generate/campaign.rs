@@ -441,7 +441,6 @@ impl Trial<'_> {
                 depth: 1,
             };
             let report = explore::explore(session, &plan, |_, _| true);
-            outcome.spent.schedules += report.schedules;
             // As if it had taken that: which states a search tells apart depends on what lies on its stacks.
             outcome.spent.moments += SEARCH;
             if let Some(failure) = report.failure {

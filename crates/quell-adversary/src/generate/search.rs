@@ -17,7 +17,8 @@ const DEPTH: u64 = 4;
 pub struct Spent {
     /// Programs drawn.
     pub programs: u64,
-    /// Schedules run.
+    /// Schedules run. Those of a search through all of a program's are left out: how many it takes depends on where
+    /// the host puts things.
     pub schedules: u64,
     /// Moments that they had.
     pub moments: u64,
