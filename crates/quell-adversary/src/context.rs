@@ -51,6 +51,8 @@ pub(crate) struct Context {
     forgotten: Option<&'static Rule>,
     /// The ordering that is weakened, if one is.
     weakened: Option<&'static Weakened>,
+    /// The rule that schedules watch, if they watch one.
+    watched: Option<&'static Rule>,
     /// Words whose stores are relaxed, whatever the code says.
     weak: RefCell<Vec<usize>>,
     weakens: Cell<bool>,
@@ -70,7 +72,12 @@ thread_local! {
 }
 
 impl Context {
-    pub(crate) fn new(core: Box<Core>, arena: Rc<Arena>, mistake: Option<Mistake>) -> Self {
+    pub(crate) fn new(
+        core: Box<Core>,
+        arena: Rc<Arena>,
+        mistake: Option<Mistake>,
+        watched: Option<&'static Rule>,
+    ) -> Self {
         Context {
             legible: core.searches,
             core: RefCell::new(core),
@@ -85,6 +92,7 @@ impl Context {
                 Some(Mistake::Ordering(weakened)) => Some(weakened),
                 _ => None,
             },
+            watched,
             weak: RefCell::default(),
             weakens: Cell::new(false),
             spared: Cell::new(false),
@@ -205,6 +213,11 @@ pub(crate) fn on_machine<R>(body: impl FnOnce(&mut Core, usize) -> R) -> R {
     with(|core| body(core, me))
 }
 
+/// A program has come to the end of one of its operations.
+pub(crate) fn come_further() {
+    with(Core::come_further);
+}
+
 /// The CPU whose code runs.
 #[inline]
 pub(crate) fn this_cpu() -> usize {
@@ -216,6 +229,10 @@ pub(crate) fn this_cpu() -> usize {
 pub(crate) fn keeps(rule: &'static Rule) -> bool {
     let context = expect();
     context.asked.insert(rule);
+    if context.watched == Some(rule) && context.mode.get() == Mode::Loud {
+        let me = this_cpu();
+        context.machine(|core| core.strategy.come_by(me, core.decisions));
+    }
     context.forgotten != Some(rule) || context.spared.get()
 }
 

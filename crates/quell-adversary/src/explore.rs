@@ -308,6 +308,26 @@ mod tests {
         assert_eq!(failure.violation.clause, Clause::C7);
     }
 
+    #[test]
+    fn a_run_that_goes_round_for_ever_is_endless() {
+        let case = Case {
+            scenario: &BUSY,
+            kind: *MachineKind::named("x86").expect("a machine"),
+            policy: Policy::ALL,
+            mistake: None,
+        };
+        let campaign = Campaign {
+            case,
+            budget: Budget::Schedules(50),
+            seed: 1,
+            depth: 1,
+        };
+        let report = explore(&mut Session::new(case), &campaign, |_, _| true);
+        let failure = report.failure.expect("one of the two comes second");
+        assert_eq!(failure.violation.clause, Clause::C7);
+        assert!(failure.violation.account.starts_with("no end after"));
+    }
+
     /// Finds something wrong after the run, and says so in words of its own.
     const TELLS: Scenario = Scenario {
         name: "tells",

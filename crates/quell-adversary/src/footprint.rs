@@ -51,8 +51,12 @@ impl Use {
             Op::Load(word, _) => (word as usize, site, false),
             Op::Store(word, _) | Op::Modify(word, _) => (word as usize, site, true),
             Op::Access(kind) => {
-                let store = u32::from(kind == AccessKind::Store);
-                (TRANSLATION, Site(1 + store), false)
+                let site = match kind {
+                    AccessKind::Load => 1,
+                    AccessKind::Store => 2,
+                    AccessKind::Fetch => 12,
+                };
+                (TRANSLATION, Site(site), false)
             }
             Op::Invalidate => (TRANSLATION, Site(3), true),
             Op::Root => (TRANSLATION, Site(4), true),

@@ -172,7 +172,10 @@ pub(crate) struct Core {
     arena: Rc<Arena>,
     pub(crate) strategy: Strategy,
     pub(crate) decisions: u32,
+    /// The decision after which the run is called endless, unless a program comes further before it.
     pub(crate) limit: u32,
+    /// How many decisions, all of them fair, one operation of a program takes at most.
+    pub(crate) patience: u32,
     /// The decision after which every CPU that can do something does it before long.
     pub(crate) fair_after: u32,
     pub(crate) now: Moment,
@@ -250,6 +253,7 @@ impl Core {
             strategy: Strategy::script(Vec::new()),
             decisions: 0,
             limit: u32::MAX,
+            patience: 0,
             fair_after: u32::MAX,
             now: 1,
             changes: 0,
@@ -326,6 +330,12 @@ impl Core {
             let text = text();
             self.record(cpu, What::Said(text));
         }
+    }
+
+    /// A program has come to the end of one of its operations, of which it has a limited number: the next may
+    /// take its time.
+    pub(crate) fn come_further(&mut self) {
+        self.limit = self.limit.max(self.decisions.saturating_add(self.patience));
     }
 
     pub(crate) fn happen(&mut self, happening: Happening) {

@@ -76,6 +76,15 @@ impl Program<'_> {
         }
     }
 
+    /// How many decisions, all of them fair, a run may take before it is called endless: the whole run, or
+    /// each operation of a generated one.
+    pub(crate) fn patience(&self) -> u32 {
+        match self {
+            Program::Engine(_) | Program::Vm(_) => PATIENCE,
+            Program::Generated(program) => program.patience(),
+        }
+    }
+
     pub(crate) fn perform(&self, stage: Stage<'_>, coverage: &mut Coverage) -> Vec<Line> {
         match self {
             Program::Engine(program) => program.perform(stage, coverage),
@@ -121,6 +130,9 @@ pub struct Scenario<'p> {
 
 /// [`Scenario::steps`], unless a scenario says otherwise.
 const STEPS: u32 = 8_000;
+
+/// How many fair decisions follow before a run is called endless.
+const PATIENCE: u32 = 32_000;
 
 impl Scenario<'static> {
     /// A scenario on all machines, with neither NMIs nor spurious interrupts.

@@ -94,6 +94,8 @@ pub struct Random {
     /// CPUs that get no turn for a while, unless no other CPU can do anything.
     stalls: [Stall; 2],
     early: Early,
+    /// Whether a CPU stalls where it comes by the rule that is watched.
+    lurks: bool,
 }
 
 /// A CPU that gets no turn from one decision to another.
@@ -105,6 +107,24 @@ struct Stall {
 }
 
 impl Random {
+    /// A CPU comes by the rule that is watched: now and then it stalls right there.
+    fn come_by(&mut self, cpu: usize, decision: u32) {
+        if !self.lurks || self.rng.below(2) == 0 {
+            return;
+        }
+        let length = match self.rng.below(4) {
+            0..2 => 8 + self.rng.below(64) as u32,
+            2 => 400,
+            _ => u32::MAX,
+        };
+        self.stalls[1] = self.stalls[0];
+        self.stalls[0] = Stall {
+            cpu,
+            from: decision,
+            until: decision.saturating_add(length),
+        };
+    }
+
     /// What does not happen at this decision if anything else can.
     fn stalled(&self, decision: u32) -> Actions {
         let active = self.stalls.iter();
@@ -163,7 +183,25 @@ impl Strategy {
             drawn: 0,
             stalls: Default::default(),
             early: Early::draw(seed),
+            lurks: false,
         })
+    }
+
+    /// A random scheduler under which a CPU stalls, now and then, where it comes by the rule that the run
+    /// watches: if a rule matters, it is there that others must come in between.
+    pub fn lurking(seed: u64) -> Self {
+        let mut strategy = Strategy::random(seed);
+        if let Strategy::Random(random) = &mut strategy {
+            random.lurks = true;
+        }
+        strategy
+    }
+
+    /// CPU `cpu` comes by the rule that the run watches.
+    pub(crate) fn come_by(&mut self, cpu: usize, decision: u32) {
+        if let Strategy::Random(random) = self {
+            random.come_by(cpu, decision);
+        }
     }
 
     /// A random scheduler under which one or two of `cpus` CPUs stall, in runs of about `steps` decisions:
@@ -192,6 +230,7 @@ impl Strategy {
             drawn: 0,
             stalls,
             early: Early::draw(seed),
+            lurks: false,
         })
     }
 

@@ -15,13 +15,14 @@ use crate::schedule::Strategy;
 use crate::search::Exhaustive;
 use crate::stage::{Stage, quieten_panics};
 use crate::tables::Arena;
-use quell::Policy;
+use quell::{Policy, Rule};
 use quell_contract::timeline::Line;
 use quell_sim::heap::Heap;
 use std::rc::Rc;
 
-/// The number of decisions after which a run is called endless, unless its program takes more.
-pub const LIMIT: u32 = 40_000;
+/// The number of decisions after which a run of a search that tells states apart is given up, unless its program
+/// takes more.
+const LIMIT: u32 = 40_000;
 
 /// What is run.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +58,8 @@ pub struct Session<'p> {
     heap: Option<Box<Heap>>,
     /// What happened in all runs so far.
     pub coverage: Coverage,
+    /// The rule at which CPUs stall under a schedule that lurks.
+    pub(crate) watched: Option<&'static Rule>,
     /// Which rules the runs so far have come by.
     pub asked: Asked,
 }
@@ -67,20 +70,20 @@ impl<'p> Session<'p> {
         quieten_panics();
         let program = &case.scenario.program;
         let arena = Rc::new(Arena::new(program.table_frames()));
-        let mut core = Core::new(
+        let core = Core::new(
             case.kind,
             case.scenario.cpus,
             Rc::clone(&arena),
             program.frames(),
             program.table_frames(),
         );
-        core.limit = LIMIT.max(2 * case.scenario.steps);
         Session {
             core: Some(Box::new(core)),
             arena,
             heap: case.scenario.uses_vm().then(Heap::new).flatten(),
             coverage: Coverage::default(),
             asked: Asked::default(),
+            watched: None,
             case,
         }
     }
@@ -171,8 +174,19 @@ impl<'p> Session<'p> {
             }
             _ => self.case.scenario.steps,
         };
+        let steps = self.case.scenario.steps;
+        core.patience = program.patience().max(steps);
+        core.limit = match core.fair_after {
+            u32::MAX => LIMIT.max(2 * steps),
+            fair_after => fair_after.saturating_add(core.patience),
+        };
         core.strategy = strategy;
-        let context = Context::new(core, Rc::clone(&self.arena), self.case.mistake);
+        let context = Context::new(
+            core,
+            Rc::clone(&self.arena),
+            self.case.mistake,
+            self.watched,
+        );
         let heap = self.heap.as_deref();
         let mut lines = Vec::new();
         let mut perform = || {

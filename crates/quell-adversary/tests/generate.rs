@@ -1,8 +1,8 @@
 //! Generated programs: they kill mistakes that no scenario is asked for, find nothing where there is none, and do
 //! the same on any number of threads.
 
-use quell_adversary::Mistake;
-use quell_adversary::generate::{Campaign, shrink};
+use quell_adversary::generate::{Campaign, Recorded, shrink};
+use quell_adversary::{Budget, Case, Mistake, Scenario, Session, explore};
 
 /// Searches know the states of programs over the memory manager through it.
 #[global_allocator]
@@ -86,4 +86,101 @@ fn the_number_of_threads_makes_no_difference() {
     let (one, two) = (run(1), run(2));
     assert_eq!((one.0, one.1, one.2), (two.0, two.1, two.2));
     assert!(one.3 == two.3, "the same programs are kept");
+}
+
+/// Two processes share a large page, and each splits it: a thousand frames are looked at, 512 copied.
+const LONG: &str = r#"
+machine = "riscv"
+policy = "all"
+schedule = "a4.5-4.0-a35.10-1.11-1.1"
+[program.calls.memory]
+fast = 1040
+[[program.calls.cpu]]
+start = [
+    { do = "map", large = true, page = 0, pages = 512 },
+    { do = "write", page = 0 },
+]
+run = [{ do = "fork" }, { do = "write", page = 1 }]
+[[program.calls.cpu]]
+run = [{ do = "write", page = 0 }]
+"#;
+
+#[test]
+fn a_program_that_works_for_long_is_not_taken_for_one_that_never_ends() {
+    let recorded = Recorded::parse(LONG).expect("a program");
+    let (violation, lines) = shrink::replay_lines(&recorded);
+    assert_eq!(violation, None);
+    let steps = lines.last().expect("it does something").at;
+    assert!(
+        steps > 60_000,
+        "its run of {steps} steps is not long any more"
+    );
+}
+
+/// A page is taken away lazily, taken back, and taken away once more while its frame still stands on the list of
+/// those that owe their flush: from when it owes it again, another CPU may claim it.
+const OWED_TWICE: &str = r#"
+machine = "riscv"
+policy = "all"
+[program.calls.memory]
+fast = 7
+[[program.calls.cpu]]
+start = [
+    { do = "create", pages = 2 },
+    { do = "write-file", file = 0, page = 0 },
+    { do = "sync", file = 0 },
+    { do = "map", large = false, page = 1, pages = 1 },
+    { do = "map", large = false, page = 0, pages = 1 },
+]
+run = [{ do = "reclaim", pages = 2 }]
+[[program.calls.cpu]]
+run = [
+    { do = "write", page = 1 },
+    { do = "write", page = 0 },
+    { do = "read-file", file = 0, page = 1 },
+]
+[[program.calls.cpu]]
+run = [{ do = "read-file", file = 0, page = 0 }]
+"#;
+
+/// Searches a program; it must hold.
+fn holds(program: &str, schedules: u64) {
+    let recorded = Recorded::parse(program).expect("a program");
+    let scenario = Scenario::generated("kept", &recorded.program);
+    let case = Case {
+        scenario: &scenario,
+        kind: recorded.kind,
+        policy: recorded.policy,
+        mistake: None,
+    };
+    let campaign = explore::Campaign {
+        case,
+        budget: Budget::Schedules(schedules),
+        seed: 1 << 32,
+        depth: 4,
+    };
+    let report = explore::explore(&mut Session::new(case), &campaign, |_, _| true);
+    assert_eq!(report.failure, None);
+}
+
+#[test]
+fn a_frame_is_free_before_another_cpu_can_claim_it() {
+    holds(OWED_TWICE, 1500);
+}
+
+/// One CPU truncates a file while another writes behind its new end: both outcomes are right.
+const CUT: &str = r#"
+machine = "x86-broadcast"
+policy = "all"
+[program.calls.memory]
+[[program.calls.cpu]]
+start = [{ do = "create", pages = 3 }]
+run = [{ do = "truncate", file = 0, pages = 1 }]
+[[program.calls.cpu]]
+run = [{ do = "write-file", file = 0, page = 2 }]
+"#;
+
+#[test]
+fn what_is_written_while_a_file_is_truncated_may_go() {
+    holds(CUT, 200);
 }

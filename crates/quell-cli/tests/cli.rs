@@ -430,6 +430,44 @@ fn generated_programs_are_searched_and_their_keys_stay() {
     assert_eq!(found["violations"].as_array().unwrap().len(), 0);
 }
 
+#[cfg(unix)]
+#[test]
+fn a_search_that_is_asked_to_end_says_what_it_has_found_and_can_be_gone_on_with() {
+    let folder = tempfile::tempdir().unwrap();
+    let corpus = folder.path().join("corpus");
+    let corpus = corpus.to_str().unwrap();
+    let search = ["explore", "--generate", "--corpus", corpus, "--json"];
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_quell"))
+        .args(search)
+        .args(["--minutes", "600"])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let kept = || {
+        let entries = std::fs::read_dir(corpus).into_iter().flatten().flatten();
+        entries
+            .filter(|entry| entry.path().extension().is_some_and(|e| e == "toml"))
+            .count()
+    };
+    while kept() == 0 {
+        assert_eq!(child.try_wait().unwrap(), None, "it has ended by itself");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let kill = format!("kill -INT {}", child.id());
+    let killed = std::process::Command::new("sh")
+        .args(["-c", &kill])
+        .status();
+    assert!(killed.unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(found["pairs"].as_u64().unwrap() > 0);
+    let before = kept();
+    let again = document(&[&search[..], &["--schedules", "1"]].concat());
+    assert!(again["programs"].as_u64().unwrap() >= before.min(64) as u64);
+    assert!(kept() >= before);
+}
+
 #[test]
 fn programs_that_were_written_down_are_searched_and_repeated() {
     let folder = tempfile::tempdir().unwrap();

@@ -185,7 +185,8 @@ impl<M: Machine> Frames<'_, M> {
         }
     }
 
-    /// Puts a frame whose flush is owed on its node's list.
+    /// Puts a frame whose flush is owed on its node's list. Where it stands on the list from an earlier time it may
+    /// have been claimed since its flush is owed: then it does not go there.
     pub(crate) fn list_stale(&self, frame: Frame) {
         let machine = self.machine();
         let Some(node) = self.map().node_of(frame) else {
@@ -193,8 +194,7 @@ impl<M: Machine> Frames<'_, M> {
         };
         let mut stale = self.nodes[node].stale.lock(machine);
         let mut state = self.state(frame);
-        machine.note(Event::FrameFreed { frame, frames: 1 });
-        if !state.is_listed() {
+        if !state.is_listed() && !self.info(frame).residue().is_clear() {
             state.set_listed(true);
             stale.push_back(frame);
             self.nodes[node].free.fetch_add(1, Relaxed);

@@ -7,7 +7,7 @@
 
 use crate::entry::View;
 use crate::frames::Frames;
-use crate::machine::{Machine, Work};
+use crate::machine::{Event, Machine, Work};
 use crate::page_cache::Cached;
 use crate::pages::{LockedPage, PageLock};
 use crate::process::{SpaceBatch, SpaceRef};
@@ -168,6 +168,9 @@ impl<'v, 'm, M: Machine> Lazily<'v, 'm, M> {
             match &outcome {
                 Outcome::Owed(owed) if alone => {
                     state.set_references(0);
+                    // From when it owes its flush, whoever finds it may claim it: it may still stand on the
+                    // list of those that do, from before it was rescued.
+                    machine.note(Event::FrameFreed { frame, frames: 1 });
                     info.residue().owe(owed.stamp());
                     drop(state);
                     match to {

@@ -12,9 +12,10 @@
 //! do not.
 
 use super::random;
-use super::search::{Spent, search};
+use super::search::{Plan, Spent, rule_of, search};
 use super::shrink::{Find, case, shrink};
 use super::text::Recorded;
+use crate::action::Deviation;
 use crate::clearing;
 use crate::explore::{self, Budget};
 use crate::footprint::{Asked, Footprints, Seen};
@@ -24,7 +25,7 @@ use crate::scenario::Scenario;
 use crate::schedule::Rng;
 use crate::session::Session;
 use quell_contract::Violation;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 /// How many lanes a round has.
@@ -32,6 +33,9 @@ const LANES: usize = 4;
 
 /// How many moments of runs a lane spends in a round, about.
 const MOMENTS: u64 = 3_000_000;
+
+/// How many of the programs that were given are tried in a round.
+const GIVEN: usize = 16 * LANES;
 
 /// Schedules of a program before it is judged by what it shows.
 const FIRST_LOOK: u64 = 12;
@@ -42,6 +46,15 @@ const PROGRAM: u64 = 500_000;
 
 /// How many moments one search of a program may take, about.
 const SEARCH: u64 = 400_000;
+
+/// How many times as many schedules as others the mutant gets that a program was drawn for.
+const WANTED: u64 = 5;
+
+/// And that many runs at least, however long they are.
+const LONG_RUNS: u64 = 24;
+
+/// Runs of every schedule that a small program gets.
+const EVERY_SCHEDULE: u64 = 3_000;
 
 /// After so many breaches there is enough to mend.
 const ENOUGH: usize = 5;
@@ -73,6 +86,8 @@ pub struct Campaign {
     seed: u64,
     threads: usize,
     round: u64,
+    /// Programs that were given, and not tried yet.
+    waiting: Vec<Recorded>,
     corpus: Vec<Arc<Kept>>,
     /// At which mistakes programs over the engine come by.
     asked_by_engine: Asked,
@@ -85,6 +100,8 @@ pub struct Campaign {
     pub finds: Vec<Find>,
     /// What was spent.
     pub spent: Spent,
+    /// Once it is set, a round ends soon, with what it has found; what is found then depends on the moment.
+    pub stop: Arc<AtomicBool>,
 }
 
 /// What a lane came to.
@@ -105,6 +122,7 @@ impl Campaign {
             seed,
             threads: threads.max(1),
             round: 0,
+            waiting: corpus,
             corpus: Vec::new(),
             asked_by_engine: Asked::default(),
             seen: Seen::default(),
@@ -112,6 +130,7 @@ impl Campaign {
             killed: Vec::new(),
             finds: Vec::new(),
             spent: Spent::default(),
+            stop: Arc::default(),
         };
         // Promises that no program can break.
         campaign.alive.retain(|&mutant| {
@@ -126,13 +145,6 @@ impl Campaign {
             }
             !broken
         });
-        for (number, recorded) in corpus.into_iter().enumerate() {
-            let seed = seed.wrapping_add(number as u64);
-            let mut outcome = Outcome::default();
-            let mut alive = campaign.alive.clone();
-            try_out(recorded, seed, &mut alive, &mut outcome);
-            campaign.merge(outcome);
-        }
         campaign
     }
 
@@ -160,8 +172,10 @@ impl Campaign {
             .collect()
     }
 
-    /// Goes another round.
+    /// Goes another round: with the programs that were given, as long as some of them were not tried.
     pub fn go_round(&mut self) {
+        let given = self.waiting.len().min(GIVEN);
+        let given: Vec<Recorded> = self.waiting.drain(..given).collect();
         let next = AtomicUsize::new(0);
         let outcomes: Mutex<Vec<(usize, Outcome)>> = Mutex::default();
         std::thread::scope(|scope| {
@@ -172,7 +186,7 @@ impl Campaign {
                         if lane >= LANES {
                             break;
                         }
-                        let outcome = self.lane(lane as u64);
+                        let outcome = self.lane(lane, &given);
                         let mut all = outcomes.lock().unwrap_or_else(|broken| broken.into_inner());
                         all.push((lane, outcome));
                     }
@@ -200,7 +214,7 @@ impl Campaign {
         }
         for (recorded, violation, seed) in outcome.finds {
             if self.finds.len() < ENOUGH {
-                let find = shrink(recorded, violation, seed);
+                let find = shrink(recorded, violation, seed, &self.stop);
                 let known = |other: &Find| other.recorded.program == find.recorded.program;
                 if !self.finds.iter().any(known) {
                     self.finds.push(find);
@@ -219,27 +233,39 @@ impl Campaign {
         }
     }
 
-    fn lane(&self, lane: u64) -> Outcome {
-        let mut rng = Rng::stream(self.seed, self.round * LANES as u64 + lane);
+    fn lane(&self, lane: usize, given: &[Recorded]) -> Outcome {
+        let mut rng = Rng::stream(self.seed, self.round * LANES as u64 + lane as u64);
         let mut outcome = Outcome {
             seen: self.seen.clone(),
             ..Outcome::default()
         };
         let mut alive = self.alive.clone();
-        while outcome.spent.moments < MOMENTS && outcome.finds.len() < ENOUGH {
-            let recorded = self.next_program(&mut rng, &alive);
-            try_out(recorded, rng.draw(), &mut alive, &mut outcome);
+        let mut given = given.iter().skip(lane).step_by(LANES);
+        let enough =
+            |outcome: &Outcome| outcome.spent.moments >= MOMENTS || outcome.finds.len() >= ENOUGH;
+        while !self.stop.load(Relaxed) {
+            let wanted = match alive.len() as u64 {
+                0 => None,
+                count => Some(alive[rng.below(count) as usize]),
+            };
+            let recorded = match given.next() {
+                Some(recorded) => recorded.clone(),
+                None if enough(&outcome) => break,
+                None => self.next_program(&mut rng, wanted),
+            };
+            let trial = Trial {
+                recorded,
+                seed: rng.draw(),
+                wanted,
+                stop: &self.stop,
+            };
+            trial.run(&mut alive, &mut outcome);
         }
         outcome
     }
 
-    /// A new program, or a changed one of the corpus: where mutants are hunted, of those that come by one
-    /// that is alive.
-    fn next_program(&self, rng: &mut Rng, alive: &[Mistake]) -> Recorded {
-        let wanted = match alive.len() as u64 {
-            0 => None,
-            count => Some(alive[rng.below(count) as usize]),
-        };
+    /// A new program, or a changed one of the corpus: where a mutant is hunted, of those that come by it.
+    fn next_program(&self, rng: &mut Rng, wanted: Option<Mistake>) -> Recorded {
         // Programs over the engine are short: where they come by a mistake, it is looked for there.
         let managed = match wanted {
             Some(wanted) if !self.corpus.is_empty() => {
@@ -280,78 +306,101 @@ fn may_show(mistake: Mistake, asked: &Asked) -> bool {
     }
 }
 
-/// Runs a program, as it is and with each mistake of `alive` that it comes by; those found go from there.
-fn try_out(recorded: Recorded, seed: u64, alive: &mut Vec<Mistake>, outcome: &mut Outcome) {
-    outcome.spent.programs += 1;
-    let scenario = Scenario::generated("generated", &recorded.program);
-    let mut session = Session::new(case(&recorded, &scenario));
-    session.watch(Some(Box::<Footprints>::default()));
-    let found = search(
-        &mut session,
-        seed,
-        FIRST_LOOK,
-        SEARCH / 4,
-        &mut outcome.spent,
-    );
-    let footprints = session.watch(None);
-    if let Some((schedule, violation)) = found {
-        let recorded = Recorded {
-            schedule,
-            ..recorded.clone()
+/// A program that is tried.
+struct Trial<'c> {
+    recorded: Recorded,
+    seed: u64,
+    /// The mutant that it was drawn for, which gets most of the schedules.
+    wanted: Option<Mistake>,
+    stop: &'c AtomicBool,
+}
+
+impl Trial<'_> {
+    /// Runs the program, as it is and with each mistake of `alive` that it comes by; those found go from there.
+    fn run(self, alive: &mut Vec<Mistake>, outcome: &mut Outcome) {
+        outcome.spent.programs += 1;
+        let scenario = Scenario::generated("generated", &self.recorded.program);
+        let mut session = Session::new(case(&self.recorded, &scenario));
+        session.watch(Some(Box::<Footprints>::default()));
+        let plan = Plan {
+            seed: self.seed,
+            count: FIRST_LOOK,
+            most: SEARCH / 4,
+            watched: None,
         };
-        outcome.finds.push((recorded, violation, seed));
-        return;
-    }
-    let asked = session.asked;
-    if let Some(footprints) = footprints {
-        let family = u64::from(recorded.kind.broadcasts());
-        if outcome.seen.add(*footprints, &session.coverage, family) {
-            outcome.kept.push(Kept {
-                recorded: recorded.clone(),
-                asked,
-            });
+        let before = outcome.spent;
+        let found = search(&mut session, plan, &mut outcome.spent);
+        let footprints = session.watch(None);
+        if let Some((schedule, violation)) = found {
+            outcome.finds.push(self.find(schedule, violation));
+            return;
         }
-    }
-    let mut rng = Rng::new(seed);
-    if alive.is_empty() {
-        look_longer(&mut rng, &recorded, &mut session, outcome);
-        return;
-    }
-    let count = match rng.below(16) {
-        0..9 => 8,
-        9..13 => 24,
-        13..15 => 80,
-        _ => 400,
-    };
-    let asking = alive
-        .iter()
-        .filter(|mutant| may_show(**mutant, &asked))
-        .count() as u64;
-    let most = (PROGRAM / asking.max(1)).min(SEARCH);
-    // The same for everybody, and once.
-    let mut holds = None;
-    alive.retain(|&mutant| {
-        if !may_show(mutant, &asked) {
-            return true;
+        let asked = session.asked;
+        if let Some(footprints) = footprints {
+            let family = u64::from(self.recorded.kind.broadcasts());
+            if outcome.seen.add(*footprints, &session.coverage, family) {
+                outcome.kept.push(Kept {
+                    recorded: self.recorded.clone(),
+                    asked,
+                });
+            }
         }
+        let mut rng = Rng::new(self.seed);
+        if alive.is_empty() {
+            self.look_longer(&mut rng, &mut session, outcome);
+            return;
+        }
+        let schedules = outcome.spent.schedules - before.schedules;
+        let cost = (outcome.spent.moments - before.moments) / schedules.max(1);
+        // The right program is rarer than the right schedule of it.
+        let count = match rng.below(16) {
+            0..10 => 6,
+            10..15 => 24,
+            _ => 80,
+        };
+        let asking = alive.iter().filter(|mutant| may_show(**mutant, &asked));
+        let share = (PROGRAM / (asking.count() as u64).max(1)).min(SEARCH);
+        alive.retain(|&mutant| {
+            if !may_show(mutant, &asked) || self.stop.load(Relaxed) {
+                return true;
+            }
+            let wanted = self.wanted == Some(mutant);
+            let plan = Plan {
+                seed: self.seed,
+                count: if wanted { WANTED * count } else { count },
+                most: if wanted {
+                    SEARCH.max(LONG_RUNS * cost)
+                } else {
+                    share
+                },
+                watched: rule_of(Some(mutant)),
+            };
+            !self.kills(&mut session, mutant, plan, outcome)
+        });
+    }
+
+    /// Whether a mutant breaks the contract, and the same schedules without it do not.
+    fn kills(
+        &self,
+        session: &mut Session<'_>,
+        mutant: Mistake,
+        plan: Plan,
+        outcome: &mut Outcome,
+    ) -> bool {
         session.set_mistake(Some(mutant));
-        let Some((schedule, violation)) =
-            search(&mut session, seed, count, most, &mut outcome.spent)
-        else {
-            return true;
+        let Some((schedule, violation)) = search(session, plan, &mut outcome.spent) else {
+            return false;
         };
         session.set_mistake(None);
-        let holds = *holds.get_or_insert_with(|| {
-            search(&mut session, seed, count, most, &mut outcome.spent).is_none()
-        });
-        if !holds {
-            return true;
+        if let Some((schedule, violation)) = search(session, plan, &mut outcome.spent) {
+            outcome.finds.push(self.find(schedule, violation));
+            return false;
         }
         let recorded = Recorded {
             mistake: Some(mutant),
             clause: Some(violation.clause.to_string()),
             schedule,
-            ..recorded.clone()
+            ..self.recorded.clone()
         };
         outcome.killed.push(Killed {
             mutant,
@@ -362,56 +411,52 @@ fn try_out(recorded: Recorded, seed: u64, alive: &mut Vec<Mistake>, outcome: &mu
             programs: outcome.spent.programs,
             schedules: outcome.spent.schedules,
         });
-        false
-    });
-}
-
-/// Runs of every schedule that a small program gets.
-const EVERY_SCHEDULE: u64 = 3_000;
-
-/// A program that holds so far is run some more: in every schedule, if it is small.
-fn look_longer(
-    rng: &mut Rng,
-    recorded: &Recorded,
-    session: &mut Session<'_>,
-    outcome: &mut Outcome,
-) {
-    let small = match &recorded.program {
-        Program::Engine { shape, cpu } => {
-            let first = cpu.iter().all(|lane| lane.run.len() <= 4);
-            cpu.len() == 2 && shape.first_cpu == 0 && shape.open_batches == 0 && first
-        }
-        Program::Calls { .. } => false,
-    };
-    let seed = rng.draw();
-    if small && rng.below(24) == 0 {
-        let plan = explore::Campaign {
-            case: *session.case(),
-            budget: Budget::Exhaustive(EVERY_SCHEDULE),
-            seed,
-            depth: 1,
-        };
-        let report = explore::explore(session, &plan, |_, _| true);
-        // Which states a search tells apart, and so how many schedules it takes, depends on what lies on its stacks. They
-        // are not counted, and its moments are as if it had taken that many: a campaign spends the same on every host.
-        outcome.spent.moments += SEARCH;
-        if let Some(failure) = report.failure {
-            let recorded = Recorded {
-                schedule: failure.deviations,
-                ..recorded.clone()
-            };
-            outcome.finds.push((recorded, failure.violation, seed));
-        }
-        return;
+        true
     }
-    let count = [0, 0, 40, 200, 1000][rng.below(5) as usize];
-    if let Some((schedule, violation)) =
-        search(session, seed, count, 2 * SEARCH, &mut outcome.spent)
-    {
+
+    /// What breaks the contract without any mistake.
+    fn find(&self, schedule: Vec<Deviation>, violation: Violation) -> (Recorded, Violation, u64) {
         let recorded = Recorded {
             schedule,
-            ..recorded.clone()
+            ..self.recorded.clone()
         };
-        outcome.finds.push((recorded, violation, seed));
+        (recorded, violation, self.seed)
+    }
+
+    /// A program that holds so far is run some more: in every schedule, if it is small.
+    fn look_longer(&self, rng: &mut Rng, session: &mut Session<'_>, outcome: &mut Outcome) {
+        let small = match &self.recorded.program {
+            Program::Engine { shape, cpu } => {
+                let first = cpu.iter().all(|lane| lane.run.len() <= 4);
+                cpu.len() == 2 && shape.first_cpu == 0 && shape.open_batches == 0 && first
+            }
+            Program::Calls { .. } => false,
+        };
+        let seed = rng.draw();
+        if small && rng.below(24) == 0 {
+            let plan = explore::Campaign {
+                case: *session.case(),
+                budget: Budget::Exhaustive(EVERY_SCHEDULE),
+                seed,
+                depth: 1,
+            };
+            let report = explore::explore(session, &plan, |_, _| true);
+            // As if it had taken that: which states a search tells apart depends on what lies on its stacks.
+            outcome.spent.moments += SEARCH;
+            if let Some(failure) = report.failure {
+                let found = self.find(failure.deviations, failure.violation);
+                outcome.finds.push(found);
+            }
+            return;
+        }
+        let plan = Plan {
+            seed,
+            count: [0, 0, 40, 200, 1000][rng.below(5) as usize],
+            most: 2 * SEARCH,
+            watched: None,
+        };
+        if let Some((schedule, violation)) = search(session, plan, &mut outcome.spent) {
+            outcome.finds.push(self.find(schedule, violation));
+        }
     }
 }

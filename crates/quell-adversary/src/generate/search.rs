@@ -1,9 +1,12 @@
 //! One program in many schedules.
 
 use crate::action::Deviation;
+use crate::footprint::Asked;
 use crate::machine::End;
-use crate::schedule::Strategy;
+use crate::mistake::Mistake;
+use crate::schedule::{Rng, Strategy};
 use crate::session::Session;
+use quell::Rule;
 use quell_contract::Violation;
 
 /// The greatest depth of priority-based search.
@@ -14,32 +17,66 @@ const DEPTH: u64 = 4;
 pub struct Spent {
     /// Programs drawn.
     pub programs: u64,
-    /// Schedules run.
+    /// Schedules run. Those of a search through all of a program's are left out: how many it takes depends on where
+    /// the host puts things.
     pub schedules: u64,
     /// Moments that they had.
     pub moments: u64,
 }
 
-/// Runs so many schedules of all kinds, or as many as take `most` moments, until one breaks the contract; how,
-/// and what it breaks.
+/// Which schedules a program gets.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    /// What chooses them.
+    pub(super) seed: u64,
+    /// So many, of all kinds.
+    pub(super) count: u64,
+    /// Or as many as take so many moments.
+    pub(super) most: u64,
+    /// The rule at which CPUs stall in every other of the schedules that lurk; else it is any that the program
+    /// comes by.
+    pub(super) watched: Option<&'static Rule>,
+}
+
+/// The rule that a mistake is about, if it is about one.
+pub(super) fn rule_of(mistake: Option<Mistake>) -> Option<&'static Rule> {
+    match mistake {
+        Some(Mistake::Rule(rule)) => Some(rule),
+        _ => None,
+    }
+}
+
+/// One of the rules that were asked about.
+fn any_of(asked: &Asked, seed: u64) -> Option<&'static Rule> {
+    let rules = Mistake::all().filter_map(|mistake| rule_of(Some(mistake)));
+    let rules: Vec<_> = rules.filter(|rule| asked.contains(rule)).collect();
+    let number = Rng::new(seed).below(rules.len() as u64) as usize;
+    rules.get(number).copied()
+}
+
+/// Runs these schedules until one breaks the contract; how, and what it breaks.
 pub(super) fn search(
     session: &mut Session<'_>,
-    seed: u64,
-    count: u64,
-    most: u64,
+    plan: Plan,
     spent: &mut Spent,
 ) -> Option<(Vec<Deviation>, Violation)> {
     let mut longest = 64;
-    let enough = spent.moments + most;
+    let enough = spent.moments + plan.most;
     let (cpus, steps) = (session.case().scenario.cpus, session.case().scenario.steps);
-    for number in 0..count {
+    for number in 0..plan.count {
         if spent.moments > enough {
             break;
         }
-        let seed = seed.wrapping_add(number);
+        let seed = plan.seed.wrapping_add(number);
         let strategy = match number % 4 {
-            0 | 2 => Strategy::random(seed),
+            0 => Strategy::random(seed),
             1 => Strategy::pct(seed, 1 + (number / 4 % DEPTH) as u32, longest),
+            2 => {
+                // Others matter, too: there somebody else may be in the middle of what the first relies on.
+                let first = plan.watched.filter(|_| number % 8 == 2);
+                session.watched = first.or_else(|| any_of(&session.asked, seed));
+                Strategy::lurking(seed)
+            }
             _ => Strategy::stalling(seed, cpus, longest),
         };
         let run = session.run(strategy).0;

@@ -5,7 +5,7 @@
 //! schedule says nothing about it, with the seeds that found the last. Then the schedule, as that of a
 //! scenario.
 
-use super::search::search;
+use super::search::{Plan, rule_of, search};
 use super::text::Recorded;
 use crate::explore;
 use crate::generated::program::{Lane, Memory, Program, Shape};
@@ -16,6 +16,7 @@ use quell::Policy;
 use quell_contract::Clause;
 use quell_contract::Violation;
 use quell_contract::timeline::Line;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// A breach, as small as it was got.
 #[derive(Clone, Debug)]
@@ -71,14 +72,13 @@ fn breaks(recorded: &Recorded, clause: Clause, seed: u64) -> Option<Find> {
     let found = explore::breaks(&mut session, &recorded.schedule)
         .filter(|(_, violation)| same(violation))
         .or_else(|| {
-            search(
-                &mut session,
+            let plan = Plan {
                 seed,
-                SCHEDULES,
-                MOMENTS,
-                &mut Default::default(),
-            )
-            .filter(|(_, v)| same(v))
+                count: SCHEDULES,
+                most: MOMENTS,
+                watched: rule_of(recorded.mistake),
+            };
+            search(&mut session, plan, &mut Default::default()).filter(|(_, v)| same(v))
         });
     found.map(|(schedule, violation)| Find {
         violation,
@@ -90,8 +90,9 @@ fn breaks(recorded: &Recorded, clause: Clause, seed: u64) -> Option<Find> {
     })
 }
 
-/// Shrinks a program whose schedule breaks something. `seed` is that of the search that found it.
-pub fn shrink(found: Recorded, violation: Violation, seed: u64) -> Find {
+/// Shrinks a program whose schedule breaks something, until `stop` is set. `seed` is that of the search that
+/// found it.
+pub fn shrink(found: Recorded, violation: Violation, seed: u64, stop: &AtomicBool) -> Find {
     let clause = violation.clause;
     let mut best = Find {
         violation,
@@ -106,6 +107,7 @@ pub fn shrink(found: Recorded, violation: Violation, seed: u64) -> Find {
         for size in [8, 4, 2, 1] {
             let mut at = 0;
             while attempts > 0
+                && !stop.load(Relaxed)
                 && let Some(program) = smaller(&best.recorded.program, at, size)
             {
                 attempts -= 1;
@@ -117,6 +119,7 @@ pub fn shrink(found: Recorded, violation: Violation, seed: u64) -> Find {
         }
         let mut number = 0;
         while attempts > 0
+            && !stop.load(Relaxed)
             && let Some(recorded) = simpler(&best.recorded, number)
         {
             number += 1;
@@ -127,6 +130,9 @@ pub fn shrink(found: Recorded, violation: Violation, seed: u64) -> Find {
             if let Some(found) = breaks(&recorded, clause, seed) {
                 best = found;
             }
+        }
+        if stop.load(Relaxed) {
+            return best;
         }
         if attempts == 0 || best.recorded.program == before {
             break;
@@ -206,7 +212,7 @@ fn simpler(recorded: &Recorded, number: usize) -> Option<Recorded> {
                 9 => shape.full_above = usual.full_above,
                 10 => (shape.nmis, shape.nmi_page) = (0, 0),
                 11 => shape.spurious = 0,
-                12 => shape.preemptions = 0,
+                12 => (shape.preemptions, shape.leaves_space) = (0, false),
                 _ => shape.open_batches = 0,
             }
         }
@@ -311,13 +317,19 @@ mod tests {
         };
         let scenario = Scenario::generated("generated", &recorded.program);
         let mut session = Session::new(case(&recorded, &scenario));
+        let plan = Plan {
+            seed: 1,
+            count: 2000,
+            most: MOMENTS,
+            watched: None,
+        };
         let (schedule, violation) =
-            search(&mut session, 1, 2000, MOMENTS, &mut Default::default()).expect("it is broken");
+            search(&mut session, plan, &mut Default::default()).expect("it is broken");
         let found = Recorded {
             schedule,
             ..recorded.clone()
         };
-        let find = shrink(found, violation.clone(), 1);
+        let find = shrink(found, violation.clone(), 1, &AtomicBool::new(false));
         assert_eq!(find.violation.clause, violation.clause);
         assert_eq!(find.recorded.program.cpus(), 2);
         assert!(

@@ -4,10 +4,10 @@
 //! it refuses are no failure.
 //!
 //! The oracle of single accesses sees a store that reaches the wrong frame; it does not see one that
-//! reaches nothing. So beside it stands a simple judge of memory: a page, or a page of a file, that one
-//! CPU alone has written since the run began, and that no call has dropped or moved, holds what that CPU
-//! has written last (C2), when that CPU reads it and when the run is over.
+//! reaches nothing. So beside it stand the [books](super::books), which say what memory must hold when a CPU
+//! reads it, and when the run is over.
 
+use super::books::{Behind, Books, Known, Place};
 use super::program::{CallOp, Flags, Lane, Memory};
 use crate::action::MAX_CPUS;
 use crate::context;
@@ -18,129 +18,8 @@ use quell::{Frame, PageSize};
 use quell_contract::Clause;
 use quell_contract::timeline::Line;
 use quell_sim::heap;
-use quell_vm::{Backing, Call, FileId, ProcessId, Protection};
-use rustc_hash::FxHashMap;
+use quell_vm::{Backing, Call, ProcessId, Protection};
 use std::cell::{Cell, RefCell};
-
-/// Where something is written.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Place {
-    /// A page of a process that nobody else sees.
-    Page(ProcessId, u64),
-    /// A page of a file.
-    File(FileId, u64),
-}
-
-/// What is known of a place.
-#[derive(Clone, Copy, Debug)]
-enum Known {
-    /// The CPU that alone has written it, and what.
-    Written(usize, u64),
-    /// Several have, or a call has changed it.
-    Nothing,
-}
-
-/// What pages are backed by.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Behind {
-    Memory,
-    Private(FileId),
-    Shared(FileId, u64),
-}
-
-/// The judge of what is lost. It lies outside of the machine.
-#[derive(Default)]
-struct Books {
-    places: FxHashMap<Place, Known>,
-    behind: FxHashMap<(ProcessId, u64), Behind>,
-}
-
-impl Books {
-    /// Where a store to a page goes; `None` if nobody knows.
-    fn place(&self, process: ProcessId, page: u64) -> Option<Place> {
-        match self.behind.get(&(process, page))? {
-            Behind::Shared(file, at) => Some(Place::File(*file, *at)),
-            _ => Some(Place::Page(process, page)),
-        }
-    }
-
-    fn writes(&mut self, place: Place, cpu: usize, value: u64) {
-        match self.places.get_mut(&place) {
-            Some(Known::Nothing) => {}
-            Some(known @ Known::Written(..)) => {
-                let Known::Written(other, held) = known else {
-                    return;
-                };
-                if *other == cpu {
-                    *held = value;
-                } else {
-                    *known = Known::Nothing;
-                }
-            }
-            None => {
-                self.places.insert(place, Known::Written(cpu, value));
-            }
-        }
-    }
-
-    fn forget(&mut self, place: Place) {
-        self.places.insert(place, Known::Nothing);
-    }
-
-    /// A call is about to change what lies behind a range, or what it holds.
-    fn changes(&mut self, process: ProcessId, page: u64, pages: u64, anew: Option<Behind>) {
-        for at in page..page + pages {
-            if let Some(place) = self.place(process, at) {
-                self.forget(place);
-            }
-            self.forget(Place::Page(process, at));
-            if let Some(Behind::Shared(file, first)) = anew {
-                self.forget(Place::File(file, first + at - page));
-            }
-            self.behind.remove(&(process, at));
-        }
-    }
-
-    /// Before the run nothing is in doubt.
-    fn settles(&mut self, process: ProcessId, page: u64, pages: u64, anew: Behind) {
-        for at in page..page + pages {
-            self.places.remove(&Place::Page(process, at));
-            let behind = match anew {
-                Behind::Shared(file, first) => Behind::Shared(file, first + at - page),
-                other => other,
-            };
-            self.behind.insert((process, at), behind);
-        }
-    }
-
-    fn cut(&mut self, file: FileId) {
-        let of = |place: &Place| matches!(place, Place::File(other, _) if *other == file);
-        for (place, known) in &mut self.places {
-            if of(place) {
-                *known = Known::Nothing;
-            }
-        }
-        let private: Vec<_> = self
-            .behind
-            .iter()
-            .filter(|(_, behind)| **behind == Behind::Private(file))
-            .map(|((process, page), _)| Place::Page(*process, *page))
-            .collect();
-        for place in private {
-            self.forget(place);
-        }
-    }
-
-    fn fork(&mut self, parent: ProcessId, child: ProcessId) {
-        let shared: Vec<_> = self
-            .behind
-            .iter()
-            .filter(|((process, _), _)| *process == parent)
-            .map(|((_, page), behind)| ((child, *page), *behind))
-            .collect();
-        self.behind.extend(shared);
-    }
-}
 
 /// A run of a program over the manager.
 struct Player<'p> {
@@ -253,6 +132,7 @@ impl Player<'_> {
             CallOp::Fill { page, pages } => {
                 for page in page..page + pages {
                     self.write(k, me, page);
+                    context::come_further();
                 }
             }
             CallOp::Map { page, pages, large } => {
@@ -383,6 +263,7 @@ impl Player<'_> {
                     file,
                     bytes: bytes(pages),
                 });
+                self.books(|books| books.has_cut(file));
             }
             CallOp::Sync { file } => refused(Call::Sync { file }),
             CallOp::Migrate { page, pages, node } => refused(Call::Migrate {
@@ -480,6 +361,7 @@ pub(super) fn perform(
             player.begun.set(true);
             for &op in &player.lanes[cpu].run {
                 player.perform(k, cpu, op);
+                context::come_further();
             }
         },
         after: &|k| player.after(k),

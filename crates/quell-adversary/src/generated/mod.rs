@@ -2,8 +2,9 @@
 //!
 //! A scenario's program is Rust; here it is a list of operations for each CPU, which can be drawn, changed,
 //! written down and read ([`program`]). Two kernels do what such lists say and keep every rule of an
-//! embedder: one over the engine alone ([`kernel`]), one over the memory manager ([`calls`]).
+//! embedder: one over the engine alone ([`kernel`]), one over the memory manager ([`calls`], judged by its [`books`]).
 
+mod books;
 mod calls;
 mod kernel;
 pub mod program;
@@ -55,6 +56,15 @@ impl Program {
                 let rest = if memory.fast < 500 { 8_000 } else { 32_000 };
                 rest + 12_000 * forks
             }
+        }
+    }
+
+    /// More decisions, all of them fair, than one operation takes. One call may do something with each frame
+    /// of memory.
+    pub(crate) fn patience(&self) -> u32 {
+        match self {
+            Program::Engine { .. } => 32_000,
+            Program::Calls { memory, .. } => 32_000 + 400 * (memory.fast + memory.slow) as u32,
         }
     }
 

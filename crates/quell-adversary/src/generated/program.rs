@@ -58,6 +58,17 @@ pub enum Reported {
     All,
 }
 
+/// A right to a page, besides that to load from it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Right {
+    /// To store.
+    #[default]
+    Write,
+    /// To fetch instructions.
+    Execute,
+}
+
 /// One thing that a CPU does with the engine.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
@@ -71,6 +82,8 @@ pub enum EngineOp {
     Read { page: u64 },
     /// Stores to a page, as a program.
     Write { page: u64 },
+    /// Fetches an instruction from a page, as a program.
+    Fetch { page: u64 },
     /// Maps fresh memory at a page, if nothing is there.
     Map { space: u8, page: u64, write: bool },
     /// Maps a file's page, if nothing is there.
@@ -91,13 +104,15 @@ pub enum EngineOp {
     },
     /// Unmaps a page in every space, as reclaim does.
     Sweep { batch: u8, page: u64 },
-    /// Takes the right to write away; captures what the page holds after the flush.
+    /// Takes a right away; if that is the one to write, captures what the page holds after the flush.
     Protect {
         batch: u8,
         space: u8,
         page: u64,
         pages: u64,
         capture: bool,
+        #[serde(default)]
+        right: Right,
     },
     /// Unmaps all that a leaf table maps, and the table.
     Unlink { batch: u8, space: u8, window: u8 },
@@ -107,8 +122,13 @@ pub enum EngineOp {
     Forget { batch: u8 },
     /// A call that finds pages unmapped by somebody else relies on that and returns.
     Confirm { space: u8, page: u64, pages: u64 },
-    /// Gives the right to write back, and refreshes.
-    Unprotect { space: u8, page: u64 },
+    /// Gives a right back, and refreshes.
+    Unprotect {
+        space: u8,
+        page: u64,
+        #[serde(default)]
+        right: Right,
+    },
     /// Moves a page elsewhere in its space.
     Move { space: u8, page: u64, to: u64 },
     /// Moves a page to another frame.
@@ -283,6 +303,9 @@ pub struct Shape {
     pub spurious: u8,
     /// How often a CPU may be preempted.
     pub preemptions: u8,
+    /// Who has preempted a CPU leaves the space loaded that it ran: a kernel that loads spaces on the way to
+    /// user code goes on so.
+    pub leaves_space: bool,
     /// So many batches are open on space 0 all the time, as if their threads were preempted.
     pub open_batches: u8,
 }
@@ -301,6 +324,7 @@ impl Default for Shape {
             nmi_page: 0,
             spurious: 0,
             preemptions: 0,
+            leaves_space: false,
             open_batches: 0,
         }
     }
@@ -461,6 +485,7 @@ impl EngineOp {
                 | Lazy
                 | Read { .. }
                 | Write { .. }
+                | Fetch { .. }
                 | Open { .. }
                 | Unmap { .. }
                 | Sweep { .. }
@@ -492,11 +517,13 @@ impl EngineOp {
             | MapHuge { space: s }
             | Retire { space: s }
             | Revive { space: s } => space(s),
-            Read { page: p } | Write { page: p } => page(p),
+            Read { page: p } | Write { page: p } | Fetch { page: p } => page(p),
             Map {
                 space: s, page: p, ..
             }
-            | Unprotect { space: s, page: p }
+            | Unprotect {
+                space: s, page: p, ..
+            }
             | Migrate { space: s, page: p } => space(s).and(page(p)),
             MapFile {
                 space: s, file: f, ..

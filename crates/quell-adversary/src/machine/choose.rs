@@ -112,16 +112,11 @@ impl Core {
     pub(super) fn pick(&mut self) -> Option<Action> {
         self.decisions += 1;
         if self.decisions > self.limit {
-            self.fail(
-                Violation::new(
-                    Clause::C7,
-                    format!(
-                        "no end after {} steps, the last of them fair to all",
-                        self.limit
-                    ),
-                )
-                .by(CpuId(self.current as u16)),
+            let account = format!(
+                "no end after {} steps, the last {} of them fair to all",
+                self.limit, self.patience
             );
+            self.fail(Violation::new(Clause::C7, account).by(CpuId(self.current as u16)));
             return None;
         }
         let (decision, current) = (self.decisions, self.current);

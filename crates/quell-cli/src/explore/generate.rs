@@ -17,6 +17,8 @@ use quell_contract::timeline;
 use serde_json::json;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// How long a search takes if nobody says otherwise.
@@ -37,18 +39,22 @@ pub fn run(args: &ExploreArgs, hunted: &[Mistake], jobs: usize) -> anyhow::Resul
         Some(folder) => load(folder)?,
         None => Vec::new(),
     };
-    let loaded = corpus.len();
     let began = Instant::now();
     let enough = Duration::from_secs_f64(args.minutes.unwrap_or(MINUTES).max(0.0) * 60.0);
     let bar = progress(args.json);
     let mut campaign = Campaign::new(args.seed, jobs, corpus, hunted);
+    end_on_signals(&campaign.stop)?;
+    let mut shelf = args.corpus.as_deref().map(Shelf::new).transpose()?;
     let hunts = args.mutants;
     let spent = |campaign: &Campaign| match args.generated_schedules() {
         Some(most) => campaign.spent.schedules >= most,
         None => began.elapsed() >= enough,
     };
-    while !campaign.is_over(hunts) && !spent(&campaign) {
+    while !campaign.is_over(hunts) && !spent(&campaign) && !campaign.stop.load(Relaxed) {
         campaign.go_round();
+        if let Some(shelf) = &mut shelf {
+            shelf.keep(&campaign)?;
+        }
         let rate = campaign.spent.schedules as f64 / began.elapsed().as_secs_f64();
         let (_, pairs) = campaign.seen();
         let mut message = format!(
@@ -63,9 +69,6 @@ pub fn run(args: &ExploreArgs, hunted: &[Mistake], jobs: usize) -> anyhow::Resul
         bar.set_message(message);
     }
     bar.finish_and_clear();
-    if let Some(folder) = &args.corpus {
-        save(folder, &campaign, loaded)?;
-    }
     let rate = campaign.spent.schedules as f64 / began.elapsed().as_secs_f64();
     if args.json {
         print_json(&campaign, hunts, rate);
@@ -127,31 +130,69 @@ pub fn read(path: &Path) -> anyhow::Result<Recorded> {
     Recorded::parse(&text).map_err(|error| usage(format!("{}: {error}", path.display())))
 }
 
-/// Writes what a campaign has kept beyond the first `loaded` programs, and what it has found.
-fn save(folder: &Path, campaign: &Campaign, loaded: usize) -> anyhow::Result<()> {
-    let write = |name: String, recorded: &Recorded| {
-        let path = folder.join(name);
-        std::fs::write(&path, recorded.to_toml())
-            .with_context(|| format!("cannot write {}", path.display()))
-    };
-    std::fs::create_dir_all(folder)
-        .with_context(|| format!("cannot make the corpus folder {}", folder.display()))?;
-    // Of those loaded, the ones that show nothing new were not kept: their files stay all the same.
-    let _ = loaded;
-    for recorded in campaign.corpus() {
-        write(format!("kept-{:016x}.toml", recorded.number()), recorded)?;
-    }
-    for find in &campaign.finds {
-        let number = find.recorded.number();
-        write(format!("found-{number:016x}.toml"), &find.recorded)?;
-    }
-    for killed in &campaign.killed {
-        if let Some(find) = &killed.find {
-            let name = killed.mutant.name();
-            write(format!("kills-{name}.toml"), &find.recorded)?;
-        }
+/// Lets Ctrl-C, and whatever else asks the command to end, end the search with what it has found. Asked twice,
+/// the command ends at once.
+fn end_on_signals(stop: &Arc<AtomicBool>) -> anyhow::Result<()> {
+    #[cfg(unix)]
+    for signal in signal_hook::consts::TERM_SIGNALS {
+        use signal_hook::flag;
+        flag::register_conditional_shutdown(*signal, 1, Arc::clone(stop))
+            .and_then(|_| flag::register(*signal, Arc::clone(stop)))
+            .context("cannot wait for Ctrl-C")?;
     }
     Ok(())
+}
+
+/// A folder that takes in what a campaign finds, as it finds it: a search that is ended loses nothing.
+struct Shelf<'a> {
+    folder: &'a Path,
+    /// How much of it lies there: programs kept, violations, mutants killed.
+    kept: usize,
+    found: usize,
+    killed: usize,
+}
+
+impl<'a> Shelf<'a> {
+    fn new(folder: &'a Path) -> anyhow::Result<Self> {
+        std::fs::create_dir_all(folder)
+            .with_context(|| format!("cannot make the corpus folder {}", folder.display()))?;
+        Ok(Shelf {
+            folder,
+            kept: 0,
+            found: 0,
+            killed: 0,
+        })
+    }
+
+    /// Writes down what is new.
+    fn keep(&mut self, campaign: &Campaign) -> anyhow::Result<()> {
+        for recorded in campaign.corpus().skip(self.kept) {
+            self.write(&format!("kept-{:016x}", recorded.number()), recorded)?;
+        }
+        for find in &campaign.finds[self.found..] {
+            let number = find.recorded.number();
+            self.write(&format!("found-{number:016x}"), &find.recorded)?;
+        }
+        for killed in &campaign.killed[self.killed..] {
+            if let Some(find) = &killed.find {
+                let name = killed.mutant.name();
+                self.write(&format!("kills-{name}"), &find.recorded)?;
+            }
+        }
+        self.kept = campaign.corpus().count();
+        self.found = campaign.finds.len();
+        self.killed = campaign.killed.len();
+        Ok(())
+    }
+
+    /// A file is there with all that is in it, or not at all.
+    fn write(&self, name: &str, recorded: &Recorded) -> anyhow::Result<()> {
+        let path = self.folder.join(format!("{name}.toml"));
+        let unfinished = self.folder.join(format!("{name}.unfinished"));
+        std::fs::write(&unfinished, recorded.to_toml())
+            .and_then(|()| std::fs::rename(&unfinished, &path))
+            .with_context(|| format!("cannot write {}", path.display()))
+    }
 }
 
 fn print_json(campaign: &Campaign, hunts: bool, rate: f64) {

@@ -1,0 +1,278 @@
+//! Programs over the memory manager, drawn.
+
+use crate::action::MAX_CPUS;
+use crate::generated::program::{CallOp, FLAGS, Lane, Memory, Program, WINDOW};
+use crate::schedule::Rng;
+
+/// What a program over the manager may do.
+pub(super) struct CallSwarm {
+    kinds: Vec<u8>,
+    pages: Vec<u64>,
+    /// How many files there are when the run begins, and how long they are.
+    files: u32,
+    length: u64,
+    pub(super) large: bool,
+    /// Small pages are put together to a large one; else a large one is taken apart.
+    collapses: bool,
+    /// The range that most of it is about.
+    focus: (u64, u64),
+}
+
+/// How many kinds of calls there are.
+const CALLS: u8 = 25;
+
+/// The kind that collapses pages.
+const COLLAPSE: u8 = 10;
+
+/// Kinds that take a large page apart where they are about a part of it: unmap, discard, protect, page out, fork,
+/// migrate, reclaim.
+const SPLITS: [u8; 7] = [4, 5, 6, 7, 11, 18, 21];
+
+impl CallSwarm {
+    pub(super) fn draw(rng: &mut Rng) -> Self {
+        let large = rng.one_in(16);
+        let collapses = large && rng.one_in(3);
+        let mut kinds = vec![0, 1];
+        if large {
+            kinds.extend(
+                [if collapses {
+                    COLLAPSE
+                } else {
+                    rng.pick(&SPLITS)
+                }; 3],
+            );
+        }
+        for _ in 0..1 + rng.few(4) {
+            // Each as often as the two that are always there.
+            let kind = rng.below(CALLS.into()) as u8;
+            kinds.extend([kind; 2]);
+        }
+        let far = if large { WINDOW } else { 4 };
+        let count = rng.weigh(&[(6, 1), (3, 2), (1, 3)]);
+        let pages: Vec<u64> = (0..count)
+            .map(|_| match rng.below(4) {
+                0 => rng.below(far),
+                _ => rng.below(3),
+            })
+            .collect();
+        let focus = (pages[0], rng.few(3));
+        CallSwarm {
+            kinds,
+            pages,
+            files: rng.weigh(&[(2, 0), (4, 1), (2, 2)]),
+            length: rng.few(3),
+            large,
+            collapses,
+            focus,
+        }
+    }
+
+    fn page(&self, rng: &mut Rng) -> u64 {
+        rng.pick(&self.pages)
+    }
+
+    fn range(&self, rng: &mut Rng) -> (u64, u64) {
+        let page = self.page(rng);
+        match rng.below(16) {
+            0..6 => (page, 1),
+            12.. => self.focus,
+            6..8 => (self.focus.0, 1),
+            8..10 => (page, rng.few(4)),
+            10 => (0, 4),
+            _ if self.large => (0, WINDOW),
+            _ => (page.saturating_sub(1), 2),
+        }
+    }
+
+    fn map_file(&self, rng: &mut Rng, page: u64) -> CallOp {
+        let shared = rng.below(3) > 0;
+        CallOp::MapFile {
+            page,
+            pages: rng.few(self.length.max(1)),
+            file: rng.below(self.files.max(1).into()) as u32,
+            from: if rng.one_in(6) {
+                rng.below(self.length.max(1))
+            } else {
+                0
+            },
+            shared,
+            write: rng.one_in(2),
+        }
+    }
+
+    pub(super) fn phrase(&self, rng: &mut Rng, into: &mut Vec<CallOp>) {
+        let (page, pages) = self.range(rng);
+        let file = rng.below(self.files.max(1).into()) as u32;
+        let at = rng.below(self.length.max(1));
+        let process = 1 + rng.below(3) as u32;
+        let op = match rng.pick(&self.kinds) {
+            0 => CallOp::Read { page },
+            1 => CallOp::Write { page },
+            2 => CallOp::Map {
+                page,
+                pages,
+                large: self.large && rng.one_in(2),
+            },
+            3 => self.map_file(rng, page),
+            4 => CallOp::Unmap { page, pages },
+            5 => CallOp::Discard { page, pages },
+            6 => CallOp::Protect {
+                page,
+                pages,
+                rights: rng.weigh(&[(1, 0), (4, 1), (2, 2), (1, 3), (1, 4)]),
+            },
+            7 | 8 => CallOp::PageOut { page, pages },
+            9 => CallOp::Remap {
+                page,
+                pages,
+                to: rng.pick(&[8, 9, 64, WINDOW, 2 * WINDOW]) + rng.below(2),
+            },
+            COLLAPSE if self.large => CallOp::Collapse { page },
+            COLLAPSE => CallOp::Sync { file },
+            11 => {
+                into.push(CallOp::Fork);
+                if rng.one_in(2) {
+                    CallOp::Enter { process }
+                } else {
+                    CallOp::Write { page }
+                }
+            }
+            12 => {
+                into.push(CallOp::Enter { process });
+                if rng.one_in(2) {
+                    CallOp::Read { page }
+                } else {
+                    CallOp::Write { page }
+                }
+            }
+            13 => {
+                if rng.one_in(2) {
+                    into.push(CallOp::Enter { process: 1 });
+                }
+                CallOp::Exit { process }
+            }
+            14 => CallOp::WriteFile { file, page: at },
+            15 => CallOp::ReadFile { file, page: at },
+            16 => CallOp::Truncate { file, pages: at },
+            17 => CallOp::Sync { file },
+            18 | 19 => CallOp::Migrate {
+                page,
+                pages,
+                node: rng.weigh(&[(1, 0), (3, 1)]),
+            },
+            20 => CallOp::Demote { pages: rng.few(4) },
+            21 => CallOp::Reclaim { pages: rng.few(4) },
+            22 => match rng.below(6) {
+                0 => CallOp::Offline,
+                1 => CallOp::Online,
+                2 => CallOp::Nothing,
+                _ => CallOp::Idle,
+            },
+            23 => {
+                // Code is made executable, run, and taken away.
+                let rights = rng.pick(&[1, 3, 4]);
+                into.push(CallOp::Protect {
+                    page,
+                    pages,
+                    rights,
+                });
+                CallOp::Fetch { page }
+            }
+            _ => {
+                let flag = rng.below(FLAGS as u64) as u8;
+                if rng.one_in(2) {
+                    CallOp::Tell { flag }
+                } else {
+                    CallOp::Wait { flag }
+                }
+            }
+        };
+        into.push(op);
+    }
+}
+
+/// A program over the memory manager.
+pub fn calls_program(rng: &mut Rng) -> Program {
+    let swarm = CallSwarm::draw(rng);
+    let cpus = rng.weigh(&[(5, 2), (3, 3), (1, MAX_CPUS)]);
+    let mut cpu = vec![Lane::default(); cpus];
+    let first = &mut cpu[0].start;
+    for file in 0..swarm.files {
+        first.push(CallOp::Create {
+            pages: swarm.length,
+        });
+        if rng.below(4) > 0 {
+            first.push(CallOp::WriteFile { file, page: 0 });
+            if rng.below(3) > 0 {
+                first.push(CallOp::Sync { file });
+            }
+        }
+    }
+    if swarm.large {
+        let large = !swarm.collapses;
+        first.push(CallOp::Map {
+            page: 0,
+            pages: WINDOW,
+            large,
+        });
+        if large {
+            first.push(CallOp::Write { page: 0 });
+        } else {
+            first.push(CallOp::Fill {
+                page: 0,
+                pages: if rng.one_in(3) { 4 } else { WINDOW },
+            });
+        }
+    }
+    for &page in &swarm.pages {
+        if swarm.files > 0 && rng.below(5) < 3 {
+            first.push(swarm.map_file(rng, page));
+        } else if !swarm.large {
+            let pages = rng.few(3);
+            first.push(CallOp::Map {
+                page,
+                pages,
+                large: false,
+            });
+        }
+        if rng.below(4) > 0 {
+            first.push(if rng.one_in(2) {
+                CallOp::Write { page }
+            } else {
+                CallOp::Read { page }
+            });
+        }
+    }
+    // A page beside them, so that their table stays.
+    if rng.below(3) > 0 {
+        first.push(CallOp::Map {
+            page: 100,
+            pages: 1,
+            large: false,
+        });
+        first.push(CallOp::Write { page: 100 });
+    }
+    for lane in &mut cpu {
+        // What lies behind the start of a run: pages taken out, moved, shared with a child.
+        if rng.one_in(3) {
+            swarm.phrase(rng, &mut lane.start);
+        }
+        for _ in 0..rng.few(4) {
+            swarm.phrase(rng, &mut lane.run);
+        }
+    }
+    let fast = if swarm.collapses {
+        2072
+    } else if swarm.large {
+        rng.pick(&[1040, 1110])
+    } else {
+        rng.weigh(&[(1, 7), (2, 8), (2, 10), (2, 12), (6, 32)])
+    };
+    let memory = Memory {
+        fast,
+        slow: rng.weigh(&[(3, 0), (3, 4), (1, 8)]),
+        epochs: rng.weigh(&[(1, 1), (2, 2), (4, 4)]),
+        nmis: rng.weigh(&[(12, 0), (1, 1)]),
+    };
+    Program::Calls { memory, cpu }
+}

@@ -1,0 +1,455 @@
+//! Programs over the engine, drawn.
+//!
+//! Every program begins with pages mapped and spaces loaded, because nothing can go wrong before.
+
+use crate::action::MAX_CPUS;
+use crate::generated::program::{
+    BATCHES, EngineOp, FILE_PAGES, FILES, FLAGS, For, HUGE, Lane, PAGES, Program, Reported, Right,
+    SPACES, Shape, WINDOW,
+};
+use crate::schedule::Rng;
+
+/// What a program may do.
+#[derive(Clone)]
+pub(super) struct Swarm {
+    kinds: Vec<(u64, Kind)>,
+    pages: Vec<u64>,
+    files: Vec<u8>,
+    spaces: u64,
+    batches: std::ops::Range<u64>,
+}
+
+/// Kinds of phrases over the engine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Read,
+    Write,
+    Map,
+    MapFile,
+    MapLarge,
+    Unmap,
+    Protect,
+    Reclaim,
+    Sweep,
+    Unlink,
+    Mixed,
+    Confirm,
+    Unprotect,
+    Code,
+    Move,
+    Migrate,
+    Split,
+    Collapse,
+    Switch,
+    Idle,
+    FileReclaim,
+    Lazily,
+    Claim,
+    Rescue,
+    WriteFile,
+    Pay,
+    CatchUp,
+    Hotplug,
+    Retire,
+    Mask,
+    Signal,
+    Tour,
+}
+
+const KINDS: [(u64, Kind); 32] = [
+    (8, Kind::Read),
+    (5, Kind::Write),
+    (4, Kind::Map),
+    (2, Kind::MapFile),
+    (1, Kind::MapLarge),
+    (8, Kind::Unmap),
+    (4, Kind::Protect),
+    (3, Kind::Reclaim),
+    (1, Kind::Sweep),
+    (3, Kind::Unlink),
+    (2, Kind::Mixed),
+    (3, Kind::Confirm),
+    (2, Kind::Unprotect),
+    (3, Kind::Code),
+    (2, Kind::Move),
+    (2, Kind::Migrate),
+    (1, Kind::Split),
+    (1, Kind::Collapse),
+    (5, Kind::Switch),
+    (4, Kind::Idle),
+    (3, Kind::FileReclaim),
+    (6, Kind::Lazily),
+    (4, Kind::Claim),
+    (3, Kind::Rescue),
+    (3, Kind::WriteFile),
+    (2, Kind::Pay),
+    (1, Kind::CatchUp),
+    (2, Kind::Hotplug),
+    (2, Kind::Retire),
+    (2, Kind::Mask),
+    (2, Kind::Signal),
+    (5, Kind::Tour),
+];
+
+impl Swarm {
+    pub(super) fn draw(rng: &mut Rng, spaces: u64) -> Self {
+        let wanted = 2 + rng.few(6);
+        let mut kinds = vec![(8, Kind::Read)];
+        for _ in 0..wanted {
+            let kind = rng.weigh(&KINDS.map(|(weight, kind)| (weight, (weight, kind))));
+            if !kinds.contains(&kind) {
+                kinds.push(kind);
+            }
+        }
+        let small = &PAGES[..9];
+        let count = rng.weigh(&[(6, 1), (3, 2), (1, 3)]);
+        let pages = (0..count).map(|_| match rng.below(24) {
+            0 => rng.pick(&[HUGE, HUGE + 1]),
+            1..12 => rng.below(3),
+            _ => rng.pick(small),
+        });
+        let pages: Vec<u64> = pages.collect();
+        let files = (0..rng.few(2))
+            .map(|_| rng.below(FILES as u64) as u8)
+            .collect();
+        let batches = 0..rng.few(BATCHES as u64);
+        Swarm {
+            kinds,
+            pages,
+            files,
+            spaces,
+            batches,
+        }
+    }
+
+    /// Whether a program runs code that it has mapped.
+    fn runs_code(&self) -> bool {
+        self.kinds.iter().any(|(_, kind)| *kind == Kind::Code)
+    }
+
+    /// Whether what a program does is about files.
+    fn files(&self) -> bool {
+        let about = |(_, kind): &(u64, Kind)| {
+            use Kind::{Claim, FileReclaim, Lazily, MapFile, Rescue, WriteFile};
+            matches!(
+                kind,
+                MapFile | FileReclaim | Lazily | Claim | Rescue | WriteFile
+            )
+        };
+        self.kinds.iter().any(about)
+    }
+
+    fn page(&self, rng: &mut Rng) -> u64 {
+        if rng.below(8) < if self.files() { 5 } else { 1 } {
+            return FILE_PAGES[usize::from(rng.pick(&self.files))];
+        }
+        rng.pick(&self.pages)
+    }
+
+    fn space(&self, rng: &mut Rng) -> u8 {
+        if rng.below(3) > 0 {
+            return 0;
+        }
+        rng.below(self.spaces) as u8
+    }
+
+    fn range(&self, rng: &mut Rng) -> (u64, u64) {
+        let page = self.page(rng);
+        match rng.below(10) {
+            0..6 => (page, 1),
+            6 => (page.saturating_sub(1), 2),
+            7 => (page, 1 + rng.below(4)),
+            8 => (page.saturating_sub(rng.below(WINDOW)), WINDOW),
+            _ => (0, 2 * WINDOW),
+        }
+    }
+
+    fn change(&self, rng: &mut Rng, batch: u8, protects: bool) -> EngineOp {
+        let (page, pages) = self.range(rng);
+        let space = self.space(rng);
+        if protects {
+            let capture = rng.one_in(2);
+            return EngineOp::Protect {
+                batch,
+                space,
+                page,
+                pages,
+                capture,
+                right: Right::Write,
+            };
+        }
+        let report = rng.pick(&[
+            Reported::Each,
+            Reported::Each,
+            Reported::Range,
+            Reported::All,
+        ]);
+        EngineOp::Unmap {
+            batch,
+            space,
+            page,
+            pages,
+            report,
+        }
+    }
+
+    /// A phrase.
+    pub(super) fn phrase(&self, rng: &mut Rng, into: &mut Vec<EngineOp>) {
+        let space = self.space(rng);
+        let page = self.page(rng);
+        let file = rng.pick(&self.files);
+        let batch = rng.within(&self.batches) as u8;
+        let window = u8::from(page / WINDOW == 1);
+        let end = |rng: &mut Rng, into: &mut Vec<EngineOp>| match rng.below(12) {
+            0 => into.push(EngineOp::Forget { batch }),
+            1 => {}
+            _ => into.push(EngineOp::Finish { batch }),
+        };
+        let open = |purpose: For| EngineOp::Open { batch, purpose };
+        match rng.weigh(&self.kinds) {
+            Kind::Read => into.push(EngineOp::Read { page }),
+            Kind::Write => into.push(EngineOp::Write { page }),
+            Kind::Map => {
+                let write = rng.below(3) > 0;
+                into.push(EngineOp::Map { space, page, write });
+            }
+            Kind::MapFile => {
+                let write = rng.one_in(3);
+                into.push(EngineOp::MapFile { space, file, write });
+            }
+            Kind::MapLarge if page >= HUGE => into.push(EngineOp::MapHuge { space }),
+            Kind::MapLarge => into.push(EngineOp::MapLarge { space, window }),
+            kind @ (Kind::Unmap | Kind::Protect | Kind::Reclaim | Kind::Mixed) => {
+                let purpose = match kind {
+                    Kind::Reclaim => For::Reclaim,
+                    Kind::Mixed => rng.pick(&[For::Call, For::Reclaim, For::Migration]),
+                    _ => For::Call,
+                };
+                into.push(open(purpose));
+                for _ in 0..rng.few(if kind == Kind::Mixed { 4 } else { 2 }) {
+                    let protects = kind == Kind::Protect || (kind == Kind::Mixed && rng.one_in(3));
+                    into.push(self.change(rng, batch, protects));
+                }
+                end(rng, into);
+            }
+            Kind::Sweep => {
+                into.push(open(rng.pick(&[For::Call, For::Reclaim])));
+                into.push(EngineOp::Sweep { batch, page });
+                end(rng, into);
+            }
+            Kind::Unlink => {
+                into.push(open(For::Call));
+                if rng.one_in(3) {
+                    into.push(self.change(rng, batch, false));
+                }
+                into.push(EngineOp::Unlink {
+                    batch,
+                    space,
+                    window,
+                });
+                end(rng, into);
+            }
+            Kind::Confirm => {
+                let (page, pages) = self.range(rng);
+                into.push(EngineOp::Confirm { space, page, pages });
+            }
+            Kind::Unprotect => into.push(EngineOp::Unprotect {
+                space,
+                page,
+                right: Right::Write,
+            }),
+            Kind::Code => match rng.below(4) {
+                0 => into.push(allow(space, page)),
+                1 => {
+                    let (page, pages) = self.range(rng);
+                    into.push(open(For::Call));
+                    into.push(EngineOp::Protect {
+                        batch,
+                        space,
+                        page,
+                        pages,
+                        capture: false,
+                        right: Right::Execute,
+                    });
+                    end(rng, into);
+                }
+                _ => into.push(EngineOp::Fetch { page }),
+            },
+            Kind::Move => {
+                let to = self.page(rng);
+                into.push(EngineOp::Move { space, page, to });
+            }
+            Kind::Migrate => into.push(EngineOp::Migrate { space, page }),
+            Kind::Split => into.push(EngineOp::Split { space, window }),
+            Kind::Collapse => into.push(EngineOp::Collapse { space, window }),
+            Kind::Switch => into.push(EngineOp::Switch { space }),
+            Kind::Idle => {
+                into.push(EngineOp::Lazy);
+                if rng.below(4) > 0 {
+                    into.push(EngineOp::Switch { space });
+                    into.push(EngineOp::Read { page });
+                }
+            }
+            Kind::Tour => {
+                for _ in 0..1 + rng.few(4) {
+                    let space = rng.below(self.spaces) as u8;
+                    into.push(EngineOp::Switch { space });
+                    if rng.one_in(2) {
+                        into.push(EngineOp::Read { page });
+                    }
+                }
+            }
+            Kind::FileReclaim => into.push(EngineOp::Reclaim { file }),
+            Kind::Lazily => {
+                let files = match rng.below(3) {
+                    0 => rng.below(1 << FILES) as u8,
+                    _ => 1 << file,
+                };
+                into.push(EngineOp::ReclaimLazily { files });
+                if rng.one_in(3) {
+                    into.push(EngineOp::Claim { file });
+                }
+            }
+            Kind::Claim => into.push(EngineOp::Claim { file }),
+            Kind::Rescue => into.push(EngineOp::Rescue { file }),
+            Kind::WriteFile => into.push(EngineOp::WriteFile { file }),
+            Kind::Pay => into.push(EngineOp::Pay),
+            Kind::CatchUp => into.push(EngineOp::CatchUp),
+            Kind::Hotplug => {
+                into.push(EngineOp::Offline);
+                if rng.below(3) > 0 {
+                    into.push(EngineOp::Online);
+                    into.push(EngineOp::Switch { space });
+                }
+            }
+            Kind::Retire => {
+                into.push(EngineOp::Lazy);
+                into.push(EngineOp::Retire { space });
+                if rng.one_in(2) {
+                    into.push(EngineOp::Revive { space });
+                    into.push(EngineOp::Switch { space });
+                }
+            }
+            Kind::Mask => {
+                // As a kernel that flushes under a lock that interrupt handlers take.
+                into.push(EngineOp::Mask { on: true });
+                into.push(open(For::Call));
+                into.push(self.change(rng, batch, false));
+                into.push(EngineOp::Finish { batch });
+                into.push(EngineOp::Mask { on: false });
+            }
+            Kind::Signal => {
+                let flag = rng.below(FLAGS as u64) as u8;
+                into.push(if rng.one_in(2) {
+                    EngineOp::Tell { flag }
+                } else {
+                    EngineOp::Wait { flag }
+                });
+            }
+        }
+    }
+}
+
+/// Makes a page one of code.
+fn allow(space: u8, page: u64) -> EngineOp {
+    EngineOp::Unprotect {
+        space,
+        page,
+        right: Right::Execute,
+    }
+}
+
+/// The sizes of a machine.
+pub(super) fn shape(rng: &mut Rng) -> Shape {
+    let spaces = rng.weigh(&[(7, 1), (11, 2), (6, 3), (4, 4), (2, 6), (1, SPACES as u8)]);
+    let mask = |rng: &mut Rng| 1 | rng.below(1 << spaces) as u16;
+    Shape {
+        first_cpu: rng.weigh(&[(30, 0), (1, 62), (1, 63), (1, 126)]),
+        spaces,
+        files: [mask(rng), mask(rng), mask(rng)],
+        epochs: rng.weigh(&[(1, 0), (3, 1), (6, 2), (3, 3), (1, 8)]),
+        tags: rng.weigh(&[(3, 1), (6, 2), (2, 3), (1, 8)]),
+        spare_bits: rng.weigh(&[(5, 0), (2, 1)]),
+        full_above: rng.weigh(&[(1, 0), (2, 1), (6, 3), (2, 33)]),
+        nmis: rng.weigh(&[(5, 0), (1, 1), (1, 2)]),
+        nmi_page: 0,
+        spurious: rng.weigh(&[(8, 0), (1, 1), (1, 2)]),
+        preemptions: rng.weigh(&[(5, 0), (2, 1)]),
+        leaves_space: rng.one_in(2),
+        open_batches: rng.weigh(&[(16, 0), (1, 1), (1, 2), (1, 3)]),
+    }
+}
+
+/// A program over the engine.
+pub fn engine_program(rng: &mut Rng) -> Program {
+    let mut shape = shape(rng);
+    let swarm = Swarm::draw(rng, shape.spaces.into());
+    shape.nmi_page = rng.pick(&swarm.pages);
+    let cpus = rng.weigh(&[(5, 2), (3, 3), (1, MAX_CPUS)]);
+    let mut cpu = vec![Lane::default(); cpus];
+    // What is mapped when the run begins.
+    let first = &mut cpu[0].start;
+    for space in 0..shape.spaces.min(5) {
+        for &page in &swarm.pages {
+            if rng.one_in(5) {
+                continue;
+            }
+            let write = rng.below(3) > 0;
+            let window = (page / WINDOW) as u8;
+            first.push(match page {
+                HUGE.. => EngineOp::MapHuge { space },
+                _ if rng.one_in(12) && window < 2 => EngineOp::MapLarge { space, window },
+                _ => EngineOp::Map { space, page, write },
+            });
+            if swarm.runs_code() && page < HUGE {
+                first.push(allow(space, page));
+            }
+        }
+        for &file in &swarm.files {
+            let write = rng.one_in(4);
+            first.push(EngineOp::MapFile { space, file, write });
+            if swarm.runs_code() && rng.one_in(2) {
+                first.push(allow(space, FILE_PAGES[usize::from(file)]));
+            }
+        }
+    }
+    // Who preempts the owner of a batch has one of its own.
+    let preempting = Swarm {
+        batches: BATCHES as u64 - 1..BATCHES as u64,
+        ..swarm.clone()
+    };
+    for lane in &mut cpu {
+        // The last one stays.
+        for _ in 0..rng.few(3) - 1 {
+            let space = rng.below(shape.spaces.into()) as u8;
+            lane.start.push(EngineOp::Switch { space });
+        }
+        let space = swarm.space(rng);
+        lane.start.push(EngineOp::Switch { space });
+        if rng.one_in(6) {
+            lane.start.push(rng.weigh(&[
+                (6, EngineOp::Lazy),
+                (1, EngineOp::Offline),
+                (1, EngineOp::Mask { on: true }),
+            ]));
+        }
+        let phrases = rng.few(4);
+        for _ in 0..phrases {
+            swarm.phrase(rng, &mut lane.run);
+        }
+        if shape.preemptions > 0 {
+            for _ in 0..rng.few(2) {
+                preempting.phrase(rng, &mut lane.preempts);
+            }
+        }
+    }
+    // Now and then the end of one CPU's work is left to another.
+    if rng.one_in(5) {
+        let from = rng.below(cpus as u64) as usize;
+        let to = rng.below(cpus as u64) as usize;
+        if let Some(op) = cpu[from].run.pop() {
+            cpu[to].run.push(op);
+        }
+    }
+    Program::Engine { shape, cpu }
+}

@@ -1,0 +1,224 @@
+//! Drawing programs at random, and changing them.
+//!
+//! Programs are drawn by swarms (Groce et al., ISSTA 2012): each may use a few kinds of operations and a
+//! few pages only, drawn anew every time. What it does do then meets, and what it leaves out cannot hide
+//! anything. Operations come in *phrases* (open a batch, change something, finish it), which are cut,
+//! spread over CPUs and mixed. Each grammar has its phrases in a module of its own: [`engine`], [`calls`].
+
+mod calls;
+mod engine;
+
+pub use calls::calls_program;
+pub use engine::engine_program;
+
+use super::text::Recorded;
+use crate::action::MAX_CPUS;
+use crate::generated::program::{Lane, Program, Shape};
+use crate::kind::MachineKind;
+use crate::schedule::Rng;
+use calls::CallSwarm;
+use engine::Swarm;
+use quell::{Policy, TagPolicy};
+
+impl Rng {
+    fn one_in(&mut self, count: u64) -> bool {
+        self.below(count) == 0
+    }
+
+    fn within(&mut self, range: &std::ops::Range<u64>) -> u64 {
+        range.start + self.below(range.end - range.start)
+    }
+
+    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len() as u64) as usize]
+    }
+
+    /// One of them, each as often as its weight says.
+    fn weigh<T: Copy>(&mut self, of: &[(u64, T)]) -> T {
+        let mut at = self.below(of.iter().map(|(weight, _)| weight).sum());
+        for (weight, one) in of {
+            if at < *weight {
+                return *one;
+            }
+            at -= weight;
+        }
+        of[0].1
+    }
+
+    /// Small numbers more often.
+    fn few(&mut self, most: u64) -> u64 {
+        let mut count = 1;
+        while count < most && self.below(5) < 3 {
+            count += 1;
+        }
+        count
+    }
+}
+
+/// A program on a machine, all drawn.
+pub fn draw(rng: &mut Rng) -> Recorded {
+    let program = if rng.below(5) < 3 {
+        engine_program(rng)
+    } else {
+        calls_program(rng)
+    };
+    place(rng, program)
+}
+
+/// Puts a program on some machine under some policy.
+pub fn place(rng: &mut Rng, program: Program) -> Recorded {
+    Recorded {
+        kind: rng.pick(MachineKind::ALL),
+        policy: policy(rng),
+        mistake: None,
+        clause: None,
+        schedule: Vec::new(),
+        program,
+    }
+}
+
+fn policy(rng: &mut Rng) -> Policy {
+    match rng.below(8) {
+        0..4 => Policy::ALL,
+        4 => Policy::BASELINE.with(quell::Mechanism::Batch),
+        5 => Policy::BASELINE,
+        _ => Policy {
+            batch: rng.one_in(2),
+            extents: rng.one_in(2),
+            tags: if rng.one_in(3) {
+                TagPolicy::Off
+            } else {
+                TagPolicy::Slots(1 + rng.below(4) as u16)
+            },
+            lazy_unmap: rng.below(3) > 0,
+            concurrent: rng.one_in(2),
+            asynchronous: rng.one_in(2),
+            inline_requests: rng.one_in(2),
+            ..Policy::BASELINE
+        },
+    }
+}
+
+/// Changes a program a little, now and then its machine, too.
+pub fn change(rng: &mut Rng, recorded: &mut Recorded, other: &Recorded) {
+    for _ in 0..rng.few(4) {
+        match rng.below(16) {
+            0 => recorded.kind = rng.pick(MachineKind::ALL),
+            1 => recorded.policy = policy(rng),
+            _ => match (&mut recorded.program, &other.program) {
+                (Program::Engine { shape, cpu }, theirs) => {
+                    let swarm = Swarm::draw(rng, shape.spaces.into());
+                    let theirs = match theirs {
+                        Program::Engine { cpu, .. } => cpu.as_slice(),
+                        Program::Calls { .. } => &[],
+                    };
+                    if rng.one_in(12) {
+                        let drawn = engine::shape(rng);
+                        *shape = Shape {
+                            spaces: shape.spaces,
+                            files: shape.files,
+                            nmi_page: shape.nmi_page,
+                            ..drawn
+                        };
+                    } else {
+                        change_lanes(rng, cpu, theirs, |rng, ops| swarm.phrase(rng, ops));
+                    }
+                }
+                (Program::Calls { memory, cpu }, theirs) => {
+                    let mut swarm = CallSwarm::draw(rng);
+                    swarm.large &= memory.fast > 500;
+                    let theirs = match theirs {
+                        Program::Calls { cpu, .. } => cpu.as_slice(),
+                        Program::Engine { .. } => &[],
+                    };
+                    change_lanes(rng, cpu, theirs, |rng, ops| swarm.phrase(rng, ops));
+                }
+            },
+        }
+    }
+    recorded.schedule.clear();
+}
+
+/// The most operations of one CPU's run that changes lead to.
+const LONGEST: usize = 24;
+
+fn change_lanes<O: Copy>(
+    rng: &mut Rng,
+    cpu: &mut Vec<Lane<O>>,
+    theirs: &[Lane<O>],
+    phrase: impl Fn(&mut Rng, &mut Vec<O>),
+) {
+    let at = rng.below(cpu.len() as u64) as usize;
+    let before = rng.one_in(6);
+    let other = rng.below(cpu.len() as u64) as usize;
+    if rng.one_in(30) && cpu.len() < MAX_CPUS {
+        let lane = cpu[at].clone();
+        cpu.push(lane);
+        return;
+    }
+    if rng.one_in(6) && !theirs.is_empty() {
+        let lane = &theirs[rng.below(theirs.len() as u64) as usize];
+        cpu[at].run.clone_from(&lane.run);
+        return;
+    }
+    let lane = &mut cpu[at];
+    let ops = match before {
+        true if !lane.preempts.is_empty() && rng.one_in(2) => &mut lane.preempts,
+        true => &mut lane.start,
+        false => &mut lane.run,
+    };
+    let place = rng.below(ops.len() as u64 + 1) as usize;
+    match rng.below(8) {
+        0..3 if ops.len() < LONGEST => {
+            let mut new = Vec::new();
+            phrase(rng, &mut new);
+            ops.splice(place..place, new);
+        }
+        3 | 4 if place < ops.len() => {
+            ops.remove(place);
+        }
+        5 if place < ops.len() => {
+            let op = ops[place];
+            let there = rng.below(ops.len() as u64) as usize;
+            if rng.one_in(2) && ops.len() < LONGEST {
+                ops.insert(there, op);
+            } else {
+                ops.swap(there, place);
+            }
+        }
+        6 if place < ops.len() => {
+            let op = ops.remove(place);
+            let ops = &mut cpu[other].run;
+            let there = rng.below(ops.len() as u64 + 1) as usize;
+            ops.insert(there, op);
+        }
+        _ => {
+            let mut new = Vec::new();
+            phrase(rng, &mut new);
+            ops.truncate(place);
+            if ops.len() < LONGEST {
+                ops.extend(new);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_drawn_and_changed_can_be_run() {
+        let mut rng = Rng::new(3);
+        let mut recorded = draw(&mut rng);
+        for _ in 0..2000 {
+            let other = draw(&mut rng);
+            assert_eq!(other.program.check(), Ok(()));
+            change(&mut rng, &mut recorded, &other);
+            assert_eq!(recorded.program.check(), Ok(()));
+            if rng.one_in(20) {
+                recorded = other;
+            }
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! What memory must hold: a simple judge of what programs over the manager lose.
+//!
+//! A page, or a page of a file, that one CPU alone has written since the run began, and that no call has dropped
+//! or moved, holds what that CPU has written last (C2). Of everything else nothing is known. The books lie outside
+//! of the machine.
+
+use quell_vm::{FileId, ProcessId};
+use rustc_hash::FxHashMap;
+
+/// Where something is written.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Place {
+    /// A page of a process that nobody else sees.
+    Page(ProcessId, u64),
+    /// A page of a file.
+    File(FileId, u64),
+}
+
+/// What is known of a place.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Known {
+    /// The CPU that alone has written it, and what.
+    Written(usize, u64),
+    /// Several have, or a call has changed it.
+    Nothing,
+}
+
+/// What pages are backed by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Behind {
+    Memory,
+    Private(FileId),
+    Shared(FileId, u64),
+}
+
+/// The judge of what is lost. It lies outside of the machine.
+#[derive(Default)]
+pub(super) struct Books {
+    pub(super) places: FxHashMap<Place, Known>,
+    behind: FxHashMap<(ProcessId, u64), Behind>,
+    /// The files that are being truncated: what is written there meanwhile may stay or go.
+    cutting: Vec<FileId>,
+}
+
+impl Books {
+    /// Where a store to a page goes; `None` if nobody knows.
+    pub(super) fn place(&self, process: ProcessId, page: u64) -> Option<Place> {
+        match self.behind.get(&(process, page))? {
+            Behind::Shared(file, at) => Some(Place::File(*file, *at)),
+            _ => Some(Place::Page(process, page)),
+        }
+    }
+
+    /// Whether a truncation may take what is written there now.
+    fn is_cut(&self, place: Place) -> bool {
+        let file = match place {
+            Place::File(file, _) => Some(file),
+            Place::Page(process, page) => match self.behind.get(&(process, page)) {
+                Some(Behind::Private(file)) => Some(*file),
+                _ => None,
+            },
+        };
+        file.is_some_and(|file| self.cutting.contains(&file))
+    }
+
+    pub(super) fn writes(&mut self, place: Place, cpu: usize, value: u64) {
+        if self.is_cut(place) {
+            return self.forget(place);
+        }
+        match self.places.get_mut(&place) {
+            Some(Known::Nothing) => {}
+            Some(known @ Known::Written(..)) => {
+                let Known::Written(other, held) = known else {
+                    return;
+                };
+                if *other == cpu {
+                    *held = value;
+                } else {
+                    *known = Known::Nothing;
+                }
+            }
+            None => {
+                self.places.insert(place, Known::Written(cpu, value));
+            }
+        }
+    }
+
+    pub(super) fn forget(&mut self, place: Place) {
+        self.places.insert(place, Known::Nothing);
+    }
+
+    /// A call is about to change what lies behind a range, or what it holds.
+    pub(super) fn changes(
+        &mut self,
+        process: ProcessId,
+        page: u64,
+        pages: u64,
+        anew: Option<Behind>,
+    ) {
+        for at in page..page + pages {
+            if let Some(place) = self.place(process, at) {
+                self.forget(place);
+            }
+            self.forget(Place::Page(process, at));
+            if let Some(Behind::Shared(file, first)) = anew {
+                self.forget(Place::File(file, first + at - page));
+            }
+            self.behind.remove(&(process, at));
+        }
+    }
+
+    /// Before the run nothing is in doubt.
+    pub(super) fn settles(&mut self, process: ProcessId, page: u64, pages: u64, anew: Behind) {
+        for at in page..page + pages {
+            self.places.remove(&Place::Page(process, at));
+            let behind = match anew {
+                Behind::Shared(file, first) => Behind::Shared(file, first + at - page),
+                other => other,
+            };
+            self.behind.insert((process, at), behind);
+        }
+    }
+
+    /// A truncation begins.
+    pub(super) fn cut(&mut self, file: FileId) {
+        self.cutting.push(file);
+        let of = |place: &Place| matches!(place, Place::File(other, _) if *other == file);
+        for (place, known) in &mut self.places {
+            if of(place) {
+                *known = Known::Nothing;
+            }
+        }
+        let private: Vec<_> = self
+            .behind
+            .iter()
+            .filter(|(_, behind)| **behind == Behind::Private(file))
+            .map(|((process, page), _)| Place::Page(*process, *page))
+            .collect();
+        for place in private {
+            self.forget(place);
+        }
+    }
+
+    /// A truncation has returned.
+    pub(super) fn has_cut(&mut self, file: FileId) {
+        if let Some(at) = self.cutting.iter().position(|&one| one == file) {
+            self.cutting.swap_remove(at);
+        }
+    }
+
+    pub(super) fn fork(&mut self, parent: ProcessId, child: ProcessId) {
+        let shared: Vec<_> = self
+            .behind
+            .iter()
+            .filter(|((process, _), _)| *process == parent)
+            .map(|((_, page), behind)| ((child, *page), *behind))
+            .collect();
+        self.behind.extend(shared);
+    }
+}

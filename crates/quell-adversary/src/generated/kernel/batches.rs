@@ -1,0 +1,392 @@
+//! Batches, wherever they are open, and what their end means.
+
+use super::state::{Held, Kernel, Space, What, peek, set};
+use crate::cell::AdversaryWord;
+use crate::context;
+use crate::generated::program::{
+    BATCHES, EngineOp, For, HUGE, Lane, PAGES, Reported, Right, WINDOW,
+};
+use crate::hardware::RunRules;
+use crate::oracle::Moment;
+use crate::stage::Hw;
+use crate::tables;
+use quell::{Batch, Frame, Page, PageRange, PageSize, Purpose, Scope, Word};
+use std::cell::{Cell, RefCell};
+use std::mem::ManuallyDrop;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+/// A range that a call has changed.
+#[derive(Clone, Copy, Debug)]
+struct Changed {
+    slot: usize,
+    range: PageRange,
+    /// The right that was taken; all of them where there is none.
+    right: Option<Right>,
+}
+
+/// What a protection takes away.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Takes {
+    pub(super) right: Right,
+    /// What the page holds is captured afterwards.
+    pub(super) capture: bool,
+}
+
+/// A page whose content is to be captured.
+#[derive(Clone, Copy, Debug)]
+struct Capture {
+    slot: usize,
+    page: u64,
+    frame: Frame,
+}
+
+/// How many ranges and how many captures a batch keeps.
+const KEPT: usize = 8;
+
+/// A batch, and what its end means.
+pub(super) struct Open<'k, 'm> {
+    batch: Batch<'k, 'm, Hw, &'k Space, Held<'k, 'm>, RunRules>,
+    purpose: Purpose,
+    /// When the first call began that it is for.
+    began: Moment,
+    changed: [Option<Changed>; KEPT],
+    captures: [Option<Capture>; KEPT],
+    /// Spaces in which it has met entries that somebody else has changed.
+    unsettled: u16,
+}
+
+impl Open<'_, '_> {
+    fn has_room(&self) -> bool {
+        self.changed[KEPT - 1].is_none() && self.captures[KEPT - 1].is_none()
+    }
+
+    fn remember(&mut self, changed: Changed) {
+        if self.purpose == Purpose::Call
+            && let Some(place) = self.changed.iter_mut().find(|place| place.is_none())
+        {
+            *place = Some(changed);
+        }
+    }
+
+    pub(super) fn begin(&mut self) {
+        if self.changed[0].is_none() {
+            self.began = context::with(|core| core.now);
+        }
+    }
+}
+
+/// The kernel's threads, and the batches that they have open, wherever.
+pub(super) struct Desk<'k, 'm> {
+    pub(super) kernel: &'k Kernel<'m>,
+    pub(super) lanes: &'k [Lane<EngineOp>],
+    /// Each is touched only by the CPU that has it marked busy. Those of a run that was cut short are
+    /// forgotten, not dropped: there is nobody left to flush.
+    pub(super) open: ManuallyDrop<[RefCell<Option<Open<'k, 'm>>>; BATCHES]>,
+    /// The run has begun: before, nobody is there to be waited for.
+    pub(super) begun: Cell<bool>,
+}
+
+impl<'k, 'm> Desk<'k, 'm> {
+    pub(super) fn new(kernel: &'k Kernel<'m>, lanes: &'k [Lane<EngineOp>]) -> Self {
+        Desk {
+            kernel,
+            lanes,
+            open: ManuallyDrop::new(Default::default()),
+            begun: Cell::new(false),
+        }
+    }
+
+    /// Does something with a batch, unless another CPU is busy with it; `key` says what.
+    pub(super) fn with(&self, batch: u8, key: u64, body: impl FnOnce(&mut Option<Open<'k, 'm>>)) {
+        let kernel = self.kernel;
+        let busy = &kernel.busy[usize::from(batch)];
+        if busy.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
+            return;
+        }
+        let mut place = self.open[usize::from(batch)].borrow_mut();
+        body(&mut place);
+        let trace = &kernel.traces[usize::from(batch)];
+        match &*place {
+            None => set(trace, 0),
+            Some(open) if open.batch.is_empty() && open.changed[0].is_none() => {
+                set(trace, 1 + open.purpose as u64);
+            }
+            // When something was reported is part of it: returned calls are compared with that.
+            Some(_) => {
+                let now = context::with(|core| core.now);
+                let mixed = (peek(trace) ^ key) << 32 ^ u64::from(now);
+                set(trace, mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1 << 63);
+            }
+        }
+        drop(place);
+        busy.store(0, Release);
+    }
+
+    pub(super) fn with_open(&self, batch: u8, key: u64, body: impl FnOnce(&mut Open<'k, 'm>)) {
+        self.with(batch, key, |place| {
+            if let Some(open) = place {
+                body(open);
+            }
+        });
+    }
+
+    pub(super) fn open(&self, batch: u8, purpose: For) {
+        self.with(batch, purpose as u64, |place| {
+            if place.as_ref().is_some_and(|open| !open.batch.is_empty()) {
+                return;
+            }
+            let purpose = match purpose {
+                For::Call => Purpose::Call,
+                For::Reclaim => Purpose::Reclaim,
+                For::Migration => Purpose::Migration,
+            };
+            *place = Some(Open {
+                batch: self.kernel.engine.batch(purpose),
+                purpose,
+                began: 0,
+                changed: [None; KEPT],
+                captures: [None; KEPT],
+                unsettled: 0,
+            });
+        });
+    }
+
+    pub(super) fn unmap(
+        &self,
+        open: &mut Open<'k, 'm>,
+        slot: usize,
+        page: u64,
+        pages: u64,
+        report: Reported,
+    ) {
+        let kernel = self.kernel;
+        if !open.has_room() || open.batch.is_full() {
+            return;
+        }
+        open.begin();
+        let Some(space) = kernel.lock(slot) else {
+            return;
+        };
+        let end = page.saturating_add(pages);
+        let held = |what: What| Held { kernel, what };
+        let mut any = false;
+        let mut found_empty = false;
+        for window in (0..2).filter(|w| w * WINDOW < end && page < (w + 1) * WINDOW) {
+            let upper = kernel.window_entry(slot, window);
+            let word = upper.load(Relaxed);
+            if word & tables::PRESENT != 0 && word & tables::TABLE == 0 {
+                let block = Frame(upper.swap(0, AcqRel) >> 12);
+                let range = PageRange::one(Page(window * WINDOW), PageSize::Large);
+                open.batch.unmapped(space, range, held(What::Block(block)));
+                continue;
+            }
+            let inside = |at: &u64| *at / WINDOW == window && (page..end).contains(at);
+            for at in PAGES.into_iter().filter(inside) {
+                let entry = kernel.entry(slot, at);
+                let present = |entry: &&AdversaryWord| entry.load(Relaxed) & tables::PRESENT != 0;
+                let Some(entry) = entry.filter(present) else {
+                    found_empty = true;
+                    continue;
+                };
+                let frame = Frame(entry.swap(0, AcqRel) >> 12);
+                any = true;
+                if Kernel::file_at(at).is_none() {
+                    open.batch.hold(held(What::Single(frame)));
+                }
+                if report == Reported::Each {
+                    let range = PageRange::base(Page(at), 1);
+                    open.batch.changed(space, range, Scope::Leaf);
+                }
+            }
+        }
+        if end > HUGE {
+            let old = kernel.huge_entry(slot).swap(0, AcqRel);
+            if old & tables::PRESENT != 0 {
+                let range = PageRange::one(Page(HUGE), PageSize::Huge);
+                let what = What::Block(Frame(old >> 12));
+                open.batch.unmapped(space, range, held(what));
+            }
+        }
+        let range = PageRange::base(Page(page), pages);
+        match report {
+            Reported::Range if any => open.batch.changed(space, range, Scope::Leaf),
+            Reported::All if any => open.batch.changed_all(space, Scope::Leaf),
+            _ => {}
+        }
+        // Nothing of the huge mapping is looked for twice: whoever cleared it may not have flushed.
+        if found_empty || end > HUGE || !any {
+            open.unsettled |= 1 << slot;
+        }
+        open.remember(Changed {
+            slot,
+            range,
+            right: None,
+        });
+        kernel.unlock(slot);
+    }
+
+    pub(super) fn protect(
+        &self,
+        open: &mut Open<'k, 'm>,
+        slot: usize,
+        range: PageRange,
+        takes: Takes,
+    ) {
+        let kernel = self.kernel;
+        if !open.has_room() {
+            return;
+        }
+        open.begin();
+        let Some(space) = kernel.lock(slot) else {
+            return;
+        };
+        let right = takes.right.bit();
+        let captures = takes.capture && takes.right == Right::Write;
+        let (page, end) = (range.start.0, range.end().0);
+        let mut settles = end > 2 * WINDOW;
+        for window in (0..2).filter(|w| w * WINDOW < end && page < (w + 1) * WINDOW) {
+            let upper = kernel.window_entry(slot, window);
+            let word = upper.load(Relaxed);
+            if word & tables::PRESENT != 0 && word & tables::TABLE == 0 {
+                if upper.fetch_and(!right, AcqRel) & right != 0 {
+                    let range = PageRange::one(Page(window * WINDOW), PageSize::Large);
+                    open.batch.changed(space, range, Scope::Leaf);
+                } else {
+                    settles = true;
+                }
+                continue;
+            }
+            let inside = |at: &u64| *at / WINDOW == window && (page..end).contains(at);
+            for at in PAGES.into_iter().filter(inside) {
+                let granted = tables::PRESENT | right;
+                let entry = kernel.entry(slot, at);
+                let entry = entry.filter(|entry| entry.load(Relaxed) & granted == granted);
+                let Some(entry) = entry else {
+                    settles = true;
+                    continue;
+                };
+                let old = entry.fetch_and(!right, AcqRel);
+                let range = PageRange::base(Page(at), 1);
+                open.batch.changed(space, range, Scope::Leaf);
+                if captures
+                    && Kernel::file_at(at).is_none()
+                    && let Some(place) = open.captures.iter_mut().find(|place| place.is_none())
+                {
+                    let frame = Frame(old >> 12);
+                    let page = at;
+                    *place = Some(Capture { slot, page, frame });
+                }
+            }
+        }
+        if end > HUGE {
+            let entry = kernel.huge_entry(slot);
+            if entry.fetch_and(!right, AcqRel) & right != 0 {
+                let range = PageRange::one(Page(HUGE), PageSize::Huge);
+                open.batch.changed(space, range, Scope::Leaf);
+            }
+        }
+        if settles {
+            open.unsettled |= 1 << slot;
+        }
+        open.remember(Changed {
+            slot,
+            range,
+            right: Some(takes.right),
+        });
+        kernel.unlock(slot);
+    }
+
+    pub(super) fn unlink(&self, open: &mut Open<'k, 'm>, slot: usize, window: u64) {
+        let (page, kernel) = (window * WINDOW, self.kernel);
+        self.unmap(open, slot, page, WINDOW, Reported::Each);
+        let Some(space) = kernel.lock(slot) else {
+            return;
+        };
+        let upper = kernel.window_entry(slot, window);
+        let word = upper.load(Relaxed);
+        let table = word & tables::PRESENT != 0 && word & tables::TABLE != 0;
+        // Somebody may have mapped something meanwhile, and a marker says what must be settled.
+        let idle = |at: u64| {
+            let entry = kernel.entry(slot, at);
+            entry.is_none_or(|entry| entry.load(Relaxed) == 0)
+        };
+        let mut pages = PAGES.into_iter().filter(|at| at / WINDOW == window);
+        if table && pages.all(idle) && !open.batch.is_full() {
+            upper.swap(0, AcqRel);
+            let what = What::Table(Frame(word >> 12));
+            let range = PageRange::one(Page(page), PageSize::Large);
+            let table = Held { kernel, what };
+            open.batch.table_unlinked(space, range, table);
+        }
+        kernel.unlock(slot);
+    }
+
+    /// What the end of a batch means, after its flush.
+    fn ended(&self, open: &mut Open<'k, 'm>) {
+        let kernel = self.kernel;
+        if open.purpose == Purpose::Call {
+            kernel.settle_all(std::mem::take(&mut open.unsettled));
+        }
+        for Capture { slot, page, frame } in
+            std::mem::take(&mut open.captures).into_iter().flatten()
+        {
+            let Some(space) = kernel.lock(slot) else {
+                continue;
+            };
+            let protected = kernel.entry(slot, page).is_some_and(|entry| {
+                let held = entry.load(Relaxed);
+                let rights = tables::PRESENT | tables::WRITABLE;
+                held & rights == tables::PRESENT && held >> 12 == frame.0
+            });
+            if protected {
+                // It may have been given the right back, and lost it again.
+                kernel.engine.settle_deferred(space);
+                kernel.capture(frame, 1);
+            }
+            kernel.unlock(slot);
+        }
+        for changed in std::mem::take(&mut open.changed).into_iter().flatten() {
+            let Changed { slot, range, right } = changed;
+            kernel.returned(slot, range, open.began, right);
+        }
+    }
+
+    pub(super) fn finish(&self, batch: u8) {
+        self.with_open(batch, 1, |open| {
+            drop(open.batch.finish());
+            self.ended(open);
+        });
+    }
+
+    pub(super) fn forget(&self, batch: u8) {
+        self.with(batch, 2, |place| {
+            let Some(open) = place.take() else { return };
+            let Open {
+                batch,
+                purpose,
+                began,
+                changed,
+                captures,
+                unsettled,
+            } = open;
+            drop(batch);
+            let mut end = Open {
+                batch: self.kernel.engine.batch(purpose),
+                purpose,
+                began,
+                changed,
+                captures,
+                unsettled,
+            };
+            self.ended(&mut end);
+        });
+    }
+
+    pub(super) fn sweep(&self, batch: u8, page: u64) {
+        self.with_open(batch, page << 8, |open| {
+            for slot in 0..usize::from(self.kernel.shape.spaces) {
+                self.unmap(open, slot, page, 1, Reported::Each);
+            }
+        });
+    }
+}

@@ -1,0 +1,241 @@
+//! Files of one page, that several spaces map: read in, written, taken out of memory at once or lazily, claimed,
+//! taken back. All under the lock of the file.
+
+use super::state::{Held, Kernel, MARKER, SECRET, What, peek, set};
+use crate::coverage::Happening;
+use crate::generated::program::{FILE_PAGES, FILES, SPACES};
+use crate::tables;
+use quell::{Frame, Outcome, Page, PageRange, Purpose, Scope, Word};
+use quell_vm::machine::{Event, Machine};
+use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
+
+impl<'m> Kernel<'m> {
+    pub(super) fn unlock_file(&self, file: usize) {
+        self.file_locks[file].store(0, Release);
+    }
+
+    /// The spaces that may map the file.
+    fn mappers(&self, file: usize) -> impl Iterator<Item = usize> + use<> {
+        let shape = self.shape;
+        (0..usize::from(shape.spaces)).filter(move |&slot| shape.maps(slot, file))
+    }
+
+    /// The frame of a file's page, which is read in if need be.
+    pub(super) fn filled(&self, file: usize) -> Option<Frame> {
+        if let frame @ 1.. = peek(&self.slots[file]) {
+            return Some(Frame(frame));
+        }
+        let frame = self.take_single()?;
+        if let old @ 1.. = peek(&self.shadows[file]) {
+            for slot in self.mappers(file) {
+                let space = self.space(slot);
+                self.engine.settle_residue(self.residue(Frame(old)), space);
+            }
+        }
+        self.fill(frame, peek(&self.disks[file]));
+        set(&self.slots[file], frame.0);
+        Some(frame)
+    }
+
+    pub(super) fn content(&self, frame: Frame) -> u64 {
+        let mut bytes = [0; 8];
+        self.hw.read_frame(frame, 0, &mut bytes);
+        u64::from_le_bytes(bytes)
+    }
+
+    pub(super) fn capture(&self, frame: Frame, frames: u64) {
+        self.hw.note(Event::Captured { frame, frames });
+    }
+
+    pub(super) fn reclaim(&self, file: usize) {
+        self.lock_word(&self.file_locks[file]);
+        if let frame @ 1.. = peek(&self.slots[file]) {
+            let mut batch = self.engine.batch::<_, Held<'_, '_>>(Purpose::Reclaim);
+            let mut unsettled = 0u16;
+            for slot in self.mappers(file) {
+                let Some(space) = self.lock(slot) else {
+                    continue;
+                };
+                let cleared = self.entry(slot, FILE_PAGES[file]).is_some_and(|entry| {
+                    let present = entry.load(Relaxed) & tables::PRESENT != 0;
+                    if present {
+                        entry.swap(0, AcqRel);
+                    }
+                    present
+                });
+                if cleared {
+                    let range = PageRange::base(Page(FILE_PAGES[file]), 1);
+                    batch.changed(space, range, Scope::Leaf);
+                } else {
+                    unsettled |= 1 << slot;
+                }
+                self.unlock(slot);
+            }
+            for held in batch.finish() {
+                drop(held);
+            }
+            self.settle_all(unsettled);
+            set(&self.disks[file], self.content(Frame(frame)));
+            self.capture(Frame(frame), 1);
+            // What was stored between the two is in the frame, and nobody can store there any more.
+            set(&self.slots[file], 0);
+            self.release(What::Single(Frame(frame)));
+        }
+        self.unlock_file(file);
+    }
+
+    pub(super) fn settle_all(&self, slots: u16) {
+        for slot in (0..SPACES).filter(|slot| slots >> slot & 1 != 0) {
+            self.engine.settle(self.space(slot));
+        }
+    }
+
+    pub(super) fn reclaim_lazily(&self, files: u8) {
+        let wanted = |file: usize| files >> file & 1 != 0;
+        for file in (0..FILES).filter(|&file| wanted(file)) {
+            self.lock_word(&self.file_locks[file]);
+        }
+        // Every space that maps one of them, held to the end: nobody else comes between the
+        // clearing and the residue.
+        let mut held = 0u16;
+        for slot in 0..usize::from(self.shape.spaces) {
+            let maps = (0..FILES).any(|file| wanted(file) && self.shape.maps(slot, file));
+            if maps && self.lock(slot).is_some() {
+                held |= 1 << slot;
+            }
+        }
+        let mut batch = self.engine.batch::<_, Frame>(Purpose::Lazy);
+        let mut taken = [None; FILES];
+        for file in (0..FILES).filter(|&file| wanted(file)) {
+            let slots = || {
+                self.mappers(file)
+                    .filter(|&slot| held >> slot & 1 != 0)
+                    .filter_map(|slot| Some((slot, self.entry(slot, FILE_PAGES[file])?)))
+            };
+            let frame = peek(&self.slots[file]);
+            let writable = tables::PRESENT | tables::WRITABLE;
+            if frame == 0 || slots().any(|(_, entry)| entry.load(Relaxed) & writable == writable) {
+                continue;
+            }
+            if let old @ 1.. = peek(&self.shadows[file]) {
+                self.claim_frame(Frame(old), Some(file));
+            }
+            let frame = Frame(frame);
+            for slot in self.mappers(file).filter(|&slot| held >> slot & 1 != 0) {
+                // Entries that lost the right to write, or all of it, and are not flushed.
+                self.engine.settle_deferred(self.space(slot));
+            }
+            set(&self.disks[file], self.content(frame));
+            self.capture(frame, 1);
+            self.residue(frame).begin();
+            for (slot, entry) in slots() {
+                let held = entry.load(Relaxed);
+                if held & tables::PRESENT == 0 {
+                    continue;
+                }
+                let executable = held & tables::EXECUTABLE;
+                entry.swap(frame.0 << 12 | MARKER | executable, AcqRel);
+                let range = PageRange::base(Page(FILE_PAGES[file]), 1);
+                batch.changed(self.space(slot), range, Scope::Leaf);
+            }
+            batch.hold(frame);
+            taken[file] = Some(frame);
+            set(&self.slots[file], 0);
+        }
+        if taken.iter().any(Option::is_some) {
+            let stamp = match batch.finish_owed() {
+                Outcome::Owed(owed) => {
+                    let stamp = owed.stamp();
+                    owed.for_each(drop);
+                    Some(stamp)
+                }
+                Outcome::Flushed(frames) => {
+                    frames.for_each(drop);
+                    None
+                }
+            };
+            for (file, frame) in taken.into_iter().enumerate() {
+                let Some(frame) = frame else { continue };
+                match stamp {
+                    Some(stamp) => {
+                        set(&self.shadows[file], frame.0);
+                        set(self.debtor(frame), file as u64);
+                        self.hw.note(Event::FrameFreed { frame, frames: 1 });
+                        self.residue(frame).owe(stamp);
+                    }
+                    None => {
+                        self.residue(frame).settle_flushed();
+                        self.release(What::Single(frame));
+                    }
+                }
+            }
+        } else {
+            drop(batch);
+        }
+        for slot in (0..SPACES).filter(|slot| held >> slot & 1 != 0) {
+            self.unlock(slot);
+        }
+        for file in (0..FILES).filter(|&file| wanted(file)) {
+            self.unlock_file(file);
+        }
+    }
+
+    /// Takes a frame that owes a flush, if nobody else has. `locked` is the file whose lock is held.
+    pub(super) fn claim_frame(&self, frame: Frame, locked: Option<usize>) {
+        if self.engine.claim(self.residue(frame)).is_none() {
+            return;
+        }
+        self.hw.happen(Happening::Claimed);
+        self.hw.note(Event::FrameAllocated { frame, frames: 1 });
+        self.fill(frame, SECRET);
+        // The frame is ours, so nobody else changes whose it was.
+        let file = peek(self.debtor(frame)) as usize;
+        if locked != Some(file) {
+            self.lock_word(&self.file_locks[file]);
+        }
+        if peek(&self.shadows[file]) == frame.0 {
+            set(&self.shadows[file], 0);
+        }
+        if locked != Some(file) {
+            self.unlock_file(file);
+        }
+        let index = frame.0 - self.layout.single(0).0;
+        self.free_singles.fetch_or(1 << index, Release);
+    }
+
+    pub(super) fn rescue(&self, file: usize) {
+        self.lock_word(&self.file_locks[file]);
+        let (slot, shadow) = (peek(&self.slots[file]), peek(&self.shadows[file]));
+        if slot == 0 && shadow != 0 {
+            let frame = Frame(shadow);
+            if self.residue(frame).rescue(&self.engine) {
+                self.hw.note(Event::FrameRescued { frame });
+                set(&self.slots[file], shadow);
+                set(&self.shadows[file], 0);
+                for slot in self.mappers(file) {
+                    if self.lock(slot).is_none() {
+                        continue;
+                    }
+                    if let Some(entry) = self.entry(slot, FILE_PAGES[file])
+                        && let held = entry.load(Relaxed)
+                        && held & !tables::EXECUTABLE == frame.0 << 12 | MARKER
+                    {
+                        // With the rights that it had: who lost one meanwhile would not know.
+                        let executable = held & tables::EXECUTABLE;
+                        entry.store(Self::leaf_word(frame, false) | executable, Release);
+                    }
+                    self.unlock(slot);
+                }
+            }
+        }
+        self.unlock_file(file);
+    }
+
+    pub(super) fn write_file(&self, file: usize, value: u64) {
+        self.lock_word(&self.file_locks[file]);
+        if let Some(frame) = self.filled(file) {
+            self.fill(frame, value);
+        }
+        self.unlock_file(file);
+    }
+}

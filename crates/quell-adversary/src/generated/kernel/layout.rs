@@ -1,0 +1,68 @@
+//! Where the kernel's tables and frames lie in physical memory: tables first, then data.
+
+use crate::generated::program::{EngineOp, Lane, Shape, WINDOW};
+use quell::Frame;
+
+/// Data frames of one page each.
+pub(super) const SINGLES: u64 = 24;
+/// Runs of frames that a large page, or the used part of a huge one, lies in.
+pub(super) const BLOCKS: u64 = 2;
+
+/// Where everything lies in physical memory: tables first, then data.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::generated) struct Layout {
+    spaces: u64,
+    pub(super) blocks: u64,
+}
+
+impl Layout {
+    /// For a program of this shape.
+    pub(in crate::generated) fn of(shape: &Shape, cpu: &[Lane<EngineOp>]) -> Self {
+        let large = |op: &EngineOp| {
+            matches!(
+                op,
+                EngineOp::MapLarge { .. } | EngineOp::MapHuge { .. } | EngineOp::Collapse { .. }
+            )
+        };
+        let mut ops = cpu.iter().flat_map(|l| l.start.iter().chain(&l.run));
+        Layout {
+            spaces: shape.spaces.into(),
+            blocks: if ops.any(large) { BLOCKS } else { 0 },
+        }
+    }
+
+    pub(super) fn root(self, slot: usize) -> Frame {
+        Frame(1 + slot as u64)
+    }
+
+    pub(super) fn middle(self, slot: usize) -> Frame {
+        Frame(1 + self.spaces + slot as u64)
+    }
+
+    pub(super) fn first_leaf(self) -> u64 {
+        1 + 2 * self.spaces
+    }
+
+    /// How many frames may be leaf tables.
+    pub(super) fn leaves(self) -> u64 {
+        2 * self.spaces + 4
+    }
+
+    /// Frames that may be tables.
+    pub(in crate::generated) fn tables(self) -> usize {
+        (self.first_leaf() + self.leaves()) as usize
+    }
+
+    pub(super) fn single(self, index: u64) -> Frame {
+        Frame(self.tables() as u64 + index)
+    }
+
+    pub(super) fn block(self, index: u64) -> Frame {
+        Frame(self.tables() as u64 + SINGLES + index * WINDOW)
+    }
+
+    /// The frame after the last.
+    pub(in crate::generated) fn frames(self) -> usize {
+        self.block(self.blocks).0 as usize
+    }
+}

@@ -1,0 +1,50 @@
+//! The kernel under generated programs over the engine: an embedder that keeps every rule.
+//!
+//! It is larger than the [bare kernel](crate::bare_kernel) and just as literal: three levels of tables, base,
+//! large and huge pages, private memory, files that several spaces map, frames with owners, batches
+//! that any CPU may go on with. What a rule of the engine demands of its embedder is done here, in one
+//! place each, so whatever goes wrong in a run goes wrong in the engine:
+//!
+//! * an entry is changed under the lock of its space, and reported before that is dropped;
+//! * a page goes to a place that somebody has emptied only after [`Engine::settle_deferred`], and after
+//!   [`Engine::settle_residue`] where a marker stands;
+//! * whoever relies on an entry that somebody else has cleared or protected settles first;
+//! * a file's page goes out lazily only if it is mapped read-only everywhere and every earlier change
+//!   has been flushed; its residue begins before the first entry is cleared, and stands before the locks
+//!   are dropped; the page comes back by rescue, or anew after the residue was settled;
+//! * a frame is free when the batch that holds it gives it out; the kernel owns it from that moment, so
+//!   that any use of an old translation is one of a frame with a new owner (C1);
+//! * content is captured after the flush, under the lock, while the entry is still protected;
+//! * a space ends when nobody runs it; who goes idle does not count.
+//!
+//! Data that a lock protects lies in words that are read and written without a point: between taking
+//! the lock and giving it back nobody else looks at them.
+//!
+//! | room | what happens there |
+//! | --- | --- |
+//! | [`layout`] | where tables and frames lie |
+//! | [`state`] | what the kernel keeps: locks, frames with owners, entries |
+//! | [`spaces`] | running, idling, accesses; spaces that end and begin anew |
+//! | [`mapping`] | mapping, and moving what is mapped |
+//! | [`promises`] | what calls promise when they return |
+//! | [`files`] | files of one page, reclaimed at once or lazily |
+//! | [`batches`] | batches, and what their end means |
+//! | [`operations`] | what each operation of a program does; interrupts, NMIs, preemption |
+//! | [`run`] | a run, from the machine to the timeline |
+//!
+//! [`Engine::settle_deferred`]: quell::Engine::settle_deferred
+//! [`Engine::settle_residue`]: quell::Engine::settle_residue
+
+mod batches;
+
+mod files;
+mod layout;
+mod mapping;
+mod operations;
+mod promises;
+mod run;
+mod spaces;
+mod state;
+
+pub(super) use layout::Layout;
+pub(super) use run::perform;

@@ -1,0 +1,247 @@
+//! What each operation of a program does, and what interrupts it.
+
+use super::batches::{Desk, Takes};
+use super::state::{LIVES, peek};
+use crate::context;
+use crate::coverage::Happening;
+use crate::generated::program::EngineOp;
+use crate::op::{AccessKind, Op};
+use quell::{Frame, Hardware, Page, PageRange, Word};
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+impl<'k, 'm> Desk<'k, 'm> {
+    pub(super) fn perform(&self, op: EngineOp) {
+        let kernel = self.kernel;
+        kernel.hw.say(|| format!("{op:?}"));
+        let here = kernel.here();
+        if here.offline && !matches!(op, EngineOp::Online | EngineOp::Wait { .. })
+            || here.preempts && !op.may_preempt()
+        {
+            return;
+        }
+        match op {
+            EngineOp::Switch { space } => kernel.switch(space.into()),
+            EngineOp::Lazy => kernel.idle(),
+            EngineOp::Read { page } => kernel.access(page, AccessKind::Load, 0),
+            EngineOp::Fetch { page } => kernel.access(page, AccessKind::Fetch, 0),
+            EngineOp::Write { page } => {
+                kernel.update(|here| here.stores = here.stores.wrapping_add(1));
+                let value = (kernel.me() as u64 + 1) << 8 | u64::from(kernel.here().stores);
+                kernel.access(page, AccessKind::Store, value);
+            }
+            EngineOp::Map { space, page, write } => kernel.map(space.into(), page, write),
+            EngineOp::MapFile { space, file, write } => {
+                kernel.map_file(space.into(), file.into(), write);
+            }
+            EngineOp::MapLarge { space, window } => {
+                let slot = usize::from(space);
+                kernel.map_block(slot, |k| k.window_entry(slot, window.into()));
+            }
+            EngineOp::MapHuge { space } => {
+                let slot = usize::from(space);
+                kernel.map_block(slot, |k| k.huge_entry(slot));
+            }
+            EngineOp::Open { batch, purpose } => self.open(batch, purpose),
+            EngineOp::Unmap {
+                batch,
+                space,
+                page,
+                pages,
+                report,
+            } => self.with_open(batch, page << 8 | pages << 40 | u64::from(space), |open| {
+                self.unmap(open, space.into(), page, pages, report);
+            }),
+            EngineOp::Sweep { batch, page } => self.sweep(batch, page),
+            EngineOp::Protect {
+                batch,
+                space,
+                page,
+                pages,
+                capture,
+                right,
+            } => self.with_open(batch, page << 8 | pages << 40 | u64::from(space), |open| {
+                let takes = Takes { right, capture };
+                self.protect(
+                    open,
+                    space.into(),
+                    PageRange::base(Page(page), pages),
+                    takes,
+                );
+            }),
+            EngineOp::Unlink {
+                batch,
+                space,
+                window,
+            } => self.with_open(batch, u64::from(window) << 8 | u64::from(space), |open| {
+                self.unlink(open, space.into(), window.into());
+            }),
+            EngineOp::Finish { batch } => self.finish(batch),
+            EngineOp::Forget { batch } => self.forget(batch),
+            EngineOp::Confirm { space, page, pages } => kernel.confirm(space.into(), page, pages),
+            EngineOp::Unprotect { space, page, right } => {
+                kernel.unprotect(space.into(), page, right);
+            }
+            EngineOp::Move { space, page, to } => kernel.move_page(space.into(), page, to),
+            EngineOp::Migrate { space, page } => kernel.migrate(space.into(), page),
+            EngineOp::Split { space, window } => kernel.split(space.into(), window.into()),
+            EngineOp::Collapse { space, window } => kernel.collapse(space.into(), window.into()),
+            EngineOp::Reclaim { file } => kernel.reclaim(file.into()),
+            EngineOp::ReclaimLazily { files } => kernel.reclaim_lazily(files),
+            EngineOp::Claim { file } => {
+                if let frame @ 1.. = peek(&kernel.shadows[usize::from(file)]) {
+                    kernel.claim_frame(Frame(frame), None);
+                }
+            }
+            EngineOp::Rescue { file } => kernel.rescue(file.into()),
+            EngineOp::WriteFile { file } => {
+                kernel.update(|here| here.stores = here.stores.wrapping_add(1));
+                let value = (kernel.me() as u64 + 1) << 12 | u64::from(kernel.here().stores);
+                kernel.write_file(file.into(), value);
+            }
+            EngineOp::Pay => kernel.engine.pay_all(),
+            EngineOp::CatchUp => kernel.engine.catch_up(),
+            EngineOp::Offline => self.offline(),
+            EngineOp::Online => {
+                if kernel.here().offline {
+                    kernel.hw.online();
+                    kernel.engine.cpu_online();
+                    kernel.hw.restore_interrupts(true);
+                    kernel.update(|here| here.offline = false);
+                }
+            }
+            EngineOp::Retire { space } => kernel.retire(space.into()),
+            EngineOp::Revive { space } => kernel.revive(space.into()),
+            EngineOp::Mask { on } => {
+                if on {
+                    kernel.hw.mask_interrupts();
+                } else {
+                    kernel.hw.restore_interrupts(true);
+                }
+                kernel.update(|here| here.masked = on);
+            }
+            EngineOp::Tell { flag } if self.begun.get() => {
+                kernel.told[usize::from(flag)].store(1, Release);
+                kernel.update(|here| here.flag = here.flag.max(flag));
+            }
+            EngineOp::Tell { .. } => {}
+            EngineOp::Wait { flag } => self.wait(flag),
+        }
+    }
+
+    fn offline(&self) {
+        let kernel = self.kernel;
+        let here = kernel.here();
+        kernel.hw.happen(Happening::Offline);
+        kernel.update(|here| here.pinned = true);
+        kernel.hw.mask_interrupts();
+        kernel.engine.cpu_offline(kernel.loaded());
+        kernel.hw.offline();
+        kernel.update(|here| {
+            here.offline = true;
+            here.masked = false;
+            here.pinned = false;
+            here.loaded = None;
+            here.runs = false;
+        });
+        if let (true, Some((slot, _))) = (here.runs, here.loaded) {
+            kernel.quit(slot.into());
+        }
+    }
+
+    fn wait(&self, flag: u8) {
+        let kernel = self.kernel;
+        let here = kernel.here();
+        if !self.begun.get() || !kernel.flags.counts(kernel.me(), flag, here.flag) {
+            return;
+        }
+        kernel.update(|here| here.flag = flag);
+        while kernel.told[usize::from(flag)].load(Acquire) == 0 {
+            if here.masked {
+                kernel.engine.on_interrupt();
+            }
+            kernel.hw.relax();
+        }
+    }
+
+    pub(super) fn run(&self, ops: &[EngineOp]) {
+        for &op in ops {
+            self.perform(op);
+            context::come_further();
+        }
+        if self.kernel.here().masked {
+            self.perform(EngineOp::Mask { on: false });
+        }
+    }
+}
+
+impl context::Kernel for Desk<'_, '_> {
+    fn interrupt(&self) {
+        self.kernel.engine.on_interrupt();
+    }
+
+    /// Another thread runs here for a while; the space that was loaded cannot end meanwhile, and is loaded
+    /// again when it goes on, unless whoever was preempted finds that out itself ([`Shape::leaves_space`]).
+    ///
+    /// [`Shape::leaves_space`]: crate::generated::program::Shape::leaves_space
+    fn preempt(&self) {
+        let kernel = self.kernel;
+        let before = kernel.here();
+        if before.offline || before.pinned || before.preempts {
+            return;
+        }
+        let space = before
+            .loaded
+            .filter(|_| before.runs)
+            .map(|(slot, _)| usize::from(slot));
+        if let Some(slot) = space
+            && kernel.join(slot).is_none()
+        {
+            return;
+        }
+        kernel.update(|here| here.preempts = true);
+        for &op in &self.lanes[kernel.me()].preempts {
+            self.perform(op);
+        }
+        let restores = !kernel.shape.leaves_space;
+        match space {
+            Some(slot) => {
+                if restores {
+                    kernel.switch(slot);
+                }
+                kernel.quit(slot);
+            }
+            None if restores => kernel.idle(),
+            None => {}
+        }
+        kernel.update(|here| here.preempts = false);
+    }
+
+    fn nmi(&self) {
+        if self.kernel.engine.user_access_allowed() {
+            let me = self.kernel.me();
+            context::point(Op::Access(AccessKind::Load));
+            let load = (AccessKind::Load, 0);
+            context::with(|core| core.access(me, self.kernel.shape.nmi_page, 0, load));
+        } else {
+            self.kernel.hw.happen(Happening::NmiRefused);
+        }
+    }
+
+    fn kept(&self, cpu: usize) -> u64 {
+        let here = self.kernel.current[cpu].get();
+        let bits = [
+            here.runs,
+            here.offline,
+            here.masked,
+            here.pinned,
+            here.preempts,
+        ];
+        let loaded = here.loaded.map_or(0, |(slot, life)| {
+            1 + u64::from(slot) * LIVES as u64 + u64::from(life)
+        });
+        let bits = bits
+            .into_iter()
+            .fold(loaded, |sum, bit| sum << 1 | u64::from(bit));
+        bits << 16 | u64::from(here.flag) << 8 | u64::from(here.stores)
+    }
+}

@@ -1,0 +1,199 @@
+//! CPUs that run spaces, idle in them and access memory there; spaces that end and begin anew.
+
+use super::state::{
+    ALIVE, GONE, Kernel, LIFE_SHIFT, LIVES, ONE_USER, Space, USERS, What, life_of, peek,
+};
+use crate::context;
+use crate::coverage::Happening;
+use crate::generated::program::{PAGES, WINDOW};
+use crate::machine::Accessed;
+use crate::op::{AccessKind, Op};
+use crate::tables;
+use quell::{Frame, Hardware, Word};
+use quell_contract::Clause;
+use quell_vm::machine::{Event, Level, Machine};
+use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
+
+impl Kernel<'_> {
+    pub(super) fn join(&self, slot: usize) -> Option<usize> {
+        if slot >= usize::from(self.shape.spaces) {
+            return None;
+        }
+        let word = &self.lives[slot];
+        let mut held = word.load(Relaxed);
+        loop {
+            if held & ALIVE == 0 {
+                return None;
+            }
+            match word.compare_exchange(held, held + ONE_USER, AcqRel, Relaxed) {
+                Ok(_) => return Some(life_of(held)),
+                Err(now) => held = now,
+            }
+        }
+    }
+
+    pub(super) fn quit(&self, slot: usize) {
+        self.lives[slot].fetch_add(0u64.wrapping_sub(ONE_USER), Release);
+    }
+
+    pub(super) fn loaded(&self) -> Option<&Space> {
+        let (slot, life) = self.here().loaded?;
+        Some(&self.spaces[usize::from(slot)][usize::from(life)])
+    }
+
+    pub(super) fn switch(&self, slot: usize) {
+        let before = self.here();
+        if before.runs && before.loaded.is_some_and(|(at, _)| usize::from(at) == slot) {
+            return;
+        }
+        // Who preempts would load another space.
+        self.update(|here| here.pinned = true);
+        let Some(life) = self.join(slot) else {
+            return self.update(|here| here.pinned = false);
+        };
+        self.engine
+            .switch_to(self.loaded(), &self.spaces[slot][life]);
+        self.update(|here| {
+            here.loaded = Some((slot as u8, life as u8));
+            here.runs = true;
+            here.pinned = false;
+        });
+        if let (true, Some((old, _))) = (before.runs, before.loaded) {
+            self.quit(old.into());
+        }
+    }
+
+    pub(super) fn idle(&self) {
+        let here = self.here();
+        if let (true, Some((slot, _))) = (here.runs, here.loaded) {
+            self.update(|here| here.pinned = true);
+            self.engine.enter_lazy();
+            self.update(|here| (here.runs, here.pinned) = (false, false));
+            self.quit(slot.into());
+        }
+    }
+
+    pub(super) fn access(&self, page: u64, kind: AccessKind, value: u64) {
+        let user = || {
+            let here = self.here();
+            // Programs run with interrupts on.
+            let slot = here.loaded.filter(|_| here.runs && !here.masked);
+            slot.map(|(slot, _)| slot)
+        };
+        if user().is_none() {
+            return;
+        }
+        let loud = context::point(Op::Access(kind));
+        // Who has preempted this CPU may have left another space.
+        let Some(slot) = user() else { return };
+        let me = self.me();
+        let accessed = context::with(|core| {
+            let accessed = core.access(me, page, 0, (kind, value));
+            if !loud {
+                core.drain_all(me);
+            }
+            accessed
+        });
+        if let Accessed::Value {
+            held,
+            stale: Some(frame),
+        } = accessed
+            && kind != AccessKind::Store
+        {
+            self.compare(slot.into(), page, frame, held);
+        }
+    }
+
+    /// A load or a fetch went through a translation left behind: of a file it must return what the file holds.
+    fn compare(&self, slot: usize, page: u64, frame: u32, held: u64) {
+        let Some(file) = Self::file_at(page).filter(|&file| self.shape.maps(slot, file)) else {
+            return;
+        };
+        // A large page that was here is no file's.
+        if u64::from(frame) >= self.layout.block(0).0 {
+            return;
+        }
+        let truth = match peek(&self.slots[file]) {
+            0 => peek(&self.disks[file]),
+            frame => context::with(|core| core.content(frame as u32, 0)),
+        };
+        self.hw.happen(Happening::Compared);
+        if truth != held {
+            let account = format!(
+                "a load through a translation left behind returned {held:#x}, the file says {truth:#x}"
+            );
+            self.hw.fail(Clause::C4, Some(Frame(frame.into())), account);
+        }
+    }
+
+    pub(super) fn retire(&self, slot: usize) {
+        if slot >= usize::from(self.shape.spaces) {
+            return;
+        }
+        let word = &self.lives[slot];
+        let held = word.load(Relaxed);
+        let dying = held & !ALIVE;
+        if held & ALIVE == 0
+            || held & USERS != 0
+            || word.compare_exchange(held, dying, AcqRel, Relaxed).is_err()
+        {
+            return;
+        }
+        self.lock_word(&self.locks[slot]);
+        let space = &self.spaces[slot][life_of(held)];
+        self.engine.retire(space);
+        let root = self.layout.root(slot);
+        self.hw.note(Event::SpaceRetired { root });
+        // Nobody walks there any more. What was there must be out of every walker's sight, too, before
+        // these tables, or the frames, are used again.
+        let mut freed = [None; PAGES.len() + 3];
+        let mut free = |what: What| {
+            if let Some(place) = freed.iter_mut().find(|place| place.is_none()) {
+                *place = Some(what);
+            }
+        };
+        for window in 0..2 {
+            for page in PAGES.into_iter().filter(|page| page / WINDOW == window) {
+                let Some(entry) = self.entry(slot, page) else {
+                    continue;
+                };
+                let old = entry.swap(0, AcqRel);
+                if old & tables::PRESENT != 0 && Self::file_at(page).is_none() {
+                    free(What::Single(Frame(old >> 12)));
+                }
+            }
+            match self.window_entry(slot, window).swap(0, AcqRel) {
+                old if old & tables::PRESENT == 0 => {}
+                old if old & tables::TABLE != 0 => free(What::Table(Frame(old >> 12))),
+                old => free(What::Block(Frame(old >> 12))),
+            }
+        }
+        let old = self.huge_entry(slot).swap(0, AcqRel);
+        if old & tables::PRESENT != 0 {
+            free(What::Block(Frame(old >> 12)));
+        }
+        self.hw.fence();
+        for what in freed.into_iter().flatten() {
+            self.release(what);
+        }
+        word.store(dying | GONE, Release);
+        self.unlock(slot);
+    }
+
+    pub(super) fn revive(&self, slot: usize) {
+        if slot >= usize::from(self.shape.spaces) {
+            return;
+        }
+        self.lock_word(&self.locks[slot]);
+        let held = self.lives[slot].load(Relaxed);
+        let life = life_of(held) + 1;
+        if held & GONE != 0 && life < LIVES {
+            for frame in [self.layout.root(slot), self.layout.middle(slot)] {
+                let level = Level::LARGE;
+                self.hw.note(Event::TableAllocated { frame, level });
+            }
+            self.lives[slot].store((life as u64) << LIFE_SHIFT | ALIVE, Release);
+        }
+        self.unlock(slot);
+    }
+}
