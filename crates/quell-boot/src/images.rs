@@ -1,9 +1,10 @@
 //! What an emulator loads: built on demand, or taken from a directory.
 
 use crate::arch::Arch;
+use crate::mistake::{self, Mistake};
 use crate::toolchain;
-use anyhow::{Context, bail};
-use elf::{ElfBytes, abi, endian::LittleEndian};
+use anyhow::Context;
+use elf::{ElfBytes, abi, endian::LittleEndian, segment::ProgramHeader};
 use std::path::{Path, PathBuf};
 
 /// What can be started: the kernel's image and the user program.
@@ -28,10 +29,7 @@ pub fn prepare(arch: Arch, built: Option<&Path>, mutants: bool) -> anyhow::Resul
     let (kernel, program) = (directory.join("quell-kernel"), directory.join("quell-user"));
     for file in [&kernel, &program] {
         if !file.is_file() {
-            bail!(
-                "{} is missing; leave --kernel out to build it",
-                file.display()
-            );
+            return Err(Mistake::unfit(file, "missing; leave --kernel out to build it").into());
         }
     }
     let kernel = match arch {
@@ -47,34 +45,41 @@ pub fn prepare(arch: Arch, built: Option<&Path>, mutants: bool) -> anyhow::Resul
 /// Memory that the file leaves to be zeroed is in the image as zeros.
 ///
 /// # Errors
-/// If the file cannot be read, is no ELF file with segments, or the image cannot be written.
+/// If the file cannot be read, is no ELF file with segments ([`Mistake`]), or the image cannot be written.
 fn flat_image(kernel: &Path) -> anyhow::Result<PathBuf> {
-    let bytes = std::fs::read(kernel).with_context(|| format!("reading {}", kernel.display()))?;
-    let wrong = || format!("{} is not a kernel", kernel.display());
-    let file = ElfBytes::<LittleEndian>::minimal_parse(&bytes).with_context(wrong)?;
-    let loaded: Vec<_> = file
-        .segments()
-        .with_context(wrong)?
-        .iter()
-        .filter(|segment| segment.p_type == abi::PT_LOAD && segment.p_memsz > 0)
-        .collect();
-    let start = loaded
-        .iter()
-        .map(|segment| segment.p_vaddr)
-        .min()
-        .with_context(wrong)?;
-    let end = loaded
-        .iter()
-        .map(|s| s.p_vaddr + s.p_memsz)
-        .max()
-        .with_context(wrong)?;
-    let mut image = vec![0; usize::try_from(end - start).with_context(wrong)?];
-    for segment in &loaded {
-        let data = file.segment_data(segment).with_context(wrong)?;
-        let at = (segment.p_vaddr - start) as usize;
-        image[at..at + data.len()].copy_from_slice(data);
-    }
+    let bytes = mistake::read(kernel)?;
+    let image = flattened(&bytes).ok_or_else(|| Mistake::unfit(kernel, "no kernel's ELF file"))?;
     let flat = kernel.with_extension("img");
     std::fs::write(&flat, image).with_context(|| format!("writing {}", flat.display()))?;
     Ok(flat)
+}
+
+/// No image is larger in memory: the machine has not much more.
+const LARGEST: u64 = 1 << 30;
+
+/// The memory image of an ELF file, from its first address to its last; `None` if it is none.
+fn flattened(bytes: &[u8]) -> Option<Vec<u8>> {
+    let file = ElfBytes::<LittleEndian>::minimal_parse(bytes).ok()?;
+    let all = file.segments()?;
+    let loaded = || {
+        let loaded =
+            |segment: &ProgramHeader| segment.p_type == abi::PT_LOAD && segment.p_memsz > 0;
+        all.iter().filter(loaded)
+    };
+    let start = loaded().map(|segment| segment.p_vaddr).min()?;
+    let mut end = start;
+    for segment in loaded() {
+        end = end.max(segment.p_vaddr.checked_add(segment.p_memsz)?);
+    }
+    let length = Some(end - start).filter(|&length| length <= LARGEST)?;
+    let mut image = vec![0; usize::try_from(length).ok()?];
+    for segment in loaded() {
+        let data = file.segment_data(&segment).ok()?;
+        let at = usize::try_from(segment.p_vaddr - start).ok()?;
+        image
+            .get_mut(at..)?
+            .get_mut(..data.len())?
+            .copy_from_slice(data);
+    }
+    Some(image)
 }

@@ -4,6 +4,15 @@
 //! ([`qemu`]) or Bochs ([`bochs`]) and follows its events ([`follow`]): [`prepare`], a command and
 //! [`follow::run`] are the three steps of each boot. [`versus`] takes them for quell's kernel and for Linux.
 
+/// Writes a line to standard error if that is possible; a reader that has gone is no reason to end.
+macro_rules! remark {
+    ($($text:tt)*) => {{
+        use std::io::Write as _;
+        let line = format!($($text)*) + "\n";
+        let _ = std::io::stderr().write_all(line.as_bytes());
+    }};
+}
+
 mod arch;
 pub mod bochs;
 #[cfg(unix)]
@@ -13,6 +22,7 @@ mod ending;
 mod ending;
 pub mod follow;
 mod images;
+mod mistake;
 #[path = "../../quell-kernel/src/options.rs"]
 mod options;
 mod patience;
@@ -23,4 +33,5 @@ pub mod versus;
 pub use arch::Arch;
 pub use ending::told_to_end;
 pub use images::{Images, prepare};
+pub use mistake::Mistake;
 pub use options::{OptionError, Options};

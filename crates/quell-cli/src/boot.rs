@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use quell_boot::qemu::{self, Machine};
-use quell_boot::{Arch, Options, bochs, follow, prepare, told_to_end, toolchain};
+use quell_boot::{Arch, Mistake, Options, bochs, follow, prepare, told_to_end, toolchain};
 use quell_workloads::Workload;
 use serde_json::Value;
 
@@ -184,6 +184,14 @@ fn check(options: &Options<'_>, cpus: u16) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What is wrong with what the user named, apart from what went wrong.
+pub fn mistaken(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast::<Mistake>() {
+        Ok(mistake) => usage(mistake),
+        Err(error) => error,
+    }
+}
+
 impl BootArgs {
     /// The words of the kernel's command line, read as the kernel will read them.
     ///
@@ -233,15 +241,19 @@ impl BootArgs {
         if let [other] = self.arch
             && !HAS.contains(other)
         {
-            bail!("Bochs has no {other}: use --accel tcg");
+            return Err(usage(format_args!(
+                "--arch {other}: Bochs has none; use --accel tcg"
+            )));
         }
         if self.icount || self.threads {
-            bail!(
-                "Bochs counts instructions on one thread anyway: leave --icount and --threads out"
-            );
+            return Err(usage(
+                "Bochs counts instructions on one thread anyway: leave --icount and --threads out",
+            ));
         }
         if self.print_command {
-            bail!("Bochs boots from files made for the run: --print-command is for QEMU");
+            return Err(usage(
+                "Bochs boots from files made for the run: --print-command is for QEMU",
+            ));
         }
         Ok(HAS)
     }
@@ -285,7 +297,7 @@ pub fn run(args: BootArgs) -> anyhow::Result<ExitCode> {
         };
         // Before the build, which takes longer.
         let emulator = args.emulator(arch)?;
-        let images = prepare(arch, args.kernel.as_deref(), args.breaks())?;
+        let images = prepare(arch, args.kernel.as_deref(), args.breaks()).map_err(mistaken)?;
         let command = match args.accel {
             Accelerator::Bochs => bochs::command(&machine, &emulator, &images, &words)?,
             _ => machine.command(&emulator, &images, &words)?,

@@ -16,6 +16,7 @@ mod measure;
 mod options;
 mod output;
 mod predict;
+mod refusal;
 mod reproduce;
 mod run;
 mod scale;
@@ -71,6 +72,14 @@ enum Command {
     },
 }
 
+/// The command line as it is described to users: every subcommand, option and kind of value. For what goes
+/// through all of them; nothing is promised of their names.
+pub fn command() -> clap::Command {
+    let mut command = Cli::command();
+    command.build();
+    command
+}
+
 fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         None => reproduce::run(&cli.reproduce),
@@ -94,10 +103,13 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
 
 /// The arguments of the process; help and the version go to standard output like any other result.
 fn parse() -> Result<Cli, ExitCode> {
+    if let Some(why) = refusal::of_controls() {
+        note!("error: {why}");
+        return Err(ExitCode::from(2));
+    }
     Cli::try_parse().map_err(|told| {
         if told.use_stderr() {
-            // Nobody reads it where it cannot be written.
-            let _ = told.print();
+            note!("error: {}", refusal::of(&told, Cli::command()));
             return ExitCode::from(2);
         }
         let text = told.render();
@@ -118,7 +130,7 @@ pub fn main() -> ExitCode {
             Err(code) => return code,
         };
         execute(cli).unwrap_or_else(|error| {
-            note!("error: {error:#}");
+            note!("error: {}", refusal::fit(&format!("{error:#}")));
             if error.is::<usage::Usage>() {
                 ExitCode::from(2)
             } else {

@@ -110,6 +110,11 @@ fn find(machine: &str) -> Result<MachineFile> {
 /// If the machine asked for does not exist.
 pub fn run(args: ListArgs) -> Result<()> {
     let wants = |what| args.what.is_none_or(|wanted| wanted == what);
+    if let (Some(machine), false) = (&args.machine, wants(What::Parameters)) {
+        return Err(usage(format_args!(
+            "--machine {machine}: only `quell list parameters` has values of a machine"
+        )));
+    }
     if args.json {
         let machine = args.machine.as_deref().map(find).transpose()?;
         let of_machine = |what| wants(what) && machine.is_none();

@@ -3,17 +3,19 @@
 //! What is printed goes through here, so that the command ends well where it cannot be written. A reader that
 //! has seen enough, as `head` has, ends the command without a word, as the signal for that would end another
 //! program; a full disk ends it with an error. Either way the stack unwinds first, so that whatever was
-//! set up is put back: an emulator is ended, a swap device is taken down. Nobody reads messages on standard error
+//! set up is put back: an emulator is ended, a swap device is taken down. Messages on standard error are lost
 //! where they cannot be written, so there nothing happens.
 
 use std::fmt;
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
 use std::panic;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
 use console::Term;
+use quell_experiments::machines;
 use textwrap::{Options, WordSeparator, WordSplitter};
 
 use crate::usage::usage;
@@ -148,6 +150,9 @@ impl Destination {
             None if Path::new("target").is_dir() => Path::new("target").join(name),
             None => name.into(),
         };
+        if let Some(why) = machines::waits_for_others(&path) {
+            return Err(usage(format_args!("{option} {}: {why}", path.display())));
+        }
         let mut options = std::fs::OpenOptions::new();
         let there = path.exists();
         let opened = options.write(true).create(true).truncate(false).open(&path);
@@ -169,8 +174,23 @@ impl Destination {
     /// # Errors
     /// If that fails after all.
     pub fn write(&self, content: &str) -> anyhow::Result<()> {
-        std::fs::write(&self.path, content)
-            .with_context(|| format!("{} {}", self.option, self.path.display()))
+        self.write_with(|to| to.write_all(content.as_bytes()))
+    }
+
+    /// Writes what `content` does.
+    ///
+    /// # Errors
+    /// If that fails after all.
+    pub fn write_with(
+        &self,
+        content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> anyhow::Result<()> {
+        let written = File::create(&self.path).and_then(|file| {
+            let mut file = BufWriter::new(file);
+            content(&mut file)?;
+            file.flush()
+        });
+        written.with_context(|| format!("{} {}", self.option, self.path.display()))
     }
 
     /// Where it is.

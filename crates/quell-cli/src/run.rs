@@ -1,20 +1,20 @@
 //! `quell run`: one workload, one machine, one policy.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::BufWriter;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use quell::Policy;
 use quell::Rule;
+use quell_clock::Progress;
+use quell_experiments::progress;
 use quell_experiments::trial::{Outcome, Trial, TrialError};
 use serde::Serialize;
 
 use crate::options::{MachineArgs, WorkloadArgs};
-use crate::output::{note, paragraph, say};
+use crate::output::{Destination, note, paragraph, say};
 use crate::table::{Table, number, words};
 use crate::usage::usage;
 
@@ -94,15 +94,11 @@ pub fn run(args: RunArgs) -> Result<ExitCode> {
     let machine = args.machine.resolve()?;
     let policy = args.policy;
     let cpus = args.cpus.map_or(workload.cpus(), usize::from);
-    // Opened before the run, so that a path that cannot be written costs no time.
-    let trace = match &args.trace {
-        Some(path) => {
-            let file = File::create(path)
-                .map_err(|error| usage(format_args!("--trace {}: {error}", path.display())))?;
-            Some((path, file))
-        }
-        None => None,
-    };
+    // Tried before the run, so that a path that cannot be written costs no time.
+    let trace = args.trace.as_deref();
+    let trace = trace
+        .map(|path| Destination::open("--trace", Some(path), ""))
+        .transpose()?;
     let trial = Trial {
         machine: &machine,
         workload,
@@ -111,17 +107,21 @@ pub fn run(args: RunArgs) -> Result<ExitCode> {
         seed: args.seed,
         trace: if trace.is_some() { TRACE_EVENTS } else { 0 },
     };
-    let outcome = trial.run_without(&args.without).map_err(refusal)?;
-    if let Some((path, file)) = trace {
+    let far = Progress::new();
+    let what = format!("running {}", workload.name());
+    let outcome = progress::show(
+        &what,
+        || far.share().into(),
+        || trial.run_watched(&args.without, &far),
+    );
+    let outcome = outcome.map_err(refusal)?;
+    if let Some(place) = trace {
         let name = format!("{} on {}, {policy}", workload.name(), machine.name());
-        outcome
-            .trace
-            .write_chrome(&name, BufWriter::new(file))
-            .with_context(|| format!("writing {}", path.display()))?;
+        place.write_with(|to| outcome.trace.write_chrome(&name, to))?;
         note!(
             "trace: {} events in {}",
             outcome.trace.events().len(),
-            path.display()
+            place.shown()
         );
         if outcome.trace.dropped() > 0 {
             note!(

@@ -1,4 +1,4 @@
-//! Mistakes of whoever typed the command, as distinct from failures of what they asked for.
+//! Mistakes of the person who typed the command, as distinct from failures of what was asked for.
 
 /// Something on the command line, or in a file that it names, is wrong: exit code 2.
 #[derive(Debug, thiserror::Error)]

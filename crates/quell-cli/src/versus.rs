@@ -7,11 +7,11 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use quell::Policy;
 use quell_boot::versus::report::Report;
-use quell_boot::versus::{Comparison, Mistake, Options, Scale};
+use quell_boot::versus::{Comparison, Options, Scale};
 
+use crate::boot::mistaken;
 use crate::output::{paragraph, say};
 use crate::table::{Table, number, words};
-use crate::usage::usage;
 
 /// What `quell versus` takes.
 #[derive(Debug, Args)]
@@ -103,10 +103,7 @@ pub fn run(args: VersusArgs) -> anyhow::Result<ExitCode> {
         limit: Duration::from_secs(args.timeout),
         verbose: args.verbose,
     })
-    .map_err(|error| match error.downcast::<Mistake>() {
-        Ok(mistake) => usage(mistake),
-        Err(error) => error,
-    })?;
+    .map_err(mistaken)?;
     if args.check {
         say!("{}", comparison.found()?);
         return Ok(ExitCode::SUCCESS);

@@ -238,7 +238,7 @@ fn a_fault_in_an_nmi_handler_lets_in_no_other() {
     }
 }
 
-/// A shootdown interrupt that nobody serves must end in a report, not in a hang.
+/// A shootdown interrupt that no CPU serves must end in a report, not in a hang.
 #[test]
 #[ignore = "boots: `cargo xtask ci boots`"]
 fn a_lost_interrupt_becomes_a_report() {
@@ -290,7 +290,7 @@ fn stress(arch: &str) {
         let done = last(&events, "progress");
         assert_eq!(done["operations"], 4 * 2 * 1000, "{arch}");
         let nmis = events.iter().filter_map(|e| e["nmis"].as_u64());
-        assert!(nmis.sum::<u64>() > 0, "{arch}: nobody was disturbed");
+        assert!(nmis.sum::<u64>() > 0, "{arch}: no CPU was disturbed");
         done["digest"].as_str().unwrap().to_string()
     };
     let once = digest("5");
@@ -310,7 +310,7 @@ fn stress_keeps_every_store_on_aarch64_and_a_seed_replays_it() {
     stress("aarch64");
 }
 
-/// Tags that run out all the time harm nobody, and do without the flush that belongs to it.
+/// Tags that run out all the time do no harm, and do without the flush that belongs to it.
 #[test]
 #[ignore = "boots: `cargo xtask ci boots`"]
 fn tags_run_out_and_are_flushed() {
@@ -401,7 +401,7 @@ fn what_is_left_out_is_noticed_on_aarch64() {
         "aarch64",
         &[
             ("broadcast", "changed_pages_are_read_anew"),
-            // The barrier of the CPU that sent the invalidation, and nobody else's, completes it.
+            // The barrier of the CPU that sent the invalidation, and no other CPU's, completes it.
             ("SkipBarrier", "changed_pages_are_read_anew"),
             ("SettleOnlyWaits", "second_actors_settle"),
         ],

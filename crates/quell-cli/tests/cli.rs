@@ -114,112 +114,6 @@ fn the_report_needs_nothing_from_elsewhere() {
 }
 
 #[test]
-fn what_cannot_be_written_is_an_error_and_said_before_the_work() {
-    let folder = tempfile::tempdir().unwrap();
-    let missing = folder.path().join("missing");
-    for (command, option) in [("reproduce", "--report"), ("scale", "--plot")] {
-        let file = missing.join("file");
-        let mut all = match command {
-            "scale" => quell(&["scale", "dontneed", "--cpus", "2"]),
-            _ => quell(&["reproduce", "--only", "dontneed"]),
-        };
-        all.arg(option)
-            .arg(&file)
-            .assert()
-            .code(2)
-            .stdout("")
-            .stderr(contains(file.to_str().unwrap()).and(contains(format!("{option} FILE"))));
-        assert!(!missing.exists(), "{command} makes no folders");
-    }
-    // A disk that is full shows when it is written to.
-    let full = [
-        "scale",
-        "dontneed",
-        "--cpus",
-        "2",
-        "--param",
-        "iterations=5",
-        "--plot",
-        "/dev/full",
-    ];
-    quell(&full).assert().code(1).stderr(contains("/dev/full"));
-}
-
-/// Runs with standard output going there; the code, and what was said.
-fn printing_to(place: std::fs::File, args: &[&str]) -> (Option<i32>, String) {
-    let output = std::process::Command::new(env!("CARGO_BIN_EXE_quell"))
-        .args(args)
-        .stdout(place)
-        .stderr(std::process::Stdio::piped())
-        .spawn()
-        .unwrap()
-        .wait_with_output()
-        .unwrap();
-    (
-        output.status.code(),
-        String::from_utf8_lossy(&output.stderr).into_owned(),
-    )
-}
-
-#[test]
-fn a_full_disk_is_an_error_whatever_is_printed() {
-    for args in [
-        &["list", "machines"][..],
-        &["list", "--json"],
-        &["--help"],
-        &["--version"],
-        &["completions", "bash"],
-        &["run", "dontneed", "--cpus", "2", "--param", "iterations=5"],
-        &["explore", "--list"],
-    ] {
-        let full = std::fs::File::create("/dev/full").unwrap();
-        let (code, said) = printing_to(full, args);
-        assert_eq!(code, Some(1), "{args:?}: {said}");
-        assert!(
-            said.contains("standard output cannot be written: No space"),
-            "{args:?}: {said}"
-        );
-        assert_eq!(said.lines().count(), 1, "{args:?}: {said}");
-    }
-}
-
-#[test]
-fn what_has_no_end_or_is_no_number_is_refused() {
-    for (args, culprit) in [
-        (
-            &["run", "dontneed", "--machine", "/dev/zero"][..],
-            "/dev/zero",
-        ),
-        (&["run", "dontneed", "--params", "/dev/zero"], "/dev/zero"),
-        (&["explore", "--minutes", "inf"], "inf"),
-        (&["explore", "--minutes", "nan"], "nan"),
-        (&["explore", "--minutes", "-1"], "-1"),
-        (
-            &["explore", "--policy", "some"],
-            "`some` is not a mechanism",
-        ),
-        (&["explore", "--replay", "unmap-access:x86:S9:"], "S9"),
-        (&["boot", "--option", "tag_bits=0"], "`tag_bits=0`"),
-        (&["boot", "--option", "nonsense"], "`nonsense`"),
-        (&["boot", "--option", "policy=some"], "`some`"),
-        (&["boot", "--option", "break=Nobody"], "`break=Nobody`"),
-        (&["boot", "swap", "--option", "parameters=x:1"], "`x`"),
-        (
-            &[
-                "run", "fileio", "--param", "block=1M", "--param", "size=64K",
-            ],
-            "block=1M",
-        ),
-    ] {
-        quell(args)
-            .assert()
-            .code(2)
-            .stdout("")
-            .stderr(contains(culprit));
-    }
-}
-
-#[test]
 fn a_run_is_a_function_of_its_seed() {
     let run = |seed: &str| {
         let arguments = ["run", "fileio", "--cpus", "4", "--seed", seed, "--json"];
@@ -290,22 +184,6 @@ fn the_list_explains_every_parameter() {
 }
 
 #[test]
-fn a_wrong_machine_file_is_refused_with_line_and_key() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("mine.toml");
-    std::fs::write(&path, "name = \"mine\"\n\n[cpu]\nfrequency = \"fast\"\n").unwrap();
-    quell(&["run", "dontneed", "--machine"])
-        .arg(&path)
-        .assert()
-        .code(2)
-        .stderr(
-            contains("mine.toml")
-                .and(contains("frequency"))
-                .and(contains("4")),
-        );
-}
-
-#[test]
 fn a_machine_file_may_be_based_on_another_and_not_on_itself() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {
@@ -352,37 +230,6 @@ fn a_parameter_that_is_set_changes_the_run() {
 }
 
 #[test]
-fn mistakes_name_the_culprit_and_the_way_out() {
-    for (args, culprit, way_out) in [
-        (&["run", "nonsense"][..], "nonsense", "dontneed"),
-        (
-            &["run", "dontneed", "--machine", "abacus"],
-            "abacus",
-            "haswell-server",
-        ),
-        (&["run", "dontneed", "--policy", "S9"], "S9", "S0"),
-        (&["run", "dontneed", "--cpus", "5000"], "5000", "1024"),
-        (
-            &["run", "dontneed", "--param", "pages=many"],
-            "many",
-            "a whole number",
-        ),
-        (
-            &["run", "readers"],
-            "slow memory",
-            "--machine xeon-6430-cxl",
-        ),
-        (&["reproduce", "--only", "S7"], "S7", "dontneed"),
-    ] {
-        quell(args)
-            .assert()
-            .code(2)
-            .stdout("")
-            .stderr(contains(culprit).and(contains(way_out)));
-    }
-}
-
-#[test]
 fn completions_know_every_subcommand() {
     for shell in ["bash", "zsh", "fish"] {
         quell(&["completions", shell])
@@ -390,21 +237,6 @@ fn completions_know_every_subcommand() {
             .success()
             .stdout(contains("reproduce").and(contains("versus")));
     }
-}
-
-#[test]
-fn a_reader_that_stops_is_no_failure_to_talk_about() {
-    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_quell"))
-        .args(["run", "dontneed", "--cpus", "2"])
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
-    drop(child.stdout.take());
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
-    // As shells count a closed pipe.
-    assert_eq!(output.status.code(), Some(141));
 }
 
 #[test]

@@ -21,7 +21,7 @@ fn quell(args: &[&str]) -> Command {
     command
         .args(["measure", "host"])
         .args(args)
-        // Where nobody looks for it: machine files are written to the current directory.
+        // Where no other test looks for it: machine files are written to the current directory.
         .current_dir(env!("CARGO_TARGET_TMPDIR"));
     command
         .stdin(Stdio::null())

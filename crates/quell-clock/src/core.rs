@@ -43,6 +43,8 @@ pub(crate) struct Core {
     /// When the interconnect has carried the last broadcast.
     broadcast_busy: Time,
     broadcasts: u64,
+    /// When the program was last a step further.
+    pub stepped: Time,
     /// How many CPUs' programs have not ended.
     pub programs: usize,
     /// What all CPUs had counted, and when, at the program's first mark and in between.
@@ -65,6 +67,7 @@ impl Core {
             oracle: Oracle::new(),
             current: 0,
             node_busy: vec![0; map.nodes().len()],
+            stepped: 0,
             programs: cpus.len(),
             costs,
             cpus,

@@ -13,6 +13,7 @@ use crate::file::{MachineFile, Parameter, Time};
 use crate::kernel::Kernel;
 use crate::machine::{self, Model};
 use crate::memory::{Memory, Tables};
+use crate::progress::Progress;
 use crate::trace::Trace;
 use crate::user::{Control, ModelUser, SHARED_WORDS};
 use quell::Rule;
@@ -33,6 +34,8 @@ const FIRST_FRAME: u64 = 4096;
 
 /// What the machine draws from a run's seed. Programs draw from the streams below, by the numbers of their CPUs.
 const STREAM: u128 = 1 << 32;
+/// What is told how far a run is, unless another is asked for.
+static NOT_ASKED: Progress = Progress::new();
 
 /// What is to be run on which machine.
 #[derive(Clone, Debug)]
@@ -54,16 +57,19 @@ pub struct Setup<'f> {
     pub node_bytes: Option<u64>,
     /// See `node_bytes`.
     pub slow_node_bytes: Option<u64>,
-    /// The virtual time after which a run that has not ended is given up.
+    /// The virtual time without a step of the program ([`User::step`](quell_vm::User::step)) after which a run is
+    /// given up.
     pub limit: Time,
+    /// Where the run tells other threads how far it is.
+    pub progress: &'f Progress,
     /// Guards of the engine and of the manager that are left out, to measure what they cost. Such a
     /// run may break the contract, and the oracle says how often; it may also end with an error.
     pub without: &'f [&'static Rule],
 }
 
 impl<'f> Setup<'f> {
-    /// Everything as the machine file says, seed 0, no trace, a minute of virtual time at most, every
-    /// guard in its place.
+    /// Everything as the machine file says, seed 0, no trace, a minute of virtual time for each step at most,
+    /// every guard in its place.
     pub fn new(machine: &'f MachineFile) -> Self {
         Setup {
             machine,
@@ -74,6 +80,7 @@ impl<'f> Setup<'f> {
             node_bytes: None,
             slow_node_bytes: None,
             limit: 60_000_000_000_000,
+            progress: &NOT_ASKED,
             without: &[],
         }
     }
@@ -83,13 +90,13 @@ impl<'f> Setup<'f> {
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The engine does not run on such a machine with so many CPUs.
-    #[error("the engine refuses the machine: {0}")]
-    Unsupported(#[from] quell::Unsupported),
+    #[error("the engine refuses the machine: {0}; take fewer CPUs, or a machine with more tags")]
+    Unsupported(quell::Unsupported),
     /// Every CPU waits, and nothing is under way that could wake one (C7).
     #[error("C7: every CPU waits for ever: {0}")]
     Stuck(String),
-    /// The program did not end in the virtual time allowed (C7, if it should have).
-    #[error("C7: no end after {seconds} s of virtual time: {what}")]
+    /// The program made no step in the virtual time allowed (C7, if it should have).
+    #[error("C7: no step in {seconds} s of virtual time: {what}")]
     Endless {
         /// The limit.
         seconds: f64,
@@ -216,7 +223,10 @@ impl Setup<'_> {
             .cpus
             .unwrap_or_else(|| self.machine.count(Parameter::Cpus));
         let costs = Costs::new(self.machine);
-        costs.features().check(cpus)?;
+        costs
+            .features()
+            .check(cpus)
+            .map_err(RunError::Unsupported)?;
         let map = self.memory_map();
         let end = map
             .nodes()
@@ -276,7 +286,7 @@ fn drive(
     let panicked: RefCell<Option<(usize, Box<dyn Any + Send>)>> = RefCell::new(None);
     let mut fibers = Vec::with_capacity(cpus);
     for cpu in 0..cpus {
-        let user = ModelUser::new(cpu, cpus, kernel, &control);
+        let user = ModelUser::new(cpu, cpus, kernel, &control, bench.setup.progress);
         let panicked = &panicked;
         fibers.push(Fiber::new(move || {
             let body = || {
@@ -305,7 +315,7 @@ fn drive(
         let Some((chosen, now)) = chosen else {
             return Err(RunError::Stuck(context::with(|core| describe(core))));
         };
-        if now > bench.setup.limit {
+        if now > context::with(|core| core.stepped) + bench.setup.limit {
             return Err(RunError::Endless {
                 seconds: bench.setup.limit as f64 / 1e12,
                 what: context::with(|core| describe(core)),

@@ -6,6 +6,7 @@ use crate::cpu::Activity;
 use crate::kernel::Kernel;
 use crate::machine;
 use crate::mmu;
+use crate::progress::Progress;
 use crate::trace::Mark;
 use quell::Word;
 use quell_vm::{Access, Call, Error, Fault, User};
@@ -38,6 +39,7 @@ pub struct ModelUser<'k> {
     cpus: usize,
     kernel: &'k dyn Kernel,
     control: &'k [Control],
+    progress: &'k Progress,
 }
 
 impl<'k> ModelUser<'k> {
@@ -46,12 +48,14 @@ impl<'k> ModelUser<'k> {
         cpus: usize,
         kernel: &'k dyn Kernel,
         control: &'k [Control],
+        progress: &'k Progress,
     ) -> Self {
         ModelUser {
             cpu,
             cpus,
             kernel,
             control,
+            progress,
         }
     }
 
@@ -181,6 +185,11 @@ impl User for ModelUser<'_> {
 
     fn now(&self) -> u64 {
         context::with(|core| core.cpu().now / 1000)
+    }
+
+    fn step(&self, done: u64, all: u64) {
+        self.progress.tell(done, all);
+        context::with(|core| core.stepped = core.cpu().now);
     }
 
     fn mark(&self, mark: quell_vm::Mark) {

@@ -3,7 +3,7 @@
 mod support;
 
 use quell::{CpuId, CpuSet, Hardware, Page};
-use quell_clock::{Counts, ModelUser, RunError, Setup};
+use quell_clock::{Counts, ModelUser, Progress, RunError, Setup};
 use quell_vm::{Machine, User};
 use rand::RngExt;
 use rand_pcg::Pcg64;
@@ -219,6 +219,19 @@ fn cpus_that_wait_for_ever_are_named() {
         matches!(endless, Err(RunError::Endless { .. })),
         "{endless:?}"
     );
+    // However long it takes, a program that makes steps is not without end, and others see how far it is.
+    let far = Progress::new();
+    setup.progress = &far;
+    let long = run(&setup, &Hooks::default(), &|_| {}, &|_, user| {
+        for step in 0..=5 {
+            user.compute(900_000);
+            if user.cpu() == 0 {
+                user.step(step, 10);
+            }
+        }
+    });
+    assert!(long.expect("it gets on").elapsed > 5 * setup.limit);
+    assert_eq!(far.share(), 0.5);
 }
 
 #[test]

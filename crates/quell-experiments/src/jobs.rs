@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use indicatif::{ProgressBar, ProgressStyle};
 use quell::{Policy, Rule};
-use quell_clock::MachineFile;
+use quell_clock::{MachineFile, Progress};
 use quell_workloads::Workload;
 use rayon::prelude::*;
 
+use crate::progress::{self, Glance};
 use crate::trial::{Outcome, Trial, TrialError};
 
 /// A trial that owns what it needs.
@@ -66,7 +66,7 @@ impl Job {
         )
     }
 
-    fn run(&self) -> Result<Outcome, TrialError> {
+    fn run(&self, progress: &Progress) -> Result<Outcome, TrialError> {
         Trial {
             machine: &self.machine,
             workload: self.workload,
@@ -75,7 +75,7 @@ impl Job {
             seed: self.seed,
             trace: self.trace,
         }
-        .run_without(self.without)
+        .run_watched(self.without, progress)
     }
 }
 
@@ -86,7 +86,7 @@ pub struct Results {
 }
 
 impl Results {
-    /// Runs what is not known yet. With a terminal on standard error, a bar shows how far it is.
+    /// Runs what is not known yet, and [shows](progress::show) how far it is.
     pub fn run(&mut self, what: &'static str, jobs: impl IntoIterator<Item = Job>) {
         let mut new = HashMap::new();
         for job in jobs {
@@ -95,26 +95,33 @@ impl Results {
                 new.insert(key, job);
             }
         }
-        let bar = ProgressBar::new(new.len() as u64)
-            .with_message(what)
-            .with_style(
-                ProgressStyle::with_template("{msg:32} {wide_bar} {pos}/{len} {elapsed}")
-                    .unwrap_or_else(|_| ProgressStyle::default_bar()),
-            );
-        bar.enable_steady_tick(Duration::from_millis(200));
         // The longest first, so that no core waits for one of them at the end.
-        let mut new: Vec<_> = new.into_iter().collect();
-        new.sort_by_key(|(_, job)| std::cmp::Reverse(job.cpus));
-        let done: Vec<_> = new
-            .into_par_iter()
-            .with_max_len(1)
-            .map(|(key, job)| {
-                let outcome = job.run().map_err(|error| error.to_string());
-                bar.inc(1);
-                (key, outcome)
-            })
+        let mut new: Vec<_> = new
+            .into_iter()
+            .map(|(key, job)| (key, job, Progress::new()))
             .collect();
-        bar.finish_and_clear();
+        new.sort_by_key(|(_, job, _)| std::cmp::Reverse(job.cpus));
+        // Each CPU more is about as much more to do.
+        let all: usize = new.iter().map(|(_, job, _)| job.cpus).sum();
+        let ended = AtomicUsize::new(0);
+        let look = || {
+            let parts = new
+                .iter()
+                .map(|(_, job, progress)| job.cpus as f64 * progress.share());
+            Glance {
+                share: parts.sum::<f64>() / all.max(1) as f64,
+                said: format!("{} of {} runs", ended.load(Relaxed), new.len()),
+            }
+        };
+        let run = |(key, job, progress): &(String, Job, Progress)| {
+            let outcome = job.run(progress).map_err(|error| error.to_string());
+            progress.end();
+            ended.fetch_add(1, Relaxed);
+            (key.clone(), outcome)
+        };
+        let done: Vec<_> = progress::show(what, look, || {
+            new.par_iter().with_max_len(1).map(run).collect()
+        });
         self.by_key.extend(done);
     }
 

@@ -16,6 +16,7 @@ pub mod headlines;
 pub mod jobs;
 pub mod machines;
 pub mod numbers;
+pub mod progress;
 pub mod report;
 pub mod reproduce;
 pub mod scale;

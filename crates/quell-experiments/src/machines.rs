@@ -83,6 +83,9 @@ const LONGEST: u64 = 1 << 20;
 /// # Errors
 /// If it cannot be read, is no text, or has more than a megabyte.
 pub fn read(path: &Path) -> io::Result<String> {
+    if let Some(why) = waits_for_others(path) {
+        return Err(io::Error::other(why));
+    }
     let mut text = String::new();
     let read = fs::File::open(path)?
         .take(LONGEST + 1)
@@ -93,6 +96,23 @@ pub fn read(path: &Path) -> io::Result<String> {
         ));
     }
     Ok(text)
+}
+
+/// Why a file that a person named would be opened only when somebody else opens it too, if it is of that kind. A pipe
+/// that the process was given, as a shell's `<(command)` is, has both its ends open.
+pub fn waits_for_others(path: &Path) -> Option<&'static str> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::FileTypeExt;
+        let is_pipe = fs::metadata(path).is_ok_and(|about| about.file_type().is_fifo());
+        // One without a name has no path that leads to it.
+        if is_pipe && fs::canonicalize(path).is_ok() {
+            return Some(
+                "a named pipe, which waits for another process; name a file, or pipe with <(COMMAND) or >(COMMAND)",
+            );
+        }
+    }
+    None
 }
 
 /// The names of the built-in machines.

@@ -4,7 +4,8 @@ use std::cell::{Cell, RefCell};
 
 use quell::{Policy, Rule, Stats};
 use quell_clock::{
-    Architecture, Counts, MachineFile, ModelUser, Parameter, Run, RunError, Setup, Trace, built_in,
+    Architecture, Counts, MachineFile, ModelUser, Parameter, Progress, Run, RunError, Setup, Trace,
+    built_in,
 };
 use quell_vm::User;
 use quell_workloads::{Failure, Measure, WORDS, Workload};
@@ -109,7 +110,12 @@ fn having(parameter: Parameter) -> String {
 impl TrialError {
     /// Whether the user asked for something that does not exist, rather than something going wrong.
     pub fn is_usage(&self) -> bool {
-        matches!(self, TrialError::Unfit { .. } | TrialError::Memory { .. })
+        matches!(
+            self,
+            TrialError::Unfit { .. }
+                | TrialError::Memory { .. }
+                | TrialError::Run(RunError::Unsupported(_))
+        )
     }
 }
 
@@ -161,6 +167,18 @@ impl Trial<'_> {
     /// # Errors
     /// See [`TrialError`].
     pub fn run_without(&self, without: &[&'static Rule]) -> Result<Outcome, TrialError> {
+        self.run_watched(without, &Progress::new())
+    }
+
+    /// As [`Trial::run_without`], and tells `progress` how far it is.
+    ///
+    /// # Errors
+    /// See [`TrialError`].
+    pub fn run_watched(
+        &self,
+        without: &[&'static Rule],
+        progress: &Progress,
+    ) -> Result<Outcome, TrialError> {
         self.check()?;
         let memory = self.workload.memory(self.cpus);
         let clear = self.clear();
@@ -171,6 +189,7 @@ impl Trial<'_> {
             node_bytes: Some(memory.node),
             slow_node_bytes: memory.slow.or(Some(16 << 20)),
             without,
+            progress,
             ..Setup::new(self.machine)
         };
         let program = Program {

@@ -1,6 +1,29 @@
-//! The cores that threads may run on, and pinning threads to them.
+//! The cores that threads may run on, pinning threads to them, and leaving them to others.
+//!
+//! The CPU that is waited for may need the core that the waiting one burns, so a waiting loop gives it up
+//! now and then. It sleeps for a moment instead of yielding: to a fair scheduler, yielding is to give one's
+//! turn away, and on a host that runs other programs too a machine that yields 64 times a wait gets
+//! hardly any time at all.
 
 use std::io;
+#[cfg(target_os = "linux")]
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+/// How long a nap is: so long that the host does switch to another thread before it is over.
+const NAP: Duration = Duration::from_micros(20);
+
+/// Leaves the core to other threads for a moment.
+pub fn nap() {
+    std::thread::sleep(NAP);
+}
+
+/// Lets the calling thread's naps take no longer than they say; by default Linux adds more than twice as much. A
+/// refusal changes speed, not meaning.
+pub fn nap_as_told() {
+    #[cfg(target_os = "linux")]
+    let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+}
 
 /// The cores that the calling thread may run on, in order.
 ///

@@ -18,6 +18,10 @@ pub const PATIENCE: u64 = 1 << 16;
 /// Signs between two looks of a waiting CPU at those of the others.
 const SIGNS_A_LOOK: u64 = 64;
 
+/// Signs of one wait that are each followed by a nap; later on each of so many is, so that a wait without end is
+/// found soon on a host that lets nappers wait.
+const WAKEFUL: u64 = 64;
+
 /// What a CPU shows the others of itself.
 #[derive(Default)]
 pub struct Life {
@@ -95,6 +99,13 @@ impl Life {
 #[inline]
 pub fn is_time_to_look(signs: u64) -> bool {
     signs.is_multiple_of(SIGNS_A_LOOK)
+}
+
+/// Whether a waiting CPU that shares its core leaves it now.
+#[inline]
+pub fn is_time_to_nap() -> bool {
+    let signs = TURNS.get() / TURNS_A_SIGN;
+    signs < WAKEFUL || signs.is_multiple_of(WAKEFUL)
 }
 
 /// How many times [`PATIENCE`] signs every one of `cpus` has given since this CPU's wait began: none, as long as

@@ -10,6 +10,14 @@
 //! walk that overlapped an invalidation is not kept. Without broadcasts none of this is paid for.
 //!
 //! A wait without end is a violation (C7); what that is, [`life`] says.
+//!
+//! # Windows
+//!
+//! Some mistakes show only if a CPU stands still between two of its steps while another makes many. Where two
+//! cores are the machine's own, that happens by itself; on a busy host CPUs hardly ever run side by
+//! side, and the host takes one off its core after a million steps. So under stress a CPU stops for a moment of
+//! its own accord, once in [`STOPS_ONCE_IN`] times that the engine masks interrupts, invalidates or loads a
+//! root: in the middle of what has windows.
 
 use crate::cores;
 use crate::life::{self, Life};
@@ -33,6 +41,8 @@ const NO_ROOT: u64 = u64::MAX;
 
 const WITHOUT_BROADCASTS: &str = "a broadcast on a machine without broadcasts";
 
+/// How seldom a CPU under stress stops in a window.
+const STOPS_ONCE_IN: u16 = 16;
 /// How many times [`PATIENCE`](life::PATIENCE) a CPU waits on a machine that is hung and helps, before the process is
 /// ended.
 const LAST_RESORT: u32 = 4;
@@ -139,6 +149,7 @@ impl<const STRESS: bool> Threads<STRESS> {
                         // A refusal is ignored: it changes speed, not meaning.
                         let _ = cores::pin(&[core]);
                     }
+                    cores::nap_as_told();
                     THIS_CPU.set(index as u16);
                     DICE.set(Pcg64::new(0, index as u128));
                     body(CpuId(index as u16))
@@ -240,6 +251,13 @@ impl<const STRESS: bool> Threads<STRESS> {
         }
     }
 
+    /// Stands still for a moment, now and then.
+    fn stop_sometimes(&self) {
+        if STRESS && roll(STOPS_ONCE_IN) == 0 {
+            cores::nap();
+        }
+    }
+
     /// Whether this CPU's wait has become one without end.
     #[cold]
     fn look_at_others(&self) {
@@ -323,6 +341,7 @@ unsafe impl<const STRESS: bool> Hardware for Threads<STRESS> {
 
     #[inline]
     fn invalidate(&self, what: Invalidate) {
+        self.stop_sometimes();
         self.speculate();
         self.me().tlb.invalidate(what);
     }
@@ -330,6 +349,7 @@ unsafe impl<const STRESS: bool> Hardware for Threads<STRESS> {
     #[inline]
     unsafe fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
         let me = self.me();
+        self.stop_sometimes();
         self.speculate();
         if !keep || self.features.tagging == quell::Tagging::None {
             me.tlb.invalidate(Invalidate::Tag(tag));
@@ -354,6 +374,7 @@ unsafe impl<const STRESS: bool> Hardware for Threads<STRESS> {
 
     #[inline]
     fn mask_interrupts(&self) -> bool {
+        self.stop_sometimes();
         let masked = &self.me().masked;
         let were_on = !masked.load(Ordering::Relaxed);
         masked.store(true, Ordering::Relaxed);
@@ -369,8 +390,8 @@ unsafe impl<const STRESS: bool> Hardware for Threads<STRESS> {
         std::hint::spin_loop();
         if let Some(signs) = self.me().life.turn() {
             self.speculate();
-            if self.crowded {
-                std::thread::yield_now();
+            if self.crowded && life::is_time_to_nap() {
+                cores::nap();
             }
             if life::is_time_to_look(signs) {
                 self.look_at_others();

@@ -49,6 +49,9 @@ impl Program for Demand {
         team.begin()?;
         for at in (address..address + bytes).step_by(self.page as usize) {
             team.write("touching memory", at, 1)?;
+            if team.leads() {
+                team.step(at - address, bytes);
+            }
         }
         team.done(bytes);
         team.end()

@@ -68,8 +68,10 @@ impl Program for Dontneed {
             )
         };
         let address = map(None)?;
-        let rounds = |count: u64| {
+        let all = WARM_UP + self.iterations;
+        let rounds = |before: u64, count: u64| {
             for round in 0..count {
+                team.step(before + round, all);
                 for page in 0..self.pages * self.touch {
                     team.write(
                         "touching a page",
@@ -86,9 +88,9 @@ impl Program for Dontneed {
             }
             Ok(())
         };
-        rounds(WARM_UP)?;
+        rounds(0, WARM_UP)?;
         team.begin()?;
-        rounds(self.iterations)?;
+        rounds(WARM_UP, self.iterations)?;
         team.done(self.iterations);
         team.close();
         Ok(())

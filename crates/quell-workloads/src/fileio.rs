@@ -78,7 +78,14 @@ impl Program for Fileio {
         let address = user.shared(ADDRESS);
         let mut random = random(seed, user.cpu());
         let mut written = 0;
-        while user.now() < end && !team.stopped() {
+        loop {
+            let left = end.saturating_sub(user.now());
+            if left == 0 || team.stopped() {
+                break;
+            }
+            if team.leads() {
+                team.step(self.duration - left, self.duration);
+            }
             let file = random.random_range(0..self.files);
             let block = random.random_range(0..self.size / self.block);
             user.write_span(

@@ -85,6 +85,7 @@ impl Program for Migrate {
         let mut moved = 0;
         for round in 1..=self.rounds {
             moved += to((round % 2) as u32)?;
+            team.step(round, self.rounds);
         }
         team.done(moved << 12);
         team.close();

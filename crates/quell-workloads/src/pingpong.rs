@@ -85,26 +85,29 @@ impl Program for Pingpong {
             return team.barrier();
         }
         // The process that the run begins in only spawns the others and waits.
+        let all = 3 * self.processes + self.switches;
         for index in 0..self.processes as usize {
             let process = team.call("spawning a process", Call::Spawn)?;
             team.user.set_shared(PROCESSES + index, process);
+            team.step(index as u64, all);
             self.enter(team, index)?;
             if self.pages + self.own > 0 {
                 self.prepare(team, index)?;
             }
         }
         let address = team.user.shared(ADDRESS);
-        let turns = |count: u64| {
+        let turns = |before: u64, count: u64| {
             let mut index = 0;
-            for _ in 0..count {
+            for turn in 0..count {
+                team.step(before + turn, all);
                 self.turn(team, address, index, true)?;
                 index = (index + 1) % self.processes as usize;
             }
             Ok(())
         };
-        turns(2 * self.processes)?;
+        turns(self.processes, 2 * self.processes)?;
         team.begin()?;
-        turns(self.switches)?;
+        turns(3 * self.processes, self.switches)?;
         team.done(self.switches);
         team.close();
         team.barrier()?;

@@ -149,11 +149,11 @@ impl Program for Readers {
                 },
             )?
         };
-        self.pass(team, file, own, thread)?;
+        self.pass(team, file, own, thread, 0)?;
         team.begin()?;
         let began = user.now();
-        for _ in 0..self.passes {
-            self.pass(team, file, own, thread)?;
+        for pass in 1..=self.passes {
+            self.pass(team, file, own, thread, pass)?;
             if team.stopped() {
                 return Err(Failure::Elsewhere);
             }
@@ -176,10 +176,14 @@ impl Readers {
         file: u64,
         own: u64,
         thread: u64,
+        pass: u64,
     ) -> Result<(), Failure> {
         let stretch = self.stretch.next_multiple_of(4096);
         let mut from = thread * stretch;
         while from < self.size {
+            if team.leads() {
+                team.step(pass * self.size + from, (self.passes + 1) * self.size);
+            }
             for page in (from..(from + stretch).min(self.size)).step_by(4096) {
                 team.user.read_span(file + page, 4096);
                 for index in 0..self.own {

@@ -80,6 +80,7 @@ impl Program for Swap {
         team.open();
         for value in 1..=self.rounds {
             round(value)?;
+            team.step(value, self.rounds);
         }
         team.done(self.rounds);
         team.close();

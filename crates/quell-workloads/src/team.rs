@@ -161,6 +161,12 @@ impl<'u, U: User + ?Sized> Team<'u, U> {
         self.user.shared(word::STOP) != 0
     }
 
+    /// So many of so many steps are behind the run; says nothing of what was done in the measured window. Called by
+    /// the first CPU alone.
+    pub fn step(&self, done: u64, all: u64) {
+        self.user.step(done, all);
+    }
+
     /// Adds to what was done.
     pub fn done(&self, amount: u64) {
         self.user.add_shared(word::DONE, amount);

@@ -226,7 +226,7 @@ fn items(lines: impl Iterator<Item = String>, required: &BTreeSet<String>) -> BT
         let is_automatic = |name: &&str| line.contains(&format!("::{name} for "));
         let path = path_of(&line);
         let repeats = !declares && !implements.is_empty() && path.starts_with(&implements);
-        if repeats || declares && automatic.iter().any(|name| is_automatic(name)) {
+        if repeats || declares && automatic.iter().any(is_automatic) {
             continue;
         }
         let asked = required.iter().any(|end| {

@@ -100,6 +100,21 @@ const STEPS: &[Step] = &[
         boots: false,
     },
     Step {
+        name: "inputs",
+        shows: "every command line that is drawn in a minute ends well; the seed is printed and can be given again",
+        environment: &[("QUELL_FUZZ_MINUTES", "1")],
+        cargo: &[
+            "test",
+            "--package",
+            "quell-cli",
+            "--test",
+            "inputs",
+            "--",
+            "--nocapture",
+        ],
+        boots: false,
+    },
+    Step {
         name: "mutants",
         shows: "every known mistake is found",
         environment: &[],

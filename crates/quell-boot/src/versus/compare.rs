@@ -1,13 +1,13 @@
 //! Carrying the comparison out: one boot of Linux for all rows on a number of CPUs, and one of quell's kernel
 //! for each row.
 
-use super::mistake::Mistake;
 use super::plan::{self, Case, Scale};
 use super::report::{Outcome, Report};
 use super::{counters, guest, linux, ours, protocol};
 use crate::arch::Arch;
 use crate::ending::told_to_end;
 use crate::images::Images;
+use crate::mistake::Mistake;
 use crate::qemu::{self, Accelerator, Machine};
 use crate::{follow, toolchain};
 use anyhow::{Context, bail};
@@ -58,7 +58,7 @@ impl Comparison {
     ///
     /// # Errors
     /// If something needed is missing, a workload does not exist, or none that was asked for has rows on these
-    /// numbers of CPUs ([`super::Mistake`]).
+    /// numbers of CPUs ([`crate::Mistake`]).
     pub fn plan(options: Options) -> anyhow::Result<Self> {
         let mut cpus = options.cpus.clone();
         cpus.sort_unstable();
@@ -129,7 +129,7 @@ impl Comparison {
         let program = guest::build()?;
         let images = ours::images();
         if let Err(error) = &images {
-            eprintln!("SKIPPED: quell's own side: {error:#}");
+            remark!("SKIPPED: quell's own side: {error:#}");
         }
         let version = qemu::version(emulator)?;
         let mut report = Report::new(&self.kernel.release, &version, options.policy);
@@ -241,7 +241,7 @@ fn run_linux(
         .collect();
     for event in &events {
         if let protocol::Event::Lacking { what, why } = event {
-            eprintln!("Linux lacks {what}: {why}");
+            remark!("Linux lacks {what}: {why}");
         }
     }
     Ok(counters::outcomes(
@@ -300,19 +300,19 @@ fn follow(
                 bar.inc(1);
             }
             if options.verbose {
-                bar.suspend(|| eprintln!("  | {event}"));
+                bar.suspend(|| remark!("  | {event}"));
             }
         }
-        follow::Line::Text(text) if options.verbose => bar.suspend(|| eprintln!("  | {text}")),
+        follow::Line::Text(text) if options.verbose => bar.suspend(|| remark!("  | {text}")),
         follow::Line::Text(_) => {}
     })?;
     if let (Some(why), false) = (&outcome.failure, outcome.code == Some(1)) {
         // Asking the bar while it is suspended would wait for itself.
         let name = bar.prefix();
         bar.suspend(|| {
-            eprintln!("{name}: {why}");
+            remark!("{name}: {why}");
             for line in &outcome.last_lines {
-                eprintln!("  | {line}");
+                remark!("  | {line}");
             }
         });
     }

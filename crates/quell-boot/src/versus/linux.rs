@@ -3,8 +3,8 @@
 //! The initial file system holds the static program as `init`, the few modules that it loads and
 //! its plan; there is no shell and nothing else.
 
-use super::mistake::Mistake;
 use super::protocol::{Job, PLAN};
+use crate::mistake::{self, Mistake};
 use crate::toolchain;
 use anyhow::{Context, bail};
 use cpio::{NewcBuilder, write_cpio};
@@ -80,9 +80,9 @@ pub fn find(named: Option<&Path>, modules: Option<&Path>, fetch: bool) -> anyhow
 }
 
 fn open(image: &Path, modules: Option<&Path>) -> anyhow::Result<Kernel> {
-    let bytes = std::fs::read(image).with_context(|| format!("reading {}", image.display()))?;
+    let bytes = mistake::read(image)?;
     let release = release(&bytes)
-        .with_context(|| format!("{} is no Linux kernel for x86-64", image.display()))?;
+        .ok_or_else(|| Mistake::unfit(image, "no image of a Linux kernel for x86-64"))?;
     let modules = match modules {
         Some(directory) if directory.join("kernel").is_dir() => Some(directory.to_path_buf()),
         Some(directory) => {
@@ -92,7 +92,7 @@ fn open(image: &Path, modules: Option<&Path>) -> anyhow::Result<Kernel> {
         None => beside(image, &release),
     };
     if modules.is_none() {
-        eprintln!(
+        remark!(
             "the modules of Linux {release} are not beside {}: without swap and files, unless it \
              has them built in; name their directory with --modules",
             image.display()
@@ -161,7 +161,7 @@ fn download() -> anyhow::Result<PathBuf> {
     let (place, partial) = (cache().join("debian"), cache().join("debian.partial"));
     let _ = std::fs::remove_dir_all(&partial);
     std::fs::create_dir_all(&partial).with_context(|| format!("making {}", partial.display()))?;
-    eprintln!("fetching {package}");
+    remark!("fetching {package}");
     let run = |command: &mut Command, what: &str| -> anyhow::Result<()> {
         let output = command
             .current_dir(&partial)

@@ -14,7 +14,6 @@ mod compare;
 mod counters;
 mod guest;
 mod linux;
-mod mistake;
 mod ours;
 mod plan;
 #[path = "../../guest/src/protocol.rs"]
@@ -22,5 +21,4 @@ mod protocol;
 pub mod report;
 
 pub use compare::{Comparison, Options};
-pub use mistake::Mistake;
 pub use plan::Scale;

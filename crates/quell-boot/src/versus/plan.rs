@@ -4,8 +4,8 @@
 //! by one before it writes them. So there are variants with the other CPUs busy in the same process,
 //! asleep in it, or absent, and with pages that are dirty or clean.
 
-use super::mistake::Mistake;
 use super::protocol::{Handover, Job};
+use crate::mistake::Mistake;
 use quell_workloads::Workload;
 
 /// How much is done.

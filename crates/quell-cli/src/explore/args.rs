@@ -82,7 +82,7 @@ pub struct ExploreArgs {
     #[arg(long, value_name = "N", default_value_t = 60)]
     pub lines: usize,
     /// Write the failing or replayed run as a trace for Perfetto or Chrome
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["list", "mutants", "generate"])]
     pub trace: Option<PathBuf>,
     /// Print results as JSON
     #[arg(long)]

@@ -5,23 +5,24 @@
 
 use super::args::ExploreArgs;
 use super::output;
-use crate::output::say;
+use crate::output::{Destination, say, write};
 use crate::table::{Table, number, words};
 use crate::usage::usage;
 use anyhow::Context;
-use indicatif::{ProgressBar, ProgressStyle};
 use quell_adversary::Mistake;
 use quell_adversary::generate::campaign::Killed;
 use quell_adversary::generate::{Campaign, Recorded, shrink};
 use quell_contract::timeline;
+use quell_experiments::machines;
+use quell_experiments::progress::{self, Glance};
 use serde_json::json;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a search takes if nobody says otherwise.
+/// How long a search takes unless told otherwise.
 const MINUTES: f64 = 1.0;
 
 /// How many points of a survival curve are printed.
@@ -41,34 +42,43 @@ pub fn run(args: &ExploreArgs, hunted: &[Mistake], jobs: usize) -> anyhow::Resul
     };
     let began = Instant::now();
     let enough = Duration::from_secs_f64(args.minutes.unwrap_or(MINUTES).max(0.0) * 60.0);
-    let bar = progress(args.json);
     let mut campaign = Campaign::new(args.seed, jobs, corpus, hunted);
     end_on_signals(&campaign.stop)?;
     let mut shelf = args.corpus.as_deref().map(Shelf::new).transpose()?;
     let hunts = args.mutants;
-    let spent = |campaign: &Campaign| match args.generated_schedules() {
-        Some(most) => campaign.spent.schedules >= most,
-        None => began.elapsed() >= enough,
+    let share = |campaign: &Campaign| match args.generated_schedules() {
+        Some(most) => campaign.spent.schedules as f64 / most.max(1) as f64,
+        None => began.elapsed().div_duration_f64(enough),
     };
-    while !campaign.is_over(hunts) && !spent(&campaign) && !campaign.stop.load(Relaxed) {
-        campaign.go_round();
-        if let Some(shelf) = &mut shelf {
-            shelf.keep(&campaign)?;
-        }
+    let far = Mutex::new(Glance::from(0.0));
+    let tell = |campaign: &Campaign| {
         let rate = campaign.spent.schedules as f64 / began.elapsed().as_secs_f64();
         let (_, pairs) = campaign.seen();
-        let mut message = format!(
+        let mut said = format!(
             "{} programs, {} schedules, {rate:.0}/s, {pairs} pairs, {} violations",
             campaign.spent.programs,
             campaign.spent.schedules,
             campaign.finds.len(),
         );
         if hunts {
-            message += &format!(", {} mutants alive", campaign.alive.len());
+            said += &format!(", {} mutants alive", campaign.alive.len());
         }
-        bar.set_message(message);
-    }
-    bar.finish_and_clear();
+        *far.lock().unwrap_or_else(PoisonError::into_inner) = Glance {
+            share: share(campaign).min(1.0),
+            said,
+        };
+    };
+    let look = || far.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    progress::show("searching", look, || -> anyhow::Result<()> {
+        while !campaign.is_over(hunts) && share(&campaign) < 1.0 && !campaign.stop.load(Relaxed) {
+            campaign.go_round();
+            if let Some(shelf) = &mut shelf {
+                shelf.keep(&campaign)?;
+            }
+            tell(&campaign);
+        }
+        Ok(())
+    })?;
     let rate = campaign.spent.schedules as f64 / began.elapsed().as_secs_f64();
     if args.json {
         print_json(&campaign, hunts, rate);
@@ -79,30 +89,15 @@ pub fn run(args: &ExploreArgs, hunted: &[Mistake], jobs: usize) -> anyhow::Resul
     Ok(ExitCode::from(u8::from(failed)))
 }
 
-fn progress(quiet: bool) -> ProgressBar {
-    if quiet {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::new_spinner();
-    if let Ok(style) = ProgressStyle::with_template("{elapsed} {msg}") {
-        bar.set_style(style);
-    }
-    bar.enable_steady_tick(Duration::from_millis(200));
-    bar
-}
-
-/// The programs of a corpus, in the order of their names; none if the folder does not exist yet.
+/// The programs of a corpus, in the order of their names. A folder that does not exist yet is made, in one that does.
 fn load(folder: &Path) -> anyhow::Result<Vec<Recorded>> {
+    let wrong = |error| usage(format!("--corpus {}: {error}", folder.display()));
     if !folder.exists() {
-        return Ok(Vec::new());
+        std::fs::create_dir(folder).map_err(wrong)?;
     }
-    let entries = std::fs::read_dir(folder)
-        .with_context(|| format!("cannot read the corpus in {}", folder.display()))?;
     let mut paths = Vec::new();
-    for entry in entries {
-        let path = entry
-            .with_context(|| format!("cannot read the corpus in {}", folder.display()))?
-            .path();
+    for entry in std::fs::read_dir(folder).map_err(wrong)? {
+        let path = entry.map_err(wrong)?.path();
         if path
             .extension()
             .is_some_and(|extension| extension == "toml")
@@ -125,9 +120,9 @@ fn load(folder: &Path) -> anyhow::Result<Vec<Recorded>> {
 /// # Errors
 /// If it cannot be read, or is none.
 pub fn read(path: &Path) -> anyhow::Result<Recorded> {
-    let text =
-        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    Recorded::parse(&text).map_err(|error| usage(format!("{}: {error}", path.display())))
+    let wrong = |error: &dyn std::fmt::Display| usage(format!("{}: {error}", path.display()));
+    let text = machines::read(path).map_err(|error| wrong(&error))?;
+    Recorded::parse(&text).map_err(|error| wrong(&error))
 }
 
 /// Lets Ctrl-C, and whatever else asks the command to end, end the search with what it has found. Asked twice,
@@ -277,10 +272,11 @@ fn print_people(campaign: &Campaign, hunts: bool, elapsed: Duration) {
     for find in &campaign.finds {
         let (_, lines) = shrink::replay_lines(&find.recorded);
         say!("\n{}\n", find.violation);
-        print!(
-            "{}",
-            timeline::columns(&lines, find.recorded.program.cpus(), LINES)
-        );
+        write(&timeline::columns(
+            &lines,
+            find.recorded.program.cpus(),
+            LINES,
+        ));
         say!("\n{}", find.recorded.to_toml());
         say!("quell explore --replay '{}'", find.recorded.to_line());
     }
@@ -326,7 +322,11 @@ fn curve(campaign: &Campaign) {
 ///
 /// # Errors
 /// If the trace cannot be written.
-pub fn replay(args: &ExploreArgs, recorded: &Recorded) -> anyhow::Result<ExitCode> {
+pub fn replay(
+    args: &ExploreArgs,
+    recorded: &Recorded,
+    trace: Option<&Destination>,
+) -> anyhow::Result<ExitCode> {
     let (violation, lines) = shrink::replay_lines(recorded);
     if args.json {
         output::steps_json(
@@ -339,15 +339,15 @@ pub fn replay(args: &ExploreArgs, recorded: &Recorded) -> anyhow::Result<ExitCod
         );
     } else {
         let cpus = recorded.program.cpus();
-        print!("{}", timeline::columns(&lines, cpus, args.lines));
+        write(&timeline::columns(&lines, cpus, args.lines));
         match &violation {
             Some(violation) => say!("\n{violation}"),
             None => say!("\nthe contract holds in this run"),
         }
     }
-    if let Some(path) = &args.trace {
+    if let Some(place) = trace {
         let title = violation.as_ref().map(ToString::to_string);
-        output::write_trace(path, &lines, title.as_deref().unwrap_or("generated"))?;
+        output::write_trace(place, &lines, title.as_deref().unwrap_or("generated"))?;
     }
     Ok(ExitCode::from(u8::from(violation.is_some())))
 }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 pub use args::ExploreArgs;
 
-use crate::output::say;
+use crate::output::{Destination, say};
 use crate::usage::usage;
 use quell_adversary::Scenario;
 use quell_adversary::explore::POLICIES;
@@ -36,8 +36,13 @@ pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
         output::list(args.json);
         return Ok(ExitCode::SUCCESS);
     }
+    // Tried before the work, which may take long.
+    let trace = args.trace.as_deref();
+    let trace = trace
+        .map(|path| Destination::open("--trace", Some(path), ""))
+        .transpose()?;
     if let Some(code) = &args.replay {
-        return run_replay(&args, code);
+        return run_replay(&args, code, trace.as_ref());
     }
     let jobs = args.jobs.unwrap_or_else(|| {
         std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get)
@@ -77,15 +82,15 @@ pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
     };
     let results = work::explore_all(&args, &cases, budget, jobs.max(1));
     let failed = output::results(&args, &results, began.elapsed());
-    if let (Some(path), Some(first)) = (
-        &args.trace,
+    if let (Some(place), Some(first)) = (
+        &trace,
         results
             .iter()
             .find(|result| result.report.failure.is_some()),
     ) && let Some(failure) = &first.report.failure
     {
         let (_, lines) = replay(first.case, failure.deviations.clone());
-        output::write_trace(path, &lines, &failure.violation.to_string())?;
+        output::write_trace(place, &lines, &failure.violation.to_string())?;
     }
     Ok(ExitCode::from(u8::from(failed)))
 }
@@ -112,13 +117,17 @@ fn is_file(name: &str) -> bool {
         .is_some_and(|extension| extension == "toml")
 }
 
-fn run_replay(args: &ExploreArgs, code: &str) -> anyhow::Result<ExitCode> {
+fn run_replay(
+    args: &ExploreArgs,
+    code: &str,
+    trace: Option<&Destination>,
+) -> anyhow::Result<ExitCode> {
     if code.trim_start().starts_with('{') {
         let recorded = Recorded::parse(code).map_err(usage)?;
-        return generate::replay(args, &recorded);
+        return generate::replay(args, &recorded, trace);
     }
     if is_file(code) {
-        return generate::replay(args, &generate::read(Path::new(code))?);
+        return generate::replay(args, &generate::read(Path::new(code))?, trace);
     }
     let (case, deviations) = parse_code(code).map_err(usage)?;
     let (violation, lines) = replay(case, deviations);
@@ -132,9 +141,13 @@ fn run_replay(args: &ExploreArgs, code: &str) -> anyhow::Result<ExitCode> {
             None => say!("\nthe contract holds in this run"),
         }
     }
-    if let Some(path) = &args.trace {
+    if let Some(place) = trace {
         let title = violation.as_ref().map(ToString::to_string);
-        output::write_trace(path, &lines, title.as_deref().unwrap_or(case.scenario.name))?;
+        output::write_trace(
+            place,
+            &lines,
+            title.as_deref().unwrap_or(case.scenario.name),
+        )?;
     }
     Ok(ExitCode::from(u8::from(violation.is_some())))
 }

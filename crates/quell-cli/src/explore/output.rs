@@ -3,8 +3,7 @@
 use super::args::ExploreArgs;
 use super::tables::{self, finds, killer};
 use super::work::Searched;
-use crate::output::{note, paragraph, say, write};
-use anyhow::Context;
+use crate::output::{Destination, note, paragraph, say, write};
 use quell_adversary::Scenario;
 use quell_adversary::explore::POLICIES;
 use quell_adversary::mutants::{Kill, Tested};
@@ -240,19 +239,13 @@ pub fn mutants(args: &ExploreArgs, tested: &[Tested], elapsed: Duration) -> Exit
 /// # Errors
 /// If the file cannot be written.
 pub fn write_trace(
-    path: &std::path::Path,
+    place: &Destination,
     lines: &[timeline::Line],
     title: &str,
 ) -> anyhow::Result<()> {
     let lines = lines.iter().cloned();
-    std::fs::File::create(path)
-        .and_then(|file| {
-            let mut file = std::io::BufWriter::new(file);
-            timeline::write_chrome(title, timeline::Unit::Steps, lines, &mut file)?;
-            std::io::Write::flush(&mut file)
-        })
-        .with_context(|| format!("cannot write the trace to {}", path.display()))?;
-    note!("trace written to {}", path.display());
+    place.write_with(|to| timeline::write_chrome(title, timeline::Unit::Steps, lines, to))?;
+    note!("trace written to {}", place.shown());
     Ok(())
 }
 

@@ -1,30 +1,17 @@
 //! Cases over threads, and progress.
 
 use super::args::ExploreArgs;
-use indicatif::{ProgressBar, ProgressStyle};
 use quell_adversary::mutants::{self, Tested};
 use quell_adversary::{Budget, Campaign, Case, Mistake, Report, Session, explore};
+use quell_experiments::progress::{self, Glance};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// What a case came to.
 pub struct Searched {
     pub case: Case<'static>,
     pub report: Report,
-}
-
-fn bar(length: u64, quiet: bool, what: &str) -> ProgressBar {
-    if quiet {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::new(length);
-    let template = format!("{{elapsed}} {{bar:24}} {{pos}}/{{len}} {what}  {{msg}}");
-    if let Ok(style) = ProgressStyle::with_template(&template) {
-        bar.set_style(style);
-    }
-    bar.enable_steady_tick(Duration::from_millis(200));
-    bar
 }
 
 /// Does `task` for each number below `count`, on `jobs` threads; results in order.
@@ -60,73 +47,103 @@ pub fn explore_all(
     budget: impl Fn(Instant) -> Budget + Sync,
     jobs: usize,
 ) -> Vec<Searched> {
-    let bar = bar(cases.len() as u64, args.json, "cases");
-    let schedules = AtomicU64::new(0);
-    let violations = AtomicU64::new(0);
-    let fired = AtomicU64::new(0);
+    let cases: Vec<_> = cases.iter().map(|&case| (case, Spent::default())).collect();
+    let (violations, fired) = (AtomicU64::new(0), AtomicU64::new(0));
     let began = Instant::now();
-    let results = spread(cases.len(), jobs, |index| {
-        let case = cases[index];
-        let mut counted = 0;
+    let look = || {
+        let share: f64 = cases.iter().map(|(_, spent)| spent.share()).sum();
+        let schedules = cases
+            .iter()
+            .map(|(_, spent)| spent.schedules.load(Relaxed))
+            .sum();
+        Glance {
+            share: share / cases.len() as f64,
+            said: format!(
+                "{}, {} transitions fired, {} violations",
+                rate(schedules, began),
+                fired.load(Relaxed),
+                violations.load(Relaxed),
+            ),
+        }
+    };
+    let search = |index: usize| {
+        let (case, spent): &(Case<'static>, Spent) = &cases[index];
         let campaign = Campaign {
-            case,
+            case: *case,
             budget: budget(Instant::now()),
             seed: args.seed.wrapping_mul(1 << 32),
             depth: args.depth,
         };
-        let report = explore(&mut Session::new(case), &campaign, |now, coverage| {
-            schedules.fetch_add(now - counted, Relaxed);
-            counted = now;
+        let begun = Instant::now();
+        let report = explore(&mut Session::new(*case), &campaign, |now, coverage| {
+            let share = match campaign.budget {
+                Budget::Schedules(all) => {
+                    now as f64 / all.div_ceil(case.scenario.one_in).max(1) as f64
+                }
+                Budget::Until(end) => begun.elapsed().div_duration_f64(end - begun),
+                // How many there are is known when all were run.
+                Budget::Exhaustive(_) => 0.0,
+            };
+            spent.tell(now, share);
             let transitions = coverage.iter().filter(|(_, count)| *count > 0).count();
             fired.fetch_max(transitions as u64, Relaxed);
-            let rate = schedules.load(Relaxed) as f64 / began.elapsed().as_secs_f64();
-            bar.set_message(format!(
-                "{} schedules, {rate:.0}/s, {} transitions fired, {} violations",
-                schedules.load(Relaxed),
-                fired.load(Relaxed),
-                violations.load(Relaxed),
-            ));
             true
         });
-        schedules.fetch_add(report.schedules - counted, Relaxed);
+        spent.tell(report.schedules, 1.0);
         violations.fetch_add(u64::from(report.failure.is_some()), Relaxed);
-        bar.inc(1);
-        Searched { case, report }
-    });
-    bar.finish_and_clear();
-    results
+        Searched {
+            case: *case,
+            report,
+        }
+    };
+    progress::show("searching", look, || spread(cases.len(), jobs, search))
+}
+
+/// How far the search of a case is.
+#[derive(Default)]
+struct Spent {
+    schedules: AtomicU64,
+    millionths: AtomicU64,
+}
+
+impl Spent {
+    fn tell(&self, schedules: u64, share: f64) {
+        self.schedules.store(schedules, Relaxed);
+        self.millionths
+            .store((share.clamp(0.0, 1.0) * 1e6) as u64, Relaxed);
+    }
+
+    fn share(&self) -> f64 {
+        self.millionths.load(Relaxed) as f64 / 1e6
+    }
+}
+
+fn rate(schedules: u64, began: Instant) -> String {
+    let rate = schedules as f64 / began.elapsed().as_secs_f64();
+    format!("{schedules} schedules, {rate:.0}/s")
 }
 
 /// Tests all mutants.
 pub fn test_all(args: &ExploreArgs, mutants: &[Mistake], jobs: usize) -> Vec<Tested> {
-    let bar = bar(mutants.len() as u64, args.json, "mutants");
-    let killed = AtomicU64::new(0);
-    let schedules = AtomicU64::new(0);
+    let [tested, killed, schedules] = [const { AtomicU64::new(0) }; 3];
     let began = Instant::now();
-    let tell = |name: &str| {
-        let sum = schedules.load(Relaxed);
-        let rate = sum as f64 / began.elapsed().as_secs_f64();
-        bar.set_message(format!(
-            "{} killed, {sum} schedules, {rate:.0}/s, {name}",
-            killed.load(Relaxed)
-        ));
+    let look = || Glance {
+        share: tested.load(Relaxed) as f64 / mutants.len() as f64,
+        said: format!(
+            "{} of {} mutants killed, {}",
+            killed.load(Relaxed),
+            mutants.len(),
+            rate(schedules.load(Relaxed), began)
+        ),
     };
-    let tested = spread(mutants.len(), jobs, |index| {
-        let mutant = mutants[index];
-        let tested = mutants::test(mutant, args.seed, |news| {
+    let test = |index: usize| {
+        let test = mutants::test(mutants[index], args.seed, |news| {
             schedules.fetch_add(news, Relaxed);
-            tell(mutant.name());
             true
         });
-        if tested.killed.is_some() {
-            killed.fetch_add(1, Relaxed);
-        } else {
-            bar.println(format!("{} survived", mutant.name()));
-        }
-        tell(mutant.name());
-        bar.inc(1);
-        tested
-    });
-    bar.finish_and_clear();
-    tested
+        killed.fetch_add(u64::from(test.killed.is_some()), Relaxed);
+        tested.fetch_add(1, Relaxed);
+        test
+    };
+    progress::show("testing", look, || spread(mutants.len(), jobs, test))
 }

@@ -135,7 +135,7 @@ impl<'a> Program<'a> {
         lock(&self.world.free, || self.hw.relax()).push_back(Free::Clear(frame));
     }
 
-    /// Gives a frame its next owner, who puts `value` into it. Returns the owner.
+    /// Gives a frame its next owner, and `value` as its content. Returns the owner.
     pub fn own(&self, frame: usize, file_page: usize, value: u64) -> u64 {
         let owner = self.world.content(frame).owner() + 1;
         let content = Content::new(owner, file_page, value);

@@ -1,0 +1,283 @@
+//! What is refused, and how: each kind of bad input by its name.
+
+use assert_cmd::Command;
+use predicates::prelude::PredicateBooleanExt;
+use predicates::str::contains;
+
+fn quell(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_quell"));
+    command.args(args);
+    command
+}
+
+#[test]
+fn what_cannot_be_written_is_an_error_and_said_before_the_work() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("missing");
+    for (command, option) in [("reproduce", "--report"), ("scale", "--plot")] {
+        let file = missing.join("file");
+        let mut all = match command {
+            "scale" => quell(&["scale", "dontneed", "--cpus", "2"]),
+            _ => quell(&["reproduce", "--only", "dontneed"]),
+        };
+        all.arg(option)
+            .arg(&file)
+            .assert()
+            .code(2)
+            .stdout("")
+            .stderr(contains(file.to_str().unwrap()).and(contains(format!("{option} FILE"))));
+        assert!(!missing.exists(), "{command} makes no folders");
+    }
+    // A disk that is full shows when it is written to.
+    let brief = [
+        "run",
+        "dontneed",
+        "--param",
+        "iterations=5",
+        "--trace",
+        "/dev/full",
+    ];
+    quell(&brief)
+        .assert()
+        .code(1)
+        .stderr(contains("--trace /dev/full: No space"));
+    let brief = ["reproduce", "--only", "dontneed", "--report", "/dev/full"];
+    quell(&brief)
+        .assert()
+        .code(1)
+        .stderr(contains("--report /dev/full: No space"));
+    let full = [
+        "scale",
+        "dontneed",
+        "--cpus",
+        "2",
+        "--param",
+        "iterations=5",
+        "--plot",
+        "/dev/full",
+    ];
+    quell(&full).assert().code(1).stderr(contains("/dev/full"));
+}
+
+/// Runs with standard output going there; the code, and what was said.
+fn printing_to(place: std::fs::File, args: &[&str]) -> (Option<i32>, String) {
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_quell"))
+        .args(args)
+        .stdout(place)
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap()
+        .wait_with_output()
+        .unwrap();
+    (
+        output.status.code(),
+        String::from_utf8_lossy(&output.stderr).into_owned(),
+    )
+}
+
+#[test]
+fn a_full_disk_is_an_error_whatever_is_printed() {
+    for args in [
+        &["list", "machines"][..],
+        &["list", "--json"],
+        &["--help"],
+        &["--version"],
+        &["completions", "bash"],
+        &["run", "dontneed", "--cpus", "2", "--param", "iterations=5"],
+        &["explore", "--list"],
+    ] {
+        let full = std::fs::File::create("/dev/full").unwrap();
+        let (code, said) = printing_to(full, args);
+        assert_eq!(code, Some(1), "{args:?}: {said}");
+        assert!(
+            said.contains("standard output cannot be written: No space"),
+            "{args:?}: {said}"
+        );
+        assert_eq!(said.lines().count(), 1, "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn what_has_no_end_or_is_no_number_is_refused() {
+    for (args, culprit) in [
+        (
+            &["run", "dontneed", "--machine", "/dev/zero"][..],
+            "/dev/zero",
+        ),
+        (&["run", "dontneed", "--params", "/dev/zero"], "/dev/zero"),
+        (&["explore", "--minutes", "inf"], "inf"),
+        (&["explore", "--minutes", "nan"], "nan"),
+        (&["explore", "--minutes", "-1"], "-1"),
+        (
+            &["explore", "--policy", "some"],
+            "`some` is not a mechanism",
+        ),
+        (&["explore", "--replay", "unmap-access:x86:S9:"], "S9"),
+        (
+            &[
+                "run",
+                "dontneed",
+                "--machine",
+                "kunpeng-920",
+                "--set",
+                "tlb.tags=pcid",
+            ],
+            "tlb.tags: `pcid` does not exist on aarch64",
+        ),
+        (
+            &[
+                "run",
+                "dontneed",
+                "--machine",
+                "kunpeng-920",
+                "--set",
+                "tlb.tags=asid8",
+                "--cpus",
+                "255",
+            ],
+            "255 system-wide tags for 255 CPUs",
+        ),
+        (&["run", "dontneed", "--trace", "missing/x"], "missing/x"),
+        (&["explore", "--trace", "missing/x"], "missing/x"),
+        (
+            &["explore", "--generate", "--corpus", "missing/x"],
+            "missing/x",
+        ),
+        (&["explore", "/dev/zero/x.toml"], "/dev/zero/x.toml"),
+        (
+            &["list", "machines", "--machine", "milan"],
+            "--machine milan",
+        ),
+        (&["run", "dontneed", "--cpus", "1\n2"], "control character"),
+        (&["boot", "--option", "tag_bits=0"], "`tag_bits=0`"),
+        (&["boot", "--option", "nonsense"], "`nonsense`"),
+        (&["boot", "--option", "policy=some"], "`some`"),
+        (&["boot", "--option", "break=Nobody"], "`break=Nobody`"),
+        (&["boot", "swap", "--option", "parameters=x:1"], "`x`"),
+        (
+            &[
+                "run", "fileio", "--param", "block=1M", "--param", "size=64K",
+            ],
+            "block=1M",
+        ),
+    ] {
+        let refused = quell(args)
+            .assert()
+            .code(2)
+            .stdout("")
+            .stderr(contains(culprit));
+        let said = String::from_utf8_lossy(&refused.get_output().stderr).into_owned();
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+}
+
+/// The emulator that a boot has started ends with it, also where the signal reaches the command alone.
+#[cfg(unix)]
+#[test]
+fn a_boot_that_is_told_to_end_takes_the_emulator_along() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let place = |name: &str| folder.path().join(name);
+    for file in ["quell-kernel", "quell-user"] {
+        std::fs::write(place(file), "an image").unwrap();
+    }
+    let emulator = place("qemu-system-x86_64");
+    let pipe = place("pipe");
+    assert!(
+        std::process::Command::new("mkfifo")
+            .arg(&pipe)
+            .status()
+            .unwrap()
+            .success()
+    );
+    // It opens the pipe, which says that it runs, and keeps it open until it ends.
+    let script = format!(
+        "#!/bin/sh\nexec 3>'{}'\nexec sleep 100000\n",
+        pipe.display()
+    );
+    std::fs::write(&emulator, script).unwrap();
+    std::fs::set_permissions(&emulator, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:/usr/bin:/bin", folder.path().display());
+    let mut boot = std::process::Command::new(env!("CARGO_BIN_EXE_quell"))
+        .args(["boot", "--arch", "x86_64", "--kernel"])
+        .arg(folder.path())
+        .env("PATH", path)
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut pipe = std::fs::File::open(&pipe).unwrap();
+    let kill = ["-TERM", &boot.id().to_string()].map(str::to_owned);
+    assert!(
+        std::process::Command::new("kill")
+            .args(kill)
+            .status()
+            .unwrap()
+            .success()
+    );
+    assert_eq!(boot.wait().unwrap().code(), Some(143), "128 and SIGTERM");
+    // Nothing is ever written: it has an end when the emulator is gone.
+    assert_eq!(std::io::Read::read(&mut pipe, &mut [0]).unwrap(), 0);
+}
+
+#[test]
+fn a_wrong_machine_file_is_refused_with_line_and_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mine.toml");
+    std::fs::write(&path, "name = \"mine\"\n\n[cpu]\nfrequency = \"fast\"\n").unwrap();
+    quell(&["run", "dontneed", "--machine"])
+        .arg(&path)
+        .assert()
+        .code(2)
+        .stderr(
+            contains("mine.toml")
+                .and(contains("frequency"))
+                .and(contains("4")),
+        );
+}
+
+#[test]
+fn mistakes_name_the_culprit_and_the_way_out() {
+    for (args, culprit, way_out) in [
+        (&["run", "nonsense"][..], "nonsense", "dontneed"),
+        (
+            &["run", "dontneed", "--machine", "abacus"],
+            "abacus",
+            "haswell-server",
+        ),
+        (&["run", "dontneed", "--policy", "S9"], "S9", "S0"),
+        (&["run", "dontneed", "--cpus", "5000"], "5000", "1024"),
+        (
+            &["run", "dontneed", "--param", "pages=many"],
+            "many",
+            "a whole number",
+        ),
+        (
+            &["run", "readers"],
+            "slow memory",
+            "--machine xeon-6430-cxl",
+        ),
+        (&["reproduce", "--only", "S7"], "S7", "dontneed"),
+    ] {
+        quell(args)
+            .assert()
+            .code(2)
+            .stdout("")
+            .stderr(contains(culprit).and(contains(way_out)));
+    }
+}
+
+#[test]
+fn a_reader_that_stops_is_no_failure_to_talk_about() {
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_quell"))
+        .args(["run", "dontneed", "--cpus", "2"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    // As shells count a closed pipe.
+    assert_eq!(output.status.code(), Some(141));
+}

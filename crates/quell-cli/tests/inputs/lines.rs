@@ -1,0 +1,242 @@
+//! Command lines, drawn from the command's own description.
+
+use crate::files::Place;
+use crate::words::{self, Known, choose, pick};
+use clap::builder::ValueParser;
+use clap::{Arg, ArgAction, Command};
+use rand::RngExt;
+use rand_pcg::Pcg64;
+use std::any::TypeId;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// A command line.
+#[derive(Default)]
+pub struct Line {
+    words: Vec<OsString>,
+    /// Places that nothing can be read from or written to.
+    unusable: Vec<String>,
+}
+
+impl Line {
+    /// These words.
+    pub fn of(words: &[&str]) -> Self {
+        let places = ["missing/x", "/dev/full"];
+        Line {
+            words: words.iter().map(OsString::from).collect(),
+            unusable: words
+                .iter()
+                .filter(|word| places.contains(word))
+                .map(ToString::to_string)
+                .collect(),
+        }
+    }
+
+    pub fn arguments(&self) -> &[OsString] {
+        &self.words
+    }
+
+    pub fn begins_with(&self, words: &[&str]) -> bool {
+        self.words
+            .iter()
+            .zip(words)
+            .filter(|(a, b)| *a == *b)
+            .count()
+            == words.len()
+    }
+
+    pub fn words(&self) -> impl Iterator<Item = String> {
+        self.words
+            .iter()
+            .map(|word| word.to_string_lossy().into_owned())
+    }
+
+    pub fn unusable(&self) -> impl Iterator<Item = &String> {
+        self.unusable.iter()
+    }
+
+    /// What a refusal may name: options, values and their parts.
+    pub fn culprits(&self) -> impl Iterator<Item = String> {
+        let parts = self.words().flat_map(|word| {
+            let parts = word.split(['=', ',', ':', '\n', '\u{1}']).map(str::trim);
+            parts.map(str::to_owned).collect::<Vec<_>>()
+        });
+        // A refusal shortens what is long.
+        let begins = parts.map(|part| part.chars().take(100).collect::<String>());
+        begins.filter(|part| !part.is_empty())
+    }
+
+    /// As a person would type it.
+    pub fn shown(&self) -> String {
+        let mut text = String::from("quell");
+        for word in &self.words {
+            let word = format!("{word:?}");
+            let short: String = word.chars().take(120).collect();
+            text += " ";
+            text += &short;
+        }
+        text.chars().take(2000).collect()
+    }
+}
+
+/// What is run only if it is refused: it would change the host, or take what others use.
+fn is_left_out(command: &Command, line: &Line) -> bool {
+    if !line.begins_with(&["measure"]) {
+        return false;
+    }
+    let quell = std::iter::once(OsString::from("quell"));
+    command
+        .clone()
+        .try_get_matches_from(quell.chain(line.words.iter().cloned()))
+        .is_ok()
+}
+
+/// Draws a command line; `None` if it is one that is left out.
+pub fn draw(rng: &mut Pcg64, root: &Command, known: &Known, place: &Place) -> Option<Line> {
+    let mut line = Line::default();
+    let mut command = root;
+    loop {
+        let all: Vec<_> = command
+            .get_subcommands()
+            .filter(|one| one.get_name() != "help")
+            .collect();
+        match choose(rng, &all).copied() {
+            Some(next) if rng.random_range(0..12) > 0 => {
+                line.words.push(next.get_name().into());
+                command = next;
+            }
+            _ => break,
+        }
+    }
+    arguments(rng, command, known, place, &mut line);
+    if rng.random_range(0..16) == 0 {
+        let at = rng.random_range(0..=line.words.len());
+        let strange = pick(
+            rng,
+            &[
+                "--nonsense",
+                "-x",
+                "--",
+                "extra",
+                "--json=yes",
+                "--help",
+                "",
+                "-",
+            ],
+        );
+        line.words.insert(at, strange.into());
+    }
+    (!is_left_out(root, &line)).then_some(line)
+}
+
+fn arguments(rng: &mut Pcg64, command: &Command, known: &Known, place: &Place, line: &mut Line) {
+    let all: Vec<_> = command
+        .get_arguments()
+        .filter(|argument| !asks(argument))
+        .collect();
+    // A few at a time, or nearly all lines have a mistake.
+    let one_in = (all.len() / 2).max(2);
+    for argument in all {
+        let wanted = match argument.is_required_set() {
+            true => rng.random_range(0..20) > 0,
+            false => rng.random_range(0..one_in) == 0,
+        };
+        if !wanted {
+            continue;
+        }
+        let times = match argument.get_action() {
+            ArgAction::Append if rng.random_range(0..40) == 0 => 2000,
+            ArgAction::Append => rng.random_range(1..4),
+            _ if rng.random_range(0..60) == 0 => 2,
+            _ => 1,
+        };
+        for _ in 0..times {
+            one(rng, argument, known, place, line);
+        }
+    }
+}
+
+/// Whether it is an option that only asks about the command.
+fn asks(argument: &Arg) -> bool {
+    !matches!(
+        argument.get_action(),
+        ArgAction::Set
+            | ArgAction::Append
+            | ArgAction::SetTrue
+            | ArgAction::SetFalse
+            | ArgAction::Count
+    )
+}
+
+fn one(rng: &mut Pcg64, argument: &Arg, known: &Known, place: &Place, line: &mut Line) {
+    let name = argument.get_long().map(|name| format!("--{name}"));
+    if !argument.get_action().takes_values() {
+        line.words.extend(name.map(OsString::from));
+        return;
+    }
+    let mut value = value(rng, argument, known, place, line);
+    if let Some(delimiter) = argument.get_value_delimiter() {
+        for _ in 0..rng.random_range(0..3) {
+            value.push(delimiter.to_string());
+            value.push(self::value(rng, argument, known, place, line));
+        }
+    }
+    match name {
+        Some(name) if rng.random::<bool>() => {
+            let mut word = OsString::from(name + "=");
+            word.push(value);
+            line.words.push(word);
+        }
+        name => {
+            line.words.extend(name.map(OsString::from));
+            line.words.push(value);
+        }
+    }
+}
+
+/// Whether values become a `T`.
+fn is<T: 'static>(parser: &ValueParser) -> bool {
+    parser.type_id() == TypeId::of::<T>()
+}
+
+fn value(
+    rng: &mut Pcg64,
+    argument: &Arg,
+    known: &Known,
+    place: &Place,
+    line: &mut Line,
+) -> OsString {
+    let parser = argument.get_value_parser();
+    let shown = argument
+        .get_value_names()
+        .and_then(<[_]>::first)
+        .map_or("", |name| name.as_str());
+    let of: Vec<_> = argument.get_possible_values();
+    if !of.is_empty() && rng.random_range(0..8) > 0 {
+        return choose(rng, &of).expect("some").get_name().into();
+    }
+    let numbers = is::<u8>(parser)
+        || is::<u16>(parser)
+        || is::<u32>(parser)
+        || is::<u64>(parser)
+        || is::<usize>(parser)
+        || is::<f32>(parser)
+        || is::<f64>(parser)
+        || is::<i64>(parser);
+    if numbers {
+        return words::number(rng).into();
+    }
+    if is::<quell::Policy>(parser) {
+        return words::policy_text(rng, known);
+    }
+    let takes_path = is::<PathBuf>(parser) || shown.contains("FILE") || shown.contains("DIR");
+    // Machines and programs are names or files.
+    if takes_path || rng.random_range(0..3) == 0 {
+        let (path, usable) = place.path_for(rng, shown.contains("DIR"));
+        if !usable && is::<PathBuf>(parser) {
+            line.unusable.push(path.to_string_lossy().into_owned());
+        }
+        return path;
+    }
+    words::text(rng, known, argument.get_id().as_str(), shown)
+}
