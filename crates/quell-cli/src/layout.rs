@@ -349,6 +349,7 @@ mod live {
                 median: 10_432_000.0,
                 tlb_interrupts_per_op: None,
                 own_core: false,
+                noise: None,
             }),
             ops: 12,
             bytes_per_op: Some(1 << 20),
@@ -393,6 +394,7 @@ mod live {
             measured_ns: 1_234_567.0,
             predicted_ns: Some(987_654.0),
             error: Some(-0.2),
+            noise: Some(0.123),
             within: Some(true),
             why: None,
         }];

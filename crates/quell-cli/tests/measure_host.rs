@@ -315,7 +315,13 @@ fn the_machine_file_reads_back_and_reproduces_what_it_was_made_from() {
             ["measured_ns", "predicted_ns"].map(|key| one[key].as_f64().unwrap());
         let error = one["error"].as_f64().unwrap();
         assert!((error - (predicted / measured - 1.0)).abs() < 1e-6, "{one}");
-        assert_eq!(one["within"], error.abs() <= 0.30, "{one}");
-        assert_eq!(one["why"].is_string(), error.abs() > 0.30, "{one}");
+        match one["within"].as_bool() {
+            Some(within) => {
+                assert_eq!(within, error.abs() <= 0.30, "{one}");
+                assert_eq!(one["why"].is_string(), !within, "{one}");
+                assert!(one["noise"].as_f64().unwrap() <= 0.15, "{one}");
+            }
+            None => assert!(one["why"].as_str().unwrap().contains("judged"), "{one}"),
+        }
     }
 }

@@ -21,6 +21,8 @@ parameters! {
         idle: Switch = 0, 0 => 1;
         /// Whether the memory is a file's that is only read: its pages go without being written.
         clean: Switch = 0, 0 => 1;
+        /// Whether the pages hold zeros, which are swapped without being compressed.
+        zeros: Switch = 0, 0 => 1;
     }
 }
 
@@ -44,7 +46,7 @@ impl Program for Swap {
             return team.bystand(self.spin, self.idle != 0);
         }
         let bytes = self.size;
-        let clean = self.clean != 0;
+        let (clean, zeros) = (self.clean != 0, self.zeros != 0);
         let (protection, backing) = if clean {
             let file = team.call("creating a file", Call::Create { bytes })? as FileId;
             (Protection::READ, Backing::Shared { file, offset: 0 })
@@ -67,7 +69,8 @@ impl Program for Swap {
                     team.read("touching memory", address + page)?;
                 } else {
                     // Different in each page and round, as a program's memory is.
-                    team.write("touching memory", address + page, value << 20 | page)?;
+                    let content = if zeros { 0 } else { value << 20 | page };
+                    team.write("touching memory", address + page, content)?;
                 }
             }
             team.call("paging out", Call::PageOut { address, bytes })

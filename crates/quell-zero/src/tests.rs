@@ -14,6 +14,7 @@ use std::vec::Vec;
 
 mod plan;
 mod pool;
+mod zen4;
 
 /// A machine that can do nothing but zero, and writes down what it zeroed.
 #[derive(Default)]

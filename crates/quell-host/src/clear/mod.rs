@@ -89,9 +89,8 @@ pub fn measure(args: &Options) -> Result<Report> {
     };
     progress.say("calibrating");
     let calibration_started = Instant::now();
-    // Far beyond the caches nothing changes any more.
-    let far = bench.region_bytes().min((4 * caches.last).max(128 << 20));
-    let samples = bench.calibrate(&available, &sizes(far), share(CALIBRATION), &progress)?;
+    let lengths = sizes(bench.region_bytes());
+    let samples = bench.calibrate(&available, &lengths, share(CALIBRATION), &progress)?;
     let calibration_ms = calibration_started.elapsed().as_secs_f64() * 1e3;
     let by_rule = chooser.defaults();
     let plan = chooser.calibrated(&by_rule, &samples);

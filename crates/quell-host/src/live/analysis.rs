@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use quell_threads::pulse;
 
-use super::report::{Benchmark, Quiet, Row, Shootdown, Spread};
+use super::report::{Benchmark, Quiet, Row, Sample, Shootdown, Spread};
 
 /// A sample counts if it got at least this part of the interrupts that it must get, or that the row's samples usually get:
 /// in the others, some other program had the target's CPU, and no CPU had to be interrupted.
@@ -50,7 +50,29 @@ fn quiet(row: &Row, longest_own: f64) -> Option<Quiet> {
         tlb_interrupts_per_op: Spread::of(samples.iter().filter_map(|s| s.interrupts))
             .map(|s| s.median),
         own_core: found.own_core,
+        noise: noise(samples),
     })
+}
+
+/// Fewer rounds than this do not show how far they lie apart.
+const ROUNDS_THAT_SHOW_NOISE: usize = 3;
+
+/// How far the medians of the rounds lie apart: the distance of their quartiles, in parts of their median. The quartiles,
+/// because one round of five may have gone wrong without moving the median of all.
+fn noise(samples: &[Sample]) -> Option<f64> {
+    let mut rounds: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
+    for sample in samples {
+        rounds.entry(sample.round).or_default().push(sample.ns);
+    }
+    let medians = rounds.into_values().filter_map(Spread::of);
+    let apart = Spread::of(medians.map(|round| round.median))?;
+    (apart.samples >= ROUNDS_THAT_SHOW_NOISE).then(|| (apart.q3 - apart.q1) / apart.median)
+}
+
+/// The noise of the host: the median of that of all rows.
+pub fn host_noise(benchmarks: &[Benchmark]) -> Option<f64> {
+    let rows = benchmarks.iter().flat_map(|b| &b.rows);
+    Some(Spread::of(rows.filter_map(|row| row.quiet?.noise))?.median)
 }
 
 /// The price of one shootdown: ((with one spinning thread) - (alone)) / interrupts, in the quiet samples of both rows.
@@ -121,7 +143,6 @@ pub fn fill_shares(benchmarks: &mut [Benchmark], price_ns: f64) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::Sample;
     use super::*;
 
     fn row(samples: &[(f64, f64)]) -> Row {
@@ -135,7 +156,24 @@ mod tests {
             ns,
             interrupts: None,
             pulse,
+            round: 0,
         }
+    }
+
+    #[test]
+    fn noise_is_how_far_rounds_lie_apart_and_not_samples() {
+        let rounds = |medians: &[f64]| {
+            let sample = |(round, ns)| Sample {
+                round,
+                ..sample(ns, 1.0)
+            };
+            let around = |(round, &ns)| [0.5, 1.0, 1.0, 1.0, 3.0].map(|part| (round, ns * part));
+            let samples = medians.iter().enumerate().flat_map(around).map(sample);
+            noise(&samples.collect::<Vec<_>>())
+        };
+        assert_eq!(rounds(&[100.0; 5]), Some(0.0));
+        assert_eq!(rounds(&[100.0, 90.0, 110.0, 300.0, 80.0]), Some(0.2));
+        assert_eq!(rounds(&[100.0, 200.0]), None);
     }
 
     #[test]

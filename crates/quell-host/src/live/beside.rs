@@ -4,9 +4,11 @@
 //! the ping-pong of processes and the round of page-out. None of them was used to make the machine file.
 //!
 //! The model's machine has no neighbours. So each row stands there with the median of its quiet samples, as do those
-//! that the machine file is made from.
+//! that the machine file is made from. Where the rounds of a row, or of the row that fixed its page's price, lie too far
+//! apart, there is nothing to judge a prediction by, and no verdict.
 
-use super::machine_file::HostMachine;
+use super::bench::one_page_key;
+use super::machine_file::{HostMachine, SWAP_ROUNDS_NS};
 use super::report::{Benchmark, Beside, Row};
 use quell::Policy;
 use quell_experiments::trial::Trial;
@@ -14,6 +16,8 @@ use quell_workloads::Workload;
 
 /// A prediction should be as near as this to what was measured.
 pub const TOLERANCE: f64 = 0.30;
+/// The most noise at which a row is judged: with more, what was measured could itself be off by much of the tolerance.
+pub const NOISY: f64 = TOLERANCE / 2.0;
 
 /// A row that the model predicts.
 struct Case {
@@ -70,10 +74,9 @@ const PAGEOUT: Case = Case {
     row: "round/spin0",
     workload: "swap",
     parameters: &["rounds=10"],
-    // Seconds for 10 000 rounds of 256 pages.
-    factor: 1e9 / 10_000.0 / 256.0,
+    factor: SWAP_ROUNDS_NS,
     dirty: true,
-    leaves_out: "what swapping does besides compressing is that of the base machine",
+    leaves_out: "what swapping does besides compressing is taken from pages of zeros, whose compressed form needs no place",
     ..SINGLE
 };
 
@@ -134,21 +137,51 @@ impl Case {
         Ok(outcome.measure.value * self.factor)
     }
 
-    fn beside(&self, row: &Row, host: &HostMachine) -> Beside {
+    /// The noise of the row and of the one that fixed its page's price, or why the two cannot be judged by.
+    fn noise(rows: [&Row; 2]) -> Result<f64, (Option<f64>, String)> {
+        let mut most: f64 = 0.0;
+        for row in rows {
+            let too_few = || (None, format!("too few samples of {}", row.key));
+            let quiet = row.quiet.ok_or_else(too_few)?;
+            most = most.max(quiet.noise.ok_or_else(too_few)?);
+        }
+        match rows
+            .iter()
+            .find(|row| row.quiet.is_some_and(|q| !q.own_core))
+        {
+            Some(row) => Err((
+                Some(most),
+                format!("the core was always shared in {}", row.key),
+            )),
+            None if most > NOISY => {
+                let why = format!(
+                    "rounds lie {:.0} % apart, more than {:.0} %",
+                    most * 1e2,
+                    NOISY * 1e2
+                );
+                Err((Some(most), why))
+            }
+            None => Ok(most),
+        }
+    }
+
+    fn beside(&self, row: &Row, one_page: &Row, host: &HostMachine) -> Beside {
         let measured_ns = row.undisturbed();
         let predicted = self.predict(host);
         let error = predicted
             .as_ref()
             .ok()
             .map(|predicted| (predicted - measured_ns) / measured_ns);
-        let within = error.map(|error| error.abs() <= TOLERANCE);
-        let why = match &predicted {
-            Err(why) => Some(why.clone()),
-            Ok(_) if within == Some(false) => {
-                let mut disturbed = row.warnings.clone();
-                if row.quiet.is_some_and(|quiet| !quiet.own_core) {
-                    disturbed.push("the core was always shared".into());
-                }
+        let noise = Self::noise([row, one_page]);
+        let within = match (error, &noise) {
+            (Some(error), Ok(_)) => Some(error.abs() <= TOLERANCE),
+            _ => None,
+        };
+        let why = match (&predicted, &noise) {
+            (Err(why), _) => Some(why.clone()),
+            (_, Err((_, why))) => Some(format!("not judged: {why}")),
+            _ if within == Some(false) => {
+                let disturbed = &row.warnings;
                 let disturbed = if disturbed.is_empty() {
                     String::new()
                 } else {
@@ -156,7 +189,7 @@ impl Case {
                 };
                 Some(format!("{}{disturbed}", self.leaves_out))
             }
-            Ok(_) => None,
+            _ => None,
         };
         Beside {
             benchmark: self.benchmark,
@@ -164,6 +197,7 @@ impl Case {
             measured_ns,
             predicted_ns: predicted.ok(),
             error,
+            noise: noise.map_or_else(|(most, _)| most, Some),
             within,
             why,
         }
@@ -181,13 +215,49 @@ pub fn compare(benchmarks: &[Benchmark], host: &HostMachine) -> Vec<Beside> {
     CASES
         .iter()
         .filter_map(|case| {
-            let row = benchmarks
-                .iter()
-                .find(|benchmark| benchmark.name == case.benchmark)?
-                .rows
-                .iter()
-                .find(|row| row.key == case.row)?;
-            Some(case.beside(row, host))
+            let find = |name: &str, key: &str| {
+                let benchmark = benchmarks.iter().find(|b| b.name == name)?;
+                benchmark.rows.iter().find(|row| row.key == key)
+            };
+            let one_page = find("discard", &one_page_key(case.cpus - 1))?;
+            Some(case.beside(find(case.benchmark, case.row)?, one_page, host))
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::Quiet;
+    use super::*;
+
+    fn row(noise: Option<f64>, own_core: bool) -> Row {
+        let quiet = Quiet {
+            samples: 9,
+            median: 1.0,
+            tlb_interrupts_per_op: None,
+            own_core,
+            noise,
+        };
+        Row {
+            quiet: Some(quiet),
+            ..Row::made_up("x", &[(1.0, 0.0)])
+        }
+    }
+
+    #[test]
+    fn beyond_the_noise_nothing_is_judged() {
+        let noise = |row: Row, one_page: Row| Case::noise([&row, &one_page]);
+        let (still, rough) = (Some(0.01), Some(NOISY + 0.01));
+        assert_eq!(noise(row(still, true), row(Some(0.1), true)), Ok(0.1));
+        for (row, one_page, found, why) in [
+            (row(rough, true), row(still, true), rough, "apart"),
+            (row(still, true), row(rough, true), rough, "apart"),
+            (row(still, true), row(still, false), still, "shared"),
+            (row(None, true), row(still, true), None, "too few"),
+        ] {
+            let (most, said) = noise(row, one_page).unwrap_err();
+            assert_eq!(most, found);
+            assert!(said.contains(why), "{said}");
+        }
+    }
 }

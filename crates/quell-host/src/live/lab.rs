@@ -337,6 +337,7 @@ impl Lab {
                 ns: each(took.as_nanos() as f64 * plan.threads as f64),
                 interrupts: interrupts.map(|n| each(n as f64)),
                 pulse,
+                round: 0,
             });
         }
         let hardware_after = self.hardware.read()?;

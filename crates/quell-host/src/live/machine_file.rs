@@ -12,7 +12,8 @@
 //! | a page discarded and touched, alone | what is done for each page that goes |
 //! | the same with a thread spinning | how long an interrupt takes to reach its target |
 //! | a switch between two threads of a process | a switch, beyond its call |
-//! | a page written to zram, and read | compressing and decompressing it |
+//! | a page written to zram, and read | compressing and decompressing it, beyond the call |
+//! | a page of zeros swapped | what else swapping does to a page, which is added to compressing it |
 //!
 //! So no figure takes up time that belongs to others, and a row in which many pages share a call can be predicted. Which
 //! rows those are (`beside.rs`) plays no part here. What the
@@ -151,9 +152,13 @@ fn modelled(
 const ONE_PAGE: (&str, &[&str]) = ("dontneed", &["iterations=500"]);
 /// A discard that finds nothing: nanoseconds.
 const NOTHING: (&str, &[&str]) = ("dontneed", &["iterations=500", "touch=no"]);
+/// Pages of zeros swapped: seconds for 10 000 rounds of 256 pages.
+const SWAPPED_ZEROS: (&str, &[&str]) = ("swap", &["rounds=10", "zeros=yes"]);
 /// First touches: gigabytes a second.
 const TOUCHES: (&str, &[&str]) = ("demand", &["size=1M", "page=4K"]);
 const PAGE: f64 = 4096.0;
+/// Nanoseconds for one page in a second for 10 000 rounds of 256 pages.
+pub const SWAP_ROUNDS_NS: f64 = 1e9 / 10_000.0 / 256.0;
 
 /// A figure that is moved until the model shows what was measured.
 struct Fit {
@@ -329,24 +334,38 @@ pub fn make(host: &Host, units: &Units, shootdown: &Shootdown) -> anyhow::Result
     } else {
         draft.notes.push("no price of a shootdown was measured: interrupts cost what they do on the base machine".into());
     }
+    // Beyond what the model's swap does to a page of zeros; written in the loop, each page was also zeroed.
+    let beyond = units.swap_ns.map(|ns| -> anyhow::Result<f64> {
+        let seconds = modelled(&draft.machine, kernel.dirty, 1, SWAPPED_ZEROS)?;
+        let zeroed = units.zero_ns.unwrap_or(0.0);
+        Ok((ns - zeroed - seconds * SWAP_ROUNDS_NS).max(0.0))
+    });
+    let beyond = beyond.transpose()?.unwrap_or(0.0);
     let steps = [
         (
             P::Compress,
             P::CompressByte,
             "written to zram",
             units.compress_ns,
+            beyond,
         ),
         (
             P::Decompress,
             P::DecompressByte,
             "read from zram",
             units.decompress_ns,
+            0.0,
         ),
     ];
-    for (page, byte, what, ns) in steps {
+    for (page, byte, what, ns, beyond) in steps {
         if let Some(ns) = ns {
-            let source = format!("calibrated: a page {what}, {ns:.0} ns");
-            draft.set(page, ns * 1e3, "ns", source)?;
+            let call = units.call_ns.unwrap_or(0.0);
+            let mut source = format!("calibrated: a page {what}, {ns:.0} ns, less a call");
+            if beyond > 0.0 {
+                let _ = write!(source, ", and what else swapping one takes, {beyond:.0} ns");
+            }
+            let value = (ns - call).max(0.0) + beyond;
+            draft.set(page, value * 1e3, "ns", source)?;
             draft.set(
                 byte,
                 0.0,

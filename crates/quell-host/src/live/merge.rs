@@ -7,7 +7,7 @@
 //! and never averaged.
 
 use super::counters::{Sharing, TLB};
-use super::report::{Row, Spread};
+use super::report::{Row, Sample, Spread};
 
 /// A spinning thread that had its CPU less than this is called disturbed.
 const SPINNER_QUIET: f64 = 0.9;
@@ -75,7 +75,12 @@ impl Row {
             (Some(a), Some(b)) => Some(a + b),
             (one, other) => one.or(other),
         };
-        self.samples.extend(more.samples);
+        let rounds = self.round_medians.len();
+        let later = more.samples.into_iter().map(|sample| Sample {
+            round: sample.round + rounds,
+            ..sample
+        });
+        self.samples.extend(later);
         self.round_medians.extend(more.round_medians);
         self.conclude();
     }
@@ -161,6 +166,8 @@ mod tests {
             (4, 25.0, 100.0)
         );
         assert_eq!(row.round_medians, [20.0, 100.0]);
+        let rounds: Vec<usize> = row.samples.iter().map(|sample| sample.round).collect();
+        assert_eq!(rounds, [0, 0, 0, 1]);
         assert_eq!(row.ops, 400);
         assert_eq!(row.interrupts[TLB], [100, 300]);
         assert_eq!(row.tlb_interrupts_per_op, Some(1.0));

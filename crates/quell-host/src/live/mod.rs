@@ -91,6 +91,7 @@ impl Options {
             rounds::run(&mut lab, &chosen, Duration::from_secs(self.seconds));
         lab.progress.finish_and_clear();
         let shared_core = analysis::find_quiet(&mut benchmarks);
+        let noise = analysis::host_noise(&benchmarks);
         let shootdown = benchmarks
             .iter()
             .find(|b| b.name == "discard")
@@ -121,6 +122,7 @@ impl Options {
             machine_file,
             predictions,
             shared_core,
+            noise,
             interrupted,
             not_restored: guards::not_restored(),
         })

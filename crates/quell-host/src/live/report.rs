@@ -31,6 +31,8 @@ pub struct Report {
     pub predictions: Vec<Beside>,
     /// Part of the samples in which the measuring thread had to share its core, 0 to 1; `null` without samples.
     pub shared_core: Option<f64>,
+    /// The median of [`Quiet::noise`] over all rows; `null` if none has any.
+    pub noise: Option<f64>,
     /// Whether a signal ended the run early.
     pub interrupted: bool,
     /// What could not be put back, empty if all was.
@@ -195,6 +197,8 @@ pub struct Sample {
     pub interrupts: Option<f64>,
     /// The slower of the two pulses around it, in nanoseconds (see [`quell_threads::pulse`]).
     pub pulse: f64,
+    /// Which round of its benchmark it was taken in, from 0.
+    pub round: usize,
 }
 
 /// The samples of a row that nothing is known to have disturbed.
@@ -208,6 +212,9 @@ pub struct Quiet {
     pub tlb_interrupts_per_op: Option<f64>,
     /// Whether all of them had their core to themselves; if not, too few had, and these are those that had most of it.
     pub own_core: bool,
+    /// How far the medians of the rounds lie apart: the distance of their quartiles, in parts of their median; `null`
+    /// if they are of fewer than three rounds.
+    pub noise: Option<f64>,
 }
 
 /// Median and spread.
@@ -291,6 +298,8 @@ pub struct Units {
     pub compress_ns: Option<f64>,
     /// A page read from it.
     pub decompress_ns: Option<f64>,
+    /// A page of zeros written and paged out, with the page before it read back: swapping without compressing.
+    pub swap_ns: Option<f64>,
     /// A switch from one thread of a process to another, with the calls that bring it about.
     pub switch_ns: Option<f64>,
 }
@@ -308,9 +317,13 @@ pub struct Beside {
     pub predicted_ns: Option<f64>,
     /// (predicted - measured) / measured.
     pub error: Option<f64>,
-    /// Whether the error is at most 30 %.
+    /// [`Quiet::noise`] of the row, or of the row of one page with as many threads spinning, whichever is more; `null`
+    /// if one of them has none.
+    pub noise: Option<f64>,
+    /// Whether the error is at most 30 %; `null` if there is no prediction or the noise forbids to judge.
     pub within: Option<bool>,
-    /// What the model is known to leave out there, and what disturbed the measurement: said with a miss.
+    /// What the model is known to leave out there, and what disturbed the measurement: said with a miss. Why there is
+    /// no verdict: said if there is none.
     pub why: Option<String>,
 }
 
@@ -353,6 +366,7 @@ impl Row {
                 ns,
                 interrupts: Some(n),
                 pulse: 1.0,
+                round: 0,
             })
             .collect();
         let ns = Spread::of(samples.iter().map(|s| s.ns)).unwrap();

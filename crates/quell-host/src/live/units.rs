@@ -20,12 +20,14 @@ pub const COMPRESS: &str = "unit/compress";
 /// The row of pages read from a zram device.
 pub const DECOMPRESS: &str = "unit/decompress";
 
+/// The row of pages of zeros that are paged out and touched again: what swapping takes besides compressing.
+pub const SWAP: &str = "unit/swap";
 /// The row of a round trip between two threads of one process: two switches without a change of address space.
 pub const THREADS: &str = "threads/0pages";
 
 /// All of them: they belong to the benchmarks `discard`, `pageout` and `pingpong`.
 #[cfg(test)]
-pub const KEYS: [&str; 8] = [
+pub const KEYS: [&str; 9] = [
     CALL,
     NOTHING,
     FAULT,
@@ -33,6 +35,7 @@ pub const KEYS: [&str; 8] = [
     ZERO_BACKWARDS,
     COMPRESS,
     DECOMPRESS,
+    SWAP,
     THREADS,
 ];
 
@@ -51,6 +54,7 @@ impl Units {
             zero_backwards_ns: ns(ZERO_BACKWARDS),
             compress_ns: ns(COMPRESS),
             decompress_ns: ns(DECOMPRESS),
+            swap_ns: ns(SWAP),
             switch_ns: ns(THREADS).map(|round_trip| round_trip / 2.0),
         }
     }

@@ -1,6 +1,6 @@
 //! The report for people.
 
-use quell_host::live::beside::TOLERANCE;
+use quell_host::live::beside::{NOISY, TOLERANCE};
 use quell_host::live::report::{Benchmark, Beside, FlushEvents, Quiet, Report, Row};
 
 use crate::output::{paragraph, say};
@@ -103,6 +103,7 @@ pub fn beside_table(predictions: &[Beside]) -> Table {
         number("measured"),
         number("predicted"),
         number("error, %"),
+        number("noise, %"),
         words("verdict"),
     ]);
     for one in predictions {
@@ -111,10 +112,11 @@ pub fn beside_table(predictions: &[Beside]) -> Table {
             time(one.measured_ns).into(),
             or_dash(one.predicted_ns, time).into(),
             or_dash(one.error, |error| format!("{:+.0}", error * 100.0)).into(),
-            one.within.map_or("-".into(), |within| {
+            or_dash(one.noise, |noise| format!("{:.0}", noise * 100.0)).into(),
+            one.within.map_or("not judged".into(), |within| {
                 verdict(within, if within { "within" } else { "MISS" })
             }),
-        ] as [Cell; 5]);
+        ] as [Cell; 6]);
     }
     table
 }
@@ -236,8 +238,11 @@ fn beside(report: &Report) {
     if !report.predictions.is_empty() {
         paragraph(format_args!(
             "\nthe model, calibrated on single steps and on one page discarded, beside rows that it was not made from \
-             (quiet samples of both; the target is {:.0} %):",
-            TOLERANCE * 100.0
+             (quiet samples of both; the target is {:.0} %). Noise: how far the rounds of the row lie apart, or of the \
+             row of one page; beyond {:.0} % nothing is judged. The host's, over all rows: {} %.",
+            TOLERANCE * 100.0,
+            NOISY * 100.0,
+            or_dash(report.noise, |noise| format!("{:.0}", noise * 100.0))
         ));
         say!("{}", beside_table(&report.predictions));
         for one in &report.predictions {
