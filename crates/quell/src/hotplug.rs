@@ -4,6 +4,7 @@
 //! inbox, and answers what was posted before ([`inbox`](crate::inbox)). The contents of its TLB are useless
 //! without a root, and is flushed when it comes back.
 
+use crate::cpu::Loaded;
 use crate::engine::Engine;
 use crate::hardware::{Hardware, Invalidate};
 use crate::rules::Rules;
@@ -42,5 +43,10 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         }
         cpu.inbox.close(&self.rules);
         self.hw.restore_interrupts(were_on);
+    }
+
+    /// Whether this CPU takes part in the protocol.
+    pub fn is_online(&self) -> bool {
+        self.cpus[self.hw.this_cpu().index()].state.loaded() != Loaded::Offline
     }
 }

@@ -110,6 +110,12 @@ impl<H: Hardware> AddressSpace<H> {
         self.root
     }
 
+    /// Whether a batch that was told of the space has still to flush. A space is not retired before it has.
+    #[inline]
+    pub fn is_in_batch(&self) -> bool {
+        self.flushes().deferred != 0
+    }
+
     /// Loads the root on this CPU; as [`Hardware::load_root`].
     #[allow(unsafe_code)]
     #[inline]

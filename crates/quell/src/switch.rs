@@ -243,6 +243,12 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         }
     }
 
+    /// Whether this CPU runs `space`, or is about to: it has it loaded, and not lazily.
+    pub fn runs(&self, space: &AddressSpace<H>) -> bool {
+        let state = &self.cpus[self.hw.this_cpu().index()].state;
+        state.has_loaded(space.id()) && state.activity() == Activity::Running
+    }
+
     /// Whether this CPU has no user root loaded.
     pub fn is_detached(&self) -> bool {
         let loaded = self.cpus[self.hw.this_cpu().index()].state.loaded();

@@ -115,6 +115,13 @@ const STEPS: &[Step] = &[
         boots: false,
     },
     Step {
+        name: "c",
+        shows: "the C interface is built for kernels, and programs in C run on it",
+        environment: &[("QUELL_REQUIRE_C", "1")],
+        cargo: &["test", "--package", "quell-c"],
+        boots: false,
+    },
+    Step {
         name: "mutants",
         shows: "every known mistake is found",
         environment: &[],

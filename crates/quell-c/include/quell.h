@@ -1,0 +1,862 @@
+/*
+ * quell: keeps translation caches (TLBs) coherent on many CPUs. Freestanding C11, or C++17.
+ * SPDX-License-Identifier: MIT OR Apache-2.0
+ *
+ * Written by cbindgen from the documentation in crates/quell-c/src: change it there.
+ *
+ * An embedder defines the functions quell_hw_* and quell_panic, which the linker resolves; makes one engine with
+ * quell_engine_new; reports every change of a present page-table entry to a batch; and gives frames a new owner when
+ * they come out of it. examples/embed.c is a complete program.
+ *
+ * WHAT THE EMBEDDER PROMISES, to every function:
+ *   - A pointer is NULL, which is refused, or points to memory of its type. Memory that is passed as an engine, space,
+ *     batch or plan was initialised, if only with zeroes; zeroed memory holds none, and is refused.
+ *   - Engine, space and residue stay where they are. A space outlives the batches that were told of it, and no function
+ *     is called with it while or after it is retired. All are of one engine.
+ *   - A batch, and the memory that something is made in, are used by one CPU at a time. All else may be called on any
+ *     CPU at any time.
+ *   - The code that calls stays on its CPU until the call returns.
+ *
+ * CONTEXT, as each function names it:
+ *   - Interrupts may be on or off unless it says otherwise; quell masks them where it must. From an NMI only
+ *     quell_user_access_allowed is called. From inside a quell_hw_* function nothing is, but quell_on_interrupt where
+ *     quell_hw_relax and quell_hw_restore_interrupts let interrupts in.
+ *   - "May wait": the function waits for other CPUs to take their shootdown interrupt, and serves its own CPU's requests
+ *     meanwhile, also with interrupts off. The caller holds no lock for which another CPU spins with interrupts off,
+ *     unless that CPU calls quell_poll in its loop. There is no time-out.
+ *
+ * THE MACHINE. The functions quell_hw_* are called on any CPU, with interrupts on or off unless they say otherwise. None
+ * of them waits for other CPUs.
+ *
+ * ERRORS. A function that can refuse returns an enum quell_status, and has done nothing if that is not QUELL_STATUS_OK;
+ * quell_status_text says what it means. Functions that answer with bool or a number say what they answer then.
+ *
+ * ORDERING. What the caller stored before a call is seen by what the call makes other CPUs do; what is told of "on
+ * return" happens before what the caller does next.
+ */
+
+#ifndef QUELL_H
+#define QUELL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#if defined(__GNUC__)
+#define QUELL_MUST_USE __attribute__((warn_unused_result))
+#else
+#define QUELL_MUST_USE
+#endif
+
+#if defined(__cplusplus)
+#define QUELL_ALIGNED(n) alignas(n)
+#elif defined(_MSC_VER)
+#define QUELL_ALIGNED(n) __declspec(align(n))
+#else
+#define QUELL_ALIGNED(n) __attribute__((aligned(n)))
+#endif
+
+
+// Bytes of a `struct quell_engine`.
+#define QUELL_ENGINE_SIZE 448
+
+// Bytes of a `struct quell_cpu`.
+#define QUELL_CPU_SIZE 1408
+
+// Bytes of a `struct quell_slot`.
+#define QUELL_SLOT_SIZE 64
+
+// Bytes of a `struct quell_epoch`.
+#define QUELL_EPOCH_SIZE 192
+
+// Bytes of a `struct quell_space`.
+#define QUELL_SPACE_SIZE 192
+
+// Bytes of a `struct quell_batch`.
+#define QUELL_BATCH_SIZE 1032
+
+// Bytes of a `struct quell_residue`.
+#define QUELL_RESIDUE_SIZE 8
+
+// Bytes of a `struct quell_stamp`.
+#define QUELL_STAMP_SIZE 8
+
+// The alignment of what CPUs share, a cache line: engine, CPU, slot, epoch and space.
+#define QUELL_LINE_ALIGN 64
+
+// The alignment of batch, residue, stamp and plan.
+#define QUELL_WORD_ALIGN 8
+
+// The most CPUs that an engine handles.
+#define QUELL_MAX_CPUS 1024
+
+// The words of a `struct quell_cpu_set`.
+#define QUELL_CPU_SET_WORDS 16
+
+// The version of this interface. A header of one version does not work with a library of another, and
+// quell_engine_new refuses it.
+#define QUELL_INTERFACE 1
+
+// The longest text of a policy that is read, in bytes.
+#define QUELL_POLICY_LENGTH 255
+
+// How many counters there are.
+#define QUELL_COUNTERS 38
+
+// Bytes of a `struct quell_zero_plan`.
+#define QUELL_ZERO_PLAN_SIZE 72
+
+// How much an invalidation takes away.
+enum quell_invalidate_kind {
+    // The entries of `range` under `tag`, in `scope`. Without tags the tag is ignored.
+    QUELL_INVALIDATE_KIND_RANGE,
+    // All entries under `tag`, walker caches included; `range` and `scope` say nothing.
+    QUELL_INVALIDATE_KIND_TAG,
+    // All entries under all tags, walker caches included; global kernel entries may stay.
+    QUELL_INVALIDATE_KIND_ALL,
+};
+
+// What an invalidation reaches besides leaf entries.
+enum quell_scope {
+    // Only leaf entries changed: the walker caches may keep upper levels.
+    QUELL_SCOPE_LEAF,
+    // Page-table pages were unlinked too: the walker caches drop what they know of them, and CPUs that hold the
+    // space lazily leave it.
+    QUELL_SCOPE_TABLES,
+};
+
+// What came of a call. Everything but `QUELL_STATUS_OK` is a refusal: nothing was done.
+enum quell_status {
+    // Done.
+    QUELL_STATUS_OK,
+    // A pointer that must not be NULL is NULL.
+    QUELL_STATUS_NULL,
+    // Memory is not aligned as its type demands.
+    QUELL_STATUS_MISALIGNED,
+    // The header is not the library's: `quell_setup.interface` is not QUELL_INTERFACE.
+    QUELL_STATUS_INTERFACE,
+    // The text is no policy.
+    QUELL_STATUS_POLICY,
+    // The engine does not run on such a machine, or not with so many CPUs.
+    QUELL_STATUS_UNSUPPORTED,
+    // There is no engine in this memory: quell_engine_new has not succeeded.
+    QUELL_STATUS_NO_ENGINE,
+    // There is no space in this memory: it was not made, or it was retired.
+    QUELL_STATUS_NO_SPACE,
+    // There is no batch in this memory: it was not begun.
+    QUELL_STATUS_NO_BATCH,
+    // There is no plan for zeroing in this memory: it was not made.
+    QUELL_STATUS_NO_PLAN,
+    // quell_hw_this_cpu gave a number that the engine has no CPU for.
+    QUELL_STATUS_CPU,
+    // This CPU is not online.
+    QUELL_STATUS_OFFLINE,
+    // This CPU is online already; for quell_engine_new, one of the engine's is.
+    QUELL_STATUS_ONLINE,
+    // This CPU runs the space.
+    QUELL_STATUS_RUNNING,
+    // A batch that was told of the space is not finished.
+    QUELL_STATUS_IN_BATCH,
+    // The batch has room for no more frames: finish it, then report again.
+    QUELL_STATUS_FULL,
+    // The range is empty, is no whole number of strides, or ends beyond the address space.
+    QUELL_STATUS_RANGE,
+    // A purpose, scope or counter that there is none of.
+    QUELL_STATUS_VALUE,
+};
+
+// The size of the entries that map a range.
+enum quell_stride {
+    // 4 KB: entries of the lowest level.
+    QUELL_STRIDE_BASE,
+    // 2 MB: entries one level up, 512 pages each.
+    QUELL_STRIDE_LARGE,
+    // 1 GB: entries two levels up, 262144 pages each.
+    QUELL_STRIDE_HUGE,
+};
+
+// What a batch is for.
+enum quell_purpose {
+    // The changes of one call of the program: unmap, protect, fork, a fault.
+    QUELL_PURPOSE_CALL,
+    // Pages taken away by reclaim.
+    QUELL_PURPOSE_RECLAIM,
+    // Pages about to move to other frames.
+    QUELL_PURPOSE_MIGRATION,
+    // Clean pages that were mapped read-only everywhere, taken away by reclaim or demotion: the batch may end with
+    // quell_batch_finish_owed, so nothing is sent before.
+    QUELL_PURPOSE_LAZY,
+};
+
+// How the machine tags TLB entries with the address space that they belong to.
+enum quell_tagging {
+    // No tags: a root switch drops every entry that is not global.
+    QUELL_TAGGING_NONE,
+    // Each CPU gives tags their meaning (x86 PCIDs, ASIDs of a RISC-V hart's own): tags 1 to `tags` may be used.
+    QUELL_TAGGING_PER_CPU,
+    // A tag means the same on every CPU (Arm ASIDs): tags of `tags` bits may be used, 8 or 16. Needs `broadcast`.
+    QUELL_TAGGING_GLOBAL,
+};
+
+// What is counted, each on its own CPU: a sum of CPUs is not one moment in time.
+enum quell_counter {
+    // Flushes that a change of an entry asked for.
+    QUELL_COUNTER_REQUESTED,
+    // Shootdowns that interrupted at least one CPU.
+    QUELL_COUNTER_SHOOTDOWNS,
+    // Interrupts sent.
+    QUELL_COUNTER_SENT,
+    // Requests posted to a CPU for which an interrupt was already under way.
+    QUELL_COUNTER_MERGED,
+    // Targets left out because they keep the space lazily.
+    QUELL_COUNTER_SKIPPED_LAZY,
+    // Targets left out because they have left the space.
+    QUELL_COUNTER_SKIPPED_LEFT,
+    // Targets left out because they are offline.
+    QUELL_COUNTER_SKIPPED_OFFLINE,
+    // Flushes that no other CPU had to hear of.
+    QUELL_COUNTER_SKIPPED_NO_TARGET,
+    // Requests taken for a space that the CPU no longer runs.
+    QUELL_COUNTER_IGNORED_OTHER_SPACE,
+    // Requests taken that an earlier flush had already covered.
+    QUELL_COUNTER_IGNORED_GENERATION,
+    // Lazy CPUs that left their space because of a request.
+    QUELL_COUNTER_EVICTED,
+    // Ranges flushed page by page.
+    QUELL_COUNTER_FLUSHED_RANGES,
+    // Flushes of a whole tag.
+    QUELL_COUNTER_FLUSHED_FULL,
+    // Ranges that became a whole tag because they were too long or too many.
+    QUELL_COUNTER_ESCALATED_LENGTH,
+    // Requests that became a whole tag because two initiators met at a target.
+    QUELL_COUNTER_ESCALATED_CONTENTION,
+    // Requests that became a whole tag because the target had missed one.
+    QUELL_COUNTER_ESCALATED_GAP,
+    // Batches flushed early because they touched too many spaces or held too many frames.
+    QUELL_COUNTER_ESCALATED_BATCH,
+    // Waits for a target's acknowledgement.
+    QUELL_COUNTER_WAITED,
+    // Of these, waits that were content with the receipt.
+    QUELL_COUNTER_WAITED_RECEIPT,
+    // Own requests served while waiting.
+    QUELL_COUNTER_SERVED_WAITING,
+    // Broadcast invalidations sent.
+    QUELL_COUNTER_BROADCASTS,
+    // Waits for the completion of broadcasts.
+    QUELL_COUNTER_BARRIERS,
+    // Context switches.
+    QUELL_COUNTER_SWITCHES,
+    // Switches that kept the space's entries.
+    QUELL_COUNTER_SWITCH_KEPT,
+    // Switches that had to flush because the space changed meanwhile.
+    QUELL_COUNTER_SWITCH_BEHIND,
+    // Switches that took a tag over from another space.
+    QUELL_COUNTER_SWITCH_TAG_TAKEN,
+    // System-wide tag rollovers.
+    QUELL_COUNTER_ROLLOVERS,
+    // Batches whose flush is owed until reuse.
+    QUELL_COUNTER_DEBTS_TAKEN,
+    // Batches that could not owe because the ledger was full.
+    QUELL_COUNTER_DEBTS_REFUSED,
+    // Frames claimed whose debt had been paid by other flushes.
+    QUELL_COUNTER_CLAIMS_FREE,
+    // Payments made for a claim.
+    QUELL_COUNTER_PAID_BY_CLAIM,
+    // Payments made because an entry or a slot was about to be filled again.
+    QUELL_COUNTER_PAID_BY_REFILL,
+    // Payments made by a second actor that met a cleared entry.
+    QUELL_COUNTER_PAID_BY_SETTLE,
+    // Payments made by a switch to an indebted space.
+    QUELL_COUNTER_PAID_BY_SWITCH,
+    // Payments made in the background.
+    QUELL_COUNTER_PAID_BY_BACKGROUND,
+    // CPUs that a payment found flushed already.
+    QUELL_COUNTER_PAID_BY_OTHERS,
+    // Flushes by which a CPU caught up with the flush clock before anybody asked it to.
+    QUELL_COUNTER_CAUGHT_UP,
+    // Frames taken back by the page they belonged to.
+    QUELL_COUNTER_RESCUED,
+};
+
+// A run of virtual pages that are or were mapped with entries of one size. Pages are counted in 4096 bytes, whatever
+// the stride.
+struct quell_range {
+    // The first page: its address divided by 4096. A multiple of the stride.
+    uint64_t start;
+    // How many pages of 4096 bytes, at least one: a multiple of the stride.
+    uint64_t pages;
+    // An `enum quell_stride`: one invalidation per stride covers the range, and drops what translates the first page
+    // of that stride. Base pages must not be reported in larger strides.
+    uint32_t stride;
+};
+
+// What to invalidate.
+struct quell_invalidate {
+    // How much.
+    enum quell_invalidate_kind kind;
+    // Leaf entries alone, or the walker caches on the path as well.
+    enum quell_scope scope;
+    // The range, one invalidation per stride.
+    struct quell_range range;
+    // The hardware's tag: PCID or ASID. Tag 0 is the kernel's.
+    uint16_t tag;
+};
+
+// A set of CPUs: CPU n is a member if bit n % 64 of `bits[n / 64]` is set.
+struct quell_cpu_set {
+    // The members.
+    uint64_t bits[QUELL_CPU_SET_WORDS];
+};
+
+// The engine of a machine. Place it zeroed; quell_engine_new makes it. It stays where it is.
+struct QUELL_ALIGNED(64) quell_engine {
+    uint8_t opaque[QUELL_ENGINE_SIZE];
+};
+
+// What the machine can do.
+struct quell_features {
+    // An `enum quell_tagging`.
+    uint32_t tagging;
+    // The highest tag (per-CPU tags), or the bits of a tag (global ones).
+    uint32_t tags;
+    // A range of more strides than this is invalidated as a whole tag; 0 makes every flush one. Linux has 33 on x86
+    // and 512 on arm64.
+    uint64_t full_above;
+    // Whether quell_hw_broadcast_start reaches all CPUs without an interrupt: 0 or 1.
+    uint32_t broadcast;
+};
+
+// The engine's state for one CPU. An array of them goes to quell_engine_new, which initialises it.
+struct QUELL_ALIGNED(64) quell_cpu {
+    uint8_t opaque[QUELL_CPU_SIZE];
+};
+
+// The engine's memory for one tag of one CPU, where more than eight are wanted. An array of them goes to
+// quell_engine_new, which initialises it.
+struct QUELL_ALIGNED(64) quell_slot {
+    uint8_t opaque[QUELL_SLOT_SIZE];
+};
+
+// The memory of one batch that owes its flush (S3). An array of them goes to quell_engine_new, which initialises it.
+struct QUELL_ALIGNED(64) quell_epoch {
+    uint8_t opaque[QUELL_EPOCH_SIZE];
+};
+
+// What an engine is made of. Set it to zero first; what is left zero has the meaning that is said here.
+struct quell_setup {
+    // QUELL_INTERFACE.
+    uint32_t interface;
+    // What the machine can do.
+    struct quell_features features;
+    // Which mechanisms are on, as text: "all", "baseline", "S0+S4", "all-S3,tags=64,cap=8M". NULL is "all". Read
+    // once, at most QUELL_POLICY_LENGTH bytes.
+    const char *policy;
+    // Memory for the CPUs 0 to `cpu_count` - 1, which the engine keeps.
+    struct quell_cpu *cpus;
+    // How many CPUs there are, online or not: 1 to QUELL_MAX_CPUS.
+    size_t cpu_count;
+    // Memory for `cpu_count` times `slots_per_cpu` tags, which the engine keeps: where each CPU is to keep more than
+    // eight spaces tagged. NULL if `slots_per_cpu` is 0.
+    struct quell_slot *slots;
+    // How many slots each CPU gets from `slots`; with 0 it has eight of its own.
+    size_t slots_per_cpu;
+    // Memory of the flush clock (S3), which the engine keeps: as many batches can be owed at once. NULL if
+    // `epoch_count` is 0.
+    struct quell_epoch *epochs;
+    // How many epochs there are: 64 is plenty, 0 switches S3 off.
+    size_t epoch_count;
+    // Where a line goes that says why quell_engine_new has refused, cut off if it is too long and ended with a zero
+    // byte. NULL: nowhere.
+    char *message;
+    // The bytes of `message`; 160 are enough.
+    size_t message_size;
+};
+
+// An address space. quell_space_new makes it. It stays where it is until it is retired; then its memory is zero.
+struct QUELL_ALIGNED(64) quell_space {
+    uint8_t opaque[QUELL_SPACE_SIZE];
+};
+
+// A batch: entries that changed and the frames behind them. Best on the stack; quell_batch_begin makes it.
+struct QUELL_ALIGNED(8) quell_batch {
+    uint8_t opaque[QUELL_BATCH_SIZE];
+};
+
+// When the flush of a batch began to be owed. Zero is no such moment.
+struct QUELL_ALIGNED(8) quell_stamp {
+    uint8_t opaque[QUELL_STAMP_SIZE];
+};
+
+// What a frame owes: one word in the embedder's frame table. Zeroed memory is a residue that owes nothing, and a
+// residue owes nothing exactly while it is zero.
+struct QUELL_ALIGNED(8) quell_residue {
+    uint8_t opaque[QUELL_RESIDUE_SIZE];
+};
+
+// How memory is zeroed on this processor. quell_zero_plan_new makes it.
+struct QUELL_ALIGNED(8) quell_zero_plan {
+    uint8_t opaque[QUELL_ZERO_PLAN_SIZE];
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// What a status means, in a line without a newline that ends with a zero byte and lives for ever. For a number that
+// is no status it says so.
+//
+// Context: any.
+const char *quell_status_text(uint32_t status);
+
+// The number of the CPU that executes the call, from 0, and of no other CPU at the same time.
+extern uint32_t quell_hw_this_cpu(void);
+
+// A full barrier that also makes table stores visible to the walkers of all CPUs: its own stores, and those of
+// other CPUs that it has observed, for instance by taking the lock under which they were made. `mfence` on x86,
+// `dsb ish` on Arm.
+extern void quell_hw_fence(void);
+
+// Invalidates translations of this CPU alone. In effect when it returns: no later access of this CPU uses an
+// entry that is covered, unless it was filled again from the tables after the call began.
+extern void quell_hw_invalidate(const struct quell_invalidate *what);
+
+// Starts to invalidate translations on every CPU (`TLBI ... IS`, INVLPGB). Table stores before the call are seen
+// by fills after the completion. Not called unless `quell_features.broadcast` is set; then it may be a trap.
+extern void quell_hw_broadcast_start(const struct quell_invalidate *what);
+
+// Waits until every broadcast that *this* CPU has sent is complete on every CPU (`dsb ish`, `tlbsync`). Not
+// called unless `quell_features.broadcast` is set.
+extern void quell_hw_broadcast_complete(void);
+
+// Loads the root table in frame `root` under `tag`. With `keep`, entries under the tag survive; without, all of
+// them are gone on return. Without tags, nothing survives. Interrupts are masked.
+extern void quell_hw_load_root(uint64_t root,
+                               uint16_t tag,
+                               bool keep);
+
+// Leaves every user root: until the next quell_hw_load_root this CPU uses and fills no user translation (the
+// kernel's own root on x86, a reserved table on Arm). Interrupts are masked.
+extern void quell_hw_unload_root(void);
+
+// Interrupts each CPU of `targets`, which never holds the caller and is gone when this returns. Each of them
+// sooner or later calls quell_on_interrupt, and sees what was stored before the sending. Interrupts are masked,
+// so it must not wait for other CPUs.
+extern void quell_hw_interrupt(const struct quell_cpu_set *targets);
+
+// Masks interrupts on this CPU; returns whether they were on.
+extern bool quell_hw_mask_interrupts(void);
+
+// Undoes quell_hw_mask_interrupts: turns interrupts on again if `were_on`.
+extern void quell_hw_restore_interrupts(bool were_on);
+
+// One turn of a waiting loop (`pause`, `yield`).
+extern void quell_hw_relax(void);
+
+#if defined(QUELL_DEBUG_ASSERTIONS)
+// Whether this CPU may wait for others now. Only a library with debug assertions asks, and only such a one needs
+// the function: a checker of locks answers here. `false` is a panic.
+extern bool quell_hw_may_wait(void);
+#endif
+
+// Called when quell finds a promise broken: `message` has `length` bytes in UTF-8 and a zero byte behind them, and
+// names the place in quell's source. Must not return; if it does, this CPU spins for ever. It may be called on
+// several CPUs at once, with interrupts on or off. A library that was built for an operating system does not call
+// it: there a panic is printed and the process aborts.
+extern void quell_panic(const char *message,
+                        size_t length);
+
+// Makes an engine. `engine` is zeroed memory, or holds an engine whose CPUs are all offline. The memory that `setup`
+// names is the engine's from now on; `setup` itself, the policy's text and the message are not kept. An engine is
+// never unmade: when all CPUs are offline nothing refers to its memory.
+//
+// Refuses: a NULL `engine`, `setup` or `cpus`; memory that is not aligned; a wrong `interface`; a text that is no
+// policy; features that contradict each other, and numbers of CPUs that are not supported.
+//
+// Context: once, before any CPU is online.
+QUELL_MUST_USE
+enum quell_status quell_engine_new(struct quell_engine *engine,
+                                   const struct quell_setup *setup);
+
+// Writes the policy of an engine to `text`, as quell_setup takes it, ended with a zero byte and cut off if `size`
+// bytes do not hold it; 64 do.
+//
+// Context: any.
+enum quell_status quell_policy_text(const struct quell_engine *engine,
+                                    char *text,
+                                    size_t size);
+
+// Whether an engine's policy has a mechanism on, `mechanism` being 0 to 4 for S0 to S4: false if there is none of that
+// number, and for memory without an engine.
+//
+// Context: any.
+bool quell_policy_has(const struct quell_engine *engine,
+                      uint32_t mechanism);
+
+// The longest run of zeroing without a preemption point that the policy allows, in bytes; UINT64_MAX is no limit. 0
+// for memory without an engine.
+//
+// Context: any.
+uint64_t quell_policy_cap(const struct quell_engine *engine);
+
+// Takes this CPU into the protocol, before it loads its first space.
+//
+// Refuses a CPU that the engine has no number for, and one that is online.
+//
+// Context: on the CPU itself, interrupts masked or nothing to interrupt.
+QUELL_MUST_USE
+enum quell_status quell_cpu_online(struct quell_engine *engine);
+
+// Takes this CPU out of the protocol: it leaves its space, answers what it was asked and is asked no more. It touches
+// no user memory until quell_cpu_online. `current` is the space that it had loaded, lazily or not; NULL if none.
+//
+// Refuses a CPU that is not online.
+//
+// Context: on the CPU itself.
+QUELL_MUST_USE
+enum quell_status quell_cpu_offline(struct quell_engine *engine,
+                                    struct quell_space *current);
+
+// The handler of the shootdown interrupt: takes and flushes every request for this CPU. A spurious call costs two
+// loads. Before the engine is made there is nothing to do, and QUELL_STATUS_NO_ENGINE says so.
+//
+// Context: any that is not an NMI and not inside quell with interrupts masked. Does not wait.
+enum quell_status quell_on_interrupt(struct quell_engine *engine);
+
+// For loops that spin with interrupts off, for a lock that a CPU which waits for this one may hold: serves what other
+// CPUs want of this one. Two loads when that is nothing.
+//
+// Context: as quell_on_interrupt.
+enum quell_status quell_poll(struct quell_engine *engine);
+
+// Whether user memory may be accessed from an NMI handler or a probe right now. If not, the handler gives up, as for
+// an access that faults. False for memory without an engine. Other code need not ask.
+//
+// Context: any, an NMI too, on an online CPU.
+bool quell_user_access_allowed(const struct quell_engine *engine);
+
+// Whether this CPU has no user root loaded. False for memory without an engine.
+//
+// Context: on an online CPU, where it cannot switch meanwhile.
+bool quell_is_detached(const struct quell_engine *engine);
+
+// Context switch to a user thread of `to`; also the way back from lazy mode. `from` is the space that this CPU had
+// loaded last, lazily or not and even if it was made to leave it; NULL only if there was none or it was retired. It
+// may be `to`.
+//
+// On return user accesses of this CPU go through the current tables of `to`, and every flush of `to` that was complete
+// when the call began has taken effect here.
+//
+// Refuses a CPU that is not online, and a space that was not made or was retired.
+//
+// Context: the scheduler's switch, where this CPU cannot be in two at once. Does not wait.
+QUELL_MUST_USE
+enum quell_status quell_switch_to(struct quell_engine *engine,
+                                  struct quell_space *from,
+                                  struct quell_space *to);
+
+// This CPU goes idle or runs a kernel thread: the root stays loaded, lazily, its user half is not used, and the CPU is
+// interrupted only when page-table pages are freed. quell_switch_to ends it.
+//
+// Refuses a CPU that is not online.
+//
+// Context: as quell_switch_to.
+QUELL_MUST_USE
+enum quell_status quell_enter_lazy(struct quell_engine *engine);
+
+// Makes an address space whose root table is in frame `root` (its physical address divided by 4096), loaded nowhere.
+// `space` is memory of any content that stays where it is until the space was retired.
+//
+// The root is a table of the machine's format that maps the kernel as every root does, until quell_space_retire has
+// returned. No other space has this root.
+//
+// Context: any but an NMI. Does not wait.
+QUELL_MUST_USE
+enum quell_status quell_space_new(struct quell_engine *engine,
+                                  struct quell_space *space,
+                                  uint64_t root);
+
+// Ends a space that no user thread will ever run in again: makes every CPU leave its root. On return nothing walks
+// its tables; they, the root included, may be freed, and the memory of the space is zero and its owner's.
+//
+// Refuses a space that this CPU runs (switch away, or enter lazy mode first), and one that an unfinished batch was told
+// of.
+//
+// Context: interrupts on or off. May wait.
+QUELL_MUST_USE
+enum quell_status quell_space_retire(struct quell_engine *engine,
+                                     struct quell_space *space);
+
+// The name of a space, which no other space of the engine ever has; 0 for memory without a space.
+//
+// Context: any.
+uint64_t quell_space_id(const struct quell_space *space);
+
+// The frame of a space's root table; 0 for memory without a space.
+//
+// Context: any.
+uint64_t quell_space_root(const struct quell_space *space);
+
+// Makes this CPU, if it has `space` loaded, forget the translations of a range that has *gained* rights: after a
+// fault, on machines whose TLBs keep an entry that refused an access. Other CPUs find out by faults of their own. Not
+// for changes that need a flush.
+//
+// Context: any but an NMI. Does not wait.
+QUELL_MUST_USE
+enum quell_status quell_refresh(struct quell_engine *engine,
+                                struct quell_space *space,
+                                struct quell_range range);
+
+// Begins a batch for a purpose (`enum quell_purpose`), in memory of any content. `frames` is an array for the names of
+// `room` frames: a batch that is full is finished, which costs a shootdown, so the more the better; NULL if `room` is
+// 0. Until the batch is finished the array is the batch's.
+//
+// Whoever begins a batch finishes it: one that is forgotten after a report leaves its entries unflushed, and its spaces
+// in debt for ever.
+//
+// Context: any but an NMI. Does not wait.
+QUELL_MUST_USE
+enum quell_status quell_batch_begin(struct quell_engine *engine,
+                                    struct quell_batch *batch,
+                                    uint32_t purpose,
+                                    void **frames,
+                                    size_t room);
+
+// Whether there is room for no more frames: finish it. True for memory without a batch.
+//
+// Context: any but an NMI.
+bool quell_batch_is_full(struct quell_batch *batch);
+
+// Entries of `space` were cleared or lost rights, and no frame goes with them. `scope` is an `enum quell_scope`.
+//
+// Context: after the tables were written, under their lock. Waits only where a mechanism is off that lets it wait
+// until the end (S0, and a purpose other than a call), or when the batch was told of more than eight spaces.
+QUELL_MUST_USE
+enum quell_status quell_batch_changed(struct quell_batch *batch,
+                                      struct quell_space *space,
+                                      struct quell_range range,
+                                      uint32_t scope);
+
+// As quell_batch_changed, for all of the space.
+//
+// Context: as quell_batch_changed.
+QUELL_MUST_USE
+enum quell_status quell_batch_changed_all(struct quell_batch *batch,
+                                          struct quell_space *space,
+                                          uint32_t scope);
+
+// Entries of `space` were cleared, and `frame` was behind them: any name of the embedder's, which quell puts into the
+// batch's array and never looks at.
+//
+// Refuses a batch that is full; nothing was reported then.
+//
+// Context: as quell_batch_changed.
+QUELL_MUST_USE
+enum quell_status quell_batch_unmapped(struct quell_batch *batch,
+                                       struct quell_space *space,
+                                       struct quell_range range,
+                                       void *frame);
+
+// A page-table page that spanned `range` was unlinked from `space`; `frame` is the embedder's name of it. The flush
+// reaches walkers and CPUs that hold the space lazily, and is waited for to the end. Of leaves that the table still
+// mapped it drops those that the range's strides name.
+//
+// Refuses a batch that is full; nothing was reported then.
+//
+// Context: as quell_batch_changed.
+QUELL_MUST_USE
+enum quell_status quell_batch_table_unlinked(struct quell_batch *batch,
+                                             struct quell_space *space,
+                                             struct quell_range range,
+                                             void *frame);
+
+// Takes charge of a frame whose entries were all reported with quell_batch_changed (one that several spaces mapped),
+// or that nothing maps any more.
+//
+// Refuses a batch that is full.
+//
+// Context: as quell_batch_changed.
+QUELL_MUST_USE
+enum quell_status quell_batch_hold(struct quell_batch *batch,
+                                   void *frame);
+
+// Flushes. On return no CPU uses a translation that was reported, in any later user access, and the array of the batch
+// has `*count` frames, in the order in which they were reported, which are the caller's. The batch is empty and may be
+// filled and finished again. `count` may be NULL.
+//
+// Context: interrupts on or off. May wait.
+QUELL_MUST_USE
+enum quell_status quell_batch_finish(struct quell_batch *batch,
+                                     size_t *count);
+
+// Owes the flush until the frames are reused (S3), where policy and ledger allow it, and flushes otherwise. `*stamp`
+// says which: zero is "flushed". As with quell_batch_finish, the array has `*count` frames; where the flush is owed,
+// each goes behind its residue (quell_residue_owe with this stamp) before the locks are dropped under which its
+// entries were cleared.
+//
+// The caller vouches that every mapping of every frame was read-only and clean, and that no table was unlinked.
+//
+// Context: under those locks. May wait.
+QUELL_MUST_USE
+enum quell_status quell_batch_finish_owed(struct quell_batch *batch,
+                                          size_t *count,
+                                          struct quell_stamp *stamp);
+
+// Makes a residue that owes nothing. Memory that is zero is one already.
+//
+// Context: any.
+enum quell_status quell_residue_init(struct quell_residue *residue);
+
+// Whether the frame owes nothing: one load, with acquire. True for NULL.
+//
+// Context: any.
+bool quell_residue_is_clear(const struct quell_residue *residue);
+
+// The frame's entries are about to be cleared without a flush.
+//
+// Context: under the lock of the page-cache slot, before the first entry is cleared.
+enum quell_status quell_residue_begin(struct quell_residue *residue);
+
+// The frame's flush is owed as of `*stamp`, which quell_batch_finish_owed gave. With a stamp of zero it was flushed,
+// as quell_residue_flushed says.
+//
+// Context: under the lock of quell_residue_begin.
+enum quell_status quell_residue_owe(struct quell_residue *residue,
+                                    const struct quell_stamp *stamp);
+
+// The frame was flushed after all, or its entries were not cleared.
+//
+// Context: under the lock of quell_residue_begin.
+enum quell_status quell_residue_flushed(struct quell_residue *residue);
+
+// Takes the frame back for the page that it belonged to, to be mapped as it was: read-only, at the same places. No
+// flush is needed. False if somebody has claimed it first, and where a pointer is refused: then it is not the page's.
+//
+// Context: under the lock of the page-cache slot. Does not wait.
+QUELL_MUST_USE
+bool quell_rescue(struct quell_engine *engine,
+                  struct quell_residue *residue);
+
+// Claims a frame for a new owner, paying what it owes if nobody has. True: the frame is the caller's. False: it was
+// rescued, or never owed, or a pointer is refused; then it is not.
+//
+// Context: interrupts on or off. May wait.
+QUELL_MUST_USE
+bool quell_claim(struct quell_engine *engine,
+                 struct quell_residue *residue);
+
+// Whether a claim of this frame would interrupt nobody: one load when nothing is owed. False where a pointer is
+// refused.
+//
+// Context: any but an NMI. Does not wait.
+bool quell_is_paid(const struct quell_engine *engine,
+                   const struct quell_residue *residue);
+
+// Before an entry of `space` whose marker names the frame is rewritten, or a page-cache slot that held the frame is
+// filled again. One load when nothing is owed.
+//
+// Context: interrupts on or off. May wait.
+QUELL_MUST_USE
+enum quell_status quell_settle_residue(struct quell_engine *engine,
+                                       struct quell_residue *residue,
+                                       struct quell_space *space);
+
+// For a second actor, before it relies on an entry of `space` that it has found cleared: on return no CPU uses a
+// translation of the space that was cleared before the call. Two loads when nothing is owed.
+//
+// Context: interrupts on or off. May wait.
+QUELL_MUST_USE
+enum quell_status quell_settle(struct quell_engine *engine,
+                               struct quell_space *space);
+
+// As quell_settle, but leaves alone what is owed until reuse: for a second actor that deals with markers one by one,
+// and has found an entry cleared without a marker. One load when no batch is outstanding.
+//
+// Context: as quell_settle.
+QUELL_MUST_USE
+enum quell_status quell_settle_deferred(struct quell_engine *engine,
+                                        struct quell_space *space);
+
+// Before bytes change that frames may still be read for which were unmapped as of `*stamp` or earlier: on return no
+// CPU uses a translation whose flush was owed by a batch that ended, with that stamp or an earlier one, before the
+// call. One load when nothing is owed.
+//
+// Context: interrupts on or off. May wait.
+QUELL_MUST_USE
+enum quell_status quell_settle_stamp(struct quell_engine *engine,
+                                     const struct quell_stamp *stamp);
+
+// Whether any flush is owed until reuse. False for memory without an engine.
+//
+// Context: any.
+bool quell_owes_anything(const struct quell_engine *engine);
+
+// Pays every debt there is, for a thread in the background, so that claims need not. A batch whose
+// quell_batch_finish_owed has not returned may be left out.
+//
+// Context: interrupts on or off. May wait.
+QUELL_MUST_USE
+enum quell_status quell_pay_all(struct quell_engine *engine);
+
+// For a CPU that is in the kernel anyway, at a fault: flushes its tag if much is owed, so that a later payment need
+// not interrupt it. Two loads if not.
+//
+// Context: any but an NMI, on an online CPU. Does not wait.
+enum quell_status quell_catch_up(struct quell_engine *engine);
+
+// The name of a counter (`enum quell_counter`) in reports, ended with a zero byte; NULL if there is none.
+//
+// Context: any.
+const char *quell_counter_label(uint32_t counter);
+
+// What a counter counts, in a sentence, ended with a zero byte; NULL if there is none.
+//
+// Context: any.
+const char *quell_counter_meaning(uint32_t counter);
+
+// Writes the counters of all CPUs together to `counts`, which has room for QUELL_COUNTERS numbers and is indexed by
+// `enum quell_counter`. They only grow, and wrap around.
+//
+// Context: any.
+enum quell_status quell_stats(const struct quell_engine *engine,
+                              uint64_t *counts);
+
+// As quell_stats, for one CPU, online or not.
+//
+// Refuses a CPU that the engine has no number for.
+//
+// Context: any.
+enum quell_status quell_cpu_stats(const struct quell_engine *engine,
+                                  uint32_t cpu,
+                                  uint64_t *counts);
+
+// Plans how memory is zeroed: asks the processor, once for all, for its instructions and caches. Whole extents or page
+// by page, and the longest run, are as the policy of `engine` says; with a NULL `engine` whole extents, and 32 MB.
+// `plan` is memory of any content.
+//
+// With `vectors`, whoever zeroes may overwrite vector registers: false in a kernel that does not save them.
+//
+// Context: any but an NMI. Does not wait.
+QUELL_MUST_USE
+enum quell_status quell_zero_plan_new(struct quell_zero_plan *plan,
+                                      const struct quell_engine *engine,
+                                      bool vectors);
+
+// Zeroes `bytes` bytes from `start`, which are ordinary memory of the caller's that nobody else accesses meanwhile. What
+// is at `fault`, with its neighbours, is cleared last and is in the caches afterwards; NULL, or an address elsewhere: all
+// is cleared around them. `preempt`, if not NULL, is called between two runs, and may sleep and come back on another
+// CPU of the same kind. The zeroes are seen by whoever acquires what the caller releases on return.
+//
+// Refuses a `start` that is not a multiple of 4096, and `bytes` that are none or not a multiple of 4096.
+//
+// Context: any but an NMI, where `preempt` may be called. Does not wait.
+QUELL_MUST_USE
+enum quell_status quell_zero(const struct quell_zero_plan *plan,
+                             void *start,
+                             size_t bytes,
+                             const void *fault,
+                             void (*preempt)(void));
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* QUELL_H */

@@ -1,0 +1,273 @@
+//! Batches: what changed is reported, the batch is finished, and then the frames are the caller's again (S0).
+//!
+//! The frames wait in an array of the caller's, which is theirs and the batch's in turn: where Rust's iterator gives out
+//! what was flushed, here the array counts.
+
+use crate::place::{CBatch, Frames, Gather, batch, engine, quell_batch, quell_engine, quell_space};
+use crate::place::{quell_stamp, room, space};
+use crate::status::{answer, quell_status};
+use crate::values::{purpose, quell_range, scope};
+use core::ffi::c_void;
+use quell::{Outcome, Scope};
+
+/// Begins a batch for a purpose (`enum quell_purpose`), in memory of any content. `frames` is an array for the names of
+/// `room` frames: a batch that is full is finished, which costs a shootdown, so the more the better; NULL if `room` is
+/// 0. Until the batch is finished the array is the batch's.
+///
+/// Whoever begins a batch finishes it: one that is forgotten after a report leaves its entries unflushed, and its spaces
+/// in debt for ever.
+///
+/// Context: any but an NMI. Does not wait.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn quell_batch_begin(
+    engine: *mut quell_engine,
+    batch: *mut quell_batch,
+    purpose: u32,
+    frames: *mut *mut c_void,
+    room: usize,
+) -> quell_status {
+    answer(|| {
+        let place = crate::place::room(batch)?;
+        // SAFETY: C vouches for its memory.
+        let engine = unsafe { self::engine(engine) }?;
+        let purpose = self::purpose(purpose)?;
+        if frames.is_null() && room != 0 {
+            return Err(quell_status::Null);
+        }
+        if !frames.is_aligned() {
+            return Err(quell_status::Misaligned);
+        }
+        // SAFETY: as above.
+        unsafe {
+            Gather::begin(place, || {
+                engine.batch_into(purpose, Frames::new(frames, room))
+            })
+        };
+        Ok(())
+    })
+}
+
+/// Whether there is room for no more frames: finish it. True for memory without a batch.
+///
+/// Context: any but an NMI.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quell_batch_is_full(batch: *mut quell_batch) -> bool {
+    // SAFETY: C vouches for its memory.
+    unsafe { self::batch(batch) }.map_or(true, |batch| batch.is_full())
+}
+
+/// Entries of `space` were cleared or lost rights, and no frame goes with them. `scope` is an `enum quell_scope`.
+///
+/// Context: after the tables were written, under their lock. Waits only where a mechanism is off that lets it wait
+/// until the end (S0, and a purpose other than a call), or when the batch was told of more than eight spaces.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn quell_batch_changed(
+    batch: *mut quell_batch,
+    space: *mut quell_space,
+    range: quell_range,
+    scope: u32,
+) -> quell_status {
+    answer(|| {
+        // SAFETY: C vouches for its memory, and keeps the space until the batch is finished.
+        let (batch, space) = unsafe { (self::batch(batch)?, self::space(space)?) };
+        batch.changed(space, range.checked()?, self::scope(scope)?);
+        Ok(())
+    })
+}
+
+/// As quell_batch_changed, for all of the space.
+///
+/// Context: as quell_batch_changed.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn quell_batch_changed_all(
+    batch: *mut quell_batch,
+    space: *mut quell_space,
+    scope: u32,
+) -> quell_status {
+    answer(|| {
+        // SAFETY: C vouches for its memory, and keeps the space until the batch is finished.
+        let (batch, space) = unsafe { (self::batch(batch)?, self::space(space)?) };
+        batch.changed_all(space, self::scope(scope)?);
+        Ok(())
+    })
+}
+
+/// Reports a range with a frame.
+///
+/// # Safety
+/// As the header says.
+#[inline]
+unsafe fn report(
+    batch: *mut quell_batch,
+    space: *mut quell_space,
+    range: quell_range,
+    scope: Scope,
+    frame: *mut c_void,
+) -> Result<(), quell_status> {
+    // SAFETY: C vouches for its memory, and keeps the space until the batch is finished.
+    let (batch, space) = unsafe { (self::batch(batch)?, self::space(space)?) };
+    let range = range.checked()?;
+    hold(batch, frame)?;
+    batch.changed(space, range, scope);
+    Ok(())
+}
+
+/// Takes charge of a frame.
+#[inline]
+fn hold(batch: &mut CBatch, frame: *mut c_void) -> Result<(), quell_status> {
+    if batch.is_full() {
+        return Err(quell_status::Full);
+    }
+    batch.hold(frame);
+    Ok(())
+}
+
+/// Entries of `space` were cleared, and `frame` was behind them: any name of the embedder's, which quell puts into the
+/// batch's array and never looks at.
+///
+/// Refuses a batch that is full; nothing was reported then.
+///
+/// Context: as quell_batch_changed.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn quell_batch_unmapped(
+    batch: *mut quell_batch,
+    space: *mut quell_space,
+    range: quell_range,
+    frame: *mut c_void,
+) -> quell_status {
+    // SAFETY: C vouches for its memory.
+    answer(|| unsafe { report(batch, space, range, Scope::Leaf, frame) })
+}
+
+/// A page-table page that spanned `range` was unlinked from `space`; `frame` is the embedder's name of it. The flush
+/// reaches walkers and CPUs that hold the space lazily, and is waited for to the end. Of leaves that the table still
+/// mapped it drops those that the range's strides name.
+///
+/// Refuses a batch that is full; nothing was reported then.
+///
+/// Context: as quell_batch_changed.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn quell_batch_table_unlinked(
+    batch: *mut quell_batch,
+    space: *mut quell_space,
+    range: quell_range,
+    frame: *mut c_void,
+) -> quell_status {
+    // SAFETY: C vouches for its memory.
+    answer(|| unsafe { report(batch, space, range, Scope::Tables, frame) })
+}
+
+/// Takes charge of a frame whose entries were all reported with quell_batch_changed (one that several spaces mapped),
+/// or that nothing maps any more.
+///
+/// Refuses a batch that is full.
+///
+/// Context: as quell_batch_changed.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn quell_batch_hold(
+    batch: *mut quell_batch,
+    frame: *mut c_void,
+) -> quell_status {
+    answer(|| {
+        // SAFETY: C vouches for its memory.
+        hold(unsafe { self::batch(batch) }?, frame)
+    })
+}
+
+/// Flushes. On return no CPU uses a translation that was reported, in any later user access, and the array of the batch
+/// has `*count` frames, in the order in which they were reported, which are the caller's. The batch is empty and may be
+/// filled and finished again. `count` may be NULL.
+///
+/// Context: interrupts on or off. May wait.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn quell_batch_finish(
+    batch: *mut quell_batch,
+    count: *mut usize,
+) -> quell_status {
+    answer(|| {
+        // SAFETY: C vouches for its memory, and has kept the spaces.
+        let frames = unsafe { self::batch(batch) }?.finish().count();
+        // SAFETY: as above.
+        unsafe { tell(count, frames) };
+        Ok(())
+    })
+}
+
+/// # Safety
+/// `count` may be written, or is NULL.
+unsafe fn tell(count: *mut usize, frames: usize) {
+    // SAFETY: as the caller promises. It may hold anything.
+    if let Some(count) = unsafe { count.cast::<core::mem::MaybeUninit<usize>>().as_mut() } {
+        count.write(frames);
+    }
+}
+
+/// Owes the flush until the frames are reused (S3), where policy and ledger allow it, and flushes otherwise. `*stamp`
+/// says which: zero is "flushed". As with quell_batch_finish, the array has `*count` frames; where the flush is owed,
+/// each goes behind its residue (quell_residue_owe with this stamp) before the locks are dropped under which its
+/// entries were cleared.
+///
+/// The caller vouches that every mapping of every frame was read-only and clean, and that no table was unlinked.
+///
+/// Context: under those locks. May wait.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn quell_batch_finish_owed(
+    batch: *mut quell_batch,
+    count: *mut usize,
+    stamp: *mut quell_stamp,
+) -> quell_status {
+    answer(|| {
+        let place = room(stamp)?;
+        // SAFETY: C vouches for its memory, and has kept the spaces.
+        let frames = match unsafe { self::batch(batch) }?.finish_owed() {
+            Outcome::Owed(owed) => {
+                // SAFETY: as above.
+                unsafe { place.write(owed.stamp()) };
+                owed.count()
+            }
+            Outcome::Flushed(flushed) => {
+                // SAFETY: as above. Stamps count from 1.
+                unsafe { stamp.write_bytes(0, 1) };
+                flushed.count()
+            }
+        };
+        // SAFETY: as above.
+        unsafe { tell(count, frames) };
+        Ok(())
+    })
+}

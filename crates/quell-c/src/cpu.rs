@@ -1,0 +1,147 @@
+//! What a CPU does for itself: coming and going, its interrupt, and what an NMI asks.
+
+use crate::place::{engine, made, quell_engine, quell_space, space, space_if_any};
+use crate::status::{answer, quell_status};
+
+/// Takes this CPU into the protocol, before it loads its first space.
+///
+/// Refuses a CPU that the engine has no number for, and one that is online.
+///
+/// Context: on the CPU itself, interrupts masked or nothing to interrupt.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn quell_cpu_online(engine: *mut quell_engine) -> quell_status {
+    answer(|| {
+        // SAFETY: C vouches for its memory.
+        unsafe { made(engine) }?.go_online()
+    })
+}
+
+/// Takes this CPU out of the protocol: it leaves its space, answers what it was asked and is asked no more. It touches
+/// no user memory until quell_cpu_online. `current` is the space that it had loaded, lazily or not; NULL if none.
+///
+/// Refuses a CPU that is not online.
+///
+/// Context: on the CPU itself.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn quell_cpu_offline(
+    engine: *mut quell_engine,
+    current: *mut quell_space,
+) -> quell_status {
+    answer(|| {
+        // SAFETY: C vouches for its memory.
+        let (made, current) = unsafe { (made(engine)?, space_if_any(current)?) };
+        made.go_offline(current)
+    })
+}
+
+/// The handler of the shootdown interrupt: takes and flushes every request for this CPU. A spurious call costs two
+/// loads. Before the engine is made there is nothing to do, and QUELL_STATUS_NO_ENGINE says so.
+///
+/// Context: any that is not an NMI and not inside quell with interrupts masked. Does not wait.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quell_on_interrupt(engine: *mut quell_engine) -> quell_status {
+    answer(|| {
+        // SAFETY: C vouches for its memory.
+        unsafe { self::engine(engine) }?.on_interrupt();
+        Ok(())
+    })
+}
+
+/// For loops that spin with interrupts off, for a lock that a CPU which waits for this one may hold: serves what other
+/// CPUs want of this one. Two loads when that is nothing.
+///
+/// Context: as quell_on_interrupt.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quell_poll(engine: *mut quell_engine) -> quell_status {
+    answer(|| {
+        // SAFETY: C vouches for its memory.
+        unsafe { self::engine(engine) }?.poll();
+        Ok(())
+    })
+}
+
+/// Whether user memory may be accessed from an NMI handler or a probe right now. If not, the handler gives up, as for
+/// an access that faults. False for memory without an engine. Other code need not ask.
+///
+/// Context: any, an NMI too, on an online CPU.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quell_user_access_allowed(engine: *const quell_engine) -> bool {
+    // SAFETY: C vouches for its memory.
+    unsafe { self::engine(engine) }.is_ok_and(|engine| engine.user_access_allowed())
+}
+
+/// Whether this CPU has no user root loaded. False for memory without an engine.
+///
+/// Context: on an online CPU, where it cannot switch meanwhile.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quell_is_detached(engine: *const quell_engine) -> bool {
+    // SAFETY: C vouches for its memory.
+    unsafe { self::engine(engine) }.is_ok_and(|engine| engine.is_detached())
+}
+
+/// Context switch to a user thread of `to`; also the way back from lazy mode. `from` is the space that this CPU had
+/// loaded last, lazily or not and even if it was made to leave it; NULL only if there was none or it was retired. It
+/// may be `to`.
+///
+/// On return user accesses of this CPU go through the current tables of `to`, and every flush of `to` that was complete
+/// when the call began has taken effect here.
+///
+/// Refuses a CPU that is not online, and a space that was not made or was retired.
+///
+/// Context: the scheduler's switch, where this CPU cannot be in two at once. Does not wait.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn quell_switch_to(
+    engine: *mut quell_engine,
+    from: *mut quell_space,
+    to: *mut quell_space,
+) -> quell_status {
+    answer(|| {
+        // SAFETY: C vouches for its memory.
+        let (made, from, to) = unsafe { (made(engine)?, space_if_any(from)?, space(to)?) };
+        made.on_online_cpu()?.switch_to(from, to);
+        Ok(())
+    })
+}
+
+/// This CPU goes idle or runs a kernel thread: the root stays loaded, lazily, its user half is not used, and the CPU is
+/// interrupted only when page-table pages are freed. quell_switch_to ends it.
+///
+/// Refuses a CPU that is not online.
+///
+/// Context: as quell_switch_to.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn quell_enter_lazy(engine: *mut quell_engine) -> quell_status {
+    answer(|| {
+        // SAFETY: C vouches for its memory.
+        unsafe { made(engine) }?.on_online_cpu()?.enter_lazy();
+        Ok(())
+    })
+}

@@ -1,0 +1,315 @@
+//! Making an engine, and what it says of itself.
+
+use crate::machine::Machine;
+use crate::place::{Made, Place, engine, quell_cpu, quell_engine, quell_epoch, quell_slot, room};
+use crate::status::{answer, quell_status};
+use crate::text::{Line, of_c};
+use core::ffi::c_char;
+use quell::{Engine, Epoch, Features, Mechanism, PerCpu, Policy, Slot, Tagging};
+
+/// The version of this interface. A header of one version does not work with a library of another, and
+/// quell_engine_new refuses it.
+pub const QUELL_INTERFACE: u32 = 1;
+
+/// The longest text of a policy that is read, in bytes.
+pub const QUELL_POLICY_LENGTH: usize = 255;
+
+/// How the machine tags TLB entries with the address space that they belong to.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum quell_tagging {
+    /// No tags: a root switch drops every entry that is not global.
+    None,
+    /// Each CPU gives tags their meaning (x86 PCIDs, ASIDs of a RISC-V hart's own): tags 1 to `tags` may be used.
+    PerCpu,
+    /// A tag means the same on every CPU (Arm ASIDs): tags of `tags` bits may be used, 8 or 16. Needs `broadcast`.
+    Global,
+}
+
+/// What the machine can do.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct quell_features {
+    /// An `enum quell_tagging`.
+    pub tagging: u32,
+    /// The highest tag (per-CPU tags), or the bits of a tag (global ones).
+    pub tags: u32,
+    /// A range of more strides than this is invalidated as a whole tag; 0 makes every flush one. Linux has 33 on x86
+    /// and 512 on arm64.
+    pub full_above: u64,
+    /// Whether quell_hw_broadcast_start reaches all CPUs without an interrupt: 0 or 1.
+    pub broadcast: u32,
+}
+
+/// What an engine is made of. Set it to zero first; what is left zero has the meaning that is said here.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct quell_setup {
+    /// QUELL_INTERFACE.
+    pub interface: u32,
+    /// What the machine can do.
+    pub features: quell_features,
+    /// Which mechanisms are on, as text: "all", "baseline", "S0+S4", "all-S3,tags=64,cap=8M". NULL is "all". Read
+    /// once, at most QUELL_POLICY_LENGTH bytes.
+    pub policy: *const c_char,
+    /// Memory for the CPUs 0 to `cpu_count` - 1, which the engine keeps.
+    pub cpus: *mut quell_cpu,
+    /// How many CPUs there are, online or not: 1 to QUELL_MAX_CPUS.
+    pub cpu_count: usize,
+    /// Memory for `cpu_count` times `slots_per_cpu` tags, which the engine keeps: where each CPU is to keep more than
+    /// eight spaces tagged. NULL if `slots_per_cpu` is 0.
+    pub slots: *mut quell_slot,
+    /// How many slots each CPU gets from `slots`; with 0 it has eight of its own.
+    pub slots_per_cpu: usize,
+    /// Memory of the flush clock (S3), which the engine keeps: as many batches can be owed at once. NULL if
+    /// `epoch_count` is 0.
+    pub epochs: *mut quell_epoch,
+    /// How many epochs there are: 64 is plenty, 0 switches S3 off.
+    pub epoch_count: usize,
+    /// Where a line goes that says why quell_engine_new has refused, cut off if it is too long and ended with a zero
+    /// byte. NULL: nowhere.
+    pub message: *mut c_char,
+    /// The bytes of `message`; 160 are enough.
+    pub message_size: usize,
+}
+
+/// # Errors
+/// If a number is none that the header names; why goes to `why`.
+fn features(given: &quell_features, why: &mut Line<'_>) -> Result<Features, quell_status> {
+    let mut refuse = |what: core::fmt::Arguments<'_>| {
+        why.set(what);
+        quell_status::Unsupported
+    };
+    let tags = given.tags;
+    let tagging = match given.tagging {
+        0 => Tagging::None,
+        1 => Tagging::PerCpu {
+            count: tags.try_into().map_err(|_| {
+                refuse(format_args!(
+                    "quell_features.tags is {tags}: the highest tag is at most 65535"
+                ))
+            })?,
+        },
+        2 => Tagging::Global {
+            bits: tags.try_into().map_err(|_| {
+                refuse(format_args!(
+                    "quell_features.tags is {tags}: global tags have at most 16 bits"
+                ))
+            })?,
+        },
+        other => {
+            return Err(refuse(format_args!(
+                "quell_features.tagging is {other}: it is an enum quell_tagging"
+            )));
+        }
+    };
+    let broadcast = match given.broadcast {
+        0 => false,
+        1 => true,
+        other => {
+            return Err(refuse(format_args!(
+                "quell_features.broadcast is {other}: it is 0 or 1"
+            )));
+        }
+    };
+    Ok(Features {
+        tagging,
+        broadcast,
+        full_above: given.full_above,
+    })
+}
+
+/// Initialises an array that C has placed.
+///
+/// # Errors
+/// If there are elements and no memory, or if it is not aligned.
+///
+/// # Safety
+/// `first` is memory for `count` elements that nobody else uses and that stays theirs for ever; or it is NULL, or
+/// `count` is 0.
+unsafe fn array<P: Place>(
+    first: *mut P,
+    count: usize,
+    make: impl Fn(usize) -> P::Content,
+) -> Result<&'static [P::Content], quell_status> {
+    if count == 0 {
+        return Ok(&[]);
+    }
+    // The elements of C's array are as far apart as P is large; what lies in them may be smaller.
+    const { assert!(size_of::<P>() == size_of::<P::Content>()) };
+    let first = room(first)?;
+    for index in 0..count {
+        // SAFETY: within the array, as the caller promises.
+        unsafe { first.add(index).write(make(index)) };
+    }
+    // SAFETY: initialised above; the memory is the array's for ever.
+    Ok(unsafe { core::slice::from_raw_parts(first, count) })
+}
+
+/// Makes an engine. `engine` is zeroed memory, or holds an engine whose CPUs are all offline. The memory that `setup`
+/// names is the engine's from now on; `setup` itself, the policy's text and the message are not kept. An engine is
+/// never unmade: when all CPUs are offline nothing refers to its memory.
+///
+/// Refuses: a NULL `engine`, `setup` or `cpus`; memory that is not aligned; a wrong `interface`; a text that is no
+/// policy; features that contradict each other, and numbers of CPUs that are not supported.
+///
+/// Context: once, before any CPU is online.
+///
+/// # Safety
+/// As the header says: the memory is there, has the sizes it says, and is nobody else's.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn quell_engine_new(
+    engine: *mut quell_engine,
+    setup: *const quell_setup,
+) -> quell_status {
+    answer(|| {
+        let place = room(engine)?;
+        if setup.is_null() {
+            return Err(quell_status::Null);
+        }
+        if !setup.is_aligned() {
+            return Err(quell_status::Misaligned);
+        }
+        // The first field of every version of it.
+        // SAFETY: C has initialised it.
+        if unsafe { (*setup).interface } != QUELL_INTERFACE {
+            return Err(quell_status::Interface);
+        }
+        // SAFETY: C has initialised it; every field is a number or a pointer.
+        let setup = unsafe { &*setup };
+        // SAFETY: C vouches for the message's memory.
+        let mut why = unsafe { Line::new(setup.message, setup.message_size) };
+        // SAFETY: the memory is zeroed, or holds an engine.
+        if unsafe { Made::is_in_use(place) } {
+            return Err(quell_status::Online);
+        }
+        let policy = if setup.policy.is_null() {
+            Policy::ALL
+        } else {
+            // SAFETY: C vouches for the text.
+            unsafe { policy(setup.policy, &mut why) }?
+        };
+        let features = features(&setup.features, &mut why)?;
+        let unsupported = |why: &mut Line<'_>, error| {
+            why.set(format_args!("{error}"));
+            quell_status::Unsupported
+        };
+        // Before any memory is written.
+        features
+            .check(setup.cpu_count)
+            .map_err(|error| unsupported(&mut why, error))?;
+        let (cpus, each) = (setup.cpu_count, setup.slots_per_cpu);
+        let slots = cpus.checked_mul(each).ok_or_else(|| {
+            why.set(format_args!(
+                "slots_per_cpu is {each}: no memory is so large"
+            ));
+            quell_status::Unsupported
+        })?;
+        for (is_missing, what) in [
+            (setup.cpus.is_null(), "cpus"),
+            (setup.slots.is_null() && slots != 0, "slots"),
+            (setup.epochs.is_null() && setup.epoch_count != 0, "epochs"),
+        ] {
+            if is_missing {
+                why.set(format_args!("quell_setup.{what} is NULL"));
+                return Err(quell_status::Null);
+            }
+        }
+        // SAFETY: C gives the arrays to the engine for ever.
+        let slots = unsafe { array(setup.slots, slots, |_| Slot::new()) }?;
+        let per_cpu = |cpu: usize| match each {
+            0 => PerCpu::new(),
+            _ => PerCpu::with_slots(&slots[cpu * each..][..each]),
+        };
+        // SAFETY: as above.
+        let per_cpu = unsafe { array(setup.cpus, cpus, per_cpu) }?;
+        // SAFETY: as above.
+        let epochs = unsafe { array(setup.epochs, setup.epoch_count, |_| Epoch::new()) }?;
+        // SAFETY: C gives this memory to the engine, and does not move it.
+        unsafe {
+            Made::make(place, cpus, Machine::new(features), |machine| {
+                Engine::new(machine, per_cpu, epochs, policy)
+                    .map_err(|error| unsupported(&mut why, error))
+            })
+        }
+    })
+}
+
+/// # Errors
+/// If the text is no policy; why goes to `why`.
+///
+/// # Safety
+/// `text` ends with a zero byte or has QUELL_POLICY_LENGTH bytes.
+unsafe fn policy(text: *const c_char, why: &mut Line<'_>) -> Result<Policy, quell_status> {
+    // SAFETY: as the caller promises.
+    let text = unsafe { of_c(text, QUELL_POLICY_LENGTH) };
+    let Some(text) = text else {
+        why.set(format_args!(
+            "quell_setup.policy is longer than {QUELL_POLICY_LENGTH} bytes or is not UTF-8"
+        ));
+        return Err(quell_status::Policy);
+    };
+    text.parse().map_err(|error| {
+        why.set(format_args!("quell_setup.policy: {error}"));
+        quell_status::Policy
+    })
+}
+
+/// Writes the policy of an engine to `text`, as quell_setup takes it, ended with a zero byte and cut off if `size`
+/// bytes do not hold it; 64 do.
+///
+/// Context: any.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quell_policy_text(
+    engine: *const quell_engine,
+    text: *mut c_char,
+    size: usize,
+) -> quell_status {
+    answer(|| {
+        // SAFETY: C vouches for its memory.
+        let policy = unsafe { self::engine(engine) }?.policy();
+        if text.is_null() {
+            return Err(quell_status::Null);
+        }
+        // SAFETY: as above.
+        unsafe { Line::new(text, size) }.set(format_args!("{policy}"));
+        Ok(())
+    })
+}
+
+/// Whether an engine's policy has a mechanism on, `mechanism` being 0 to 4 for S0 to S4: false if there is none of that
+/// number, and for memory without an engine.
+///
+/// Context: any.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quell_policy_has(engine: *const quell_engine, mechanism: u32) -> bool {
+    // SAFETY: C vouches for its memory.
+    let (Ok(engine), Some(mechanism)) = (
+        unsafe { self::engine(engine) },
+        Mechanism::ALL.get(mechanism as usize),
+    ) else {
+        return false;
+    };
+    engine.policy().has(*mechanism)
+}
+
+/// The longest run of zeroing without a preemption point that the policy allows, in bytes; UINT64_MAX is no limit. 0
+/// for memory without an engine.
+///
+/// Context: any.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quell_policy_cap(engine: *const quell_engine) -> u64 {
+    // SAFETY: C vouches for its memory.
+    unsafe { self::engine(engine) }
+        .map_or(0, |engine| engine.policy().cap_bytes.unwrap_or(u64::MAX))
+}

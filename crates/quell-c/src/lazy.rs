@@ -1,0 +1,274 @@
+//! What is owed until reuse (S3), and second actors.
+
+use crate::place::{engine, quell_engine, quell_residue, quell_space, quell_stamp};
+use crate::place::{residue, space, stamp};
+use crate::status::{answer, quell_status};
+
+/// Makes a residue that owes nothing. Memory that is zero is one already.
+///
+/// Context: any.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quell_residue_init(residue: *mut quell_residue) -> quell_status {
+    answer(|| {
+        let place = crate::place::room(residue)?;
+        // SAFETY: C vouches for its memory.
+        unsafe { place.write(quell::Residue::new()) };
+        Ok(())
+    })
+}
+
+/// Whether the frame owes nothing: one load, with acquire. True for NULL.
+///
+/// Context: any.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quell_residue_is_clear(residue: *const quell_residue) -> bool {
+    // SAFETY: C vouches for its memory.
+    unsafe { self::residue(residue) }.map_or(true, |residue| residue.is_clear())
+}
+
+/// The frame's entries are about to be cleared without a flush.
+///
+/// Context: under the lock of the page-cache slot, before the first entry is cleared.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quell_residue_begin(residue: *mut quell_residue) -> quell_status {
+    answer(|| {
+        // SAFETY: C vouches for its memory.
+        unsafe { self::residue(residue) }?.begin();
+        Ok(())
+    })
+}
+
+/// The frame's flush is owed as of `*stamp`, which quell_batch_finish_owed gave. With a stamp of zero it was flushed,
+/// as quell_residue_flushed says.
+///
+/// Context: under the lock of quell_residue_begin.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quell_residue_owe(
+    residue: *mut quell_residue,
+    stamp: *const quell_stamp,
+) -> quell_status {
+    answer(|| {
+        // SAFETY: C vouches for its memory. A stamp of zero, shifted, is a residue that is clear.
+        let (residue, stamp) = unsafe { (self::residue(residue)?, self::stamp(stamp)?) };
+        residue.owe(stamp);
+        Ok(())
+    })
+}
+
+/// The frame was flushed after all, or its entries were not cleared.
+///
+/// Context: under the lock of quell_residue_begin.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quell_residue_flushed(residue: *mut quell_residue) -> quell_status {
+    answer(|| {
+        // SAFETY: C vouches for its memory.
+        unsafe { self::residue(residue) }?.settle_flushed();
+        Ok(())
+    })
+}
+
+/// Takes the frame back for the page that it belonged to, to be mapped as it was: read-only, at the same places. No
+/// flush is needed. False if somebody has claimed it first, and where a pointer is refused: then it is not the page's.
+///
+/// Context: under the lock of the page-cache slot. Does not wait.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn quell_rescue(
+    engine: *mut quell_engine,
+    residue: *mut quell_residue,
+) -> bool {
+    // SAFETY: C vouches for its memory.
+    match unsafe { (self::engine(engine), self::residue(residue)) } {
+        (Ok(engine), Ok(residue)) => residue.rescue(engine),
+        _ => false,
+    }
+}
+
+/// Claims a frame for a new owner, paying what it owes if nobody has. True: the frame is the caller's. False: it was
+/// rescued, or never owed, or a pointer is refused; then it is not.
+///
+/// Context: interrupts on or off. May wait.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn quell_claim(
+    engine: *mut quell_engine,
+    residue: *mut quell_residue,
+) -> bool {
+    // SAFETY: C vouches for its memory.
+    match unsafe { (self::engine(engine), self::residue(residue)) } {
+        (Ok(engine), Ok(residue)) => engine.claim(residue).is_some(),
+        _ => false,
+    }
+}
+
+/// Whether a claim of this frame would interrupt nobody: one load when nothing is owed. False where a pointer is
+/// refused.
+///
+/// Context: any but an NMI. Does not wait.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quell_is_paid(
+    engine: *const quell_engine,
+    residue: *const quell_residue,
+) -> bool {
+    // SAFETY: C vouches for its memory.
+    match unsafe { (self::engine(engine), self::residue(residue)) } {
+        (Ok(engine), Ok(residue)) => engine.is_paid(residue),
+        _ => false,
+    }
+}
+
+/// Before an entry of `space` whose marker names the frame is rewritten, or a page-cache slot that held the frame is
+/// filled again. One load when nothing is owed.
+///
+/// Context: interrupts on or off. May wait.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn quell_settle_residue(
+    engine: *mut quell_engine,
+    residue: *mut quell_residue,
+    space: *mut quell_space,
+) -> quell_status {
+    answer(|| {
+        // SAFETY: C vouches for its memory.
+        let (engine, residue) = unsafe { (self::engine(engine)?, self::residue(residue)?) };
+        // SAFETY: as above.
+        engine.settle_residue(residue, unsafe { self::space(space) }?);
+        Ok(())
+    })
+}
+
+/// For a second actor, before it relies on an entry of `space` that it has found cleared: on return no CPU uses a
+/// translation of the space that was cleared before the call. Two loads when nothing is owed.
+///
+/// Context: interrupts on or off. May wait.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn quell_settle(
+    engine: *mut quell_engine,
+    space: *mut quell_space,
+) -> quell_status {
+    answer(|| {
+        // SAFETY: C vouches for its memory.
+        let (engine, space) = unsafe { (self::engine(engine)?, self::space(space)?) };
+        engine.settle(space);
+        Ok(())
+    })
+}
+
+/// As quell_settle, but leaves alone what is owed until reuse: for a second actor that deals with markers one by one,
+/// and has found an entry cleared without a marker. One load when no batch is outstanding.
+///
+/// Context: as quell_settle.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn quell_settle_deferred(
+    engine: *mut quell_engine,
+    space: *mut quell_space,
+) -> quell_status {
+    answer(|| {
+        // SAFETY: C vouches for its memory.
+        let (engine, space) = unsafe { (self::engine(engine)?, self::space(space)?) };
+        engine.settle_deferred(space);
+        Ok(())
+    })
+}
+
+/// Before bytes change that frames may still be read for which were unmapped as of `*stamp` or earlier: on return no
+/// CPU uses a translation whose flush was owed by a batch that ended, with that stamp or an earlier one, before the
+/// call. One load when nothing is owed.
+///
+/// Context: interrupts on or off. May wait.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn quell_settle_stamp(
+    engine: *mut quell_engine,
+    stamp: *const quell_stamp,
+) -> quell_status {
+    answer(|| {
+        // SAFETY: C vouches for its memory.
+        let (engine, stamp) = unsafe { (self::engine(engine)?, self::stamp(stamp)?) };
+        engine.settle_stamp(stamp);
+        Ok(())
+    })
+}
+
+/// Whether any flush is owed until reuse. False for memory without an engine.
+///
+/// Context: any.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quell_owes_anything(engine: *const quell_engine) -> bool {
+    // SAFETY: C vouches for its memory.
+    unsafe { self::engine(engine) }.is_ok_and(|engine| engine.owes_anything())
+}
+
+/// Pays every debt there is, for a thread in the background, so that claims need not. A batch whose
+/// quell_batch_finish_owed has not returned may be left out.
+///
+/// Context: interrupts on or off. May wait.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn quell_pay_all(engine: *mut quell_engine) -> quell_status {
+    answer(|| {
+        // SAFETY: C vouches for its memory.
+        unsafe { self::engine(engine) }?.pay_all();
+        Ok(())
+    })
+}
+
+/// For a CPU that is in the kernel anyway, at a fault: flushes its tag if much is owed, so that a later payment need
+/// not interrupt it. Two loads if not.
+///
+/// Context: any but an NMI, on an online CPU. Does not wait.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quell_catch_up(engine: *mut quell_engine) -> quell_status {
+    answer(|| {
+        // SAFETY: C vouches for its memory.
+        unsafe { self::engine(engine) }?.catch_up();
+        Ok(())
+    })
+}

@@ -1,0 +1,488 @@
+//! The memory that the embedder places: its types as C sees them, their sizes, and the way from a pointer to what
+//! lies there. Every pointer to such memory is converted here.
+//!
+//! The sizes are those of the engine's types on a 64-bit machine. Each is asserted where its type is declared: what
+//! does not fit does not compile.
+//!
+//! What can be told cheaply from the content is told: memory that is zero, and memory whose content was ended, holds
+//! nothing and is refused. Memory with any other content is what its owner says it is.
+
+use crate::machine::Machine;
+use crate::status::quell_status;
+use core::ffi::c_void;
+use core::mem::{MaybeUninit, align_of, size_of};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use quell::{
+    AddressSpace, AllRules, Batch, Engine, Epoch, FrameList, Hardware, PerCpu, Residue, Slot, Stamp,
+};
+
+/// Bytes of a `struct quell_engine`.
+pub const QUELL_ENGINE_SIZE: usize = 448;
+/// Bytes of a `struct quell_cpu`.
+pub const QUELL_CPU_SIZE: usize = 1408;
+/// Bytes of a `struct quell_slot`.
+pub const QUELL_SLOT_SIZE: usize = 64;
+/// Bytes of a `struct quell_epoch`.
+pub const QUELL_EPOCH_SIZE: usize = 192;
+/// Bytes of a `struct quell_space`.
+pub const QUELL_SPACE_SIZE: usize = 192;
+/// Bytes of a `struct quell_batch`.
+pub const QUELL_BATCH_SIZE: usize = 1032;
+/// Bytes of a `struct quell_residue`.
+pub const QUELL_RESIDUE_SIZE: usize = 8;
+/// Bytes of a `struct quell_stamp`.
+pub const QUELL_STAMP_SIZE: usize = 8;
+/// The alignment of what CPUs share, a cache line: engine, CPU, slot, epoch and space.
+pub const QUELL_LINE_ALIGN: usize = 64;
+/// The alignment of batch, residue, stamp and plan.
+pub const QUELL_WORD_ALIGN: usize = 8;
+
+/// The engine of a machine. Place it zeroed; quell_engine_new makes it. It stays where it is.
+#[repr(C, align(64))]
+pub struct quell_engine {
+    opaque: [u8; QUELL_ENGINE_SIZE],
+}
+
+/// The engine's state for one CPU. An array of them goes to quell_engine_new, which initialises it.
+#[repr(C, align(64))]
+pub struct quell_cpu {
+    opaque: [u8; QUELL_CPU_SIZE],
+}
+
+/// The engine's memory for one tag of one CPU, where more than eight are wanted. An array of them goes to
+/// quell_engine_new, which initialises it.
+#[repr(C, align(64))]
+pub struct quell_slot {
+    opaque: [u8; QUELL_SLOT_SIZE],
+}
+
+/// The memory of one batch that owes its flush (S3). An array of them goes to quell_engine_new, which initialises it.
+#[repr(C, align(64))]
+pub struct quell_epoch {
+    opaque: [u8; QUELL_EPOCH_SIZE],
+}
+
+/// An address space. quell_space_new makes it. It stays where it is until it is retired; then its memory is zero.
+#[repr(C, align(64))]
+pub struct quell_space {
+    opaque: [u8; QUELL_SPACE_SIZE],
+}
+
+/// A batch: entries that changed and the frames behind them. Best on the stack; quell_batch_begin makes it.
+#[repr(C, align(8))]
+pub struct quell_batch {
+    opaque: [u8; QUELL_BATCH_SIZE],
+}
+
+/// What a frame owes: one word in the embedder's frame table. Zeroed memory is a residue that owes nothing, and a
+/// residue owes nothing exactly while it is zero.
+#[repr(C, align(8))]
+pub struct quell_residue {
+    opaque: [u8; QUELL_RESIDUE_SIZE],
+}
+
+/// When the flush of a batch began to be owed. Zero is no such moment.
+#[repr(C, align(8))]
+#[derive(Clone, Copy)]
+pub struct quell_stamp {
+    opaque: [u8; QUELL_STAMP_SIZE],
+}
+
+/// A type of the header, and what lies in its memory.
+pub(crate) trait Place: Sized {
+    /// What lies there.
+    type Content;
+    /// Evaluated where a pointer is converted.
+    const FITS: () = assert!(
+        size_of::<Self::Content>() <= size_of::<Self>()
+            && align_of::<Self::Content>() <= align_of::<Self>(),
+        "a type of the engine has outgrown its size in place.rs"
+    );
+}
+
+impl Place for quell_engine {
+    type Content = Made;
+}
+impl Place for quell_cpu {
+    type Content = PerCpu<'static, Machine>;
+}
+impl Place for quell_slot {
+    type Content = Slot<Machine>;
+}
+impl Place for quell_epoch {
+    type Content = Epoch<Machine>;
+}
+impl Place for quell_space {
+    type Content = AddressSpace<Machine>;
+}
+impl Place for quell_batch {
+    type Content = Gather;
+}
+impl Place for quell_residue {
+    type Content = Residue<Machine>;
+}
+impl Place for quell_stamp {
+    type Content = Stamp;
+}
+
+// A size that is too large costs memory on every machine, and one that is wrong is noticed by nobody else.
+macro_rules! sized {
+    ($($place:ty = $size:ident / $align:ident),*) => {$(
+        const _: () = assert!(size_of::<$place>() == $size && align_of::<$place>() == $align);
+        #[cfg(all(debug_assertions, target_pointer_width = "64"))]
+        const _: () = assert!(
+            size_of::<$place>() - size_of::<<$place as $crate::place::Place>::Content>() < align_of::<$place>(),
+            "a size in place.rs is larger than it need be"
+        );
+    )*};
+}
+pub(crate) use sized;
+
+sized! {
+    quell_engine = QUELL_ENGINE_SIZE / QUELL_LINE_ALIGN,
+    quell_cpu = QUELL_CPU_SIZE / QUELL_LINE_ALIGN,
+    quell_slot = QUELL_SLOT_SIZE / QUELL_LINE_ALIGN,
+    quell_epoch = QUELL_EPOCH_SIZE / QUELL_LINE_ALIGN,
+    quell_space = QUELL_SPACE_SIZE / QUELL_LINE_ALIGN,
+    quell_batch = QUELL_BATCH_SIZE / QUELL_WORD_ALIGN,
+    quell_residue = QUELL_RESIDUE_SIZE / QUELL_WORD_ALIGN,
+    quell_stamp = QUELL_STAMP_SIZE / QUELL_WORD_ALIGN
+}
+
+/// The memory of something, whether it was made or not.
+///
+/// # Errors
+/// If the pointer is NULL or not aligned.
+#[inline]
+pub(crate) fn room<P: Place>(place: *mut P) -> Result<*mut P::Content, quell_status> {
+    const { P::FITS };
+    if place.is_null() {
+        return Err(quell_status::Null);
+    }
+    if !place.is_aligned() {
+        return Err(quell_status::Misaligned);
+    }
+    Ok(place.cast())
+}
+
+/// What lies in memory that was initialised.
+///
+/// # Errors
+/// If the pointer is NULL or not aligned.
+///
+/// # Safety
+/// A `P::Content` lies there, or `place` is NULL. It is not moved and not ended for as long as `'a`.
+#[inline]
+pub(crate) unsafe fn content<'a, P: Place>(
+    place: *const P,
+) -> Result<&'a P::Content, quell_status> {
+    let content = room(place.cast_mut())?;
+    // SAFETY: as the caller promises; it is not NULL, and aligned.
+    Ok(unsafe { &*content })
+}
+
+/// What stands in memory that holds an engine: an arbitrary word that zeroed memory does not have.
+const SEAL: u64 = 0x0071_7565_6c6c_0a01;
+
+/// An engine, and what the interface knows of it besides. The seal says whether the rest is initialised.
+pub(crate) struct Made {
+    seal: AtomicU64,
+    pub(crate) cpus: usize,
+    /// How many CPUs are online.
+    online: AtomicUsize,
+    machine: MaybeUninit<Machine>,
+    engine: MaybeUninit<Engine<'static, Machine>>,
+}
+
+impl Made {
+    /// Whether memory that was zeroed, or held an engine, holds one with a CPU online.
+    ///
+    /// # Safety
+    /// It is initialised.
+    pub(crate) unsafe fn is_in_use(room: *const Made) -> bool {
+        // SAFETY: every pattern of bits is a value of these two fields.
+        let (seal, online) = unsafe { (&(*room).seal, &(*room).online) };
+        seal.load(Ordering::Acquire) == SEAL && online.load(Ordering::Acquire) != 0
+    }
+
+    /// Makes an engine in its place, for so many CPUs; `with` makes the engine on the machine.
+    ///
+    /// # Errors
+    /// Those of `with`; then there is no engine.
+    ///
+    /// # Safety
+    /// `room` is memory for a `Made`, which nobody else uses, and which is not moved and not used otherwise from now on.
+    pub(crate) unsafe fn make(
+        room: *mut Made,
+        cpus: usize,
+        machine: Machine,
+        with: impl FnOnce(&'static Machine) -> Result<Engine<'static, Machine>, quell_status>,
+    ) -> Result<(), quell_status> {
+        // SAFETY: as the caller promises. The machine is written before it is referred to, and never again.
+        unsafe {
+            (&raw mut (*room).seal).write(AtomicU64::new(0));
+            (&raw mut (*room).cpus).write(cpus);
+            (&raw mut (*room).online).write(AtomicUsize::new(0));
+            (&raw mut (*room).machine).write(MaybeUninit::new(machine));
+            let engine = with((*room).machine.assume_init_ref())?;
+            (&raw mut (*room).engine).write(MaybeUninit::new(engine));
+            (*room).seal.store(SEAL, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// The engine.
+    #[inline]
+    pub(crate) fn engine(&self) -> &Engine<'static, Machine> {
+        // SAFETY: there is no `&Made` without the seal: `made` looks for it.
+        unsafe { self.engine.assume_init_ref() }
+    }
+
+    /// # Errors
+    /// If the engine has no such CPU as the one that executes the call.
+    fn this_cpu(&self) -> Result<(), quell_status> {
+        let cpu = self.engine().hw().this_cpu();
+        if cpu.index() < self.cpus {
+            Ok(())
+        } else {
+            Err(quell_status::Cpu)
+        }
+    }
+
+    /// Takes this CPU into the protocol.
+    ///
+    /// # Errors
+    /// If the engine has no such CPU, or if it is online.
+    pub(crate) fn go_online(&self) -> Result<(), quell_status> {
+        self.this_cpu()?;
+        if self.engine().is_online() {
+            return Err(quell_status::Online);
+        }
+        self.online.fetch_add(1, Ordering::Relaxed);
+        self.engine().cpu_online();
+        Ok(())
+    }
+
+    /// Takes this CPU out of the protocol.
+    ///
+    /// # Errors
+    /// If the engine has no such CPU, or if it is not online.
+    pub(crate) fn go_offline(
+        &self,
+        current: Option<&AddressSpace<Machine>>,
+    ) -> Result<(), quell_status> {
+        self.on_online_cpu()?.cpu_offline(current);
+        // Release: whoever makes an engine here next finds this one left.
+        self.online.fetch_sub(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// The engine, for a CPU that is online.
+    ///
+    /// # Errors
+    /// If the engine has no such CPU, or if it is not online.
+    pub(crate) fn on_online_cpu(&self) -> Result<&Engine<'static, Machine>, quell_status> {
+        self.this_cpu()?;
+        let engine = self.engine();
+        if engine.is_online() {
+            Ok(engine)
+        } else {
+            Err(quell_status::Offline)
+        }
+    }
+}
+
+/// The engine in this memory, with what is known of it besides.
+///
+/// # Errors
+/// If the pointer is refused, or if there is no engine.
+///
+/// # Safety
+/// The memory is initialised, and if it holds an engine, keeps it for as long as `'a`; or the pointer is NULL.
+#[inline]
+pub(crate) unsafe fn made<'a>(place: *const quell_engine) -> Result<&'a Made, quell_status> {
+    // SAFETY: every pattern of bits is a `Made` whose seal says whether there is more.
+    let made = unsafe { content(place) }?;
+    // Acquire: what was written before the seal.
+    if made.seal.load(Ordering::Acquire) == SEAL {
+        Ok(made)
+    } else {
+        Err(quell_status::NoEngine)
+    }
+}
+
+/// The engine in this memory.
+///
+/// # Errors
+/// As [`made`].
+///
+/// # Safety
+/// As [`made`].
+#[inline]
+pub(crate) unsafe fn engine<'a>(
+    place: *const quell_engine,
+) -> Result<&'a Engine<'static, Machine>, quell_status> {
+    // SAFETY: as the caller promises.
+    unsafe { made(place) }.map(Made::engine)
+}
+
+/// The space in this memory.
+///
+/// # Errors
+/// If the pointer is refused, or if there is no space.
+///
+/// # Safety
+/// The memory is initialised, and if it holds a space, keeps it for as long as `'a`; or the pointer is NULL.
+#[inline]
+pub(crate) unsafe fn space<'a>(
+    place: *const quell_space,
+) -> Result<&'a AddressSpace<Machine>, quell_status> {
+    // SAFETY: a space is made of words and numbers, for which every pattern of bits is a value.
+    let space = unsafe { content(place) }?;
+    // No space has the id 0.
+    if space.id().0 == 0 {
+        return Err(quell_status::NoSpace);
+    }
+    Ok(space)
+}
+
+/// The space in this memory, if the pointer is not NULL.
+///
+/// # Errors
+/// If there is no space.
+///
+/// # Safety
+/// As [`space`].
+#[inline]
+pub(crate) unsafe fn space_if_any<'a>(
+    place: *const quell_space,
+) -> Result<Option<&'a AddressSpace<Machine>>, quell_status> {
+    if place.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: as the caller promises.
+    unsafe { space(place) }.map(Some)
+}
+
+/// The residue in this memory.
+///
+/// # Errors
+/// If the pointer is refused.
+///
+/// # Safety
+/// The memory is initialised and stays; or the pointer is NULL.
+#[inline]
+pub(crate) unsafe fn residue<'a>(
+    place: *const quell_residue,
+) -> Result<&'a Residue<Machine>, quell_status> {
+    // SAFETY: a residue is one word, for which every pattern of bits is a value.
+    unsafe { content(place) }
+}
+
+/// The stamp in this memory.
+///
+/// # Errors
+/// If the pointer is refused.
+///
+/// # Safety
+/// The memory is initialised; or the pointer is NULL.
+#[inline]
+pub(crate) unsafe fn stamp(place: *const quell_stamp) -> Result<Stamp, quell_status> {
+    // SAFETY: a stamp is one number, for which every pattern of bits is a value.
+    unsafe { content(place) }.copied()
+}
+
+/// The frames of a batch: names in an array of C's.
+pub(crate) struct Frames {
+    array: *mut *mut c_void,
+    room: usize,
+    taken: usize,
+    held: usize,
+}
+
+impl Frames {
+    /// None yet.
+    ///
+    /// # Safety
+    /// `array` has room for so many, and is nobody else's as long as the list holds any.
+    pub(crate) unsafe fn new(array: *mut *mut c_void, room: usize) -> Self {
+        Frames {
+            array,
+            room,
+            taken: 0,
+            held: 0,
+        }
+    }
+}
+
+impl FrameList<*mut c_void> for Frames {
+    #[inline]
+    fn is_full(&self) -> bool {
+        self.held == self.room
+    }
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.held == 0
+    }
+    #[inline]
+    fn push(&mut self, frame: *mut c_void) {
+        // SAFETY: the list is not full.
+        unsafe { self.array.add(self.held).write(frame) };
+        self.held += 1;
+    }
+    #[inline]
+    fn take(&mut self) -> Option<*mut c_void> {
+        if self.taken == self.held {
+            (self.taken, self.held) = (0, 0);
+            return None;
+        }
+        // SAFETY: written by `push`.
+        let frame = unsafe { *self.array.add(self.taken) };
+        self.taken += 1;
+        Some(frame)
+    }
+}
+
+/// The engine's batch.
+pub(crate) type CBatch =
+    Batch<'static, 'static, Machine, &'static AddressSpace<Machine>, *mut c_void, AllRules, Frames>;
+
+/// A batch. The seal says whether there is one.
+pub(crate) struct Gather {
+    seal: u64,
+    batch: MaybeUninit<CBatch>,
+}
+
+impl Gather {
+    const SEAL: u64 = 0x0071_7565_6c6c_0b01;
+
+    /// Begins a batch in its place.
+    ///
+    /// # Safety
+    /// `room` is memory for a `Gather` that nobody else uses.
+    pub(crate) unsafe fn begin(room: *mut Gather, batch: impl FnOnce() -> CBatch) {
+        // SAFETY: as the caller promises.
+        unsafe {
+            (&raw mut (*room).batch).write(MaybeUninit::new(batch()));
+            (&raw mut (*room).seal).write(Self::SEAL);
+        }
+    }
+}
+
+/// The batch in this memory.
+///
+/// # Errors
+/// If the pointer is refused, or if there is no batch.
+///
+/// # Safety
+/// The memory is initialised, and nobody else uses it for as long as `'a`; or the pointer is NULL.
+#[inline]
+pub(crate) unsafe fn batch<'a>(place: *mut quell_batch) -> Result<&'a mut CBatch, quell_status> {
+    // SAFETY: every pattern of bits is a `Gather` whose seal says whether there is more.
+    let gather = unsafe { &mut *room(place)? };
+    if gather.seal != Gather::SEAL {
+        return Err(quell_status::NoBatch);
+    }
+    // SAFETY: the seal was written with the batch.
+    Ok(unsafe { gather.batch.assume_init_mut() })
+}

@@ -1,0 +1,115 @@
+//! Address spaces: making them, ending them, and entries that gained rights.
+
+use crate::place::{engine, quell_engine, quell_space, room, space};
+use crate::status::{answer, quell_status};
+use crate::values::quell_range;
+use quell::Frame;
+
+/// Makes an address space whose root table is in frame `root` (its physical address divided by 4096), loaded nowhere.
+/// `space` is memory of any content that stays where it is until the space was retired.
+///
+/// The root is a table of the machine's format that maps the kernel as every root does, until quell_space_retire has
+/// returned. No other space has this root.
+///
+/// Context: any but an NMI. Does not wait.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn quell_space_new(
+    engine: *mut quell_engine,
+    space: *mut quell_space,
+    root: u64,
+) -> quell_status {
+    answer(|| {
+        let place = room(space)?;
+        // SAFETY: C vouches for its memory, and for the root.
+        unsafe {
+            let made = self::engine(engine)?.new_space(Frame(root));
+            place.write(made);
+        }
+        Ok(())
+    })
+}
+
+/// Ends a space that no user thread will ever run in again: makes every CPU leave its root. On return nothing walks
+/// its tables; they, the root included, may be freed, and the memory of the space is zero and its owner's.
+///
+/// Refuses a space that this CPU runs (switch away, or enter lazy mode first), and one that an unfinished batch was told
+/// of.
+///
+/// Context: interrupts on or off. May wait.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn quell_space_retire(
+    engine: *mut quell_engine,
+    space: *mut quell_space,
+) -> quell_status {
+    answer(|| {
+        {
+            // SAFETY: C vouches for its memory.
+            let (engine, space) = unsafe { (self::engine(engine)?, self::space(space)?) };
+            if engine.runs(space) {
+                return Err(quell_status::Running);
+            }
+            if space.is_in_batch() {
+                return Err(quell_status::InBatch);
+            }
+            engine.retire(space);
+        }
+        // SAFETY: no CPU has the space, and C promises that nothing else uses it. What is zero is no space.
+        unsafe { space.write_bytes(0, 1) };
+        Ok(())
+    })
+}
+
+/// The name of a space, which no other space of the engine ever has; 0 for memory without a space.
+///
+/// Context: any.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quell_space_id(space: *const quell_space) -> u64 {
+    // SAFETY: C vouches for its memory.
+    unsafe { self::space(space) }.map_or(0, |space| space.id().0)
+}
+
+/// The frame of a space's root table; 0 for memory without a space.
+///
+/// Context: any.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quell_space_root(space: *const quell_space) -> u64 {
+    // SAFETY: C vouches for its memory.
+    unsafe { self::space(space) }.map_or(0, |space| space.root().0)
+}
+
+/// Makes this CPU, if it has `space` loaded, forget the translations of a range that has *gained* rights: after a
+/// fault, on machines whose TLBs keep an entry that refused an access. Other CPUs find out by faults of their own. Not
+/// for changes that need a flush.
+///
+/// Context: any but an NMI. Does not wait.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn quell_refresh(
+    engine: *mut quell_engine,
+    space: *mut quell_space,
+    range: quell_range,
+) -> quell_status {
+    answer(|| {
+        // SAFETY: C vouches for its memory.
+        let (engine, space) = unsafe { (self::engine(engine)?, self::space(space)?) };
+        engine.refresh(space, range.checked()?);
+        Ok(())
+    })
+}

@@ -1,0 +1,84 @@
+//! Text that crosses the interface.
+
+use core::ffi::c_char;
+use core::fmt::{self, Write};
+
+/// A line in C's memory, ended with a zero byte.
+pub(crate) struct Line<'a> {
+    bytes: &'a mut [u8],
+    length: usize,
+}
+
+impl Line<'_> {
+    /// The line in this memory, empty; or nowhere, if it is NULL or has no bytes.
+    ///
+    /// # Safety
+    /// `text` is memory of `size` bytes that nobody else uses meanwhile, or NULL.
+    pub(crate) unsafe fn new(text: *mut c_char, size: usize) -> Self {
+        let bytes = if text.is_null() || size == 0 {
+            &mut []
+        } else {
+            // SAFETY: as the caller promises. C need not have initialised it: so it is first.
+            unsafe {
+                text.cast::<u8>().write_bytes(0, size);
+                core::slice::from_raw_parts_mut(text.cast::<u8>(), size)
+            }
+        };
+        Line { bytes, length: 0 }
+    }
+
+    /// Writes the line.
+    pub(crate) fn set(&mut self, text: fmt::Arguments<'_>) {
+        self.length = 0;
+        // What is too long is cut off.
+        let _ = self.write_fmt(text);
+        if let Some(end) = self.bytes.get_mut(self.length) {
+            *end = 0;
+        }
+    }
+
+    /// What was written.
+    #[cfg(target_os = "none")]
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+}
+
+impl Write for Line<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for character in text.chars() {
+            let end = self.length + character.len_utf8();
+            // The last byte is the zero.
+            if end >= self.bytes.len() {
+                return Err(fmt::Error);
+            }
+            character.encode_utf8(&mut self.bytes[self.length..end]);
+            self.length = end;
+        }
+        Ok(())
+    }
+}
+
+/// The text at `start`, up to its zero byte; `None` if that does not come within `most` bytes, or if it is not UTF-8.
+///
+/// # Safety
+/// The text ends with a zero byte or has more than `most` bytes, and stays as it is for `'a`.
+pub(crate) unsafe fn of_c<'a>(start: *const c_char, most: usize) -> Option<&'a str> {
+    // SAFETY: no byte behind the first zero is read.
+    let length = (0..=most).find(|&index| unsafe { *start.add(index) } == 0)?;
+    // SAFETY: these bytes were just read.
+    let bytes = unsafe { core::slice::from_raw_parts(start.cast::<u8>(), length) };
+    core::str::from_utf8(bytes).ok()
+}
+
+/// A text with a zero byte at its end, in an array that is larger than the text.
+pub(crate) const fn terminated<const N: usize>(text: &str) -> [u8; N] {
+    assert!(text.len() < N, "a text has outgrown its array");
+    let mut bytes = [0; N];
+    let mut index = 0;
+    while index < text.len() {
+        bytes[index] = text.as_bytes()[index];
+        index += 1;
+    }
+    bytes
+}

@@ -1,0 +1,146 @@
+//! Small values that cross the interface, and what of them is refused.
+//!
+//! C may pass any number where the header names an enumeration, so functions take numbers, and what is none of the
+//! names is refused here.
+
+use crate::status::quell_status;
+use quell::{Page, PageRange, PageSize, Purpose, Scope};
+
+/// The size of the entries that map a range.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum quell_stride {
+    /// 4 KB: entries of the lowest level.
+    Base,
+    /// 2 MB: entries one level up, 512 pages each.
+    Large,
+    /// 1 GB: entries two levels up, 262144 pages each.
+    Huge,
+}
+
+/// What an invalidation reaches besides leaf entries.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum quell_scope {
+    /// Only leaf entries changed: the walker caches may keep upper levels.
+    Leaf,
+    /// Page-table pages were unlinked too: the walker caches drop what they know of them, and CPUs that hold the
+    /// space lazily leave it.
+    Tables,
+}
+
+/// What a batch is for.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum quell_purpose {
+    /// The changes of one call of the program: unmap, protect, fork, a fault.
+    Call,
+    /// Pages taken away by reclaim.
+    Reclaim,
+    /// Pages about to move to other frames.
+    Migration,
+    /// Clean pages that were mapped read-only everywhere, taken away by reclaim or demotion: the batch may end with
+    /// quell_batch_finish_owed, so nothing is sent before.
+    Lazy,
+}
+
+/// A run of virtual pages that are or were mapped with entries of one size. Pages are counted in 4096 bytes, whatever
+/// the stride.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct quell_range {
+    /// The first page: its address divided by 4096. A multiple of the stride.
+    pub start: u64,
+    /// How many pages of 4096 bytes, at least one: a multiple of the stride.
+    pub pages: u64,
+    /// An `enum quell_stride`: one invalidation per stride covers the range, and drops what translates the first page
+    /// of that stride. Base pages must not be reported in larger strides.
+    pub stride: u32,
+}
+
+/// No virtual page has this number or a higher one.
+const PAGES: u64 = 1 << 52;
+
+impl quell_range {
+    /// # Errors
+    /// If it is no range of whole strides.
+    #[inline]
+    pub(crate) fn checked(self) -> Result<PageRange, quell_status> {
+        let stride = match self.stride {
+            0 => PageSize::Base,
+            1 => PageSize::Large,
+            2 => PageSize::Huge,
+            _ => return Err(quell_status::Range),
+        };
+        // Sizes of pages are powers of two.
+        let whole = (self.start | self.pages) & (stride.pages() - 1) == 0;
+        let within = self.start < PAGES && self.pages <= PAGES - self.start;
+        if self.pages == 0 || !whole || !within {
+            return Err(quell_status::Range);
+        }
+        Ok(PageRange {
+            start: Page(self.start),
+            pages: self.pages,
+            stride,
+        })
+    }
+}
+
+impl From<PageRange> for quell_range {
+    #[inline]
+    fn from(range: PageRange) -> Self {
+        quell_range {
+            start: range.start.0,
+            pages: range.pages,
+            stride: match range.stride {
+                PageSize::Base => quell_stride::Base as u32,
+                PageSize::Large => quell_stride::Large as u32,
+                PageSize::Huge => quell_stride::Huge as u32,
+            },
+        }
+    }
+}
+
+impl From<Scope> for quell_scope {
+    #[inline]
+    fn from(scope: Scope) -> Self {
+        match scope {
+            Scope::Leaf => quell_scope::Leaf,
+            Scope::Tables => quell_scope::Tables,
+        }
+    }
+}
+
+/// # Errors
+/// If there is no such scope.
+#[inline]
+pub(crate) fn scope(number: u32) -> Result<Scope, quell_status> {
+    match number {
+        0 => Ok(Scope::Leaf),
+        1 => Ok(Scope::Tables),
+        _ => Err(quell_status::Value),
+    }
+}
+
+/// # Errors
+/// If there is no such purpose.
+#[inline]
+pub(crate) fn purpose(number: u32) -> Result<Purpose, quell_status> {
+    match number {
+        0 => Ok(Purpose::Call),
+        1 => Ok(Purpose::Reclaim),
+        2 => Ok(Purpose::Migration),
+        3 => Ok(Purpose::Lazy),
+        _ => Err(quell_status::Value),
+    }
+}
+
+// The numbers above are those of the header.
+const _: () = assert!(
+    quell_stride::Huge as u32 == 2
+        && quell_scope::Tables as u32 == 1
+        && quell_purpose::Call as u32 == 0
+        && quell_purpose::Reclaim as u32 == 1
+        && quell_purpose::Migration as u32 == 2
+        && quell_purpose::Lazy as u32 == 3
+);

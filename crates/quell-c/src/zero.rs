@@ -1,0 +1,160 @@
+//! Zeroing by extents (S1): a second, small part of the interface, of use without an engine too.
+//!
+//! The instructions are `quell_arch`'s, what is cleared when is `quell_zero`'s.
+
+use crate::place::{Place, QUELL_WORD_ALIGN, content, engine, quell_engine, room, sized};
+use crate::status::{answer, quell_status};
+use core::ffi::c_void;
+use core::mem::{MaybeUninit, align_of, size_of};
+use quell::addr::PAGE_BYTES;
+use quell::{Extent, Frame};
+use quell_zero::{Chooser, Clear, ClearPolicy, Clearer, Strategy};
+
+/// Bytes of a `struct quell_zero_plan`.
+pub const QUELL_ZERO_PLAN_SIZE: usize = 72;
+
+/// How memory is zeroed on this processor. quell_zero_plan_new makes it.
+#[repr(C, align(8))]
+pub struct quell_zero_plan {
+    opaque: [u8; QUELL_ZERO_PLAN_SIZE],
+}
+
+impl Place for quell_zero_plan {
+    type Content = Planned;
+}
+
+sized! { quell_zero_plan = QUELL_ZERO_PLAN_SIZE / QUELL_WORD_ALIGN }
+
+/// What stands in memory that holds a plan.
+const SEAL: u64 = 0x0071_7565_6c6c_0c01;
+
+/// How to zero. The seal says whether there is anything.
+pub(crate) struct Planned {
+    seal: u64,
+    policy: MaybeUninit<ClearPolicy>,
+}
+
+/// The plan in this memory.
+///
+/// # Errors
+/// If the pointer is refused, or if there is no plan.
+///
+/// # Safety
+/// The memory is initialised, and if it holds a plan, keeps it for as long as `'a`; or the pointer is NULL.
+unsafe fn planned<'a>(place: *const quell_zero_plan) -> Result<&'a ClearPolicy, quell_status> {
+    // SAFETY: every pattern of bits is a `Planned` whose seal says whether there is more.
+    let planned = unsafe { content(place) }?;
+    if planned.seal != SEAL {
+        return Err(quell_status::NoPlan);
+    }
+    // SAFETY: the seal was written with the policy.
+    Ok(unsafe { planned.policy.assume_init_ref() })
+}
+
+/// Memory that C has mapped at an address; frames count from there.
+struct Mapped(*mut u8);
+
+impl Clear for Mapped {
+    fn zero(&self, extent: Extent, strategy: Strategy) {
+        let start = self.0.wrapping_add(extent.first.address() as usize);
+        // SAFETY: the extent is part of what `quell_zero` was given, and the strategy is one that quell_zero_plan_new
+        // has found on this processor and that its caller lets it use.
+        unsafe { quell_arch::zero::zero(start, extent.bytes() as usize, strategy) };
+    }
+}
+
+/// Plans how memory is zeroed: asks the processor, once for all, for its instructions and caches. Whole extents or page
+/// by page, and the longest run, are as the policy of `engine` says; with a NULL `engine` whole extents, and 32 MB.
+/// `plan` is memory of any content.
+///
+/// With `vectors`, whoever zeroes may overwrite vector registers: false in a kernel that does not save them.
+///
+/// Context: any but an NMI. Does not wait.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn quell_zero_plan_new(
+    plan: *mut quell_zero_plan,
+    engine: *const quell_engine,
+    vectors: bool,
+) -> quell_status {
+    answer(|| {
+        let place = room(plan)?;
+        let available = quell_arch::zero::available();
+        let chooser = Chooser {
+            available: if vectors {
+                available
+            } else {
+                available.without_vectors()
+            },
+            caches: quell_arch::zero::caches(),
+        };
+        let mut policy = ClearPolicy::cooperative(chooser.defaults());
+        if !engine.is_null() {
+            // SAFETY: C vouches for its memory.
+            let wanted = unsafe { self::engine(engine) }?.policy();
+            policy.whole_extents = wanted.extents;
+            policy.cap_bytes = wanted.cap_bytes;
+        }
+        // SAFETY: as above.
+        unsafe {
+            place.write(Planned {
+                seal: SEAL,
+                policy: MaybeUninit::new(policy),
+            });
+        }
+        Ok(())
+    })
+}
+
+/// Zeroes `bytes` bytes from `start`, which are ordinary memory of the caller's that nobody else accesses meanwhile. What
+/// is at `fault`, with its neighbours, is cleared last and is in the caches afterwards; NULL, or an address elsewhere: all
+/// is cleared around them. `preempt`, if not NULL, is called between two runs, and may sleep and come back on another
+/// CPU of the same kind. The zeroes are seen by whoever acquires what the caller releases on return.
+///
+/// Refuses a `start` that is not a multiple of 4096, and `bytes` that are none or not a multiple of 4096.
+///
+/// Context: any but an NMI, where `preempt` may be called. Does not wait.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn quell_zero(
+    plan: *const quell_zero_plan,
+    start: *mut c_void,
+    bytes: usize,
+    fault: *const c_void,
+    preempt: Option<unsafe extern "C" fn()>,
+) -> quell_status {
+    answer(|| {
+        // SAFETY: C vouches for its memory.
+        let policy = unsafe { planned(plan) }?;
+        let page = PAGE_BYTES as usize;
+        if start.is_null() {
+            return Err(quell_status::Null);
+        }
+        if !(start as usize).is_multiple_of(page) {
+            return Err(quell_status::Misaligned);
+        }
+        let ends = (start as usize).checked_add(bytes).is_some();
+        if bytes == 0 || !bytes.is_multiple_of(page) || !ends {
+            return Err(quell_status::Range);
+        }
+        let extent = Extent {
+            first: Frame(0),
+            frames: bytes as u64 / PAGE_BYTES,
+        };
+        let fault = (fault as usize).checked_sub(start as usize);
+        let fault = fault.map(|offset| Frame::containing(offset as u64));
+        Clearer::new(&Mapped(start.cast()), policy).extent(extent, fault, || {
+            if let Some(preempt) = preempt {
+                // SAFETY: C vouches for its function.
+                unsafe { preempt() };
+            }
+        });
+        Ok(())
+    })
+}

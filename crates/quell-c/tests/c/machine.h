@@ -1,0 +1,44 @@
+/* A machine of one thread that writes down what it is told, for programs that ask what the interface does. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "quell.h"
+
+static uint32_t this_cpu;
+static bool interrupts_on = true;
+static struct quell_invalidate invalidated, broadcast;
+static unsigned invalidations, broadcasts, completions, roots;
+static uint64_t root;
+static uint16_t root_tag;
+static bool root_kept;
+
+uint32_t quell_hw_this_cpu(void) { return this_cpu; }
+void quell_hw_fence(void) {}
+void quell_hw_invalidate(const struct quell_invalidate *what) { invalidated = *what, invalidations++; }
+void quell_hw_broadcast_start(const struct quell_invalidate *what) { broadcast = *what, broadcasts++; }
+void quell_hw_broadcast_complete(void) { completions++; }
+void quell_hw_load_root(uint64_t frame, uint16_t tag, bool keep) { root = frame, root_tag = tag, root_kept = keep, roots++; }
+void quell_hw_unload_root(void) { root = 0; }
+/* Nobody is there to answer. */
+void quell_hw_interrupt(const struct quell_cpu_set *targets)
+{
+    printf("interrupts are sent to %llx\n", (unsigned long long)targets->bits[0]);
+    exit(3);
+}
+bool quell_hw_mask_interrupts(void)
+{
+    bool were_on = interrupts_on;
+    interrupts_on = false;
+    return were_on;
+}
+void quell_hw_restore_interrupts(bool were_on) { interrupts_on = were_on; }
+void quell_hw_relax(void) {}
+bool quell_hw_may_wait(void) { return true; }
+void quell_panic(const char *message, size_t length)
+{
+    if (message[length] != 0)
+        exit(4);
+    fprintf(stderr, "quell_panic: %s\n", message);
+    exit(7);
+}

@@ -1,0 +1,613 @@
+/*
+ * The interface under attack: what is NULL, zero, misaligned, out of range, or called in the wrong order is refused with
+ * the status that the header names, and changes nothing; and what is right reaches the machine as it was said.
+ */
+#include "machine.h"
+
+static unsigned asked;
+
+static void same(unsigned long long is, unsigned long long should, const char *what, int line)
+{
+    asked++;
+    if (is != should) {
+        printf("line %d: %s is %llu, not %llu\n", line, what, is, should);
+        exit(1);
+    }
+}
+#define IS(what, should) same((unsigned long long)(what), (unsigned long long)(should), #what, __LINE__)
+#define REFUSED(call, status) IS(call, QUELL_STATUS_##status)
+#define DONE(call) IS(call, QUELL_STATUS_OK)
+
+#define CPUS 3
+static struct quell_engine engine, nothing;
+static struct quell_cpu cpus[CPUS];
+static struct quell_slot slots[CPUS * 2];
+static struct quell_epoch epochs[4];
+static struct quell_space space, other, no_space;
+static struct quell_residue residue;
+static char why[160];
+static int frames[201];
+
+static const struct quell_range one = {5, 1, QUELL_STRIDE_BASE};
+
+static struct quell_setup good(void)
+{
+    struct quell_setup setup = {
+        .interface = QUELL_INTERFACE,
+        .features = {.tagging = QUELL_TAGGING_PER_CPU, .tags = 6, .full_above = 33},
+        .cpus = cpus,
+        .cpu_count = CPUS,
+        .epochs = epochs,
+        .epoch_count = 4,
+        .message = why,
+        .message_size = sizeof why,
+    };
+    return setup;
+}
+
+static void says(const char *part)
+{
+    asked++;
+    if (!strstr(why, part)) {
+        printf("\"%s\" does not say \"%s\"\n", why, part);
+        exit(1);
+    }
+    why[0] = 0;
+}
+
+static void texts(void)
+{
+    for (uint32_t a = 0; a <= QUELL_STATUS_VALUE; a++)
+        for (uint32_t b = 0; b < a; b++)
+            IS(strcmp(quell_status_text(a), quell_status_text(b)) != 0, 1);
+    IS(strcmp(quell_status_text(QUELL_STATUS_VALUE + 1), quell_status_text(UINT32_MAX)), 0);
+    IS(strcmp(quell_counter_label(QUELL_COUNTER_SHOOTDOWNS), "shootdowns"), 0);
+    IS(strcmp(quell_counter_label(QUELL_COUNTER_RESCUED), "rescued"), 0);
+    IS(strlen(quell_counter_meaning(QUELL_COUNTERS - 1)) > 10, 1);
+    IS(quell_counter_label(QUELL_COUNTERS) == NULL, 1);
+    IS(quell_counter_meaning(UINT32_MAX) == NULL, 1);
+}
+
+static void setups(void)
+{
+    struct quell_setup setup = good();
+    REFUSED(quell_engine_new(NULL, &setup), NULL);
+    REFUSED(quell_engine_new(&engine, NULL), NULL);
+    REFUSED(quell_engine_new((struct quell_engine *)((char *)&engine + 8), &setup), MISALIGNED);
+    setup.interface = 0;
+    REFUSED(quell_engine_new(&engine, &setup), INTERFACE);
+
+    setup = good(), setup.policy = "S0+S9";
+    REFUSED(quell_engine_new(&engine, &setup), POLICY);
+    says("S9");
+    setup.policy = "";
+    REFUSED(quell_engine_new(&engine, &setup), POLICY);
+    says("a term is missing");
+    setup.policy = "all\xff";
+    REFUSED(quell_engine_new(&engine, &setup), POLICY);
+    says("UTF-8");
+    char endless[QUELL_POLICY_LENGTH + 1];
+    memset(endless, 'x', sizeof endless);
+    setup.policy = endless;
+    REFUSED(quell_engine_new(&engine, &setup), POLICY);
+    says("255");
+    /* A message without room, and with little: nothing behind it is written. */
+    setup.policy = "S9", setup.message_size = 0, memset(why, '?', sizeof why);
+    REFUSED(quell_engine_new(&engine, &setup), POLICY);
+    IS(why[0], '?');
+    setup.message_size = 4;
+    REFUSED(quell_engine_new(&engine, &setup), POLICY);
+    IS(strlen(why), 3);
+    IS(why[4], '?');
+    setup.message = NULL;
+    REFUSED(quell_engine_new(&engine, &setup), POLICY);
+
+    setup = good(), setup.features.tagging = 3;
+    REFUSED(quell_engine_new(&engine, &setup), UNSUPPORTED);
+    says("tagging is 3");
+    setup = good(), setup.features.tags = 65536;
+    REFUSED(quell_engine_new(&engine, &setup), UNSUPPORTED);
+    says("tags is 65536");
+    setup.features.tags = 0;
+    REFUSED(quell_engine_new(&engine, &setup), UNSUPPORTED);
+    says("none of them");
+    setup = good(), setup.features.tagging = QUELL_TAGGING_GLOBAL;
+    REFUSED(quell_engine_new(&engine, &setup), UNSUPPORTED);
+    says("without broadcasts");
+    setup.features.broadcast = 1, setup.features.tags = 256;
+    REFUSED(quell_engine_new(&engine, &setup), UNSUPPORTED);
+    says("tags is 256");
+    setup.features.tags = 17;
+    REFUSED(quell_engine_new(&engine, &setup), UNSUPPORTED);
+    says("17 bits");
+    setup = good(), setup.features.broadcast = 2;
+    REFUSED(quell_engine_new(&engine, &setup), UNSUPPORTED);
+    says("broadcast is 2");
+    setup = good(), setup.features.broadcast = 1;
+    REFUSED(quell_engine_new(&engine, &setup), UNSUPPORTED);
+    says("tags of each CPU's own");
+
+    setup = good(), setup.cpu_count = 0;
+    REFUSED(quell_engine_new(&engine, &setup), UNSUPPORTED);
+    says("not 0");
+    setup.cpu_count = QUELL_MAX_CPUS + 1;
+    REFUSED(quell_engine_new(&engine, &setup), UNSUPPORTED);
+    says("not 1025");
+    setup = good(), setup.cpus = NULL;
+    REFUSED(quell_engine_new(&engine, &setup), NULL);
+    says("cpus");
+    setup = good(), setup.cpus = (struct quell_cpu *)((char *)cpus + 8);
+    REFUSED(quell_engine_new(&engine, &setup), MISALIGNED);
+    setup = good(), setup.epochs = NULL;
+    REFUSED(quell_engine_new(&engine, &setup), NULL);
+    says("epochs");
+    setup = good(), setup.slots_per_cpu = 2;
+    REFUSED(quell_engine_new(&engine, &setup), NULL);
+    says("slots");
+    setup.slots_per_cpu = SIZE_MAX / 2;
+    REFUSED(quell_engine_new(&engine, &setup), UNSUPPORTED);
+    says("slots_per_cpu");
+
+    /* Refused, it has made nothing. */
+    REFUSED(quell_cpu_online(&engine), NO_ENGINE);
+    setup = good(), setup.slots = slots, setup.slots_per_cpu = 2;
+    DONE(quell_engine_new(&engine, &setup));
+    /* And again, as long as no CPU is online. */
+    setup = good(), setup.policy = "all,tags=4,cap=8M";
+    DONE(quell_engine_new(&engine, &setup));
+    DONE(quell_cpu_online(&engine));
+    REFUSED(quell_engine_new(&engine, &setup), ONLINE);
+    DONE(quell_cpu_offline(&engine, NULL));
+
+    char text[64];
+    DONE(quell_policy_text(&engine, text, sizeof text));
+    setup.policy = text;
+    DONE(quell_engine_new(&engine, &setup));
+    IS(quell_policy_cap(&engine), 8 << 20);
+    for (uint32_t mechanism = 0; mechanism < 5; mechanism++)
+        IS(quell_policy_has(&engine, mechanism), 1);
+    IS(quell_policy_has(&engine, 5), 0);
+    REFUSED(quell_policy_text(&engine, NULL, 9), NULL);
+    DONE(quell_policy_text(&engine, text, 0));
+}
+
+/* Every function, with NULL and with zeroed memory. */
+static void nothings(void)
+{
+    struct quell_batch batch, no_batch;
+    struct quell_stamp stamp;
+    uint64_t counts[QUELL_COUNTERS];
+    void *taken[1];
+    size_t count;
+    char text[8];
+    memset(&no_batch, 0, sizeof no_batch), memset(&stamp, 0, sizeof stamp);
+    DONE(quell_space_new(&engine, &space, 11));
+
+#define ENGINE_REFUSED(call)                                      \
+    do {                                                          \
+        struct quell_engine *e = NULL;                            \
+        REFUSED(call, NULL);                                      \
+        e = &nothing;                                             \
+        REFUSED(call, NO_ENGINE);                                 \
+    } while (0)
+#define ENGINE_FALSE(call)                                        \
+    do {                                                          \
+        struct quell_engine *e = NULL;                            \
+        IS(call, 0);                                              \
+        e = &nothing;                                             \
+        IS(call, 0);                                              \
+    } while (0)
+#define SPACE_REFUSED(call)                                       \
+    do {                                                          \
+        struct quell_engine *e = &engine;                         \
+        struct quell_space *s = NULL;                             \
+        REFUSED(call, NULL);                                      \
+        s = &no_space;                                            \
+        REFUSED(call, NO_SPACE);                                  \
+        s = &space;                                               \
+        ENGINE_REFUSED(call);                                     \
+        (void)e;                                                  \
+    } while (0)
+#define BATCH_REFUSED(call)                                       \
+    do {                                                          \
+        struct quell_batch *b = NULL;                             \
+        REFUSED(call, NULL);                                      \
+        b = &no_batch;                                            \
+        REFUSED(call, NO_BATCH);                                  \
+    } while (0)
+
+    ENGINE_REFUSED(quell_policy_text(e, text, sizeof text));
+    ENGINE_FALSE(quell_policy_has(e, 0));
+    ENGINE_FALSE(quell_policy_cap(e));
+    ENGINE_REFUSED(quell_cpu_online(e));
+    ENGINE_REFUSED(quell_cpu_offline(e, NULL));
+    ENGINE_REFUSED(quell_on_interrupt(e));
+    ENGINE_REFUSED(quell_poll(e));
+    ENGINE_REFUSED(quell_enter_lazy(e));
+    ENGINE_FALSE(quell_user_access_allowed(e));
+    ENGINE_FALSE(quell_is_detached(e));
+    ENGINE_FALSE(quell_owes_anything(e));
+    ENGINE_REFUSED(quell_pay_all(e));
+    ENGINE_REFUSED(quell_catch_up(e));
+    ENGINE_REFUSED(quell_stats(e, counts));
+    ENGINE_REFUSED(quell_cpu_stats(e, 0, counts));
+    ENGINE_REFUSED(quell_space_new(e, &other, 1));
+    ENGINE_REFUSED(quell_batch_begin(e, &batch, 0, taken, 1));
+    ENGINE_REFUSED(quell_settle_stamp(e, &stamp));
+    ENGINE_FALSE(quell_claim(e, &residue));
+    ENGINE_FALSE(quell_rescue(e, &residue));
+    ENGINE_FALSE(quell_is_paid(e, &residue));
+
+    SPACE_REFUSED(quell_switch_to(e, NULL, s));
+    SPACE_REFUSED(quell_space_retire(e, s));
+    SPACE_REFUSED(quell_refresh(e, s, one));
+    SPACE_REFUSED(quell_settle(e, s));
+    SPACE_REFUSED(quell_settle_deferred(e, s));
+    SPACE_REFUSED(quell_settle_residue(e, &residue, s));
+    IS(quell_space_id(NULL), 0);
+    IS(quell_space_id(&no_space), 0);
+    IS(quell_space_root(&no_space), 0);
+    REFUSED(quell_switch_to(&engine, &no_space, &space), NO_SPACE);
+    REFUSED(quell_cpu_offline(&engine, &no_space), NO_SPACE);
+    REFUSED(quell_space_new(&engine, NULL, 1), NULL);
+    REFUSED(quell_space_new(&engine, (struct quell_space *)((char *)&other + 8), 1), MISALIGNED);
+
+    BATCH_REFUSED(quell_batch_changed(b, &space, one, 0));
+    BATCH_REFUSED(quell_batch_changed_all(b, &space, 0));
+    BATCH_REFUSED(quell_batch_unmapped(b, &space, one, frames));
+    BATCH_REFUSED(quell_batch_table_unlinked(b, &space, one, frames));
+    BATCH_REFUSED(quell_batch_hold(b, frames));
+    BATCH_REFUSED(quell_batch_finish(b, &count));
+    BATCH_REFUSED(quell_batch_finish_owed(b, &count, &stamp));
+    IS(quell_batch_is_full(NULL), 1);
+    IS(quell_batch_is_full(&no_batch), 1);
+    REFUSED(quell_batch_begin(&engine, NULL, 0, taken, 1), NULL);
+    REFUSED(quell_batch_begin(&engine, (struct quell_batch *)((char *)&batch + 1), 0, taken, 1), MISALIGNED);
+    REFUSED(quell_batch_begin(&engine, &batch, 0, NULL, 1), NULL);
+    REFUSED(quell_batch_begin(&engine, &batch, 0, (void **)((char *)taken + 1), 1), MISALIGNED);
+
+    /* What is there, but not where it should be. */
+    REFUSED(quell_poll((struct quell_engine *)((char *)&engine + 1)), MISALIGNED);
+    REFUSED(quell_settle(&engine, (struct quell_space *)((char *)&space + 8)), MISALIGNED);
+    REFUSED(quell_batch_finish((struct quell_batch *)((char *)&batch + 4), &count), MISALIGNED);
+    REFUSED(quell_residue_begin((struct quell_residue *)((char *)&residue + 4)), MISALIGNED);
+    IS(quell_claim(&engine, (struct quell_residue *)((char *)&residue + 4)), 0);
+
+    REFUSED(quell_residue_init(NULL), NULL);
+    REFUSED(quell_residue_begin(NULL), NULL);
+    REFUSED(quell_residue_owe(NULL, &stamp), NULL);
+    REFUSED(quell_residue_owe(&residue, NULL), NULL);
+    REFUSED(quell_residue_flushed(NULL), NULL);
+    IS(quell_residue_is_clear(NULL), 1);
+    IS(quell_claim(&engine, NULL), 0);
+    IS(quell_rescue(&engine, NULL), 0);
+    IS(quell_is_paid(&engine, NULL), 0);
+    REFUSED(quell_settle_residue(&engine, NULL, &space), NULL);
+    REFUSED(quell_settle_stamp(&engine, NULL), NULL);
+    REFUSED(quell_stats(&engine, NULL), NULL);
+    REFUSED(quell_cpu_stats(&engine, 0, NULL), NULL);
+    REFUSED(quell_cpu_stats(&engine, CPUS, counts), CPU);
+    REFUSED(quell_cpu_stats(&engine, UINT32_MAX, counts), CPU);
+}
+
+static void order(void)
+{
+    /* CPUs that are not there, not online, online already. */
+    this_cpu = CPUS;
+    REFUSED(quell_cpu_online(&engine), CPU);
+    this_cpu = 65536;
+    REFUSED(quell_cpu_online(&engine), CPU);
+    REFUSED(quell_switch_to(&engine, NULL, &space), CPU);
+    this_cpu = 0;
+    REFUSED(quell_switch_to(&engine, NULL, &space), OFFLINE);
+    REFUSED(quell_enter_lazy(&engine), OFFLINE);
+    REFUSED(quell_cpu_offline(&engine, NULL), OFFLINE);
+    DONE(quell_cpu_online(&engine));
+    REFUSED(quell_cpu_online(&engine), ONLINE);
+    IS(quell_is_detached(&engine), 1);
+    IS(quell_user_access_allowed(&engine), 0);
+
+    /* Spaces that run, that died, and come again. */
+    DONE(quell_switch_to(&engine, NULL, &space));
+    IS(root, 11);
+    IS(root_kept, 0);
+    IS(quell_user_access_allowed(&engine), 1);
+    REFUSED(quell_space_retire(&engine, &space), RUNNING);
+    IS(quell_space_root(&space), 11);
+    DONE(quell_enter_lazy(&engine));
+    IS(quell_user_access_allowed(&engine), 0);
+    DONE(quell_switch_to(&engine, &space, &space));
+    IS(quell_user_access_allowed(&engine), 1);
+    DONE(quell_space_new(&engine, &other, 12));
+    DONE(quell_switch_to(&engine, &space, &other));
+    IS(root, 12);
+    IS(root_tag, 2);
+    DONE(quell_switch_to(&engine, &other, &space));
+    IS(root_kept, 1);
+    IS(root_tag, 1);
+    uint64_t id = quell_space_id(&other);
+    DONE(quell_space_retire(&engine, &other));
+    REFUSED(quell_space_retire(&engine, &other), NO_SPACE);
+    REFUSED(quell_switch_to(&engine, &space, &other), NO_SPACE);
+    DONE(quell_space_new(&engine, &other, 13));
+    IS(quell_space_id(&other) != id, 1);
+    IS(interrupts_on, 1);
+}
+
+#define ROOM 200
+static void batches(void)
+{
+    struct quell_batch batch;
+    void *taken[ROOM + 1];
+    size_t count = 99;
+    REFUSED(quell_batch_begin(&engine, &batch, 4, taken, ROOM), VALUE);
+    DONE(quell_batch_begin(&engine, &batch, QUELL_PURPOSE_CALL, taken, ROOM));
+    IS(quell_batch_is_full(&batch), 0);
+
+    /* Ranges that are none. */
+    static const struct quell_range none[] = {
+        {5, 0, QUELL_STRIDE_BASE},         {5, 1, 3},
+        {5, 512, QUELL_STRIDE_LARGE},      {512, 100, QUELL_STRIDE_LARGE},
+        {512, 512, QUELL_STRIDE_HUGE},     {UINT64_MAX, 1, QUELL_STRIDE_BASE},
+        {5, UINT64_MAX, QUELL_STRIDE_BASE}, {1ull << 52, 1, QUELL_STRIDE_BASE},
+        {(1ull << 52) - 1, 2, QUELL_STRIDE_BASE},
+    };
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        REFUSED(quell_batch_changed(&batch, &space, none[i], 0), RANGE);
+        REFUSED(quell_batch_unmapped(&batch, &space, none[i], frames), RANGE);
+        REFUSED(quell_batch_table_unlinked(&batch, &space, none[i], frames), RANGE);
+        REFUSED(quell_refresh(&engine, &space, none[i]), RANGE);
+    }
+    REFUSED(quell_batch_changed(&batch, &space, one, 2), VALUE);
+    REFUSED(quell_batch_changed_all(&batch, &space, 2), VALUE);
+    REFUSED(quell_batch_unmapped(&batch, NULL, one, frames), NULL);
+    REFUSED(quell_batch_unmapped(&batch, &no_space, one, frames), NO_SPACE);
+    /* Nothing of this was reported: there is nothing to flush and nothing to take. */
+    unsigned before = invalidations;
+    DONE(quell_batch_finish(&batch, &count));
+    IS(count, 0);
+    IS(invalidations, before);
+
+    /* What is right arrives at the machine as it was said. */
+    struct quell_range large = {1024, 512, QUELL_STRIDE_LARGE};
+    DONE(quell_batch_table_unlinked(&batch, &space, large, &frames[0]));
+    IS(invalidations, before);
+    DONE(quell_batch_finish(&batch, &count));
+    IS(count, 1);
+    IS(taken[0] == &frames[0], 1);
+    IS(invalidated.kind, QUELL_INVALIDATE_KIND_RANGE);
+    IS(invalidated.scope, QUELL_SCOPE_TABLES);
+    IS(invalidated.tag, 1);
+    IS(invalidated.range.start, 1024);
+    IS(invalidated.range.pages, 512);
+    IS(invalidated.range.stride, QUELL_STRIDE_LARGE);
+    DONE(quell_batch_finish(&batch, &count));
+    IS(count, 0);
+
+    /* Twice full, with one flush each: the frame too many is refused and not lost, and all come back in order. */
+    for (int round = 0; round < 2; round++) {
+        struct quell_range range = {100, 1, QUELL_STRIDE_BASE};
+        taken[ROOM] = &taken;
+        for (int i = 0; i < ROOM; i++, range.start++)
+            DONE(quell_batch_unmapped(&batch, &space, range, i ? &frames[i] : NULL));
+        IS(quell_batch_is_full(&batch), 1);
+        REFUSED(quell_batch_unmapped(&batch, &space, range, &frames[ROOM]), FULL);
+        REFUSED(quell_batch_table_unlinked(&batch, &space, range, &frames[ROOM]), FULL);
+        REFUSED(quell_batch_hold(&batch, &frames[ROOM]), FULL);
+        before = invalidations;
+        DONE(quell_batch_finish(&batch, &count));
+        IS(invalidations, before + 1);
+        IS(invalidated.kind, QUELL_INVALIDATE_KIND_TAG);
+        IS(count, ROOM);
+        for (int i = 1; i < ROOM; i++)
+            IS(taken[i] == &frames[i], 1);
+        IS(taken[0] == NULL && taken[ROOM] == &taken, 1);
+        IS(quell_batch_is_full(&batch), 0);
+    }
+    /* Without room for frames: what only changed. */
+    DONE(quell_batch_begin(&engine, &batch, QUELL_PURPOSE_CALL, NULL, 0));
+    IS(quell_batch_is_full(&batch), 1);
+    REFUSED(quell_batch_hold(&batch, &frames[0]), FULL);
+    DONE(quell_batch_changed(&batch, &space, one, QUELL_SCOPE_LEAF));
+    DONE(quell_batch_finish(&batch, NULL));
+    IS(invalidated.scope, QUELL_SCOPE_LEAF);
+    IS(invalidated.range.start, 5);
+    DONE(quell_batch_changed_all(&batch, &space, QUELL_SCOPE_TABLES));
+    DONE(quell_enter_lazy(&engine));
+    REFUSED(quell_space_retire(&engine, &space), IN_BATCH);
+    DONE(quell_switch_to(&engine, &space, &space));
+    DONE(quell_batch_finish(&batch, NULL));
+    IS(invalidated.kind, QUELL_INVALIDATE_KIND_TAG);
+    DONE(quell_refresh(&engine, &space, one));
+    IS(invalidated.kind, QUELL_INVALIDATE_KIND_RANGE);
+    IS(interrupts_on, 1);
+}
+
+/* A frame is unmapped without a flush, and comes back by claim, by rescue, or flushed after all. */
+static struct quell_stamp owe(struct quell_batch *batch)
+{
+    struct quell_stamp stamp, garbage;
+    void *taken[1];
+    size_t count;
+    memset(&stamp, 0xff, sizeof stamp), garbage = stamp;
+    DONE(quell_residue_begin(&residue));
+    IS(quell_residue_is_clear(&residue), 0);
+    IS(quell_is_paid(&engine, &residue), 0);
+    IS(quell_claim(&engine, &residue), 0);
+    DONE(quell_batch_begin(&engine, batch, QUELL_PURPOSE_LAZY, taken, 1));
+    DONE(quell_batch_unmapped(batch, &space, one, &frames[0]));
+    REFUSED(quell_batch_finish_owed(batch, &count, NULL), NULL);
+    DONE(quell_batch_finish_owed(batch, &count, &stamp));
+    IS(memcmp(&stamp, &garbage, sizeof stamp) != 0, 1);
+    IS(count, 1);
+    IS(taken[0] == &frames[0], 1);
+    DONE(quell_residue_owe(&residue, &stamp));
+    return stamp;
+}
+
+static void lazies(void)
+{
+    static const struct quell_residue zero;
+    static const struct quell_stamp no_stamp;
+    struct quell_batch batch;
+    struct quell_stamp stamp;
+    memset(&residue, 0xff, sizeof residue);
+    DONE(quell_residue_init(&residue));
+    IS(memcmp(&residue, &zero, sizeof zero), 0);
+    IS(quell_residue_is_clear(&residue), 1);
+    IS(quell_claim(&engine, &residue), 0);
+    IS(quell_rescue(&engine, &residue), 0);
+
+    unsigned before = invalidations;
+    stamp = owe(&batch);
+    IS(memcmp(&stamp, &no_stamp, sizeof stamp) != 0, 1);
+    IS(invalidations, before);
+    IS(quell_owes_anything(&engine), 1);
+    IS(quell_is_paid(&engine, &residue), 0);
+    IS(quell_claim(&engine, &residue), 1);
+    IS(invalidations, before + 1);
+    IS(quell_claim(&engine, &residue), 0);
+    IS(memcmp(&residue, &zero, sizeof zero), 0);
+    IS(quell_owes_anything(&engine), 0);
+
+    owe(&batch);
+    before = invalidations;
+    IS(quell_rescue(&engine, &residue), 1);
+    IS(quell_rescue(&engine, &residue), 0);
+    IS(quell_claim(&engine, &residue), 0);
+    IS(invalidations, before);
+    DONE(quell_pay_all(&engine));
+    IS(quell_owes_anything(&engine), 0);
+
+    before = invalidations;
+    stamp = owe(&batch);
+    DONE(quell_settle_residue(&engine, &residue, &space));
+    IS(invalidations, before + 1);
+    IS(quell_is_paid(&engine, &residue), 1);
+    DONE(quell_settle(&engine, &space));
+    DONE(quell_settle_deferred(&engine, &space));
+    DONE(quell_settle_stamp(&engine, &stamp));
+    DONE(quell_settle_stamp(&engine, &no_stamp));
+    DONE(quell_catch_up(&engine));
+    IS(quell_claim(&engine, &residue), 1);
+    DONE(quell_residue_begin(&residue));
+    DONE(quell_residue_flushed(&residue));
+    IS(quell_residue_is_clear(&residue), 1);
+
+    uint64_t counts[QUELL_COUNTERS], one_cpu[QUELL_COUNTERS];
+    DONE(quell_stats(&engine, counts));
+    DONE(quell_cpu_stats(&engine, 0, one_cpu));
+    IS(memcmp(counts, one_cpu, sizeof counts), 0);
+    IS(counts[QUELL_COUNTER_DEBTS_TAKEN], 3);
+    IS(counts[QUELL_COUNTER_RESCUED], 1);
+    DONE(quell_cpu_stats(&engine, 1, one_cpu));
+    IS(one_cpu[QUELL_COUNTER_DEBTS_TAKEN], 0);
+
+    /* No epochs: the same calls, and the frame was flushed. */
+    DONE(quell_switch_to(&engine, &space, &other));
+    DONE(quell_space_retire(&engine, &space));
+    DONE(quell_cpu_offline(&engine, &other));
+    DONE(quell_space_retire(&engine, &other));
+    struct quell_setup setup = good();
+    setup.epochs = NULL, setup.epoch_count = 0;
+    DONE(quell_engine_new(&engine, &setup));
+    DONE(quell_space_new(&engine, &space, 11));
+    DONE(quell_cpu_online(&engine));
+    DONE(quell_switch_to(&engine, NULL, &space));
+    before = invalidations;
+    stamp = owe(&batch);
+    IS(memcmp(&stamp, &no_stamp, sizeof stamp), 0);
+    IS(invalidations, before + 1);
+    IS(quell_residue_is_clear(&residue), 1);
+    DONE(quell_pay_all(&engine));
+    DONE(quell_settle_stamp(&engine, &stamp));
+}
+
+/* Broadcasts reach the machine's other functions. */
+static void broadcasting(void)
+{
+    DONE(quell_cpu_offline(&engine, &space));
+    DONE(quell_space_retire(&engine, &space));
+    struct quell_setup setup = good();
+    setup.features.tagging = QUELL_TAGGING_GLOBAL, setup.features.tags = 8, setup.features.broadcast = 1;
+    DONE(quell_engine_new(&engine, &setup));
+    DONE(quell_space_new(&engine, &space, 11));
+    DONE(quell_cpu_online(&engine));
+    DONE(quell_switch_to(&engine, NULL, &space));
+    struct quell_batch batch;
+    broadcasts = completions = 0;
+    DONE(quell_batch_begin(&engine, &batch, QUELL_PURPOSE_MIGRATION, NULL, 0));
+    DONE(quell_batch_changed(&batch, &space, one, QUELL_SCOPE_LEAF));
+    IS(broadcasts, 1);
+    IS(completions, 0);
+    DONE(quell_batch_finish(&batch, NULL));
+    IS(completions, 1);
+    IS(broadcast.range.start, 5);
+    IS(broadcast.tag, root_tag);
+    DONE(quell_cpu_offline(&engine, &space));
+    IS(interrupts_on, 1);
+}
+
+static unsigned preempted;
+static void preempt(void) { preempted++; }
+
+static void zeroing(void)
+{
+    static _Alignas(4096) unsigned char memory[10 * 4096];
+    static struct quell_engine small;
+    static struct quell_cpu small_cpus[1];
+    struct quell_zero_plan plan, no_plan;
+    unsigned char *start = memory + 4096;
+    size_t bytes = 8 * 4096;
+    memset(&no_plan, 0, sizeof no_plan);
+    REFUSED(quell_zero_plan_new(NULL, NULL, false), NULL);
+    REFUSED(quell_zero_plan_new((struct quell_zero_plan *)((char *)&plan + 1), NULL, false), MISALIGNED);
+    REFUSED(quell_zero_plan_new(&plan, &nothing, false), NO_ENGINE);
+    REFUSED(quell_zero(NULL, start, bytes, NULL, NULL), NULL);
+    REFUSED(quell_zero(&no_plan, start, bytes, NULL, NULL), NO_PLAN);
+    for (int vectors = 0; vectors < 2; vectors++) {
+        DONE(quell_zero_plan_new(&plan, NULL, vectors));
+        memset(memory, 0xa5, sizeof memory);
+        REFUSED(quell_zero(&plan, NULL, bytes, NULL, NULL), NULL);
+        REFUSED(quell_zero(&plan, start + 8, bytes, NULL, NULL), MISALIGNED);
+        REFUSED(quell_zero(&plan, start, 0, NULL, NULL), RANGE);
+        REFUSED(quell_zero(&plan, start, 100, NULL, NULL), RANGE);
+        REFUSED(quell_zero(&plan, start, (size_t)-4096, NULL, NULL), RANGE);
+        for (size_t i = 0; i < sizeof memory; i++)
+            if (memory[i] != 0xa5)
+                IS(memory[i], 0xa5);
+        DONE(quell_zero(&plan, start, bytes, start + 4 * 4096 + 17, preempt));
+        for (size_t i = 0; i < sizeof memory; i++)
+            if (memory[i] != (i < 4096 || i >= 9 * 4096 ? 0xa5 : 0))
+                IS(i, sizeof memory);
+    }
+    /* Before the fault, after it, and around it: twice two points between. */
+    IS(preempted, 4);
+    /* A fault elsewhere leaves one run; one below the memory does, too. */
+    DONE(quell_zero(&plan, start, bytes, memory, preempt));
+    DONE(quell_zero(&plan, start, bytes, start + bytes, preempt));
+    IS(preempted, 4);
+    /* The engine's policy: a page at a time. */
+    struct quell_setup setup = good();
+    setup.policy = "all,cap=4K", setup.cpus = small_cpus, setup.cpu_count = 1;
+    setup.epochs = NULL, setup.epoch_count = 0;
+    DONE(quell_engine_new(&small, &setup));
+    DONE(quell_zero_plan_new(&plan, &small, false));
+    DONE(quell_zero(&plan, start, bytes, NULL, preempt));
+    IS(preempted, 4 + 7);
+    DONE(quell_zero(&plan, start, bytes, NULL, NULL));
+}
+
+int main(void)
+{
+    texts();
+    setups();
+    nothings();
+    order();
+    batches();
+    lazies();
+    broadcasting();
+    zeroing();
+    printf("%u answers were right\n", asked);
+    return 0;
+}

@@ -1,0 +1,20 @@
+/* What quell.h says of sizes and alignments is so for this compiler, and it needs nothing but freestanding C11. */
+#include "quell.h"
+
+#define SAME(type, size, align)                                                  \
+    _Static_assert(sizeof(struct type) == (size), "size of " #type);             \
+    _Static_assert(_Alignof(struct type) == (align), "alignment of " #type)
+
+SAME(quell_engine, QUELL_ENGINE_SIZE, QUELL_LINE_ALIGN);
+SAME(quell_cpu, QUELL_CPU_SIZE, QUELL_LINE_ALIGN);
+SAME(quell_slot, QUELL_SLOT_SIZE, QUELL_LINE_ALIGN);
+SAME(quell_epoch, QUELL_EPOCH_SIZE, QUELL_LINE_ALIGN);
+SAME(quell_space, QUELL_SPACE_SIZE, QUELL_LINE_ALIGN);
+SAME(quell_batch, QUELL_BATCH_SIZE, QUELL_WORD_ALIGN);
+SAME(quell_residue, QUELL_RESIDUE_SIZE, QUELL_WORD_ALIGN);
+SAME(quell_zero_plan, QUELL_ZERO_PLAN_SIZE, QUELL_WORD_ALIGN);
+SAME(quell_stamp, QUELL_STAMP_SIZE, QUELL_WORD_ALIGN);
+
+_Static_assert(sizeof(struct quell_cpu_set) * 8 == QUELL_MAX_CPUS, "a bit for each CPU");
+_Static_assert(QUELL_COUNTER_RESCUED + 1 == QUELL_COUNTERS, "a number for each counter");
+_Static_assert(QUELL_STATUS_OK == 0, "no error is zero");

@@ -1,0 +1,279 @@
+//! The engine's types and methods, as far as the suite uses them, over the functions of `quell.h`.
+
+use crate::kernel::{CPUS, Kernel, Wrong};
+use engine::{AllRules, Frame, PageRange, PageSize, Purpose, Rules, Scope, Tagging};
+use quell_c::batch::*;
+use quell_c::engine::*;
+use quell_c::place::*;
+use quell_c::status::quell_status;
+use quell_c::values::quell_range;
+use quell_c::{cpu, lazy, space};
+use std::cell::UnsafeCell;
+use std::ffi::CString;
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::ops::Deref;
+
+#[track_caller]
+fn done(status: quell_status) {
+    assert_eq!(status, quell_status::Ok);
+}
+
+/// Memory that C would have placed: zeroed, never moved, shared.
+struct Placed<T>(Box<UnsafeCell<MaybeUninit<T>>>);
+
+// SAFETY: the memory is used through the C functions alone, any of which may be called on any CPU.
+unsafe impl<T> Sync for Placed<T> {}
+// SAFETY: as above.
+unsafe impl<T> Send for Placed<T> {}
+
+impl<T> Placed<T> {
+    fn new() -> Self {
+        Placed(Box::new(UnsafeCell::new(MaybeUninit::zeroed())))
+    }
+    fn at(&self) -> *mut T {
+        self.0.get().cast()
+    }
+}
+
+fn array<T>(count: usize) -> *mut T {
+    let memory: Vec<MaybeUninit<T>> = (0..count).map(|_| MaybeUninit::zeroed()).collect();
+    memory.leak().as_mut_ptr().cast()
+}
+
+pub struct Engine<'m, H, R = AllRules> {
+    place: Placed<quell_engine>,
+    hw: &'m H,
+    rules: R,
+}
+
+impl Engine<'static, Kernel> {
+    pub fn new(kernel: &'static Kernel, policy: &str) -> Self {
+        let place = Placed::new();
+        let policy = CString::new(policy).expect("a text");
+        let (tagging, tags) = match kernel.tagging {
+            Tagging::None => (quell_tagging::None, 0),
+            Tagging::PerCpu { count } => (quell_tagging::PerCpu, count.into()),
+            Tagging::Global { bits } => (quell_tagging::Global, bits.into()),
+        };
+        let features = engine::Hardware::features(kernel);
+        let setup = quell_setup {
+            interface: QUELL_INTERFACE,
+            features: quell_features {
+                tagging: tagging as u32,
+                tags,
+                full_above: features.full_above,
+                broadcast: features.broadcast.into(),
+            },
+            policy: policy.as_ptr(),
+            cpus: array(CPUS),
+            cpu_count: CPUS,
+            slots: std::ptr::null_mut(),
+            slots_per_cpu: 0,
+            epochs: array(8),
+            epoch_count: 8,
+            message: std::ptr::null_mut(),
+            message_size: 0,
+        };
+        // SAFETY: zeroed memory and arrays that live for ever; the policy outlives the call.
+        done(unsafe { quell_engine_new(place.at(), &raw const setup) });
+        kernel.handle_with(place.at());
+        Engine {
+            place,
+            hw: kernel,
+            rules: AllRules,
+        }
+    }
+}
+
+impl<'m, H, R: Rules> Engine<'m, H, R> {
+    fn at(&self) -> *mut quell_engine {
+        self.place.at()
+    }
+    pub fn hw(&self) -> &'m H {
+        self.hw
+    }
+    pub fn rules(&self) -> &R {
+        &self.rules
+    }
+    pub unsafe fn new_space(&self, root: Frame) -> AddressSpace<H> {
+        let place = Placed::new();
+        // SAFETY: memory for a space; the caller vouches for the root.
+        done(unsafe { space::quell_space_new(self.at(), place.at(), root.0) });
+        AddressSpace(place, root, PhantomData)
+    }
+    pub fn retire(&self, space: &AddressSpace<H>) {
+        // SAFETY: an engine, as for every call below, and a space that the suite uses no more.
+        let status = unsafe { space::quell_space_retire(self.at(), space.0.at()) };
+        // Batches that were not finished are noticed here at the latest.
+        if Kernel::wrong() != Wrong::NotFinished || status != quell_status::InBatch {
+            done(status);
+        }
+    }
+    pub fn cpu_online(&self) {
+        // SAFETY: as above.
+        done(unsafe { cpu::quell_cpu_online(self.at()) });
+    }
+    pub fn cpu_offline(&self, current: Option<&AddressSpace<H>>) {
+        // SAFETY: as above.
+        done(unsafe { cpu::quell_cpu_offline(self.at(), AddressSpace::at(current)) });
+    }
+    pub fn switch_to(&self, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) {
+        // SAFETY: as above.
+        done(unsafe { cpu::quell_switch_to(self.at(), AddressSpace::at(from), to.0.at()) });
+    }
+    pub fn settle(&self, space: &AddressSpace<H>) {
+        if Kernel::wrong() != Wrong::NotSettled {
+            // SAFETY: as above.
+            done(unsafe { lazy::quell_settle(self.at(), space.0.at()) });
+        }
+    }
+    pub fn claim(&self, residue: &Residue<H>) -> Option<()> {
+        if Kernel::wrong() == Wrong::NotClaimed {
+            return None;
+        }
+        // SAFETY: as above.
+        unsafe { lazy::quell_claim(self.at(), residue.0.at()) }.then_some(())
+    }
+    pub fn batch<S, F>(&self, purpose: Purpose) -> Batch<S, F> {
+        let place = Placed::new();
+        let purpose = match purpose {
+            Purpose::Call => 0,
+            Purpose::Reclaim => 1,
+            Purpose::Migration => 2,
+            Purpose::Lazy => 3,
+        };
+        let frames: Placed<[*mut std::ffi::c_void; 3]> = Placed::new();
+        let at = frames.at().cast();
+        // SAFETY: as above, and memory for a batch and its frames, which stay together.
+        done(unsafe { quell_batch_begin(self.at(), place.at(), purpose, at, 3) });
+        Batch(place, frames, PhantomData)
+    }
+}
+
+pub struct AddressSpace<H>(Placed<quell_space>, Frame, PhantomData<fn(H)>);
+
+impl<H> AddressSpace<H> {
+    pub fn root(&self) -> Frame {
+        // What the suite frees is what it gave.
+        // SAFETY: a space, or one that was retired, whose memory is zero.
+        let root = unsafe { space::quell_space_root(self.0.at()) };
+        assert!(root == self.1.0 || root == 0);
+        self.1
+    }
+    fn at(space: Option<&Self>) -> *mut quell_space {
+        space.map_or(std::ptr::null_mut(), |space| space.0.at())
+    }
+}
+
+pub struct Residue<H>(Placed<quell_residue>, PhantomData<fn(H)>);
+
+impl<H> Residue<H> {
+    pub fn new() -> Self {
+        Residue(Placed::new(), PhantomData)
+    }
+    pub fn begin(&self) {
+        // SAFETY: zeroed memory is a residue.
+        done(unsafe { lazy::quell_residue_begin(self.0.at()) });
+    }
+    pub fn owe(&self, stamp: quell_stamp) {
+        // SAFETY: as above, and a stamp that a batch gave.
+        done(unsafe { lazy::quell_residue_owe(self.0.at(), &raw const stamp) });
+    }
+    pub fn settle_flushed(&self) {
+        // SAFETY: as above.
+        done(unsafe { lazy::quell_residue_flushed(self.0.at()) });
+    }
+}
+
+pub struct Owed(quell_stamp);
+
+impl Owed {
+    pub fn stamp(&self) -> quell_stamp {
+        self.0
+    }
+}
+
+pub enum Outcome {
+    Flushed(()),
+    Owed(Owed),
+}
+
+pub struct Batch<S, F>(
+    Placed<quell_batch>,
+    Placed<[*mut std::ffi::c_void; 3]>,
+    PhantomData<fn(S, F)>,
+);
+
+impl<H, S: Deref<Target = AddressSpace<H>>> Batch<S, Frame> {
+    fn range(range: PageRange) -> quell_range {
+        let far = u64::from(Kernel::wrong() == Wrong::PageTooFar) << 9;
+        quell_range {
+            start: range.start.0 + far,
+            pages: range.pages,
+            stride: match range.stride {
+                PageSize::Base => 0,
+                PageSize::Large => 1,
+                PageSize::Huge => 2,
+            },
+        }
+    }
+    /// A name for a frame.
+    fn name(frame: Frame) -> *mut std::ffi::c_void {
+        std::ptr::without_provenance_mut(frame.0 as usize)
+    }
+    pub fn changed(&mut self, space: S, range: PageRange, scope: Scope) {
+        let (range, scope) = (Self::range(range), u32::from(scope == Scope::Tables));
+        // SAFETY: a batch, used by this thread alone, and a space that outlives it; as for all calls below.
+        done(unsafe { quell_batch_changed(self.0.at(), space.0.at(), range, scope) });
+    }
+    pub fn unmapped(&mut self, space: S, range: PageRange, frame: Frame) {
+        let (range, frame) = (Self::range(range), Self::name(frame));
+        // SAFETY: as above.
+        done(unsafe { quell_batch_unmapped(self.0.at(), space.0.at(), range, frame) });
+    }
+    pub fn table_unlinked(&mut self, space: S, range: PageRange, frame: Frame) {
+        let (range, frame) = (Self::range(range), Self::name(frame));
+        // SAFETY: as above.
+        done(unsafe {
+            if Kernel::wrong() == Wrong::TablesAsLeaves {
+                quell_batch_unmapped(self.0.at(), space.0.at(), range, frame)
+            } else {
+                quell_batch_table_unlinked(self.0.at(), space.0.at(), range, frame)
+            }
+        });
+    }
+    fn frames(&self, count: usize) -> Vec<Frame> {
+        // SAFETY: zeroed memory, in which a batch that is finished now has written names.
+        let names = unsafe { *self.1.at() };
+        let names = names[..count].iter();
+        names.map(|name| Frame(name.addr() as u64)).collect()
+    }
+    pub fn finish(&mut self) -> std::vec::IntoIter<Frame> {
+        let mut count = 0;
+        if Kernel::wrong() != Wrong::NotFinished {
+            // SAFETY: as above.
+            done(unsafe { quell_batch_finish(self.0.at(), &raw mut count) });
+        }
+        self.frames(count).into_iter()
+    }
+    pub fn finish_owed(&mut self) -> Outcome {
+        let (mut stamp, mut count) = (MaybeUninit::<quell_stamp>::zeroed(), 0);
+        // SAFETY: as above; the stamp is written, and zero is one too.
+        let stamp = unsafe {
+            done(quell_batch_finish_owed(
+                self.0.at(),
+                &raw mut count,
+                stamp.as_mut_ptr(),
+            ));
+            stamp.assume_init()
+        };
+        // The suite owes for entries that it reports without frames.
+        assert_eq!(count, 0);
+        // SAFETY: eight bytes that were initialised.
+        match unsafe { std::mem::transmute::<quell_stamp, u64>(stamp) } {
+            0 => Outcome::Flushed(()),
+            _ => Outcome::Owed(Owed(stamp)),
+        }
+    }
+}

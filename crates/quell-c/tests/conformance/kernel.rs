@@ -1,0 +1,384 @@
+//! A machine of threads: what the suite needs of it, and the functions that `quell.h` asks for.
+//!
+//! A CPU is a thread. Its TLB and its walker cache are maps that never forget anything by themselves. Interrupts are
+//! taken at accesses and in waiting loops; broadcasts are carried out when their sender waits for them, not before.
+
+use crate::bench::{Bench, Rights};
+use engine::{
+    CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, NoBroadcasts, Page, Tag, Tagging,
+};
+use quell_c::machine::{quell_cpu_set, quell_invalidate, quell_invalidate_kind};
+use quell_c::place::quell_engine;
+use quell_c::values::quell_scope;
+use quell_zero::{Clear, Strategy};
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::SeqCst};
+
+pub const CPUS: usize = 3;
+const FRAMES: usize = 128;
+const PRESENT: u64 = 1;
+const WRITABLE: u64 = 2;
+
+/// What is wrong: with the machine, or with how its embedder calls.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wrong {
+    Nothing,
+    /// A root is loaded with its tag's entries, whatever was asked for.
+    AlwaysKeeps,
+    /// Walker caches keep what they know of unlinked tables.
+    LeafOnly,
+    /// The initiator does not wait until broadcasts are complete.
+    NoCompletion,
+    /// Batches are not finished.
+    NotFinished,
+    /// Another table's page is reported.
+    PageTooFar,
+    /// A table is reported as if it had been a page.
+    TablesAsLeaves,
+    /// Second actors do not settle.
+    NotSettled,
+    /// Frames are reused without a claim.
+    NotClaimed,
+}
+
+#[derive(Default)]
+struct Tlb {
+    root: Option<(u64, u16)>,
+    leaves: HashMap<(u16, u64), u64>,
+    tables: HashMap<(u16, u64), u64>,
+}
+
+impl Tlb {
+    fn invalidate(&mut self, what: &quell_invalidate) {
+        let (tag, range) = (what.tag, what.range);
+        match what.kind {
+            quell_invalidate_kind::Range => {
+                let end = range.start + range.pages;
+                let pages = range.start..end;
+                self.leaves
+                    .retain(|(held, page), _| *held != tag || !pages.contains(page));
+                if what.scope == quell_scope::Tables {
+                    let spans = range.start / 512..=(end - 1) / 512;
+                    self.tables
+                        .retain(|(held, span), _| *held != tag || !spans.contains(span));
+                }
+            }
+            quell_invalidate_kind::Tag => {
+                self.leaves.retain(|(held, _), _| *held != tag);
+                self.tables.retain(|(held, _), _| *held != tag);
+            }
+            quell_invalidate_kind::All => {
+                self.leaves.clear();
+                self.tables.clear();
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+struct Cpu {
+    tlb: Mutex<Tlb>,
+    interrupted: AtomicBool,
+    masked: AtomicBool,
+    broadcasts: Mutex<Vec<quell_invalidate>>,
+}
+
+pub struct Kernel {
+    pub tagging: Tagging,
+    wrong: Wrong,
+    memory: Vec<[AtomicU64; 512]>,
+    next_frame: AtomicUsize,
+    cpus: [Cpu; CPUS],
+    engine: AtomicPtr<quell_engine>,
+    /// A CPU has panicked: the others must not wait for it.
+    failed: AtomicBool,
+}
+
+/// Notices that its CPU panics.
+pub struct Watch(&'static Kernel);
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.0.failed.fetch_or(std::thread::panicking(), SeqCst);
+    }
+}
+
+thread_local! {
+    /// The machine that this thread is a CPU of, and which.
+    static HERE: Cell<(Option<&'static Kernel>, usize)> = const { Cell::new((None, 0)) };
+}
+
+fn here() -> &'static Kernel {
+    HERE.get().0.expect("this thread is a CPU")
+}
+
+impl Kernel {
+    /// A machine; a kernel's is never freed.
+    pub fn new(tagging: Tagging, wrong: Wrong) -> &'static Kernel {
+        Box::leak(Box::new(Kernel {
+            tagging,
+            wrong,
+            // Frame 0 stands for "no table".
+            memory: (0..FRAMES)
+                .map(|_| [const { AtomicU64::new(0) }; 512])
+                .collect(),
+            next_frame: AtomicUsize::new(1),
+            cpus: Default::default(),
+            engine: AtomicPtr::default(),
+            failed: AtomicBool::default(),
+        }))
+    }
+
+    /// This thread is a CPU of the machine from here on.
+    pub fn enter(&'static self, cpu: usize) -> Watch {
+        HERE.set((Some(self), cpu));
+        Watch(self)
+    }
+
+    /// Shootdown interrupts go to this engine.
+    pub fn handle_with(&self, engine: *mut quell_engine) {
+        self.engine.store(engine, SeqCst);
+    }
+
+    /// What is wrong with the machine that this thread is a CPU of.
+    pub fn wrong() -> Wrong {
+        here().wrong
+    }
+
+    fn me(&self) -> &Cpu {
+        &self.cpus[HERE.get().1]
+    }
+
+    fn frame(&self, frame: u64) -> &[AtomicU64; 512] {
+        &self.memory[frame as usize]
+    }
+
+    /// Takes a pending interrupt if it may.
+    fn poll(&self) {
+        let me = self.me();
+        if !me.masked.load(SeqCst) && me.interrupted.swap(false, SeqCst) {
+            me.masked.store(true, SeqCst);
+            // SAFETY: CPUs are online, so the engine was made.
+            unsafe { quell_c::cpu::quell_on_interrupt(self.engine.load(SeqCst)) };
+            me.masked.store(false, SeqCst);
+        }
+    }
+
+    /// The word that an address means, if the access is allowed. It happens under the TLB's lock, so that a broadcast
+    /// waits for it.
+    fn access<T>(
+        &self,
+        address: u64,
+        rights: Rights,
+        then: impl FnOnce(&AtomicU64) -> T,
+    ) -> Option<T> {
+        self.poll();
+        let mut tlb = self.me().tlb.lock().unwrap();
+        let (root, tag) = tlb.root?;
+        let (page, span) = (address >> 12, address >> 21);
+        let entry = match tlb.leaves.get(&(tag, page)) {
+            Some(entry) => *entry,
+            None => {
+                let walk = || self.frame(root)[span as usize % 512].load(SeqCst);
+                let table = tlb.tables.get(&(tag, span)).copied().unwrap_or_else(walk);
+                if table == 0 {
+                    return None;
+                }
+                tlb.tables.insert((tag, span), table);
+                let entry = self.frame(table)[page as usize % 512].load(SeqCst);
+                if entry & PRESENT != 0 {
+                    tlb.leaves.insert((tag, page), entry);
+                }
+                entry
+            }
+        };
+        let allowed = entry & PRESENT != 0 && (rights == Rights::Read || entry & WRITABLE != 0);
+        allowed.then(|| then(&self.frame(entry >> 12)[address as usize % 4096 / 8]))
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn quell_hw_this_cpu() -> u32 {
+    HERE.get().1 as u32
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn quell_hw_fence() {
+    std::sync::atomic::fence(SeqCst);
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn quell_hw_invalidate(what: &quell_invalidate) {
+    let mut what = *what;
+    if here().wrong == Wrong::LeafOnly {
+        what.scope = quell_scope::Leaf;
+    }
+    here().me().tlb.lock().unwrap().invalidate(&what);
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn quell_hw_broadcast_start(what: &quell_invalidate) {
+    here().me().broadcasts.lock().unwrap().push(*what);
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn quell_hw_broadcast_complete() {
+    if here().wrong == Wrong::NoCompletion {
+        return;
+    }
+    let sent = std::mem::take(&mut *here().me().broadcasts.lock().unwrap());
+    for cpu in &here().cpus {
+        let mut tlb = cpu.tlb.lock().unwrap();
+        sent.iter().for_each(|what| tlb.invalidate(what));
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn quell_hw_load_root(root: u64, tag: u16, keep: bool) {
+    let mut tlb = here().me().tlb.lock().unwrap();
+    tlb.root = Some((root, tag));
+    if !keep && here().wrong != Wrong::AlwaysKeeps {
+        tlb.leaves.retain(|(held, _), _| *held != tag);
+        tlb.tables.retain(|(held, _), _| *held != tag);
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn quell_hw_unload_root() {
+    here().me().tlb.lock().unwrap().root = None;
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn quell_hw_interrupt(targets: &quell_cpu_set) {
+    for (index, cpu) in here().cpus.iter().enumerate() {
+        if targets.bits[index / 64] >> (index % 64) & 1 != 0 {
+            cpu.interrupted.store(true, SeqCst);
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn quell_hw_mask_interrupts() -> bool {
+    !here().me().masked.swap(true, SeqCst)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn quell_hw_restore_interrupts(were_on: bool) {
+    here().me().masked.store(!were_on, SeqCst);
+    here().poll();
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn quell_hw_relax() {
+    assert!(!here().failed.load(SeqCst), "another CPU has panicked");
+    here().poll();
+    std::thread::yield_now();
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn quell_hw_may_wait() -> bool {
+    true
+}
+
+// SAFETY: a machine in software, whose translations reach no memory but its own words. The suite asks it for features,
+// fences, interrupts and turns of a loop; the engine is not on it but on the functions above.
+unsafe impl Hardware for Kernel {
+    type Word = AtomicU64;
+    type Broadcasts = NoBroadcasts;
+
+    fn this_cpu(&self) -> CpuId {
+        CpuId(HERE.get().1 as u16)
+    }
+    fn features(&self) -> Features {
+        Features {
+            tagging: self.tagging,
+            broadcast: matches!(self.tagging, Tagging::Global { .. }),
+            // Above a table's pages where walker caches are to be told apart from leaf entries.
+            full_above: match self.tagging {
+                Tagging::PerCpu { .. } => 600,
+                _ => 33,
+            },
+        }
+    }
+    fn fence(&self) {
+        quell_hw_fence();
+    }
+    fn invalidate(&self, _what: Invalidate) {
+        unreachable!("the engine is on the C functions")
+    }
+    unsafe fn load_root(&self, _root: Frame, _tag: Tag, _keep: bool) {
+        unreachable!("the engine is on the C functions")
+    }
+    fn unload_root(&self) {
+        unreachable!("the engine is on the C functions")
+    }
+    fn interrupt(&self, _targets: &CpuSet) {
+        unreachable!("the engine is on the C functions")
+    }
+    fn mask_interrupts(&self) -> bool {
+        quell_hw_mask_interrupts()
+    }
+    fn restore_interrupts(&self, were_on: bool) {
+        quell_hw_restore_interrupts(were_on);
+    }
+    fn relax(&self) {
+        quell_hw_relax();
+    }
+}
+
+impl Clear for Kernel {
+    fn zero(&self, extent: Extent, _strategy: Strategy) {
+        for frame in 0..extent.frames {
+            for word in self.frame(extent.first.0 + frame) {
+                word.store(0, SeqCst);
+            }
+        }
+    }
+}
+
+// SAFETY: frames and roots are numbers, whose words are a table of this machine's own.
+unsafe impl Bench for Kernel {
+    fn cpus(&self) -> usize {
+        CPUS
+    }
+    fn take_frames(&self, frames: u64) -> Extent {
+        let first = self.next_frame.fetch_add(frames as usize, SeqCst);
+        assert!(first + frames as usize <= FRAMES, "too few frames");
+        let first = Frame(first as u64);
+        Extent { first, frames }
+    }
+    fn new_root(&self) -> Frame {
+        self.take_frames(1).first
+    }
+    fn set(&self, root: Frame, page: Page, to: Option<(Frame, Rights)>) {
+        let above = &self.frame(root.0)[(page.0 / 512) as usize % 512];
+        if above.load(SeqCst) == 0 {
+            let table = self.take_frames(1).first;
+            // If another CPU has made one meanwhile, this frame is lost to the test.
+            let _ = above.compare_exchange(0, table.0, SeqCst, SeqCst);
+        }
+        let entry = to.map_or(0, |(frame, rights)| {
+            let writable = u64::from(rights == Rights::Write) * WRITABLE;
+            frame.0 << 12 | writable | PRESENT
+        });
+        self.frame(above.load(SeqCst))[page.0 as usize % 512].store(entry, SeqCst);
+    }
+    fn unlink_table(&self, root: Frame, page: Page) -> Frame {
+        Frame(self.frame(root.0)[(page.0 / 512) as usize % 512].swap(0, SeqCst))
+    }
+    fn word(&self, frame: Frame, index: usize) -> u64 {
+        self.frame(frame.0)[index].load(SeqCst)
+    }
+    fn set_word(&self, frame: Frame, index: usize, value: u64) {
+        self.frame(frame.0)[index].store(value, SeqCst);
+    }
+    fn try_read(&self, address: u64) -> Option<u64> {
+        self.access(address, Rights::Read, |word| word.load(SeqCst))
+    }
+    fn try_write(&self, address: u64, value: u64) -> bool {
+        let wrote = self.access(address, Rights::Write, |word| word.store(value, SeqCst));
+        wrote.is_some()
+    }
+}

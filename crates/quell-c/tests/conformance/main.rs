@@ -1,0 +1,99 @@
+//! The conformance suite through the C interface, in both directions: whatever the suite asks of the engine goes
+//! through the functions of `quell.h`, and the machine below is functions with C's calling convention.
+//!
+//! The suite is generic over machines, not over interfaces. So its own source is compiled here a second time, against a
+//! crate named `quell` that is this one: [`interface`] has the engine's types and methods, as thin as can be over the C
+//! functions, and everything that is no call is the engine's own. What is found wrong here and not in
+//! `quell-conformance` is the fault of the interface: an argument that is lost, a purpose or a scope that is
+//! mistaken for another, a flush that is not waited for. Mistakes of a machine and of an embedder are made on purpose
+//! below, to see that the suite would notice.
+
+extern crate alloc;
+// The suite's sources say `quell::Engine`, and get ours.
+extern crate self as quell;
+// The engine itself.
+extern crate quell as engine;
+
+#[path = "../../../quell-conformance/src/bench.rs"]
+mod bench;
+#[path = "../../../quell-conformance/src/checks.rs"]
+mod checks;
+#[path = "../../../quell-conformance/src/part.rs"]
+mod part;
+#[path = "../../../quell-conformance/src/suite.rs"]
+mod suite;
+#[path = "../../../quell-conformance/src/verdict.rs"]
+mod verdict;
+
+mod interface;
+mod kernel;
+
+pub(crate) use engine::{
+    AllRules, Extent, Frame, Hardware, Page, PageRange, PageSize, Purpose, Rules, Scope, Word,
+};
+pub(crate) use interface::{AddressSpace, Engine, Outcome, Residue};
+
+use engine::Tagging;
+use kernel::{CPUS, Kernel, Wrong};
+use std::sync::Mutex;
+use suite::{Check, Suite};
+
+const PCID: Tagging = Tagging::PerCpu { count: 4 };
+const ASID: Tagging = Tagging::Global { bits: 8 };
+
+/// Runs the suite; returns what the first CPU was told.
+fn run(tagging: Tagging, policy: &str, wrong: Wrong) -> Vec<Check> {
+    let kernel = Kernel::new(tagging, wrong);
+    let _here = kernel.enter(0);
+    let engine = Engine::new(kernel, policy);
+    let suite = Suite::new(&engine);
+    let checks = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for cpu in 0..CPUS {
+            let (engine, suite, checks) = (&engine, &suite, &checks);
+            scope.spawn(move || {
+                let _here = kernel.enter(cpu);
+                engine.cpu_online();
+                suite.run(None, |check| checks.lock().unwrap().push(check));
+            });
+        }
+    });
+    checks.into_inner().unwrap()
+}
+
+#[test]
+fn the_suite_passes_through_the_c_interface() {
+    for (tagging, policy) in [
+        (Tagging::None, "all"),
+        (PCID, "baseline"),
+        (PCID, "all"),
+        (ASID, "all"),
+    ] {
+        let checks = run(tagging, policy, Wrong::Nothing);
+        assert_eq!(checks.len(), 11);
+        let kept = checks[0].kept;
+        assert_eq!(kept, Some(CPUS as u64), "nothing was stale to see");
+        for check in checks {
+            assert_eq!(check.failures, 0, "{tagging:?} {policy} {check:?}");
+        }
+    }
+}
+
+#[test]
+fn mistakes_of_the_machine_and_of_its_embedder_are_found() {
+    for (tagging, wrong, name) in [
+        (PCID, Wrong::AlwaysKeeps, "own_pages"),
+        (PCID, Wrong::LeafOnly, "unlinked_tables"),
+        (ASID, Wrong::NoCompletion, "changed_pages"),
+        (PCID, Wrong::NotFinished, "changed_pages"),
+        (PCID, Wrong::PageTooFar, "changed_pages"),
+        (PCID, Wrong::TablesAsLeaves, "unlinked_tables"),
+        (PCID, Wrong::NotSettled, "second_actors"),
+        (PCID, Wrong::NotClaimed, "owed_flushes"),
+    ] {
+        let checks = run(tagging, "all", wrong);
+        let failed: Vec<_> = checks.iter().filter(|check| check.failures > 0).collect();
+        let found = failed.iter().any(|check| check.name.contains(name));
+        assert!(found, "{wrong:?}: {failed:?}");
+    }
+}

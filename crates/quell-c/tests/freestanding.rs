@@ -1,0 +1,69 @@
+//! The library for kernels wants from outside what the header says, and nothing else.
+
+mod support;
+
+use object::read::archive::ArchiveFile;
+use object::{Object, ObjectSymbol};
+use std::collections::BTreeSet;
+use support::{kernel_library, source};
+
+/// What every compiler takes for granted, and each kernel has.
+const MEMORY: [&str; 5] = ["memcpy", "memmove", "memset", "memcmp", "bcmp"];
+
+/// The functions that the header leaves to the embedder, but for those of libraries with debug assertions.
+fn supplied() -> BTreeSet<String> {
+    let header = std::fs::read_to_string(source("include/quell.h")).expect("the header");
+    let mut names = BTreeSet::new();
+    let mut debug = false;
+    for line in header.lines() {
+        match line {
+            "#if defined(QUELL_DEBUG_ASSERTIONS)" => debug = true,
+            "#endif" => debug = false,
+            _ => {}
+        }
+        let name = line.split('(').next().unwrap_or_default();
+        let name = name.rsplit([' ', '*']).next().unwrap_or_default();
+        let theirs = name.starts_with("quell_hw_") || name == "quell_panic";
+        if theirs && line.starts_with(char::is_alphabetic) && line.contains('(') && !debug {
+            names.insert(name.to_owned());
+        }
+    }
+    names
+}
+
+#[test]
+fn what_is_undefined_is_what_the_header_leaves_to_the_embedder() {
+    let Some(library) = kernel_library() else {
+        return;
+    };
+    let data = std::fs::read(library).expect("a library");
+    let archive = ArchiveFile::parse(&*data).expect("an archive");
+    let (mut defined, mut undefined) = (BTreeSet::new(), BTreeSet::new());
+    for member in archive.members() {
+        let member = member.expect("a member");
+        let name = String::from_utf8_lossy(member.name()).into_owned();
+        let file = object::File::parse(member.data(&*data).expect("its bytes")).expect(&name);
+        for symbol in file.symbols().filter(|symbol| symbol.is_global()) {
+            let name = symbol.name().expect("a name").to_owned();
+            if symbol.is_undefined() {
+                undefined.insert(name);
+            } else {
+                defined.insert(name);
+            }
+        }
+    }
+    let mut wanted: BTreeSet<String> = undefined.difference(&defined).cloned().collect();
+    for name in MEMORY {
+        wanted.remove(name);
+    }
+    assert_eq!(wanted, supplied());
+    // And it defines what the header declares.
+    for name in [
+        "quell_engine_new",
+        "quell_batch_finish",
+        "quell_claim",
+        "quell_stats",
+    ] {
+        assert!(defined.contains(name), "{name}");
+    }
+}

@@ -1,0 +1,64 @@
+//! Programs in C, linked to the library for the host and to the one for kernels: the example, which fails when its
+//! machine stops invalidating; the interface under attack; and the way out for panics.
+
+mod support;
+
+use std::path::PathBuf;
+use std::process::Command;
+use support::{host_library, kernel_library, program, run};
+
+/// What a program says when it is linked to each library that there is; the second is the kernel's.
+fn with_libraries(file: &str, flags: &[&str], judge: impl Fn(bool, &mut Command)) {
+    let libraries: [Option<PathBuf>; 2] = [Some(host_library()), kernel_library()];
+    for (index, library) in libraries.into_iter().enumerate() {
+        let Some(library) = library else { continue };
+        let directory = tempfile::tempdir().expect("a directory");
+        let Some(mut command) = program(directory.path(), file, &library, flags) else {
+            return;
+        };
+        judge(index == 1, &mut command);
+    }
+}
+
+const EXAMPLE: &str = "examples/embed.c";
+
+#[test]
+fn the_example_gives_a_frame_a_new_owner() {
+    with_libraries(EXAMPLE, &[], |_, command| {
+        let (ok, output) = run(command);
+        assert!(
+            ok && output.contains("has a new owner") && output.contains("shootdowns 1"),
+            "{output}"
+        );
+    });
+}
+
+#[test]
+fn the_example_fails_without_invalidations() {
+    with_libraries(EXAMPLE, &["-DWITHOUT_INVALIDATE"], |_, command| {
+        let (ok, output) = run(command);
+        assert!(
+            !ok && output.contains("has used a frame that has a new owner"),
+            "{output}"
+        );
+    });
+}
+
+#[test]
+fn misuse_is_refused() {
+    with_libraries("tests/c/misuse.c", &[], |_, command| {
+        let (ok, output) = run(command);
+        assert!(ok && output.contains("answers were right"), "{output}");
+    });
+}
+
+#[test]
+fn a_panic_ends_in_the_embedders_function() {
+    with_libraries("tests/c/panic.c", &[], |kernel, command| {
+        let (ok, output) = run(command);
+        assert!(!ok && !output.contains("quell went on"), "{output}");
+        assert!(output.contains("index out of bounds"), "{output}");
+        assert_eq!(output.contains("quell_panic: "), kernel, "{output}");
+        assert!(output.contains(".rs:"), "{output}");
+    });
+}

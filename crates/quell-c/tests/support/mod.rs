@@ -1,0 +1,110 @@
+//! What the tests share: compilers for C, libraries, and programs that end.
+#![allow(dead_code)] // Each test uses a part.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// A file of this crate.
+pub fn source(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// Says, past the test harness, what cannot be tested here; fails if the environment asks for all.
+fn skip(what: &str) {
+    assert!(std::env::var_os("QUELL_REQUIRE_C").is_none(), "{what}");
+    let line = format!("SKIPPED: {what}\n");
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+/// The host's compiler that `variable` names, or `default`; `None`, said aloud, where there is none.
+pub fn compiler(variable: &str, default: &str) -> Option<Command> {
+    let name = std::env::var(variable).unwrap_or_else(|_| default.into());
+    let there = Command::new(&name)
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success());
+    if !there {
+        skip(&format!(
+            "there is no compiler `{name}`: set {variable} to one"
+        ));
+        return None;
+    }
+    Some(Command::new(name))
+}
+
+/// Runs a command to its end; whether it succeeded, and what it printed.
+pub fn run(command: &mut Command) -> (bool, String) {
+    let output = command
+        .output()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let text = format!("{command:?}: {}\n{text}", output.status);
+    (output.status.success(), text)
+}
+
+/// The static library for the host, with std in it, built as this test was.
+pub fn host_library() -> PathBuf {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command
+        .current_dir(source(""))
+        .args(["rustc", "--quiet", "--lib", "--crate-type", "staticlib"])
+        .args(["--message-format", "json"]);
+    let output = command.output().expect("cargo runs");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let text = String::from_utf8(output.stdout).expect("text");
+    let library = text
+        .split('"')
+        .find(|word| word.ends_with("libquell_c.a"))
+        .expect("a library");
+    library.into()
+}
+
+/// The library for kernels; `None`, said aloud, where the target is not installed.
+pub fn kernel_library() -> Option<PathBuf> {
+    let script = source("../../scripts/build-c");
+    let mut command = Command::new(script);
+    // What is set for the host's build is not meant for this one.
+    for name in ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "QUELL_BUILD_STD"] {
+        command.env_remove(name);
+    }
+    let output = command.output().expect("scripts/build-c runs");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    match output.status.code() {
+        Some(0) => Some(String::from_utf8_lossy(&output.stdout).trim().into()),
+        // No toolchain for the target.
+        Some(3) => {
+            skip(errors.trim());
+            None
+        }
+        _ => panic!("{errors}"),
+    }
+}
+
+/// Compiles a C program and links it with a library.
+pub fn program(directory: &Path, file: &str, library: &Path, flags: &[&str]) -> Option<Command> {
+    let mut compiler = compiler("CC", "cc")?;
+    let name = Path::new(file).file_stem().expect("a name");
+    let program = directory.join(name);
+    compiler
+        .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-g", "-O1"])
+        .args(flags)
+        .arg("-I")
+        .arg(source("include"))
+        .arg("-o")
+        .arg(&program)
+        .arg(source(file))
+        .arg(library)
+        .args(["-lpthread", "-ldl", "-lm"]);
+    let (ok, output) = run(&mut compiler);
+    assert!(ok, "{output}");
+    Some(Command::new(program))
+}
