@@ -145,7 +145,7 @@ fn orderings_that_are_weaker_show_in_programs_that_are_drawn() {
             let report = search_program(recorded, mistake, 60);
             report.failure.is_some() && search_program(recorded, None, 60).failure.is_none()
         };
-        let found = drawn(managed).take(4000).find(broken);
+        let found = drawn(managed).take(30_000).find(broken);
         assert!(found.is_some(), "{name}");
     }
 }

@@ -11,6 +11,8 @@ pub(super) const SCENARIO: Scenario = Scenario {
         (On::Every, Reach::Machine(Happening::TableFreed)),
         (On::Interrupts, Reach::Engine(Counter::Evicted)),
     ],
+    // One schedule in a hundred interrupts the idle CPU.
+    one_in: 1,
     ..Scenario::over_vm(
         "vm-table-free-idle",
         "a table page is freed against an idle CPU",
