@@ -84,6 +84,27 @@ fn long_files_say_why() {
     );
 }
 
+/// `cargo run --release` is the first thing that a stranger types, and cargo refuses it if there are two.
+#[test]
+fn there_is_one_command_to_run() {
+    let root = root();
+    let manifest = std::fs::read_to_string(root.join("Cargo.toml")).expect("a manifest");
+    let manifest: toml::Table = manifest.parse().expect("a manifest");
+    let members = manifest["workspace"]["default-members"].as_array();
+    let members = members.expect("a list").iter();
+    let with_binaries: Vec<_> = members
+        .map(|folder| root.join(folder.as_str().expect("a folder")))
+        .filter(|folder| {
+            let own = std::fs::read_to_string(folder.join("Cargo.toml")).expect("a manifest");
+            let own: toml::Table = own.parse().expect("a manifest");
+            own.contains_key("bin")
+                || folder.join("src/main.rs").exists()
+                || folder.join("src/bin").exists()
+        })
+        .collect();
+    assert_eq!(with_binaries, [root.join("crates/quell-cli")]);
+}
+
 /// A crate that is added must not be left out of `cargo test` unnoticed.
 #[test]
 fn what_cargo_test_leaves_out_is_a_step_of_xtask() {

@@ -120,6 +120,13 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
                         .cache
                         .file(file)
                         .map_err(|error| format!("file {file}: {error}"))?;
+                    if page >= file.pages() {
+                        return Err(format!(
+                            "frame {:#x} holds page {page} of a file of {} pages",
+                            frame.0,
+                            file.pages()
+                        ));
+                    }
                     let slot = file.slot(page).map(|slot| slot.lock(machine).cached());
                     u32::from(slot == Some(Cached::Present(frame)))
                 }

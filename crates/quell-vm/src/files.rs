@@ -159,10 +159,11 @@ impl<'m, M: Machine> Files<'m, M> {
             return Err(Error::BadRange);
         }
         let lock = file.lock_length(machine);
-        let before = file.pages();
         // The length first: a fault checks it under the page lock, so no page beyond it is mapped
         // after its slot was emptied.
-        file.set_bytes(bytes);
+        let before = machine
+            .rules()
+            .length_before_truncation(|| file.pages(), || file.set_bytes(bytes));
         let keep = bytes.div_ceil(PAGE_BYTES);
         let mut page = keep;
         while page < before {

@@ -111,6 +111,11 @@ quell::rules! {
         or VmTruncatesUnsettled {}
         "Truncation finds a mapping cleared by another CPU and frees the page without flushing it (bug 1).";
 
+    /// A write may lengthen the file until the new length is there.
+    "C3" fn length_before_truncation(read: impl FnOnce() -> u64, swap: impl FnOnce() -> u64) -> u64 { drop(read); swap() }
+        or VmReadsLengthApart { let before = read(); swap(); before }
+        "A truncation reads the length before it sets the new one, and passes by a page that a write adds in between (C3).";
+
     /// A mapping that lost its right to write, or all, may write until its flush.
     "C2" fn flush_pending_before_cleaning(flush: impl FnOnce()) { flush() }
         or VmCleansUnsettled {}

@@ -181,6 +181,8 @@ const STEPS: &[Step] = &[
             "--quiet",
             "--package",
             "quell-book",
+            "--example",
+            "book",
             "--features",
             "html",
         ],

@@ -89,6 +89,7 @@ mod vm_sync_write;
 mod vm_table_free;
 mod vm_table_free_idle;
 mod vm_truncate_fault;
+mod vm_truncate_write;
 mod vm_unmap_access;
 mod vm_unmap_demote;
 mod vm_unmap_reclaim;
@@ -161,6 +162,7 @@ impl Scenario<'static> {
         vm_remap_truncate::SCENARIO,
         vm_unmap_truncate::SCENARIO,
         vm_truncate_fault::SCENARIO,
+        vm_truncate_write::SCENARIO,
         vm_discard_truncate::SCENARIO,
         vm_sync_write::SCENARIO,
         vm_unmap_sync::SCENARIO,
