@@ -25,6 +25,11 @@ impl<W: Word> Shared<W> {
     }
 
     #[track_caller]
+    pub(crate) fn store(&self, value: u64, order: Ordering) {
+        self.value.store(value, order);
+    }
+
+    #[track_caller]
     pub(crate) fn swap(&self, value: u64, order: Ordering) -> u64 {
         self.value.swap(value, order)
     }
