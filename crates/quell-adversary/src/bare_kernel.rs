@@ -33,9 +33,9 @@ pub(crate) const TABLES: usize = 24;
 /// How many address spaces there are.
 pub const SPACES: usize = 8;
 /// How many debts can be owed at once, unless a program says otherwise.
-pub const EPOCHS: usize = 2;
+pub const LEDGER_ENTRIES: usize = 2;
 /// No program wants more.
-const MOST_EPOCHS: usize = 4;
+const MOST_LEDGER_ENTRIES: usize = 4;
 
 /// A program of the engine's own: what each CPU does before and during the run.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +45,7 @@ pub struct BareProgram {
     /// The run.
     pub body: fn(&BareKernel<'_>, usize),
     /// How many debts can be owed at once, at most four.
-    pub epochs: usize,
+    pub ledger: usize,
     /// What preempts it, where [`Scenario::preemptions`](crate::scenario::Scenario) allows that.
     pub preempts: fn(&BareKernel<'_>, usize),
 }

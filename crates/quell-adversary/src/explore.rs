@@ -269,7 +269,7 @@ mod tests {
         name: "busy",
         program: Program::Engine(BareProgram {
             preempts: |_, _| {},
-            epochs: 2,
+            ledger: 2,
             start: |k, cpu| {
                 if cpu == 0 {
                     k.map(0, 0, frame(0), true);

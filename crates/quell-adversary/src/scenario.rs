@@ -172,7 +172,7 @@ impl Scenario<'static> {
             start,
             body,
             preempts: |_, _| {},
-            epochs: bare_kernel::EPOCHS,
+            ledger: bare_kernel::LEDGER_ENTRIES,
         });
         Self::of(name, about, cpus, 1, program)
     }
@@ -214,9 +214,9 @@ impl Scenario<'static> {
     ///
     /// # Panics
     /// If the scenario is not the engine's own.
-    pub(crate) const fn with_epochs(self, epochs: usize) -> Self {
+    pub(crate) const fn with_ledger(self, ledger: usize) -> Self {
         let program = Program::Engine(BareProgram {
-            epochs,
+            ledger,
             ..self.bare()
         });
         Scenario { program, ..self }

@@ -18,7 +18,7 @@ use crate::machine::Accessed;
 use crate::op::{AccessKind, Op};
 use crate::stage::Hw;
 use crate::stage::Stage;
-use quell::{CpuId, Engine, Epoch, Extent, Frame, Hardware, Page, PerCpu, Word};
+use quell::{CpuId, Engine, Extent, Frame, Hardware, LedgerEntry, Page, PerCpu, Word};
 use quell_contract::timeline::Line;
 use quell_contract::{Clause, Violation};
 use quell_sim::heap::{self, Heap};
@@ -34,7 +34,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 /// The first frame of memory.
 const FIRST: u64 = 8;
 /// How many debts can be owed at once.
-pub(crate) const EPOCHS: usize = 4;
+pub(crate) const LEDGER_ENTRIES: usize = 4;
 /// How many flags programs can tell each other something by.
 pub(crate) const FLAGS: usize = 6;
 /// What memory holds when the machine starts.
@@ -279,7 +279,7 @@ impl VmProgram {
             body: &|k, cpu| (self.body)(k, cpu),
             after: &|k| (self.after)(k),
         };
-        perform(self.memory, EPOCHS, &parts, stage, coverage)
+        perform(self.memory, LEDGER_ENTRIES, &parts, stage, coverage)
     }
 }
 
@@ -291,7 +291,7 @@ pub(crate) struct Parts<'p> {
 }
 
 /// Runs a program on a machine with so much fast and slow memory, on which so many debts, at most
-/// [`EPOCHS`], can be owed at once.
+/// [`LEDGER_ENTRIES`], can be owed at once.
 pub(crate) fn perform(
     memory: [u64; 2],
     debts: usize,
@@ -304,12 +304,13 @@ pub(crate) fn perform(
     let hw = stage.machine(map);
     // All words lie on the heap: in every run at the same distances from each other.
     let cpus: Box<[PerCpu<'_, Hw>; MAX_CPUS]> = Box::new(std::array::from_fn(|_| PerCpu::new()));
-    let epochs: Box<[Epoch<Hw>; EPOCHS]> = Box::new(std::array::from_fn(|_| Epoch::new()));
+    let ledger: Box<[LedgerEntry<Hw>; LEDGER_ENTRIES]> =
+        Box::new(std::array::from_fn(|_| LedgerEntry::new()));
     stage.weaken(&cpus[..count]);
     let engine = Engine::with_rules(
         &hw,
         &cpus[..count],
-        &epochs[..debts],
+        &ledger[..debts],
         stage.policy,
         Machine::rules(&hw),
     )

@@ -29,7 +29,7 @@ const fn scenario(body: fn(&BareKernel<'_>, usize)) -> Scenario<'static> {
         program: Program::Engine(BareProgram {
             start: |k, _| k.switch(0),
             body,
-            epochs: 2,
+            ledger: 2,
             preempts: |_, _| {},
         }),
     }

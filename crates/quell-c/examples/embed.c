@@ -81,7 +81,7 @@ void quell_panic(const char *message, size_t length)
 
 static struct quell_engine engine;
 static struct quell_cpu engine_cpus[CPUS];
-static struct quell_epoch epochs[64];
+static struct quell_ledger_entry ledger[64];
 static struct quell_space space;
 
 static _Atomic uint64_t entry = FRAME;  /* the page table: PAGE -> FRAME, 0 if not present */
@@ -139,8 +139,8 @@ int main(void)
         .policy = "all",
         .cpus = engine_cpus,
         .cpu_count = CPUS,
-        .epochs = epochs,
-        .epoch_count = 64,
+        .ledger = ledger,
+        .ledger_entries = 64,
         .message = why,
         .message_size = sizeof why,
     };

@@ -65,8 +65,8 @@
 // Bytes of a `struct quell_slot`.
 #define QUELL_SLOT_SIZE 64
 
-// Bytes of a `struct quell_epoch`.
-#define QUELL_EPOCH_SIZE 192
+// Bytes of a `struct quell_ledger_entry`.
+#define QUELL_LEDGER_ENTRY_SIZE 192
 
 // Bytes of a `struct quell_space`.
 #define QUELL_SPACE_SIZE 192
@@ -80,7 +80,7 @@
 // Bytes of a `struct quell_stamp`.
 #define QUELL_STAMP_SIZE 8
 
-// The alignment of what CPUs share, a cache line: engine, CPU, slot, epoch and space.
+// The alignment of what CPUs share, a cache line: engine, CPU, slot, ledger entry and space.
 #define QUELL_LINE_ALIGN 64
 
 // The alignment of batch, residue, stamp and plan.
@@ -337,8 +337,8 @@ struct QUELL_ALIGNED(64) quell_slot {
 };
 
 // The memory of one batch that owes its flush (S3). An array of them goes to quell_engine_new, which initialises it.
-struct QUELL_ALIGNED(64) quell_epoch {
-    uint8_t opaque[QUELL_EPOCH_SIZE];
+struct QUELL_ALIGNED(64) quell_ledger_entry {
+    uint8_t opaque[QUELL_LEDGER_ENTRY_SIZE];
 };
 
 // What an engine is made of. Set it to zero first; what is left zero has the meaning that is said here.
@@ -360,10 +360,10 @@ struct quell_setup {
     // How many slots each CPU gets from `slots`; with 0 it has eight of its own.
     size_t slots_per_cpu;
     // Memory of the flush clock (S3), which the engine keeps: as many batches can be owed at once. NULL if
-    // `epoch_count` is 0.
-    struct quell_epoch *epochs;
-    // How many epochs there are: 64 is plenty, 0 switches S3 off.
-    size_t epoch_count;
+    // `ledger_entries` is 0.
+    struct quell_ledger_entry *ledger;
+    // How many ledger entries there are: 64 is plenty, 0 switches S3 off.
+    size_t ledger_entries;
     // Where a line goes that says why quell_engine_new has refused, cut off if it is too long and ended with a zero
     // byte. NULL: nowhere.
     char *message;

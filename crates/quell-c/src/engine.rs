@@ -1,11 +1,13 @@
 //! Making an engine, and what it says of itself.
 
 use crate::machine::Machine;
-use crate::place::{Made, Place, engine, quell_cpu, quell_engine, quell_epoch, quell_slot, room};
+use crate::place::{
+    Made, Place, engine, quell_cpu, quell_engine, quell_ledger_entry, quell_slot, room,
+};
 use crate::status::{answer, quell_status};
 use crate::text::{Line, of_c};
 use core::ffi::c_char;
-use quell::{Engine, Epoch, Features, Mechanism, PerCpu, Policy, Slot, Tagging};
+use quell::{Engine, Features, LedgerEntry, Mechanism, PerCpu, Policy, Slot, Tagging};
 
 /// The version of this interface. A header of one version does not work with a library of another, and
 /// quell_engine_new refuses it.
@@ -62,10 +64,10 @@ pub struct quell_setup {
     /// How many slots each CPU gets from `slots`; with 0 it has eight of its own.
     pub slots_per_cpu: usize,
     /// Memory of the flush clock (S3), which the engine keeps: as many batches can be owed at once. NULL if
-    /// `epoch_count` is 0.
-    pub epochs: *mut quell_epoch,
-    /// How many epochs there are: 64 is plenty, 0 switches S3 off.
-    pub epoch_count: usize,
+    /// `ledger_entries` is 0.
+    pub ledger: *mut quell_ledger_entry,
+    /// How many ledger entries there are: 64 is plenty, 0 switches S3 off.
+    pub ledger_entries: usize,
     /// Where a line goes that says why quell_engine_new has refused, cut off if it is too long and ended with a zero
     /// byte. NULL: nowhere.
     pub message: *mut c_char,
@@ -209,7 +211,10 @@ pub unsafe extern "C" fn quell_engine_new(
         for (is_missing, what) in [
             (setup.cpus.is_null(), "cpus"),
             (setup.slots.is_null() && slots != 0, "slots"),
-            (setup.epochs.is_null() && setup.epoch_count != 0, "epochs"),
+            (
+                setup.ledger.is_null() && setup.ledger_entries != 0,
+                "ledger",
+            ),
         ] {
             if is_missing {
                 why.set(format_args!("quell_setup.{what} is NULL"));
@@ -225,11 +230,11 @@ pub unsafe extern "C" fn quell_engine_new(
         // SAFETY: as above.
         let per_cpu = unsafe { array(setup.cpus, cpus, per_cpu) }?;
         // SAFETY: as above.
-        let epochs = unsafe { array(setup.epochs, setup.epoch_count, |_| Epoch::new()) }?;
+        let ledger = unsafe { array(setup.ledger, setup.ledger_entries, |_| LedgerEntry::new()) }?;
         // SAFETY: C gives this memory to the engine, and does not move it.
         unsafe {
             Made::make(place, cpus, Machine::new(features), |machine| {
-                Engine::new(machine, per_cpu, epochs, policy)
+                Engine::new(machine, per_cpu, ledger, policy)
                     .map_err(|error| unsupported(&mut why, error))
             })
         }

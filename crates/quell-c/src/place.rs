@@ -13,7 +13,8 @@ use core::ffi::c_void;
 use core::mem::{MaybeUninit, align_of, size_of};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use quell::{
-    AddressSpace, AllRules, Batch, Engine, Epoch, FrameList, Hardware, PerCpu, Residue, Slot, Stamp,
+    AddressSpace, AllRules, Batch, Engine, FrameList, Hardware, LedgerEntry, PerCpu, Residue, Slot,
+    Stamp,
 };
 
 /// Bytes of a `struct quell_engine`.
@@ -22,8 +23,8 @@ pub const QUELL_ENGINE_SIZE: usize = 448;
 pub const QUELL_CPU_SIZE: usize = 1408;
 /// Bytes of a `struct quell_slot`.
 pub const QUELL_SLOT_SIZE: usize = 64;
-/// Bytes of a `struct quell_epoch`.
-pub const QUELL_EPOCH_SIZE: usize = 192;
+/// Bytes of a `struct quell_ledger_entry`.
+pub const QUELL_LEDGER_ENTRY_SIZE: usize = 192;
 /// Bytes of a `struct quell_space`.
 pub const QUELL_SPACE_SIZE: usize = 192;
 /// Bytes of a `struct quell_batch`.
@@ -32,7 +33,7 @@ pub const QUELL_BATCH_SIZE: usize = 1032;
 pub const QUELL_RESIDUE_SIZE: usize = 8;
 /// Bytes of a `struct quell_stamp`.
 pub const QUELL_STAMP_SIZE: usize = 8;
-/// The alignment of what CPUs share, a cache line: engine, CPU, slot, epoch and space.
+/// The alignment of what CPUs share, a cache line: engine, CPU, slot, ledger entry and space.
 pub const QUELL_LINE_ALIGN: usize = 64;
 /// The alignment of batch, residue, stamp and plan.
 pub const QUELL_WORD_ALIGN: usize = 8;
@@ -58,8 +59,8 @@ pub struct quell_slot {
 
 /// The memory of one batch that owes its flush (S3). An array of them goes to quell_engine_new, which initialises it.
 #[repr(C, align(64))]
-pub struct quell_epoch {
-    opaque: [u8; QUELL_EPOCH_SIZE],
+pub struct quell_ledger_entry {
+    opaque: [u8; QUELL_LEDGER_ENTRY_SIZE],
 }
 
 /// An address space. quell_space_new makes it. It stays where it is until it is retired; then its memory is zero.
@@ -109,8 +110,8 @@ impl Place for quell_cpu {
 impl Place for quell_slot {
     type Content = Slot<Machine>;
 }
-impl Place for quell_epoch {
-    type Content = Epoch<Machine>;
+impl Place for quell_ledger_entry {
+    type Content = LedgerEntry<Machine>;
 }
 impl Place for quell_space {
     type Content = AddressSpace<Machine>;
@@ -142,7 +143,7 @@ sized! {
     quell_engine = QUELL_ENGINE_SIZE / QUELL_LINE_ALIGN,
     quell_cpu = QUELL_CPU_SIZE / QUELL_LINE_ALIGN,
     quell_slot = QUELL_SLOT_SIZE / QUELL_LINE_ALIGN,
-    quell_epoch = QUELL_EPOCH_SIZE / QUELL_LINE_ALIGN,
+    quell_ledger_entry = QUELL_LEDGER_ENTRY_SIZE / QUELL_LINE_ALIGN,
     quell_space = QUELL_SPACE_SIZE / QUELL_LINE_ALIGN,
     quell_batch = QUELL_BATCH_SIZE / QUELL_WORD_ALIGN,
     quell_residue = QUELL_RESIDUE_SIZE / QUELL_WORD_ALIGN,

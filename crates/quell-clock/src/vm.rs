@@ -8,12 +8,12 @@ use crate::kernel::Kernel;
 use crate::machine::Model;
 use crate::run::{RunError, RunResult, Setup};
 use crate::user::ModelUser;
-use quell::{Engine, Epoch, PerCpu, Policy, Stats};
+use quell::{Engine, LedgerEntry, PerCpu, Policy, Stats};
 use quell_vm::{Access, Call, Error, Event, Fault, Machine, Mark, ProcessId, Vm, VmConfig};
 use std::cell::Cell;
 
-/// Epochs of the flush clock.
-const EPOCHS: usize = 64;
+/// Ledger entries of the flush clock.
+const LEDGER_ENTRIES: usize = 64;
 
 /// A run of a program on the memory manager.
 ///
@@ -82,8 +82,8 @@ impl<'f> Run<'f> {
         let run = self.setup.run(|bench| {
             let model = bench.model();
             let cpus: Vec<_> = (0..model.cpus()).map(|_| PerCpu::new()).collect();
-            let epochs: Vec<_> = (0..EPOCHS).map(|_| Epoch::new()).collect();
-            let engine = Engine::with_rules(model, &cpus, &epochs, self.policy, model)
+            let ledger: Vec<_> = (0..LEDGER_ENTRIES).map(|_| LedgerEntry::new()).collect();
+            let engine = Engine::with_rules(model, &cpus, &ledger, self.policy, model)
                 .expect("the run has checked the machine's features");
             let map = model.memory();
             let mut config = VmConfig::for_memory(&map, model.cpus());

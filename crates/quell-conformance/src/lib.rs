@@ -15,7 +15,7 @@
 //! ```
 //! # use quell::{CpuId, CpuSet, Features, Hardware, Invalidate, NoBroadcasts, Tag, Tagging};
 //! # use std::sync::atomic::{AtomicU64, Ordering};
-//! use quell::{Engine, Epoch, Extent, Frame, Page, PerCpu, Policy};
+//! use quell::{Engine, LedgerEntry, Extent, Frame, Page, PerCpu, Policy};
 //! use quell_conformance::{Bench, Rights, Suite};
 //! use quell_zero::{Clear, Strategy};
 //! use std::collections::HashMap;
@@ -138,8 +138,8 @@
 //! # }
 //! #
 //! let machine = Machine::default();
-//! let (cpus, epochs) = ([PerCpu::new()], [(); 4].map(|()| Epoch::new()));
-//! let engine = Engine::new(&machine, &cpus, &epochs, Policy::ALL)?;
+//! let (cpus, ledger) = ([PerCpu::new()], [(); 4].map(|()| LedgerEntry::new()));
+//! let engine = Engine::new(&machine, &cpus, &ledger, Policy::ALL)?;
 //! let suite = Suite::new(&engine);
 //!
 //! // On every CPU, at once, with the space that it has loaded, if any:

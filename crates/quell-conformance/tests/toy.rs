@@ -6,8 +6,8 @@
 //! loops. Broadcasts are carried out when their sender waits for them, not before.
 
 use quell::{
-    Broadcast, CpuId, CpuSet, Engine, Epoch, Extent, Features, Frame, Hardware, Invalidate, Page,
-    PageRange, PerCpu, Policy, Purpose, Rule, Rules, Scope, Tag, Tagging, rules,
+    Broadcast, CpuId, CpuSet, Engine, Extent, Features, Frame, Hardware, Invalidate, LedgerEntry,
+    Page, PageRange, PerCpu, Policy, Purpose, Rule, Rules, Scope, Tag, Tagging, rules,
 };
 use quell_conformance::{Bench, Check, Rights, Suite};
 use quell_zero::{Clear, Strategy};
@@ -362,8 +362,8 @@ fn machine(
         handler: OnceLock::new(),
     }));
     let cpus: Vec<_> = (0..CPUS).map(|_| PerCpu::new()).collect();
-    let epochs: Vec<_> = (0..8).map(|_| Epoch::new()).collect();
-    let engine = Engine::with_rules(toy, cpus.leak(), epochs.leak(), policy, toy)
+    let ledger: Vec<_> = (0..8).map(|_| LedgerEntry::new()).collect();
+    let engine = Engine::with_rules(toy, cpus.leak(), ledger.leak(), policy, toy)
         .expect("a machine that holds");
     let engine: &'static Engine<'static, Toy, &Toy> = Box::leak(Box::new(engine));
     let _ = toy.handler.set(Box::new(|| engine.on_interrupt()));

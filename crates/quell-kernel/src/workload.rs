@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 use core::iter;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
-use quell::{Counter, Engine, Epoch, PerCpu, Policy, Stats};
+use quell::{Counter, Engine, LedgerEntry, PerCpu, Policy, Stats};
 use quell_conformance_programs::stress;
 use quell_vm::machine::USER_END;
 use quell_vm::{Access, Call, Error, Fault, MemoryMap, Node, Vm, VmConfig};
@@ -140,7 +140,7 @@ fn conformance(policy: Policy, seed: u64, cpus: usize) -> Result<(), Refusal> {
     let manager = manager(policy, map, |config| config.demotion = false);
     execute(manager, layout::entry::CONFORMANCE, seed, cpus)?;
     check_tags(manager);
-    check_books(manager);
+    check_frames(manager);
     match FAILED_CHECKS.load(SeqCst) {
         0 => Ok(()),
         count => Err(refuse(
@@ -178,7 +178,7 @@ fn stress(policy: Policy, options: &Options<'static>, cpus: usize) -> Result<(),
     }
     judge("C1 probes_read_what_was_stored", wrong == 0, detail);
     check_tags(manager);
-    check_books(manager);
+    check_frames(manager);
     match FAILED_CHECKS.load(SeqCst) {
         0 => Ok(()),
         _ => Err(refuse("stress", &"the contract was broken")),
@@ -186,12 +186,12 @@ fn stress(policy: Policy, options: &Options<'static>, cpus: usize) -> Result<(),
 }
 
 /// Reports whether every frame belongs to somebody, now that no CPU is in the manager.
-fn check_books(manager: &Manager) {
-    let books = manager.check();
+fn check_frames(manager: &Manager) {
+    let frames = manager.check();
     judge(
         "C4 every_frame_has_an_owner",
-        books.is_ok(),
-        match books {
+        frames.is_ok(),
+        match frames {
             Ok(totals) => {
                 alloc::format!("{} frames free, {} owe a flush", totals.free, totals.stale)
             }
@@ -422,7 +422,7 @@ const fn bytes_to_mb(bytes: u64) -> u64 {
 }
 
 /// How many debts can be owed at once: two rounds of reclaim, each of thousands of pages.
-const EPOCHS: usize = 256;
+const LEDGER_ENTRIES: usize = 256;
 
 /// An engine for all CPUs.
 pub fn engine(policy: Policy) -> Engine<'static, Platform, &'static KernelRules> {
@@ -430,9 +430,9 @@ pub fn engine(policy: Policy) -> Engine<'static, Platform, &'static KernelRules>
         .map(|_| PerCpu::new())
         .collect::<Vec<_>>()
         .leak();
-    let epochs: &'static [Epoch<Platform>] =
-        (0..EPOCHS).map(|_| Epoch::new()).collect::<Vec<_>>().leak();
-    Engine::with_rules(&PLATFORM, cpus, epochs, policy, &KernelRules)
+    let ledger: &'static [LedgerEntry<Platform>] =
+        (0..LEDGER_ENTRIES).map(|_| LedgerEntry::new()).collect::<Vec<_>>().leak();
+    Engine::with_rules(&PLATFORM, cpus, ledger, policy, &KernelRules)
         .unwrap_or_else(|why| panic!("{why}"))
 }
 

@@ -21,8 +21,8 @@ mod sample;
 use crate::pulse;
 use operation::{HOLDS, LOOP, Machine, TAGGED, new_space, page, paid_debt, ping_pong, unmap};
 use quell::{
-    AddressSpace, Batch, CpuId, Engine, Epoch, Frame, Outcome, PerCpu, Policy, Purpose, Residue,
-    TagPolicy,
+    AddressSpace, Batch, CpuId, Engine, Frame, LedgerEntry, Outcome, PerCpu, Policy, Purpose,
+    Residue, TagPolicy,
 };
 pub use sample::{Cost, Row};
 use sample::{Samples, longest_own, timed};
@@ -102,10 +102,10 @@ fn operations(
         tags: TagPolicy::Off,
         ..Policy::ALL
     };
-    let (cpus, epochs) = ([PerCpu::new()], [(); 4].map(|()| Epoch::new()));
-    let (cpus_off, epochs_off) = ([PerCpu::new()], []);
-    let engine = Engine::new(hw, &cpus, &epochs, Policy::ALL).expect(HOLDS);
-    let untagged = Engine::new(hw, &cpus_off, &epochs_off, tags_off).expect(HOLDS);
+    let (cpus, ledger) = ([PerCpu::new()], [(); 4].map(|()| LedgerEntry::new()));
+    let (cpus_off, ledger_off) = ([PerCpu::new()], []);
+    let engine = Engine::new(hw, &cpus, &ledger, Policy::ALL).expect(HOLDS);
+    let untagged = Engine::new(hw, &cpus_off, &ledger_off, tags_off).expect(HOLDS);
     engine.cpu_online();
     untagged.cpu_online();
     let spaces = [0, 1].map(|root| new_space(&engine, root));
@@ -246,9 +246,9 @@ fn remote(
     ];
     let hw = Machine::new(2, 16, TAGGED);
     let cpus = [(); 3].map(|()| [PerCpu::new(), PerCpu::new()]);
-    let epochs = [(); 3].map(|()| [(); 64].map(|()| Epoch::new()));
+    let ledger = [(); 3].map(|()| [(); 64].map(|()| LedgerEntry::new()));
     let engines: Vec<_> = (0..3)
-        .map(|index| Engine::new(&hw, &cpus[index], &epochs[index], policies[index]).expect(HOLDS))
+        .map(|index| Engine::new(&hw, &cpus[index], &ledger[index], policies[index]).expect(HOLDS))
         .collect();
     let spaces: Vec<_> = engines.iter().map(|engine| new_space(engine, 0)).collect();
     let (ready, done) = (AtomicUsize::new(0), AtomicBool::new(false));

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What to stress, and how much.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct StressConfig {
     /// Threads; more than there are cores means that CPUs are preempted at any point.
     pub cpus: usize,
     /// Address spaces.
@@ -27,7 +27,7 @@ pub struct Plan {
     /// Frames; few make reclaim and claims frequent.
     pub frames: usize,
     /// Room of the flush clock.
-    pub epochs: usize,
+    pub ledger: usize,
     /// What the machine can do.
     pub features: Features,
     /// Which mechanisms are on.
@@ -43,14 +43,14 @@ pub struct Plan {
     pub operations: u64,
 }
 
-impl Plan {
+impl StressConfig {
     /// Four CPUs with few tags of their own, everything on.
     pub fn new(seed: u64, operations: u64) -> Self {
-        Plan {
+        StressConfig {
             cpus: 4,
             spaces: 6,
             frames: 96,
-            epochs: 4,
+            ledger: 4,
             features: Features {
                 tagging: Tagging::PerCpu { count: 3 },
                 broadcast: false,
@@ -82,11 +82,11 @@ pub struct Report {
 }
 
 /// Runs a plan to its end or to the first violation.
-pub fn run(plan: &Plan) -> Report {
+pub fn run(plan: &StressConfig) -> Report {
     let hw = Machine::new(plan.cpus, plan.spaces, plan.features)
         .forgetting(plan.forgotten)
         .skipping_barrier(plan.skips_barrier);
-    let ground = Ground::new(plan.cpus, plan.epochs);
+    let ground = Ground::new(plan.cpus, plan.ledger);
     let engine = ground.engine(&hw, plan.policy);
     let world = World::new(&engine, plan.spaces, plan.frames);
     let (accesses, operations) = (AtomicU64::new(0), AtomicU64::new(0));

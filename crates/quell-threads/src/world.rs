@@ -17,7 +17,7 @@
 //! program order alone.
 
 use crate::machine::{PAGES, PRESENT, Threads};
-use quell::{AddressSpace, Engine, Epoch, Frame, Page, PageRange, PerCpu, Policy, Residue};
+use quell::{AddressSpace, Engine, Frame, LedgerEntry, Page, PageRange, PerCpu, Policy, Residue};
 use quell_contract::Violation;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -178,15 +178,15 @@ pub struct Ground {
     /// One for each CPU.
     pub cpus: Vec<PerCpu<'static, Machine>>,
     /// The flush clock's.
-    pub epochs: Vec<Epoch<Machine>>,
+    pub ledger: Vec<LedgerEntry<Machine>>,
 }
 
 impl Ground {
     /// Memory for a machine of `cpus` CPUs.
-    pub fn new(cpus: usize, epochs: usize) -> Self {
+    pub fn new(cpus: usize, ledger: usize) -> Self {
         Ground {
             cpus: (0..cpus).map(|_| PerCpu::new()).collect(),
-            epochs: (0..epochs).map(|_| Epoch::new()).collect(),
+            ledger: (0..ledger).map(|_| LedgerEntry::new()).collect(),
         }
     }
     /// The engine in it.
@@ -195,7 +195,7 @@ impl Ground {
         hw: &'m Machine,
         policy: Policy,
     ) -> Engine<'m, Machine, &'m Machine> {
-        Engine::with_rules(hw, &self.cpus, &self.epochs, policy, hw)
+        Engine::with_rules(hw, &self.cpus, &self.ledger, policy, hw)
             .expect("the threads are such a machine")
     }
 }

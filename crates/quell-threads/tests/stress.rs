@@ -8,7 +8,7 @@
 use quell::rules;
 use quell::{Counter, Features, Mechanism, Policy, Tagging};
 use quell_contract::Clause::{self, C1, C2, C3, C4, C5, C7};
-use quell_threads::stress::{Plan, run};
+use quell_threads::stress::{StressConfig, run};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Machines run one after the other: where several share a few cores, their CPUs hardly ever run at
@@ -27,15 +27,15 @@ fn from_environment(name: &str, default: u64) -> u64 {
     }
 }
 
-fn plan() -> Plan {
-    Plan::new(
+fn plan() -> StressConfig {
+    StressConfig::new(
         from_environment("QUELL_STRESS_SEED", 1),
         1000 * from_environment("QUELL_STRESS_OPERATIONS", 200),
     )
 }
 
-fn broadcasting() -> Plan {
-    Plan {
+fn broadcasting() -> StressConfig {
+    StressConfig {
         spaces: 12,
         features: Features {
             tagging: Tagging::Global { bits: 3 },
@@ -47,7 +47,7 @@ fn broadcasting() -> Plan {
 }
 
 /// The contract holds.
-fn holds(name: &str, plan: &Plan) {
+fn holds(name: &str, plan: &StressConfig) {
     holds_until(name, plan, &[]);
 }
 
@@ -56,11 +56,11 @@ const SEEDS: u64 = 20;
 
 /// The contract holds, and each of these has happened, in one run or another: some take two CPUs to
 /// meet, which is up to the host.
-fn holds_until(name: &str, plan: &Plan, expected: &[Counter]) {
+fn holds_until(name: &str, plan: &StressConfig, expected: &[Counter]) {
     let mut seen = vec![0; expected.len()];
     for seed in plan.seed..plan.seed + SEEDS {
         let turn = turn();
-        let report = run(&Plan {
+        let report = run(&StressConfig {
             seed,
             ..plan.clone()
         });
@@ -127,35 +127,41 @@ fn everything_on_holds_the_contract() {
 fn every_policy_holds_the_contract() {
     holds(
         "everything off",
-        &Plan {
+        &StressConfig {
             policy: Policy::BASELINE,
             ..plan()
         },
     );
     for mechanism in Mechanism::ALL {
         let policy = Policy::only(mechanism);
-        holds(&format!("{mechanism:?} alone"), &Plan { policy, ..plan() });
+        holds(
+            &format!("{mechanism:?} alone"),
+            &StressConfig { policy, ..plan() },
+        );
     }
     let policy = Policy {
         inline_requests: false,
         ..Policy::ALL
     };
-    holds("requests outside the inbox", &Plan { policy, ..plan() });
+    holds(
+        "requests outside the inbox",
+        &StressConfig { policy, ..plan() },
+    );
     let features = Features {
         tagging: Tagging::None,
         ..plan().features
     };
-    holds("no tags", &Plan { features, ..plan() });
+    holds("no tags", &StressConfig { features, ..plan() });
     holds(
-        "one epoch",
-        &Plan {
-            epochs: 1,
+        "one entry",
+        &StressConfig {
+            ledger: 1,
             ..plan()
         },
     );
     holds(
         "one slot",
-        &Plan {
+        &StressConfig {
             features: Features {
                 tagging: Tagging::PerCpu { count: 1 },
                 ..plan().features
@@ -175,9 +181,9 @@ fn system_wide_tags_hold_the_contract() {
 }
 
 /// The mutant must be found, and by one of the clauses that it breaks.
-fn found(name: &str, base: Plan, clauses: &[Clause]) {
+fn found(name: &str, base: StressConfig, clauses: &[Clause]) {
     // Mostly within a second; where two windows have to meet, on a busy host, it takes luck.
-    let plan = Plan {
+    let plan = StressConfig {
         operations: 1000 * from_environment("QUELL_MUTANT_OPERATIONS", 1_000_000),
         ..base
     };
@@ -196,7 +202,7 @@ fn found(name: &str, base: Plan, clauses: &[Clause]) {
 
 #[test]
 fn a_barrier_left_out() {
-    let plan = Plan {
+    let plan = StressConfig {
         skips_barrier: true,
         ..broadcasting()
     };
@@ -206,7 +212,7 @@ fn a_barrier_left_out() {
 macro_rules! mutants {
     ($($name:ident: $mutant:ident on $plan:expr, breaks $clauses:expr;)*) => {
         $(#[test] fn $name() {
-            let plan = Plan { forgotten: Some(&rules::$mutant), ..$plan };
+            let plan = StressConfig { forgotten: Some(&rules::$mutant), ..$plan };
             found(stringify!($mutant), plan, &$clauses);
         })*
     };

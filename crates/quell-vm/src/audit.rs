@@ -1,7 +1,7 @@
 //! The questions of tests and oracles to a manager: how much memory is what, whether that adds up, and what a
 //! page holds.
 
-use crate::entry::View;
+use crate::entry::EntryKind;
 use crate::frame::Owner;
 use crate::frames::Frames;
 use crate::machine::{Level, Machine};
@@ -64,8 +64,8 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
             ..Totals::default()
         };
         for process in self.processes.living() {
-            let mut at = |page: Page, view: View| match view {
-                View::Page(entry) => {
+            let mut at = |page: Page, view: EntryKind| match view {
+                EntryKind::Page(entry) => {
                     let state = self.frames.state(entry.frame);
                     if !state.maps(&process, page) {
                         return Err(format!(
@@ -78,14 +78,16 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
                     seen.entry(entry.frame).or_default().mapped += 1;
                     Ok(())
                 }
-                View::Marker(frame) => {
+                EntryKind::Marker(frame) => {
                     let state = self.frames.state(frame);
                     let listed = state.maps(&process, page);
                     seen.entry(frame).or_default().markers += u32::from(listed);
                     Ok(())
                 }
-                View::Moving(frame) => Err(format!("frame {:#x} is left in migration", frame.0)),
-                View::Empty | View::Table(_) | View::Swapped(_) => Ok(()),
+                EntryKind::Moving(frame) => {
+                    Err(format!("frame {:#x} is left in migration", frame.0))
+                }
+                EntryKind::Empty | EntryKind::Table(_) | EntryKind::Swapped(_) => Ok(()),
             };
             self.check_table(process.root(), Level::ROOT, Page(0), &mut at)?;
         }
@@ -183,7 +185,7 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
         table: Frame,
         level: Level,
         base: Page,
-        visit: &mut impl FnMut(Page, View) -> Result<(), String>,
+        visit: &mut impl FnMut(Page, EntryKind) -> Result<(), String>,
     ) -> Result<(), String> {
         let words = self.machine().table(table);
         let ours = if level == Level::ROOT {
@@ -200,8 +202,10 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
             }
             used += 1;
             let page = base.plus(index as u64 * level.pages());
-            match View::of(self.machine(), word, level) {
-                View::Table(next) => self.check_table(next, Level(level.0 - 1), page, visit)?,
+            match EntryKind::of(self.machine(), word, level) {
+                EntryKind::Table(next) => {
+                    self.check_table(next, Level(level.0 - 1), page, visit)?
+                }
                 view => visit(page, view)?,
             }
         }
@@ -234,27 +238,27 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
         let view = loop {
             // Relaxed: the caller excludes other threads.
             let word = machine.table(table)[level.index(page)].load(Ordering::Relaxed);
-            match View::of(machine, word, level) {
-                View::Table(next) => (table, level) = (next, Level(level.0 - 1)),
+            match EntryKind::of(machine, word, level) {
+                EntryKind::Table(next) => (table, level) = (next, Level(level.0 - 1)),
                 view => break view,
             }
         };
         let mut bytes = [0; 8];
         // The CPU that holds the table's lock may be about to fill the word again.
-        if view == View::Empty && self.frames.info(table).is_table_locked() {
+        if view == EntryKind::Empty && self.frames.info(table).is_table_locked() {
             return None;
         }
         match (view, vma.source) {
-            (View::Page(entry), _) => {
+            (EntryKind::Page(entry), _) => {
                 let within = page.0 & (level.pages() - 1);
                 machine.read_frame(entry.frame.plus(within), offset, &mut bytes);
             }
-            (View::Moving(frame), _) => {
+            (EntryKind::Moving(frame), _) => {
                 let within = page.0 & (level.pages() - 1);
                 machine.read_frame(frame.plus(within), offset, &mut bytes);
             }
             // SAFETY: as above.
-            (View::Swapped(slot), _) => unsafe { self.swap.peek(slot, offset, &mut bytes) }?,
+            (EntryKind::Swapped(slot), _) => unsafe { self.swap.peek(slot, offset, &mut bytes) }?,
             (_, Source::Anonymous(_)) => {}
             (_, Source::File { file, first, .. }) => {
                 // SAFETY: as above.

@@ -44,7 +44,7 @@ const fn number(word: u64) -> u64 {
 
 /// A decoded word of a page table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum View {
+pub(crate) enum EntryKind {
     Empty,
     /// A page is mapped.
     Page(Entry),
@@ -58,50 +58,53 @@ pub(crate) enum View {
     Moving(Frame),
 }
 
-impl View {
-    pub(crate) fn of<M: Machine>(machine: &M, word: u64, level: Level) -> View {
+impl EntryKind {
+    pub(crate) fn of<M: Machine>(machine: &M, word: u64, level: Level) -> EntryKind {
         if word & 1 != 0 {
             let entry = machine.decode(word, level);
             return if entry.table {
-                View::Table(entry.frame)
+                EntryKind::Table(entry.frame)
             } else {
-                View::Page(entry)
+                EntryKind::Page(entry)
             };
         }
         match word & KIND {
-            SWAPPED => View::Swapped(number(word) as u32),
-            MARKER => View::Marker(Frame(number(word))),
-            MOVING => View::Moving(Frame(number(word))),
-            _ => View::Empty,
+            SWAPPED => EntryKind::Swapped(number(word) as u32),
+            MARKER => EntryKind::Marker(Frame(number(word))),
+            MOVING => EntryKind::Moving(Frame(number(word))),
+            _ => EntryKind::Empty,
         }
     }
 
     pub(crate) fn word<M: Machine>(self, machine: &M, level: Level) -> u64 {
         match self {
-            View::Empty => 0,
-            View::Page(entry) => machine.encode(entry, level),
-            View::Table(frame) => machine.encode(Entry::table(frame), level),
-            View::Swapped(slot) => absent(SWAPPED, u64::from(slot)),
-            View::Marker(frame) => absent(MARKER, frame.0),
-            View::Moving(frame) => absent(MOVING, frame.0),
+            EntryKind::Empty => 0,
+            EntryKind::Page(entry) => machine.encode(entry, level),
+            EntryKind::Table(frame) => machine.encode(Entry::table(frame), level),
+            EntryKind::Swapped(slot) => absent(SWAPPED, u64::from(slot)),
+            EntryKind::Marker(frame) => absent(MARKER, frame.0),
+            EntryKind::Moving(frame) => absent(MOVING, frame.0),
         }
     }
 
     /// What hardware sees.
     pub(crate) fn entry(self) -> Entry {
         match self {
-            View::Page(entry) => entry,
-            View::Table(frame) => Entry::table(frame),
-            View::Empty | View::Swapped(_) | View::Marker(_) | View::Moving(_) => Entry::ABSENT,
+            EntryKind::Page(entry) => entry,
+            EntryKind::Table(frame) => Entry::table(frame),
+            EntryKind::Empty
+            | EntryKind::Swapped(_)
+            | EntryKind::Marker(_)
+            | EntryKind::Moving(_) => Entry::ABSENT,
         }
     }
 
     /// The frame whose reverse map names this entry, if one does (for a marker: if it still does).
     pub(crate) fn frame(self) -> Option<Frame> {
         match self {
-            View::Page(entry) => Some(entry.frame),
-            View::Marker(frame) | View::Moving(frame) => Some(frame),
-            View::Empty | View::Table(_) | View::Swapped(_) => None,
+            EntryKind::Page(entry) => Some(entry.frame),
+            EntryKind::Marker(frame) | EntryKind::Moving(frame) => Some(frame),
+            EntryKind::Empty | EntryKind::Table(_) | EntryKind::Swapped(_) => None,
         }
     }
 }

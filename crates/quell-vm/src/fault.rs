@@ -9,7 +9,7 @@
 //! in, all under the table's lock: another CPU must not read the old page after this one has
 //! written the new (C4), and machines may not see two frames behind one address.
 
-use crate::entry::View;
+use crate::entry::EntryKind;
 use crate::frame::{Owner, order_of, size_of};
 use crate::frames::{AllocFrames, Content, Frames};
 use crate::large::LargePages;
@@ -108,8 +108,8 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
         let machine = self.machine();
         let guard = self.tables.governing(process, page);
         match guard.view(page) {
-            View::Table(_) => Ok(Step::Again),
-            View::Moving(_) => {
+            EntryKind::Table(_) => Ok(Step::Again),
+            EntryKind::Moving(_) => {
                 // A CPU that waits uses no translation: the flush of the move that it waits for, or
                 // of any other, need not interrupt it.
                 self.frames.engine().enter_lazy();
@@ -119,7 +119,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
                     .switch_to(Some(process.space()), process.space());
                 Ok(Step::Again)
             }
-            View::Swapped(slot) => {
+            EntryKind::Swapped(slot) => {
                 // Held, so that the slot stays what the entry names.
                 self.swap.hold(slot);
                 drop(guard);
@@ -127,14 +127,14 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
                 self.swap.put(slot);
                 step
             }
-            View::Empty | View::Marker(_) => {
+            EntryKind::Empty | EntryKind::Marker(_) => {
                 drop(guard);
                 match vma.source {
                     Source::Anonymous(largest) => self.zeros(process, vma, page, access, largest),
                     Source::File { .. } => self.file_page(process, vma, page, access),
                 }
             }
-            View::Page(entry) if access != Access::Write || entry.writable => {
+            EntryKind::Page(entry) if access != Access::Write || entry.writable => {
                 // The entry allows it already, or lacks a bit that is recorded by this fault.
                 guard.update(page, None, |entry| {
                     entry.user = true;
@@ -145,7 +145,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
                 self.refresh(process, guard.range(page));
                 Ok(Step::Done)
             }
-            View::Page(entry) => {
+            EntryKind::Page(entry) => {
                 let mut state = self.frames.state(entry.frame);
                 match (state.owner(), vma.source) {
                     (Owner::File(..), Source::File { shared: true, .. }) => {
@@ -214,7 +214,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
             let level = Level::of(size);
             let taken = {
                 let guard = self.tables.descend(process, page, level);
-                guard.level() == level && matches!(guard.view(page), View::Table(_))
+                guard.level() == level && matches!(guard.view(page), EntryKind::Table(_))
             };
             if taken {
                 continue;
@@ -232,7 +232,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
                 self.frames.put(frame);
                 return Err(Fault::OutOfMemory);
             };
-            if guard.level() != level || guard.view(page) != View::Empty {
+            if guard.level() != level || guard.view(page) != EntryKind::Empty {
                 drop(guard);
                 self.frames.put(frame);
                 return Ok(Step::Again);
@@ -284,7 +284,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
             let seen = self.tables.governing(process, page).view(page);
             let range = PageRange::one(page, PageSize::Base);
             let step = match seen {
-                View::Empty | View::Marker(_) => {
+                EntryKind::Empty | EntryKind::Marker(_) => {
                     let from = Original {
                         frame,
                         order: 0,
@@ -302,15 +302,15 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
             .table_for(process, page, Level::LEAF, &*self.memory)
             .ok_or(Fault::OutOfMemory)?;
         match guard.view(page) {
-            View::Page(entry) if entry.frame == frame => {
+            EntryKind::Page(entry) if entry.frame == frame => {
                 if write {
                     self.cache.mark_dirty(id, index, &mut slot);
                 }
                 guard.update(page, None, |entry| *entry = rights(*entry, vma, write));
                 self.refresh(process, guard.range(page));
             }
-            view @ (View::Empty | View::Marker(_)) => {
-                if let View::Marker(old) = view {
+            view @ (EntryKind::Empty | EntryKind::Marker(_)) => {
+                if let EntryKind::Marker(old) = view {
                     // The emptied entry is written again: with the frame it names, or after its
                     // debt was paid. A frame that does not list the entry any more was claimed,
                     // and this debt paid, since; what it owes now is about other entries.
@@ -348,7 +348,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
         process: &Arc<Process<M>>,
         vma: &Vma,
         range: PageRange,
-        seen: View,
+        seen: EntryKind,
         original: Original,
     ) -> Result<Step, Fault> {
         let machine = self.machine();
@@ -388,7 +388,9 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
             return Err(Fault::OutOfMemory);
         };
         let same = match (guard.view(page), seen) {
-            (View::Page(now), View::Page(before)) => now.frame == before.frame && !now.writable,
+            (EntryKind::Page(now), EntryKind::Page(before)) => {
+                now.frame == before.frame && !now.writable
+            }
             (now, before) => now == before,
         };
         if !same || guard.range(page) != range {
@@ -397,7 +399,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
             return Ok(Step::Again);
         }
         let mut gather = self.tables.gather(Purpose::Call);
-        guard.take(page, View::Empty, &mut gather);
+        guard.take(page, EntryKind::Empty, &mut gather);
         machine
             .rules()
             .flush_before_copy_is_mapped(|| gather.flush());
@@ -432,7 +434,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
             SwapPage::Frame(frame) => (frame, false),
         };
         let guard = self.tables.governing(process, page);
-        if guard.view(page) != View::Swapped(slot) {
+        if guard.view(page) != EntryKind::Swapped(slot) {
             drop(guard);
             self.frames.put(frame);
             return Ok(Step::Again);

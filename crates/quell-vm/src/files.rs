@@ -4,7 +4,7 @@
 //! there was cleared by another CPU, which may not have flushed yet: its space is flushed before the
 //! page is taken for clean, or freed.
 
-use crate::entry::View;
+use crate::entry::EntryKind;
 use crate::frames::{CLUSTER, Frames};
 use crate::machine::{Machine, Work};
 use crate::memory::Memory;
@@ -136,7 +136,7 @@ impl<'m, M: Machine> Files<'m, M> {
                 continue;
             };
             match guard.view(mapping.page) {
-                View::Page(entry) if entry.frame == frame && entry.writable => {
+                EntryKind::Page(entry) if entry.frame == frame && entry.writable => {
                     guard.update(mapping.page, Some(gather), |entry| {
                         entry.writable = false;
                         entry.dirty = false;
@@ -225,7 +225,7 @@ impl<'m, M: Machine> Files<'m, M> {
                 continue;
             };
             if guard.view(mapping.page).frame() == Some(frame) {
-                guard.take(mapping.page, View::Empty, gather);
+                guard.take(mapping.page, EntryKind::Empty, gather);
             } else {
                 // Another CPU has cleared it and may not have flushed yet.
                 self.machine()

@@ -6,7 +6,7 @@
 //! while another CPU copies it for the child (C2). File pages are not copied; the child finds them by
 //! faults.
 
-use crate::entry::View;
+use crate::entry::EntryKind;
 use crate::frame::Owner;
 use crate::frames::Frames;
 use crate::machine::{Entry, Level, Machine};
@@ -69,14 +69,14 @@ impl<'m, M: Machine> Fork<'m, M> {
     ) -> Result<(), Error> {
         // The child's tables are made without the parent's lock; until then references keep what
         // the child is to map.
-        let mut found: Vec<(Page, Level, View)> = Vec::new();
+        let mut found: Vec<(Page, Level, EntryKind)> = Vec::new();
         self.tables.each_entry(
             parent,
             start,
             end,
             Migrating::Wait,
             |guard, page, view| match view {
-                View::Page(entry) => {
+                EntryKind::Page(entry) => {
                     let mut state = self.frames.state(entry.frame);
                     if state.owner() == Owner::Anonymous {
                         state.hold();
@@ -85,7 +85,7 @@ impl<'m, M: Machine> Fork<'m, M> {
                         found.push((guard.range(page).start, guard.level(), view));
                     }
                 }
-                View::Swapped(slot) => {
+                EntryKind::Swapped(slot) => {
                     self.swap.hold(slot);
                     found.push((page, guard.level(), view));
                 }
@@ -99,7 +99,7 @@ impl<'m, M: Machine> Fork<'m, M> {
                 Err(_) => None,
             };
             match (guard, view) {
-                (Some(guard), View::Page(entry)) => {
+                (Some(guard), EntryKind::Page(entry)) => {
                     guard.map(
                         page,
                         Entry {
@@ -109,11 +109,11 @@ impl<'m, M: Machine> Fork<'m, M> {
                     );
                 }
                 (Some(guard), view) => guard.put(page, view),
-                (None, View::Page(entry)) => {
+                (None, EntryKind::Page(entry)) => {
                     result = Err(Error::OutOfMemory);
                     self.frames.put(entry.frame);
                 }
-                (None, View::Swapped(slot)) => {
+                (None, EntryKind::Swapped(slot)) => {
                     result = Err(Error::OutOfMemory);
                     self.swap.put(slot);
                 }

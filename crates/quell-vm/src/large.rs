@@ -3,7 +3,7 @@
 //! Both replace a translation by another one for the same address, so both clear, flush and only
 //! then write (break before make), with the table locked meanwhile: a fault waits.
 
-use crate::entry::View;
+use crate::entry::EntryKind;
 use crate::frame::Owner;
 use crate::frames::{AllocFrames, Content, Frames};
 use crate::machine::{Entry, Event, Level, Machine, TABLE_WORDS, USER_END};
@@ -31,7 +31,7 @@ const PIECE: u8 = 9;
 enum Split {
     Done,
     /// Other processes map the block too: what the entry says, where its page starts, the order.
-    Shared(View, Page, u8),
+    Shared(EntryKind, Page, u8),
     /// Another CPU changed the entry meanwhile, or holds the block for a moment.
     Again,
 }
@@ -90,11 +90,11 @@ impl<'m, M: Machine> LargePages<'m, M> {
             let guard = self.tables.governing(process, edge);
             let inside = guard.range(edge).start != edge;
             match guard.view(edge) {
-                View::Page(_) if inside => {
+                EntryKind::Page(_) if inside => {
                     drop(guard);
                     self.split(process, edge)?;
                 }
-                View::Moving(_) if inside => guard.await_change(edge),
+                EntryKind::Moving(_) if inside => guard.await_change(edge),
                 _ => break,
             }
         }
@@ -131,7 +131,7 @@ impl<'m, M: Machine> LargePages<'m, M> {
             let (block, below) = {
                 let guard = self.tables.governing(process, page);
                 match guard.view(page) {
-                    View::Page(entry) if guard.level() > Level::LEAF => {
+                    EntryKind::Page(entry) if guard.level() > Level::LEAF => {
                         (entry.frame, Level(guard.level().0 - 1))
                     }
                     _ => return Ok(()),
@@ -171,7 +171,10 @@ impl<'m, M: Machine> LargePages<'m, M> {
         let guard = self.tables.governing(process, page);
         let seen = guard.view(page);
         let range = guard.range(page);
-        if seen.frame() != Some(block) || !matches!(seen, View::Page(_)) || guard.level() <= below {
+        if seen.frame() != Some(block)
+            || !matches!(seen, EntryKind::Page(_))
+            || guard.level() <= below
+        {
             return Split::Again;
         }
         let (references, mapped, order) = {
@@ -185,11 +188,11 @@ impl<'m, M: Machine> LargePages<'m, M> {
             _ => return Split::Again,
         }
         let mut gather = self.tables.gather(Purpose::Call);
-        let old = guard.suspend(page, View::Empty, |range| {
+        let old = guard.suspend(page, EntryKind::Empty, |range| {
             gather.changed(process, range);
         });
         gather.flush();
-        if let View::Page(entry) = old {
+        if let EntryKind::Page(entry) = old {
             self.break_block(process, range.start, entry, table, below);
         }
         guard.link(page, table);
@@ -228,7 +231,7 @@ impl<'m, M: Machine> LargePages<'m, M> {
             state.begin(Owner::Anonymous, PIECE * level.0, 1, false);
             state.map(process, start.plus(index as u64 * level.pages()));
             drop(state);
-            let raw = View::Page(Entry { frame, ..entry }).word(machine, level);
+            let raw = EntryKind::Page(Entry { frame, ..entry }).word(machine, level);
             // Relaxed: the table is linked after that.
             word.store(raw, Ordering::Relaxed);
         }
@@ -241,10 +244,10 @@ impl<'m, M: Machine> LargePages<'m, M> {
         &self,
         process: &Arc<Process<M>>,
         page: Page,
-        seen: View,
+        seen: EntryKind,
         order: u8,
     ) -> Result<(), Error> {
-        let View::Page(seen) = seen else {
+        let EntryKind::Page(seen) = seen else {
             return Ok(());
         };
         let machine = self.machine();
@@ -254,7 +257,7 @@ impl<'m, M: Machine> LargePages<'m, M> {
         };
         let guard = self.tables.governing(process, page);
         let now = match guard.view(page) {
-            View::Page(now) if now.frame == seen.frame => now,
+            EntryKind::Page(now) if now.frame == seen.frame => now,
             _ => {
                 drop(guard);
                 self.give_back(copy);
@@ -263,7 +266,7 @@ impl<'m, M: Machine> LargePages<'m, M> {
         };
         self.frames.hold(now.frame);
         let mut gather = self.tables.gather(Purpose::Call);
-        guard.take(page, View::Empty, &mut gather);
+        guard.take(page, EntryKind::Empty, &mut gather);
         gather.flush();
         machine.note(Event::Captured {
             frame: now.frame,
@@ -343,7 +346,7 @@ impl<'m, M: Machine> LargePages<'m, M> {
             .ok_or(Error::OutOfMemory)?;
         let parent = self.tables.descend(process, start, Level::LARGE);
         let done = parent.level() == Level::LARGE
-            && matches!(parent.view(start), View::Table(_))
+            && matches!(parent.view(start), EntryKind::Table(_))
             && self.collapse_into(process, start, &parent, large);
         drop(parent);
         if !done {
@@ -365,7 +368,7 @@ impl<'m, M: Machine> LargePages<'m, M> {
         let child = self.tables.descend(process, start, Level::LEAF);
         let mut pages: Vec<Frame> = Vec::with_capacity(TABLE_WORDS);
         for at in 0..LARGE {
-            let View::Page(entry) = child.view(start.plus(at)) else {
+            let EntryKind::Page(entry) = child.view(start.plus(at)) else {
                 return false;
             };
             let state = self.frames.state(entry.frame);
@@ -374,7 +377,7 @@ impl<'m, M: Machine> LargePages<'m, M> {
             }
             pages.push(entry.frame);
         }
-        let View::Page(first) = child.view(start) else {
+        let EntryKind::Page(first) = child.view(start) else {
             return false;
         };
         let unmap = || {
@@ -382,7 +385,7 @@ impl<'m, M: Machine> LargePages<'m, M> {
             for (at, &frame) in pages.iter().enumerate() {
                 // The content is still needed after the flush has released the mapping.
                 self.frames.hold(frame);
-                child.take(start.plus(at as u64), View::Empty, &mut gather);
+                child.take(start.plus(at as u64), EntryKind::Empty, &mut gather);
             }
             parent.unlink(start, child, &mut gather);
             gather.flush();

@@ -5,7 +5,7 @@
 //! to the list of stale frames. A reader that comes back rescues it: no flush, no reading from the
 //! device.
 
-use crate::entry::View;
+use crate::entry::EntryKind;
 use crate::frames::Frames;
 use crate::machine::{Event, Machine, Work};
 use crate::page_cache::Cached;
@@ -90,13 +90,13 @@ impl<'m, M: Machine> LazyUnmap<'m, M> {
                 batch.changed(SpaceRef(mapping.process.clone()), range, Scope::Leaf);
             };
             match guard.view(mapping.page) {
-                View::Page(entry) if entry.frame == frame => {
-                    guard.suspend(mapping.page, View::Marker(frame), changed);
+                EntryKind::Page(entry) if entry.frame == frame => {
+                    guard.suspend(mapping.page, EntryKind::Marker(frame), changed);
                     drop(guard);
                     marked.push(mapping);
                 }
                 // Stale since an earlier time: the debt is about this mapping too.
-                View::Marker(marker) if marker == frame => changed(guard.range(mapping.page)),
+                EntryKind::Marker(marker) if marker == frame => changed(guard.range(mapping.page)),
                 _ => self
                     .machine()
                     .rules()

@@ -5,7 +5,7 @@
 //! stays mapped, list the frames behind it, and hand those to reclaim or migration, which find all
 //! other mappings of them as well.
 
-use crate::entry::View;
+use crate::entry::EntryKind;
 use crate::frames::Frames;
 use crate::large::LargePages;
 use crate::machine::Machine;
@@ -95,7 +95,7 @@ impl<'m, M: Machine> Madvise<'m, M> {
         let mut frames = Vec::new();
         self.tables
             .each_entry(process, start, end, Migrating::Visit, |_, _, view| {
-                if let View::Page(entry) = view
+                if let EntryKind::Page(entry) = view
                     && wanted(entry.frame)
                 {
                     frames.push(entry.frame);

@@ -15,7 +15,7 @@
 //!
 //! Demotion is migration of pages that were not used lately from fast nodes to a slow one.
 
-use crate::entry::View;
+use crate::entry::EntryKind;
 use crate::frame::Owner;
 use crate::frames::{CLUSTER, Content, Frames};
 use crate::lazy_unmap::LazyUnmap;
@@ -162,18 +162,18 @@ impl<'m, M: Machine> Migration<'m, M> {
                 continue;
             };
             match guard.view(mapping.page) {
-                View::Page(entry) if entry.frame == frame => {
-                    let old = guard.suspend(mapping.page, View::Moving(frame), |range| {
+                EntryKind::Page(entry) if entry.frame == frame => {
+                    let old = guard.suspend(mapping.page, EntryKind::Moving(frame), |range| {
                         gather.changed(&mapping.process, range);
                     });
                     drop(guard);
-                    if let View::Page(entry) = old {
+                    if let EntryKind::Page(entry) = old {
                         waiting.push((mapping, entry));
                     }
                 }
                 // A stale translation of the old frame cannot stand for the new one.
-                View::Marker(marker) if marker == frame => {
-                    guard.take(mapping.page, View::Empty, gather);
+                EntryKind::Marker(marker) if marker == frame => {
+                    guard.take(mapping.page, EntryKind::Empty, gather);
                 }
                 _ => self
                     .machine()
@@ -204,7 +204,7 @@ impl<'m, M: Machine> Migration<'m, M> {
             let Some(guard) = self.tables.reach(&mapping.process, mapping.page) else {
                 continue;
             };
-            if guard.view(mapping.page) == View::Moving(from) {
+            if guard.view(mapping.page) == EntryKind::Moving(from) {
                 self.frames.hold(to);
                 guard.map(mapping.page, Entry { frame: to, ..entry });
                 drop(guard);

@@ -6,7 +6,7 @@
 //! still to come, were flushed too; and the lazy markers that it met were flushed like the mappings
 //! they stand for. Only then does it give up the areas and tell the program (C3).
 
-use crate::entry::View;
+use crate::entry::EntryKind;
 use crate::large::LargePages;
 use crate::machine::{Event, Level, Machine, Work};
 use crate::memory::Memory;
@@ -160,7 +160,7 @@ impl<'m, M: Machine> Mmap<'m, M> {
     ) {
         self.tables
             .each_entry(process, start, end, Migrating::Visit, |guard, page, _| {
-                if let View::Swapped(slot) = guard.take(page, View::Empty, gather) {
+                if let EntryKind::Swapped(slot) = guard.take(page, EntryKind::Empty, gather) {
                     self.swap.put(slot);
                 }
             });
@@ -216,14 +216,14 @@ impl<'m, M: Machine> Mmap<'m, M> {
             end,
             Migrating::Wait,
             |guard, page, view| match view {
-                View::Page(_) => guard.update(page, Some(&mut gather), |entry| {
+                EntryKind::Page(_) => guard.update(page, Some(&mut gather), |entry| {
                     entry.user = readable;
                     entry.executable = protection.execute;
                     entry.writable &= protection.write;
                 }),
                 // The stale translation behind a marker cannot be given other rights: it goes.
-                View::Marker(_) => {
-                    guard.take(page, View::Empty, &mut gather);
+                EntryKind::Marker(_) => {
+                    guard.take(page, EntryKind::Empty, &mut gather);
                 }
                 _ => {}
             },
@@ -342,10 +342,10 @@ impl<'m, M: Machine> Mmap<'m, M> {
                     let other = (!source.spans(to)).then(|| self.tables.governing(process, to));
                     let target = other.as_ref().unwrap_or(source);
                     match view {
-                        View::Page(_) => source.move_page(from, target, to, gather),
+                        EntryKind::Page(_) => source.move_page(from, target, to, gather),
                         // The new place cannot stand for a stale translation of the old one.
-                        View::Marker(_) => {
-                            source.take(from, View::Empty, gather);
+                        EntryKind::Marker(_) => {
+                            source.take(from, EntryKind::Empty, gather);
                         }
                         _ => target.put(to, source.lift(from)),
                     }

@@ -6,7 +6,7 @@
 //! Pages are chosen by a clock: a hand per node passes over the frames; a page that was accessed
 //! since the last pass is spared once.
 
-use crate::entry::View;
+use crate::entry::EntryKind;
 use crate::frame::{FrameLock, Owner};
 use crate::frames::Frames;
 use crate::machine::{Machine, Work};
@@ -164,7 +164,7 @@ impl<'m, M: Machine> Pages<'m, M> {
             let Some(guard) = self.tables.reach(&mapping.process, mapping.page) else {
                 continue;
             };
-            if let View::Page(entry) = guard.view(mapping.page)
+            if let EntryKind::Page(entry) = guard.view(mapping.page)
                 && entry.frame == frame
                 && entry.accessed
             {

@@ -9,7 +9,7 @@
 //! flushed yet: its space is flushed first. The flush of a clean page of a file may be owed instead
 //! ([`crate::lazy_unmap`]).
 
-use crate::entry::View;
+use crate::entry::EntryKind;
 use crate::frames::{CLUSTER, Frames};
 use crate::lazy_unmap::LazyUnmap;
 use crate::machine::{Machine, Work};
@@ -168,11 +168,11 @@ impl<'m, M: Machine> Reclaim<'m, M> {
                 continue;
             }
             let rest = match (slot, view) {
-                (Some(slot), View::Page(_)) => {
+                (Some(slot), EntryKind::Page(_)) => {
                     self.swap.hold(slot);
-                    View::Swapped(slot)
+                    EntryKind::Swapped(slot)
                 }
-                _ => View::Empty,
+                _ => EntryKind::Empty,
             };
             guard.take(mapping.page, rest, gather);
         }

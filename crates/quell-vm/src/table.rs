@@ -5,7 +5,7 @@
 //! dropped; so does each mapping that goes. Hardware sets accessed and dirty bits at any time, hence
 //! the read-modify-writes.
 
-use crate::entry::View;
+use crate::entry::EntryKind;
 use crate::frame::{FrameInfo, FrameLock};
 use crate::frames::Frames;
 use crate::machine::{Entry, Level, Machine, TABLE_WORDS};
@@ -85,10 +85,10 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
     }
 
     /// What the word for `page` says.
-    pub(crate) fn view(&self, page: Page) -> View {
+    pub(crate) fn view(&self, page: Page) -> EntryKind {
         // Relaxed: the kernel changes words under the lock alone.
         let word = self.word(page).load(Ordering::Relaxed);
-        View::of(self.frames.machine(), word, self.level)
+        EntryKind::of(self.frames.machine(), word, self.level)
     }
 
     /// Gives the lock up and waits until the word for `page` has changed, or for a while.
@@ -111,13 +111,13 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
     }
 
     /// Replaces the word without regard to what it was.
-    fn replace(&self, page: Page, new: View) -> View {
+    fn replace(&self, page: Page, new: EntryKind) -> EntryKind {
         let machine = self.frames.machine();
         let word = new.word(machine, self.level);
         let order = machine.rules().order_of_entry();
         let old = self.word(page).swap(word, order);
         self.info.count_word(old == 0, word == 0);
-        View::of(machine, old, self.level)
+        EntryKind::of(machine, old, self.level)
     }
 
     /// Fills a word that maps nothing, and lists the mapping. The caller gives one reference to the
@@ -126,22 +126,27 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
         let page = self.range(page).start;
         let mut state = self.frames.state(entry.frame);
         // A marker of the same frame is listed already.
-        if self.view(page) != View::Marker(entry.frame) || !state.maps(self.process, page) {
+        if self.view(page) != EntryKind::Marker(entry.frame) || !state.maps(self.process, page) {
             state.map(self.process, page);
         }
         drop(state);
-        self.replace(page, View::Page(entry));
+        self.replace(page, EntryKind::Page(entry));
     }
 
     /// Puts a word that names no frame where nothing is mapped.
-    pub(crate) fn put(&self, page: Page, view: View) {
+    pub(crate) fn put(&self, page: Page, view: EntryKind) {
         self.replace(page, view);
     }
 
     /// Takes out what the word maps, if anything, and puts `rest` there. The mapping, with its
     /// reference, goes into the gather; swap slots are for the caller. Returns what was there, with
     /// its last accessed and dirty bits.
-    pub(crate) fn take(&self, page: Page, rest: View, gather: &mut MmuGather<'_, 'm, M>) -> View {
+    pub(crate) fn take(
+        &self,
+        page: Page,
+        rest: EntryKind,
+        gather: &mut MmuGather<'_, 'm, M>,
+    ) -> EntryKind {
         let range = self.range(page);
         let old = self.replace(page, rest);
         self.harvest(old);
@@ -160,24 +165,24 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
 
     /// The frame that a word that was just taken out maps or marks, and whether that mapping holds
     /// a reference.
-    fn mapping(&self, page: Page, old: View) -> Option<(Frame, bool)> {
+    fn mapping(&self, page: Page, old: EntryKind) -> Option<(Frame, bool)> {
         match old {
-            View::Page(entry) => Some((entry.frame, true)),
-            View::Moving(frame) => Some((frame, true)),
+            EntryKind::Page(entry) => Some((entry.frame, true)),
+            EntryKind::Moving(frame) => Some((frame, true)),
             // A marker counts only while the frame lists it: a claim has voided it otherwise.
-            View::Marker(frame) => {
+            EntryKind::Marker(frame) => {
                 let state = self.frames.state(frame);
                 let ours = state.maps(self.process, page);
                 let maps = self.frames.machine().rules().marker_maps(ours);
                 maps.then_some((frame, false))
             }
-            View::Empty | View::Table(_) | View::Swapped(_) => None,
+            EntryKind::Empty | EntryKind::Table(_) | EntryKind::Swapped(_) => None,
         }
     }
 
     /// A page that was written is not known to be zero any more.
-    fn harvest(&self, old: View) {
-        if let View::Page(entry) = old
+    fn harvest(&self, old: EntryKind) {
+        if let EntryKind::Page(entry) = old
             && self.frames.machine().rules().forgets_zeros(entry.dirty)
         {
             self.frames.state(entry.frame).forget_zeros();
@@ -186,7 +191,12 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
 
     /// Takes a page away for migration or lazily: the mapping stays listed and `rest`, which names
     /// the frame, stands for it. Reported to `changed` if a flush is needed.
-    pub(crate) fn suspend(&self, page: Page, rest: View, changed: impl FnOnce(PageRange)) -> View {
+    pub(crate) fn suspend(
+        &self,
+        page: Page,
+        rest: EntryKind,
+        changed: impl FnOnce(PageRange),
+    ) -> EntryKind {
         let range = self.range(page);
         let old = self.replace(page, rest);
         self.harvest(old);
@@ -198,7 +208,7 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
 
     /// Whether other CPUs have to hear of a change. The kernel reaches frames through mappings of its
     /// own: it loses nothing with a page that user mode gains.
-    fn must_flush(&self, old: View, new: View) -> bool {
+    fn must_flush(&self, old: EntryKind, new: EntryKind) -> bool {
         let rules = TlbRules {
             user_excludes_kernel: false,
             ..self.frames.machine().tlb_rules()
@@ -223,7 +233,7 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
         // which stays, was published with it.
         let mut held = word.load(Ordering::Relaxed);
         loop {
-            let View::Page(old) = View::of(machine, held, self.level) else {
+            let EntryKind::Page(old) = EntryKind::of(machine, held, self.level) else {
                 return;
             };
             let mut new = old;
@@ -236,11 +246,11 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
                 Err(now) => held = now,
                 Ok(_) => {
                     if !new.dirty {
-                        self.harvest(View::Page(old));
+                        self.harvest(EntryKind::Page(old));
                     }
                     let mut before = old;
                     before.executable = machine.rules().may_execute(old.executable);
-                    let lost = self.must_flush(View::Page(before), View::Page(new));
+                    let lost = self.must_flush(EntryKind::Page(before), EntryKind::Page(new));
                     if let (true, Some(gather)) = (lost, gather) {
                         gather.changed(self.process, self.range(page));
                     }
@@ -256,8 +266,8 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
     }
 
     /// Takes out a word that maps no frame.
-    pub(crate) fn lift(&self, page: Page) -> View {
-        self.replace(page, View::Empty)
+    pub(crate) fn lift(&self, page: Page) -> EntryKind {
+        self.replace(page, EntryKind::Empty)
     }
 
     /// Moves a mapping, with its reference, to an empty word. The old place stays in the reverse map
@@ -269,7 +279,7 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
         to: Page,
         gather: &mut MmuGather<'_, 'm, M>,
     ) {
-        let View::Page(entry) = self.replace(from, View::Empty) else {
+        let EntryKind::Page(entry) = self.replace(from, EntryKind::Empty) else {
             return;
         };
         target.map(to, entry);
@@ -289,7 +299,7 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
         self.frames
             .info(table)
             .set_table_id(TableId::new(self.process.id(), level, page));
-        self.replace(page, View::Table(table));
+        self.replace(page, EntryKind::Table(table));
     }
 
     /// Unlinks the table below the word for `page`, which this CPU has locked as `child`, and hands
@@ -303,7 +313,7 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
         let range = self.range(page);
         let stride = child.level.size().unwrap_or(PageSize::Huge);
         child.info.set_table_id(TableId::NONE);
-        self.replace(page, View::Empty);
+        self.replace(page, EntryKind::Empty);
         gather.table_unlinked(self.process, PageRange { stride, ..range }, child.frame);
     }
 

@@ -9,7 +9,7 @@
 //! still holds under the lock; otherwise it starts again from the root. The frame's lock outlives
 //! the table, so locking too late is harmless. A root lives as long as its process.
 
-use crate::entry::View;
+use crate::entry::EntryKind;
 use crate::frame::Owner;
 use crate::frames::{AllocFrames, Content, Frames};
 use crate::machine::{Event, Level, Machine, USER_END};
@@ -92,7 +92,7 @@ impl<'m, M: Machine> Tables<'m, M> {
         while level > lowest {
             // Relaxed: what the word points to is read after that table's name, which publishes it.
             let word = machine.table(frame)[level.index(page)].load(Ordering::Relaxed);
-            let View::Table(next) = View::of(machine, word, level) else {
+            let EntryKind::Table(next) = EntryKind::of(machine, word, level) else {
                 break;
             };
             level = Level(level.0 - 1);
@@ -105,7 +105,7 @@ impl<'m, M: Machine> Tables<'m, M> {
         let info = self.frames.get(frame)?;
         let guard = TableGuard::lock(&self.frames, process, frame, level, info);
         let valid = guard.is_table_of(page)
-            && (level == lowest || !matches!(guard.view(page), View::Table(_)));
+            && (level == lowest || !matches!(guard.view(page), EntryKind::Table(_)));
         valid.then_some(guard)
     }
 
@@ -139,7 +139,7 @@ impl<'m, M: Machine> Tables<'m, M> {
         let mut spare = None;
         let found = loop {
             let guard = self.descend(process, page, level);
-            if guard.level() == level || guard.view(page) != View::Empty {
+            if guard.level() == level || guard.view(page) != EntryKind::Empty {
                 break Some(guard);
             }
             // Memory is never allocated under a table's lock.
@@ -197,7 +197,7 @@ impl<'m, M: Machine> Tables<'m, M> {
         start: Page,
         end: Page,
         migrating: Migrating,
-        mut visit: impl FnMut(&TableGuard<'_, 'm, M>, Page, View),
+        mut visit: impl FnMut(&TableGuard<'_, 'm, M>, Page, EntryKind),
     ) {
         let mut page = start;
         while page < end {
@@ -206,12 +206,12 @@ impl<'m, M: Machine> Tables<'m, M> {
             let mut wait = false;
             while page < stop && !wait {
                 match guard.view(page) {
-                    View::Table(_) => break,
-                    View::Moving(_) if migrating == Migrating::Wait => {
+                    EntryKind::Table(_) => break,
+                    EntryKind::Moving(_) if migrating == Migrating::Wait => {
                         wait = true;
                         continue;
                     }
-                    View::Empty => {}
+                    EntryKind::Empty => {}
                     view => visit(&guard, page, view),
                 }
                 page = guard.range(page).end();
@@ -243,7 +243,7 @@ impl<'m, M: Machine> Tables<'m, M> {
                 }
                 let stop = end.min(parent.end(page));
                 while page < stop {
-                    if let View::Table(_) = parent.view(page) {
+                    if let EntryKind::Table(_) = parent.view(page) {
                         // The parent's lock keeps the child in place.
                         let child = self.descend(process, page, Level(level.0 - 1));
                         if child.is_empty() {

@@ -4,7 +4,7 @@
 //! owner as soon as it comes out of the batch, and shows that the other CPU never touched it again.
 
 use quell::{
-    CpuId, CpuSet, Engine, Epoch, Features, Frame, Hardware, Invalidate, NoBroadcasts, Page,
+    CpuId, CpuSet, Engine, Features, Frame, Hardware, Invalidate, LedgerEntry, NoBroadcasts, Page,
     PageRange, PerCpu, Policy, Purpose, Tag, Tagging,
 };
 use std::cell::Cell;
@@ -86,8 +86,8 @@ unsafe impl Hardware for Machine {
 fn main() {
     let machine = Machine::default();
     let cpus = [PerCpu::new(), PerCpu::new()];
-    let epochs: Vec<Epoch<Machine>> = (0..64).map(|_| Epoch::new()).collect();
-    let engine = Engine::new(&machine, &cpus, &epochs, Policy::ALL).expect("a machine that holds");
+    let ledger: Vec<LedgerEntry<Machine>> = (0..64).map(|_| LedgerEntry::new()).collect();
+    let engine = Engine::new(&machine, &cpus, &ledger, Policy::ALL).expect("a machine that holds");
 
     // One address space; its page table is a single entry: page 5 -> frame 42.
     // SAFETY: this machine walks no tables, so a root is nothing but a name.

@@ -130,13 +130,13 @@ where
     S: Deref<Target = AddressSpace<H>>,
 {
     /// Before the frames: a batch that is dropped flushes, and then drops them.
-    gather: Gather<'e, 'm, H, S, R>,
+    unflushed: Unflushed<'e, 'm, H, S, R>,
     frames: L,
     frame: PhantomData<F>,
 }
 
 /// The half of a batch that is flushed.
-struct Gather<'e, 'm, H: Hardware, S, R: Rules>
+struct Unflushed<'e, 'm, H: Hardware, S, R: Rules>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
@@ -184,7 +184,7 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
         L: FrameList<F>,
     {
         Batch {
-            gather: Gather {
+            unflushed: Unflushed {
                 engine: self,
                 purpose,
                 cpu: self.hw.this_cpu(),
@@ -207,7 +207,7 @@ where
 
     /// Whether nothing was reported.
     pub fn is_empty(&self) -> bool {
-        self.frames.is_empty() && self.gather.pending.is_empty()
+        self.frames.is_empty() && self.unflushed.pending.is_empty()
     }
 
     /// Entries of `space` were cleared or lost rights, and no frame goes with them.
@@ -217,13 +217,13 @@ where
     #[inline]
     pub fn changed(&mut self, space: S, range: PageRange, scope: Scope) {
         if range.pages != 0 {
-            self.gather.add(space, Some(range), scope);
+            self.unflushed.add(space, Some(range), scope);
         }
     }
 
     /// As [`Batch::changed`], for the whole space.
     pub fn changed_all(&mut self, space: S, scope: Scope) {
-        self.gather.add(space, None, scope);
+        self.unflushed.add(space, None, scope);
     }
 
     /// An entry of `space` was cleared, and `frame` was behind it. Called as [`Batch::changed`].
@@ -266,7 +266,7 @@ where
     /// reported, in any later user access (C1, C3).
     #[inline]
     pub fn finish(&mut self) -> Flushed<'_, F, L> {
-        self.gather.flush();
+        self.unflushed.flush();
         Flushed::new(&mut self.frames)
     }
 
@@ -276,7 +276,7 @@ where
     /// table was unlinked, and puts each frame behind its residue before the locks under which
     /// its entries were cleared are dropped.
     pub fn finish_owed(&mut self) -> Outcome<'_, F, L> {
-        let engine = self.gather.engine;
+        let engine = self.unflushed.engine;
         if !engine.policy.lazy_unmap {
             return Outcome::Flushed(self.finish());
         }
@@ -288,7 +288,7 @@ where
         };
         engine.count(me, Counter::DebtsTaken, 1);
         let mut cpus = CpuSet::EMPTY;
-        for entry in self.gather.pending.as_slice() {
+        for entry in self.unflushed.pending.as_slice() {
             // The debt first, then the set: a CPU that loads the space enters the set before it
             // reads the debt, so one of the two sees the other.
             entry.space.owe(stamp);
@@ -296,7 +296,7 @@ where
             cpus.union(&entry.space.loaded_on(engine.cpus.len()));
         }
         engine.ledger.record(stamp, engine.cpus.len(), &cpus);
-        self.gather.pending.clear();
+        self.unflushed.pending.clear();
         Outcome::Owed(Owed {
             frames: Flushed::new(&mut self.frames),
             stamp: Stamp(stamp),
@@ -304,7 +304,7 @@ where
     }
 }
 
-impl<H: Hardware, S, R: Rules> Gather<'_, '_, H, S, R>
+impl<H: Hardware, S, R: Rules> Unflushed<'_, '_, H, S, R>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
@@ -429,7 +429,7 @@ where
     }
 }
 
-impl<H: Hardware, S, R: Rules> Drop for Gather<'_, '_, H, S, R>
+impl<H: Hardware, S, R: Rules> Drop for Unflushed<'_, '_, H, S, R>
 where
     S: Deref<Target = AddressSpace<H>>,
 {

@@ -8,7 +8,7 @@ use crate::asid::GlobalTags;
 use crate::cpu_set::CpuId;
 use crate::features::{Features, Tagging, Unsupported};
 use crate::hardware::Hardware;
-use crate::ledger::{Epoch, Ledger};
+use crate::ledger::{Ledger, LedgerEntry};
 use crate::per_cpu::PerCpu;
 use crate::policy::{Policy, TagPolicy};
 use crate::rules::{AllRules, Rules};
@@ -39,8 +39,8 @@ pub struct Engine<'m, H: Hardware, R: Rules = AllRules> {
 impl<'m, H: Hardware> Engine<'m, H> {
     /// An engine for the CPUs `0..cpus.len()` of the machine.
     ///
-    /// `epochs` is the memory of the flush clock (S3): as many batches can be owed at once as there
-    /// are epochs; 64 is plenty, none switches S3 off.
+    /// `ledger` is the memory of the flush clock (S3): as many batches can be owed at once as there
+    /// are ledger entries; 64 is plenty, none switches S3 off.
     ///
     /// # Errors
     /// If the machine's features contradict each other, if there are too few tags for its CPUs, or if a
@@ -48,10 +48,10 @@ impl<'m, H: Hardware> Engine<'m, H> {
     pub fn new(
         hw: &'m H,
         cpus: &'m [PerCpu<'m, H>],
-        epochs: &'m [Epoch<H>],
+        ledger: &'m [LedgerEntry<H>],
         policy: Policy,
     ) -> Result<Self, Unsupported> {
-        Self::with_rules(hw, cpus, epochs, policy, AllRules)
+        Self::with_rules(hw, cpus, ledger, policy, AllRules)
     }
 }
 
@@ -64,7 +64,7 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
     pub fn with_rules(
         hw: &'m H,
         cpus: &'m [PerCpu<'m, H>],
-        epochs: &'m [Epoch<H>],
+        ledger: &'m [LedgerEntry<H>],
         policy: Policy,
         rules: R,
     ) -> Result<Self, Unsupported> {
@@ -93,7 +93,7 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
             policy,
             rules,
             cpus,
-            ledger: Ledger::new(epochs),
+            ledger: Ledger::new(ledger),
             tags: GlobalTags::new(features.highest_global_tag()),
             slots,
             next_space: H::Word::new(1),

@@ -24,16 +24,16 @@
 //! cannot hold what the debt is about, whatever that flush was for; so every flush pays debts, and a claim
 //! interrupts only CPUs that are behind. CPUs that keep entries under a tag that is not loaded are not asked at
 //! all: the space's debt word makes them flush as they load it again. Only CPUs that had the space loaded when
-//! the debt was taken could hold anything; the *epoch* of the stamp remembers them.
+//! the debt was taken could hold anything; the *ledger entry* of the stamp remembers them.
 //!
 //! # What is shared
 //!
-//! Taking a debt ticks the clock, writes the debt into its spaces and then publishes one epoch; nothing is
-//! locked. An epoch is used again only after its debt was paid: a debtor that finds the ledger full pays for
+//! Taking a debt ticks the clock, writes the debt into its spaces and then publishes one ledger entry; nothing is
+//! locked. A ledger entry is used again only after its debt was paid: a debtor that finds the ledger full pays for
 //! all at once, and a debt for which there is still no room is refused and flushed as without S3. A payer calls
 //! nothing paid that is not published: the spaces do not know that debt yet, so a lazy CPU that the payer
-//! leaves out could come back without flushing. A debtor that stalls between its stamp and its epoch (a
-//! preempted virtual CPU) leaves a gap: the debts around it are paid one by one, each epoch says so for itself,
+//! leaves out could come back without flushing. A debtor that stalls between its stamp and its ledger entry (a
+//! preempted virtual CPU) leaves a gap: the debts around it are paid one by one, each ledger entry says so for itself,
 //! and the gap costs a CPU that looks at a debt behind it a second load, and no CPU an interrupt.
 //!
 //! # What this does not guarantee
@@ -109,7 +109,7 @@ impl<H: Hardware> Residue<H> {
 
     /// The frame's flush is owed as of `stamp`. Called under the same lock.
     pub fn owe(&self, stamp: Stamp) {
-        // Release pairs with `claim` and `settle_residue`: the debt's epoch is published.
+        // Release pairs with `claim` and `settle_residue`: the debt's ledger entry is published.
         // Lost without it: a claim while the debt is taken.
         self.word.store(stamp.0 << OWED_SHIFT, Release);
     }
@@ -158,7 +158,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     pub fn claim(&self, residue: &Residue<H>) -> Option<Claimed> {
         let me = self.hw.this_cpu();
         loop {
-            // Acquire pairs with `owe`: the debt that is paid next has its epoch published.
+            // Acquire pairs with `owe`: the debt that is paid next has its ledger entry published.
             // Lost without it: a claim while the debt is taken.
             let held = residue.word.load(Acquire);
             if held <= PENDING {
@@ -202,7 +202,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             return;
         }
         // Acquire pairs with `claim`, `owe` and `settle_flushed`: what the frame owed is flushed, or the debt
-        // that is looked up has its epoch published.
+        // that is looked up has its ledger entry published.
         // Lost without it: a refill against a claim.
         match residue.word.load(Acquire) {
             NONE => {}
@@ -256,20 +256,20 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         space.owed_paid(owed);
     }
 
-    /// The next stamp of the flush clock, with an epoch to publish its debt in, paying old debts if the
+    /// The next stamp of the flush clock, with a ledger entry to publish its debt in, paying old debts if the
     /// ledger is full of them; `None` if there is no ledger, or if it stays full: others filled it
     /// again, or have taken stamps whose debts they have not published yet.
     pub(crate) fn take_stamp(&self, me: CpuId) -> Option<u64> {
         let ledger = &self.ledger;
-        // One look at each epoch: a debtor that has stalled keeps its own, not the others'.
+        // One look at each ledger entry: a debtor that has stalled keeps its own, not the others'.
         for _ in 0..ledger.capacity() {
             let stamp = ledger.tick();
-            if ledger.take_epoch(stamp) {
+            if ledger.take_entry(stamp) {
                 return Some(stamp);
             }
             if let Some(older) = ledger.in_the_way_of(stamp, self.cpus.len()) {
                 self.pay(me, older, Reason::Background);
-                if ledger.take_epoch(stamp) {
+                if ledger.take_entry(stamp) {
                     return Some(stamp);
                 }
             }

@@ -1,9 +1,9 @@
 //! The ledger of lazy unmap (S3): the flush clock, and what is owed as of which of its ticks.
 //!
 //! All words of it are here. [`lazy`](crate::lazy) says what they are for: a debt is a stamp, taken from the clock; its
-//! *epoch*, one of a ring that the embedder provides, remembers the CPUs that it is about.
+//! *ledger entry*, one of a ring that the embedder provides, remembers the CPUs that it is about.
 //!
-//! | epoch | meaning | next |
+//! | ledger entry | meaning | next |
 //! | --- | --- | --- |
 //! | written(s) | the debtor with stamp `s` has taken it and fills it in | owed(s), by that debtor alone |
 //! | owed(s) | the debt is published | paid(s), by any payer |
@@ -20,54 +20,54 @@ pub struct Stamp(pub(crate) u64);
 
 /// The memory of one tick: which CPUs had an indebted space loaded, and whether the debt is paid.
 #[repr(align(64))]
-pub struct Epoch<H: Hardware> {
-    /// The stamp that this memory belongs to, above its [state](Entry).
-    entry: H::Word,
+pub struct LedgerEntry<H: Hardware> {
+    /// A [`State`].
+    state: H::Word,
     cpus: AtomicCpuSet<H::Word>,
 }
 
-impl<H: Hardware> Default for Epoch<H> {
+impl<H: Hardware> Default for LedgerEntry<H> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<H: Hardware> Epoch<H> {
-    /// An epoch that belongs to no stamp.
+impl<H: Hardware> LedgerEntry<H> {
+    /// A ledger entry that belongs to no stamp.
     pub fn new() -> Self {
-        Epoch {
-            entry: H::Word::new(Entry::paid(0).0),
+        LedgerEntry {
+            state: H::Word::new(State::paid(0).0),
             cpus: AtomicCpuSet::new(),
         }
     }
 }
 
-/// Which stamp an epoch belongs to, and how far its debt has got: being written, owed, paid.
+/// The stamp that a ledger entry belongs to, and how far its debt has got: being written, owed, paid.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Entry(u64);
+struct State(u64);
 
-impl Entry {
+impl State {
     const WRITTEN: u64 = 0;
     const OWED: u64 = 1;
     const PAID: u64 = 2;
 
-    const fn written(stamp: u64) -> Entry {
-        Entry(stamp << 2 | Entry::WRITTEN)
+    const fn written(stamp: u64) -> State {
+        State(stamp << 2 | State::WRITTEN)
     }
-    const fn owed(stamp: u64) -> Entry {
-        Entry(stamp << 2 | Entry::OWED)
+    const fn owed(stamp: u64) -> State {
+        State(stamp << 2 | State::OWED)
     }
-    const fn paid(stamp: u64) -> Entry {
-        Entry(stamp << 2 | Entry::PAID)
+    const fn paid(stamp: u64) -> State {
+        State(stamp << 2 | State::PAID)
     }
     const fn stamp(self) -> u64 {
         self.0 >> 2
     }
     const fn is_owed(self) -> bool {
-        self.0 & 3 == Entry::OWED
+        self.0 & 3 == State::OWED
     }
     const fn is_paid(self) -> bool {
-        self.0 & 3 == Entry::PAID
+        self.0 & 3 == State::PAID
     }
 }
 
@@ -79,17 +79,17 @@ pub(crate) struct Ledger<'m, H: Hardware> {
     /// Ticks once for each debt. Written by debtors, read by CPUs that flush.
     clock: Line<H::Word>,
     /// Every debt up to this stamp is paid, so that one load answers for most frames. Debts beyond it
-    /// may be paid, too: their epochs say so.
+    /// may be paid, too: their ledger entries say so.
     settled: Line<H::Word>,
-    epochs: &'m [Epoch<H>],
+    entries: &'m [LedgerEntry<H>],
 }
 
 impl<'m, H: Hardware> Ledger<'m, H> {
-    pub(crate) fn new(epochs: &'m [Epoch<H>]) -> Self {
+    pub(crate) fn new(entries: &'m [LedgerEntry<H>]) -> Self {
         Ledger {
             clock: Line(H::Word::new(0)),
             settled: Line(H::Word::new(0)),
-            epochs,
+            entries,
         }
     }
 
@@ -102,8 +102,8 @@ impl<'m, H: Hardware> Ledger<'m, H> {
         self.clock.0.load(Acquire)
     }
 
-    fn epoch(&self, stamp: u64) -> &Epoch<H> {
-        &self.epochs[stamp as usize % self.epochs.len()]
+    fn entry(&self, stamp: u64) -> &LedgerEntry<H> {
+        &self.entries[stamp as usize % self.entries.len()]
     }
 
     /// Whether every debt up to `stamp` is paid. A CPU that finds it so sees the flushes done.
@@ -122,73 +122,73 @@ impl<'m, H: Hardware> Ledger<'m, H> {
 
     #[inline]
     fn is_paid_alone(&self, stamp: u64) -> bool {
-        // Acquire pairs with `pay_off`: a CPU that finds the debt paid sees the flushes done. An epoch is
+        // Acquire pairs with `pay_off`: a CPU that finds the debt paid sees the flushes done. A ledger entry is
         // given to a later stamp only after its last debt was paid.
         // Lost without it: a refill against a claim.
-        let entry = Entry(self.epoch(stamp).entry.load(Acquire));
-        entry.stamp() > stamp || entry == Entry::paid(stamp)
+        let state = State(self.entry(stamp).state.load(Acquire));
+        state.stamp() > stamp || state == State::paid(stamp)
     }
 
-    /// Takes the epoch of a stamp that the clock has given out; `false` if a debt is still in it, and
+    /// Takes the ledger entry of a stamp that the clock has given out; `false` if a debt is still in it, and
     /// then the stamp is void: nothing will ever be owed as of it.
-    pub(crate) fn take_epoch(&self, stamp: u64) -> bool {
-        let word = &self.epoch(stamp).entry;
+    pub(crate) fn take_entry(&self, stamp: u64) -> bool {
+        let word = &self.entry(stamp).state;
         // Acquire: the debt that was in it is paid.
-        let held = Entry(word.load(Relaxed));
+        let held = State(word.load(Relaxed));
         held.is_paid()
             && held.stamp() < stamp
             && word
-                // Acquire pairs with `pay_off`: the flushes for the debt that was in the epoch are done.
+                // Acquire pairs with `pay_off`: the flushes for the debt that was in the ledger entry are done.
                 // Lost without it: a claim of what another CPU has paid, in a ledger that is used again.
-                .compare_exchange(held.0, Entry::written(stamp).0, Acquire, Relaxed)
+                .compare_exchange(held.0, State::written(stamp).0, Acquire, Relaxed)
                 .is_ok()
     }
 
     /// Publishes a debt: remembers the CPUs that it is about. The spaces know of it already.
     ///
-    /// No other CPU writes the epoch, which is this stamp's until the debt is paid.
+    /// No other CPU writes the ledger entry, which is this stamp's until the debt is paid.
     pub(crate) fn record(&self, stamp: u64, count: usize, cpus: &CpuSet) {
-        let epoch = self.epoch(stamp);
+        let entry = self.entry(stamp);
         // Release pairs with the fence in `owed_in`: a payer that reads any CPU of the new set finds another
         // stamp in its second look.
         // Lost without it: a claim while the ledger is used again.
         H::Word::fence(Release);
-        epoch.cpus.assign(count, cpus, Relaxed);
+        entry.cpus.assign(count, cpus, Relaxed);
         // Release pairs with the first look in `owed_in`: a payer that sees the debt sees its CPUs, and the
         // spaces that were told of it before.
         // Lost without it: the background pays while a debt is taken.
-        epoch.entry.store(Entry::owed(stamp).0, Release);
+        entry.state.store(State::owed(stamp).0, Release);
     }
 
-    /// The debt that is owed in this epoch, and the CPUs that it is about; `None` if there is none, or
+    /// The debt that is owed in this ledger entry, and the CPUs that it is about; `None` if there is none, or
     /// none that is published.
-    fn owed_in(&self, epoch: &Epoch<H>, count: usize) -> Option<(u64, CpuSet)> {
+    fn owed_in(&self, entry: &LedgerEntry<H>, count: usize) -> Option<(u64, CpuSet)> {
         loop {
             // Acquire pairs with `record`: the debt's CPUs are read as they were published, and the spaces
             // know of it.
             // Lost without it: the background pays while a debt is taken.
-            let entry = Entry(epoch.entry.load(Acquire));
-            if !entry.is_owed() {
+            let state = State(entry.state.load(Acquire));
+            if !state.is_owed() {
                 return None;
             }
-            let cpus = epoch.cpus.snapshot(count, Relaxed);
+            let cpus = entry.cpus.snapshot(count, Relaxed);
             // Acquire pairs with the fence in `record`: if any of these CPUs belongs to a newer debt, the
             // stamp read below is another.
             // Lost without it: a claim while the ledger is used again.
             H::Word::fence(Acquire);
-            if epoch.entry.load(Relaxed) == entry.0 {
-                return Some((entry.stamp(), cpus));
+            if entry.state.load(Relaxed) == state.0 {
+                return Some((state.stamp(), cpus));
             }
         }
     }
 
     /// The debt of `stamp` is paid.
     pub(crate) fn pay_off(&self, stamp: u64) {
-        let word = &self.epoch(stamp).entry;
-        // Release pairs with `is_paid_alone` and `take_epoch`: a CPU that finds the debt paid sees the
+        let word = &self.entry(stamp).state;
+        // Release pairs with `is_paid_alone` and `take_entry`: a CPU that finds the debt paid sees the
         // flushes done.
         // Lost without it: a refill against a claim.
-        let _ = word.compare_exchange(Entry::owed(stamp).0, Entry::paid(stamp).0, Release, Relaxed);
+        let _ = word.compare_exchange(State::owed(stamp).0, State::paid(stamp).0, Release, Relaxed);
     }
 
     /// Moves on what is settled, over every stamp whose debt is paid.
@@ -211,7 +211,7 @@ impl<'m, H: Hardware> Ledger<'m, H> {
     /// How many debts can be owed at once.
     #[inline]
     pub(crate) fn capacity(&self) -> usize {
-        self.epochs.len()
+        self.entries.len()
     }
 
     /// The clock's next tick.
@@ -229,11 +229,11 @@ impl<'m, H: Hardware> Ledger<'m, H> {
 
     /// The debt that stands in the way of `stamp`, if it is published.
     pub(crate) fn in_the_way_of(&self, stamp: u64, count: usize) -> Option<u64> {
-        self.owed_in(self.epoch(stamp), count)
+        self.owed_in(self.entry(stamp), count)
             .map(|(older, _)| older)
     }
 
-    /// The debt in each epoch that may be owed, the oldest first: a debt and its CPUs, or `None` for a debt
+    /// The debt in each ledger entry that may be owed, the oldest first: a debt and its CPUs, or `None` for a debt
     /// that is paid or not published yet.
     pub(crate) fn outstanding(
         &self,
@@ -243,11 +243,11 @@ impl<'m, H: Hardware> Ledger<'m, H> {
         // earlier payers.
         // Lost without it: a refill against a claim.
         let settled = self.settled.0.load(Acquire);
-        // Stamps that are out of the ledger's reach share their epochs with later ones.
+        // Stamps that are out of the ledger's reach share their ledger entries with later ones.
         let places = self
             .seen()
             .saturating_sub(settled)
-            .min(self.epochs.len() as u64);
-        (1..=places).map(move |place| self.owed_in(self.epoch(settled + place), count))
+            .min(self.entries.len() as u64);
+        (1..=places).map(move |place| self.owed_in(self.entry(settled + place), count))
     }
 }

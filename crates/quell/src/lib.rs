@@ -172,7 +172,7 @@ pub use frames::{FrameList, InPlace};
 pub use hardware::{Broadcast, Hardware, Invalidate, NoBroadcasts, Scope, Tag};
 pub use language::PolicyError;
 pub use lazy::{Claimed, Residue};
-pub use ledger::{Epoch, Stamp};
+pub use ledger::{LedgerEntry, Stamp};
 pub use per_cpu::PerCpu;
 pub use policy::{Mechanism, Policy, TagPolicy};
 pub use request::Request;

@@ -8,8 +8,8 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use quell::{
-    AddressSpace, Batch, CpuId, CpuSet, Engine, Epoch, Features, Frame, FrameList, Hardware,
-    InPlace, Invalidate, NoBroadcasts, Page, PageRange, PerCpu, Policy, Purpose, Scope, Tag,
+    AddressSpace, Batch, CpuId, CpuSet, Engine, Features, Frame, FrameList, Hardware, InPlace,
+    Invalidate, LedgerEntry, NoBroadcasts, Page, PageRange, PerCpu, Policy, Purpose, Scope, Tag,
     Tagging,
 };
 
@@ -80,9 +80,9 @@ fn both_run() -> (
 ) {
     let machine = leak(Machine::default());
     let cpus = leak([PerCpu::new(), PerCpu::new()]);
-    let epochs = leak([(); 4].map(|()| Epoch::new()));
+    let ledger = leak([(); 4].map(|()| LedgerEntry::new()));
     let engine =
-        leak(Engine::new(machine, cpus, epochs, Policy::ALL).expect("a machine that holds"));
+        leak(Engine::new(machine, cpus, ledger, Policy::ALL).expect("a machine that holds"));
     assert!(machine.engine.set(engine).is_ok());
     // SAFETY: this machine walks no tables, so a root is nothing but a name.
     let space = leak(unsafe { engine.new_space(Frame(1)) });

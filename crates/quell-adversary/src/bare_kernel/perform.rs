@@ -1,7 +1,7 @@
 //! A run of a program on the bare kernel: the kernel is made, each CPU prepares, all are set in motion.
 
 use super::{
-    BareKernel, BareProgram, FIRST, FRAMES, MOST_EPOCHS, SECOND, SPACES, leaf_of, root_of,
+    BareKernel, BareProgram, FIRST, FRAMES, MOST_LEDGER_ENTRIES, SECOND, SPACES, leaf_of, root_of,
 };
 use crate::action::MAX_CPUS;
 use crate::cell::AdversaryWord;
@@ -9,7 +9,7 @@ use crate::context::Kernel;
 use crate::coverage::{Coverage, Happening};
 use crate::hardware::RunRules;
 use crate::stage::{Hw, Stage};
-use quell::{Engine, Epoch, Extent, Frame, Hardware, PerCpu, Residue, Word};
+use quell::{Engine, Extent, Frame, Hardware, LedgerEntry, PerCpu, Residue, Word};
 use quell_contract::timeline::Line;
 use quell_vm::machine::{Machine, MemoryMap};
 use std::mem::ManuallyDrop;
@@ -49,13 +49,13 @@ impl BareProgram {
         let hw = stage.machine(memory);
         let cpus: ManuallyDrop<[PerCpu<'_, Hw>; MAX_CPUS]> =
             ManuallyDrop::new(std::array::from_fn(|_| PerCpu::new()));
-        let epochs: ManuallyDrop<[Epoch<Hw>; MOST_EPOCHS]> =
-            ManuallyDrop::new(std::array::from_fn(|_| Epoch::new()));
+        let ledger: ManuallyDrop<[LedgerEntry<Hw>; MOST_LEDGER_ENTRIES]> =
+            ManuallyDrop::new(std::array::from_fn(|_| LedgerEntry::new()));
         stage.weaken(&cpus[..count]);
         let engine = Engine::with_rules(
             &hw,
             &cpus[..count],
-            &epochs[..self.epochs],
+            &ledger[..self.ledger],
             stage.policy,
             RunRules,
         )
@@ -82,7 +82,7 @@ impl BareProgram {
                 (self.start)(&kernel, cpu);
             });
         }
-        let names = |word: usize| kernel.name(&cpus[..count], &epochs[..], word);
+        let names = |word: usize| kernel.name(&cpus[..count], &ledger[..], word);
         let lines = stage.perform(&kernel, &|cpu| (self.body)(&kernel, cpu), &|| {}, &names);
         coverage.add_engine(&kernel.engine.stats());
         lines
@@ -91,7 +91,12 @@ impl BareProgram {
 
 impl BareKernel<'_> {
     /// The name of a word, for timelines.
-    fn name(&self, cpus: &[PerCpu<'_, Hw>], epochs: &[Epoch<Hw>], word: usize) -> Option<String> {
+    fn name(
+        &self,
+        cpus: &[PerCpu<'_, Hw>],
+        ledger: &[LedgerEntry<Hw>],
+        word: usize,
+    ) -> Option<String> {
         let inside = |start: usize, size: usize| (start..start + size).contains(&word);
         for (index, cpu) in cpus.iter().enumerate() {
             if inside(std::ptr::from_ref(cpu) as usize, size_of_val(cpu)) {
@@ -121,9 +126,9 @@ impl BareKernel<'_> {
                 return Some(format!("residue of frame {:#x}", FIRST + index as u64));
             }
         }
-        for (index, epoch) in epochs.iter().enumerate() {
-            if inside(std::ptr::from_ref(epoch) as usize, size_of_val(epoch)) {
-                return Some(format!("epoch {index}"));
+        for (index, entry) in ledger.iter().enumerate() {
+            if inside(std::ptr::from_ref(entry) as usize, size_of_val(entry)) {
+                return Some(format!("ledger[{index}]"));
             }
         }
         let engine = std::ptr::from_ref(&self.engine) as usize;

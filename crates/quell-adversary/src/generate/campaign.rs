@@ -12,7 +12,7 @@
 //! do not.
 
 use super::random;
-use super::search::{Plan, Spent, rule_of, search};
+use super::search::{Share, Spent, rule_of, search};
 use super::shrink::{Find, case, shrink};
 use super::text::Recorded;
 use crate::action::Deviation;
@@ -322,7 +322,7 @@ impl Trial<'_> {
         let scenario = Scenario::generated("generated", &self.recorded.program);
         let mut session = Session::new(case(&self.recorded, &scenario));
         session.watch(Some(Box::<Footprints>::default()));
-        let plan = Plan {
+        let plan = Share {
             seed: self.seed,
             count: FIRST_LOOK,
             most: SEARCH / 4,
@@ -365,7 +365,7 @@ impl Trial<'_> {
                 return true;
             }
             let wanted = self.wanted == Some(mutant);
-            let plan = Plan {
+            let plan = Share {
                 seed: self.seed,
                 count: if wanted { WANTED * count } else { count },
                 most: if wanted {
@@ -384,7 +384,7 @@ impl Trial<'_> {
         &self,
         session: &mut Session<'_>,
         mutant: Mistake,
-        plan: Plan,
+        plan: Share,
         outcome: &mut Outcome,
     ) -> bool {
         session.set_mistake(Some(mutant));
@@ -449,7 +449,7 @@ impl Trial<'_> {
             }
             return;
         }
-        let plan = Plan {
+        let plan = Share {
             seed,
             count: [0, 0, 40, 200, 1000][rng.below(5) as usize],
             most: 2 * SEARCH,

@@ -26,7 +26,7 @@ pub struct Spent {
 
 /// Which schedules a program gets.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Plan {
+pub(super) struct Share {
     /// What chooses them.
     pub(super) seed: u64,
     /// So many, of all kinds.
@@ -57,7 +57,7 @@ fn any_of(asked: &Asked, seed: u64) -> Option<&'static Rule> {
 /// Runs these schedules until one breaks the contract; how, and what it breaks.
 pub(super) fn search(
     session: &mut Session<'_>,
-    plan: Plan,
+    plan: Share,
     spent: &mut Spent,
 ) -> Option<(Vec<Deviation>, Violation)> {
     let mut longest = 64;

@@ -5,7 +5,7 @@
 //! schedule says nothing about it, with the seeds that found the last. Then the schedule, as that of a
 //! scenario.
 
-use super::search::{Plan, rule_of, search};
+use super::search::{Share, rule_of, search};
 use super::text::Recorded;
 use crate::explore;
 use crate::generated::program::{Lane, Memory, Program, Shape};
@@ -72,7 +72,7 @@ fn breaks(recorded: &Recorded, clause: Clause, seed: u64) -> Option<Find> {
     let found = explore::breaks(&mut session, &recorded.schedule)
         .filter(|(_, violation)| same(violation))
         .or_else(|| {
-            let plan = Plan {
+            let plan = Share {
                 seed,
                 count: SCHEDULES,
                 most: MOMENTS,
@@ -206,7 +206,7 @@ fn simpler(recorded: &Recorded, number: usize) -> Option<Recorded> {
                 3 => shape.spaces = 1,
                 4 => shape.spaces = usual.spaces.min(shape.spaces),
                 5 => shape.files = usual.files,
-                6 => shape.epochs = usual.epochs,
+                6 => shape.ledger = usual.ledger,
                 7 => shape.tags = usual.tags,
                 8 => shape.spare_bits = 0,
                 9 => shape.full_above = usual.full_above,
@@ -221,7 +221,7 @@ fn simpler(recorded: &Recorded, number: usize) -> Option<Recorded> {
             match number {
                 2 => memory.fast = usual.fast,
                 3 => memory.slow = usual.slow,
-                4 => memory.epochs = usual.epochs,
+                4 => memory.ledger = usual.ledger,
                 _ => memory.nmis = 0,
             }
         }
@@ -317,7 +317,7 @@ mod tests {
         };
         let scenario = Scenario::generated("generated", &recorded.program);
         let mut session = Session::new(case(&recorded, &scenario));
-        let plan = Plan {
+        let plan = Share {
             seed: 1,
             count: 2000,
             most: MOMENTS,

@@ -4,10 +4,10 @@
 //! it refuses are no failure.
 //!
 //! The oracle of single accesses sees a store that reaches the wrong frame; it does not see one that
-//! reaches nothing. So beside it stand the [books](super::books), which say what memory must hold when a CPU
+//! reaches nothing. So beside it stands [what is expected](super::expected): what memory must hold when a CPU
 //! reads it, and when the run is over.
 
-use super::books::{Behind, Books, Known, Place};
+use super::expected::{Behind, Expected, Known, Place};
 use super::program::{CallOp, Flags, Lane, Memory};
 use crate::action::MAX_CPUS;
 use crate::context;
@@ -25,7 +25,7 @@ use std::cell::{Cell, RefCell};
 struct Player<'p> {
     lanes: &'p [Lane<CallOp>],
     flags: Flags,
-    books: RefCell<Books>,
+    expected: RefCell<Expected>,
     begun: Cell<bool>,
     offline: [Cell<bool>; MAX_CPUS],
     flag: [Cell<u8>; MAX_CPUS],
@@ -37,9 +37,9 @@ const fn bytes(pages: u64) -> u64 {
 }
 
 impl Player<'_> {
-    fn books<R>(&self, body: impl FnOnce(&mut Books) -> R) -> R {
+    fn expected<R>(&self, body: impl FnOnce(&mut Expected) -> R) -> R {
         // What the judge knows is no part of the machine.
-        heap::off(|| body(&mut self.books.borrow_mut()))
+        heap::off(|| body(&mut self.expected.borrow_mut()))
     }
 
     fn value(&self, me: usize) -> u64 {
@@ -53,11 +53,11 @@ impl Player<'_> {
             return;
         };
         let value = self.value(me);
-        let place = self.books(|books| {
-            let place = books.place(process, page);
-            let before = place.and_then(|place| books.places.get(&place).copied());
+        let place = self.expected(|expected| {
+            let place = expected.place(process, page);
+            let before = place.and_then(|place| expected.places.get(&place).copied());
             if let Some(place) = place {
-                books.writes(place, me, value);
+                expected.writes(place, me, value);
             }
             place.map(|place| (place, before))
         });
@@ -65,12 +65,12 @@ impl Player<'_> {
             && let Some((place, before)) = place
         {
             // It was refused, and has changed nothing.
-            self.books(|books| match (books.places.get(&place), before) {
+            self.expected(|expected| match (expected.places.get(&place), before) {
                 (Some(Known::Written(..)), Some(before)) => {
-                    books.places.insert(place, before);
+                    expected.places.insert(place, before);
                 }
                 (Some(Known::Written(..)), None) => {
-                    books.places.remove(&place);
+                    expected.places.remove(&place);
                 }
                 _ => {}
             });
@@ -82,9 +82,9 @@ impl Player<'_> {
             return;
         };
         let Some(held) = k.read(page) else { return };
-        let known = self.books(|books| {
-            let place = books.place(process, page)?;
-            books.places.get(&place).copied()
+        let known = self.expected(|expected| {
+            let place = expected.place(process, page)?;
+            expected.places.get(&place).copied()
         });
         if let Some(Known::Written(writer, value)) = known
             && writer == me
@@ -102,14 +102,14 @@ impl Player<'_> {
         let Some(process) = k.vm.current() else {
             return;
         };
-        self.books(|books| books.changes(process, page, pages, anew));
+        self.expected(|expected| expected.changes(process, page, pages, anew));
         let done = k.try_call(call).is_ok();
         if let (true, false, Some(anew)) = (done, self.begun.get(), anew) {
-            self.books(|books| {
-                books.settles(process, page, pages, anew);
+            self.expected(|expected| {
+                expected.settles(process, page, pages, anew);
                 if let Behind::Shared(file, first) = anew {
                     for at in first..first + pages {
-                        books.places.remove(&Place::File(file, at));
+                        expected.places.remove(&Place::File(file, at));
                     }
                 }
             });
@@ -184,9 +184,9 @@ impl Player<'_> {
                     return;
                 };
                 let (address, bytes) = (bytes(page), bytes(pages));
-                self.books(|books| {
+                self.expected(|expected| {
                     for at in page..page + pages {
-                        books.forget(Place::Page(process, at));
+                        expected.forget(Place::Page(process, at));
                     }
                 });
                 refused(Call::Discard { address, bytes });
@@ -217,7 +217,7 @@ impl Player<'_> {
                 let Some(process) = k.vm.current() else {
                     return;
                 };
-                self.books(|books| books.changes(process, to, pages, None));
+                self.expected(|expected| expected.changes(process, to, pages, None));
                 let call = Call::Remap {
                     address: bytes(page),
                     bytes: bytes(pages),
@@ -232,7 +232,7 @@ impl Player<'_> {
             CallOp::Fork => {
                 let parent = k.vm.current();
                 if let (Ok(child), Some(parent)) = (k.try_call(Call::Fork), parent) {
-                    self.books(|books| books.fork(parent, child as ProcessId));
+                    self.expected(|expected| expected.fork(parent, child as ProcessId));
                 }
             }
             CallOp::Enter { process } => refused(Call::Enter { process }),
@@ -243,14 +243,14 @@ impl Player<'_> {
             CallOp::WriteFile { file, page } => {
                 let value = self.value(me);
                 let place = Place::File(file, page);
-                self.books(|books| books.writes(place, me, value));
+                self.expected(|expected| expected.writes(place, me, value));
                 let call = Call::Write {
                     file,
                     offset: bytes(page),
                     value,
                 };
                 if k.try_call(call).is_err() {
-                    self.books(|books| books.forget(place));
+                    self.expected(|expected| expected.forget(place));
                 }
             }
             CallOp::ReadFile { file, page } => refused(Call::Read {
@@ -258,12 +258,12 @@ impl Player<'_> {
                 offset: bytes(page),
             }),
             CallOp::Truncate { file, pages } => {
-                self.books(|books| books.cut(file));
+                self.expected(|expected| expected.cut(file));
                 refused(Call::Truncate {
                     file,
                     bytes: bytes(pages),
                 });
-                self.books(|books| books.has_cut(file));
+                self.expected(|expected| expected.has_cut(file));
             }
             CallOp::Sync { file } => refused(Call::Sync { file }),
             CallOp::Migrate { page, pages, node } => refused(Call::Migrate {
@@ -304,8 +304,8 @@ impl Player<'_> {
 
     /// After the run: what nobody has changed must still be there.
     fn after(&self, k: &VmKernel<'_>) {
-        let known: Vec<_> = self.books(|books| {
-            let mut known: Vec<_> = books.places.iter().map(|(p, k)| (*p, *k)).collect();
+        let known: Vec<_> = self.expected(|expected| {
+            let mut known: Vec<_> = expected.places.iter().map(|(p, k)| (*p, *k)).collect();
             known.sort_unstable_by_key(|(place, _)| match *place {
                 Place::Page(process, page) => (0, process, page),
                 Place::File(file, page) => (1, file, page),
@@ -342,7 +342,7 @@ pub(super) fn perform(
     let player = Player {
         lanes,
         flags,
-        books: RefCell::default(),
+        expected: RefCell::default(),
         begun: Cell::new(false),
         offline: Default::default(),
         flag: Default::default(),
@@ -367,7 +367,7 @@ pub(super) fn perform(
         after: &|k| player.after(k),
     };
     let amounts = [memory.fast, memory.slow];
-    vm_kernel::perform(amounts, memory.epochs.into(), &parts, stage, coverage)
+    vm_kernel::perform(amounts, memory.ledger.into(), &parts, stage, coverage)
 }
 
 /// The frame after the last.

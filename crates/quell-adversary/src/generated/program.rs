@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 /// The most address spaces of a program: two more than a batch takes before it flushes early.
 pub const SPACES: usize = 10;
 /// The most debts that can be owed at once.
-pub const EPOCHS: usize = 8;
+pub const LEDGER_ENTRIES: usize = 8;
 /// How many batches can be open at once, wherever they were opened.
 pub const BATCHES: usize = 3;
 /// How many files (pages that several spaces map) there are.
@@ -288,7 +288,7 @@ pub struct Shape {
     /// Which spaces may map which file: bit `s` of `files[f]`.
     pub files: [u16; FILES],
     /// How many debts can be owed at once.
-    pub epochs: u8,
+    pub ledger: u8,
     /// How many tags a CPU has, where it has its own.
     pub tags: u8,
     /// How many spare bits system-wide tags have.
@@ -316,7 +316,7 @@ impl Default for Shape {
             first_cpu: 0,
             spaces: 2,
             files: [0b11; FILES],
-            epochs: 2,
+            ledger: 2,
             tags: 2,
             spare_bits: 0,
             full_above: 3,
@@ -346,7 +346,7 @@ pub struct Memory {
     /// Frames of slow memory.
     pub slow: u64,
     /// How many debts can be owed at once.
-    pub epochs: u8,
+    pub ledger: u8,
     /// How many NMIs may come.
     pub nmis: u8,
 }
@@ -356,7 +356,7 @@ impl Default for Memory {
         Memory {
             fast: 32,
             slow: 0,
-            epochs: 4,
+            ledger: 4,
             nmis: 0,
         }
     }
@@ -425,7 +425,7 @@ impl Program {
             Program::Engine { shape, cpu } => {
                 within("first_cpu", shape.first_cpu.into(), 0, 128)?;
                 within("spaces", shape.spaces.into(), 1, SPACES as u64)?;
-                within("epochs", shape.epochs.into(), 0, EPOCHS as u64)?;
+                within("ledger", shape.ledger.into(), 0, LEDGER_ENTRIES as u64)?;
                 within("tags", shape.tags.into(), 1, 8)?;
                 within("spare_bits", shape.spare_bits.into(), 0, 4)?;
                 within("full_above", shape.full_above.into(), 0, 64)?;
@@ -442,7 +442,7 @@ impl Program {
             Program::Calls { memory, cpu } => {
                 within("fast", memory.fast, 4, 4096)?;
                 within("slow", memory.slow, 0, 4096)?;
-                within("epochs", memory.epochs.into(), 0, 4)?;
+                within("ledger", memory.ledger.into(), 0, 4)?;
                 within("nmis", memory.nmis.into(), 0, 4)?;
                 within("operations", self.operations() as u64, 0, 400)?;
                 let ops = cpu.iter().flat_map(Lane::all);

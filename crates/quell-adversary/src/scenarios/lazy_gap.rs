@@ -19,7 +19,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
         start,
         body,
     )
-    .with_epochs(4)
+    .with_ledger(4)
 };
 
 fn start(k: &BareKernel<'_>, cpu: usize) {

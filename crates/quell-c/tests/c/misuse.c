@@ -22,7 +22,7 @@ static void same(unsigned long long is, unsigned long long should, const char *w
 static struct quell_engine engine, nothing;
 static struct quell_cpu cpus[CPUS];
 static struct quell_slot slots[CPUS * 2];
-static struct quell_epoch epochs[4];
+static struct quell_ledger_entry ledger[4];
 static struct quell_space space, other, no_space;
 static struct quell_residue residue;
 static char why[160];
@@ -37,8 +37,8 @@ static struct quell_setup good(void)
         .features = {.tagging = QUELL_TAGGING_PER_CPU, .tags = 6, .full_above = 33},
         .cpus = cpus,
         .cpu_count = CPUS,
-        .epochs = epochs,
-        .epoch_count = 4,
+        .ledger = ledger,
+        .ledger_entries = 4,
         .message = why,
         .message_size = sizeof why,
     };
@@ -138,9 +138,9 @@ static void setups(void)
     says("cpus");
     setup = good(), setup.cpus = (struct quell_cpu *)((char *)cpus + 8);
     REFUSED(quell_engine_new(&engine, &setup), MISALIGNED);
-    setup = good(), setup.epochs = NULL;
+    setup = good(), setup.ledger = NULL;
     REFUSED(quell_engine_new(&engine, &setup), NULL);
-    says("epochs");
+    says("ledger");
     setup = good(), setup.slots_per_cpu = 2;
     REFUSED(quell_engine_new(&engine, &setup), NULL);
     says("slots");
@@ -503,13 +503,13 @@ static void lazies(void)
     DONE(quell_cpu_stats(&engine, 1, one_cpu));
     IS(one_cpu[QUELL_COUNTER_DEBTS_TAKEN], 0);
 
-    /* No epochs: the same calls, and the frame was flushed. */
+    /* No ledger entries: the same calls, and the frame was flushed. */
     DONE(quell_switch_to(&engine, &space, &other));
     DONE(quell_space_retire(&engine, &space));
     DONE(quell_cpu_offline(&engine, &other));
     DONE(quell_space_retire(&engine, &other));
     struct quell_setup setup = good();
-    setup.epochs = NULL, setup.epoch_count = 0;
+    setup.ledger = NULL, setup.ledger_entries = 0;
     DONE(quell_engine_new(&engine, &setup));
     DONE(quell_space_new(&engine, &space, 11));
     DONE(quell_cpu_online(&engine));
@@ -590,7 +590,7 @@ static void zeroing(void)
     /* The engine's policy: a page at a time. */
     struct quell_setup setup = good();
     setup.policy = "all,cap=4K", setup.cpus = small_cpus, setup.cpu_count = 1;
-    setup.epochs = NULL, setup.epoch_count = 0;
+    setup.ledger = NULL, setup.ledger_entries = 0;
     DONE(quell_engine_new(&small, &setup));
     DONE(quell_zero_plan_new(&plan, &small, false));
     DONE(quell_zero(&plan, start, bytes, NULL, preempt));

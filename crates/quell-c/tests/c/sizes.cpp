@@ -4,7 +4,7 @@
 static_assert(sizeof(quell_engine) == QUELL_ENGINE_SIZE && alignof(quell_engine) == QUELL_LINE_ALIGN, "");
 static_assert(sizeof(quell_cpu) == QUELL_CPU_SIZE && alignof(quell_cpu) == QUELL_LINE_ALIGN, "");
 static_assert(sizeof(quell_slot) == QUELL_SLOT_SIZE && alignof(quell_slot) == QUELL_LINE_ALIGN, "");
-static_assert(sizeof(quell_epoch) == QUELL_EPOCH_SIZE && alignof(quell_epoch) == QUELL_LINE_ALIGN, "");
+static_assert(sizeof(quell_ledger_entry) == QUELL_LEDGER_ENTRY_SIZE && alignof(quell_ledger_entry) == QUELL_LINE_ALIGN, "");
 static_assert(sizeof(quell_space) == QUELL_SPACE_SIZE && alignof(quell_space) == QUELL_LINE_ALIGN, "");
 static_assert(sizeof(quell_batch) == QUELL_BATCH_SIZE && alignof(quell_batch) == QUELL_WORD_ALIGN, "");
 static_assert(sizeof(quell_residue) == QUELL_RESIDUE_SIZE && alignof(quell_residue) == QUELL_WORD_ALIGN, "");

@@ -70,8 +70,8 @@ impl Engine<'static, Kernel> {
             cpu_count: CPUS,
             slots: std::ptr::null_mut(),
             slots_per_cpu: 0,
-            epochs: array(8),
-            epoch_count: 8,
+            ledger: array(8),
+            ledger_entries: 8,
             message: std::ptr::null_mut(),
             message_size: 0,
         };

@@ -116,26 +116,26 @@ pub struct Row {
 }
 
 /// A guard whose runs are planned.
-pub struct Plan {
+pub struct PlannedGuard {
     guard: &'static Guard,
     machine: Arc<MachineFile>,
     workload: Workload,
 }
 
 /// The plans of all guards that `only`, a mechanism or a workload, asks for.
-pub fn plans(only: Option<&str>) -> Vec<Plan> {
+pub fn plans(only: Option<&str>) -> Vec<PlannedGuard> {
     let asked = |guard: &&Guard| {
         only.is_none_or(|only| {
             only.eq_ignore_ascii_case(guard.scene.mechanism.name()) || only == guard.scene.workload
         })
     };
-    GUARDS.iter().filter(asked).map(Plan::new).collect()
+    GUARDS.iter().filter(asked).map(PlannedGuard::new).collect()
 }
 
 /// Runs what the plans need: with all guards into `results`, without one into those returned, because
 /// there the contract may break and a run may come to no end.
-pub fn run(plans: &[Plan], results: &mut Results) -> Results {
-    let three = |plan: &Plan| {
+pub fn run(plans: &[PlannedGuard], results: &mut Results) -> Results {
+    let three = |plan: &PlannedGuard| {
         plan.seeds()
             .map(|seed| plan.three(seed))
             .collect::<Vec<_>>()
@@ -150,16 +150,16 @@ pub fn run(plans: &[Plan], results: &mut Results) -> Results {
     left_out
 }
 
-impl Plan {
+impl PlannedGuard {
     /// # Panics
     /// If the table names what does not exist; a test reads all of it.
-    fn new(guard: &'static Guard) -> Plan {
+    fn new(guard: &'static Guard) -> PlannedGuard {
         let scene = guard.scene;
         let mut workload = Workload::from_name(scene.workload).expect("a workload of the table");
         for pair in scene.parameters {
             workload.set(pair).expect("a parameter of the table");
         }
-        Plan {
+        PlannedGuard {
             guard,
             machine: Arc::new(built_in(scene.machine).expect("a machine of the table")),
             workload,

@@ -6,7 +6,7 @@ fn rows(only: &str) -> Vec<Row> {
     let plans = plans(Some(only));
     let mut results = Results::default();
     let left_out = run(&plans, &mut results);
-    let row = |plan: &Plan| plan.row(&results, &left_out);
+    let row = |plan: &PlannedGuard| plan.row(&results, &left_out);
     plans.iter().map(row).collect()
 }
 

@@ -135,7 +135,7 @@ impl Drop for Spinners {
 }
 
 /// What a row is.
-pub struct Plan<'a> {
+pub struct RowSpec<'a> {
     /// Stable name.
     pub key: String,
     /// Usual form, or the batched form of another row.
@@ -160,7 +160,7 @@ pub struct Plan<'a> {
     pub check: Check,
 }
 
-impl Plan<'_> {
+impl RowSpec<'_> {
     /// The usual form: one call for each `op`, alone.
     pub fn single(key: impl Into<String>, op: &'static str) -> Self {
         let key = key.into();
@@ -189,7 +189,7 @@ impl Plan<'_> {
     }
 }
 
-impl<'a> Plan<'a> {
+impl<'a> RowSpec<'a> {
     /// With these threads spinning in the address space.
     pub fn against(self, spinners: &'a Spinners) -> Self {
         Self {
@@ -293,7 +293,7 @@ impl Lab {
     /// Measures a row: `op` is timed and says how many operations it did; `prepare` runs before each and is not.
     pub fn row(
         &mut self,
-        plan: Plan,
+        plan: RowSpec,
         mut prepare: impl FnMut() -> io::Result<()>,
         mut op: impl FnMut() -> io::Result<u64>,
     ) -> Result<(), Halt> {

@@ -7,8 +7,8 @@ use loom::sync::atomic::{AtomicBool, AtomicUsize, fence};
 use loom::sync::{Mutex, MutexGuard};
 use loom::thread;
 use quell::{
-    AddressSpace, Broadcast, CpuId, CpuSet, Engine, Epoch, Extent, Features, Frame, Hardware,
-    Invalidate, Outcome, Page, PageRange, PerCpu, Policy, Purpose, Residue, Scope, Tag, Tagging,
+    AddressSpace, Broadcast, CpuId, CpuSet, Engine, Extent, Features, Frame, Hardware, Invalidate,
+    LedgerEntry, Outcome, Page, PageRange, PerCpu, Policy, Purpose, Residue, Scope, Tag, Tagging,
 };
 use quell_zero::{Clear, Strategy};
 use std::cell::{Cell, RefCell};
@@ -294,15 +294,15 @@ impl World {
     pub fn new(
         cpus: usize,
         broadcast: bool,
-        epochs: usize,
+        ledger: usize,
         policy: Policy,
         prepare: Program,
     ) -> &'static World {
         let hw = leak(Machine::new(cpus, broadcast));
         let per_cpu: Vec<PerCpu<'static, Machine>> = (0..cpus).map(|_| PerCpu::new()).collect();
-        let epochs: Vec<Epoch<Machine>> = (0..epochs).map(|_| Epoch::new()).collect();
+        let ledger: Vec<LedgerEntry<Machine>> = (0..ledger).map(|_| LedgerEntry::new()).collect();
         let engine =
-            Engine::new(hw, leak(per_cpu), leak(epochs), policy).expect("a machine that holds");
+            Engine::new(hw, leak(per_cpu), leak(ledger), policy).expect("a machine that holds");
         let world = leak(World {
             hw,
             space: new_space(&engine, ROOT),

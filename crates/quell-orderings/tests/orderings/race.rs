@@ -26,7 +26,7 @@ pub enum Body {
 pub struct Setup {
     pub policy: Policy,
     pub broadcast: bool,
-    pub epochs: usize,
+    pub ledger: usize,
     /// What each CPU did before.
     pub prepare: Program,
     /// CPU 0's, CPU 1's and so on. All but CPU 0 then take interrupts until all are over.
@@ -68,7 +68,7 @@ impl Race {
         let world = World::new(
             cpus,
             setup.broadcast,
-            setup.epochs,
+            setup.ledger,
             setup.policy,
             setup.prepare,
         );
@@ -82,7 +82,7 @@ pub const fn meet(programs: &'static [Program]) -> Setup {
     Setup {
         policy: Policy::ALL,
         broadcast: false,
-        epochs: 2,
+        ledger: 2,
         prepare: run_there,
         programs,
         held_up: &[],
@@ -102,8 +102,8 @@ impl Setup {
         self
     }
 
-    pub const fn with_epochs(mut self, epochs: usize) -> Self {
-        self.epochs = epochs;
+    pub const fn with_ledger(mut self, ledger: usize) -> Self {
+        self.ledger = ledger;
         self
     }
 

@@ -260,7 +260,7 @@ pub const RACES: &[Race] = &[
             let _ = batch.finish_owed();
         }])
         .after(owe_there)
-        .with_epochs(1),
+        .with_ledger(1),
     ),
     race(
         "a claim of what another CPU has paid, in a ledger that is used again",
@@ -274,7 +274,7 @@ pub const RACES: &[Race] = &[
             use_and_pay,
         ])
         .after(owe_there)
-        .with_epochs(1),
+        .with_ledger(1),
     ),
     race(
         "a request comes while another is taken",

@@ -10,7 +10,7 @@ use super::operation::{HOLDS, LOOP, TAGGED, new_space, paid_debt, ping_pong, unm
 use super::sample::{Cost, Row, Samples, longest_own, timed};
 use crate::{Threads, pulse};
 use quell::{
-    AddressSpace, AllRules, Engine, Epoch, PerCpu, Policy, Residue, Rule, Rules, Stamp, rules,
+    AddressSpace, AllRules, Engine, LedgerEntry, PerCpu, Policy, Residue, Rule, Rules, Stamp, rules,
 };
 use std::hint::black_box;
 
@@ -39,9 +39,9 @@ impl<R: Rules + Default> Bench<'_, R> {
     /// Makes one and uses it.
     fn with<T>(body: impl FnOnce(&Bench<'_, R>) -> T) -> T {
         let hw = Threads::new(1, 16, TAGGED);
-        let (cpus, epochs) = ([PerCpu::new()], [(); 4].map(|()| Epoch::new()));
+        let (cpus, ledger) = ([PerCpu::new()], [(); 4].map(|()| LedgerEntry::new()));
         let engine =
-            Engine::with_rules(&hw, &cpus, &epochs, Policy::ALL, R::default()).expect(HOLDS);
+            Engine::with_rules(&hw, &cpus, &ledger, Policy::ALL, R::default()).expect(HOLDS);
         engine.cpu_online();
         let away = new_space(&engine, 2);
         let bench = Bench {

@@ -8,7 +8,8 @@ use quell::{
 use std::hint::black_box;
 
 pub type Machine = Threads<false>;
-pub type Gather<'a, H = Machine, R = AllRules> = Batch<'a, 'a, H, &'a AddressSpace<H>, Frame, R>;
+pub type SpaceBatch<'a, H = Machine, R = AllRules> =
+    Batch<'a, 'a, H, &'a AddressSpace<H>, Frame, R>;
 
 pub const TAGGED: Features = Features {
     tagging: Tagging::PerCpu { count: 8 },
@@ -33,7 +34,7 @@ pub fn unmap<'a, H: Hardware, R: Rules>(
     space: &'a AddressSpace<H>,
     pages: impl Iterator<Item = usize>,
 ) {
-    let mut gather: Gather<'a, H, R> = engine.batch(Purpose::Call);
+    let mut gather: SpaceBatch<'a, H, R> = engine.batch(Purpose::Call);
     for index in pages {
         gather.unmapped(space, page(index), Frame(index as u64));
     }

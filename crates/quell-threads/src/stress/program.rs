@@ -20,7 +20,7 @@ pub struct Program<'a> {
     pub accesses: u64,
 }
 
-pub type Gather<'a> = Batch<'a, 'a, Machine, &'a AddressSpace<Machine>, usize, &'a Machine>;
+pub type StressBatch<'a> = Batch<'a, 'a, Machine, &'a AddressSpace<Machine>, usize, &'a Machine>;
 
 impl<'a> Program<'a> {
     pub fn roll(&mut self, below: usize) -> usize {
@@ -55,7 +55,7 @@ impl<'a> Program<'a> {
         self.hw.table(space.table)
     }
 
-    pub fn gather(&self, purpose: Purpose) -> Gather<'a> {
+    pub fn gather(&self, purpose: Purpose) -> StressBatch<'a> {
         self.engine.batch(purpose)
     }
 
@@ -161,7 +161,7 @@ impl<'a> Program<'a> {
     }
 
     /// Ends a gather and frees its frames.
-    pub fn finish(&self, mut gather: Gather<'a>) {
+    pub fn finish(&self, mut gather: StressBatch<'a>) {
         for frame in gather.finish() {
             self.free(frame);
         }

@@ -5,7 +5,7 @@ mod machine;
 
 pub use machine::{TestMachine, be};
 
-use quell::{Engine, Epoch, Frame, PerCpu, Policy, Rule, Tagging};
+use quell::{Engine, Frame, LedgerEntry, PerCpu, Policy, Rule, Tagging};
 use quell_vm::{Access, Call, Error, Fault, MemoryMap, ProcessId, Vm, VmConfig};
 use std::cell::RefCell;
 
@@ -60,13 +60,13 @@ pub fn machine(options: Options) -> (&'static TestMachine, &'static TestVm) {
     let machine = Box::into_raw(Box::new(TestMachine::new(options.clone())));
     let cpus: Box<[PerCpu<TestMachine>]> = (0..options.cpus).map(|_| PerCpu::new()).collect();
     let cpus = Box::into_raw(cpus);
-    let epochs: Box<[Epoch<TestMachine>]> = (0..64).map(|_| Epoch::new()).collect();
-    let epochs = Box::into_raw(epochs);
+    let ledger: Box<[LedgerEntry<TestMachine>]> = (0..64).map(|_| LedgerEntry::new()).collect();
+    let ledger = Box::into_raw(ledger);
     // SAFETY: the three were just made, and are freed only by `release_machines`.
     let (on, engine) = unsafe {
         (
             &*machine,
-            Engine::with_rules(&*machine, &*cpus, &*epochs, options.policy, &*machine)
+            Engine::with_rules(&*machine, &*cpus, &*ledger, options.policy, &*machine)
                 .expect("a machine that holds"),
         )
     };
@@ -79,7 +79,7 @@ pub fn machine(options: Options) -> (&'static TestMachine, &'static TestVm) {
             // vouches that nothing refers to them. What borrows goes before what it borrows.
             unsafe {
                 drop(Box::from_raw(vm));
-                drop(Box::from_raw(epochs));
+                drop(Box::from_raw(ledger));
                 drop(Box::from_raw(cpus));
                 drop(Box::from_raw(machine));
             }

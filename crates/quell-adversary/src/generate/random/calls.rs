@@ -271,7 +271,7 @@ pub fn calls_program(rng: &mut Rng) -> Program {
     let memory = Memory {
         fast,
         slow: rng.weigh(&[(3, 0), (3, 4), (1, 8)]),
-        epochs: rng.weigh(&[(1, 1), (2, 2), (4, 4)]),
+        ledger: rng.weigh(&[(1, 1), (2, 2), (4, 4)]),
         nmis: rng.weigh(&[(12, 0), (1, 1)]),
     };
     Program::Calls { memory, cpu }

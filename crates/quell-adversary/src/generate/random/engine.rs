@@ -367,7 +367,7 @@ pub(super) fn shape(rng: &mut Rng) -> Shape {
         first_cpu: rng.weigh(&[(30, 0), (1, 62), (1, 63), (1, 126)]),
         spaces,
         files: [mask(rng), mask(rng), mask(rng)],
-        epochs: rng.weigh(&[(1, 0), (3, 1), (6, 2), (3, 3), (1, 8)]),
+        ledger: rng.weigh(&[(1, 0), (3, 1), (6, 2), (3, 3), (1, 8)]),
         tags: rng.weigh(&[(3, 1), (6, 2), (2, 3), (1, 8)]),
         spare_bits: rng.weigh(&[(5, 0), (2, 1)]),
         full_above: rng.weigh(&[(1, 0), (2, 1), (6, 3), (2, 33)]),

@@ -7,11 +7,11 @@ use crate::action::MAX_CPUS;
 use crate::cell::AdversaryWord;
 use crate::context;
 use crate::coverage::Coverage;
-use crate::generated::program::{EPOCHS, EngineOp, Flags, Lane, Shape, WINDOW};
+use crate::generated::program::{EngineOp, Flags, LEDGER_ENTRIES, Lane, Shape, WINDOW};
 use crate::hardware::{Adversary, RunRules};
 use crate::stage::{Hw, Stage};
 use quell::{
-    Batch, Engine, Epoch, Extent, Frame, Page, PageRange, PerCpu, Purpose, Residue, Scope,
+    Batch, Engine, Extent, Frame, LedgerEntry, Page, PageRange, PerCpu, Purpose, Residue, Scope,
     TagPolicy, Word,
 };
 use quell_contract::timeline::Line;
@@ -58,14 +58,14 @@ pub(in crate::generated) fn perform(
             .collect::<Vec<_>>();
         &many
     };
-    let epochs: [Epoch<Hw>; EPOCHS] = std::array::from_fn(|_| Epoch::new());
-    let epochs = &epochs[..shape.epochs.into()];
+    let ledger: [LedgerEntry<Hw>; LEDGER_ENTRIES] = std::array::from_fn(|_| LedgerEntry::new());
+    let ledger = &ledger[..shape.ledger.into()];
     let mut policy = stage.policy;
     if let TagPolicy::Slots(slots) = &mut policy.tags {
         *slots = shape.tags.into();
     }
     stage.weaken(cpus);
-    let engine = Engine::with_rules(&hw, cpus, epochs, policy, RunRules)
+    let engine = Engine::with_rules(&hw, cpus, ledger, policy, RunRules)
         .expect("the engine runs on every machine that is hunted on");
     // SAFETY: in this machine in software a root is a number, and every number will do.
     let space = |slot: usize| unsafe { engine.new_space(layout.root(slot)) };
@@ -120,7 +120,7 @@ pub(in crate::generated) fn perform(
             context::faultlessly(|| hw.faultlessly(&mut open));
         });
     }
-    let names = |word: usize| kernel.name(cpus, epochs, word);
+    let names = |word: usize| kernel.name(cpus, ledger, word);
     desk.begun.set(true);
     let body = |cpu: usize| desk.run(&lanes[cpu].run);
     let lines = stage.perform(&desk, &body, &|| {}, &names);
@@ -130,7 +130,12 @@ pub(in crate::generated) fn perform(
 
 impl Kernel<'_> {
     /// The name of a word, for timelines.
-    fn name(&self, cpus: &[PerCpu<'_, Hw>], epochs: &[Epoch<Hw>], word: usize) -> Option<String> {
+    fn name(
+        &self,
+        cpus: &[PerCpu<'_, Hw>],
+        ledger: &[LedgerEntry<Hw>],
+        word: usize,
+    ) -> Option<String> {
         let inside = |start: usize, size: usize| (start..start + size).contains(&word);
         let at = |list: &[AdversaryWord]| {
             list.iter()
@@ -164,9 +169,9 @@ impl Kernel<'_> {
                 return Some(format!("residue of frame {:#x}", frame.0));
             }
         }
-        for (index, epoch) in epochs.iter().enumerate() {
-            if inside(std::ptr::from_ref(epoch) as usize, size_of_val(epoch)) {
-                return Some(format!("epoch {index}"));
+        for (index, entry) in ledger.iter().enumerate() {
+            if inside(std::ptr::from_ref(entry) as usize, size_of_val(entry)) {
+                return Some(format!("ledger[{index}]"));
             }
         }
         let engine = std::ptr::from_ref(&self.engine) as usize;

@@ -53,7 +53,7 @@ fn run(machine: &str, cpus: usize, body: Body, each: impl FnOnce(&mut Session<'_
         },
         body,
         preempts: |_, _| {},
-        epochs: 2,
+        ledger: 2,
     });
     let scenario = Scenario::of("litmus", "a litmus test", cpus, 1, program);
     each(&mut Session::new(Case {

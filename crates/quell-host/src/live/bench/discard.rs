@@ -10,7 +10,7 @@
 
 use rustix::mm::Advice;
 
-use super::super::lab::{Halt, Lab, Plan, Spinners};
+use super::super::lab::{Halt, Lab, RowSpec, Spinners};
 use super::units;
 use crate::memory::{Mapping, page_size};
 use crate::process::OwnProcess;
@@ -40,10 +40,11 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
     let one = Mapping::anonymous(page)?;
     for &spinning in &counts {
         let spinners = Spinners::start(&others[..spinning])?;
-        let plan = Plan {
+        let plan = RowSpec {
             // Each of them, each time.
             interrupts: Some(spinning as f64),
-            ..Plan::single(one_page_key(spinning), "page touched and discarded").against(&spinners)
+            ..RowSpec::single(one_page_key(spinning), "page touched and discarded")
+                .against(&spinners)
         };
         lab.row(
             plan,
@@ -77,7 +78,7 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
             continue;
         }
         let spinners = Spinners::start(&others[..spinning])?;
-        let measure = |lab: &mut Lab, plan: Plan, discard: &dyn Fn() -> std::io::Result<()>| {
+        let measure = |lab: &mut Lab, plan: RowSpec, discard: &dyn Fn() -> std::io::Result<()>| {
             lab.row(
                 plan.against(&spinners),
                 || Ok(()),
@@ -91,7 +92,7 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
             )
         };
         let single = format!("32ranges/madvise/spin{spinning}");
-        measure(lab, Plan::single(&single, op), &|| {
+        measure(lab, RowSpec::single(&single, op), &|| {
             offsets
                 .iter()
                 .try_for_each(|&offset| map.advise(offset, page, Advice::LinuxDontNeed))
@@ -99,7 +100,7 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
         let key = format!("32ranges/process_madvise/spin{spinning}");
         match &process {
             Ok(process) => {
-                measure(lab, Plan::batched(key, &single, op), &|| {
+                measure(lab, RowSpec::batched(key, &single, op), &|| {
                     process.advise(&ranges, Advice::LinuxDontNeed)
                 })?;
             }
@@ -110,7 +111,7 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
             ),
         }
         let key = format!("32ranges/spanning_madvise/spin{spinning}");
-        measure(lab, Plan::batched(key, &single, op), &|| {
+        measure(lab, RowSpec::batched(key, &single, op), &|| {
             map.advise(0, span, Advice::LinuxDontNeed)
         })?;
     }

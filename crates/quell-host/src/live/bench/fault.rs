@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use rustix::mm::Advice;
 
 use super::super::guards::HugePool;
-use super::super::lab::{Halt, Lab, Plan, refuse};
+use super::super::lab::{Halt, Lab, RowSpec, refuse};
 use super::super::parse;
 use super::super::report::{Check, Row};
 use super::super::sys;
@@ -166,10 +166,10 @@ fn pages(
         action(map, start, count * size)?;
         Ok(count as u64)
     };
-    let plan = Plan {
+    let plan = RowSpec {
         bytes_per_op: Some(size as u64),
         check,
-        ..Plan::single(format!("{name}/touch"), op)
+        ..RowSpec::single(format!("{name}/touch"), op)
     };
     lab.row(plan, prepare, || {
         with(&|map, start, len| {
@@ -190,13 +190,13 @@ fn pages(
         );
         return Ok(());
     }
-    let plan = Plan::batched(
+    let plan = RowSpec::batched(
         format!("{name}/populate_write"),
         format!("{name}/touch"),
         op,
     );
     lab.row(
-        Plan {
+        RowSpec {
             bytes_per_op: Some(size as u64),
             check,
             ..plan

@@ -13,7 +13,7 @@ use rand::{Rng, RngExt};
 use rand_pcg::Pcg64;
 
 use super::super::guards::unlinked_file;
-use super::super::lab::{Halt, Lab, Plan, Spinners};
+use super::super::lab::{Halt, Lab, RowSpec, Spinners};
 use crate::memory::{Mapping, page_size};
 
 const FILE_BYTES: usize = 64 << 20;
@@ -42,9 +42,9 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
     for spinning in 0..lab.cpus.len().min(2) {
         let spinners = Spinners::start(&lab.cpus[1..=spinning])?;
         let single = format!("msync_each_block/spin{spinning}");
-        let plan = Plan {
+        let plan = RowSpec {
             bytes_per_op: Some(BLOCK as u64),
-            ..Plan::single(&single, op).against(&spinners)
+            ..RowSpec::single(&single, op).against(&spinners)
         };
         lab.row(
             plan,
@@ -59,9 +59,9 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
             },
         )?;
         let plan =
-            Plan::batched(format!("msync_all/spin{spinning}"), &single, op).against(&spinners);
+            RowSpec::batched(format!("msync_all/spin{spinning}"), &single, op).against(&spinners);
         lab.row(
-            Plan {
+            RowSpec {
                 bytes_per_op: Some(BLOCK as u64),
                 ..plan
             },
@@ -73,9 +73,9 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
             },
         )?;
         let plan =
-            Plan::batched(format!("fdatasync/spin{spinning}"), &single, op).against(&spinners);
+            RowSpec::batched(format!("fdatasync/spin{spinning}"), &single, op).against(&spinners);
         lab.row(
-            Plan {
+            RowSpec {
                 bytes_per_op: Some(BLOCK as u64),
                 ..plan
             },

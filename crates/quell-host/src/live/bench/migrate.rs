@@ -10,7 +10,7 @@ use std::cell::Cell;
 
 use rustix::mm::Advice;
 
-use super::super::lab::{Halt, Lab, Plan, Spinners, refuse};
+use super::super::lab::{Halt, Lab, RowSpec, Spinners, refuse};
 use super::super::parse;
 use crate::memory::{Mapping, page_size};
 
@@ -61,10 +61,12 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
         let spinners = Spinners::start(&lab.cpus[1..=spinning])?;
         let op = "page moved to the other node";
         let single = format!("move_pages_each/spin{spinning}");
-        lab.row(Plan::single(&single, op).against(&spinners), flip, || {
-            move_in_chunks(1)
-        })?;
-        let plan = Plan::batched(format!("move_pages_all/spin{spinning}"), &single, op);
+        lab.row(
+            RowSpec::single(&single, op).against(&spinners),
+            flip,
+            || move_in_chunks(1),
+        )?;
+        let plan = RowSpec::batched(format!("move_pages_all/spin{spinning}"), &single, op);
         lab.row(plan.against(&spinners), flip, || move_in_chunks(PAGES))?;
     }
     Ok(())

@@ -16,7 +16,7 @@ use std::io;
 use rustix::mm::Advice;
 
 use super::super::guards::{ZramSwap, unlinked_file};
-use super::super::lab::{Halt, Lab, Plan, Spinners};
+use super::super::lab::{Halt, Lab, RowSpec, Spinners};
 use super::super::report::Row;
 use super::super::sys;
 use super::super::units::SWAP;
@@ -99,7 +99,7 @@ fn anonymous(lab: &mut Lab) -> Result<(), Halt> {
         );
         return Ok(());
     }
-    let plan = Plan::single(SWAP, "page of zeros written and paged out");
+    let plan = RowSpec::single(SWAP, "page of zeros written and paged out");
     let zero = || {
         (0..PAGES).for_each(|i| map.zero_page(i * page));
         out_all(&map)
@@ -118,12 +118,12 @@ fn anonymous(lab: &mut Lab) -> Result<(), Halt> {
         let spinners = Spinners::start(&lab.cpus[1..=spinning])?;
         let op = "dirty page written out";
         let single = format!("out/madvise_each/spin{spinning}");
-        let plan = Plan::single(&single, op).checked(few_left);
+        let plan = RowSpec::single(&single, op).checked(few_left);
         lab.row(plan.against(&spinners), &mut fill, || out_each(&map))?;
-        let plan = Plan::batched(format!("out/madvise_all/spin{spinning}"), &single, op);
+        let plan = RowSpec::batched(format!("out/madvise_all/spin{spinning}"), &single, op);
         let plan = plan.checked(few_left);
         lab.row(plan.against(&spinners), &mut fill, || out_all(&map))?;
-        let plan = Plan::batched(format!("out/process_madvise/spin{spinning}"), &single, op);
+        let plan = RowSpec::batched(format!("out/process_madvise/spin{spinning}"), &single, op);
         let plan = plan.checked(few_left);
         lab.row(plan.against(&spinners), &mut fill, || {
             process
@@ -133,13 +133,13 @@ fn anonymous(lab: &mut Lab) -> Result<(), Halt> {
     }
     let mut leave = || fill().and_then(|()| out_all(&map)).map(drop);
     let op = "page read back";
-    lab.row(Plan::single("in/touch", op), &mut leave, || {
+    lab.row(RowSpec::single("in/touch", op), &mut leave, || {
         map.read(page);
         Ok(PAGES as u64)
     })?;
     match map.advise(0, map.len(), Advice::LinuxPopulateRead) {
         Ok(()) => lab.row(
-            Plan::batched("in/populate_read", "in/touch", op),
+            RowSpec::batched("in/populate_read", "in/touch", op),
             &mut leave,
             || {
                 map.advise(0, map.len(), Advice::LinuxPopulateRead)?;
@@ -154,7 +154,7 @@ fn anonymous(lab: &mut Lab) -> Result<(), Halt> {
     }
     for spinning in 0..lab.cpus.len().min(2) {
         let spinners = Spinners::start(&lab.cpus[1..=spinning])?;
-        let plan = Plan::single(
+        let plan = RowSpec::single(
             format!("round/spin{spinning}"),
             "page written and paged out",
         );
@@ -199,9 +199,11 @@ fn clean_file(lab: &mut Lab) -> Result<(), Halt> {
     let spinners = Spinners::start(&lab.cpus[1..=spinning])?;
     let op = "clean file page dropped";
     let single = format!("clean/madvise_each/spin{spinning}");
-    lab.row(Plan::single(&single, op).against(&spinners), read, || {
-        out_each(&map)
-    })?;
-    let plan = Plan::batched(format!("clean/madvise_all/spin{spinning}"), &single, op);
+    lab.row(
+        RowSpec::single(&single, op).against(&spinners),
+        read,
+        || out_each(&map),
+    )?;
+    let plan = RowSpec::batched(format!("clean/madvise_all/spin{spinning}"), &single, op);
     lab.row(plan.against(&spinners), read, || out_all(&map))
 }

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use quell_threads::cores;
 use rustix::mm::Advice;
 
-use super::super::lab::{Halt, Lab, Plan};
+use super::super::lab::{Halt, Lab, RowSpec};
 use super::super::sys::EventFd;
 use crate::memory::{Mapping, page_size};
 use crate::process::Child;
@@ -51,9 +51,9 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
                     }
                 })
             }?;
-            let plan = Plan {
+            let plan = RowSpec {
                 children: std::slice::from_ref(&child),
-                ..Plan::single(&single, op)
+                ..RowSpec::single(&single, op)
             };
             lab.row(
                 plan,
@@ -73,7 +73,7 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
                     }
                 }
             });
-            let plan = Plan::batched(format!("threads/{pages}pages"), &single, op);
+            let plan = RowSpec::batched(format!("threads/{pages}pages"), &single, op);
             let result = lab.row(
                 plan,
                 || Ok(()),

@@ -17,7 +17,7 @@ use quell_threads::cores;
 use rustix::mm::Advice;
 
 use super::super::guards::{LimitedCgroup, unlinked_file};
-use super::super::lab::{Halt, Lab, Plan, refuse};
+use super::super::lab::{Halt, Lab, RowSpec, refuse};
 use super::super::report::Row;
 use super::super::sys;
 use crate::memory::{Mapping, page_size};
@@ -69,11 +69,11 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
         };
         let op = "page read";
         let plan = if how == How::Mapped {
-            Plan::single(key, op)
+            RowSpec::single(key, op)
         } else {
-            Plan::batched(key, "mapped", op)
+            RowSpec::batched(key, "mapped", op)
         };
-        let plan = Plan {
+        let plan = RowSpec {
             threads: cpus.len(),
             targets: cpus.len() - 1,
             children: std::slice::from_ref(&child),

@@ -12,7 +12,7 @@ use std::io;
 use rustix::mm::Advice;
 
 use super::super::guards::Zram;
-use super::super::lab::{Halt, Lab, Plan};
+use super::super::lab::{Halt, Lab, RowSpec};
 use super::super::units;
 use crate::memory::{Mapping, page_size};
 use crate::process::null_call;
@@ -36,7 +36,7 @@ pub const COMPRESSION_ROWS: usize = 2;
 pub fn calls(lab: &mut Lab) -> Result<(), Halt> {
     let page = page_size();
     lab.row(
-        Plan::single(units::CALL, "system call that does nothing"),
+        RowSpec::single(units::CALL, "system call that does nothing"),
         || Ok(()),
         || {
             (0..CALLS).for_each(|_| null_call());
@@ -51,7 +51,7 @@ pub fn calls(lab: &mut Lab) -> Result<(), Halt> {
     map.touch(page, 1);
     discard()?;
     lab.row(
-        Plan::single(units::NOTHING, "discard of a page that is not there"),
+        RowSpec::single(units::NOTHING, "discard of a page that is not there"),
         || Ok(()),
         || {
             for _ in 0..CALLS {
@@ -61,7 +61,7 @@ pub fn calls(lab: &mut Lab) -> Result<(), Halt> {
         },
     )?;
     lab.row(
-        Plan::single(units::FAULT, "page touched for the first time"),
+        RowSpec::single(units::FAULT, "page touched for the first time"),
         discard,
         || {
             map.touch(page, 1);
@@ -82,8 +82,8 @@ pub fn calls(lab: &mut Lab) -> Result<(), Halt> {
         Ok(ZEROED as u64)
     };
     let op = "page zeroed";
-    lab.row(Plan::single(units::ZERO, op), || Ok(()), || zero(false))?;
-    let plan = Plan::single(units::ZERO_BACKWARDS, op);
+    lab.row(RowSpec::single(units::ZERO, op), || Ok(()), || zero(false))?;
+    let plan = RowSpec::single(units::ZERO_BACKWARDS, op);
     lab.row(plan, || Ok(()), || zero(true))
 }
 
@@ -112,9 +112,9 @@ pub fn compression(lab: &mut Lab) -> Result<(), Halt> {
         (0..ZRAM_PAGES).try_for_each(|i| one(i * page))?;
         Ok(ZRAM_PAGES as u64)
     };
-    let plan = Plan::single(units::COMPRESS, "page written to zram");
+    let plan = RowSpec::single(units::COMPRESS, "page written to zram");
     lab.row(plan, fill, || each(&|at| map.write_to(&file, at, page)))?;
-    let plan = Plan::single(units::DECOMPRESS, "page read from zram");
+    let plan = RowSpec::single(units::DECOMPRESS, "page read from zram");
     lab.row(
         plan,
         || Ok(()),

@@ -1,7 +1,7 @@
 //! What memory must hold: a simple judge of what programs over the manager lose.
 //!
 //! A page, or a page of a file, that one CPU alone has written since the run began, and that no call has dropped
-//! or moved, holds what that CPU has written last (C2). Of everything else nothing is known. The books lie outside
+//! or moved, holds what that CPU has written last (C2). Of everything else nothing is known. The judge lies outside
 //! of the machine.
 
 use quell_vm::{FileId, ProcessId};
@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 /// Where something is written.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Place {
-    /// A page of a process that nobody else sees.
+    /// A page that one process alone sees.
     Page(ProcessId, u64),
     /// A page of a file.
     File(FileId, u64),
@@ -35,15 +35,15 @@ pub(super) enum Behind {
 
 /// The judge of what is lost. It lies outside of the machine.
 #[derive(Default)]
-pub(super) struct Books {
+pub(super) struct Expected {
     pub(super) places: FxHashMap<Place, Known>,
     behind: FxHashMap<(ProcessId, u64), Behind>,
     /// The files that are being truncated: what is written there meanwhile may stay or go.
     cutting: Vec<FileId>,
 }
 
-impl Books {
-    /// Where a store to a page goes; `None` if nobody knows.
+impl Expected {
+    /// Where a store to a page goes; `None` if that is not known.
     pub(super) fn place(&self, process: ProcessId, page: u64) -> Option<Place> {
         match self.behind.get(&(process, page))? {
             Behind::Shared(file, at) => Some(Place::File(*file, *at)),
