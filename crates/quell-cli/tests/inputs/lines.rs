@@ -36,6 +36,11 @@ impl Line {
         &self.words
     }
 
+    /// Whether a program can be started with it: Linux takes 128 KB in a word, and not much more in all.
+    pub fn can_be_typed(&self) -> bool {
+        self.words.iter().map(|word| word.len()).sum::<usize>() < 100 << 10
+    }
+
     pub fn begins_with(&self, words: &[&str]) -> bool {
         self.words
             .iter()
