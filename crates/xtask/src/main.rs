@@ -104,8 +104,8 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "inputs",
-        shows: "every command line that is drawn in a minute ends well; the seed is printed and can be given again",
-        environment: &[("QUELL_FUZZ_MINUTES", "1")],
+        shows: "forty more command lines that are drawn end well; QUELL_FUZZ_MINUTES=N draws new ones for longer",
+        environment: &[("QUELL_FUZZ_SEED", "1")],
         cargo: &[
             "test",
             "--package",
