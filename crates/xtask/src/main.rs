@@ -161,6 +161,21 @@ const STEPS: &[Step] = &[
         boots: false,
     },
     Step {
+        name: "figures",
+        shows: "README.md, docs/guards.md and docs/mutants.md show what the command prints",
+        environment: &[],
+        cargo: &[
+            "test",
+            "--package",
+            "quell-cli",
+            "--test",
+            "figures",
+            "--",
+            "--ignored",
+        ],
+        boots: false,
+    },
+    Step {
         name: "host",
         shows: "a live host is measured and left as it was; nothing else may flush or swap there meanwhile",
         environment: &[],
