@@ -59,7 +59,9 @@ impl<'m, M: Machine> Memory<'m, M> {
 
     /// Demotes and reclaims where fewer frames are free than are to be kept so: for each node one
     /// CPU at a time, the others go on; with less than half left, where flushes are owed, each frees a
-    /// batch.
+    /// batch. Where a node has no frame left and no page that can go, a batch of allocations passes before all its
+    /// pages are looked at again: else a call that takes 512 frames one by one (the copy of a large page in pieces)
+    /// would look at all of memory for each of them.
     fn balance(&self) {
         let ahead = self.pressure.ahead;
         if ahead == 0 {
@@ -73,18 +75,25 @@ impl<'m, M: Machine> Memory<'m, M> {
                 if place.slow != slow || free >= ahead {
                     continue;
                 }
-                let balancing = self.frames.try_balance(node);
-                let pages = match balancing {
+                let mut balancing = self.frames.try_balance(node);
+                let pages = match &mut balancing {
+                    Some(pause) if **pause > 0 => {
+                        **pause -= 1;
+                        continue;
+                    }
                     Some(_) => ahead,
                     // The CPU that balances does not keep up: those that allocate help, before all
                     // that is left owes its flush since a moment ago.
                     None if owes && free < ahead / 2 => CLUSTER as u64,
                     None => continue,
                 };
-                if self.pressure.demotion && !slow {
-                    self.migration.demote(pages);
+                let taken = if self.pressure.demotion && !slow {
+                    self.migration.demote(pages)
                 } else {
-                    self.reclaim.reclaim(pages);
+                    self.reclaim.reclaim(pages)
+                };
+                if let (0, 0, Some(pause)) = (free, taken, &mut balancing) {
+                    **pause = CLUSTER;
                 }
             }
         }

@@ -239,6 +239,9 @@ impl<'m, M: Machine> Vm<'m, M> {
         let child = self.new_process(vmas.clone())?;
         let mut gather = self.tables.gather(Purpose::Call);
         let shared = self.fork.share_all(parent, &child, &vmas, &mut gather);
+        machine
+            .rules()
+            .flush_pending_before_child_runs(|| self.tables.flush_pending(parent));
         machine.rules().flush_before_child_runs(|| gather.flush());
         self.processes.publish(child.clone());
         drop(vmas);

@@ -78,6 +78,7 @@ mod vm_page_out_write;
 mod vm_protect_sync;
 mod vm_reclaim_call;
 mod vm_reclaim_fork;
+mod vm_reclaim_fork_copy;
 mod vm_remap_truncate;
 mod vm_rescue_claim;
 mod vm_rollover_unmap;
@@ -177,6 +178,7 @@ impl Scenario<'static> {
         vm_copy_split::SCENARIO,
         vm_copy_on_write::SCENARIO,
         vm_copy_on_write_read::SCENARIO,
+        vm_reclaim_fork_copy::SCENARIO,
         vm_fork_write::SCENARIO,
         vm_fork_copy::SCENARIO,
         vm_luf_map_fixed::SCENARIO,
