@@ -4,6 +4,7 @@
 //! It takes the rules of the engine's documentation literally and does nothing else, so that what
 //! goes wrong in such a scenario goes wrong in the engine.
 
+pub mod own_half;
 mod perform;
 mod reclaim;
 
@@ -59,6 +60,10 @@ pub struct BareKernel<'m> {
     /// The engine.
     pub engine: Engine<'m, Hw, RunRules>,
     spaces: ManuallyDrop<[Space; SPACES]>,
+    /// The kernel's own mappings: those that are global, and those that are not.
+    own: ManuallyDrop<[Space; 2]>,
+    own_lock: ManuallyDrop<AdversaryWord>,
+    has_own_half: Cell<bool>,
     locks: ManuallyDrop<[AdversaryWord; SPACES]>,
     /// What each data frame owes, by its distance from [`FIRST`].
     residues: ManuallyDrop<[Residue<Hw>; 8]>,

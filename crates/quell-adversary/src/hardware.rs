@@ -155,8 +155,15 @@ unsafe impl Hardware for Adversary {
         point(Op::Root);
         on_machine(|core, me| {
             core.say(me, || "leaves its root".into());
-            let now = core.now;
-            core.mmu.unload_root(me, now);
+            core.unload_root(me);
+        });
+    }
+
+    fn synchronize_text(&self) {
+        point(Op::Invalidate);
+        on_machine(|core, me| {
+            core.say(me, || "drops what it has fetched".into());
+            core.synchronize_text(me);
         });
     }
 

@@ -158,8 +158,21 @@ pub enum End {
     Violated(Box<Violation>),
 }
 
+/// A change of the kernel's text.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Text {
+    page: u64,
+    changed: Moment,
+    /// The call that tells every CPU has returned.
+    done: bool,
+}
+
 /// The machine.
 pub(crate) struct Core {
+    /// The last change of the kernel's text.
+    text: Option<Text>,
+    /// When each CPU dropped last what it had fetched.
+    synchronized: [Moment; MAX_CPUS],
     pub(crate) kind: MachineKind,
     pub(crate) features: Features,
     pub(crate) count: usize,
@@ -240,6 +253,8 @@ impl Core {
         tables: usize,
     ) -> Self {
         Core {
+            text: None,
+            synchronized: [0; MAX_CPUS],
             kind,
             features: kind.features(count),
             count,
@@ -292,6 +307,8 @@ impl Core {
         self.past.clear();
         self.mmu.reset(&self.arena, levels, &self.kind);
         self.oracle.reset();
+        self.text = None;
+        self.synchronized = [0; MAX_CPUS];
         for frame in self.touched.drain(..) {
             self.content[frame as usize] = [0; FRAME_WORDS];
         }

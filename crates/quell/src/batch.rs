@@ -22,7 +22,7 @@ use crate::engine::Engine;
 use crate::flush::SPACES;
 use crate::frames::{FrameList, InPlace};
 use crate::hardware::{Hardware, Scope};
-use crate::ledger::Stamp;
+use crate::ledger::{Debt, Stamp};
 use crate::request::Request;
 use crate::rules::{AllRules, EngineRules, Rules};
 use crate::space::AddressSpace;
@@ -272,9 +272,9 @@ where
 
     /// Owes the flush until the frames are reused (S3), where policy and ledger allow it.
     ///
-    /// The caller vouches that every mapping of every frame was read-only and clean and that no
-    /// table was unlinked, and puts each frame behind its residue before the locks under which
-    /// its entries were cleared are dropped.
+    /// The caller vouches that every mapping of every frame was read-only and clean, or was one of the kernel that
+    /// nobody uses any more ([`crate::kernel`]), that no table was unlinked, and puts each frame behind its residue
+    /// before the locks under which its entries were cleared are dropped.
     pub fn finish_owed(&mut self) -> Outcome<'_, F, L> {
         let engine = self.unflushed.engine;
         if !engine.policy.lazy_unmap {
@@ -287,15 +287,21 @@ where
             return Outcome::Flushed(self.finish());
         };
         engine.count(me, Counter::DebtsTaken, 1);
-        let mut cpus = CpuSet::EMPTY;
+        let (mut cpus, mut kernel) = (CpuSet::EMPTY, false);
         for entry in self.unflushed.pending.as_slice() {
             // The debt first, then the set: a CPU that loads the space enters the set before it
             // reads the debt, so one of the two sees the other.
             entry.space.owe(stamp);
             engine.end_debt(&entry.space);
             cpus.union(&entry.space.loaded_on(engine.cpus.len()));
+            kernel |= entry.space.id().is_kernel();
         }
-        engine.ledger.record(stamp, engine.cpus.len(), &cpus);
+        let debt = Debt {
+            stamp,
+            cpus,
+            kernel,
+        };
+        engine.ledger.record(engine.cpus.len(), &debt);
         self.unflushed.pending.clear();
         Outcome::Owed(Owed {
             frames: Flushed::new(&mut self.frames),

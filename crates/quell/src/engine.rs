@@ -148,7 +148,12 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
     /// space has this root.
     #[allow(unsafe_code)] // A declaration: there is nothing unsafe in here.
     pub unsafe fn new_space(&self, root: Frame) -> AddressSpace<H> {
-        AddressSpace::new(SpaceId(self.next_space.fetch_add(1, Relaxed)), root)
+        AddressSpace::new(SpaceId(self.next_space()), root)
+    }
+
+    /// A number that no space has had.
+    pub(crate) fn next_space(&self) -> u64 {
+        self.next_space.fetch_add(1, Relaxed)
     }
 
     /// In debug builds, and where the machine can tell: fails if this CPU must not wait for others now.

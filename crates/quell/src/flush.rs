@@ -38,7 +38,7 @@ use crate::cpu_set::{CpuId, CpuSet};
 use crate::engine::Engine;
 use crate::flush_info::FlushInfo;
 use crate::hardware::{Hardware, Invalidate, Scope};
-use crate::inbox::{Post, Posted, Until};
+use crate::inbox::{Marks, Post, Posted, Until};
 use crate::request::Request;
 use crate::rules::{EngineRules, Rules};
 use crate::space::AddressSpace;
@@ -82,6 +82,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let me = self.hw.this_cpu();
         let scope = requests.clone().map(|(_, request)| request.scope()).max();
         let scope = scope.unwrap_or_default();
+        let mut kernel = false;
         // One request fits into the outbox: a flush of several spaces sends "everything" from there.
         let one_request = !self.policy.inline_requests && requests.len() > 1;
         let mut mine = Stack::<FlushInfo, SPACES>::new();
@@ -99,10 +100,19 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             } else {
                 info
             };
+            let concern = if info.is_kernel() {
+                // Fence pairs with `cpu_online`: a CPU that is found offline walks the tables as they are now.
+                // Lost without it: `KernelLooksEarly`.
+                self.rules.fence_before_look(|| self.hw.fence());
+                kernel = true;
+                Concern::Kernel
+            } else {
+                Concern::Flush(scope)
+            };
             let mut loaded = space.loaded_on(self.cpus.len());
             loaded.remove(me);
             if !loaded.is_empty() {
-                self.post(me, &loaded, &sent, Concern::Flush(scope), &mut shootdown);
+                self.post(me, &loaded, &sent, concern, &mut shootdown);
             }
         }
         let nobody = !shootdown.has_targets();
@@ -111,17 +121,21 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let flush_own = || {
             if self.rules.initiator_flushes() {
                 for info in mine.as_slice() {
-                    self.flush_here(me, info);
+                    if info.is_kernel() {
+                        self.flush_with_kernel(me, info);
+                    } else {
+                        self.flush_here(me, info);
+                    }
                 }
             }
         };
         if self.policy.concurrent {
             flush_own();
             self.let_interrupts_in(&shootdown);
-            self.wait(me, &shootdown, scope);
+            self.wait(me, &shootdown, scope, kernel);
         } else {
             self.let_interrupts_in(&shootdown);
-            self.wait(me, &shootdown, scope);
+            self.wait(me, &shootdown, scope, kernel);
             let were_on = self.hw.mask_interrupts();
             flush_own();
             self.hw.restore_interrupts(were_on);
@@ -176,19 +190,28 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         true
     }
 
-    /// Makes these CPUs, and this one if it is among them, flush whatever they have loaded whole: they may hold
-    /// what is owed as of `stamp`, or earlier.
-    pub(crate) fn flush_loaded(&self, me: CpuId, cpus: &CpuSet) {
+    /// Makes these CPUs, and this one if it is among them, flush whatever they have loaded whole, and with `kernel`
+    /// all that they have of the kernel's mappings: they may hold what is owed.
+    pub(crate) fn flush_loaded(&self, me: CpuId, cpus: &CpuSet, kernel: bool) {
         let everything = FlushInfo::EVERYTHING;
         let mut shootdown = self.begin_shootdown(me);
-        let concern = Concern::Flush(Scope::Leaf);
+        let concern = if kernel {
+            // Fence pairs with `cpu_online`: a CPU that is found offline walks the tables as they are now.
+            // Lost without it: `KernelLooksEarly`.
+            self.rules.fence_before_look(|| self.hw.fence());
+            Concern::Kernel
+        } else {
+            Concern::Flush(Scope::Leaf)
+        };
         self.post(me, cpus, &everything, concern, &mut shootdown);
         self.interrupt(me, &shootdown);
-        if cpus.contains(me) {
-            self.flush_here(me, &everything);
+        match (cpus.contains(me), kernel) {
+            (false, _) => {}
+            (true, true) => self.flush_with_kernel(me, &everything),
+            (true, false) => self.flush_here(me, &everything),
         }
         self.let_interrupts_in(&shootdown);
-        self.wait(me, &shootdown, Scope::Leaf);
+        self.wait(me, &shootdown, Scope::Leaf, kernel);
     }
 
     /// The request, or one for everything if that is cheaper.
@@ -237,6 +260,11 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             }
             (false, false) => Post::Everything,
         };
+        let marks = match concern {
+            Concern::Kernel if self.rules.kernel_is_marked(true) => Marks::KERNEL,
+            Concern::Text => Marks::TEXT,
+            _ => Marks::NONE,
+        };
         for target in cpus.iter().filter(|&target| target != me) {
             let cpu = &self.cpus[target.index()];
             let skipped = match cpu.state.must_be_asked(concern, &self.rules) {
@@ -253,10 +281,13 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
                 continue;
             }
             let contended = || self.count(me, Counter::EscalatedContention, 1);
-            match cpu
-                .inbox
-                .post(post, self.features.full_above, &self.rules, contended)
-            {
+            match cpu.inbox.post(
+                post,
+                marks,
+                self.features.full_above,
+                &self.rules,
+                contended,
+            ) {
                 Posted::Interrupt => {
                     shootdown.targets.insert(target);
                     shootdown.interrupts.insert(target);
@@ -285,10 +316,11 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     }
 
     /// Waits until every target has flushed, or, where that is enough, has received the request.
-    pub(crate) fn wait(&self, me: CpuId, shootdown: &Shootdown, scope: Scope) {
+    pub(crate) fn wait(&self, me: CpuId, shootdown: &Shootdown, scope: Scope, kernel: bool) {
         // A receipt comes before the request was read: enough only if it lies in the target's own line.
         let receipt = self.policy.asynchronous && self.policy.inline_requests;
-        let until = if receipt && self.rules.receipt_is_enough(scope) {
+        let flushed = self.rules.kernel_is_waited_for(kernel);
+        let until = if receipt && !flushed && self.rules.receipt_is_enough(scope) {
             Until::Received
         } else {
             Until::Done
@@ -336,7 +368,13 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let outbox = |initiator: usize| Some(&self.cpus.get(initiator)?.outbox);
         self.cpus[me.index()]
             .inbox
-            .serve(&self.rules, outbox, |info| self.flush_here(me, info));
+            .serve(&self.rules, outbox, |info, marks| {
+                if marks.is_none() {
+                    self.flush_here(me, info);
+                } else {
+                    self.flush_marked(me, info, marks);
+                }
+            });
         self.hw.restore_interrupts(were_on);
     }
 
@@ -349,7 +387,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         }
     }
 
-    /// Flushes on this CPU what a request says. Interrupts are masked.
+    /// Flushes on this CPU what a request says of user spaces. Interrupts are masked.
     pub(crate) fn flush_here(&self, me: CpuId, info: &FlushInfo) {
         let cpu = &self.cpus[me.index()];
         let loaded = match cpu.state.loaded() {
@@ -418,14 +456,17 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         state.flushed(now);
     }
 
-    /// Makes this CPU, if it runs `space`, forget the translations of a range that has gained rights:
+    /// Makes this CPU, if it runs `space` or that is of the kernel, forget the translations of a range that has gained rights:
     /// after a fault, on machines whose TLBs may keep an entry that refused an access. Others find
     /// out by faults of their own. Not for changes that need a flush.
     pub fn refresh(&self, space: &AddressSpace<H>, range: PageRange) {
         let were_on = self.hw.mask_interrupts();
         let state = &self.cpus[self.hw.this_cpu().index()].state;
-        if state.has_loaded(space.id()) {
-            let (tag, scope) = (state.tag(), Scope::Leaf);
+        let scope = Scope::Leaf;
+        if space.id().is_kernel() {
+            self.hw.invalidate(Invalidate::Kernel { range, scope });
+        } else if state.has_loaded(space.id()) {
+            let tag = state.tag();
             self.hw.invalidate(Invalidate::Range { tag, range, scope });
         }
         self.hw.restore_interrupts(were_on);

@@ -57,6 +57,18 @@ pub enum Invalidate {
     Tag(Tag),
     /// All entries under all tags, walker caches included; global kernel entries may stay.
     All,
+    /// The entries of a range of the kernel's half, global ones and those under the tag that is loaded: what
+    /// `invlpg`, `tlbi vaae1` and `sfence.vma` with an address alone do. Entries under other tags may stay where
+    /// each CPU gives tags its own meaning; where tags mean the same everywhere, they go as well.
+    Kernel {
+        /// The range, one invalidation per stride.
+        range: PageRange,
+        /// Leaf entries alone, or the walker caches on the path as well.
+        scope: Scope,
+    },
+    /// All entries under all tags, global ones and walker caches included. A machine on which no kernel space is
+    /// made may treat it as [`Invalidate::All`].
+    Everything,
 }
 
 /// The machine under the engine.
@@ -122,8 +134,21 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     unsafe fn load_root(&self, root: Frame, tag: Tag, keep: bool);
 
     /// Leaves every user root: afterwards no user translation is used or filled on this CPU until
-    /// the next [`Hardware::load_root`] (the kernel's own root on x86, a reserved table on Arm).
+    /// the next [`Hardware::load_root`] (the kernel's own root on x86, a reserved table on Arm). What was kept
+    /// under the tag that this loads goes, global entries excepted: the engine remembers nothing of that tag.
     fn unload_root(&self);
+
+    /// This CPU executes no instruction that it fetched before the call: `isb` on Arm, `fence.i` on RISC-V, on x86 an
+    /// instruction that serializes (the return from an interrupt does). Called for
+    /// [`Engine::synchronize_text`](crate::Engine::synchronize_text) alone, in its interrupt and by its caller.
+    ///
+    /// # Panics
+    /// Unless the machine defines it: without, a CPU could go on with text that is gone.
+    fn synchronize_text(&self) {
+        panic!(
+            "this machine's Hardware does not define synchronize_text, which Engine::synchronize_text needs"
+        );
+    }
 
     /// Interrupts each CPU of `targets`, which never holds the caller.
     fn interrupt(&self, targets: &CpuSet);

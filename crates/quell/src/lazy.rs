@@ -45,7 +45,7 @@ use crate::cpu::{Activity, Asked, Concern, Loaded};
 use crate::cpu_set::{CpuId, CpuSet};
 use crate::engine::Engine;
 use crate::hardware::{Hardware, Scope};
-use crate::ledger::Stamp;
+use crate::ledger::{Debt, Stamp};
 use crate::request::Request;
 use crate::rules::{EngineRules, Rules};
 use crate::space::AddressSpace;
@@ -346,30 +346,39 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     }
 
     /// Pays up to [`TOGETHER`] debts; whether there may be more of them up to `through`.
+    ///
+    /// What is owed of the kernel's mappings concerns every CPU and all of its entries: a claim or a refill that
+    /// is about a user's page leaves that to others.
     fn pay_some(&self, me: CpuId, through: u64, reason: Reason, counted: &mut bool) -> bool {
         let known = self.rules.flushes_are_known(self.broadcasts.is_some());
-        let (mut paid, mut behind) = (Stack::<u64, TOGETHER>::new(), CpuSet::EMPTY);
-        let mut more = false;
+        let with_kernel = matches!(reason, Reason::Background) || self.ledger.is_of_kernel(through);
+        let (mut paid, mut behind) = (Stack::<(u64, bool), TOGETHER>::new(), CpuSet::EMPTY);
+        let (mut more, mut kernel) = (false, false);
         for debt in self.ledger.outstanding(self.cpus.len()) {
-            let Some((stamp, cpus)) = debt else {
+            let Some(debt) = debt else {
                 if self.rules.payment_passes_gap() {
                     continue;
                 }
                 break;
             };
+            let stamp = debt.stamp;
+            if debt.kernel && !with_kernel {
+                continue;
+            }
             if paid.is_full() {
                 more |= stamp <= through;
                 continue;
             }
             let mut late = behind;
-            self.add_behind(me, stamp, &cpus, &mut late);
+            self.add_behind(me, &debt, &mut late);
             let nobody = behind.is_empty() && !paid.is_empty() && known;
             if stamp > through && nobody && !late.is_empty() {
                 // Every CPU has flushed since what is asked for: younger debts can wait.
                 continue;
             }
             behind = late;
-            paid.push(stamp);
+            kernel |= debt.kernel;
+            paid.push((stamp, debt.kernel));
         }
         if paid.is_empty() {
             return false;
@@ -385,21 +394,25 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         if behind.is_empty() && known {
             // Every CPU has flushed since, for reasons of its own.
         } else if self.broadcasts.is_some() {
-            self.broadcast_everything(me);
+            self.broadcast_everything(me, kernel);
         } else {
-            self.flush_loaded(me, &behind);
+            self.flush_loaded(me, &behind, kernel);
         }
-        for &stamp in paid.as_slice() {
-            self.ledger.pay_off(stamp);
+        for &(stamp, kernel) in paid.as_slice() {
+            self.ledger.pay_off(stamp, kernel);
         }
         more
     }
 
-    /// Adds those of `cpus`, which may hold what `stamp` is about, that have not flushed since.
-    fn add_behind(&self, me: CpuId, stamp: u64, cpus: &CpuSet, behind: &mut CpuSet) {
-        for cpu in cpus.iter() {
+    /// Adds those CPUs that may hold what the debt is about and have not flushed since.
+    fn add_behind(&self, me: CpuId, debt: &Debt, behind: &mut CpuSet) {
+        let concern = match debt.kernel {
+            true => Concern::KernelDebt(debt.stamp),
+            false => Concern::Debt(debt.stamp),
+        };
+        for cpu in debt.cpus.iter() {
             let state = &self.cpus[cpu.index()].state;
-            match state.must_be_asked(Concern::Debt(stamp), &self.rules) {
+            match state.must_be_asked(concern, &self.rules) {
                 Asked::Must => behind.insert(cpu),
                 Asked::Flushed => self.count(me, Counter::PaidByOthers, 1),
                 Asked::Lazy | Asked::Detached => {}

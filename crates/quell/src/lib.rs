@@ -37,7 +37,7 @@
 //!     fn invalidate(&self, what: Invalidate) {
 //!         self.0.lock().unwrap().retain(|&page| match what {
 //!             Invalidate::Range { range, .. } => !range.contains(page),
-//!             Invalidate::Tag(_) | Invalidate::All => false,
+//!             _ => false,
 //!         });
 //!     }
 //!     unsafe fn load_root(&self, _root: Frame, _tag: Tag, _keep: bool) {
@@ -109,6 +109,7 @@
 //! | [`broadcast`] | flushing where the machine reaches every CPU by itself |
 //! | [`space`] | address spaces: generation, outstanding batches, the CPUs that have them loaded |
 //! | [`switch`] | the context switch, lazy CPUs, the end of a space |
+//! | [`kernel`] | spaces of the kernel's mappings, which every CPU has loaded |
 //! | [`hotplug`] | CPUs that come and go |
 //! | [`tags`], [`asid`] | PCIDs of each CPU's own, ASIDs that mean the same everywhere (S2) |
 //! | [`lazy`], [`ledger`] | flushes owed until reuse (S3) |
@@ -117,14 +118,14 @@
 //! | [`policy`], [`stats`] | which mechanisms are on; why and how often |
 //! | [`language`] | how policies are written, on every command line and in every file |
 //!
-//! Imports go one way, downwards in this order: `batch`, `lazy`, `switch`, `hotplug`; `flush`, `broadcast`; `engine`,
+//! Imports go one way, downwards in this order: `batch`, `lazy`, `switch`, `hotplug`; `flush`, `broadcast`, `kernel`; `engine`,
 //! `per_cpu`; `inbox`, `cpu`, `asid`, `tags`, `ledger`, `space`; `request`, `rules`, `hardware`, `features` and
 //! what those stand on.
 //!
 //! # What the engine does not do
 //!
 //! It writes no page tables, frees no memory and zeroes none (`quell-zero` does); it does not know which entries a frame is mapped
-//! by. Global kernel entries are outside its spaces. It does not recover from a CPU that never
+//! by. It does not recover from a CPU that never
 //! takes its interrupts.
 #![cfg_attr(not(test), no_std)]
 #![deny(unsafe_code)]
@@ -145,6 +146,7 @@ pub mod frames;
 pub mod hardware;
 mod hotplug;
 mod inbox;
+pub mod kernel;
 pub mod language;
 pub mod lazy;
 mod ledger;
@@ -177,7 +179,7 @@ pub use per_cpu::PerCpu;
 pub use policy::{Mechanism, Policy, TagPolicy};
 pub use request::Request;
 pub use rules::{AllRules, Rule, Rules};
-pub use space::{AddressSpace, SpaceId};
+pub use space::{AddressSpace, KernelEntries, SpaceId};
 pub use stats::{Counter, Stats};
 pub use tags::Slot;
 pub use word::Word;

@@ -206,8 +206,12 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// nothing walks its tables, and they, the root included, may be freed (C6). May wait for other CPUs.
     ///
     /// # Panics
-    /// If the space is running on the calling CPU.
+    /// If the space is running on the calling CPU, or is one of the kernel's mappings.
     pub fn retire(&self, space: &AddressSpace<H>) {
+        assert!(
+            !space.id().is_kernel(),
+            "the kernel's mappings are loaded on every CPU for ever: their space cannot be retired"
+        );
         let me = self.hw.this_cpu();
         if !self.rules.retired_root_is_left() {
             return;
@@ -235,7 +239,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             if !shootdown.has_targets() {
                 break;
             }
-            self.wait(me, &shootdown, Scope::Tables);
+            self.wait(me, &shootdown, Scope::Tables, false);
             self.hw.relax();
         }
         if self.broadcasts.is_some() {

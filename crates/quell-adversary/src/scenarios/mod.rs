@@ -35,6 +35,15 @@ mod offline_answers;
 mod offline_for_good;
 mod offline_shootdown;
 mod offline_two;
+mod own_claim;
+mod own_meets_user;
+mod own_nmi;
+mod own_online;
+mod own_reuse;
+mod own_switch;
+mod own_table_free;
+mod own_text;
+mod own_unmap;
 mod protect_access;
 mod range_tail;
 mod reclaim_protect;
@@ -149,6 +158,15 @@ impl Scenario<'static> {
         lazy_younger::SCENARIO,
         lazy_ledger::SCENARIO,
         lazy_gap::SCENARIO,
+        own_unmap::SCENARIO,
+        own_nmi::SCENARIO,
+        own_meets_user::SCENARIO,
+        own_switch::SCENARIO,
+        own_online::SCENARIO,
+        own_reuse::SCENARIO,
+        own_claim::SCENARIO,
+        own_table_free::SCENARIO,
+        own_text::SCENARIO,
         vm_unmap_access::SCENARIO,
         vm_table_free::SCENARIO,
         vm_table_free_idle::SCENARIO,

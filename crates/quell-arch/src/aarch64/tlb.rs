@@ -219,6 +219,64 @@ pub(crate) mod instructions {
             options(nostack, preserves_flags)
         }
 
+        unsafe fn vaale1is(x: u64) {
+            privileged: "tlbi vaale1is, x0";
+            in("x0") x,
+            options(nostack, preserves_flags)
+        }
+
+        unsafe fn vaae1is(x: u64) {
+            privileged: "tlbi vaae1is, x0";
+            in("x0") x,
+            options(nostack, preserves_flags)
+        }
+
+        unsafe fn vaale1(x: u64) {
+            privileged: "tlbi vaale1, x0";
+            in("x0") x,
+            options(nostack, preserves_flags)
+        }
+
+        unsafe fn vaae1(x: u64) {
+            privileged: "tlbi vaae1, x0";
+            in("x0") x,
+            options(nostack, preserves_flags)
+        }
+
+        // As above, op2 3 (RVAAE1) or 7 (RVAALE1).
+        unsafe fn rvaale1is(x: u64) {
+            privileged: "sys #0, c8, c2, #7, x0";
+            in("x0") x,
+            options(nostack, preserves_flags)
+        }
+
+        unsafe fn rvaae1is(x: u64) {
+            privileged: "sys #0, c8, c2, #3, x0";
+            in("x0") x,
+            options(nostack, preserves_flags)
+        }
+
+        unsafe fn rvaale1(x: u64) {
+            privileged: "sys #0, c8, c6, #7, x0";
+            in("x0") x,
+            options(nostack, preserves_flags)
+        }
+
+        unsafe fn rvaae1(x: u64) {
+            privileged: "sys #0, c8, c6, #3, x0";
+            in("x0") x,
+            options(nostack, preserves_flags)
+        }
+
+        /// What was fetched before is not executed: `isb`.
+        ///
+        /// # Safety
+        /// None: a barrier of this processor alone.
+        pub unsafe fn isb() {
+            user: "isb";
+            options(nostack, preserves_flags)
+        }
+
         unsafe fn aside1is(x: u64) {
             privileged: "tlbi aside1is, x0";
             in("x0") x,
@@ -301,6 +359,28 @@ pub(crate) mod instructions {
                 (Operation::Range(x), Scope::Tables, true) => rvae1is(x),
                 (Operation::Range(x), Scope::Leaf, false) => rvale1(x),
                 (Operation::Range(x), Scope::Tables, false) => rvae1(x),
+            }
+        }
+    }
+
+    /// Issues one operation, made for [`Tag::KERNEL`](quell::Tag::KERNEL), for entries under every ASID, and global
+    /// ones; as [`tlbi`].
+    ///
+    /// # Safety
+    /// As [`tlbi`].
+    #[inline]
+    pub unsafe fn tlbi_any_tag(operation: Operation, scope: Scope, broadcast: bool) {
+        // SAFETY: TLBI at level 1 only forgets cached translations.
+        unsafe {
+            match (operation, scope, broadcast) {
+                (Operation::Page(x), Scope::Leaf, true) => vaale1is(x),
+                (Operation::Page(x), Scope::Tables, true) => vaae1is(x),
+                (Operation::Page(x), Scope::Leaf, false) => vaale1(x),
+                (Operation::Page(x), Scope::Tables, false) => vaae1(x),
+                (Operation::Range(x), Scope::Leaf, true) => rvaale1is(x),
+                (Operation::Range(x), Scope::Tables, true) => rvaae1is(x),
+                (Operation::Range(x), Scope::Leaf, false) => rvaale1(x),
+                (Operation::Range(x), Scope::Tables, false) => rvaae1(x),
             }
         }
     }
