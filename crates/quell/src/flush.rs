@@ -101,9 +101,6 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
                 info
             };
             let concern = if info.is_kernel() {
-                // Fence pairs with `cpu_online`: a CPU that is found offline walks the tables as they are now.
-                // Lost without it: `KernelLooksEarly`.
-                self.rules.fence_before_look(|| self.hw.fence());
                 kernel = true;
                 Concern::Kernel
             } else {
@@ -196,9 +193,6 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let everything = FlushInfo::EVERYTHING;
         let mut shootdown = self.begin_shootdown(me);
         let concern = if kernel {
-            // Fence pairs with `cpu_online`: a CPU that is found offline walks the tables as they are now.
-            // Lost without it: `KernelLooksEarly`.
-            self.rules.fence_before_look(|| self.hw.fence());
             Concern::Kernel
         } else {
             Concern::Flush(Scope::Leaf)

@@ -66,8 +66,9 @@ pub enum Invalidate {
         /// Leaf entries alone, or the walker caches on the path as well.
         scope: Scope,
     },
-    /// All entries under all tags, global ones and walker caches included. A machine on which no kernel space is
-    /// made may treat it as [`Invalidate::All`].
+    /// All entries under all tags, global ones and walker caches included. It begins with a full barrier, as
+    /// [`Hardware::fence`]: what this CPU has stored is visible to others before it fills anything again. A machine on
+    /// which no kernel space is made may treat it as [`Invalidate::All`].
     Everything,
 }
 

@@ -23,15 +23,11 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         }
         cpu.state.go_online();
         self.rules.open_then_flush(
-            || {
-                cpu.inbox.open();
-                // Fence pairs with `flush`: an initiator that found this CPU offline has changed the kernel's tables
-                // before, and the walks that follow the flush see that.
-                // Lost without it: `KernelLooksEarly`.
-                self.rules.fence_before_look(|| self.hw.fence());
-            },
+            || cpu.inbox.open(),
             || {
                 let now = self.ledger.now();
+                // An initiator that found this CPU offline has changed the kernel's tables before; this is a full
+                // barrier too, so the walks that follow see that.
                 // The TLB may hold anything: at boot, the firmware's entries; later, those left behind when the
                 // CPU went offline.
                 self.hw.invalidate(Invalidate::Everything);

@@ -176,10 +176,6 @@ crate::rules! {
     "C1" fn open_then_flush(open: impl FnOnce(), flush: impl FnOnce()) { open(); flush(); }
         or KernelFlushedBeforeOnline { flush(); open(); } "A CPU that comes online flushes before it takes requests: one in between is lost.";
 
-    /// An initiator finds a CPU online, or that CPU walks the kernel's tables as they were changed: two fences.
-    "C1" fn fence_before_look(fence: impl FnOnce()) { fence(); }
-        or KernelLooksEarly {} "An initiator looks which CPUs are online before its change of the kernel's tables is seen.";
-
     /// What is owed of the kernel's mappings is paid by a flush that reaches them: a flush of a user's tag is none.
     "C1" fn kernel_debt_is_its_own() -> bool { true }
         or KernelDebtPaidByTag { false } "A flush of the loaded tag passes for one of the kernel's mappings.";

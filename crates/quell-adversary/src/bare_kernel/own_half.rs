@@ -95,9 +95,14 @@ impl BareKernel<'_> {
 
     /// Unmaps a page of the kernel's half; the frame that was behind it.
     pub fn unmap_own(&self, page: u64) -> Option<Frame> {
+        self.unmap_own_for(Purpose::Call, page)
+    }
+
+    /// The same for another purpose.
+    pub fn unmap_own_for(&self, purpose: Purpose, page: u64) -> Option<Frame> {
         self.hw.say(|| format!("unmap own {page:#x}"));
         let mut frame = None;
-        self.clear_own(page, Purpose::Call, |batch| frame = batch.finish().next());
+        self.clear_own(page, purpose, |batch| frame = batch.finish().next());
         self.hw.note(Event::ReturnedUnmap {
             root: OWN_ROOT,
             range: PageRange::base(Page(page), 1),

@@ -91,12 +91,12 @@ pub fn engine_features() -> Features {
 /// Issues what `what` takes, and returns how many instructions that was. Nothing is complete.
 fn issue(what: Invalidate, broadcast: bool) -> u64 {
     tlb::publish_tables();
-    // SAFETY: at level 1; range operations only where the processor has them.
     let with = tlb::Operands {
         range: features().range,
         level_hint: features().level_hint,
         wide_addresses: false,
     };
+    // SAFETY: at level 1; range operations only where the processor has them.
     unsafe {
         match what {
             Invalidate::Kernel { range, scope } => {
@@ -136,6 +136,9 @@ pub fn synchronize_text() {
 
 /// Invalidates on this CPU.
 pub fn invalidate(what: Invalidate) {
+    if what == Invalidate::Everything {
+        tlb::fence();
+    }
     issue(what, false);
     tlb::complete_local();
 }
