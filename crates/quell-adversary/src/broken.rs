@@ -178,6 +178,9 @@ unsafe impl<H: Hardware> Hardware for Broken<H> {
             self.machine.unload_root();
         }
     }
+    fn flush_answered(&self) {
+        self.machine.flush_answered();
+    }
     fn synchronize_text(&self) {
         self.machine.synchronize_text();
     }

@@ -12,11 +12,12 @@ use crate::oracle::Returned;
 use crate::tables;
 use quell::{
     Break, Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, PageRange,
-    Rule, Rules, Tag, TlbRules,
+    Rule, Rules, Tag, TlbRules, Word,
 };
 use quell_contract::{Clause, Violation};
 use quell_vm::machine::{Entry, Event, Level, Machine, MemoryMap, TABLE_WORDS};
 use quell_zero::{Clear, Strategy};
+use std::sync::atomic::Ordering;
 
 /// The machine. Its state belongs to the run that the thread is in the middle of.
 #[derive(Debug)]
@@ -73,6 +74,11 @@ impl Adversary {
     /// The CPU goes offline: an interrupt that it has not taken is lost.
     pub fn offline(&self) {
         on_machine(|core, me| core.offline(me));
+    }
+
+    /// A word that changes when a CPU has answered a flush that nobody waits for. No walker finds an entry in it.
+    pub(crate) fn bell(&self) -> &AdversaryWord {
+        &self.table(Frame(0))[TABLE_WORDS - 1]
     }
 
     /// Counts a happening.
@@ -165,6 +171,10 @@ unsafe impl Hardware for Adversary {
             core.say(me, || "drops what it has fetched".into());
             core.synchronize_text(me);
         });
+    }
+
+    fn flush_answered(&self) {
+        self.bell().fetch_add(BELL_STEP, Ordering::Release);
     }
 
     fn interrupt(&self, targets: &CpuSet) {
@@ -365,6 +375,9 @@ unsafe impl Machine for Adversary {
         });
     }
 }
+
+/// Leaves the bit alone that makes a word an entry.
+const BELL_STEP: u64 = 2;
 
 /// On machines whose walkers set no dirty bits: the program may write, the entry is still clean.
 const SOFTWARE_WRITABLE: u64 = 1 << 8;

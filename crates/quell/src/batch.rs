@@ -47,13 +47,13 @@ pub enum Purpose {
 }
 
 /// What is outstanding for one space.
-struct Pending<S> {
-    space: S,
-    request: Request,
+pub(crate) struct Pending<S> {
+    pub(crate) space: S,
+    pub(crate) request: Request,
     /// Broadcasts that were sent already and only lack completion.
-    sent: bool,
+    pub(crate) sent: bool,
     /// No table was written since the space's debt was raised.
-    fresh: bool,
+    pub(crate) fresh: bool,
 }
 
 /// Frames behind a flush: what is safe to reuse. They come out of the batch's own memory.
@@ -65,7 +65,7 @@ pub struct Flushed<'b, F, L: FrameList<F> = InPlace<F>> {
 
 impl<'b, F, L: FrameList<F>> Flushed<'b, F, L> {
     #[inline]
-    fn new(frames: &'b mut L) -> Self {
+    pub(crate) fn new(frames: &'b mut L) -> Self {
         Flushed {
             frames,
             frame: PhantomData,
@@ -130,20 +130,21 @@ where
     S: Deref<Target = AddressSpace<H>>,
 {
     /// Before the frames: a batch that is dropped flushes, and then drops them.
-    unflushed: Unflushed<'e, 'm, H, S, R>,
-    frames: L,
+    pub(crate) unflushed: Unflushed<'e, 'm, H, S, R>,
+    pub(crate) frames: L,
     frame: PhantomData<F>,
 }
 
 /// The half of a batch that is flushed.
-struct Unflushed<'e, 'm, H: Hardware, S, R: Rules>
+pub(crate) struct Unflushed<'e, 'm, H: Hardware, S, R: Rules>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
-    engine: &'e Engine<'m, H, R>,
+    pub(crate) engine: &'e Engine<'m, H, R>,
     purpose: Purpose,
-    cpu: CpuId,
-    pending: Stack<Pending<S>, SPACES>,
+    /// The CPU that has sent the broadcasts.
+    pub(crate) cpu: CpuId,
+    pub(crate) pending: Stack<Pending<S>, SPACES>,
 }
 
 impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
@@ -214,6 +215,9 @@ where
     ///
     /// Called after the tables were written, under their lock. With [`Scope::Tables`] the flush
     /// reaches the walker caches and CPUs that hold the space lazily.
+    ///
+    /// Does not wait with S0 on, or for [`Purpose::Call`], while the batch has no more than 8 spaces and a space no
+    /// more than 2048 batches; otherwise it flushes what it is told at once, and may wait.
     #[inline]
     pub fn changed(&mut self, space: S, range: PageRange, scope: Scope) {
         if range.pages != 0 {
@@ -263,14 +267,15 @@ where
     }
 
     /// Flushes, and yields the frames. When it returns, no CPU uses a translation that was
-    /// reported, in any later user access (C1, C3).
+    /// reported, in any later user access (C1, C3). May wait for other CPUs.
     #[inline]
     pub fn finish(&mut self) -> Flushed<'_, F, L> {
         self.unflushed.flush();
         Flushed::new(&mut self.frames)
     }
 
-    /// Owes the flush until the frames are reused (S3), where policy and ledger allow it.
+    /// Owes the flush until the frames are reused (S3), where policy and ledger allow it. Waits for other CPUs where
+    /// they do not, and where the ledger is full.
     ///
     /// The caller vouches that every mapping of every frame was read-only and clean, or was one of the kernel that
     /// nobody uses any more ([`crate::kernel`]), that no table was unlinked, and puts each frame behind its residue
@@ -293,7 +298,7 @@ where
             // reads the debt, so one of the two sees the other.
             entry.space.owe(stamp);
             engine.end_debt(&entry.space);
-            cpus.union(&entry.space.loaded_on(engine.cpus.len()));
+            cpus.union(&entry.space.loaded_on(engine.count));
             kernel |= entry.space.id().is_kernel();
         }
         let debt = Debt {
@@ -301,7 +306,7 @@ where
             cpus,
             kernel,
         };
-        engine.ledger.record(engine.cpus.len(), &debt);
+        engine.ledger.record(engine.count, &debt);
         self.unflushed.pending.clear();
         Outcome::Owed(Owed {
             frames: Flushed::new(&mut self.frames),
@@ -398,6 +403,9 @@ where
             self.pending.clear();
             return;
         }
+        if !self.pending.is_empty() {
+            engine.assert_may_wait();
+        }
         let me = engine.hw.this_cpu();
         match self.pending.as_slice() {
             [only] if only.fresh && engine.flush_alone(me, &only.space, &only.request) => {
@@ -407,8 +415,15 @@ where
         }
     }
 
+    pub(crate) fn end_debts(&mut self) {
+        for entry in self.pending.as_slice() {
+            self.engine.end_debt(&entry.space);
+        }
+        self.pending.clear();
+    }
+
     #[inline(never)]
-    fn flush_everywhere(&mut self, me: CpuId) {
+    pub(crate) fn flush_everywhere(&mut self, me: CpuId) {
         let engine = self.engine;
         // Sort what still has to be sent from what was sent and only lacks this CPU's barrier; a
         // batch that was carried to another CPU sends everything again.
@@ -428,10 +443,7 @@ where
         if unsent < entries.len() {
             engine.complete(me);
         }
-        for entry in &*entries {
-            engine.end_debt(&entry.space);
-        }
-        self.pending.clear();
+        self.end_debts();
     }
 }
 

@@ -9,12 +9,6 @@
 //! 4. It waits, serving its own inbox meanwhile: two CPUs that shoot at each other with interrupts off both get
 //!    on (C7).
 //!
-//! # Three numbers meet at a target
-//!
-//! The request's generation, the CPU's and the space's: whatever happens to a request on its
-//! way, merged, late or doubled, [`Engine::flush_here`] compares generations. A request that is the next step is
-//! flushed as it says, one that is behind is ignored, a gap is closed by a flush of the whole tag.
-//!
 //! # Acknowledging
 //!
 //! With [`Policy::asynchronous`](crate::Policy) the initiator waits until the target has *received* the request: the
@@ -32,19 +26,22 @@
 //! post and its interrupts, where interrupts are masked: a flush that ran there would find its request merged with
 //! one whose interrupt was not sent yet, and wait for a target that was not interrupted.
 
-use crate::addr::PageRange;
-use crate::cpu::{Activity, Asked, Concern, Loaded};
+use crate::cpu::{Activity, Asked, Concern};
 use crate::cpu_set::{CpuId, CpuSet};
 use crate::engine::Engine;
 use crate::flush_info::FlushInfo;
-use crate::hardware::{Hardware, Invalidate, Scope};
+use crate::hardware::{Hardware, Scope};
 use crate::inbox::{Marks, Post, Posted, Until};
 use crate::request::Request;
 use crate::rules::{EngineRules, Rules};
 use crate::space::AddressSpace;
 use crate::stack::Stack;
 use crate::stats::Counter;
-use crate::tags::Slot;
+use crate::word::Word;
+use core::sync::atomic::Ordering::Relaxed;
+
+/// After so many turns of a wait the machine is told of it, and each time that they have doubled.
+const LONG: u64 = 1 << 16;
 
 /// How many spaces one flush covers.
 pub(crate) const SPACES: usize = 8;
@@ -56,6 +53,24 @@ pub(crate) struct Shootdown {
     /// Whether the outbox is this flush's until all targets are done.
     outbox: bool,
     were_on: bool,
+}
+
+/// A flush that goes on by itself: made by [`Engine::start_flush`], looked at by [`Engine::is_over`].
+pub(crate) struct Awaited {
+    /// Those that have not answered yet.
+    targets: CpuSet,
+    until: Until,
+    /// What the first of them must reach, once it was looked at.
+    first: Option<u64>,
+}
+
+impl Awaited {
+    /// Nobody is waited for.
+    pub(crate) const NOBODY: Awaited = Awaited {
+        targets: CpuSet::EMPTY,
+        until: Until::Done,
+        first: None,
+    };
 }
 
 impl Shootdown {
@@ -75,18 +90,49 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     ) where
         H: 's,
     {
+        self.assert_may_wait();
         if self.broadcasts.is_some() {
             self.broadcast_flush(requests);
             return;
         }
         let me = self.hw.this_cpu();
+        let mut mine = Stack::<FlushInfo, SPACES>::new();
+        let mut shootdown = self.begin_shootdown(me);
+        let (scope, kernel) = self.post_all(me, requests, &mut mine, &mut shootdown);
+        let nobody = !shootdown.has_targets();
+        self.count(me, Counter::SkippedNoTarget, u64::from(nobody));
+        self.interrupt(me, &shootdown);
+        if self.policy.concurrent {
+            self.flush_own(me, mine.as_slice());
+            self.let_interrupts_in(&shootdown);
+            self.wait(me, &shootdown, scope, kernel);
+        } else {
+            self.let_interrupts_in(&shootdown);
+            self.wait(me, &shootdown, scope, kernel);
+            let were_on = self.hw.mask_interrupts();
+            self.flush_own(me, mine.as_slice());
+            self.hw.restore_interrupts(were_on);
+        }
+    }
+
+    /// Takes generations, and posts each request to the CPUs that must be asked; what this CPU has to flush itself
+    /// goes into `mine`. Returns the greatest scope, and whether mappings of the kernel are among it.
+    #[inline]
+    fn post_all<'s>(
+        &self,
+        me: CpuId,
+        requests: impl ExactSizeIterator<Item = (&'s AddressSpace<H>, &'s Request)> + Clone,
+        mine: &mut Stack<FlushInfo, SPACES>,
+        shootdown: &mut Shootdown,
+    ) -> (Scope, bool)
+    where
+        H: 's,
+    {
         let scope = requests.clone().map(|(_, request)| request.scope()).max();
         let scope = scope.unwrap_or_default();
         let mut kernel = false;
         // One request fits into the outbox: a flush of several spaces sends "everything" from there.
         let one_request = !self.policy.inline_requests && requests.len() > 1;
-        let mut mine = Stack::<FlushInfo, SPACES>::new();
-        let mut shootdown = self.begin_shootdown(me);
         for (space, request) in requests {
             self.count(me, Counter::Requested, 1);
             let request = self.limited(me, request);
@@ -106,36 +152,83 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             } else {
                 Concern::Flush(scope)
             };
-            let mut loaded = space.loaded_on(self.cpus.len());
+            let mut loaded = space.loaded_on(self.count);
             loaded.remove(me);
             if !loaded.is_empty() {
-                self.post(me, &loaded, &sent, concern, &mut shootdown);
+                self.post(me, &loaded, &sent, concern, shootdown);
             }
         }
-        let nobody = !shootdown.has_targets();
-        self.count(me, Counter::SkippedNoTarget, u64::from(nobody));
+        (scope, kernel)
+    }
+
+    /// Begins to flush what [`Engine::flush`] flushes, and waits for nobody: the flush goes on by itself.
+    pub(crate) fn start_flush<'s>(
+        &self,
+        me: CpuId,
+        requests: impl ExactSizeIterator<Item = (&'s AddressSpace<H>, &'s Request)> + Clone,
+    ) -> Awaited
+    where
+        H: 's,
+    {
+        let mut mine = Stack::<FlushInfo, SPACES>::new();
+        // Its initiator may be elsewhere when the targets have flushed: no outbox is kept for it.
+        let mut shootdown = self.mask_for_shootdown();
+        // Relaxed: whoever sees a post of this flush sees it started.
+        self.started.fetch_add(1, Relaxed);
+        let (scope, kernel) = self.post_all(me, requests, &mut mine, &mut shootdown);
         self.interrupt(me, &shootdown);
-        let flush_own = || {
-            if self.rules.initiator_flushes() {
-                for info in mine.as_slice() {
-                    if info.is_kernel() {
-                        self.flush_with_kernel(me, info);
-                    } else {
-                        self.flush_here(me, info);
-                    }
+        self.flush_own(me, mine.as_slice());
+        self.let_interrupts_in(&shootdown);
+        Awaited {
+            targets: shootdown.targets,
+            until: self.until(scope, kernel),
+            first: None,
+        }
+    }
+
+    /// Whether a flush that was started is over. Never waits.
+    ///
+    /// Each target is held against the number that it had posted when it was first looked at, one after the other: so
+    /// others that post meanwhile do not put the end off.
+    pub(crate) fn is_over(&self, awaited: &mut Awaited) -> bool {
+        if !self.rules.initiator_waits() {
+            return true;
+        }
+        loop {
+            let next = awaited.targets.iter().next();
+            let Some(target) = next else {
+                return true;
+            };
+            let inbox = &self.cpu(target).inbox;
+            let number = match awaited.first {
+                Some(number) => Some(number),
+                None => inbox.awaited(&self.rules),
+            };
+            if let Some(number) = number
+                && !inbox.has_reached(number, awaited.until)
+            {
+                awaited.first = Some(number);
+                return false;
+            }
+            awaited.first = None;
+            awaited.targets.remove(target);
+        }
+    }
+
+    /// A flush that was started is over, for those who count them.
+    pub(crate) fn end_started(&self) {
+        self.started.fetch_add(u64::MAX, Relaxed);
+    }
+
+    fn flush_own(&self, me: CpuId, mine: &[FlushInfo]) {
+        if self.rules.initiator_flushes() {
+            for info in mine {
+                if info.is_kernel() {
+                    self.flush_with_kernel(me, info);
+                } else {
+                    self.flush_here(me, info);
                 }
             }
-        };
-        if self.policy.concurrent {
-            flush_own();
-            self.let_interrupts_in(&shootdown);
-            self.wait(me, &shootdown, scope, kernel);
-        } else {
-            self.let_interrupts_in(&shootdown);
-            self.wait(me, &shootdown, scope, kernel);
-            let were_on = self.hw.mask_interrupts();
-            flush_own();
-            self.hw.restore_interrupts(were_on);
         }
     }
 
@@ -152,11 +245,11 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         space: &AddressSpace<H>,
         request: &Request,
     ) -> bool {
-        let alone = self.broadcasts.is_none() && space.is_loaded_only_on(me, self.cpus.len());
+        let alone = self.broadcasts.is_none() && space.is_loaded_only_on(me, self.count);
         if !self.rules.may_end_alone(alone) {
             return false;
         }
-        let cpu = &self.cpus[me.index()];
+        let cpu = &self.cpu(me);
         // Nothing may come between the look at what is loaded and what is done for it: a thread that
         // preempts this one may leave another space's slot behind, for a moment.
         let (were_on, here) = self.rules.mask_then_look(
@@ -225,15 +318,19 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// Masks interrupts until [`Engine::let_interrupts_in`], which comes after [`Engine::interrupt`].
     pub(crate) fn begin_shootdown(&self, me: CpuId) -> Shootdown {
-        let were_on = self.rules.posting_is_masked() && self.hw.mask_interrupts();
+        let mut shootdown = self.mask_for_shootdown();
         // A flush that this one has preempted may still wait for targets that read the outbox.
-        let outbox =
-            !self.policy.inline_requests && self.cpus[me.index()].outbox.claim(&self.rules);
+        shootdown.outbox = !self.policy.inline_requests && self.cpu(me).outbox.claim(&self.rules);
+        shootdown
+    }
+
+    #[inline]
+    fn mask_for_shootdown(&self) -> Shootdown {
         Shootdown {
+            were_on: self.rules.posting_is_masked() && self.hw.mask_interrupts(),
             targets: CpuSet::EMPTY,
             interrupts: CpuSet::EMPTY,
-            outbox,
-            were_on,
+            outbox: false,
         }
     }
 
@@ -249,7 +346,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let post = match (self.policy.inline_requests, shootdown.outbox) {
             (true, _) => Post::Inline(info),
             (false, true) => {
-                self.cpus[me.index()].outbox.lay_out(info);
+                self.cpu(me).outbox.lay_out(info);
                 Post::InOutbox(me)
             }
             (false, false) => Post::Everything,
@@ -260,7 +357,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             _ => Marks::NONE,
         };
         for target in cpus.iter().filter(|&target| target != me) {
-            let cpu = &self.cpus[target.index()];
+            let cpu = &self.cpu(target);
             let skipped = match cpu.state.must_be_asked(concern, &self.rules) {
                 Asked::Must => None,
                 Asked::Lazy => Some(Counter::SkippedLazy),
@@ -311,173 +408,55 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// Waits until every target has flushed, or, where that is enough, has received the request.
     pub(crate) fn wait(&self, me: CpuId, shootdown: &Shootdown, scope: Scope, kernel: bool) {
-        // A receipt comes before the request was read: enough only if it lies in the target's own line.
-        let receipt = self.policy.asynchronous && self.policy.inline_requests;
-        let flushed = self.rules.kernel_is_waited_for(kernel);
-        let until = if receipt && !flushed && self.rules.receipt_is_enough(scope) {
-            Until::Received
-        } else {
-            Until::Done
-        };
+        let until = self.until(scope, kernel);
         if self.rules.initiator_waits() {
             for target in shootdown.targets.iter() {
                 self.wait_for(me, target, until);
             }
         }
         if shootdown.outbox {
-            self.cpus[me.index()].outbox.release();
+            self.cpu(me).outbox.release();
+        }
+    }
+
+    /// How much of a request its initiator waits for.
+    #[inline]
+    fn until(&self, scope: Scope, kernel: bool) -> Until {
+        // A receipt comes before the request was read: enough only if it lies in the target's own line.
+        let receipt = self.policy.asynchronous && self.policy.inline_requests;
+        let flushed = self.rules.kernel_is_waited_for(kernel);
+        if receipt && !flushed && self.rules.receipt_is_enough(scope) {
+            Until::Received
+        } else {
+            Until::Done
         }
     }
 
     fn wait_for(&self, me: CpuId, target: CpuId, until: Until) {
-        let inbox = &self.cpus[target.index()].inbox;
+        let inbox = &self.cpu(target).inbox;
         let Some(number) = inbox.awaited(&self.rules) else {
             return;
         };
         self.count(me, Counter::Waited, 1);
         let receipt = u64::from(until == Until::Received);
         self.count(me, Counter::WaitedReceipt, receipt);
+        let mut turns = 0u64;
         while !inbox.has_reached(number, until) {
-            if self
-                .rules
-                .waiter_serves(self.cpus[me.index()].inbox.has_mail())
-            {
-                self.count(me, Counter::ServedWaiting, 1);
-                self.on_interrupt();
-            } else {
-                self.hw.relax();
+            turns += 1;
+            if turns >= LONG && turns.is_power_of_two() {
+                self.hw.waits_long(target, turns);
             }
+            self.wait_a_turn(me);
         }
     }
 
-    // The target's side.
-
-    /// Takes and flushes every request in this CPU's inbox: the handler of the shootdown interrupt.
-    ///
-    /// May be called at any time, from any context that is not inside the engine on the same CPU
-    /// with interrupts masked; a spurious call costs two loads. Must not be called from an NMI.
-    pub fn on_interrupt(&self) {
-        let were_on = self.hw.mask_interrupts();
-        let me = self.hw.this_cpu();
-        let outbox = |initiator: usize| Some(&self.cpus.get(initiator)?.outbox);
-        self.cpus[me.index()]
-            .inbox
-            .serve(&self.rules, outbox, |info, marks| {
-                if marks.is_none() {
-                    self.flush_here(me, info);
-                } else {
-                    self.flush_marked(me, info, marks);
-                }
-            });
-        self.hw.restore_interrupts(were_on);
-    }
-
-    /// For loops that spin with interrupts off, for a lock that a flushing CPU may hold: serves what other
-    /// CPUs want of this one. Two loads when that is nothing.
-    #[inline]
-    pub fn poll(&self) {
-        if self.cpus[self.hw.this_cpu().index()].inbox.has_mail() {
+    /// One turn of a wait: serves what others want of this CPU meanwhile.
+    pub(crate) fn wait_a_turn(&self, me: CpuId) {
+        if self.rules.waiter_serves(self.cpu(me).inbox.has_mail()) {
+            self.count(me, Counter::ServedWaiting, 1);
             self.on_interrupt();
-        }
-    }
-
-    /// Flushes on this CPU what a request says of user spaces. Interrupts are masked.
-    pub(crate) fn flush_here(&self, me: CpuId, info: &FlushInfo) {
-        let cpu = &self.cpus[me.index()];
-        let loaded = match cpu.state.loaded() {
-            Loaded::Space(loaded) => loaded,
-            Loaded::Nothing | Loaded::Offline => {
-                self.count(me, Counter::IgnoredOtherSpace, 1);
-                return;
-            }
-            Loaded::Switching => unreachable!("interrupts are masked during a switch"),
-        };
-        if info.space.is_some_and(|space| space != loaded) {
-            // Entries that linger under another tag are compared when that tag is loaded again.
-            self.count(me, Counter::IgnoredOtherSpace, 1);
-            return;
-        }
-        if cpu.state.activity() == Activity::Lazy {
-            // No program here needs the space: the CPU leaves it, and is asked no more.
-            cpu.state.detach(self.hw);
-            self.count(me, Counter::Evicted, 1);
-            return;
-        }
-        let slot = &cpu.slots()[cpu.state.slot()];
-        if info.space.is_none() {
-            self.flush_tag(me, slot);
-            return;
-        }
-        let caught_up = slot.generation();
-        if info.last <= caught_up {
-            self.count(me, Counter::IgnoredGeneration, 1);
-            return;
-        }
-        let next = self.rules.is_next(info.first <= caught_up + 1);
-        if next || info.request == Request::Empty {
-            self.invalidate_here(me, slot, &info.request);
         } else {
-            self.count(me, Counter::EscalatedGap, 1);
-            self.flush_tag(me, slot);
+            self.hw.relax();
         }
-        slot.caught_up_with(info.last);
-    }
-
-    /// Invalidates on this CPU what a request for the loaded space says. Interrupts are masked.
-    fn invalidate_here(&self, me: CpuId, slot: &Slot<H>, request: &Request) {
-        match request {
-            Request::Ranges(ranges, scope) => {
-                let (tag, scope) = (self.cpus[me.index()].state.tag(), *scope);
-                self.count(me, Counter::FlushedRanges, 1);
-                for range in ranges.iter() {
-                    self.hw.invalidate(Invalidate::Range { tag, range, scope });
-                }
-            }
-            Request::Empty => {}
-            Request::Full(_) => self.flush_tag(me, slot),
-        }
-    }
-
-    /// Flushes the tag that is loaded, whole, and tells the flush clock's readers.
-    pub(crate) fn flush_tag(&self, me: CpuId, slot: &Slot<H>) {
-        let state = &self.cpus[me.index()].state;
-        self.count(me, Counter::FlushedFull, 1);
-        let now = self.rules.read_clock_then_flush(
-            || self.ledger.now(),
-            || self.hw.invalidate(Invalidate::Tag(state.tag())),
-        );
-        slot.flushed(now);
-        state.flushed(now);
-    }
-
-    /// Makes this CPU, if it runs `space` or that is of the kernel, forget the translations of a range that has gained rights:
-    /// after a fault, on machines whose TLBs may keep an entry that refused an access. Others find
-    /// out by faults of their own. Not for changes that need a flush.
-    pub fn refresh(&self, space: &AddressSpace<H>, range: PageRange) {
-        let were_on = self.hw.mask_interrupts();
-        let state = &self.cpus[self.hw.this_cpu().index()].state;
-        let scope = Scope::Leaf;
-        if space.id().is_kernel() {
-            self.hw.invalidate(Invalidate::Kernel { range, scope });
-        } else if state.has_loaded(space.id()) {
-            let tag = state.tag();
-            self.hw.invalidate(Invalidate::Range { tag, range, scope });
-        }
-        self.hw.restore_interrupts(were_on);
-    }
-
-    /// Whether user memory may be accessed from an NMI handler or a probe right now.
-    ///
-    /// `false` while this CPU has acknowledged a flush that it has not done yet, and while it is
-    /// between two address spaces or on its way back to one that it had left alone; the caller then
-    /// gives up, as for an access that faults. Any other code need not ask: it never runs in those
-    /// windows.
-    pub fn user_access_allowed(&self) -> bool {
-        let cpu = &self.cpus[self.hw.this_cpu().index()];
-        self.rules.nmi_may_access(
-            matches!(cpu.state.loaded(), Loaded::Space(_))
-                && cpu.state.activity() == Activity::Running
-                && !cpu.inbox.owes_flush(),
-        )
     }
 }

@@ -21,6 +21,8 @@ use crate::addr::{Frame, PageRange};
 use crate::cpu_set::{CpuId, CpuSet};
 use crate::features::Features;
 use crate::word::Word;
+use core::marker::PhantomData;
+use core::ptr::NonNull;
 
 /// A hardware tag of TLB entries: a PCID on x86, an ASID on Arm and RISC-V.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -72,6 +74,25 @@ pub enum Invalidate {
     Everything,
 }
 
+/// Where the engine's state of one CPU is. Made by [`PerCpu::place`](crate::PerCpu::place) alone.
+pub struct PlaceOf<H> {
+    address: NonNull<()>,
+    of: PhantomData<fn(H)>,
+}
+
+impl<H> PlaceOf<H> {
+    pub(crate) const fn new(address: NonNull<()>) -> Self {
+        PlaceOf {
+            address,
+            of: PhantomData,
+        }
+    }
+
+    pub(crate) fn address(self) -> NonNull<()> {
+        self.address
+    }
+}
+
 /// The machine under the engine.
 ///
 /// # Guarantees the implementation gives
@@ -109,6 +130,17 @@ pub unsafe trait Hardware: Sized + Send + Sync {
 
     /// The CPU that executes the call.
     fn this_cpu(&self) -> CpuId;
+
+    /// Where the engine's state of this CPU is, for kernels that keep it where they keep what else is of a CPU;
+    /// `None`, for each CPU, if it is in the slice that [`Engine::new`](crate::Engine::new) was given. An engine on
+    /// such a machine is made by [`Engine::with_own_state`](crate::Engine::with_own_state).
+    ///
+    /// It answers the same at each call, and differently for each CPU.
+    #[inline]
+    fn per_cpu(&self, cpu: CpuId) -> Option<PlaceOf<Self>> {
+        let _ = cpu;
+        None
+    }
 
     /// What the machine can do. Must not change after the engine was made.
     fn features(&self) -> Features;
@@ -162,6 +194,22 @@ pub unsafe trait Hardware: Sized + Send + Sync {
 
     /// One turn of a waiting loop (`pause`, `yield`); must let other CPUs make progress.
     fn relax(&self);
+
+    /// This CPU has answered requests while some flush was started and not waited for
+    /// ([`Batch::start`](crate::Batch::start)): the kernel may wake, or queue, whoever asks
+    /// [`InFlight::is_done`](crate::InFlight::is_done). Called with interrupts masked, at the end of every
+    /// [`Engine::on_interrupt`](crate::Engine::on_interrupt) while such a flush is about, and by every CPU that goes offline:
+    /// often for nothing, never too early.
+    #[inline]
+    fn flush_answered(&self) {}
+
+    /// This CPU has waited for `target` for so many turns ([`Hardware::relax`]): for a kernel that reports a hang. Called
+    /// after 65536 turns, and each time that they have doubled. The wait goes on when it returns: there is no
+    /// time-out, because a flush that is called done and is not corrupts memory.
+    #[inline]
+    fn waits_long(&self, target: CpuId, turns: u64) {
+        let _ = (target, turns);
+    }
 
     /// Whether this CPU may wait for others now. Asked, in debug builds alone, by every call that may wait:
     /// a batch that finishes, [`Engine::claim`](crate::Engine::claim), [`Engine::settle`](crate::Engine::settle),

@@ -117,7 +117,7 @@ const LOCKED: u64 = 1;
 const EVERYTHING: u64 = 1 << 1;
 /// The CPU is offline: it uses no translations until it has flushed everything.
 const CLOSED: u64 = 1 << 2;
-const POSTED_SHIFT: u32 = 6;
+const POSTED_SHIFT: u32 = 5;
 const ONE_POST: u64 = 1 << POSTED_SHIFT;
 
 /// What is true of some request among those that are pending: no merge loses it.
@@ -130,9 +130,7 @@ impl Marks {
     pub(crate) const KERNEL: Marks = Marks(1 << 3);
     /// What the CPU has fetched of its text goes, too.
     pub(crate) const TEXT: Marks = Marks(1 << 4);
-    /// Its initiator wants to be told when it is done.
-    pub(crate) const HEARD: Marks = Marks(1 << 5);
-    const ALL: u64 = Marks::KERNEL.0 | Marks::TEXT.0 | Marks::HEARD.0;
+    const ALL: u64 = Marks::KERNEL.0 | Marks::TEXT.0;
 
     #[inline]
     const fn of(state: u64) -> Marks {
@@ -149,13 +147,6 @@ impl Marks {
     #[inline]
     pub(crate) const fn has(self, mark: Marks) -> bool {
         self.0 & mark.0 != 0
-    }
-
-    /// These and those.
-    #[inline]
-    #[must_use]
-    pub(crate) const fn with(self, other: Marks) -> Marks {
-        Marks(self.0 | other.0)
     }
 }
 

@@ -70,7 +70,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     #[allow(unsafe_code)] // A declaration: there is nothing unsafe in here.
     pub unsafe fn new_kernel_space(&self, root: Frame, entries: KernelEntries) -> AddressSpace<H> {
         let id = SpaceId::of_kernel(self.next_space(), entries);
-        AddressSpace::of_kernel(id, root, self.cpus.len())
+        AddressSpace::of_kernel(id, root, self.count)
     }
 
     /// Does on this CPU what a request says that has marks. Interrupts are masked.
@@ -91,7 +91,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     pub(crate) fn flush_with_kernel(&self, me: CpuId, info: &FlushInfo) {
         let Some(entries) = info.space.and_then(|space| space.kernel()) else {
             self.flush_everything(me);
-            let state = &self.cpus[me.index()].state;
+            let state = &self.cpu(me).state;
             if state.activity() == Activity::Lazy {
                 // Perhaps tables were freed of the space that it keeps.
                 state.detach(self.hw);
@@ -119,7 +119,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// What was kept under tags that are not loaded is flushed as they are.
     fn forget_other_slots(&self, me: CpuId) {
-        let cpu = &self.cpus[me.index()];
+        let cpu = &self.cpu(me);
         let loaded = matches!(cpu.state.loaded(), Loaded::Space(_)).then(|| cpu.state.slot());
         for (index, slot) in cpu.slots().iter().enumerate().take(self.slots) {
             if Some(index) != loaded {
@@ -130,7 +130,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// Flushes all that this CPU has, and tells the flush clock's readers.
     fn flush_everything(&self, me: CpuId) {
-        let cpu = &self.cpus[me.index()];
+        let cpu = &self.cpu(me);
         self.count(me, Counter::FlushedFull, 1);
         let now = self.rules.read_clock_then_flush(
             || self.ledger.now(),
@@ -153,7 +153,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let me = self.hw.this_cpu();
         let mut shootdown = self.begin_shootdown(me);
         if self.rules.text_is_synchronized() {
-            let all = CpuSet::first(self.cpus.len());
+            let all = CpuSet::first(self.count);
             self.post(me, &all, &FlushInfo::NOTHING, Concern::Text, &mut shootdown);
         }
         self.interrupt(me, &shootdown);

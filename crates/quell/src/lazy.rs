@@ -186,7 +186,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         }
     }
 
-    /// Whether a claim of this frame would interrupt no CPU: one load when nothing is owed.
+    /// Whether a claim of this frame would interrupt no CPU: one load when nothing is owed. Never waits.
     pub fn is_paid(&self, residue: &Residue<H>) -> bool {
         // Acquire pairs with `claim`: a frame that owes nothing any more has its debt paid.
         // Lost without it: a look at a frame that was claimed.
@@ -195,7 +195,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     }
 
     /// Before an entry of `space` whose marker names the frame is rewritten, or a page-cache slot
-    /// that held the frame is filled again (rules 2 and 3). One load when nothing is owed.
+    /// that held the frame is filled again (rules 2 and 3). One load when nothing is owed. May wait for other CPUs.
     #[inline]
     pub fn settle_residue(&self, residue: &Residue<H>, space: &AddressSpace<H>) {
         if !self.rules.refill_pays() {
@@ -215,7 +215,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// Before a second actor relies on a cleared entry of `space` (rule 4, and the same for batches
     /// of reclaim and migration): after it, no CPU uses a translation of the space that was
-    /// cleared before the call. Two loads from one line when nothing is owed.
+    /// cleared before the call. Two loads from one line when nothing is owed. May wait for other CPUs: its caller
+    /// holds the lock of the table, as far as [`Hardware::may_wait`] allows.
     #[inline]
     pub fn settle(&self, space: &AddressSpace<H>) {
         if !self.rules.second_actor_settles() {
@@ -228,7 +229,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// As [`Engine::settle`], but leaves alone what is owed until reuse: for a second actor that
     /// finds an entry cleared *without* a marker, so by a batch that is still to flush, and that
-    /// deals with markers one by one. One load when no batch is outstanding.
+    /// deals with markers one by one. One load when no batch is outstanding. May wait for other CPUs.
     #[inline]
     pub fn settle_deferred(&self, space: &AddressSpace<H>) {
         if self.rules.second_actor_settles() && space.flushes().deferred != 0 {
@@ -267,7 +268,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             if ledger.take_entry(stamp) {
                 return Some(stamp);
             }
-            if let Some(older) = ledger.in_the_way_of(stamp, self.cpus.len()) {
+            if let Some(older) = ledger.in_the_way_of(stamp, self.count) {
                 self.pay(me, older, Reason::Background);
                 if ledger.take_entry(stamp) {
                     return Some(stamp);
@@ -285,7 +286,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// Pays every debt there is: for a thread that does so in the background, before memory runs
     /// short, so that allocations need not.
     ///
-    /// A batch whose [`Batch::finish_owed`](crate::Batch::finish_owed) has not returned yet may be left out.
+    /// A batch whose [`Batch::finish_owed`](crate::Batch::finish_owed) has not returned yet may be left out. May wait
+    /// for other CPUs.
     pub fn pay_all(&self) {
         self.pay_through(self.ledger.now());
     }
@@ -310,7 +312,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// for a CPU that is in the kernel anyway, at a fault. A frame claimed after every CPU has done so costs no
     /// interrupt. Two loads if the clock has not run that far.
     ///
-    /// It pays nothing by itself: a later claimer finds this CPU flushed.
+    /// It pays nothing by itself: a later claimer finds this CPU flushed. Never waits.
     #[inline]
     pub fn catch_up(&self) {
         let far = (self.ledger.capacity() as u64).div_ceil(16);
@@ -318,7 +320,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             return;
         }
         let me = self.hw.this_cpu();
-        let flushed_at = self.cpus[me.index()].state.flushed_at();
+        let flushed_at = self.cpu(me).state.flushed_at();
         if self.ledger.seen() >= flushed_at + far {
             self.catch_up_now(me);
         }
@@ -326,7 +328,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     #[cold]
     fn catch_up_now(&self, me: CpuId) {
-        let cpu = &self.cpus[me.index()];
+        let cpu = &self.cpu(me);
         let were_on = self.hw.mask_interrupts();
         if cpu.state.activity() == Activity::Running && cpu.state.loaded() != Loaded::Nothing {
             self.count(me, Counter::CaughtUp, 1);
@@ -354,7 +356,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let with_kernel = matches!(reason, Reason::Background) || self.ledger.is_of_kernel(through);
         let (mut paid, mut behind) = (Stack::<(u64, bool), TOGETHER>::new(), CpuSet::EMPTY);
         let (mut more, mut kernel) = (false, false);
-        for debt in self.ledger.outstanding(self.cpus.len()) {
+        for debt in self.ledger.outstanding(self.count) {
             let Some(debt) = debt else {
                 if self.rules.payment_passes_gap() {
                     continue;
@@ -411,7 +413,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             false => Concern::Debt(debt.stamp),
         };
         for cpu in debt.cpus.iter() {
-            let state = &self.cpus[cpu.index()].state;
+            let state = &self.cpu(cpu).state;
             match state.must_be_asked(concern, &self.rules) {
                 Asked::Must => behind.insert(cpu),
                 Asked::Flushed => self.count(me, Counter::PaidByOthers, 1),

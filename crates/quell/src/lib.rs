@@ -103,6 +103,8 @@
 //! | [`change`] | does this change of an entry need a flush? |
 //! | [`request`] | what to invalidate |
 //! | [`batch`] | gathers, which own frames and yield them against proof of the flush (S0) |
+//! | [`target`] | what a target does with a request |
+//! | [`in_flight`] | batches that finish without being waited for |
 //! | [`flush`] | the shootdown: generation, post, interrupt, local flush, wait (S4) |
 //! | [`inbox`], [`flush_info`] | how a request reaches a CPU and is acknowledged |
 //! | [`cpu`] | what a CPU is doing, and whether it must be interrupted |
@@ -118,7 +120,7 @@
 //! | [`policy`], [`stats`] | which mechanisms are on; why and how often |
 //! | [`language`] | how policies are written, on every command line and in every file |
 //!
-//! Imports go one way, downwards in this order: `batch`, `lazy`, `switch`, `hotplug`; `flush`, `broadcast`, `kernel`; `engine`,
+//! Imports go one way, downwards in this order: `in_flight`; `batch`, `lazy`, `switch`, `hotplug`; `flush`, `broadcast`, `kernel`, `target`; `engine`,
 //! `per_cpu`; `inbox`, `cpu`, `asid`, `tags`, `ledger`, `space`; `request`, `rules`, `hardware`, `features` and
 //! what those stand on.
 //!
@@ -145,6 +147,7 @@ mod flush_info;
 pub mod frames;
 pub mod hardware;
 mod hotplug;
+pub mod in_flight;
 mod inbox;
 pub mod kernel;
 pub mod language;
@@ -161,6 +164,7 @@ mod stack;
 pub mod stats;
 mod switch;
 pub mod tags;
+mod target;
 pub mod word;
 
 pub use addr::{Extent, Frame, Page, PageRange, PageSize};
@@ -171,7 +175,8 @@ pub use engine::Engine;
 pub use entry::{Entry, Level, MemoryType};
 pub use features::{Features, Tagging, Unsupported};
 pub use frames::{FrameList, InPlace};
-pub use hardware::{Broadcast, Hardware, Invalidate, NoBroadcasts, Scope, Tag};
+pub use hardware::{Broadcast, Hardware, Invalidate, NoBroadcasts, PlaceOf, Scope, Tag};
+pub use in_flight::InFlight;
 pub use language::PolicyError;
 pub use lazy::{Claimed, Residue};
 pub use ledger::{LedgerEntry, Stamp};

@@ -76,10 +76,18 @@ crate::rules! {
     "C7" fn waiter_serves(mail: bool) -> bool { mail }
         or WaiterServesNobody { false } "A waiter with interrupts off does not serve its own inbox (C7).";
 
+    /// A CPU that spins with interrupts off, for a lock that a flushing CPU holds, serves its inbox.
+    "C7" fn poll_serves(mail: bool) -> bool { mail }
+        or PollServesNobody { false } "A CPU that spins with interrupts off looks at nothing but the lock (C7).";
+
     /// A post that is counted into an inbox after it has closed is answered when its CPU comes back, perhaps
     /// never.
     "C7" fn is_awaited(closed: bool) -> bool { !closed }
         or WaitsForClosedInbox { true } "An initiator waits for what was counted after the target had gone offline (C7).";
+
+    /// An initiator that goes on while its flush does hears of each target that has answered.
+    "C7" fn starter_is_told(started: bool) -> bool { started }
+        or StarterNotTold { false } "Targets do not say that they have answered a flush that was started and not waited for (C7).";
 
     // The inbox.
 

@@ -40,14 +40,15 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// has been retired. It may be `to` itself.
     ///
     /// When it returns, user accesses go through the current tables of `to` (C5), and every flush
-    /// of `to` that was complete when the call began has taken effect here.
+    /// of `to` that was complete when the call began has taken effect here. Waits for no CPU's answer; where
+    /// system-wide tags are dealt, for another CPU that deals one.
     ///
     /// # Panics
     /// If this CPU is not online: no initiator would ask it to flush.
     pub fn switch_to(&self, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) {
         let were_on = self.hw.mask_interrupts();
         let me = self.hw.this_cpu();
-        let state = &self.cpus[me.index()].state;
+        let state = &self.cpu(me).state;
         if state.has_loaded(to.id()) {
             self.resume(me, to);
             self.hw.restore_interrupts(were_on);
@@ -78,7 +79,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// Loads the root under a per-CPU tag; returns when the tag was last flushed whole.
     fn load_per_cpu(&self, me: CpuId, to: &AddressSpace<H>) -> u64 {
-        let cpu = &self.cpus[me.index()];
+        let cpu = &self.cpu(me);
         let flushes = to.flushes();
         let owed = self.rules.debt_of(|| to.owed());
         let (index, held) = self.choose_slot(me, to);
@@ -119,7 +120,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// The slot that holds the space, or the one to take over for it.
     fn choose_slot(&self, me: CpuId, to: &AddressSpace<H>) -> (usize, bool) {
-        let cpu = &self.cpus[me.index()];
+        let cpu = &self.cpu(me);
         let holds = |index: usize| cpu.slots()[index].holds(to.id());
         if self.slots > INLINE_SLOTS {
             // Thousands of slots are not searched: each id has its place.
@@ -137,13 +138,13 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// Broadcasts reach every CPU under every tag, so there is no generation to catch up with.
     fn load_global(&self, me: CpuId, to: &AddressSpace<H>) -> u64 {
         let flushed_at = if self.tags_on() { 0 } else { self.ledger.now() };
-        let cpu = &self.cpus[me.index()];
+        let cpu = &self.cpu(me);
         let tag = if self.features.tagging == Tagging::None {
             Tag::KERNEL
         } else {
             let (tag, rolled_over) =
                 self.tags
-                    .acquire(self.hw, &self.rules, &to.tag, &cpu.running, &self.cpus);
+                    .acquire(self.hw, &self.rules, &to.tag, &cpu.running, self);
             self.count(me, Counter::Rollovers, u64::from(rolled_over));
             tag
         };
@@ -159,14 +160,14 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     }
 
     /// The CPU stops running user code: it goes idle or runs a kernel thread. The root stays
-    /// loaded, lazily.
+    /// loaded, lazily. Never waits.
     pub fn enter_lazy(&self) {
-        self.cpus[self.hw.this_cpu().index()].state.go_lazy();
+        self.cpu(self.hw.this_cpu()).state.go_lazy();
     }
 
     /// The root that was loaded lazily is to be used again. Interrupts are masked.
     fn resume(&self, me: CpuId, space: &AddressSpace<H>) {
-        let state = &self.cpus[me.index()].state;
+        let state = &self.cpu(me).state;
         if state.activity() == Activity::Running {
             return;
         }
@@ -184,7 +185,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// Flushes what a lazy CPU was not told of.
     fn catch_up_with(&self, me: CpuId, space: &AddressSpace<H>) {
-        let cpu = &self.cpus[me.index()];
+        let cpu = &self.cpu(me);
         // Initiators count the generation up and then look at what we do; we do the opposite.
         let slot = &cpu.slots()[cpu.state.slot()];
         // An initiator that finds this CPU in the set, where it is all the time, does not end a batch alone.
@@ -212,12 +213,13 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             !space.id().is_kernel(),
             "the kernel's mappings are loaded on every CPU for ever: their space cannot be retired"
         );
+        self.assert_may_wait();
         let me = self.hw.this_cpu();
         if !self.rules.retired_root_is_left() {
             return;
         }
         let generation = space.next_generation();
-        let state = &self.cpus[me.index()].state;
+        let state = &self.cpu(me).state;
         let were_on = self.hw.mask_interrupts();
         if state.has_loaded(space.id()) {
             assert!(
@@ -232,7 +234,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         loop {
             // Lazy ones leave when they are asked; one in the middle of a switch leaves by itself.
             let mut shootdown = self.begin_shootdown(me);
-            let loaded = space.loaded_on(self.cpus.len());
+            let loaded = space.loaded_on(self.count);
             self.post(me, &loaded, &info, Concern::Retirement, &mut shootdown);
             self.interrupt(me, &shootdown);
             self.let_interrupts_in(&shootdown);
@@ -249,13 +251,13 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// Whether this CPU runs `space`, or is about to: it has it loaded, and not lazily.
     pub fn runs(&self, space: &AddressSpace<H>) -> bool {
-        let state = &self.cpus[self.hw.this_cpu().index()].state;
+        let state = &self.cpu(self.hw.this_cpu()).state;
         state.has_loaded(space.id()) && state.activity() == Activity::Running
     }
 
     /// Whether this CPU has no user root loaded.
     pub fn is_detached(&self) -> bool {
-        let loaded = self.cpus[self.hw.this_cpu().index()].state.loaded();
+        let loaded = self.cpu(self.hw.this_cpu()).state.loaded();
         matches!(loaded, Loaded::Nothing | Loaded::Offline)
     }
 }

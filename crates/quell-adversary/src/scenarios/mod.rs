@@ -22,6 +22,7 @@ mod lazy_two_claims;
 mod lazy_unmap_call;
 mod lazy_younger;
 mod leaf_meets_table;
+mod lock_masked;
 mod long_range;
 mod many_batches;
 mod mixed_sizes;
@@ -53,6 +54,8 @@ mod retire_lazy;
 mod rollover_switch;
 mod rollover_unmap;
 mod spurious;
+mod started_offline;
+mod started_unmap;
 mod switch_unmap;
 mod table_free;
 mod table_move;
@@ -158,6 +161,9 @@ impl Scenario<'static> {
         lazy_younger::SCENARIO,
         lazy_ledger::SCENARIO,
         lazy_gap::SCENARIO,
+        lock_masked::SCENARIO,
+        started_unmap::SCENARIO,
+        started_offline::SCENARIO,
         own_unmap::SCENARIO,
         own_nmi::SCENARIO,
         own_meets_user::SCENARIO,

@@ -1,0 +1,155 @@
+//! Completion without blocking: a batch whose flush was started and is not waited for.
+//!
+//! [`Batch::start`] does what [`Batch::finish`] does before it waits: it takes the generations, posts the requests, sends the
+//! interrupts and flushes this CPU's own entries. What is left is to see that every target has answered, which
+//! [`InFlight::is_done`] looks at without waiting, from any CPU and as often as is liked. A kernel that wants to be
+//! called instead defines [`Hardware::flush_answered`], which every target
+//! calls after it has answered, and lets it wake the thread, or queue the work, that asks.
+//!
+//! The frames stay in the batch, and the spaces' debts stand, until the flush is over: second actors settle as for any
+//! other batch. Meanwhile the batch is borrowed and takes nothing more.
+//!
+//! On machines that broadcast, what is left is a barrier of the CPU that has sent: the first look executes it and says yes. On
+//! another CPU it sends everything again first.
+//!
+//! # What this does not guarantee
+//!
+//! That anything comes of a flush that nobody asks after: its debts stand until then, and second actors pay for
+//! each. A value that is leaked leaves the batch borrowed; dropped, the batch then flushes again.
+
+use crate::batch::{Batch, Flushed, Unflushed};
+use crate::flush::Awaited;
+use crate::frames::{FrameList, InPlace};
+use crate::hardware::Hardware;
+use crate::rules::{AllRules, Rules};
+use crate::space::AddressSpace;
+use core::ops::Deref;
+
+impl<H: Hardware, S, R: Rules> Unflushed<'_, '_, H, S, R>
+where
+    S: Deref<Target = AddressSpace<H>>,
+{
+    /// Begins to flush what is outstanding and waits for nobody; `None` if that is all.
+    fn start(&mut self) -> Option<Awaited> {
+        let engine = self.engine;
+        let me = engine.hw.this_cpu();
+        if let [only] = self.pending.as_slice()
+            && only.fresh
+            && engine.flush_alone(me, &only.space, &only.request)
+        {
+            self.pending.clear();
+        }
+        if self.pending.is_empty() {
+            return None;
+        }
+        let pending = self.pending.as_slice();
+        if engine.broadcasts.is_none() {
+            let requests = pending.iter().map(|entry| (&*entry.space, &entry.request));
+            return Some(engine.start_flush(me, requests));
+        }
+        let carried = me != self.cpu;
+        for entry in pending.iter().filter(|entry| carried || !entry.sent) {
+            engine.broadcast_early(me, &entry.space, &entry.request);
+        }
+        self.cpu = me;
+        (self.pending.as_mut_slice().iter_mut()).for_each(|entry| entry.sent = true);
+        Some(Awaited::NOBODY)
+    }
+
+    /// Whether what was started is over; then the debts of the batch end. Never waits for another CPU's answer.
+    fn is_over(&mut self, awaited: &mut Awaited) -> bool {
+        let engine = self.engine;
+        if engine.broadcasts.is_some() {
+            // The barrier of the CPU that has sent them; any other sends them again.
+            self.flush_everywhere(engine.hw.this_cpu());
+            return true;
+        }
+        let over = engine.is_over(awaited);
+        if over {
+            engine.end_started();
+            self.end_debts();
+        }
+        over
+    }
+}
+
+/// A batch whose flush goes on by itself. Made by [`Batch::start`]. Dropped, it waits for the end.
+#[must_use = "the frames come out of `finish`; dropped, it waits for the flush"]
+pub struct InFlight<'b, 'e, 'm, H, S, F, R = AllRules, L = InPlace<F>>
+where
+    H: Hardware,
+    S: Deref<Target = AddressSpace<H>>,
+    R: Rules,
+    L: FrameList<F>,
+{
+    /// `None` after [`InFlight::finish`] has taken it.
+    batch: Option<&'b mut Batch<'e, 'm, H, S, F, R, L>>,
+    /// `None` once the flush is over.
+    awaited: Option<Awaited>,
+}
+
+impl<'e, 'm, H: Hardware, S, F, R: Rules, L: FrameList<F>> Batch<'e, 'm, H, S, F, R, L>
+where
+    S: Deref<Target = AddressSpace<H>>,
+{
+    /// Begins to flush, and waits for nobody: what [`Batch::finish`] does without the wait. Never waits.
+    pub fn start(&mut self) -> InFlight<'_, 'e, 'm, H, S, F, R, L> {
+        let awaited = self.unflushed.start();
+        InFlight {
+            batch: Some(self),
+            awaited,
+        }
+    }
+}
+
+impl<'b, H: Hardware, S, F, R: Rules, L: FrameList<F>> InFlight<'b, '_, '_, H, S, F, R, L>
+where
+    S: Deref<Target = AddressSpace<H>>,
+{
+    /// Whether the flush is over, so that [`InFlight::finish`] would not wait. Never waits. Each call looks at as many
+    /// targets as have answered, and at one that has not.
+    pub fn is_done(&mut self) -> bool {
+        let (Some(batch), Some(awaited)) = (&mut self.batch, &mut self.awaited) else {
+            return true;
+        };
+        let over = batch.unflushed.is_over(awaited);
+        if over {
+            self.awaited = None;
+        }
+        over
+    }
+
+    /// Yields the frames, as [`Batch::finish`]. Waits for other CPUs unless [`InFlight::is_done`] has said yes.
+    pub fn finish(mut self) -> Flushed<'b, F, L> {
+        self.wait();
+        let batch = self.batch.take().expect("taken here alone");
+        Flushed::new(&mut batch.frames)
+    }
+
+    fn wait(&mut self) {
+        if self.is_done() {
+            return;
+        }
+        if let Some(batch) = &self.batch {
+            let engine = batch.unflushed.engine;
+            engine.assert_may_wait();
+            let me = engine.hw.this_cpu();
+            while !self.is_done() {
+                engine.wait_a_turn(me);
+            }
+        }
+    }
+}
+
+impl<H, S, F, R, L> Drop for InFlight<'_, '_, '_, H, S, F, R, L>
+where
+    H: Hardware,
+    S: Deref<Target = AddressSpace<H>>,
+    R: Rules,
+    L: FrameList<F>,
+{
+    /// Waits for the end: the batch may be filled again then.
+    fn drop(&mut self) {
+        self.wait();
+    }
+}
