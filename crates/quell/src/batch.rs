@@ -296,11 +296,13 @@ where
         for entry in self.unflushed.pending.as_slice() {
             // The debt first, then the set: a CPU that loads the space enters the set before it
             // reads the debt, so one of the two sees the other.
+            engine.start_secondary(&entry.space, &entry.request);
             entry.space.owe(stamp);
             engine.end_debt(&entry.space);
             cpus.union(&entry.space.loaded_on(engine.count));
             kernel |= entry.space.id().is_kernel();
         }
+        engine.hw.complete_secondary();
         let debt = Debt {
             stamp,
             cpus,

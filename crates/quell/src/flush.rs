@@ -91,8 +91,12 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         H: 's,
     {
         self.assert_may_wait();
+        for (space, request) in requests.clone() {
+            self.start_secondary(space, request);
+        }
         if self.broadcasts.is_some() {
             self.broadcast_flush(requests);
+            self.hw.complete_secondary();
             return;
         }
         let me = self.hw.this_cpu();
@@ -113,6 +117,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             self.flush_own(me, mine.as_slice());
             self.hw.restore_interrupts(were_on);
         }
+        self.hw.complete_secondary();
     }
 
     /// Takes generations, and posts each request to the CPUs that must be asked; what this CPU has to flush itself
@@ -220,6 +225,19 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         self.started.fetch_add(u64::MAX, Relaxed);
     }
 
+    /// Tells other users of a space's tables what changed.
+    #[inline]
+    pub(crate) fn start_secondary(&self, space: &AddressSpace<H>, request: &Request) {
+        let root = space.root();
+        match request {
+            Request::Empty => {}
+            Request::Full(scope) => self.hw.start_secondary(root, None, *scope),
+            Request::Ranges(ranges, scope) => ranges
+                .iter()
+                .for_each(|range| self.hw.start_secondary(root, Some(range), *scope)),
+        }
+    }
+
     fn flush_own(&self, me: CpuId, mine: &[FlushInfo]) {
         if self.rules.initiator_flushes() {
             for info in mine {
@@ -266,12 +284,14 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             if self.rules.initiator_flushes() {
                 self.invalidate_here(me, slot, self.limited(me, request));
             }
+            self.hw.complete_secondary();
             // The flush first: a second actor that sees the debt gone relies on it. Another initiator's request
             // that came in between stays behind, and the next one closes the gap.
             if space.end_batch_alone() == caught_up {
                 slot.caught_up_with(caught_up + 1);
             }
         } else {
+            self.hw.complete_secondary();
             space.end_batch_alone();
         }
         self.hw.restore_interrupts(were_on);
@@ -369,6 +389,12 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
                 continue;
             }
             if !self.rules.target_is_told() {
+                continue;
+            }
+            // A root that dies, and what was fetched, no flush of the hypervisor's takes away.
+            let flushes = matches!(concern, Concern::Flush(_) | Concern::Kernel);
+            if flushes && self.hw.flush_on_reentry(target) {
+                self.count(me, Counter::SkippedNotRunning, 1);
                 continue;
             }
             let contended = || self.count(me, Counter::EscalatedContention, 1);

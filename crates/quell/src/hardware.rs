@@ -186,6 +186,32 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// Interrupts each CPU of `targets`, which never holds the caller.
     fn interrupt(&self, targets: &CpuSet);
 
+    /// Has the flush of a virtual CPU that does not run done by whoever runs it: `true` if it did not run, and will have
+    /// lost every translation, global ones and walker caches included, before it executes or walks again. It is
+    /// not interrupted then. Asked for each target, after the tables were changed; answered by one atomic operation on
+    /// what the hypervisor shares with this guest ("preempted" becomes "preempted, to be flushed"), a full barrier.
+    #[inline]
+    fn flush_on_reentry(&self, target: CpuId) -> bool {
+        let _ = target;
+        false
+    }
+
+    /// Starts to invalidate what other users of a space's tables hold: an IOMMU that shares them, a hypervisor's
+    /// second stage. `root` is the space's, `range` what has changed, or all of the space if `None`. Called after the
+    /// tables were changed, on the CPU that flushes or owes the flush, for every change that needs one, also where no
+    /// CPU must be interrupted.
+    ///
+    /// What is owed until reuse (S3) is started at the unmap, not when it is paid.
+    #[inline]
+    fn start_secondary(&self, root: Frame, range: Option<PageRange>, scope: Scope) {
+        let _ = (root, range, scope);
+    }
+
+    /// Waits until what this CPU has started with [`Hardware::start_secondary`] is complete: called before a flush is
+    /// over, so that [`Flushed`](crate::Flushed) is true of devices too.
+    #[inline]
+    fn complete_secondary(&self) {}
+
     /// Masks interrupts on this CPU; returns whether they were on.
     fn mask_interrupts(&self) -> bool;
 

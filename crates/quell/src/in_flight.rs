@@ -66,6 +66,11 @@ where
         }
         let over = engine.is_over(awaited);
         if over {
+            // By the CPU that completes it, which need not be the one that has started the rest.
+            for entry in self.pending.as_slice() {
+                engine.start_secondary(&entry.space, &entry.request);
+            }
+            engine.hw.complete_secondary();
             engine.end_started();
             self.end_debts();
         }

@@ -44,6 +44,8 @@ counters! {
     SkippedLeft = "skipped_left",
     /// Targets left out because they are offline.
     SkippedOffline = "skipped_offline",
+    /// Targets left out because they are virtual CPUs that do not run, and will be flushed before they do.
+    SkippedNotRunning = "skipped_not_running",
     /// Flushes that no other CPU had to hear of.
     SkippedNoTarget = "skipped_no_target",
     /// Requests taken for a space that the CPU no longer runs.
