@@ -385,6 +385,10 @@ fn what_is_left_out_is_noticed_on_x86_64() {
             ("SkipLocalFlush", "changed_pages_are_read_anew"),
             ("SkipGenerationBump", "changed_pages_are_read_anew"),
             ("SkipPost", "changed_pages_are_read_anew"),
+            (
+                "KernelSkipsIdle",
+                "the_kernels_own_mappings_change_everywhere",
+            ),
             ("SkipInterrupt", "watchdog"),
             ("SkipWait", "frames_come_back_unused"),
             ("HandlerSkipsFlush", "changed_pages_are_read_anew"),

@@ -22,7 +22,7 @@ use crate::engine::Engine;
 use crate::flush::SPACES;
 use crate::frames::{FrameList, InPlace};
 use crate::hardware::{Hardware, Scope};
-use crate::ledger::{Debt, Stamp};
+use crate::ledger::Stamp;
 use crate::request::Request;
 use crate::rules::{AllRules, EngineRules, Rules};
 use crate::space::AddressSpace;
@@ -303,12 +303,7 @@ where
             kernel |= entry.space.id().is_kernel();
         }
         engine.hw.complete_secondary();
-        let debt = Debt {
-            stamp,
-            cpus,
-            kernel,
-        };
-        engine.ledger.record(engine.count, &debt);
+        engine.ledger.record(stamp, engine.count, &cpus, kernel);
         self.unflushed.pending.clear();
         Outcome::Owed(Owed {
             frames: Flushed::new(&mut self.frames),

@@ -50,6 +50,10 @@ pub(crate) const SPACES: usize = 8;
 pub(crate) struct Shootdown {
     targets: CpuSet,
     interrupts: CpuSet,
+    /// Whether there are targets.
+    asked: bool,
+    /// How many of them are interrupted.
+    sent: u64,
     /// Whether the outbox is this flush's until all targets are done.
     outbox: bool,
     were_on: bool,
@@ -76,7 +80,17 @@ impl Awaited {
 impl Shootdown {
     /// Whether any CPU was asked.
     pub(crate) fn has_targets(&self) -> bool {
-        !self.targets.is_empty()
+        self.asked
+    }
+
+    fn ask(&mut self, target: CpuId, interrupt: bool) {
+        self.asked = true;
+        // A target of several requests is interrupted once.
+        if interrupt && !self.interrupts.contains(target) {
+            self.interrupts.insert(target);
+            self.sent += 1;
+        }
+        self.targets.insert(target);
     }
 }
 
@@ -91,8 +105,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         H: 's,
     {
         self.assert_may_wait();
-        for (space, request) in requests.clone() {
-            self.start_secondary(space, request);
+        if H::HAS_SECONDARY {
+            (requests.clone()).for_each(|(space, request)| self.start_secondary(space, request));
         }
         if self.broadcasts.is_some() {
             self.broadcast_flush(requests);
@@ -200,7 +214,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             return true;
         }
         loop {
-            let next = awaited.targets.iter().next();
+            let next = awaited.targets.iter_of(self.count).next();
             let Some(target) = next else {
                 return true;
             };
@@ -228,6 +242,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// Tells other users of a space's tables what changed.
     #[inline]
     pub(crate) fn start_secondary(&self, space: &AddressSpace<H>, request: &Request) {
+        if !H::HAS_SECONDARY {
+            return;
+        }
         let root = space.root();
         match request {
             Request::Empty => {}
@@ -267,7 +284,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         if !self.rules.may_end_alone(alone) {
             return false;
         }
-        let cpu = &self.cpu(me);
+        let cpu = self.cpu(me);
         // Nothing may come between the look at what is loaded and what is done for it: a thread that
         // preempts this one may leave another space's slot behind, for a moment.
         let (were_on, here) = self.rules.mask_then_look(
@@ -279,6 +296,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
                 self.hw.restore_interrupts(were_on);
                 return false;
             }
+            self.start_secondary(space, request);
             let slot = &cpu.slots()[cpu.state.slot()];
             let caught_up = slot.generation();
             if self.rules.initiator_flushes() {
@@ -291,12 +309,13 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
                 slot.caught_up_with(caught_up + 1);
             }
         } else {
+            self.start_secondary(space, request);
             self.hw.complete_secondary();
             space.end_batch_alone();
         }
         self.hw.restore_interrupts(were_on);
-        self.count(me, Counter::Requested, 1);
-        self.count(me, Counter::SkippedNoTarget, 1);
+        cpu.stats.add(Counter::Requested, 1);
+        cpu.stats.add(Counter::SkippedNoTarget, 1);
         true
     }
 
@@ -350,6 +369,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             were_on: self.rules.posting_is_masked() && self.hw.mask_interrupts(),
             targets: CpuSet::EMPTY,
             interrupts: CpuSet::EMPTY,
+            asked: false,
+            sent: 0,
             outbox: false,
         }
     }
@@ -376,8 +397,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             Concern::Text => Marks::TEXT,
             _ => Marks::NONE,
         };
-        for target in cpus.iter().filter(|&target| target != me) {
-            let cpu = &self.cpu(target);
+        for target in cpus.iter_of(self.count).filter(|&target| target != me) {
+            let cpu = self.cpu(target);
             let skipped = match cpu.state.must_be_asked(concern, &self.rules) {
                 Asked::Must => None,
                 Asked::Lazy => Some(Counter::SkippedLazy),
@@ -405,13 +426,10 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
                 &self.rules,
                 contended,
             ) {
-                Posted::Interrupt => {
-                    shootdown.targets.insert(target);
-                    shootdown.interrupts.insert(target);
-                }
+                Posted::Interrupt => shootdown.ask(target, true),
                 Posted::Merged => {
                     self.count(me, Counter::Merged, 1);
-                    shootdown.targets.insert(target);
+                    shootdown.ask(target, false);
                 }
                 Posted::Offline => self.count(me, Counter::SkippedOffline, 1),
             }
@@ -420,9 +438,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// Interrupts the targets that no interrupt is on its way to.
     pub(crate) fn interrupt(&self, me: CpuId, shootdown: &Shootdown) {
-        if !shootdown.interrupts.is_empty() {
+        if shootdown.sent > 0 {
             self.count(me, Counter::Shootdowns, 1);
-            self.count(me, Counter::Sent, shootdown.interrupts.len() as u64);
+            self.count(me, Counter::Sent, shootdown.sent);
             self.hw.interrupt(&shootdown.interrupts);
         }
     }
@@ -435,8 +453,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// Waits until every target has flushed, or, where that is enough, has received the request.
     pub(crate) fn wait(&self, me: CpuId, shootdown: &Shootdown, scope: Scope, kernel: bool) {
         let until = self.until(scope, kernel);
-        if self.rules.initiator_waits() {
-            for target in shootdown.targets.iter() {
+        if shootdown.asked && self.rules.initiator_waits() {
+            for target in shootdown.targets.iter_of(self.count) {
                 self.wait_for(me, target, until);
             }
         }

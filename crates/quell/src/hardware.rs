@@ -11,11 +11,18 @@
 //!
 //! The engine expects of the caller, everywhere: the calling thread does not migrate to
 //! another CPU while it is inside the engine. Interrupts may be on or off; the engine masks them
-//! where it must ([`Hardware::mask_interrupts`]) and a waiter serves its own inbox, so waiting
-//! with interrupts off does not deadlock (C7). A thread inside the engine may be preempted, and an interrupt
+//! where it must ([`Hardware::mask_interrupts`]). A thread inside the engine may be preempted, and an interrupt
 //! handler may call the engine, wherever interrupts are not masked; an NMI handler may only ask
-//! [`Engine::user_access_allowed`](crate::Engine::user_access_allowed). Calls that may wait say so: see
-//! [`Hardware::may_wait`] for what must not be held meanwhile.
+//! [`Engine::user_access_allowed`](crate::Engine::user_access_allowed).
+//!
+//! # Locks
+//!
+//! Every call says whether it may wait. One that does waits until other CPUs have taken an interrupt, and serves its own
+//! inbox meanwhile, so waiting with interrupts off does not deadlock by itself (C7). It would for ever if another CPU
+//! spins, with interrupts off, for a lock that the waiter holds. So there is one rule: a call that may wait is not made
+//! under a lock that is taken with interrupts off, unless everybody who spins for that lock calls
+//! [`Engine::poll`](crate::Engine::poll) in the loop. Locks that are taken with interrupts on may be held.
+//! [`Hardware::may_wait`] lets a debug build notice.
 
 use crate::addr::{Frame, PageRange};
 use crate::cpu_set::{CpuId, CpuSet};
@@ -124,6 +131,9 @@ impl<H> PlaceOf<H> {
 pub unsafe trait Hardware: Sized + Send + Sync {
     /// Memory shared between CPUs.
     type Word: Word;
+
+    /// Whether others than CPUs walk the tables of spaces: [`Hardware::start_secondary`] is called then alone.
+    const HAS_SECONDARY: bool = false;
 
     /// What [`Hardware::broadcasts`] gives: [`NoBroadcasts`] on machines without.
     type Broadcasts: Broadcast;

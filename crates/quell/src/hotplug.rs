@@ -17,7 +17,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// Takes this CPU into the protocol. Called on the CPU itself, before it loads its first space, before it uses a
     /// mapping of the kernel that may change, and with interrupts masked or nothing to interrupt. Never waits.
     pub fn cpu_online(&self) {
-        let cpu = &self.cpu(self.hw.this_cpu());
+        let cpu = self.cpu(self.hw.this_cpu());
         for slot in cpu.slots() {
             slot.forget();
         }
@@ -44,7 +44,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     pub fn cpu_offline(&self, current: Option<&AddressSpace<H>>) {
         let were_on = self.hw.mask_interrupts();
         let me = self.hw.this_cpu();
-        let cpu = &self.cpu(me);
+        let cpu = self.cpu(me);
         cpu.state.go_offline(self.hw);
         if let Some(space) = current {
             space.leave(me);

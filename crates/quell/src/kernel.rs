@@ -119,7 +119,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// What was kept under tags that are not loaded is flushed as they are.
     fn forget_other_slots(&self, me: CpuId) {
-        let cpu = &self.cpu(me);
+        let cpu = self.cpu(me);
         let loaded = matches!(cpu.state.loaded(), Loaded::Space(_)).then(|| cpu.state.slot());
         for (index, slot) in cpu.slots().iter().enumerate().take(self.slots) {
             if Some(index) != loaded {
@@ -130,7 +130,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// Flushes all that this CPU has, and tells the flush clock's readers.
     fn flush_everything(&self, me: CpuId) {
-        let cpu = &self.cpu(me);
+        let cpu = self.cpu(me);
         self.count(me, Counter::FlushedFull, 1);
         let now = self.rules.read_clock_then_flush(
             || self.ledger.now(),

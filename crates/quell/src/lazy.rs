@@ -328,7 +328,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     #[cold]
     fn catch_up_now(&self, me: CpuId) {
-        let cpu = &self.cpu(me);
+        let cpu = self.cpu(me);
         let were_on = self.hw.mask_interrupts();
         if cpu.state.activity() == Activity::Running && cpu.state.loaded() != Loaded::Nothing {
             self.count(me, Counter::CaughtUp, 1);
@@ -412,7 +412,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             true => Concern::KernelDebt(debt.stamp),
             false => Concern::Debt(debt.stamp),
         };
-        for cpu in debt.cpus.iter() {
+        for cpu in debt.cpus.iter_of(self.count) {
             let state = &self.cpu(cpu).state;
             match state.must_be_asked(concern, &self.rules) {
                 Asked::Must => behind.insert(cpu),

@@ -166,19 +166,17 @@ impl<'m, H: Hardware> Ledger<'m, H> {
     /// Publishes a debt: remembers what it is about. The spaces know of it already.
     ///
     /// No other CPU writes the ledger entry, which is this stamp's until the debt is paid.
-    pub(crate) fn record(&self, count: usize, debt: &Debt) {
-        let entry = self.entry(debt.stamp);
+    pub(crate) fn record(&self, stamp: u64, count: usize, cpus: &CpuSet, kernel: bool) {
+        let entry = self.entry(stamp);
         // Release pairs with the fence in `owed_in`: a payer that reads any CPU of the new set finds another
         // stamp in its second look.
         // Lost without it: a claim while the ledger is used again.
         H::Word::fence(Release);
-        entry.cpus.assign(count, &debt.cpus, Relaxed);
+        entry.cpus.assign(count, cpus, Relaxed);
         // Release pairs with the first look in `owed_in`: a payer that sees the debt sees its CPUs, and the
         // spaces that were told of it before.
         // Lost without it: the background pays while a debt is taken.
-        entry
-            .state
-            .store(State::owed(debt.stamp, debt.kernel).0, Release);
+        entry.state.store(State::owed(stamp, kernel).0, Release);
     }
 
     /// Whether what is owed as of `stamp`, a debt that this CPU has acquired, is of the kernel's mappings.

@@ -79,7 +79,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// Loads the root under a per-CPU tag; returns when the tag was last flushed whole.
     fn load_per_cpu(&self, me: CpuId, to: &AddressSpace<H>) -> u64 {
-        let cpu = &self.cpu(me);
+        let cpu = self.cpu(me);
         let flushes = to.flushes();
         let owed = self.rules.debt_of(|| to.owed());
         let (index, held) = self.choose_slot(me, to);
@@ -120,7 +120,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// The slot that holds the space, or the one to take over for it.
     fn choose_slot(&self, me: CpuId, to: &AddressSpace<H>) -> (usize, bool) {
-        let cpu = &self.cpu(me);
+        let cpu = self.cpu(me);
         let holds = |index: usize| cpu.slots()[index].holds(to.id());
         if self.slots > INLINE_SLOTS {
             // Thousands of slots are not searched: each id has its place.
@@ -138,7 +138,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// Broadcasts reach every CPU under every tag, so there is no generation to catch up with.
     fn load_global(&self, me: CpuId, to: &AddressSpace<H>) -> u64 {
         let flushed_at = if self.tags_on() { 0 } else { self.ledger.now() };
-        let cpu = &self.cpu(me);
+        let cpu = self.cpu(me);
         let tag = if self.features.tagging == Tagging::None {
             Tag::KERNEL
         } else {
@@ -185,7 +185,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// Flushes what a lazy CPU was not told of.
     fn catch_up_with(&self, me: CpuId, space: &AddressSpace<H>) {
-        let cpu = &self.cpu(me);
+        let cpu = self.cpu(me);
         // Initiators count the generation up and then look at what we do; we do the opposite.
         let slot = &cpu.slots()[cpu.state.slot()];
         // An initiator that finds this CPU in the set, where it is all the time, does not end a batch alone.

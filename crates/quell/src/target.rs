@@ -68,7 +68,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// Flushes on this CPU what a request says of user spaces. Interrupts are masked.
     pub(crate) fn flush_here(&self, me: CpuId, info: &FlushInfo) {
-        let cpu = &self.cpu(me);
+        let cpu = self.cpu(me);
         let loaded = match cpu.state.loaded() {
             Loaded::Space(loaded) => loaded,
             Loaded::Nothing | Loaded::Offline => {
@@ -158,7 +158,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// gives up, as for an access that faults. Any other code need not ask: it never runs in those
     /// windows. Never waits.
     pub fn user_access_allowed(&self) -> bool {
-        let cpu = &self.cpu(self.hw.this_cpu());
+        let cpu = self.cpu(self.hw.this_cpu());
         self.rules.nmi_may_access(
             matches!(cpu.state.loaded(), Loaded::Space(_))
                 && cpu.state.activity() == Activity::Running

@@ -55,6 +55,7 @@ impl Machine {
 
 // SAFETY: one thread, which keeps no translations at all.
 unsafe impl Hardware for Machine {
+    const HAS_SECONDARY: bool = true;
     type Word = AtomicU64;
     type Broadcasts = NoBroadcasts;
 
@@ -327,18 +328,25 @@ fn frames_come_out_when_devices_have_forgotten_them_too() {
             let _: Frame = frame;
             holds(&[Page(6)]);
         }
-        // Where no other CPU is to be told.
+        // Where no other CPU is to be told, and where this one is not either.
         machine.me.set(1);
-        engine.enter_lazy();
+        engine.cpu_offline(Some(space));
         machine.me.set(0);
-        engine.retire(leak(
-            // SAFETY: this machine walks no tables.
-            unsafe { engine.new_space(Frame(1)) },
-        ));
+        let mut rest = engine.batch::<_, Frame>(Purpose::Call);
+        rest.changed(space, PageRange::base(Page(6), 1), Scope::Leaf);
+        rest.finish().for_each(drop);
+        holds(&[]);
+        // SAFETY: this machine walks no tables.
+        let other = leak(unsafe { engine.new_space(Frame(1)) });
+        fill();
         let mut whole = engine.batch::<_, Frame>(Purpose::Call);
-        whole.changed_all(space, Scope::Leaf);
+        whole.changed_all(other, Scope::Leaf);
         whole.finish().for_each(drop);
         holds(&[]);
+        machine.me.set(1);
+        engine.cpu_online();
+        engine.switch_to(None, space);
+        machine.me.set(0);
         // At the unmap, not when the debt is paid; and of a flush that is started.
         fill();
         let mut lazy = engine.batch(Purpose::Lazy);
