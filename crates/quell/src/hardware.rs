@@ -88,7 +88,7 @@ pub struct PlaceOf<H> {
 }
 
 impl<H> PlaceOf<H> {
-    pub(crate) const fn new(address: NonNull<()>) -> Self {
+    pub(crate) fn new(address: NonNull<()>) -> Self {
         PlaceOf {
             address,
             of: PhantomData,

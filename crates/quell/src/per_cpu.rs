@@ -93,8 +93,8 @@ impl<'m, H: Hardware> PerCpu<'m, H> {
 
 impl<H: Hardware> PerCpu<'static, H> {
     /// Where it is: what [`Hardware::per_cpu`] answers.
-    pub const fn place(&'static self) -> PlaceOf<H> {
-        PlaceOf::new(core::ptr::NonNull::from_ref(self).cast())
+    pub fn place(&'static self) -> PlaceOf<H> {
+        PlaceOf::new(core::ptr::NonNull::from(self).cast())
     }
 }
 

@@ -44,8 +44,6 @@ counters! {
     SkippedLeft = "skipped_left",
     /// Targets left out because they are offline.
     SkippedOffline = "skipped_offline",
-    /// Targets left out because they are virtual CPUs that do not run, and will be flushed before they do.
-    SkippedNotRunning = "skipped_not_running",
     /// Flushes that no other CPU had to hear of.
     SkippedNoTarget = "skipped_no_target",
     /// Requests taken for a space that the CPU no longer runs.
@@ -108,6 +106,8 @@ counters! {
     CaughtUp = "caught_up",
     /// Frames taken back by the page they belonged to.
     Rescued = "rescued",
+    /// Targets left out because they are virtual CPUs that do not run.
+    SkippedNotRunning = "skipped_not_running",
 }
 
 const COUNTERS: usize = Counter::ALL.len();
