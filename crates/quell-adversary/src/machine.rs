@@ -23,6 +23,7 @@
 //! | [`choose`] | what may happen next, and what it touches |
 //! | [`memory`] | words, frames, store buffers |
 //! | [`access`] | translations, and accesses through them |
+//! | [`note`] | what the kernel tells the judge |
 //! | [`misuse`] | what the machine does not allow |
 //! | [`buffer`] | what a CPU has stored and others do not see yet |
 //! | [`past`] | what words held before, and how far back each CPU may look |
@@ -34,6 +35,7 @@ pub(crate) mod buffer;
 mod choose;
 mod memory;
 mod misuse;
+mod note;
 mod past;
 mod state;
 mod watch;

@@ -56,7 +56,7 @@ unsafe impl Bench for Platform {
             accessed: true,
             ..Entry::ABSENT
         });
-        tables::set_own(page, leaf);
+        tables::set_own(arch::paging::kernel_root(), page, leaf);
     }
 
     fn try_read_own(&self, address: u64) -> Option<u64> {

@@ -93,14 +93,14 @@ pub fn is_own(address: u64) -> bool {
     Page::containing(address).0.wrapping_sub(TEST_PAGE.0) < TEST_PAGES
 }
 
-/// Writes the entry of a page of the kernel's half that is there for tests. It invalidates nothing. Safe because
+/// Writes the entry of a page of the kernel's half that is there for tests; `root` is that of this half. It invalidates nothing. Safe because
 /// all that it lets anybody reach is open memory.
 ///
 /// # Panics
 /// If the page is none of those, the leaf's frame is not open memory, or the leaf leads to more than its frame.
-pub fn set_own(page: Page, leaf: Option<Entry>) {
+pub fn set_own(root: Frame, page: Page, leaf: Option<Entry>) {
     assert_is_own(page.address());
-    store(arch::paging::kernel_root(), page, leaf);
+    store(root, page, leaf);
 }
 
 /// Takes the lowest table above a page of user mode's half out of its parent; returns its frame.

@@ -37,8 +37,6 @@ use crate::rules::{EngineRules, Rules};
 use crate::space::AddressSpace;
 use crate::stack::Stack;
 use crate::stats::Counter;
-use crate::word::Word;
-use core::sync::atomic::Ordering::Relaxed;
 
 /// After so many turns of a wait the machine is told of it, and each time that they have doubled.
 const LONG: u64 = 1 << 16;
@@ -48,7 +46,7 @@ pub(crate) const SPACES: usize = 8;
 
 /// A shootdown on its way: made by [`Engine::begin_shootdown`], ended by [`Engine::wait`].
 pub(crate) struct Shootdown {
-    targets: CpuSet,
+    pub(crate) targets: CpuSet,
     interrupts: CpuSet,
     /// Whether there are targets.
     asked: bool,
@@ -57,24 +55,6 @@ pub(crate) struct Shootdown {
     /// Whether the outbox is this flush's until all targets are done.
     outbox: bool,
     were_on: bool,
-}
-
-/// A flush that goes on by itself: made by [`Engine::start_flush`], looked at by [`Engine::is_over`].
-pub(crate) struct Awaited {
-    /// Those that have not answered yet.
-    targets: CpuSet,
-    until: Until,
-    /// What the first of them must reach, once it was looked at.
-    first: Option<u64>,
-}
-
-impl Awaited {
-    /// Nobody is waited for.
-    pub(crate) const NOBODY: Awaited = Awaited {
-        targets: CpuSet::EMPTY,
-        until: Until::Done,
-        first: None,
-    };
 }
 
 impl Shootdown {
@@ -137,7 +117,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// Takes generations, and posts each request to the CPUs that must be asked; what this CPU has to flush itself
     /// goes into `mine`. Returns the greatest scope, and whether mappings of the kernel are among it.
     #[inline]
-    fn post_all<'s>(
+    pub(crate) fn post_all<'s>(
         &self,
         me: CpuId,
         requests: impl ExactSizeIterator<Item = (&'s AddressSpace<H>, &'s Request)> + Clone,
@@ -180,65 +160,6 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         (scope, kernel)
     }
 
-    /// Begins to flush what [`Engine::flush`] flushes, and waits for nobody: the flush goes on by itself.
-    pub(crate) fn start_flush<'s>(
-        &self,
-        me: CpuId,
-        requests: impl ExactSizeIterator<Item = (&'s AddressSpace<H>, &'s Request)> + Clone,
-    ) -> Awaited
-    where
-        H: 's,
-    {
-        let mut mine = Stack::<FlushInfo, SPACES>::new();
-        // Its initiator may be elsewhere when the targets have flushed: no outbox is kept for it.
-        let mut shootdown = self.mask_for_shootdown();
-        // Relaxed: whoever sees a post of this flush sees it started.
-        self.started.fetch_add(1, Relaxed);
-        let (scope, kernel) = self.post_all(me, requests, &mut mine, &mut shootdown);
-        self.interrupt(me, &shootdown);
-        self.flush_own(me, mine.as_slice());
-        self.let_interrupts_in(&shootdown);
-        Awaited {
-            targets: shootdown.targets,
-            until: self.until(scope, kernel),
-            first: None,
-        }
-    }
-
-    /// Whether a flush that was started is over. Never waits.
-    ///
-    /// Each target is held against the number that it had posted when it was first looked at, one after the other: so
-    /// others that post meanwhile do not put the end off.
-    pub(crate) fn is_over(&self, awaited: &mut Awaited) -> bool {
-        if !self.rules.initiator_waits() {
-            return true;
-        }
-        loop {
-            let next = awaited.targets.iter_of(self.count).next();
-            let Some(target) = next else {
-                return true;
-            };
-            let inbox = &self.cpu(target).inbox;
-            let number = match awaited.first {
-                Some(number) => Some(number),
-                None => inbox.awaited(&self.rules),
-            };
-            if let Some(number) = number
-                && !inbox.has_reached(number, awaited.until)
-            {
-                awaited.first = Some(number);
-                return false;
-            }
-            awaited.first = None;
-            awaited.targets.remove(target);
-        }
-    }
-
-    /// A flush that was started is over, for those who count them.
-    pub(crate) fn end_started(&self) {
-        self.started.fetch_add(u64::MAX, Relaxed);
-    }
-
     /// Tells other users of a space's tables what changed.
     #[inline]
     pub(crate) fn start_secondary(&self, space: &AddressSpace<H>, request: &Request) {
@@ -255,7 +176,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         }
     }
 
-    fn flush_own(&self, me: CpuId, mine: &[FlushInfo]) {
+    pub(crate) fn flush_own(&self, me: CpuId, mine: &[FlushInfo]) {
         if self.rules.initiator_flushes() {
             for info in mine {
                 if info.is_kernel() {
@@ -364,7 +285,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     }
 
     #[inline]
-    fn mask_for_shootdown(&self) -> Shootdown {
+    pub(crate) fn mask_for_shootdown(&self) -> Shootdown {
         Shootdown {
             were_on: self.rules.posting_is_masked() && self.hw.mask_interrupts(),
             targets: CpuSet::EMPTY,
@@ -465,7 +386,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// How much of a request its initiator waits for.
     #[inline]
-    fn until(&self, scope: Scope, kernel: bool) -> Until {
+    pub(crate) fn until(&self, scope: Scope, kernel: bool) -> Until {
         // A receipt comes before the request was read: enough only if it lies in the target's own line.
         let receipt = self.policy.asynchronous && self.policy.inline_requests;
         let flushed = self.rules.kernel_is_waited_for(kernel);

@@ -18,12 +18,99 @@
 //! each. A value that is leaked leaves the batch borrowed; dropped, the batch then flushes again.
 
 use crate::batch::{Batch, Flushed, Unflushed};
-use crate::flush::Awaited;
+use crate::cpu_set::{CpuId, CpuSet};
+use crate::engine::Engine;
+use crate::flush::SPACES;
+use crate::flush_info::FlushInfo;
 use crate::frames::{FrameList, InPlace};
 use crate::hardware::Hardware;
-use crate::rules::{AllRules, Rules};
+use crate::inbox::Until;
+use crate::request::Request;
+use crate::rules::{AllRules, EngineRules, Rules};
 use crate::space::AddressSpace;
+use crate::stack::Stack;
+use crate::word::Word;
 use core::ops::Deref;
+use core::sync::atomic::Ordering::Relaxed;
+
+/// A flush that goes on by itself: made by [`Engine::start_flush`], looked at by [`Engine::is_over`].
+struct Awaited {
+    /// Those that have not answered yet.
+    targets: CpuSet,
+    until: Until,
+    /// What the first of them must reach, once it was looked at.
+    first: Option<u64>,
+}
+
+impl Awaited {
+    /// Nobody is waited for.
+    const NOBODY: Awaited = Awaited {
+        targets: CpuSet::EMPTY,
+        until: Until::Done,
+        first: None,
+    };
+}
+
+impl<H: Hardware, R: Rules> Engine<'_, H, R> {
+    /// Begins to flush what [`Engine::flush`] flushes, and waits for nobody: the flush goes on by itself.
+    fn start_flush<'s>(
+        &self,
+        me: CpuId,
+        requests: impl ExactSizeIterator<Item = (&'s AddressSpace<H>, &'s Request)> + Clone,
+    ) -> Awaited
+    where
+        H: 's,
+    {
+        let mut mine = Stack::<FlushInfo, SPACES>::new();
+        // Its initiator may be elsewhere when the targets have flushed: no outbox is kept for it.
+        let mut shootdown = self.mask_for_shootdown();
+        // Relaxed: whoever sees a post of this flush sees it started.
+        self.started.fetch_add(1, Relaxed);
+        let (scope, kernel) = self.post_all(me, requests, &mut mine, &mut shootdown);
+        self.interrupt(me, &shootdown);
+        self.flush_own(me, mine.as_slice());
+        self.let_interrupts_in(&shootdown);
+        Awaited {
+            targets: shootdown.targets,
+            until: self.until(scope, kernel),
+            first: None,
+        }
+    }
+
+    /// Whether a flush that was started is over. Never waits.
+    ///
+    /// Each target is held against the number that it had posted when it was first looked at, one after the other: so
+    /// others that post meanwhile do not put the end off.
+    fn is_over(&self, awaited: &mut Awaited) -> bool {
+        if !self.rules.initiator_waits() {
+            return true;
+        }
+        loop {
+            let next = awaited.targets.iter_of(self.count).next();
+            let Some(target) = next else {
+                return true;
+            };
+            let inbox = &self.cpu(target).inbox;
+            let number = match awaited.first {
+                Some(number) => Some(number),
+                None => inbox.awaited(&self.rules),
+            };
+            if let Some(number) = number
+                && !inbox.has_reached(number, awaited.until)
+            {
+                awaited.first = Some(number);
+                return false;
+            }
+            awaited.first = None;
+            awaited.targets.remove(target);
+        }
+    }
+
+    /// A flush that was started is over, for those who count them.
+    fn end_started(&self) {
+        self.started.fetch_add(u64::MAX, Relaxed);
+    }
+}
 
 impl<H: Hardware, S, R: Rules> Unflushed<'_, '_, H, S, R>
 where
