@@ -7,6 +7,7 @@
 mod locked;
 pub mod own_half;
 mod perform;
+mod presence;
 mod reclaim;
 
 use crate::action::MAX_CPUS;
@@ -464,25 +465,6 @@ impl BareKernel<'_> {
         while self.flags[flag].load(Acquire) == 0 {
             self.hw.relax();
         }
-    }
-
-    /// This CPU goes offline.
-    pub fn offline(&self) {
-        let me = self.hw.this_cpu().index();
-        self.hw.say(|| "goes offline".into());
-        self.hw.happen(Happening::Offline);
-        let current = self.current[me].take().map(|space| &self.spaces[space]);
-        self.hw.mask_interrupts();
-        self.engine.cpu_offline(current);
-        self.hw.offline();
-    }
-
-    /// This CPU comes online.
-    pub fn online(&self) {
-        self.hw.say(|| "comes online".into());
-        self.hw.online();
-        self.engine.cpu_online();
-        self.hw.restore_interrupts(true);
     }
 }
 

@@ -18,7 +18,7 @@
 //! A CPU that goes idle or runs a kernel thread keeps the root it has, uses nothing of its user
 //! half and is not interrupted, except when page-table pages are freed, since its walker may still
 //! roam there. Interrupted, it leaves the root for good. Coming back it compares as if it had been
-//! away.
+//! away. One that will be idle for long leaves of its own accord ([`Engine::leave`]), and is interrupted for nothing.
 
 use crate::cpu::{Activity, Concern, Loaded};
 use crate::cpu_set::CpuId;
@@ -50,7 +50,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let me = self.hw.this_cpu();
         let state = &self.cpu(me).state;
         if state.has_loaded(to.id()) {
-            self.resume(me, to);
+            self.come_back(me, to);
             self.hw.restore_interrupts(were_on);
             return;
         }
@@ -165,8 +165,37 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         self.cpu(self.hw.this_cpu()).state.go_lazy();
     }
 
+    /// The CPU comes back to `space`, which it has kept lazily: what a kernel thread calls before it accesses the space's
+    /// user memory, and the end of an idle period. `false`, and nothing was done, if it has left that root meanwhile
+    /// ([`Engine::switch_to`] then). [`Engine::enter_lazy`] ends it. Never waits.
+    #[must_use = "if this CPU has left the root, user memory is another space's or nobody's"]
+    pub fn resume(&self, space: &AddressSpace<H>) -> bool {
+        let were_on = self.hw.mask_interrupts();
+        let me = self.hw.this_cpu();
+        let kept = self.cpu(me).state.has_loaded(space.id());
+        if kept {
+            self.come_back(me, space);
+        }
+        self.hw.restore_interrupts(were_on);
+        kept
+    }
+
+    /// The CPU leaves the root of `space`, if it has that loaded, and has none: what a CPU does that will be idle for
+    /// long. It is asked for nothing of the space from here on, neither for freed tables nor for the end of the space;
+    /// where there are tags, [`Engine::switch_to`] finds the entries as they were, if nothing was flushed. Never waits.
+    pub fn leave(&self, space: &AddressSpace<H>) {
+        let were_on = self.hw.mask_interrupts();
+        let me = self.hw.this_cpu();
+        let state = &self.cpu(me).state;
+        if state.has_loaded(space.id()) {
+            state.detach(self.hw);
+            space.leave(me);
+        }
+        self.hw.restore_interrupts(were_on);
+    }
+
     /// The root that was loaded lazily is to be used again. Interrupts are masked.
-    fn resume(&self, me: CpuId, space: &AddressSpace<H>) {
+    fn come_back(&self, me: CpuId, space: &AddressSpace<H>) {
         let state = &self.cpu(me).state;
         if state.activity() == Activity::Running {
             return;

@@ -7,6 +7,7 @@
 mod cross_shootdown;
 mod execute_access;
 mod first_switch_unmap;
+mod idle_leave;
 mod idle_table_free;
 mod idle_unmap;
 mod late_content;
@@ -123,6 +124,7 @@ impl Scenario<'static> {
         idle_unmap::SCENARIO,
         table_free::SCENARIO,
         idle_table_free::SCENARIO,
+        idle_leave::SCENARIO,
         table_move::SCENARIO,
         two_initiators::SCENARIO,
         leaf_meets_table::SCENARIO,
