@@ -13,7 +13,6 @@ mod reclaim;
 use crate::action::MAX_CPUS;
 use crate::cell::AdversaryWord;
 use crate::context;
-use crate::coverage::Happening;
 use crate::hardware::RunRules;
 use crate::machine::Accessed;
 use crate::op::{AccessKind, Op};
