@@ -436,8 +436,10 @@ pub fn engine(policy: Policy) -> Engine<'static, Platform, &'static KernelRules>
         .map(|_| PerCpu::new())
         .collect::<Vec<_>>()
         .leak();
-    let ledger: &'static [LedgerEntry<Platform>] =
-        (0..LEDGER_ENTRIES).map(|_| LedgerEntry::new()).collect::<Vec<_>>().leak();
+    let ledger: &'static [LedgerEntry<Platform>] = (0..LEDGER_ENTRIES)
+        .map(|_| LedgerEntry::new())
+        .collect::<Vec<_>>()
+        .leak();
     Engine::with_rules(&PLATFORM, cpus, ledger, policy, &KernelRules)
         .unwrap_or_else(|why| panic!("{why}"))
 }

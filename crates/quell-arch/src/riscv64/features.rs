@@ -55,7 +55,10 @@ mod tests {
             }
         );
         let later = Features::decode("rv64imafdc_svadu_svvptc", 0x1ff);
-        assert_eq!(later.list(), [("asid", true), ("svvptc", true), ("svadu", true)]);
+        assert_eq!(
+            later.list(),
+            [("asid", true), ("svvptc", true), ("svadu", true)]
+        );
         assert_eq!(later.asid_bits, 9);
     }
 

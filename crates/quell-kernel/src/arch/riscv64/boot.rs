@@ -50,15 +50,16 @@ extern "C" fn boot_first(hart: u64, tree: u64) -> ! {
         (Some(start), Some(end)) => Some(number(start)..number(end)),
         _ => None,
     };
-    let command_line = chosen("bootargs").map_or("", |line| {
-        text(line).expect("the command line is text")
-    });
+    let command_line =
+        chosen("bootargs").map_or("", |line| text(line).expect("the command line is text"));
     // All processors are alike; the first stands for them.
     let isa = dtb.get_property("cpus/cpu@", "riscv,isa");
     // SAFETY: the first CPU, interrupts masked, on the boot tables.
     unsafe { processor::detect(isa.and_then(text).unwrap_or_default()) };
     let frequency = dtb.get_property("cpus", "timebase-frequency");
-    registers::set_frequency(number(frequency.expect("the tree says how fast the clock is")));
+    registers::set_frequency(number(
+        frequency.expect("the tree says how fast the clock is"),
+    ));
     let reg = dtb
         .get_property("memory@80000000", "reg")
         .expect("the tree describes the memory");

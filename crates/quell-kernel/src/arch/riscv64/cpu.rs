@@ -16,7 +16,10 @@ pub unsafe fn init(index: usize) {
     // SAFETY: the caller's claim. Interrupts stay masked, whatever asks for them.
     unsafe {
         asm!("mv tp, {}", in(reg) index, options(nomem, nostack, preserves_flags));
-        asm!("csrw sscratch, zero", options(nomem, nostack, preserves_flags));
+        asm!(
+            "csrw sscratch, zero",
+            options(nomem, nostack, preserves_flags)
+        );
         sstatus::clear_sie();
         sstatus::set_sum();
         sie::set_ssoft();

@@ -167,7 +167,10 @@ pub fn publish_instructions(_frame: Frame) {
     // CPUs that have not started fence when they do (`boot.rs`).
     if crate::cpu::count() > 1 {
         let fenced = sbi_rt::remote_fence_i(sbi_rt::HartMask::all());
-        assert!(fenced.is_ok(), "the firmware fences no instructions: {fenced:?}");
+        assert!(
+            fenced.is_ok(),
+            "the firmware fences no instructions: {fenced:?}"
+        );
     }
 }
 

@@ -3,9 +3,7 @@
 use super::processor::features;
 use crate::{direct_map, memory};
 use core::sync::atomic::{AtomicU64, Ordering};
-use quell::{
-    Entry, Features, Frame, Invalidate, Level, MemoryType, Page, Tag, Tagging, TlbRules,
-};
+use quell::{Entry, Features, Frame, Invalidate, Level, MemoryType, Page, Tag, Tagging, TlbRules};
 use quell_arch::x86_64::{entry, tlb};
 use x86_64::registers::control::{Cr4, Cr4Flags};
 
