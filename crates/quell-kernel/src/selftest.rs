@@ -169,7 +169,7 @@ fn timer() -> Outcome {
 const NO_NMI: &str = "no non-maskable interrupts on this architecture: nothing to see";
 
 fn nmi() -> Outcome {
-    let Some(send) = arch::interrupts::NMI else {
+    let Some(send) = arch::interrupts::SEND_NMI else {
         return Ok(String::from(NO_NMI));
     };
     let Some(target) = (1..cpu::count()).next_back() else {
@@ -209,7 +209,7 @@ fn nmi() -> Outcome {
 /// Every CPU takes a non-maskable interrupt whose handler sends itself the next and then faults: the
 /// next must wait until the first is over (the handler's entry panics otherwise).
 fn nmi_that_faults() -> Outcome {
-    let Some(send) = arch::interrupts::NMI else {
+    let Some(send) = arch::interrupts::SEND_NMI else {
         return Ok(String::from(NO_NMI));
     };
     static LEFT: [AtomicU64; cpu::MAX] = [const { AtomicU64::new(0) }; cpu::MAX];
@@ -218,7 +218,7 @@ fn nmi_that_faults() -> Outcome {
         let me = arch::cpu::index();
         if LEFT[me].load(SeqCst) > 0 {
             LEFT[me].fetch_sub(1, SeqCst);
-            if let Some(send) = arch::interrupts::NMI {
+            if let Some(send) = arch::interrupts::SEND_NMI {
                 send(me);
             }
             if arch::traps::load_user(ADDRESS).is_none() {

@@ -87,7 +87,7 @@ fn look(this: &cpu::Cpu) {
 
 /// Notes how many non-maskable interrupts the other CPUs have taken, and sends them one more if `ask`.
 fn ask_others(waiting: &cpu::Waiting, ask: bool) {
-    let send = crate::arch::interrupts::NMI.filter(|_| ask);
+    let send = crate::arch::interrupts::SEND_NMI.filter(|_| ask);
     waiting.asked.store(send.is_some(), Relaxed);
     let Some(send) = send else { return };
     let me = crate::arch::cpu::index();

@@ -170,7 +170,7 @@ fn stress(policy: Policy, options: &Options<'static>, cpus: usize) -> Result<(),
     execute(manager, layout::entry::STRESS, options.seed, cpus)?;
     let wrong = PROBES_WRONG.load(SeqCst);
     let probed = PROBES.load(SeqCst);
-    let mut detail = match arch::interrupts::NMI {
+    let mut detail = match arch::interrupts::SEND_NMI {
         Some(_) => {
             alloc::format!("{wrong} of {probed} reads by non-maskable interrupts were wrong")
         }
@@ -297,7 +297,7 @@ fn execute(manager: &'static Manager, what: u64, seed: u64, cpus: usize) -> Resu
                     context.answer(0, 0);
                 }
                 Exit::Call([layout::DISTURB, target, ..]) => {
-                    if let Some(send) = arch::interrupts::NMI
+                    if let Some(send) = arch::interrupts::SEND_NMI
                         && (target as usize) < cpu::count()
                     {
                         send(target as usize);

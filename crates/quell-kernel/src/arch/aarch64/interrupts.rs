@@ -108,7 +108,7 @@ pub fn wake(to: usize) {
 }
 
 /// What sends a CPU a non-maskable interrupt.
-pub const NMI: Option<fn(usize)> = Some(nmi);
+pub const SEND_NMI: Option<fn(usize)> = Some(nmi);
 
 /// Sends a non-maskable interrupt to a CPU.
 fn nmi(to: usize) {

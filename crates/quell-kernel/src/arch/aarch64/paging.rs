@@ -134,8 +134,7 @@ pub fn invalidate(what: Invalidate) {
 
 /// Invalidates a page on this CPU where it is mapped globally.
 pub fn invalidate_global(page: Page) {
-    // An invalidation by address reaches global entries whatever its tag; under another tag there are none in
-    // this kernel's tests.
+    // An invalidation by address reaches global entries whatever its tag.
     invalidate(Invalidate::Range {
         tag: Tag::KERNEL,
         range: PageRange::base(page, 1),

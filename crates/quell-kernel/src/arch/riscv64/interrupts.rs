@@ -14,7 +14,7 @@ use quell_arch::riscv64::tlb::fence_devices;
 use riscv::register::{sie, sip};
 
 /// What sends a CPU a non-maskable interrupt: nothing on this architecture.
-pub const NMI: Option<fn(usize)> = None;
+pub const SEND_NMI: Option<fn(usize)> = None;
 
 /// The numbers of interrupts, as scause has them.
 const SOFTWARE: u64 = 1;

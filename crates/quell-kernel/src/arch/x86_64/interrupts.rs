@@ -163,7 +163,7 @@ pub fn wake(to: usize) {
 }
 
 /// What sends a CPU a non-maskable interrupt.
-pub const NMI: Option<fn(usize)> = Some(nmi);
+pub const SEND_NMI: Option<fn(usize)> = Some(nmi);
 
 /// Sends a non-maskable interrupt to a CPU. May be called in the handler of one, which may have come
 /// between the two halves of another command: so the first half is left as it was found.
