@@ -133,8 +133,10 @@ pub(crate) mod instructions {
 
     /// A full barrier for memory: `fence rw, rw`.
     ///
-    /// Walkers read the same coherent memory, but this does not order their reads: that does the SFENCE.VMA of the
-    /// processor that walks, which is part of every invalidation.
+    /// Walkers read the same coherent memory, but this does not order their reads: only an SFENCE.VMA of the processor
+    /// that walks does. That is enough where every change that takes something away is followed by an
+    /// invalidation on each processor that may hold it, at the latest as it loads the root, and a processor that faults for what is
+    /// there by now forgets it and tries again.
     #[inline]
     pub fn fence() {
         // SAFETY: a barrier.

@@ -179,8 +179,14 @@ pub fn hardware_dirty() -> bool {
     features().svadu
 }
 
-/// The word of a table that translates an address now, by the loaded root; `None` if a table is missing, or the address is
-/// none of Sv48's. Another CPU may change it at any time.
+/// What translates an address now, by the loaded root; `None` if nothing does, or the address is none of Sv48's. Another
+/// CPU may change it at any time.
+///
+/// Called with interrupts masked: then no table on the way is freed meanwhile, because who frees one waits until
+/// this CPU has flushed.
+///
+/// # Panics
+/// If a table is not open memory.
 pub fn translation(address: u64) -> Option<Entry> {
     // Bits 63 to 47 are the same.
     if (address as i64) << 16 >> 16 != address as i64 {
