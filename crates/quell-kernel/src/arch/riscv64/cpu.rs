@@ -3,7 +3,7 @@
 //! The register `tp`, which compilers leave alone, holds the CPU's number. User mode may change it: it is
 //! loaded again on every way back (`traps.s`).
 
-use super::{interrupts, processor};
+use super::{processor, software};
 use core::arch::{asm, naked_asm};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use riscv::register::{scounteren, sie, sstatus};
@@ -101,9 +101,9 @@ pub fn restore_interrupts(were_on: bool) {
 /// own, which ends the halt at once.
 pub fn relax() {
     let were_on = mask_interrupts();
-    interrupts::pend();
+    software::pend();
     riscv::asm::wfi();
-    interrupts::unpend();
+    software::unpend(index());
     restore_interrupts(were_on);
 }
 

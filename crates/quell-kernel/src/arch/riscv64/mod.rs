@@ -10,6 +10,7 @@ pub mod cpu;
 pub mod interrupts;
 pub mod paging;
 mod processor;
+mod software;
 pub mod start;
 pub mod traps;
 pub mod user;
