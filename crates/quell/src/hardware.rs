@@ -137,13 +137,16 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// One turn of a waiting loop (`pause`, `yield`); must let other CPUs make progress.
     fn relax(&self);
 
-    /// Whether this CPU may wait for others now. Asked, in debug builds alone, by every call that may wait:
-    /// a batch that finishes, [`Engine::claim`](crate::Engine::claim), [`Engine::settle`](crate::Engine::settle),
-    /// [`Engine::retire`](crate::Engine::retire).
+    /// Whether this CPU may wait for others now.
     ///
     /// It may not while it holds a lock for which another CPU spins with interrupts off, unless that
-    /// CPU calls [`Engine::poll`](crate::Engine::poll) in its loop: it would never answer. An embedder that can
-    /// tell (most have a checker of locks) says so here.
+    /// CPU calls [`Engine::poll`](crate::Engine::poll) in its loop: that CPU would never answer. An embedder that
+    /// can tell (most have a checker of locks) says so here.
+    ///
+    /// Asked in debug builds alone, and not by every call that may wait: the calls ask that have a debt to pay
+    /// ([`Engine::claim`](crate::Engine::claim), [`Engine::settle`](crate::Engine::settle) and its like,
+    /// [`Engine::pay_all`](crate::Engine::pay_all), a batch that finds the ledger full). A batch that flushes and
+    /// [`Engine::retire`](crate::Engine::retire) wait under the same condition, and do not ask.
     #[inline]
     fn may_wait(&self) -> bool {
         true
