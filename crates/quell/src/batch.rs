@@ -270,7 +270,7 @@ where
 
     /// Flushes, and yields the frames. When it returns, no CPU uses a translation that was
     /// reported, in any later user access (C1, C3). May wait for other CPUs: see
-    /// [`Hardware::may_wait`](crate::Hardware::may_wait) for what the caller may hold meanwhile.
+    /// [`Hardware::may_wait`] for what the caller may hold meanwhile.
     #[inline]
     pub fn finish(&mut self) -> Flushed<'_, F, L> {
         self.unflushed.flush();
