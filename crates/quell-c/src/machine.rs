@@ -125,9 +125,7 @@ unsafe extern "C" {
     pub fn quell_hw_relax();
 
     /// Whether this CPU may wait for others now. Only a library with debug assertions asks, and only such a one needs
-    /// the function: a checker of locks answers here. `false` is a panic. It is asked where a debt is paid (quell_claim,
-    /// quell_settle and the like), not by every function that may wait: quell_batch_finish and quell_space_retire do
-    /// not ask.
+    /// the function: a checker of locks answers here. `false` is a panic.
     #[cfg(debug_assertions)]
     pub fn quell_hw_may_wait() -> bool;
 }

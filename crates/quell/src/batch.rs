@@ -214,12 +214,10 @@ where
     /// Entries of `space` were cleared or lost rights, and no frame goes with them.
     ///
     /// Called after the tables were written, under their lock. With [`Scope::Tables`] the flush
-    /// reaches the walker caches and CPUs that hold the space lazily, and is waited for until every target has
-    /// flushed, never merely until it has received the request.
+    /// reaches the walker caches and CPUs that hold the space lazily.
     ///
-    /// Mostly waits for no other CPU. It does, under that lock, where nothing may gather (a purpose other than
-    /// [`Purpose::Call`] without [`Policy::batch`](crate::Policy), unless its flush may be owed), when the batch is told of a ninth space, and
-    /// when half of the batches that a space can count are outstanding for this one: 2048.
+    /// Does not wait with S0 on, or for [`Purpose::Call`], while the batch has no more than 8 spaces and a space no
+    /// more than 2048 batches; otherwise it flushes what it is told at once, and may wait.
     #[inline]
     pub fn changed(&mut self, space: S, range: PageRange, scope: Scope) {
         if range.pages != 0 {
@@ -269,23 +267,23 @@ where
     }
 
     /// Flushes, and yields the frames. When it returns, no CPU uses a translation that was
-    /// reported, in any later user access (C1, C3). May wait for other CPUs: see
-    /// [`Hardware::may_wait`] for what the caller may hold meanwhile.
+    /// reported, in any later user access (C1, C3). May wait for other CPUs.
     #[inline]
     pub fn finish(&mut self) -> Flushed<'_, F, L> {
         self.unflushed.flush();
         Flushed::new(&mut self.frames)
     }
 
-    /// Owes the flush until the frames are reused (S3), where policy and ledger allow it.
+    /// Owes the flush until the frames are reused (S3), where policy and ledger allow it. Waits for other CPUs where
+    /// they do not, and where the ledger is full.
     ///
     /// The caller vouches that every mapping of every frame was read-only and clean and that no
     /// table was unlinked, and puts each frame behind its residue before the locks under which
-    /// its entries were cleared are dropped. None of this is checked. A mapping counts for as long as a CPU may use
-    /// it: before an entry of the frame that another CPU has cleared or write-protected is passed over, the flush of
-    /// that CPU's batch is made sure of ([`Engine::settle_deferred`]).
+    /// its entries were cleared are dropped.
     ///
-    /// May wait for other CPUs, under those locks: when the ledger is full, and when it flushes after all.
+    /// None of this is checked. A mapping counts for as long as a CPU may use it: before an entry of the frame that
+    /// another CPU has cleared or write-protected is passed over, the flush of that CPU's batch is made sure of
+    /// ([`Engine::settle_deferred`]).
     pub fn finish_owed(&mut self) -> Outcome<'_, F, L> {
         let engine = self.unflushed.engine;
         if !engine.policy.lazy_unmap {

@@ -124,8 +124,7 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     unsafe fn load_root(&self, root: Frame, tag: Tag, keep: bool);
 
     /// Leaves every user root: afterwards no user translation is used or filled on this CPU until
-    /// the next [`Hardware::load_root`] (the kernel's own root on x86, a reserved table on Arm). Called with
-    /// interrupts masked.
+    /// the next [`Hardware::load_root`] (the kernel's own root on x86, a reserved table on Arm).
     fn unload_root(&self);
 
     /// Interrupts each CPU of `targets`, which never holds the caller. Called with interrupts masked, so it must not
@@ -141,16 +140,13 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// One turn of a waiting loop (`pause`, `yield`); must let other CPUs make progress.
     fn relax(&self);
 
-    /// Whether this CPU may wait for others now.
+    /// Whether this CPU may wait for others now. Asked, in debug builds alone, by every call that may wait:
+    /// a batch that finishes, [`Engine::claim`](crate::Engine::claim), [`Engine::settle`](crate::Engine::settle),
+    /// [`Engine::retire`](crate::Engine::retire).
     ///
     /// It may not while it holds a lock for which another CPU spins with interrupts off, unless that
-    /// CPU calls [`Engine::poll`](crate::Engine::poll) in its loop: that CPU would never answer. An embedder that
-    /// can tell (most have a checker of locks) says so here.
-    ///
-    /// Asked in debug builds alone, and not by every call that may wait: the calls ask that have a debt to pay
-    /// ([`Engine::claim`](crate::Engine::claim), [`Engine::settle`](crate::Engine::settle) and its like,
-    /// [`Engine::pay_all`](crate::Engine::pay_all), a batch that finds the ledger full). A batch that flushes and
-    /// [`Engine::retire`](crate::Engine::retire) wait under the same condition, and do not ask.
+    /// CPU calls [`Engine::poll`](crate::Engine::poll) in its loop: it would never answer. An embedder that can
+    /// tell (most have a checker of locks) says so here.
     #[inline]
     fn may_wait(&self) -> bool {
         true

@@ -2,7 +2,7 @@
 //!
 //! A CPU that is not online uses no translation and is asked for no flush: it leaves its root, closes its
 //! inbox, and answers what was posted before ([`inbox`](crate::inbox)). The contents of its TLB are useless
-//! without a root, and are flushed when it comes back.
+//! without a root, and is flushed when it comes back.
 
 use crate::cpu::Loaded;
 use crate::engine::Engine;
@@ -11,9 +11,8 @@ use crate::rules::Rules;
 use crate::space::AddressSpace;
 
 impl<H: Hardware, R: Rules> Engine<'_, H, R> {
-    /// Takes this CPU into the protocol. Called on the CPU itself, while it is offline, before it loads its first
-    /// space and with interrupts masked or nothing to interrupt. It is not checked that the CPU is offline
-    /// ([`Engine::is_online`] says so): a CPU that has a space loaded would answer requests without flushing.
+    /// Takes this CPU into the protocol. Called on the CPU itself, before it loads its first space
+    /// and with interrupts masked or nothing to interrupt.
     pub fn cpu_online(&self) {
         let cpu = &self.cpus[self.hw.this_cpu().index()];
         for slot in cpu.slots() {

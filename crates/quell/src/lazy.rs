@@ -216,8 +216,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     }
 
     /// Before an entry of `space` whose marker names the frame is rewritten, or a page-cache slot
-    /// that held the frame is filled again (rules 2 and 3). One load when nothing is owed; otherwise it may wait for
-    /// other CPUs. A residue that a rescue has cleared says nothing of other markers that name the frame.
+    /// that held the frame is filled again (rules 2 and 3). One load when nothing is owed. May wait for other CPUs.
+    /// A residue that a rescue has cleared says nothing of other markers that name the frame.
     #[inline]
     pub fn settle_residue(&self, residue: &Residue<H>, space: &AddressSpace<H>) {
         if !self.rules.refill_pays() {
@@ -237,7 +237,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// Before a second actor relies on a cleared entry of `space` (rule 4, and the same for batches
     /// of reclaim and migration): after it, no CPU uses a translation of the space that was
-    /// cleared before the call. Two loads from one line when nothing is owed; otherwise it may wait for other CPUs.
+    /// cleared before the call. Two loads from one line when nothing is owed. May wait for other CPUs: its caller
+    /// holds the lock of the table, as far as [`Hardware::may_wait`] allows.
     #[inline]
     pub fn settle(&self, space: &AddressSpace<H>) {
         if !self.rules.second_actor_settles() {
