@@ -103,7 +103,8 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// A full barrier; see the guarantees above.
     fn fence(&self);
 
-    /// Invalidates translations of this CPU alone.
+    /// Invalidates translations of this CPU alone. A tag that is named is the one under which this CPU has its
+    /// root loaded; only a [`Broadcast`] may name another.
     fn invalidate(&self, what: Invalidate);
 
     /// How to reach every CPU without interrupts, if the machine has that and says so in
@@ -114,7 +115,8 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     }
 
     /// Loads a root under a tag. With `keep`, entries under the tag survive; without it, all of
-    /// them are gone when the call returns. On machines without tags nothing survives.
+    /// them are gone when the call returns. On machines without tags nothing survives. Called with interrupts
+    /// masked.
     ///
     /// # Safety
     /// `root` holds a root table of the machine's format, which maps the kernel as every root does, until another
@@ -125,7 +127,8 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// the next [`Hardware::load_root`] (the kernel's own root on x86, a reserved table on Arm).
     fn unload_root(&self);
 
-    /// Interrupts each CPU of `targets`, which never holds the caller.
+    /// Interrupts each CPU of `targets`, which never holds the caller. Called with interrupts masked, so it must not
+    /// wait for a target.
     fn interrupt(&self, targets: &CpuSet);
 
     /// Masks interrupts on this CPU; returns whether they were on.
