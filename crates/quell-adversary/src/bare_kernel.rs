@@ -1,4 +1,4 @@
-//! The smallest kernel that can use the engine: a few address spaces with one leaf table each, and
+//! The smallest kernel that can use the engine: a few address spaces with a root and two leaf tables each, and
 //! the steps that programs of the engine's own scenarios are made of.
 //!
 //! It takes the rules of the engine's documentation literally and does nothing else, so that what

@@ -21,7 +21,10 @@ pub unsafe extern "C" fn quell_cpu_online(engine: *mut quell_engine) -> quell_st
 }
 
 /// Takes this CPU out of the protocol: it leaves its space, answers what it was asked and is asked no more. It touches
-/// no user memory until quell_cpu_online. `current` is the space that it had loaded, lazily or not; NULL if none.
+/// no user memory until quell_cpu_online. `current` is what `from` is for quell_switch_to: the space that this CPU had
+/// loaded last, lazily or not and even if it was made to leave it; NULL only if there was none or it was retired. A
+/// space that is left out goes on naming this CPU, and its quell_space_retire does not end once the CPU is back and
+/// runs another one.
 ///
 /// Refuses a CPU that is not online.
 ///

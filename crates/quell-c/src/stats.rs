@@ -35,17 +35,17 @@ pub enum quell_counter {
     IgnoredGeneration,
     /// Lazy CPUs that left their space because of a request.
     Evicted,
-    /// Ranges flushed page by page.
+    /// Requests flushed by their ranges, stride by stride.
     FlushedRanges,
     /// Flushes of a whole tag.
     FlushedFull,
-    /// Ranges that became a whole tag because they were too long or too many.
+    /// Requests that became a whole tag because their ranges had too many strides.
     EscalatedLength,
     /// Requests that became a whole tag because two initiators met at a target.
     EscalatedContention,
     /// Requests that became a whole tag because the target had missed one.
     EscalatedGap,
-    /// Batches flushed early because they touched too many spaces or held too many frames.
+    /// Batches flushed early because they touched too many spaces.
     EscalatedBatch,
     /// Waits for a target's acknowledgement.
     Waited,

@@ -216,7 +216,7 @@ unsafe impl Machine for Kernel {
     }
 
     fn tlb_rules(&self) -> TlbRules {
-        native::entry::RULES
+        arch::paging::tlb_rules()
     }
 
     fn hardware_dirty(&self) -> bool {

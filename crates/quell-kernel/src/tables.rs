@@ -29,7 +29,7 @@ fn word(root: Frame, address: u64, level: Level) -> &'static AtomicU64 {
 }
 
 /// Maps a page of the size of `level` that was not mapped. No flush is needed for that on x86-64; on AArch64 the store is
-/// published to the walkers by a barrier.
+/// published to the walkers by a barrier. On RISC-V a CPU that has kept that nothing was there faults, and forgets it.
 ///
 /// # Safety
 /// The address is in the kernel's half, where nothing else is or will be; whoever may access the leaf's

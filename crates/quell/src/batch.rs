@@ -1,9 +1,10 @@
 //! Gathers (S0): one place where entries that changed wait for their flush, and where frames wait
 //! with them.
 //!
-//! A [`Batch`] owns the frames that were unmapped and gives them back only as [`Flushed`], the proof
-//! that no CPU uses a translation to them any more (C1). The way to get one out is
-//! [`Batch::finish`]; dropped, a batch flushes first. There is no other.
+//! A [`Batch`] owns the frames that were unmapped and gives them back as [`Flushed`], the proof
+//! that no CPU uses a translation to them any more (C1), from [`Batch::finish`]; or, with lazy unmap, as [`Owed`], from
+//! [`Batch::finish_owed`]: those are not flushed, and go behind a [`Residue`](crate::Residue). Dropped, a batch
+//! flushes first.
 //!
 //! When the flush happens depends on [`Purpose`] and policy. The changes of one call
 //! ([`Purpose::Call`]) are always flushed once, at its end. Reclaim and migration take pages from
@@ -120,8 +121,8 @@ pub enum Outcome<'b, F, L: FrameList<F> = InPlace<F>> {
 /// Entries that changed and frames that were behind them. Made by [`Engine::batch`].
 ///
 /// `S` refers to an address space (a plain or counted reference), `F` is whatever the embedder owns
-/// a frame by, and `L` where those wait, by default 64 of them in place. A batch is bound to the CPU that filled it only for speed: finished elsewhere, it
-/// sends its broadcasts again. Finished, it is empty and may be filled again.
+/// a frame by, and `L` where those wait, by default 64 of them in place. A batch is bound to the CPU that filled it
+/// only for speed: finished elsewhere, it sends its broadcasts again. Finished, it is empty and may be filled again.
 ///
 /// With 64 frames it is some 1.7 KB, most of it uninitialised: leave it where it is, moving it costs more than a flush.
 #[must_use = "a batch must be finished; dropped, it flushes at once"]
@@ -280,6 +281,10 @@ where
     /// The caller vouches that every mapping of every frame was read-only and clean, or was one of the kernel that
     /// nobody uses any more ([`crate::kernel`]), that no table was unlinked, and puts each frame behind its residue
     /// before the locks under which its entries were cleared are dropped.
+    ///
+    /// None of this is checked. A mapping counts for as long as a CPU may use it: before an entry of the frame that
+    /// another CPU has cleared or write-protected is passed over, the flush of that CPU's batch is made sure of
+    /// ([`Engine::settle_deferred`]).
     pub fn finish_owed(&mut self) -> Outcome<'_, F, L> {
         let engine = self.unflushed.engine;
         if !engine.policy.lazy_unmap {

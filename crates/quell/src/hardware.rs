@@ -158,7 +158,8 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// A full barrier; see the guarantees above.
     fn fence(&self);
 
-    /// Invalidates translations of this CPU alone.
+    /// Invalidates translations of this CPU alone. A tag that is named is the one under which this CPU has its
+    /// root loaded; only a [`Broadcast`] may name another.
     fn invalidate(&self, what: Invalidate);
 
     /// How to reach every CPU without interrupts, if the machine has that and says so in
@@ -169,7 +170,8 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     }
 
     /// Loads a root under a tag. With `keep`, entries under the tag survive; without it, all of
-    /// them are gone when the call returns. On machines without tags nothing survives.
+    /// them are gone when the call returns. On machines without tags nothing survives. Called with interrupts
+    /// masked.
     ///
     /// # Safety
     /// `root` holds a root table of the machine's format, which maps the kernel as every root does, until another
@@ -193,7 +195,8 @@ pub unsafe trait Hardware: Sized + Send + Sync {
         );
     }
 
-    /// Interrupts each CPU of `targets`, which never holds the caller.
+    /// Interrupts each CPU of `targets`, which never holds the caller. Called with interrupts masked, so it must not
+    /// wait for a target.
     fn interrupt(&self, targets: &CpuSet);
 
     /// Has the flush of a virtual CPU that does not run done by whoever runs it: `true` if it did not run, and will have

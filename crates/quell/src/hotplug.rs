@@ -39,8 +39,13 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     }
 
     /// Takes this CPU out of the protocol: it leaves its space, answers what is in its inbox and is
-    /// asked no more. Called on the CPU itself, which from here on touches no user memory, and no mapping of the
-    /// kernel that may change, until [`Engine::cpu_online`]. Never waits. `current` is the space that it had loaded, lazily or not, if any.
+    /// asked no more. Called on the CPU itself, which from here on touches no user memory, and no
+    /// mapping of the kernel that may change, until [`Engine::cpu_online`]. Never waits.
+    ///
+    /// `current` is what `from` is in [`Engine::switch_to`]: the space that this CPU had loaded last, lazily or not
+    /// and even if it was evicted from it; `None` only if there was none or if it has been retired. A space that is
+    /// left out goes on naming this CPU, and [`Engine::retire`] of it does not end once the CPU is back and runs
+    /// another space.
     pub fn cpu_offline(&self, current: Option<&AddressSpace<H>>) {
         let were_on = self.hw.mask_interrupts();
         let me = self.hw.this_cpu();

@@ -17,6 +17,24 @@
 //! All four are one check, on the frame's [`Residue`]: one load, zero when nothing is owed. The
 //! four programs for which Linux refused this mechanism each break one of them.
 //!
+//! A *marker*, here and below, is what the embedder leaves in an entry that it has emptied so, to name the frame.
+//!
+//! # After a rescue
+//!
+//! A residue is one word, and a rescue clears it; but a frame may have been taken away from several places, and at
+//! those where it was not mapped again the stale entries are still in use. So the embedder does one of two things.
+//! Before it drops the lock of the page-cache slot it maps the frame again at *every* place whose marker names
+//! it. Or it goes on treating each such marker as a mapping of the frame: whatever takes the mapping away later, an
+//! unmap by the program as well as reclaim, lazy or not, reports the marker's range to its batch as if the entry
+//! were present, or settles the space. (`quell-vm` does the second: its reverse map lists the markers.)
+//!
+//! # Who takes part
+//!
+//! The rules bind all code that could break them. Whatever changes the bytes of a file page by another way (a hole is
+//! punched, a server says that the file has changed) takes the lock of the page's slot too and keeps rules 3 and 4; the
+//! engine cannot see it. It knows of no translations but those of CPUs, either: a secondary MMU that maps the
+//! frame must be told as the entry is cleared, not when the debt is paid.
+//!
 //! # The flush clock
 //!
 //! A debt is a *stamp*: a tick of the flush clock, taken after the entries were cleared. Each CPU publishes
@@ -125,6 +143,9 @@ impl<H: Hardware> Residue<H> {
     /// places. No flush is needed and no content is lost. `false` if a claimer was first; then its debt was
     /// paid.
     ///
+    /// The residue is clear afterwards, and says nothing any more of the places at which the frame is not mapped
+    /// again: stale entries may be in use there. See "After a rescue" in [the module](crate::lazy) for what is due.
+    ///
     /// Called under the lock of the page-cache slot.
     #[must_use]
     pub fn rescue<R: Rules>(&self, engine: &Engine<'_, H, R>) -> bool {
@@ -196,6 +217,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// Before an entry of `space` whose marker names the frame is rewritten, or a page-cache slot
     /// that held the frame is filled again (rules 2 and 3). One load when nothing is owed. May wait for other CPUs.
+    /// A residue that a rescue has cleared says nothing of other markers that name the frame.
     #[inline]
     pub fn settle_residue(&self, residue: &Residue<H>, space: &AddressSpace<H>) {
         if !self.rules.refill_pays() {
@@ -278,7 +300,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         None
     }
 
-    /// Whether any flush is owed until reuse.
+    /// Whether any flush may be owed until reuse. `false` is certain; `true` may be left over from a stamp that
+    /// came to nothing, because its place in the ledger was taken.
     pub fn owes_anything(&self) -> bool {
         !self.ledger.is_settled(self.ledger.now())
     }

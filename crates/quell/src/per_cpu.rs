@@ -28,7 +28,7 @@ enum Slots<'m, H: Hardware> {
 }
 
 /// The engine's state for one CPU. The embedder provides one for each, for as long as the engine
-/// lives, and touches nothing in it.
+/// lives, touches nothing in it, and gives it to no other engine: names of spaces begin anew in each.
 pub struct PerCpu<'m, H: Hardware> {
     pub(crate) inbox: Inbox<H::Word>,
     pub(crate) state: CpuState<H::Word>,

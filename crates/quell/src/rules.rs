@@ -14,6 +14,9 @@
 //! Two other kinds of mistakes need no rule: those at the border to the machine (an interrupt that is not sent, a
 //! barrier left out) are made by a decorator of [`Hardware`](crate::Hardware), and orderings that are too weak by
 //! the machine's words. `docs/mutants.md` lists all three.
+//!
+//! A number (`bug 8`) is that of a bug which another system shipped, `L1` to `L4` are the programs for which Linux
+//! refused lazy unmap: `docs/mutants.md` has a table of them, too.
 
 mod form;
 

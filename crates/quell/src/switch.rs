@@ -37,7 +37,8 @@ use crate::tags::slot_tag;
 impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// Context switch to a user thread of `to`. `from` is the space that this CPU had loaded last,
     /// lazily or not and even if it was evicted from it; `None` only if there was none or if it
-    /// has been retired. It may be `to` itself.
+    /// has been retired. It may be `to` itself. A space that is left out goes on naming this CPU: it is
+    /// interrupted in vain, and [`Engine::retire`] of that space does not end while it runs another one.
     ///
     /// When it returns, user accesses go through the current tables of `to` (C5), and every flush
     /// of `to` that was complete when the call began has taken effect here. Waits for no CPU's answer; where
@@ -234,6 +235,10 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// No user thread of `space` will ever run again: makes every CPU leave its root. Afterwards
     /// nothing walks its tables, and they, the root included, may be freed (C6). May wait for other CPUs.
+    ///
+    /// The [`AddressSpace`] itself may still be in use: a CPU that was evicted from it, and is switching away from it
+    /// or going offline just now, takes itself out of its set of CPUs afterwards. The reference that it passes as
+    /// `from` or `current` keeps the memory alive.
     ///
     /// # Panics
     /// If the space is running on the calling CPU, or is one of the kernel's mappings.

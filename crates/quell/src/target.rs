@@ -153,10 +153,11 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// Whether user memory may be accessed from an NMI handler or a probe right now.
     ///
-    /// `false` while this CPU has acknowledged a flush that it has not done yet, and while it is
-    /// between two address spaces or on its way back to one that it had left alone; the caller then
-    /// gives up, as for an access that faults. Any other code need not ask: it never runs in those
-    /// windows. Never waits.
+    /// `false` while this CPU has acknowledged a flush that it has not done yet, while it is
+    /// between two address spaces or on its way back to one that it had left alone, and as long as it keeps its
+    /// root lazily, has none, or is offline; the caller then
+    /// gives up, as for an access that faults. Any other code need not ask: it never runs in the windows between
+    /// two spaces and between receipt and flush, and it accesses no user memory without a space that runs. Never waits.
     pub fn user_access_allowed(&self) -> bool {
         let cpu = self.cpu(self.hw.this_cpu());
         self.rules.nmi_may_access(

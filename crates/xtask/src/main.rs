@@ -208,7 +208,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "boots",
-        shows: "the kernel passes on both architectures, notices mistakes, and counts what the model counts",
+        shows: "the kernel passes on every architecture, notices mistakes, and counts what the model counts",
         environment: &[("QUELL_REQUIRE_BOOT", "1"), ("QUELL_REQUIRE_BOCHS", "1")],
         cargo: &[
             "test",
@@ -240,7 +240,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "stress",
-        shows: "every operation on every CPU at random, on both MMUs",
+        shows: "every operation on every CPU at random, on every MMU",
         environment: &[],
         cargo: &[
             "run",

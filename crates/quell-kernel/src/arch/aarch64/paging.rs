@@ -7,7 +7,9 @@ use super::processor::features;
 use crate::{cpu, direct_map, memory, tables};
 use aarch64_cpu::registers::{ReadWriteable, TCR_EL1};
 use core::arch::asm;
-use quell::{Entry, Features, Frame, Invalidate, Level, Tag, Tagging};
+use quell::{
+    Entry, Features, Frame, Invalidate, Level, Page, PageRange, Scope, Tag, Tagging, TlbRules,
+};
 use quell_arch::aarch64::{entry, tlb};
 
 /// The root that TTBR0 holds when no address space is loaded: an empty table.
@@ -77,6 +79,11 @@ pub unsafe fn init_cpu() {
     tlb::complete_local();
 }
 
+/// What TLBs keep.
+pub fn tlb_rules() -> TlbRules {
+    entry::RULES
+}
+
 /// What the engine may use.
 pub fn engine_features() -> Features {
     Features {
@@ -141,6 +148,16 @@ pub fn invalidate(what: Invalidate) {
     }
     issue(what, false);
     tlb::complete_local();
+}
+
+/// Invalidates a page on this CPU where it is mapped globally.
+pub fn invalidate_global(page: Page) {
+    // An invalidation by address reaches global entries whatever its tag.
+    invalidate(Invalidate::Range {
+        tag: Tag::KERNEL,
+        range: PageRange::base(page, 1),
+        scope: Scope::Leaf,
+    });
 }
 
 /// Starts broadcast invalidations; returns how many instructions that took.

@@ -3,7 +3,7 @@
 use super::processor::features;
 use crate::{direct_map, memory};
 use core::sync::atomic::{AtomicU64, Ordering};
-use quell::{Entry, Features, Frame, Invalidate, Level, MemoryType, Tag, Tagging};
+use quell::{Entry, Features, Frame, Invalidate, Level, MemoryType, Page, Tag, Tagging, TlbRules};
 use quell_arch::x86_64::{entry, tlb};
 use x86_64::registers::control::{Cr4, Cr4Flags};
 
@@ -118,6 +118,11 @@ pub unsafe fn init_cpu() {
     }
 }
 
+/// What TLBs keep.
+pub fn tlb_rules() -> TlbRules {
+    entry::RULES
+}
+
 /// What the engine may use.
 pub fn engine_features() -> Features {
     let processor = features();
@@ -171,6 +176,12 @@ pub fn invalidate(what: Invalidate) {
             Invalidate::Tag(_) | Invalidate::All => tlb::load_cr3(tlb::read_cr3()),
         }
     }
+}
+
+/// Invalidates a page on this CPU where it is mapped globally.
+pub fn invalidate_global(page: Page) {
+    // SAFETY: at level 0.
+    unsafe { tlb::invlpg(page.address()) };
 }
 
 /// Starts broadcast invalidations; returns how many instructions that took.
