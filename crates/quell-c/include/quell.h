@@ -100,7 +100,7 @@
 #define QUELL_POLICY_LENGTH 255
 
 // How many counters there are.
-#define QUELL_COUNTERS 38
+#define QUELL_COUNTERS 39
 
 // Bytes of a `struct quell_zero_plan`.
 #define QUELL_ZERO_PLAN_SIZE 72
@@ -275,6 +275,8 @@ enum quell_counter {
     QUELL_COUNTER_CAUGHT_UP,
     // Frames taken back by the page they belonged to.
     QUELL_COUNTER_RESCUED,
+    // Targets left out because they are virtual CPUs that do not run.
+    QUELL_COUNTER_SKIPPED_NOT_RUNNING,
 };
 
 // A run of virtual pages that are or were mapped with entries of one size. Pages are counted in 4096 bytes, whatever

@@ -7,7 +7,7 @@ use core::ffi::c_char;
 use quell::{Counter, CpuId, Stats};
 
 /// How many counters there are.
-pub const QUELL_COUNTERS: usize = 38;
+pub const QUELL_COUNTERS: usize = 39;
 
 /// What is counted, each on its own CPU: a sum of CPUs is not one moment in time.
 #[repr(C)]
@@ -89,6 +89,8 @@ pub enum quell_counter {
     CaughtUp,
     /// Frames taken back by the page they belonged to.
     Rescued,
+    /// Targets left out because they are virtual CPUs that do not run.
+    SkippedNotRunning,
 }
 
 macro_rules! same {
@@ -139,6 +141,7 @@ same! {
     PaidByOthers
     CaughtUp
     Rescued
+    SkippedNotRunning
 }
 
 /// Texts of the counters, ended with zero bytes.

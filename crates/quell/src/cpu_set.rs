@@ -104,7 +104,14 @@ impl CpuSet {
     /// The members in ascending order.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = CpuId> + '_ {
-        self.bits.iter().enumerate().flat_map(|(index, &word)| {
+        self.iter_of(MAX_CPUS)
+    }
+
+    /// The members of a set of the CPUs `0..cpus`, in ascending order: what a machine does not have is not looked at.
+    #[inline]
+    pub(crate) fn iter_of(&self, cpus: usize) -> impl Iterator<Item = CpuId> + '_ {
+        let words = self.bits.iter().take(cpus.div_ceil(64));
+        words.enumerate().flat_map(|(index, &word)| {
             let mut left = word;
             core::iter::from_fn(move || {
                 if left == 0 {

@@ -63,7 +63,7 @@ use crate::cpu::{Activity, Asked, Concern, Loaded};
 use crate::cpu_set::{CpuId, CpuSet};
 use crate::engine::Engine;
 use crate::hardware::{Hardware, Scope};
-use crate::ledger::Stamp;
+use crate::ledger::{Debt, Stamp};
 use crate::request::Request;
 use crate::rules::{EngineRules, Rules};
 use crate::space::AddressSpace;
@@ -207,7 +207,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         }
     }
 
-    /// Whether a claim of this frame would interrupt no CPU: one load when nothing is owed.
+    /// Whether a claim of this frame would interrupt no CPU: one load when nothing is owed. Never waits.
     pub fn is_paid(&self, residue: &Residue<H>) -> bool {
         // Acquire pairs with `claim`: a frame that owes nothing any more has its debt paid.
         // Lost without it: a look at a frame that was claimed.
@@ -251,7 +251,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// As [`Engine::settle`], but leaves alone what is owed until reuse: for a second actor that
     /// finds an entry cleared *without* a marker, so by a batch that is still to flush, and that
-    /// deals with markers one by one. One load when no batch is outstanding.
+    /// deals with markers one by one. One load when no batch is outstanding. May wait for other CPUs.
     #[inline]
     pub fn settle_deferred(&self, space: &AddressSpace<H>) {
         if self.rules.second_actor_settles() && space.flushes().deferred != 0 {
@@ -290,7 +290,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             if ledger.take_entry(stamp) {
                 return Some(stamp);
             }
-            if let Some(older) = ledger.in_the_way_of(stamp, self.cpus.len()) {
+            if let Some(older) = ledger.in_the_way_of(stamp, self.count) {
                 self.pay(me, older, Reason::Background);
                 if ledger.take_entry(stamp) {
                     return Some(stamp);
@@ -335,7 +335,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// for a CPU that is in the kernel anyway, at a fault. A frame claimed after every CPU has done so costs no
     /// interrupt. Two loads if the clock has not run that far.
     ///
-    /// It pays nothing by itself: a later claimer finds this CPU flushed.
+    /// It pays nothing by itself: a later claimer finds this CPU flushed. Never waits.
     #[inline]
     pub fn catch_up(&self) {
         let far = (self.ledger.capacity() as u64).div_ceil(16);
@@ -343,7 +343,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             return;
         }
         let me = self.hw.this_cpu();
-        let flushed_at = self.cpus[me.index()].state.flushed_at();
+        let flushed_at = self.cpu(me).state.flushed_at();
         if self.ledger.seen() >= flushed_at + far {
             self.catch_up_now(me);
         }
@@ -351,7 +351,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     #[cold]
     fn catch_up_now(&self, me: CpuId) {
-        let cpu = &self.cpus[me.index()];
+        let cpu = self.cpu(me);
         let were_on = self.hw.mask_interrupts();
         if cpu.state.activity() == Activity::Running && cpu.state.loaded() != Loaded::Nothing {
             self.count(me, Counter::CaughtUp, 1);
@@ -371,30 +371,39 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     }
 
     /// Pays up to [`TOGETHER`] debts; whether there may be more of them up to `through`.
+    ///
+    /// What is owed of the kernel's mappings concerns every CPU and all of its entries: a claim or a refill that
+    /// is about a user's page leaves that to others.
     fn pay_some(&self, me: CpuId, through: u64, reason: Reason, counted: &mut bool) -> bool {
         let known = self.rules.flushes_are_known(self.broadcasts.is_some());
-        let (mut paid, mut behind) = (Stack::<u64, TOGETHER>::new(), CpuSet::EMPTY);
-        let mut more = false;
-        for debt in self.ledger.outstanding(self.cpus.len()) {
-            let Some((stamp, cpus)) = debt else {
+        let with_kernel = matches!(reason, Reason::Background) || self.ledger.is_of_kernel(through);
+        let (mut paid, mut behind) = (Stack::<(u64, bool), TOGETHER>::new(), CpuSet::EMPTY);
+        let (mut more, mut kernel) = (false, false);
+        for debt in self.ledger.outstanding(self.count) {
+            let Some(debt) = debt else {
                 if self.rules.payment_passes_gap() {
                     continue;
                 }
                 break;
             };
+            let stamp = debt.stamp;
+            if debt.kernel && !with_kernel {
+                continue;
+            }
             if paid.is_full() {
                 more |= stamp <= through;
                 continue;
             }
             let mut late = behind;
-            self.add_behind(me, stamp, &cpus, &mut late);
+            self.add_behind(me, &debt, &mut late);
             let nobody = behind.is_empty() && !paid.is_empty() && known;
             if stamp > through && nobody && !late.is_empty() {
                 // Every CPU has flushed since what is asked for: younger debts can wait.
                 continue;
             }
             behind = late;
-            paid.push(stamp);
+            kernel |= debt.kernel;
+            paid.push((stamp, debt.kernel));
         }
         if paid.is_empty() {
             return false;
@@ -410,21 +419,25 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         if behind.is_empty() && known {
             // Every CPU has flushed since, for reasons of its own.
         } else if self.broadcasts.is_some() {
-            self.broadcast_everything(me);
+            self.broadcast_everything(me, kernel);
         } else {
-            self.flush_loaded(me, &behind);
+            self.flush_loaded(me, &behind, kernel);
         }
-        for &stamp in paid.as_slice() {
-            self.ledger.pay_off(stamp);
+        for &(stamp, kernel) in paid.as_slice() {
+            self.ledger.pay_off(stamp, kernel);
         }
         more
     }
 
-    /// Adds those of `cpus`, which may hold what `stamp` is about, that have not flushed since.
-    fn add_behind(&self, me: CpuId, stamp: u64, cpus: &CpuSet, behind: &mut CpuSet) {
-        for cpu in cpus.iter() {
-            let state = &self.cpus[cpu.index()].state;
-            match state.must_be_asked(Concern::Debt(stamp), &self.rules) {
+    /// Adds those CPUs that may hold what the debt is about and have not flushed since.
+    fn add_behind(&self, me: CpuId, debt: &Debt, behind: &mut CpuSet) {
+        let concern = match debt.kernel {
+            true => Concern::KernelDebt(debt.stamp),
+            false => Concern::Debt(debt.stamp),
+        };
+        for cpu in debt.cpus.iter_of(self.count) {
+            let state = &self.cpu(cpu).state;
+            match state.must_be_asked(concern, &self.rules) {
                 Asked::Must => behind.insert(cpu),
                 Asked::Flushed => self.count(me, Counter::PaidByOthers, 1),
                 Asked::Lazy | Asked::Detached => {}

@@ -106,6 +106,8 @@ counters! {
     CaughtUp = "caught_up",
     /// Frames taken back by the page they belonged to.
     Rescued = "rescued",
+    /// Targets left out because they are virtual CPUs that do not run.
+    SkippedNotRunning = "skipped_not_running",
 }
 
 const COUNTERS: usize = Counter::ALL.len();

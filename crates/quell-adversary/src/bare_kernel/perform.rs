@@ -1,5 +1,6 @@
 //! A run of a program on the bare kernel: the kernel is made, each CPU prepares, all are set in motion.
 
+use super::own_half::{OWN, OWN_ROOT};
 use super::{
     BareKernel, BareProgram, FIRST, FRAMES, MOST_LEDGER_ENTRIES, SECOND, SPACES, leaf_of, root_of,
 };
@@ -10,9 +11,10 @@ use crate::coverage::{Coverage, Happening};
 use crate::hardware::RunRules;
 use crate::names::Address;
 use crate::stage::{Hw, Stage};
-use quell::{Engine, Extent, Frame, Hardware, LedgerEntry, PerCpu, Residue, Word};
+use quell::{Engine, Extent, Frame, Hardware, KernelEntries, LedgerEntry, PerCpu, Residue, Word};
 use quell_contract::timeline::Line;
 use quell_vm::machine::{Machine, MemoryMap};
+use std::cell::Cell;
 use std::mem::ManuallyDrop;
 
 impl Kernel for BareKernel<'_> {
@@ -25,7 +27,10 @@ impl Kernel for BareKernel<'_> {
     }
 
     fn nmi(&self) {
-        if self.engine.user_access_allowed() {
+        if self.has_own_half() {
+            // It asks nobody.
+            self.read_own(OWN);
+        } else if self.engine.user_access_allowed() {
             self.read(0);
         } else {
             self.hw.happen(Happening::NmiRefused);
@@ -63,8 +68,13 @@ impl BareProgram {
         .expect("the engine runs on every machine under the adversary");
         // SAFETY: in this machine in software a root is a number, and every number will do.
         let space = |space: usize| unsafe { engine.new_space(root_of(space)) };
+        // SAFETY: as above, and entries are global where `OwnHalf` says so.
+        let own = |entries| unsafe { engine.new_kernel_space(OWN_ROOT, entries) };
         let kernel = BareKernel {
             hw: &hw,
+            own: ManuallyDrop::new([KernelEntries::Global, KernelEntries::Tagged].map(own)),
+            own_lock: ManuallyDrop::new(AdversaryWord::new(0)),
+            has_own_half: Cell::new(false),
             spaces: ManuallyDrop::new(std::array::from_fn(space)),
             locks: ManuallyDrop::new(std::array::from_fn(|_| AdversaryWord::new(0))),
             residues: ManuallyDrop::new(std::array::from_fn(|_| Residue::new())),
@@ -105,6 +115,16 @@ impl BareKernel<'_> {
                 spaces.find_map(|(index, space)| {
                     Some(format!("space{index}.{}", space.word_name(word)?))
                 })
+            })
+            .or_else(|| {
+                let mut own = ["global", "tagged"].into_iter().zip(self.own.iter());
+                own.find_map(|(name, space)| {
+                    Some(format!("{name} kernel space.{}", space.word_name(word)?))
+                })
+            })
+            .or_else(|| {
+                let own = at.lies_in(&*self.own_lock);
+                own.then(|| "lock of the kernel's own tables".into())
             })
             .or_else(|| at.numbered("lock of the tables of space", &self.locks[..]))
             .or_else(|| at.numbered("flag", &self.flags[..]))

@@ -123,12 +123,16 @@ const EVERYWHERE: [(&str, &str); 9] = [
 ];
 
 /// What those show that flush other CPUs by interrupts.
-const BY_INTERRUPTS: [(&str, &str); 9] = [
+const BY_INTERRUPTS: [(&str, &str); 10] = [
     ("request", "frames_come_back_unused"),
     ("here", "changed_pages_are_read_anew"),
     ("SkipLocalFlush", "changed_pages_are_read_anew"),
     ("SkipGenerationBump", "changed_pages_are_read_anew"),
     ("SkipPost", "changed_pages_are_read_anew"),
+    (
+        "KernelSkipsIdle",
+        "the_kernels_own_mappings_change_everywhere",
+    ),
     ("SkipInterrupt", "watchdog"),
     ("SkipWait", "frames_come_back_unused"),
     ("HandlerSkipsFlush", "changed_pages_are_read_anew"),

@@ -98,15 +98,23 @@ pub fn engine_features() -> Features {
 /// Issues what `what` takes, and returns how many instructions that was. Nothing is complete.
 fn issue(what: Invalidate, broadcast: bool) -> u64 {
     tlb::publish_tables();
+    let with = tlb::Operands {
+        range: features().range,
+        level_hint: features().level_hint,
+        wide_addresses: false,
+    };
     // SAFETY: at level 1; range operations only where the processor has them.
     unsafe {
         match what {
+            Invalidate::Kernel { range, scope } => {
+                let mut count = 0;
+                for operation in tlb::operations(Tag::KERNEL, range, scope, with) {
+                    tlb::tlbi_any_tag(operation, scope, broadcast);
+                    count += 1;
+                }
+                count
+            }
             Invalidate::Range { tag, range, scope } => {
-                let with = tlb::Operands {
-                    range: features().range,
-                    level_hint: features().level_hint,
-                    wide_addresses: false,
-                };
                 let mut count = 0;
                 for operation in tlb::operations(tag, range, scope, with) {
                     tlb::tlbi(operation, scope, broadcast);
@@ -118,7 +126,8 @@ fn issue(what: Invalidate, broadcast: bool) -> u64 {
                 tlb::tlbi_tag(tag, broadcast);
                 1
             }
-            Invalidate::All => {
+            // Global entries go, too.
+            Invalidate::All | Invalidate::Everything => {
                 tlb::tlbi_all(broadcast);
                 1
             }
@@ -126,8 +135,17 @@ fn issue(what: Invalidate, broadcast: bool) -> u64 {
     }
 }
 
+/// No instruction that was fetched before is executed.
+pub fn synchronize_text() {
+    // SAFETY: a barrier.
+    unsafe { tlb::isb() }
+}
+
 /// Invalidates on this CPU.
 pub fn invalidate(what: Invalidate) {
+    if what == Invalidate::Everything {
+        tlb::fence();
+    }
     issue(what, false);
     tlb::complete_local();
 }

@@ -6,7 +6,7 @@
 use super::processor::features;
 use crate::{direct_map, memory, tables};
 use core::sync::atomic::{AtomicU64, Ordering};
-use quell::{Entry, Features, Frame, Invalidate, Level, Page, Tag, Tagging, TlbRules};
+use quell::{Entry, Features, Frame, Invalidate, Level, Page, Scope, Tag, Tagging, TlbRules};
 use quell_arch::riscv64::{entry, tlb};
 
 unsafe extern "C" {
@@ -113,8 +113,21 @@ pub fn invalidate(what: Invalidate) {
             Invalidate::Range { tag, range, scope } => {
                 tlb::operations(range, scope).for_each(|one| tlb::invalidate(one, held(tag)));
             }
+            // A fence that names an address reaches entries of leaves alone, global ones and of all tags.
+            Invalidate::Kernel {
+                range,
+                scope: Scope::Leaf,
+            } => {
+                let step = range.stride.bytes();
+                (0..range.strides()).for_each(|stride| {
+                    tlb::invalidate_page(range.start.address() + stride * step);
+                });
+            }
             Invalidate::Tag(tag) => tlb::invalidate(tlb::Operation::Tag, held(tag)),
-            Invalidate::All => tlb::invalidate_all(),
+            // Global entries go, too.
+            Invalidate::Kernel { .. } | Invalidate::All | Invalidate::Everything => {
+                tlb::invalidate_all();
+            }
         }
     }
 }
@@ -151,10 +164,15 @@ pub unsafe fn load_root(root: Frame, tag: Tag, keep: bool) {
     }
 }
 
-/// Loads the kernel's own root.
+/// Loads the kernel's own root. What was kept under its tag goes: it may be as old as the last time that it was loaded.
 pub fn unload_root() {
     // SAFETY: the kernel's own root, which has nothing in the other half.
-    unsafe { load_root(kernel_root(), Tag::KERNEL, true) };
+    unsafe { load_root(kernel_root(), Tag::KERNEL, false) };
+}
+
+/// No instruction that was fetched before is executed.
+pub fn synchronize_text() {
+    tlb::fence_instructions();
 }
 
 /// Makes instructions that were written as data visible to fetches of all CPUs.
