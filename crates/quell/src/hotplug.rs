@@ -39,8 +39,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     }
 
     /// Takes this CPU out of the protocol: it leaves its space, answers what is in its inbox and is
-    /// asked no more. Called on the CPU itself, which from here on touches no user memory, and no mapping of the
-    /// kernel that may change, until [`Engine::cpu_online`]. Never waits.
+    /// asked no more. Called on the CPU itself, which from here on touches no user memory, and no
+    /// mapping of the kernel that may change, until [`Engine::cpu_online`]. Never waits.
     ///
     /// `current` is what `from` is in [`Engine::switch_to`]: the space that this CPU had loaded last, lazily or not
     /// and even if it was evicted from it; `None` only if there was none or if it has been retired. A space that is

@@ -157,8 +157,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// between two address spaces or on its way back to one that it had left alone, and as long as it keeps its
     /// root lazily, has none, or is offline; the caller then
     /// gives up, as for an access that faults. Any other code need not ask: it never runs in the windows between
-    /// two spaces and between receipt and flush, and it accesses no user memory without a space that runs. Never
-    /// waits.
+    /// two spaces and between receipt and flush, and it accesses no user memory without a space that runs. Never waits.
     pub fn user_access_allowed(&self) -> bool {
         let cpu = self.cpu(self.hw.this_cpu());
         self.rules.nmi_may_access(

@@ -113,19 +113,19 @@ pub fn invalidate(what: Invalidate) {
             Invalidate::Range { tag, range, scope } => {
                 tlb::operations(range, scope).for_each(|one| tlb::invalidate(one, held(tag)));
             }
-            // A fence that names an address reaches entries of leaves alone, global ones and of all tags.
+            Invalidate::Tag(tag) => tlb::invalidate(tlb::Operation::Tag, held(tag)),
             Invalidate::Kernel {
                 range,
                 scope: Scope::Leaf,
             } => {
                 let step = range.stride.bytes();
-                (0..range.strides()).for_each(|stride| {
-                    tlb::invalidate_page(range.start.address() + stride * step);
-                });
+                (0..range.strides())
+                    .for_each(|stride| tlb::invalidate_page(range.start.address() + stride * step));
             }
-            Invalidate::Tag(tag) => tlb::invalidate(tlb::Operation::Tag, held(tag)),
-            // Global entries go, too.
-            Invalidate::Kernel { .. } | Invalidate::All | Invalidate::Everything => {
+            // No operation with an address reaches what the walker keeps of tables.
+            Invalidate::All | Invalidate::Kernel { .. } => tlb::invalidate_all(),
+            Invalidate::Everything => {
+                tlb::fence();
                 tlb::invalidate_all();
             }
         }

@@ -149,7 +149,8 @@ pub fn load_user(address: u64) -> Option<u64> {
     (!refused).then_some(value)
 }
 
-/// Loads a word of a page of the kernel's half that is there for tests; `None` if it faults.
+/// Loads a word of a page of the kernel's half that is there for tests; `None` if it faults, also after what was
+/// cached of its absence went.
 ///
 /// # Panics
 /// If the address is in no such page.
@@ -157,8 +158,14 @@ pub fn load_own(address: u64) -> Option<u64> {
     tables::assert_is_own(address);
     let mut value = 0;
     // SAFETY: these pages map open memory alone, and a fault is handled; the value is this call's.
-    let refused = unsafe { probe_load(address, &raw mut value) } != 0;
-    (!refused).then_some(value)
+    let mut refused = || unsafe { probe_load(address, &raw mut value) } != 0;
+    if refused() {
+        paging::invalidate_global(Page::containing(address));
+        if refused() {
+            return None;
+        }
+    }
+    Some(value)
 }
 
 /// Stores a word to user memory from kernel mode; false if the fault could not be handled, or the
