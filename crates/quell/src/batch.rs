@@ -279,7 +279,7 @@ where
     /// they do not, and where the ledger is full.
     ///
     /// The caller vouches that every mapping of every frame was read-only and clean, or was one of the kernel that
-    /// nobody uses any more ([`crate::kernel`]), that no table was unlinked, and puts each frame behind its residue
+    /// no CPU uses any more ([`crate::kernel`]), that no table was unlinked, and puts each frame behind its residue
     /// before the locks under which its entries were cleared are dropped.
     ///
     /// None of this is checked. A mapping counts for as long as a CPU may use it: before an entry of the frame that
