@@ -55,6 +55,38 @@ pub(crate) struct Pending<S> {
     pub(crate) sent: bool,
     /// No table was written since the space's debt was raised.
     pub(crate) fresh: bool,
+    /// What is added is flushed with the rest, and nothing is sent before.
+    joins: bool,
+    /// How many invalidations the request is, as long as it is ranges.
+    strides: u64,
+}
+
+impl<H: Hardware, S: Deref<Target = AddressSpace<H>>> Pending<S> {
+    /// Whether it is of this space: at one place, as which two references to it point.
+    #[inline]
+    fn is_of(&self, space: &S) -> bool {
+        core::ptr::eq(&*self.space, &**space)
+    }
+
+    /// Whether the whole space is flushed with the rest, so that nothing is to be added.
+    #[inline]
+    fn is_whole(&self, scope: Scope) -> bool {
+        self.joins && matches!(self.request, Request::Full(own) if own >= scope)
+    }
+
+    /// As [`Request::follow`]; becomes everything with more than `most` invalidations.
+    #[inline]
+    fn follow(&mut self, range: PageRange, scope: Scope, most: u64) -> bool {
+        let follows = self.request.follow(range, scope, H::Word::RANGES);
+        if follows {
+            self.fresh = false;
+            self.strides += range.pages;
+            if self.strides > most {
+                self.request = Request::Full(scope);
+            }
+        }
+        follows
+    }
 }
 
 /// Frames behind a flush: what is safe to reuse. They come out of the batch's own memory.
@@ -126,18 +158,26 @@ pub enum Outcome<'b, F, L: FrameList<F> = InPlace<F>> {
 ///
 /// With 64 frames it is some 1.7 KB, most of it uninitialised: leave it where it is, moving it costs more than a flush.
 #[must_use = "a batch must be finished; dropped, it flushes at once"]
-pub struct Batch<'e, 'm, H: Hardware, S, F, R: Rules = AllRules, L: FrameList<F> = InPlace<F>>
-where
+pub struct Batch<
+    'e,
+    'm,
+    H: Hardware,
+    S,
+    F,
+    R: Rules = AllRules,
+    L: FrameList<F> = InPlace<F>,
+    const N: usize = SPACES,
+> where
     S: Deref<Target = AddressSpace<H>>,
 {
     /// Before the frames: a batch that is dropped flushes, and then drops them.
-    pub(crate) unflushed: Unflushed<'e, 'm, H, S, R>,
+    pub(crate) unflushed: Unflushed<'e, 'm, H, S, R, N>,
     pub(crate) frames: L,
     frame: PhantomData<F>,
 }
 
 /// The half of a batch that is flushed.
-pub(crate) struct Unflushed<'e, 'm, H: Hardware, S, R: Rules>
+pub(crate) struct Unflushed<'e, 'm, H: Hardware, S, R: Rules, const N: usize>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
@@ -145,7 +185,7 @@ where
     purpose: Purpose,
     /// The CPU that has sent the broadcasts.
     pub(crate) cpu: CpuId,
-    pub(crate) pending: Stack<Pending<S>, SPACES>,
+    pub(crate) pending: Stack<Pending<S>, N>,
 }
 
 impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
@@ -185,6 +225,25 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
         S: Deref<Target = AddressSpace<H>>,
         L: FrameList<F>,
     {
+        self.batch_of_spaces(purpose, frames)
+    }
+
+    /// As [`Engine::batch_into`], with room for the changes of `N` spaces, from 1 to 8: one more flushes what the
+    /// batch has of the others. A batch of one space is some 140 bytes and its list: cheap to move, where that cannot
+    /// be avoided.
+    #[inline]
+    pub fn batch_of_spaces<S, F, L, const N: usize>(
+        &self,
+        purpose: Purpose,
+        frames: L,
+    ) -> Batch<'_, 'm, H, S, F, R, L, N>
+    where
+        S: Deref<Target = AddressSpace<H>>,
+        L: FrameList<F>,
+    {
+        const {
+            assert!(N >= 1 && N <= SPACES, "a batch has room for 1 to 8 spaces");
+        }
         Batch {
             unflushed: Unflushed {
                 engine: self,
@@ -198,7 +257,7 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
     }
 }
 
-impl<H: Hardware, S, F, R: Rules, L: FrameList<F>> Batch<'_, '_, H, S, F, R, L>
+impl<H: Hardware, S, F, R: Rules, L: FrameList<F>, const N: usize> Batch<'_, '_, H, S, F, R, L, N>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
@@ -275,6 +334,14 @@ where
         Flushed::new(&mut self.frames)
     }
 
+    /// As [`Batch::finish`], and yields the list itself: for an owner that empties it at once, faster than frame by
+    /// frame. What is left in it comes out with the frames of the next flush, or is dropped with the batch. May wait.
+    #[inline]
+    pub fn finish_list(&mut self) -> &mut L {
+        self.unflushed.flush();
+        &mut self.frames
+    }
+
     /// Owes the flush until the frames are reused (S3), where policy and ledger allow it. Waits for other CPUs where
     /// they do not, and where the ledger is full.
     ///
@@ -317,27 +384,29 @@ where
     }
 }
 
-impl<H: Hardware, S, R: Rules> Unflushed<'_, '_, H, S, R>
+impl<H: Hardware, S, R: Rules, const N: usize> Unflushed<'_, '_, H, S, R, N>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
     /// Adds a range that is not empty, or everything.
     #[inline]
     fn add(&mut self, space: S, range: Option<PageRange>, scope: Scope) {
-        let engine = self.engine;
-        let gathers = engine.policy.batch || self.purpose == Purpose::Call;
-        if gathers && engine.broadcasts.is_none() && self.pending.is_empty() {
-            // The first of a batch, and mostly the only one.
-            if !engine.begin_debt(&space) {
-                return engine.flush_at_once(&space, &Request::of(range, scope));
-            }
-            self.pending.push(Pending {
-                space,
-                request: Request::of(range, scope),
-                sent: false,
-                fresh: true,
-            });
-        } else {
+        // Of a long unmap most pages add nothing: the whole space is flushed already.
+        match self.pending.last_mut() {
+            Some(last) if last.is_whole(scope) && last.is_of(&space) => last.fresh = false,
+            _ => self.add_next(space, range, scope),
+        }
+    }
+
+    #[inline(never)]
+    fn add_next(&mut self, space: S, range: Option<PageRange>, scope: Scope) {
+        // Mostly the next page of the space that the last one was of.
+        let most = self.engine.features.full_above;
+        let follows = range.is_some_and(|range| match self.pending.last_mut() {
+            Some(last) if last.joins && last.is_of(&space) => last.follow(range, scope, most),
+            _ => false,
+        });
+        if !follows {
             self.add_another(space, range, scope);
         }
     }
@@ -346,8 +415,25 @@ where
     fn add_another(&mut self, space: S, range: Option<PageRange>, scope: Scope) {
         let engine = self.engine;
         let request = || Request::of(range, scope);
+        let gathers = engine.policy.batch || self.purpose == Purpose::Call;
+        let joins = gathers && engine.broadcasts().is_none();
+        if joins && self.pending.is_empty() {
+            // The first of a batch, and mostly the only one.
+            if !engine.begin_debt(&space) {
+                return engine.flush_at_once(&space, &request());
+            }
+            self.pending.push(Pending {
+                space,
+                request: request(),
+                sent: false,
+                fresh: true,
+                joins,
+                strides: range.map_or(0, PageRange::strides),
+            });
+            return;
+        }
         let may_owe = self.purpose == Purpose::Lazy && engine.policy.lazy_unmap;
-        if !(engine.policy.batch || self.purpose == Purpose::Call || may_owe) {
+        if !(gathers || may_owe) {
             return engine.flush_at_once(&space, &request());
         }
         let me = engine.hw.this_cpu();
@@ -360,7 +446,7 @@ where
             return engine.flush_at_once(&space, &request());
         }
         // On a machine with broadcasts, reclaim sends now and waits later.
-        let send_now = engine.broadcasts.is_some()
+        let send_now = engine.broadcasts().is_some()
             && self.purpose != Purpose::Call
             && !may_owe
             && me == self.cpu;
@@ -373,6 +459,7 @@ where
                 entry.request.grow(range, scope, H::Word::RANGES);
                 entry.sent &= send_now;
                 entry.fresh = false;
+                entry.strides = entry.request.strides().unwrap_or(0);
             }
             None => {
                 if self.pending.is_full() {
@@ -384,6 +471,8 @@ where
                     request: request(),
                     sent: send_now,
                     fresh,
+                    joins,
+                    strides: range.map_or(0, PageRange::strides),
                 });
             }
         }
@@ -449,7 +538,7 @@ where
     }
 }
 
-impl<H: Hardware, S, R: Rules> Drop for Unflushed<'_, '_, H, S, R>
+impl<H: Hardware, S, R: Rules, const N: usize> Drop for Unflushed<'_, '_, H, S, R, N>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
