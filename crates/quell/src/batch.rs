@@ -59,6 +59,8 @@ pub(crate) struct Pending<S> {
     joins: bool,
     /// How many invalidations the request is, as long as it is ranges.
     strides: u64,
+    /// Everything is flushed, this much of it, and more than one change was reported: there is nothing to be added.
+    whole: Option<Scope>,
 }
 
 impl<H: Hardware, S: Deref<Target = AddressSpace<H>>> Pending<S> {
@@ -68,24 +70,27 @@ impl<H: Hardware, S: Deref<Target = AddressSpace<H>>> Pending<S> {
         core::ptr::eq(&*self.space, &**space)
     }
 
-    /// Whether the whole space is flushed with the rest, so that nothing is to be added.
+    /// Takes what needs no place of its own: anything if the whole space is flushed, and a range as
+    /// [`Ranges::follow`](crate::request::Ranges) does. Becomes everything with more than `most` invalidations. `false`
+    /// if it took nothing.
     #[inline]
-    fn is_whole(&self, scope: Scope) -> bool {
-        self.joins && matches!(self.request, Request::Full(own) if own >= scope)
-    }
-
-    /// As [`Request::follow`]; becomes everything with more than `most` invalidations.
-    #[inline]
-    fn follow(&mut self, range: PageRange, scope: Scope, most: u64) -> bool {
-        let follows = self.request.follow(range, scope, H::Word::RANGES);
-        if follows {
-            self.fresh = false;
-            self.strides += range.pages;
-            if self.strides > most {
-                self.request = Request::Full(scope);
+    fn take(&mut self, range: Option<PageRange>, scope: Scope, most: u64) -> bool {
+        match (&mut self.request, range) {
+            (Request::Full(own), _) if *own >= scope => self.whole = Some(*own),
+            (Request::Ranges(ranges, own), Some(range)) if *own == scope => {
+                if !ranges.follow(range, H::Word::RANGES) {
+                    return false;
+                }
+                self.strides += range.pages;
+                if self.strides > most {
+                    self.request = Request::Full(scope);
+                    self.whole = Some(scope);
+                }
             }
+            _ => return false,
         }
-        follows
+        self.fresh = false;
+        true
     }
 }
 
@@ -391,24 +396,17 @@ where
     /// Adds a range that is not empty, or everything.
     #[inline]
     fn add(&mut self, space: S, range: Option<PageRange>, scope: Scope) {
-        // Of a long unmap most pages add nothing: the whole space is flushed already.
-        match self.pending.last_mut() {
-            Some(last) if last.is_whole(scope) && last.is_of(&space) => last.fresh = false,
-            _ => self.add_next(space, range, scope),
-        }
-    }
-
-    #[inline(never)]
-    fn add_next(&mut self, space: S, range: Option<PageRange>, scope: Scope) {
-        // Mostly the next page of the space that the last one was of.
         let most = self.engine.features.full_above;
-        let follows = range.is_some_and(|range| match self.pending.last_mut() {
-            Some(last) if last.joins && last.is_of(&space) => last.follow(range, scope, most),
-            _ => false,
-        });
-        if !follows {
-            self.add_another(space, range, scope);
+        // Mostly another page of the space that the last one was of.
+        if let Some(last) = self.pending.last_mut()
+            && last.is_of(&space)
+        {
+            // In a long unmap that is flushed whole it adds nothing.
+            if last.whole >= Some(scope) || (last.joins && last.take(range, scope, most)) {
+                return;
+            }
         }
+        self.add_another(space, range, scope);
     }
 
     #[inline(never)]
@@ -429,6 +427,7 @@ where
                 fresh: true,
                 joins,
                 strides: range.map_or(0, PageRange::strides),
+                whole: None,
             });
             return;
         }
@@ -473,6 +472,7 @@ where
                     fresh,
                     joins,
                     strides: range.map_or(0, PageRange::strides),
+                    whole: None,
                 });
             }
         }

@@ -96,39 +96,6 @@ impl Request {
         }
     }
 
-    /// Grows by a range of base pages that lies behind the one that was added last, of the same scope: what pages
-    /// reported in the order of their addresses do. `false`, and nothing was done, if the range is no such one, or if
-    /// there would be more than `most` ranges.
-    #[inline]
-    pub(crate) fn follow(&mut self, range: PageRange, scope: Scope, most: usize) -> bool {
-        let Request::Ranges(ranges, own) = self else {
-            return false;
-        };
-        let Some(last) = ranges.words.as_mut_slice().last_mut() else {
-            return false;
-        };
-        let start = range.start.0 & PAGE_MASK;
-        // For base pages nothing stands above the strides, and a stride is a page.
-        let (end, held) = (
-            (*last & PAGE_MASK) + (*last >> PAGE_BITS),
-            *last >> PAGE_BITS,
-        );
-        let may = *own == scope && range.stride == PageSize::Base && held <= MAX_PACKED_STRIDES;
-        if !may || start < end || range.pages > MAX_PACKED_STRIDES {
-            return false;
-        }
-        if start == end {
-            let fits = held + range.pages <= MAX_PACKED_STRIDES;
-            *last += if fits { range.pages << PAGE_BITS } else { 0 };
-            return fits;
-        }
-        let room = ranges.packed().len() < most.min(RANGES);
-        if room {
-            ranges.words.push(start | range.pages << PAGE_BITS);
-        }
-        room
-    }
-
     /// Grows to cover a range, or everything if that is `None`, in place: the least request of this kind that covers
     /// both, with at most `most` ranges.
     #[inline]
@@ -204,6 +171,36 @@ impl Request {
 }
 
 impl Ranges {
+    /// Adds a range of base pages that lies behind the one that was added last: what pages reported in the order of
+    /// their addresses do. `false`, and nothing was done, if the range is no such one, or if there would be more than
+    /// `most`.
+    #[inline]
+    pub(crate) fn follow(&mut self, range: PageRange, most: usize) -> bool {
+        let room = self.packed().len() < most.min(RANGES);
+        let Some(last) = self.words.as_mut_slice().last_mut() else {
+            return false;
+        };
+        // For base pages nothing stands above the strides, and a stride is a page. A range in larger strides is taken for
+        // a long one: then nothing joins it, and a place of its own is right wherever it ends.
+        let held = *last >> PAGE_BITS;
+        let start = range.start.0 & PAGE_MASK;
+        let end = (*last & PAGE_MASK) + held;
+        if range.stride != PageSize::Base || start < end || range.pages > MAX_PACKED_STRIDES {
+            return false;
+        }
+        if start > end {
+            if room {
+                self.words.push(start | range.pages << PAGE_BITS);
+            }
+            return room;
+        }
+        let fits = held + range.pages <= MAX_PACKED_STRIDES;
+        if fits {
+            *last += range.pages << PAGE_BITS;
+        }
+        fits
+    }
+
     /// Adds a range, joined to one that it touches; `false` if there is no room, or if it is too long to be packed.
     #[inline]
     fn add(&mut self, range: PageRange, most: usize) -> bool {
@@ -392,7 +389,8 @@ mod tests {
             for (range, tables) in &ranges {
                 let scope = if *tables { Scope::Tables } else { Scope::Leaf };
                 let before = request;
-                if !request.follow(*range, scope, most) {
+                let Request::Ranges(held, own) = &mut request else { unreachable!("it was a range") };
+                if *own != scope || !held.follow(*range, most) {
                     prop_assert_eq!(before, request);
                     continue;
                 }

@@ -73,7 +73,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             },
         );
         state.end_switch(to.id(), flushed_at);
-        if let Some(from) = from.filter(|from| from.id() != to.id()) {
+        if let Some(from) = from.filter(|&from| !core::ptr::eq(from, to)) {
             from.leave(me);
         }
         self.hw.restore_interrupts(were_on);

@@ -12,8 +12,8 @@
 //! * Only CPUs that have an address space loaded are interrupted, with an interrupt that carries no function: what it
 //!   is for lies in the target's inbox.
 
-use alloc::vec::Vec;
-use core::{ops::Range, sync::atomic::AtomicU64};
+use alloc::{boxed::Box, vec::Vec};
+use core::{any::Any, ops::Range, sync::atomic::AtomicU64};
 
 use quell::{
     AllRules, Batch, CpuSet, Engine, Features, FrameList, Hardware, InPlace, Invalidate,
@@ -29,7 +29,7 @@ use super::{
 use crate::{
     arch::{irq, mm},
     cpu::{CpuId, PinCurrentCpu, num_cpus},
-    sync::RcuDrop,
+    sync::{LocalIrqDisabled, RcuDrop, SpinLock},
     util::id_set::Id,
 };
 
@@ -62,6 +62,13 @@ pub(crate) fn engine() -> &'static Engine<'static, Cpus> {
         .expect("TLB coherence is used before it is initialized")
 }
 
+/// Loads an address space on this CPU, in the place of the one that it had loaded last.
+#[inline]
+pub(crate) fn switch_to(from: Option<&AddressSpace>, to: &AddressSpace) {
+    // SAFETY: the engine has made the address space.
+    unsafe { ENGINE.get_unchecked() }.switch_to(from, to);
+}
+
 /// Makes the engine, and takes the first CPU into it. Called once, when there is a heap.
 pub(crate) fn init_on_bsp() {
     let cpus = (0..num_cpus())
@@ -91,17 +98,46 @@ pub(crate) fn init_on_ap() {
     engine().cpu_online();
 }
 
-/// Flushes a range of the kernel's half everywhere: its mappings were changed, and when this returns every CPU uses
-/// those of now.
-pub(crate) fn flush_kernel(range: Range<Vaddr>) {
-    let (Some(engine), Some(kernel)) = (ENGINE.get(), KERNEL.get()) else {
-        // There is but one CPU, and it has no engine yet.
-        return mm::tlb_flush_addr_range(&range);
+/// A range of the kernel's half that nobody uses any more: unmapped, but perhaps still in TLBs.
+struct Unused {
+    range: Range<Vaddr>,
+    /// What was mapped there.
+    _unmapped: Box<dyn Any + Send>,
+    free: fn(Range<Vaddr>),
+}
+
+/// So many ranges wait for one flush.
+const MOST_UNUSED: usize = 16;
+
+static UNUSED: SpinLock<Vec<Unused>, LocalIrqDisabled> = SpinLock::new(Vec::new());
+
+/// Lets go of a range of the kernel's half that was unmapped: what was mapped there, and then, by `free`, the range. Both wait
+/// for a flush on all CPUs, which one range in sixteen makes for all of them.
+pub(crate) fn let_go(range: Range<Vaddr>, unmapped: impl Any + Send, free: fn(Range<Vaddr>)) {
+    let unused = Unused {
+        range,
+        _unmapped: Box::new(unmapped),
+        free,
     };
+    let mut waiting = UNUSED.lock();
+    waiting.push(unused);
+    let (Some(engine), Some(kernel)) = (ENGINE.get(), KERNEL.get()) else {
+        return;
+    };
+    if waiting.len() < MOST_UNUSED {
+        return;
+    }
+    let flushed = core::mem::take(&mut *waiting);
+    drop(waiting);
     let _pinned = crate::task::disable_preempt();
     let mut batch: KernelBatch = engine.batch_of_spaces(Purpose::Call, InPlace::new());
-    batch.changed(kernel, pages(&range), Scope::Leaf);
+    for unused in &flushed {
+        batch.changed(kernel, pages(&unused.range), Scope::Leaf);
+    }
     drop(batch.finish());
+    for unused in flushed {
+        (unused.free)(unused.range);
+    }
 }
 
 /// Does what other CPUs want of this one; part of the handler of interrupts between CPUs.
@@ -143,7 +179,7 @@ unsafe impl Hardware for Cpus {
         core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
     }
 
-    #[inline]
+    #[inline(always)]
     fn invalidate(&self, what: Invalidate) {
         match what {
             Invalidate::Range { range, .. } | Invalidate::Kernel { range, .. } => {
