@@ -393,18 +393,25 @@ impl<H: Hardware, S, R: Rules, const N: usize> Unflushed<'_, '_, H, S, R, N>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
-    /// Adds a range that is not empty, or everything.
-    #[inline]
+    /// Adds a range that is not empty, or everything. In a long unmap that is flushed whole, that is nothing at all.
+    #[inline(always)]
     fn add(&mut self, space: S, range: Option<PageRange>, scope: Scope) {
+        match self.pending.last_mut() {
+            Some(last) if last.whole >= Some(scope) && last.is_of(&space) => {}
+            _ => self.add_next(space, range, scope),
+        }
+    }
+
+    #[inline(never)]
+    fn add_next(&mut self, space: S, range: Option<PageRange>, scope: Scope) {
         let most = self.engine.features.full_above;
         // Mostly another page of the space that the last one was of.
         if let Some(last) = self.pending.last_mut()
+            && last.joins
             && last.is_of(&space)
+            && last.take(range, scope, most)
         {
-            // In a long unmap that is flushed whole it adds nothing.
-            if last.whole >= Some(scope) || (last.joins && last.take(range, scope, most)) {
-                return;
-            }
+            return;
         }
         self.add_another(space, range, scope);
     }

@@ -2,6 +2,7 @@
 
 use crate::edits::{Edits, write};
 use anyhow::{Context, bail};
+use elf::{ElfBytes, endian::LittleEndian};
 use quell_boot::Arch;
 use quell_boot::toolchain::{self, Toolchain};
 use serde_json::Value;
@@ -207,7 +208,19 @@ pub fn build(flusher: Flusher, toolchain: &Toolchain, folder: &Path) -> anyhow::
     Ok(path)
 }
 
-/// How much text the port adds and takes away, comparing the sources that [`sources`] wrote for both.
+/// How many bytes of instructions a kernel's image has.
+///
+/// # Errors
+/// If it cannot be read, or is no image with sections.
+pub fn instructions(image: &Path) -> anyhow::Result<u64> {
+    let bytes = std::fs::read(image).with_context(|| format!("reading {}", image.display()))?;
+    let elf = ElfBytes::<LittleEndian>::minimal_parse(&bytes)
+        .with_context(|| format!("{}: no ELF file", image.display()))?;
+    let text = elf.section_header_by_name(".text")?;
+    Ok(text.context("an image without a section of instructions")?.sh_size)
+}
+
+/// How many lines the port adds and takes away, comparing the sources that [`sources`] wrote for both.
 ///
 /// # Errors
 /// If they cannot be read.

@@ -20,7 +20,7 @@ use std::process::ExitCode;
 #[derive(Parser)]
 #[command(name = "run")]
 struct Arguments {
-    /// Print the table as JSON: {"rows":[{"operation","unit","cpus","ostd","quell"}],"lines":{…}}
+    /// Print the table as JSON: {"rows":[{"operation","unit","cpus","ostd","quell"}],"lines":{…},"text":{…}}
     #[arg(long)]
     json: bool,
     /// Machines of so many CPUs
@@ -82,6 +82,8 @@ fn compare(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         folders.push(folder);
     }
     let size = kernels::size(&folders[0], &folders[1])?;
+    let text_ostd = kernels::instructions(&images[0])?;
+    let text_quell = kernels::instructions(&images[1])?;
     let mut rows: Vec<Row> = Vec::new();
     let mut sound = true;
     for &cpus in &arguments.cpus {
@@ -100,11 +102,12 @@ fn compare(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         rows.extend(table::rows(cpus, &ostd, &quell));
     }
     if arguments.json {
-        println!("{}", json!({ "rows": rows, "lines": size }));
+        println!("{}", json!({ "rows": rows, "lines": size, "text": { "ostd": text_ostd, "quell": text_quell } }));
     } else {
         print!("{}", table::markdown(&rows));
         println!(
-            "\nThe port adds {} lines and takes {} away.",
+            "\nThe port adds {} lines and takes {} away; the kernel has {text_ostd} bytes of instructions before, \
+             {text_quell} after.",
             size.added, size.removed
         );
     }
