@@ -253,7 +253,8 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
             unflushed: Unflushed {
                 engine: self,
                 purpose,
-                cpu: self.hw.this_cpu(),
+                // The first change that is sent says which.
+                cpu: CpuId::default(),
                 pending: Stack::new(),
             },
             frames,
@@ -528,10 +529,14 @@ where
         let carried = me != self.cpu;
         let entries = self.pending.as_mut_slice();
         let mut unsent = 0;
-        for index in 0..entries.len() {
-            if carried || !entries[index].sent {
-                entries.swap(unsent, index);
-                unsent += 1;
+        if engine.broadcasts().is_none() {
+            unsent = entries.len();
+        } else {
+            for index in 0..entries.len() {
+                if carried || !entries[index].sent {
+                    entries.swap(unsent, index);
+                    unsent += 1;
+                }
             }
         }
         if unsent > 0 {

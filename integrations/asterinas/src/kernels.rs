@@ -217,7 +217,9 @@ pub fn instructions(image: &Path) -> anyhow::Result<u64> {
     let elf = ElfBytes::<LittleEndian>::minimal_parse(&bytes)
         .with_context(|| format!("{}: no ELF file", image.display()))?;
     let text = elf.section_header_by_name(".text")?;
-    Ok(text.context("an image without a section of instructions")?.sh_size)
+    Ok(text
+        .context("an image without a section of instructions")?
+        .sh_size)
 }
 
 /// How many lines the port adds and takes away, comparing the sources that [`sources`] wrote for both.

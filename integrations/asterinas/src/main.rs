@@ -102,7 +102,10 @@ fn compare(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         rows.extend(table::rows(cpus, &ostd, &quell));
     }
     if arguments.json {
-        println!("{}", json!({ "rows": rows, "lines": size, "text": { "ostd": text_ostd, "quell": text_quell } }));
+        println!(
+            "{}",
+            json!({ "rows": rows, "lines": size, "text": { "ostd": text_ostd, "quell": text_quell } })
+        );
     } else {
         print!("{}", table::markdown(&rows));
         println!(
