@@ -24,6 +24,7 @@ use crate::flush::SPACES;
 use crate::frames::{FrameList, InPlace};
 use crate::hardware::{Hardware, Scope};
 use crate::ledger::Stamp;
+use crate::pending::Pending;
 use crate::request::Request;
 use crate::rules::{AllRules, EngineRules, Rules};
 use crate::space::AddressSpace;
@@ -45,53 +46,6 @@ pub enum Purpose {
     /// Clean pages that were mapped read-only everywhere, taken away by reclaim or demotion: the
     /// batch may end with [`Batch::finish_owed`], so nothing is sent before.
     Lazy,
-}
-
-/// What is outstanding for one space.
-pub(crate) struct Pending<S> {
-    pub(crate) space: S,
-    pub(crate) request: Request,
-    /// Broadcasts that were sent already and only lack completion.
-    pub(crate) sent: bool,
-    /// No table was written since the space's debt was raised.
-    pub(crate) fresh: bool,
-    /// What is added is flushed with the rest, and nothing is sent before.
-    joins: bool,
-    /// How many invalidations the request is, as long as it is ranges.
-    strides: u64,
-    /// Everything is flushed, this much of it, and more than one change was reported: there is nothing to be added.
-    whole: Option<Scope>,
-}
-
-impl<H: Hardware, S: Deref<Target = AddressSpace<H>>> Pending<S> {
-    /// Whether it is of this space: at one place, as which two references to it point.
-    #[inline]
-    fn is_of(&self, space: &S) -> bool {
-        core::ptr::eq(&*self.space, &**space)
-    }
-
-    /// Takes what needs no place of its own: anything if the whole space is flushed, and a range as
-    /// [`Ranges::follow`](crate::request::Ranges) does. Becomes everything with more than `most` invalidations. `false`
-    /// if it took nothing.
-    #[inline]
-    fn take(&mut self, range: Option<PageRange>, scope: Scope, most: u64) -> bool {
-        match (&mut self.request, range) {
-            (Request::Full(own), _) if *own >= scope => self.whole = Some(*own),
-            (Request::Ranges(ranges, own), Some(range)) if *own == scope => {
-                if !ranges.follow(range, H::Word::RANGES) {
-                    return false;
-                }
-                self.strides += range.pages;
-                if self.strides > most {
-                    self.request = Request::Full(scope);
-                    self.whole = Some(scope);
-                }
-            }
-            _ => return false,
-        }
-        self.fresh = false;
-        true
-    }
 }
 
 /// Frames behind a flush: what is safe to reuse. They come out of the batch's own memory.
@@ -194,26 +148,6 @@ where
 }
 
 impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
-    /// Tells second actors that a batch owes `space` a flush; `false` if it must not be owed.
-    #[inline]
-    fn begin_debt(&self, space: &AddressSpace<H>) -> bool {
-        let most = self.rules.most_batches(AddressSpace::<H>::MOST_BATCHES);
-        !self.rules.batch_is_counted() || space.begin_batch(most)
-    }
-
-    #[inline]
-    fn end_debt(&self, space: &AddressSpace<H>) {
-        if self.rules.batch_is_counted() {
-            space.end_batch();
-        }
-    }
-
-    /// Flushes what was changed before the lock under which it was changed is dropped.
-    #[inline(never)]
-    fn flush_at_once(&self, space: &AddressSpace<H>, request: &Request) {
-        self.flush([(space, request)].into_iter());
-    }
-
     /// Begins a gather, with room for 64 frames.
     #[inline]
     pub fn batch<S, F>(&self, purpose: Purpose) -> Batch<'_, 'm, H, S, F, R>
