@@ -21,7 +21,7 @@ pub unsafe extern "C" fn quell_cpu_online(engine: *mut quell_engine) -> quell_st
 }
 
 /// Takes this CPU out of the protocol: it leaves its space, answers what it was asked and is asked no more. It touches
-/// no user memory until quell_cpu_online. `current` is the space that it had loaded, lazily or not; NULL if none.
+/// no user memory until quell_cpu_online. `from` is the space that it had loaded, lazily or not; NULL if none.
 ///
 /// Refuses a CPU that is not online.
 ///
@@ -33,12 +33,12 @@ pub unsafe extern "C" fn quell_cpu_online(engine: *mut quell_engine) -> quell_st
 #[must_use]
 pub unsafe extern "C" fn quell_cpu_offline(
     engine: *mut quell_engine,
-    current: *mut quell_space,
+    from: *mut quell_space,
 ) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory.
-        let (made, current) = unsafe { (made(engine)?, space_if_any(current)?) };
-        made.go_offline(current)
+        let (made, from) = unsafe { (made(engine)?, space_if_any(from)?) };
+        made.go_offline(from)
     })
 }
 
@@ -142,6 +142,29 @@ pub unsafe extern "C" fn quell_enter_lazy(engine: *mut quell_engine) -> quell_st
     answer(|| {
         // SAFETY: C vouches for its memory.
         unsafe { made(engine) }?.on_online_cpu()?.enter_lazy();
+        Ok(())
+    })
+}
+
+/// This CPU goes on without any user root, until quell_switch_to. `from` is the space that it had loaded last, lazily
+/// or not and even if it was made to leave it; NULL only if there was none or it was retired.
+///
+/// Refuses a CPU that is not online, and a space that was not made or was retired.
+///
+/// Context: as quell_switch_to.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn quell_leave(
+    engine: *mut quell_engine,
+    from: *mut quell_space,
+) -> quell_status {
+    answer(|| {
+        // SAFETY: C vouches for its memory.
+        let (made, from) = unsafe { (made(engine)?, space_if_any(from)?) };
+        made.on_online_cpu()?.leave(from);
         Ok(())
     })
 }

@@ -164,6 +164,22 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         self.cpus[self.hw.this_cpu().index()].state.go_lazy();
     }
 
+    /// The CPU goes on without any user root: before code of the kernel that uses the user half for mappings of
+    /// its own, before a deep sleep. `from` is as in [`Engine::switch_to`]; the space may die once no CPU has it.
+    /// Tags keep what they hold for the next [`Engine::switch_to`].
+    pub fn leave(&self, from: Option<&AddressSpace<H>>) {
+        let were_on = self.hw.mask_interrupts();
+        let me = self.hw.this_cpu();
+        let state = &self.cpus[me.index()].state;
+        if matches!(state.loaded(), Loaded::Space(_)) {
+            state.detach(self.hw);
+        }
+        if let Some(from) = from {
+            from.leave(me);
+        }
+        self.hw.restore_interrupts(were_on);
+    }
+
     /// The root that was loaded lazily is to be used again. Interrupts are masked.
     fn resume(&self, me: CpuId, space: &AddressSpace<H>) {
         let state = &self.cpus[me.index()].state;
