@@ -96,18 +96,29 @@ pub fn engine() -> anyhow::Result<PathBuf> {
     if !output.status.success() {
         bail!("scripts/build-c failed: scripts/setup-boot installs a compiler that can");
     }
-    let library = String::from_utf8(output.stdout)?;
-    let object = directory().join("engine.o");
-    std::fs::create_dir_all(directory())?;
+    let folder = directory();
+    std::fs::create_dir_all(&folder)?;
+    let (library, object) = (folder.join("engine.a"), folder.join("engine.o"));
+    std::fs::copy(String::from_utf8(output.stdout)?.trim(), &library)?;
+    // Linux has functions of its own for memory, and for what the compiler asks for.
+    let members = Command::new("ar").arg("t").arg(&library).output().context("starting ar")?;
+    let members = String::from_utf8(members.stdout)?;
+    run(Command::new("ar")
+        .arg("d")
+        .arg(&library)
+        .args(members.lines().filter(|name| name.starts_with("compiler_builtins"))))?;
     let mut link = Command::new("ld");
-    link.args(["-r", "--gc-sections", "-o"]).arg(&object);
+    link.args(["-r", "--gc-sections", "-T"])
+        .arg(integration().join("engine.lds"))
+        .arg("-o")
+        .arg(&object);
     for function in used()? {
         link.arg("-u").arg(&function).arg("-e").arg(function);
     }
-    run(link.arg(library.trim()))?;
+    run(link.arg(&library))?;
+    // Without it the linker would take the object for one that needs an executable stack.
     run(Command::new("objcopy")
-        .args(["-R", ".eh_frame", "-R", ".comment", "-R", ".note.GNU-stack"])
-        .args(["--add-section", ".note.GNU-stack=/dev/null"])
+        .args(["-R", ".note.GNU-stack", "--add-section", ".note.GNU-stack=/dev/null"])
         .arg(&object))?;
     Ok(object)
 }

@@ -45,22 +45,12 @@ void quell_init(void);
 void quell_cpu_up(struct mm_struct *mm);
 void quell_cpu_down(void);
 
-void __quell_mm_new(struct mm_struct *mm);
-void __quell_mm_retire(struct mm_struct *mm);
-
-/* Makes the space of an mm that has its root table, and was never used. */
-static inline void quell_mm_new(struct mm_struct *mm)
-{
-	if (quell_tlb())
-		__quell_mm_new(mm);
-}
-
+/* Makes the space of an mm that has its root table, and was never used; false if there is no memory. */
+bool quell_mm_new(struct mm_struct *mm);
 /* Ends the space of an mm that nobody refers to, not even lazily. */
-static inline void quell_mm_retire(struct mm_struct *mm)
-{
-	if (quell_tlb())
-		__quell_mm_retire(mm);
-}
+void quell_mm_retire(struct mm_struct *mm);
+/* Frees the memory of a space that was retired or never used. */
+void quell_mm_free(struct mm_struct *mm);
 
 void quell_mm_switch(struct mm_struct *next, struct task_struct *tsk);
 void quell_mm_lazy(void);
@@ -89,8 +79,9 @@ static inline bool quell_extents(void) { return false; }
 static inline void quell_init(void) { }
 static inline void quell_cpu_up(struct mm_struct *mm) { }
 static inline void quell_cpu_down(void) { }
-static inline void quell_mm_new(struct mm_struct *mm) { }
+static inline bool quell_mm_new(struct mm_struct *mm) { return true; }
 static inline void quell_mm_retire(struct mm_struct *mm) { }
+static inline void quell_mm_free(struct mm_struct *mm) { }
 static inline void quell_mm_switch(struct mm_struct *next,
 				   struct task_struct *tsk) { }
 static inline void quell_mm_lazy(void) { }

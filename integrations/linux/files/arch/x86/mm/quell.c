@@ -9,7 +9,7 @@
  *   - flush_tlb_mm_range() becomes a batch of one request on this CPU, begun and finished in one go.
  *   - Reclaim and migration get a batch each while they unmap (struct quell_reclaim), which holds a reference to each mm
  *     that it was told of: a space outlives the batches that name it.
- *   - Write protection of file pages before they are written gets one as well (quell_clean_folios()).
+ *   - Write protection of file pages before they are written gets one as well (mm/quell.c).
  *
  * Switches, and what touches CR3, are in quell_tlb.h, which is part of tlb.c.
  *
@@ -22,9 +22,7 @@
 #include <linux/init.h>
 #include <linux/mm.h>
 #include <linux/mmu_notifier.h>
-#include <linux/pagemap.h>
-#include <linux/pagevec.h>
-#include <linux/rmap.h>
+#include <linux/quell_reclaim.h>
 #include <linux/sched/mm.h>
 #include <linux/seq_file.h>
 #include <linux/slab.h>
@@ -36,9 +34,9 @@
 #include <asm/idtentry.h>
 #include <asm/tlbflush.h>
 
-#include <quell/engine.h>
 #include <trace/events/tlb.h>
 
+#include "mm_internal.h"
 #include "quell.h"
 
 DEFINE_STATIC_KEY_FALSE(quell_tlb_key);
@@ -55,6 +53,7 @@ static DEFINE_PER_CPU(struct quell_batch, quell_call);
 static struct quell_engine engine;
 static struct quell_zero_plan zero_plan __ro_after_init;
 static struct kmem_cache *reclaim_cache __ro_after_init;
+static struct kmem_cache *space_cache __ro_after_init;
 
 /* The engine refuses only what would be a mistake of this file. */
 #define quell_check(status) ({						\
@@ -185,7 +184,7 @@ void quell_cpu_up(struct mm_struct *mm)
 
 	if (status == QUELL_STATUS_ONLINE) {
 		/* Back from a sleep with its TLB and CR3 in an unknown state: leave, come again, load the root anew. */
-		quell_check(quell_cpu_offline(&engine, from ? &from->context.quell : NULL));
+		quell_check(quell_cpu_offline(&engine, from ? from->context.quell : NULL));
 		this_cpu_write(quell_this.mm, NULL);
 		status = quell_cpu_online(&engine);
 		if (mm != &init_mm)
@@ -201,55 +200,71 @@ void quell_cpu_down(void)
 {
 	struct mm_struct *mm = this_cpu_read(quell_this.mm);
 
-	quell_check(quell_cpu_offline(&engine, mm ? &mm->context.quell : NULL));
+	quell_check(quell_cpu_offline(&engine, mm ? mm->context.quell : NULL));
 	this_cpu_write(quell_this.mm, NULL);
 }
 
 /* Spaces. */
 
-void __quell_mm_new(struct mm_struct *mm)
+static bool quell_space_make(struct mm_struct *mm, struct quell_space *space)
 {
-	quell_check(quell_space_new(&engine, &mm->context.quell, __pa(mm->pgd) >> PAGE_SHIFT));
+	quell_check(quell_space_new(&engine, space, __pa(mm->pgd) >> PAGE_SHIFT));
+	mm->context.quell = space;
+	return true;
+}
+
+bool quell_mm_new(struct mm_struct *mm)
+{
+	struct quell_space *space = kmem_cache_alloc(space_cache, GFP_KERNEL_ACCOUNT);
+
+	return space && quell_space_make(mm, space);
 }
 
 /*
  * The last reference is gone, and with it every CPU that had the mm loaded lazily: switch_mm_irqs_off() comes before
  * mmdrop_lazy_tlb(). So nobody is waited for.
  */
-void __quell_mm_retire(struct mm_struct *mm)
+void quell_mm_retire(struct mm_struct *mm)
 {
-	enum quell_status status;
-
 	preempt_disable();
-	status = quell_space_retire(&engine, &mm->context.quell);
+	quell_check(quell_space_retire(&engine, mm->context.quell));
 	preempt_enable();
-	/* An mm that was made by hand, like that of the firmware's calls, has a space only if it was ever loaded. */
-	WARN_ONCE(status != QUELL_STATUS_OK && status != QUELL_STATUS_NO_SPACE, "%s",
-		  quell_status_text(status));
+}
+
+void quell_mm_free(struct mm_struct *mm)
+{
+	kmem_cache_free(space_cache, mm->context.quell);
+}
+
+/* An mm that was made by hand and is never freed, like that of the firmware's calls, gets its space when it is loaded. */
+static noinline void quell_space_of_static(struct mm_struct *mm)
+{
+	static struct quell_space spaces[4];
+	static atomic_t used = ATOMIC_INIT(0);
+	unsigned int n = atomic_fetch_inc(&used);
+
+	if (n >= ARRAY_SIZE(spaces))
+		panic("quell: an mm without init_new_context()");
+	quell_space_make(mm, &spaces[n]);
 }
 
 void quell_enter(struct mm_struct *from, struct mm_struct *next)
 {
-	struct quell_space *left = from ? &from->context.quell : NULL;
-	enum quell_status status = quell_switch_to(&engine, left, &next->context.quell);
-
-	if (unlikely(status == QUELL_STATUS_NO_SPACE)) {
-		__quell_mm_new(next);
-		status = quell_switch_to(&engine, left, &next->context.quell);
-	}
-	quell_check(status);
+	if (unlikely(!next->context.quell))
+		quell_space_of_static(next);
+	quell_check(quell_switch_to(&engine, from ? from->context.quell : NULL, next->context.quell));
 }
 
 void quell_resume(struct mm_struct *mm)
 {
 	this_cpu_write(quell_this.reason, TLB_FLUSH_ON_TASK_SWITCH);
-	quell_check(quell_switch_to(&engine, &mm->context.quell, &mm->context.quell));
+	quell_check(quell_switch_to(&engine, mm->context.quell, mm->context.quell));
 	this_cpu_write(quell_this.reason, TLB_LOCAL_MM_SHOOTDOWN);
 }
 
 void quell_forget(struct mm_struct *from)
 {
-	quell_check(quell_leave(&engine, &from->context.quell));
+	quell_check(quell_leave(&engine, from->context.quell));
 	this_cpu_write(quell_this.mm, NULL);
 }
 
@@ -271,11 +286,14 @@ static bool quell_report(struct quell_batch *batch, struct mm_struct *mm,
 			 unsigned int stride_shift, bool freed_tables)
 {
 	u32 scope = freed_tables ? QUELL_SCOPE_TABLES : QUELL_SCOPE_LEAF;
-	struct quell_space *space = &mm->context.quell;
+	struct quell_space *space = mm->context.quell;
 	struct quell_range range;
 	enum quell_status status;
 	unsigned long mask;
 
+	/* Never loaded: see quell_space_of_static(). */
+	if (unlikely(!space))
+		return false;
 	switch (stride_shift) {
 	case PAGE_SHIFT:
 		range.stride = QUELL_STRIDE_BASE;
@@ -303,8 +321,6 @@ static bool quell_report(struct quell_batch *batch, struct mm_struct *mm,
 		if (unlikely(status == QUELL_STATUS_RANGE))
 			status = quell_batch_changed_all(batch, space, scope);
 	}
-	if (status == QUELL_STATUS_NO_SPACE)
-		return false;
 	quell_check(status);
 	return true;
 }
@@ -326,13 +342,9 @@ void quell_mm_flush(struct mm_struct *mm, unsigned long start,
 /* For who has found an entry that reclaim cleared. Under the table's lock. */
 void quell_mm_settle(struct mm_struct *mm)
 {
-	enum quell_status status;
-
 	preempt_disable();
-	status = quell_settle(&engine, &mm->context.quell);
+	quell_check(quell_settle(&engine, mm->context.quell));
 	preempt_enable();
-	WARN_ONCE(status != QUELL_STATUS_OK && status != QUELL_STATUS_NO_SPACE, "%s",
-		  quell_status_text(status));
 }
 
 /* Batches of reclaim, migration and writeback. */
@@ -347,14 +359,20 @@ struct quell_reclaim {
 	struct mm_struct *mms[QUELL_SPACES];
 };
 
-static void quell_reclaim_begin(struct quell_reclaim *reclaim)
+struct quell_reclaim *quell_reclaim_begin(void)
 {
 	u32 purpose = quell_batch() ? QUELL_PURPOSE_RECLAIM : QUELL_PURPOSE_CALL;
+	struct quell_reclaim *reclaim;
 
+	/* Not from the reserves, which reclaim may touch and others need: one flush more is no harm. */
+	reclaim = kmem_cache_alloc(reclaim_cache, GFP_NOWAIT | __GFP_NOMEMALLOC | __GFP_NOWARN);
+	if (!reclaim)
+		return NULL;
 	reclaim->count = 0;
 	preempt_disable();
 	quell_check(quell_batch_begin(&engine, &reclaim->batch, purpose, NULL, 0));
 	preempt_enable();
+	return reclaim;
 }
 
 static void quell_reclaim_finish(struct quell_reclaim *reclaim)
@@ -368,9 +386,14 @@ static void quell_reclaim_finish(struct quell_reclaim *reclaim)
 		mmdrop(reclaim->mms[--reclaim->count]);
 }
 
-/* An entry of the mm was cleared or lost rights. Under the table's lock. */
-static void quell_reclaim_report(struct quell_reclaim *reclaim,
-				 struct mm_struct *mm, unsigned long address)
+void quell_reclaim_end(struct quell_reclaim *reclaim)
+{
+	quell_reclaim_finish(reclaim);
+	kmem_cache_free(reclaim_cache, reclaim);
+}
+
+void quell_reclaim_report(struct quell_reclaim *reclaim, struct mm_struct *mm,
+			  unsigned long address)
 {
 	unsigned int i;
 
@@ -394,13 +417,12 @@ void quell_reclaim_add(struct arch_tlbflush_unmap_batch *batch,
 	struct quell_reclaim *reclaim = batch->quell;
 
 	if (!reclaim) {
-		/* Not from the reserves, which reclaim may touch and others need: one flush more is no harm. */
-		reclaim = kmem_cache_alloc(reclaim_cache, GFP_NOWAIT | __GFP_NOMEMALLOC | __GFP_NOWARN);
+		reclaim = quell_reclaim_begin();
 		if (!reclaim) {
+			address &= PAGE_MASK;
 			quell_mm_flush(mm, address, address + PAGE_SIZE, PAGE_SHIFT, false);
 			return;
 		}
-		quell_reclaim_begin(reclaim);
 		batch->quell = reclaim;
 	}
 	quell_reclaim_report(reclaim, mm, address);
@@ -413,104 +435,13 @@ void quell_reclaim_flush(struct arch_tlbflush_unmap_batch *batch)
 	if (!reclaim)
 		return;
 	batch->quell = NULL;
-	quell_reclaim_finish(reclaim);
-	kmem_cache_free(reclaim_cache, reclaim);
+	quell_reclaim_end(reclaim);
 }
 
 /* Whether something that this task has unmapped and not flushed was dirty. */
 bool quell_reclaim_writable(void)
 {
 	return current->tlb_ubc.writable;
-}
-
-struct quell_clean {
-	struct quell_reclaim *reclaim;
-	bool cleaned;
-};
-
-/* Takes the right to write, and the dirty bit, from one mapping of a folio. */
-static bool quell_clean_one(struct folio *folio, struct vm_area_struct *vma,
-			    unsigned long address, void *arg)
-{
-	DEFINE_FOLIO_VMA_WALK(pvmw, folio, vma, address, PVMW_SYNC);
-	struct quell_clean *clean = arg;
-	struct mmu_notifier_range range;
-
-	mmu_notifier_range_init(&range, MMU_NOTIFY_PROTECTION_PAGE, 0, vma->vm_mm,
-				address, vma_address_end(&pvmw));
-	mmu_notifier_invalidate_range_start(&range);
-	while (page_vma_mapped_walk(&pvmw)) {
-		pte_t entry;
-
-		/* Larger entries are left to folio_mkclean(). */
-		if (!pvmw.pte)
-			continue;
-		entry = ptep_get(pvmw.pte);
-		if (!pte_present(entry) || (!pte_dirty(entry) && !pte_write(entry)))
-			continue;
-		entry = ptep_get_and_clear(vma->vm_mm, pvmw.address, pvmw.pte);
-		set_pte_at(vma->vm_mm, pvmw.address, pvmw.pte,
-			   pte_mkclean(pte_wrprotect(entry)));
-		quell_reclaim_report(clean->reclaim, vma->vm_mm, pvmw.address);
-		clean->cleaned = true;
-	}
-	mmu_notifier_invalidate_range_end(&range);
-	return true;
-}
-
-static bool quell_cannot_clean(struct vm_area_struct *vma, void *arg)
-{
-	return !(vma->vm_flags & VM_SHARED);
-}
-
-/*
- * Write-protects folios that are about to be written, with one flush for all: folio_clear_dirty_for_io() then finds
- * nothing to flush for those that nobody has written to meanwhile.
- *
- * The folios stay locked until the flush is done. Whoever captures the content of a folio holds its lock, so nobody
- * takes an entry that is clean in the table for one that no CPU writes through any more. What a CPU writes before the
- * flush belongs to a folio that is still dirty.
- */
-void quell_clean_folios(struct address_space *mapping, struct folio_batch *folios)
-{
-	struct quell_clean clean;
-	struct rmap_walk_control walk = {
-		.rmap_one = quell_clean_one,
-		.invalid_vma = quell_cannot_clean,
-		.arg = &clean,
-	};
-	DECLARE_BITMAP(locked, PAGEVEC_SIZE);
-	unsigned int i;
-
-	if (folio_batch_count(folios) < 2)
-		return;
-	clean.reclaim = kmem_cache_alloc(reclaim_cache, GFP_NOWAIT | __GFP_NOMEMALLOC | __GFP_NOWARN);
-	if (!clean.reclaim)
-		return;
-	quell_reclaim_begin(clean.reclaim);
-	bitmap_zero(locked, PAGEVEC_SIZE);
-	for (i = 0; i < folio_batch_count(folios); i++) {
-		struct folio *folio = folios->folios[i];
-
-		/* Never a wait for one lock under another. */
-		if (!folio_mapped(folio) || !folio_trylock(folio))
-			continue;
-		if (folio->mapping != mapping || !folio_test_dirty(folio) ||
-		    folio_test_writeback(folio) || !mapping_can_writeback(mapping)) {
-			folio_unlock(folio);
-			continue;
-		}
-		__set_bit(i, locked);
-		clean.cleaned = false;
-		rmap_walk(folio, &walk);
-		/* What was written through the mapping may be more than the buffers know of. */
-		if (clean.cleaned)
-			folio_mark_dirty(folio);
-	}
-	quell_reclaim_finish(clean.reclaim);
-	for_each_set_bit(i, locked, PAGEVEC_SIZE)
-		folio_unlock(folios->folios[i]);
-	kmem_cache_free(reclaim_cache, clean.reclaim);
 }
 
 /* Zeroing. */
@@ -558,7 +489,8 @@ void __init quell_init(void)
 	setup.message = why;
 	setup.message_size = sizeof(why);
 	reclaim_cache = KMEM_CACHE(quell_reclaim, 0);
-	if (!setup.cpus || !reclaim_cache) {
+	space_cache = KMEM_CACHE(quell_space, 0);
+	if (!setup.cpus || !reclaim_cache || !space_cache) {
 		pr_warn("off: no memory\n");
 		return;
 	}

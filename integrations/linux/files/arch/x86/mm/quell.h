@@ -11,6 +11,8 @@
 
 #include <asm/tlbflush.h>
 
+#include <quell/engine.h>
+
 /* The engine's tags: all of Linux's ASIDs but one, which is the kernel's. */
 #define QUELL_TAGS		(TLB_NR_DYN_ASIDS - 1)
 #define QUELL_ALL_ASIDS		(BIT(TLB_NR_DYN_ASIDS) - 1)
