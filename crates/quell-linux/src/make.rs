@@ -119,6 +119,7 @@ pub fn engine() -> anyhow::Result<PathBuf> {
     // Without it the linker would take the object for one that needs an executable stack.
     run(Command::new("objcopy")
         .args(["-R", ".note.GNU-stack", "--add-section", ".note.GNU-stack=/dev/null"])
+        .args(["--redefine-sym", "memcpy=quell_copy", "--redefine-sym", "memset=quell_fill"])
         .arg(&object))?;
     Ok(object)
 }

@@ -411,7 +411,9 @@ where
         let mut unsent = 0;
         for index in 0..entries.len() {
             if carried || !entries[index].sent {
-                entries.swap(unsent, index);
+                if unsent != index {
+                    entries.swap(unsent, index);
+                }
                 unsent += 1;
             }
         }

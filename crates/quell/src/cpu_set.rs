@@ -30,14 +30,23 @@ impl CpuId {
 }
 
 /// A set of CPUs.
+///
+/// Most machines have few CPUs, and most sets fewer: whoever walks through one looks only at words that are not zero.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CpuSet {
     bits: [u64; WORDS],
+    /// Bit `n` says whether word `n` is not zero.
+    filled: u64,
 }
+
+const _: () = assert!(WORDS <= 64);
 
 impl CpuSet {
     /// The set without members.
-    pub const EMPTY: CpuSet = CpuSet { bits: [0; WORDS] };
+    pub const EMPTY: CpuSet = CpuSet {
+        bits: [0; WORDS],
+        filled: 0,
+    };
 
     /// The CPUs `0..count`.
     ///
@@ -49,29 +58,38 @@ impl CpuSet {
             "{count} CPUs, but at most {MAX_CPUS} are supported"
         );
         let mut set = Self::EMPTY;
-        for (index, word) in set.bits.iter_mut().enumerate() {
-            let below = count.saturating_sub(index * 64).min(64);
-            *word = if below == 64 {
-                u64::MAX
-            } else {
-                (1 << below) - 1
-            };
+        for index in 0..count.div_ceil(64) {
+            let below = (count - index * 64).min(64);
+            set.put(index, u64::MAX >> (64 - below));
         }
         set
+    }
+
+    /// Gives a word its value.
+    #[inline]
+    fn put(&mut self, index: usize, word: u64) {
+        self.bits[index] = word;
+        self.filled &= !(1 << index);
+        self.filled |= u64::from(word != 0) << index;
+    }
+
+    /// The words that are not zero, with their numbers.
+    #[inline]
+    fn words(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        ones(self.filled).map(|index| (index, self.bits[index % WORDS]))
     }
 
     /// Whether the set has no members.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.bits.iter().all(|&word| word == 0)
+        self.filled == 0
     }
 
     /// How many members the set has.
     #[inline]
     pub fn len(&self) -> usize {
-        self.bits
-            .iter()
-            .map(|word| word.count_ones() as usize)
+        self.words()
+            .map(|(_, word)| word.count_ones() as usize)
             .sum()
     }
 
@@ -85,37 +103,45 @@ impl CpuSet {
     #[inline]
     pub fn insert(&mut self, cpu: CpuId) {
         self.bits[cpu.index() / 64] |= 1 << (cpu.index() % 64);
+        self.filled |= 1 << (cpu.index() / 64);
     }
 
     /// Makes `cpu` no member.
     #[inline]
     pub fn remove(&mut self, cpu: CpuId) {
-        self.bits[cpu.index() / 64] &= !(1 << (cpu.index() % 64));
+        let index = cpu.index() / 64;
+        self.put(index, self.bits[index] & !(1 << (cpu.index() % 64)));
     }
 
     /// Adds the members of `other`.
     #[inline]
     pub fn union(&mut self, other: &CpuSet) {
-        for (mine, theirs) in self.bits.iter_mut().zip(&other.bits) {
-            *mine |= theirs;
+        for (index, word) in other.words() {
+            self.put(index, self.bits[index] | word);
         }
     }
 
     /// The members in ascending order.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = CpuId> + '_ {
-        self.bits.iter().enumerate().flat_map(|(index, &word)| {
-            let mut left = word;
-            core::iter::from_fn(move || {
-                if left == 0 {
-                    return None;
-                }
-                let bit = left.trailing_zeros();
-                left &= left - 1;
-                Some(CpuId((index * 64) as u16 + bit as u16))
-            })
+        self.words().flat_map(|(index, word)| {
+            ones(word).map(move |bit| CpuId((index * 64) as u16 + bit as u16))
         })
     }
+}
+
+/// The numbers of the bits that are set, in ascending order.
+#[inline]
+fn ones(word: u64) -> impl Iterator<Item = usize> {
+    let mut left = word;
+    core::iter::from_fn(move || {
+        if left == 0 {
+            return None;
+        }
+        let bit = left.trailing_zeros();
+        left &= left - 1;
+        Some(bit as usize)
+    })
 }
 
 impl FromIterator<CpuId> for CpuSet {
@@ -187,8 +213,9 @@ impl<W: Word> AtomicCpuSet<W> {
     #[track_caller]
     pub fn snapshot(&self, cpus: usize, order: Ordering) -> CpuSet {
         let mut set = CpuSet::EMPTY;
-        for (word, shared) in set.bits.iter_mut().zip(&self.bits).take(cpus.div_ceil(64)) {
-            *word = shared.load(order);
+        let words = self.bits.iter().enumerate().take(cpus.div_ceil(64));
+        for (index, shared) in words {
+            set.put(index, shared.load(order));
         }
         set
     }

@@ -175,6 +175,46 @@ void quell_panic(const char *message, size_t length)
 	panic("quell: %.*s", (int)length, message);
 }
 
+/*
+ * The engine's memory is copied and cleared some hundred bytes at a time, where what the processor has for long runs is
+ * slower than eight bytes at a time. Its object calls these in the place of memcpy() and memset().
+ */
+void *quell_copy(void *to, const void *from, size_t bytes);
+void *quell_fill(void *to, int byte, size_t bytes);
+
+void *quell_copy(void *to, const void *from, size_t bytes)
+{
+	const u64 *source = from;
+	u64 *target = to;
+
+	if (bytes % 32)
+		return memcpy(to, from, bytes);
+	for (; bytes; bytes -= 32, source += 4, target += 4) {
+		u64 a = source[0], b = source[1], c = source[2], d = source[3];
+
+		target[0] = a;
+		target[1] = b;
+		target[2] = c;
+		target[3] = d;
+	}
+	return to;
+}
+
+void *quell_fill(void *to, int byte, size_t bytes)
+{
+	u64 *target = to;
+
+	if (byte || bytes % 32)
+		return memset(to, byte, bytes);
+	for (; bytes; bytes -= 32, target += 4) {
+		WRITE_ONCE(target[0], 0);
+		WRITE_ONCE(target[1], 0);
+		WRITE_ONCE(target[2], 0);
+		WRITE_ONCE(target[3], 0);
+	}
+	return to;
+}
+
 /* CPUs. */
 
 void quell_cpu_up(struct mm_struct *mm)
@@ -357,6 +397,8 @@ struct quell_reclaim {
 	unsigned int count;
 	/* Each is referred to: its space is part of the batch. */
 	struct mm_struct *mms[QUELL_SPACES];
+	/* Those of which the batch knows that everything is to be flushed. */
+	unsigned int whole;
 };
 
 struct quell_reclaim *quell_reclaim_begin(void)
@@ -369,6 +411,7 @@ struct quell_reclaim *quell_reclaim_begin(void)
 	if (!reclaim)
 		return NULL;
 	reclaim->count = 0;
+	reclaim->whole = 0;
 	preempt_disable();
 	quell_check(quell_batch_begin(&engine, &reclaim->batch, purpose, NULL, 0));
 	preempt_enable();
@@ -382,6 +425,7 @@ static void quell_reclaim_finish(struct quell_reclaim *reclaim)
 	quell_check(quell_batch_finish(&reclaim->batch, NULL));
 	this_cpu_write(quell_this.reason, TLB_LOCAL_MM_SHOOTDOWN);
 	preempt_enable();
+	reclaim->whole = 0;
 	while (reclaim->count)
 		mmdrop(reclaim->mms[--reclaim->count]);
 }
@@ -392,22 +436,34 @@ void quell_reclaim_end(struct quell_reclaim *reclaim)
 	kmem_cache_free(reclaim_cache, reclaim);
 }
 
+/*
+ * One page is reported as what it is. With the second of an mm everything is, as Linux does it, and there is nothing
+ * left to say of a third: the engine counts the mm as one that owes a flush, and takes the generation of that flush
+ * when the batch ends.
+ */
 void quell_reclaim_report(struct quell_reclaim *reclaim, struct mm_struct *mm,
 			  unsigned long address)
 {
 	unsigned int i;
 
-	for (i = 0; i < reclaim->count; i++)
-		if (reclaim->mms[i] == mm)
-			goto known;
+	for (i = 0; i < reclaim->count; i++) {
+		if (reclaim->mms[i] != mm)
+			continue;
+		if (reclaim->whole & BIT(i))
+			return;
+		reclaim->whole |= BIT(i);
+		preempt_disable();
+		quell_report(&reclaim->batch, mm, 0, TLB_FLUSH_ALL, PAGE_SHIFT, false);
+		preempt_enable();
+		return;
+	}
 	if (reclaim->count == QUELL_SPACES)
 		quell_reclaim_finish(reclaim);
 	mmgrab(mm);
 	reclaim->mms[reclaim->count++] = mm;
-known:
+	address &= PAGE_MASK;
 	preempt_disable();
-	quell_report(&reclaim->batch, mm, address & PAGE_MASK,
-		     (address & PAGE_MASK) + PAGE_SIZE, PAGE_SHIFT, false);
+	quell_report(&reclaim->batch, mm, address, address + PAGE_SIZE, PAGE_SHIFT, false);
 	preempt_enable();
 }
 
@@ -463,7 +519,7 @@ bool quell_zero_folio(struct folio *folio, unsigned long address)
 
 /* Beginning. */
 
-/* On the boot CPU, alone, after the allocators and before the first mm. */
+/* On the boot CPU, alone, with interrupts off, after the allocators and before the first mm. */
 void __init quell_init(void)
 {
 	struct quell_setup setup = { .interface = QUELL_INTERFACE };
@@ -504,9 +560,7 @@ void __init quell_init(void)
 	if (wanted & WANT_EXTENTS)
 		static_branch_enable(&quell_extents_key);
 	if (wanted & ~WANT_EXTENTS) {
-		local_irq_disable();
 		quell_cpu_up(&init_mm);
-		local_irq_enable();
 		static_branch_enable(&quell_tlb_key);
 	}
 	if (wanted & WANT_BATCH)
