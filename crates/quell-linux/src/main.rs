@@ -25,6 +25,9 @@ enum Step {
     Configure { kernel: Kernel },
     /// All of this, and build the kernel; prints where its image is
     Build { kernel: Kernel },
+    /// Build the stock kernel and the one with the engine; where the source or a tool is missing, say so and end well,
+    /// unless QUELL_REQUIRE_LINUX is set
+    Both,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -57,6 +60,18 @@ fn run(step: Step) -> anyhow::Result<()> {
         Step::Engine => println!("{}", make::engine()?.display()),
         Step::Configure { kernel } => println!("{}", make::configure(kernel.into())?.1.display()),
         Step::Build { kernel } => println!("{}", make::build(kernel.into())?.display()),
+        Step::Both => {
+            if let Err(error) = make::check_tools().and_then(|()| tree::fetch()) {
+                if std::env::var_os("QUELL_REQUIRE_LINUX").is_some() {
+                    return Err(error);
+                }
+                eprintln!("SKIPPED: building Linux: {error:#}");
+                return Ok(());
+            }
+            for kernel in [Flavour::Stock, Flavour::Quell] {
+                println!("{}", make::build(kernel)?.display());
+            }
+        }
     }
     Ok(())
 }
