@@ -44,7 +44,12 @@ struct LinuxArgs {
     #[arg(long, value_name = "FILE")]
     on_quell: Option<PathBuf>,
     /// What is on of the engine in that Linux: all, off, or some of batch, extents, tags and remote, separated by commas
-    #[arg(long, value_name = "LIST", default_value = "all", requires = "on_quell")]
+    #[arg(
+        long,
+        value_name = "LIST",
+        default_value = "all",
+        requires = "on_quell"
+    )]
     mechanisms: String,
     /// Which workloads, separated by commas; all unless told otherwise
     #[arg(long, value_name = "LIST", value_delimiter = ',')]

@@ -148,7 +148,9 @@ fn kernels() -> Option<[String; 2]> {
             std::env::var_os("QUELL_REQUIRE_LINUX").is_none(),
             "{missing} must be here: integrations/linux/run both"
         );
-        eprintln!("SKIPPED: Linux with the engine: there is no {missing}: integrations/linux/run both makes it");
+        eprintln!(
+            "SKIPPED: Linux with the engine: there is no {missing}: integrations/linux/run both makes it"
+        );
         return None;
     }
     Some(images.map(|image| image.to_string_lossy().into_owned()))
@@ -163,8 +165,22 @@ fn linux_on_quell_interrupts_less_each_time() {
     };
     let run = || {
         let output = Command::new(env!("CARGO_BIN_EXE_quell"))
-            .args(["versus", "linux", "--kernel", &stock, "--on-quell", &on_quell])
-            .args(["--quick", "--workload", "dontneed,swap", "--cpus", "2", "--json"])
+            .args([
+                "versus",
+                "linux",
+                "--kernel",
+                &stock,
+                "--on-quell",
+                &on_quell,
+            ])
+            .args([
+                "--quick",
+                "--workload",
+                "dontneed,swap",
+                "--cpus",
+                "2",
+                "--json",
+            ])
             .output()
             .expect("quell starts");
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();

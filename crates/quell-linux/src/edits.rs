@@ -119,7 +119,9 @@ impl Edit {
     /// The first line of this content, from a line on.
     fn first(&self, lines: &[&str], from: usize, wanted: &str) -> Result<usize, Misfit> {
         let found = lines[from..].iter().position(|line| line.trim() == wanted);
-        found.map(|index| from + index).ok_or_else(|| self.missing(wanted))
+        found
+            .map(|index| from + index)
+            .ok_or_else(|| self.missing(wanted))
     }
 
     /// The only line of this content.
@@ -178,10 +180,7 @@ before = "\tprepare();\n"
     #[test]
     fn a_line_is_found_where_it_is_meant() {
         let edited = edit().apply(TEXT).unwrap();
-        let expected = TEXT.replace(
-            "int some(void)\n{\n",
-            "int some(void)\n{\n\tprepare();\n",
-        );
+        let expected = TEXT.replace("int some(void)\n{\n", "int some(void)\n{\n\tprepare();\n");
         assert_eq!(edited, expected);
     }
 
@@ -205,7 +204,10 @@ before = "\tprepare();\n"
             assert!(text.contains(part), "{text}");
         }
         let error = edit().apply("\treturn 0;\n").unwrap_err();
-        assert!(error.to_string().contains("no line \"int some(void)\":"), "{error}");
+        assert!(
+            error.to_string().contains("no line \"int some(void)\":"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -215,7 +217,10 @@ before = "\tprepare();\n"
             ..edit()
         };
         let error = edit.apply(TEXT).unwrap_err();
-        assert!(matches!(error, Misfit::Ambiguous { count: 2, .. }), "{error}");
+        assert!(
+            matches!(error, Misfit::Ambiguous { count: 2, .. }),
+            "{error}"
+        );
     }
 
     /// Each edit of the real list can be read, and does something.
@@ -225,7 +230,10 @@ before = "\tprepare();\n"
         assert!(list.len() > 20);
         for edit in list {
             let does = !edit.before.is_empty() || !edit.after.is_empty() || edit.instead.is_some();
-            assert!(does && !edit.why.is_empty() && !edit.at.is_empty(), "{edit:?}");
+            assert!(
+                does && !edit.why.is_empty() && !edit.at.is_empty(),
+                "{edit:?}"
+            );
             assert_eq!(edit.at, edit.at.trim(), "{}", edit.file);
             for inserted in [&edit.before, &edit.after].into_iter().chain(&edit.instead) {
                 assert!(inserted.is_empty() || inserted.ends_with('\n'), "{edit:?}");

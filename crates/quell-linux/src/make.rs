@@ -65,14 +65,20 @@ pub fn check_tools() -> anyhow::Result<()> {
         .filter(|(program, _)| which(program).is_none())
         .map(|(_, package)| package)
         .chain(
-            [("/usr/include/libelf.h", "libelf-dev"), ("/usr/include/openssl/ssl.h", "libssl-dev")]
-                .into_iter()
-                .filter(|(file, _)| !Path::new(file).exists())
-                .map(|(_, package)| package),
+            [
+                ("/usr/include/libelf.h", "libelf-dev"),
+                ("/usr/include/openssl/ssl.h", "libssl-dev"),
+            ]
+            .into_iter()
+            .filter(|(file, _)| !Path::new(file).exists())
+            .map(|(_, package)| package),
         )
         .collect();
     if !missing.is_empty() {
-        bail!("building Linux needs what these Debian packages have: {}", missing.join(" "));
+        bail!(
+            "building Linux needs what these Debian packages have: {}",
+            missing.join(" ")
+        );
     }
     Ok(())
 }
@@ -101,12 +107,17 @@ pub fn engine() -> anyhow::Result<PathBuf> {
     let (library, object) = (folder.join("engine.a"), folder.join("engine.o"));
     std::fs::copy(String::from_utf8(output.stdout)?.trim(), &library)?;
     // Linux has functions of its own for memory, and for what the compiler asks for.
-    let members = Command::new("ar").arg("t").arg(&library).output().context("starting ar")?;
-    let members = String::from_utf8(members.stdout)?;
-    run(Command::new("ar")
-        .arg("d")
+    let members = Command::new("ar")
+        .arg("t")
         .arg(&library)
-        .args(members.lines().filter(|name| name.starts_with("compiler_builtins"))))?;
+        .output()
+        .context("starting ar")?;
+    let members = String::from_utf8(members.stdout)?;
+    run(Command::new("ar").arg("d").arg(&library).args(
+        members
+            .lines()
+            .filter(|name| name.starts_with("compiler_builtins")),
+    ))?;
     let mut link = Command::new("ld");
     link.args(["-r", "--gc-sections", "-T"])
         .arg(integration().join("engine.lds"))
@@ -118,8 +129,18 @@ pub fn engine() -> anyhow::Result<PathBuf> {
     run(link.arg(&library))?;
     // Without it the linker would take the object for one that needs an executable stack.
     run(Command::new("objcopy")
-        .args(["-R", ".note.GNU-stack", "--add-section", ".note.GNU-stack=/dev/null"])
-        .args(["--redefine-sym", "memcpy=quell_copy", "--redefine-sym", "memset=quell_fill"])
+        .args([
+            "-R",
+            ".note.GNU-stack",
+            "--add-section",
+            ".note.GNU-stack=/dev/null",
+        ])
+        .args([
+            "--redefine-sym",
+            "memcpy=quell_copy",
+            "--redefine-sym",
+            "memset=quell_fill",
+        ])
         .arg(&object))?;
     Ok(object)
 }
@@ -184,7 +205,8 @@ pub fn configure(flavour: Flavour) -> anyhow::Result<(PathBuf, PathBuf)> {
     let mut wanted = String::new();
     for fragment in flavour.fragments() {
         let path = integration().join(fragment);
-        wanted += &std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+        wanted += &std::fs::read_to_string(&path)
+            .with_context(|| format!("reading {}", path.display()))?;
     }
     let merged = build.join("wanted.config");
     let same = std::fs::read_to_string(&merged).is_ok_and(|now| now == wanted);
@@ -204,7 +226,10 @@ pub fn configure(flavour: Flavour) -> anyhow::Result<(PathBuf, PathBuf)> {
     let config = std::fs::read_to_string(build.join(".config"))?;
     let lost = lost(&wanted, &config);
     if !lost.is_empty() {
-        bail!("Linux does not take {}: is this Linux 6.12?", lost.join(", "));
+        bail!(
+            "Linux does not take {}: is this Linux 6.12?",
+            lost.join(", ")
+        );
     }
     std::fs::rename(build.join("fragment"), &merged)?;
     Ok((source, build))
@@ -226,8 +251,10 @@ fn lost<'w>(wanted: &'w str, config: &str) -> Vec<&'w str> {
 pub fn build(flavour: Flavour) -> anyhow::Result<PathBuf> {
     let (source, build) = configure(flavour)?;
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
-    run(make(&source, &build).arg(format!("-j{jobs}")).arg("bzImage"))
-        .with_context(|| format!("building Linux ({})", flavour.name()))?;
+    run(make(&source, &build)
+        .arg(format!("-j{jobs}"))
+        .arg("bzImage"))
+    .with_context(|| format!("building Linux ({})", flavour.name()))?;
     Ok(flavour.image())
 }
 
@@ -245,15 +272,26 @@ mod tests {
 
     #[test]
     fn an_option_that_linux_refuses_is_named() {
-        let lost = lost("# a comment\nCONFIG_A=y\nCONFIG_B=7\n", "CONFIG_A=y\nCONFIG_B=8\n");
+        let lost = lost(
+            "# a comment\nCONFIG_A=y\nCONFIG_B=7\n",
+            "CONFIG_A=y\nCONFIG_B=8\n",
+        );
         assert_eq!(lost, ["CONFIG_B=7"]);
     }
 
     #[test]
     fn the_glue_calls_the_engine() {
         let used = used().unwrap();
-        for name in ["quell_switch_to", "quell_batch_finish", "quell_on_interrupt", "quell_zero"] {
-            assert!(used.iter().any(|used| used == name), "{name} is not in {used:?}");
+        for name in [
+            "quell_switch_to",
+            "quell_batch_finish",
+            "quell_on_interrupt",
+            "quell_zero",
+        ] {
+            assert!(
+                used.iter().any(|used| used == name),
+                "{name} is not in {used:?}"
+            );
         }
         assert!(used.iter().all(|name| !name.starts_with("quell_hw_")));
     }

@@ -31,7 +31,9 @@ pub fn integration() -> PathBuf {
 /// If it does not start, or fails.
 pub fn run(command: &mut Command) -> anyhow::Result<()> {
     let name = command.get_program().to_string_lossy().into_owned();
-    let status = command.status().with_context(|| format!("starting {name}"))?;
+    let status = command
+        .status()
+        .with_context(|| format!("starting {name}"))?;
     if !status.success() {
         bail!("{name} failed ({status})");
     }
@@ -57,12 +59,17 @@ pub fn fetch() -> anyhow::Result<PathBuf> {
     } else {
         for program in ["apt-get", "dpkg"] {
             which(program).with_context(|| {
-                format!("{program} is not here: install {PACKAGE}, or unpack Linux 6.12 to {}", source.display())
+                format!(
+                    "{program} is not here: install {PACKAGE}, or unpack Linux 6.12 to {}",
+                    source.display()
+                )
             })?;
         }
         eprintln!("fetching {PACKAGE}");
-        run(Command::new("apt-get").args(["-q", "download", PACKAGE]).current_dir(&partial))
-            .context("apt-get update may help")?;
+        run(Command::new("apt-get")
+            .args(["-q", "download", PACKAGE])
+            .current_dir(&partial))
+        .context("apt-get update may help")?;
         let package = std::fs::read_dir(&partial)?
             .filter_map(|entry| Some(entry.ok()?.path()))
             .find(|path| path.extension().is_some_and(|kind| kind == "deb"))
@@ -73,7 +80,11 @@ pub fn fetch() -> anyhow::Result<PathBuf> {
     eprintln!("unpacking {}", archive.display());
     let unpacked = partial.join("tree");
     std::fs::create_dir(&unpacked)?;
-    run(Command::new("tar").arg("-xf").arg(&archive).args(["--strip-components=1", "-C"]).arg(&unpacked))?;
+    run(Command::new("tar")
+        .arg("-xf")
+        .arg(&archive)
+        .args(["--strip-components=1", "-C"])
+        .arg(&unpacked))?;
     std::fs::rename(&unpacked, &source)?;
     std::fs::remove_dir_all(&partial)?;
     Ok(source)
@@ -125,14 +136,19 @@ pub fn with_engine(source: &Path, object: &Path) -> anyhow::Result<PathBuf> {
 pub fn changed(source: &Path) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
     let here = integration();
     let list = here.join("edits.toml");
-    let text = std::fs::read_to_string(&list).with_context(|| format!("reading {}", list.display()))?;
+    let text =
+        std::fs::read_to_string(&list).with_context(|| format!("reading {}", list.display()))?;
     let edits = edits::read(&text).with_context(|| format!("reading {}", list.display()))?;
     let mut files = edited(source, &edits)?;
     let own = here.join("files");
     for entry in WalkDir::new(&own) {
         let entry = entry?;
         if entry.file_type().is_file() {
-            let name = entry.path().strip_prefix(&own)?.to_string_lossy().into_owned();
+            let name = entry
+                .path()
+                .strip_prefix(&own)?
+                .to_string_lossy()
+                .into_owned();
             if source.join(&name).exists() {
                 bail!("{name} is a file of Linux's: ours needs another name");
             }
@@ -152,12 +168,16 @@ fn edited(source: &Path, edits: &[Edit]) -> anyhow::Result<BTreeMap<String, Vec<
             Some(text) => text,
             None => {
                 let path = source.join(&edit.file);
-                std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?
+                std::fs::read_to_string(&path)
+                    .with_context(|| format!("reading {}", path.display()))?
             }
         };
         texts.insert(edit.file.clone(), edit.apply(&text)?);
     }
-    Ok(texts.into_iter().map(|(file, text)| (file, text.into_bytes())).collect())
+    Ok(texts
+        .into_iter()
+        .map(|(file, text)| (file, text.into_bytes()))
+        .collect())
 }
 
 /// Makes a file of this content, if it is not one: a new file, since the old one is shared.
@@ -198,7 +218,10 @@ mod tests {
         }
         assert_eq!(std::fs::read(&source).unwrap(), b"one\n");
         let error = edited(folder.path(), &list("none")).unwrap_err();
-        assert!(error.to_string().contains("a.c: no line \"none\""), "{error}");
+        assert!(
+            error.to_string().contains("a.c: no line \"none\""),
+            "{error}"
+        );
     }
 
     #[test]
