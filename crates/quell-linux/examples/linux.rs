@@ -1,4 +1,4 @@
-//! `integrations/linux/run`: gets Linux's source, configures and builds it with and without the engine.
+//! What `integrations/linux/run` runs: gets Linux's source, configures and builds it with and without the engine.
 
 use clap::{Parser, Subcommand, ValueEnum};
 use quell_linux::make::{self, Flavour};
