@@ -1,16 +1,18 @@
-//! The smallest kernel that can use the engine: a few address spaces with one leaf table each, and
+//! The smallest kernel that can use the engine: a few address spaces with a root and two leaf tables each, and
 //! the steps that programs of the engine's own scenarios are made of.
 //!
 //! It takes the rules of the engine's documentation literally and does nothing else, so that what
 //! goes wrong in such a scenario goes wrong in the engine.
 
+mod locked;
+pub mod own_half;
 mod perform;
+mod presence;
 mod reclaim;
 
 use crate::action::MAX_CPUS;
 use crate::cell::AdversaryWord;
 use crate::context;
-use crate::coverage::Happening;
 use crate::hardware::RunRules;
 use crate::machine::Accessed;
 use crate::op::{AccessKind, Op};
@@ -59,6 +61,10 @@ pub struct BareKernel<'m> {
     /// The engine.
     pub engine: Engine<'m, Hw, RunRules>,
     spaces: ManuallyDrop<[Space; SPACES]>,
+    /// The kernel's own mappings: those that are global, and those that are not.
+    own: ManuallyDrop<[Space; 2]>,
+    own_lock: ManuallyDrop<AdversaryWord>,
+    has_own_half: Cell<bool>,
     locks: ManuallyDrop<[AdversaryWord; SPACES]>,
     /// What each data frame owes, by its distance from [`FIRST`].
     residues: ManuallyDrop<[Residue<Hw>; 8]>,
@@ -458,25 +464,6 @@ impl BareKernel<'_> {
         while self.flags[flag].load(Acquire) == 0 {
             self.hw.relax();
         }
-    }
-
-    /// This CPU goes offline.
-    pub fn offline(&self) {
-        let me = self.hw.this_cpu().index();
-        self.hw.say(|| "goes offline".into());
-        self.hw.happen(Happening::Offline);
-        let current = self.current[me].take().map(|space| &self.spaces[space]);
-        self.hw.mask_interrupts();
-        self.engine.cpu_offline(current);
-        self.hw.offline();
-    }
-
-    /// This CPU comes online.
-    pub fn online(&self) {
-        self.hw.say(|| "comes online".into());
-        self.hw.online();
-        self.engine.cpu_online();
-        self.hw.restore_interrupts(true);
     }
 }
 

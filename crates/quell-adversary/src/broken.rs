@@ -101,7 +101,7 @@ impl<H> Broken<H> {
     /// What of an invalidation reaches the machine.
     fn passed_on(&self, what: Invalidate) -> Option<Invalidate> {
         match (self.mistake(), what) {
-            (Some(Boundary::AllStaysCached), Invalidate::All) => None,
+            (Some(Boundary::AllStaysCached), Invalidate::All | Invalidate::Everything) => None,
             (Some(Boundary::TablesFlushedAsLeaf), Invalidate::Range { tag, range, .. }) => {
                 let scope = Scope::Leaf;
                 Some(Invalidate::Range { tag, range, scope })
@@ -177,6 +177,12 @@ unsafe impl<H: Hardware> Hardware for Broken<H> {
         if !self.has(Boundary::RootStaysLoaded) {
             self.machine.unload_root();
         }
+    }
+    fn flush_answered(&self) {
+        self.machine.flush_answered();
+    }
+    fn synchronize_text(&self) {
+        self.machine.synchronize_text();
     }
     fn interrupt(&self, targets: &CpuSet) {
         if !self.has(Boundary::SkipInterrupt) {

@@ -55,6 +55,10 @@ happenings! {
     FrameRescued = "frame_rescued",
     /// A call that took a mapping or a right away returned.
     CallReturned = "call_returned",
+    /// The kernel accessed its own half.
+    KernelAccess = "kernel_access",
+    /// A CPU dropped what it had fetched of the kernel's text.
+    TextSynchronized = "text_synchronized",
     /// A load returned what its word does not hold any more.
     LoadedEarly = "loaded_early",
 }

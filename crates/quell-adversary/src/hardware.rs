@@ -8,15 +8,15 @@ use crate::coverage::Happening;
 use crate::kind::MachineKind;
 use crate::machine::buffer::Fill;
 use crate::op::Op;
-use crate::oracle::Returned;
 use crate::tables;
 use quell::{
-    Break, Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, PageRange,
-    Rule, Rules, Tag, TlbRules,
+    Break, Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, Rule, Rules,
+    Tag, TlbRules, Word,
 };
 use quell_contract::{Clause, Violation};
 use quell_vm::machine::{Entry, Event, Level, Machine, MemoryMap, TABLE_WORDS};
 use quell_zero::{Clear, Strategy};
+use std::sync::atomic::Ordering;
 
 /// The machine. Its state belongs to the run that the thread is in the middle of.
 #[derive(Debug)]
@@ -73,6 +73,11 @@ impl Adversary {
     /// The CPU goes offline: an interrupt that it has not taken is lost.
     pub fn offline(&self) {
         on_machine(|core, me| core.offline(me));
+    }
+
+    /// A word that changes when a CPU has answered a flush that nobody waits for. No walker finds an entry in it.
+    pub(crate) fn bell(&self) -> &AdversaryWord {
+        &self.table(Frame(0))[TABLE_WORDS - 1]
     }
 
     /// Counts a happening.
@@ -155,9 +160,20 @@ unsafe impl Hardware for Adversary {
         point(Op::Root);
         on_machine(|core, me| {
             core.say(me, || "leaves its root".into());
-            let now = core.now;
-            core.mmu.unload_root(me, now);
+            core.unload_root(me);
         });
+    }
+
+    fn synchronize_text(&self) {
+        point(Op::Invalidate);
+        on_machine(|core, me| {
+            core.say(me, || "drops what it has fetched".into());
+            core.synchronize_text(me);
+        });
+    }
+
+    fn flush_answered(&self) {
+        self.bell().fetch_add(BELL_STEP, Ordering::Release);
     }
 
     fn interrupt(&self, targets: &CpuSet) {
@@ -359,130 +375,8 @@ unsafe impl Machine for Adversary {
     }
 }
 
+/// Leaves the bit alone that makes a word an entry.
+const BELL_STEP: u64 = 2;
+
 /// On machines whose walkers set no dirty bits: the program may write, the entry is still clean.
 const SOFTWARE_WRITABLE: u64 = 1 << 8;
-
-impl crate::machine::Core {
-    /// Takes notice of an event.
-    fn note(&mut self, me: usize, event: Event) {
-        self.now += 1;
-        let (now, by) = (self.now, me as u8);
-        let each = |frame: Frame, frames: u64| (frame.0..frame.0 + frames).map(|f| f as u32);
-        match event {
-            Event::FrameAllocated { frame, frames } => {
-                self.happen(Happening::FrameReused);
-                for frame in each(frame, frames) {
-                    self.check_unowned(me, frame);
-                    let history = self.oracle.frame_mut(frame);
-                    history.allocated = now;
-                    history.allocated_by = by;
-                    history.free = false;
-                    history.captured = 0;
-                    history.dead_table = false;
-                }
-            }
-            Event::FrameZeroed { frame, frames } => {
-                self.happen(Happening::Zeroed);
-                let dirty = each(frame, frames)
-                    .find(|&f| (0..FRAME_WORDS).any(|word| self.content_seen(me, f, word) != 0));
-                if let Some(dirty) = dirty {
-                    self.fail(
-                        Violation::new(Clause::C8, "memory is handed out as zeroed and is not")
-                            .by(CpuId(me as u16))
-                            .in_frame(Frame(dirty.into())),
-                    );
-                }
-            }
-            Event::FrameFreed { frame, frames } => {
-                for frame in each(frame, frames) {
-                    let history = self.oracle.frame_mut(frame);
-                    history.free = true;
-                    history.freed_by = by;
-                }
-            }
-            Event::FrameRescued { frame } => {
-                self.happen(Happening::FrameRescued);
-                self.check_unowned(me, frame.0 as u32);
-                let history = self.oracle.frame_mut(frame.0 as u32);
-                history.free = false;
-                history.allocated_by = by;
-            }
-            Event::TableAllocated { frame, .. } => {
-                let history = self.oracle.frame_mut(frame.0 as u32);
-                history.captured = 0;
-                history.dead_table = false;
-                history.free = false;
-                history.allocated = now;
-                history.allocated_by = by;
-            }
-            Event::TableFreed { frame } => {
-                self.happen(Happening::TableFreed);
-                let history = self.oracle.frame_mut(frame.0 as u32);
-                history.dead_table = true;
-                history.freed_by = by;
-                self.check_tables();
-            }
-            Event::Captured { frame, frames } => {
-                self.happen(Happening::Captured);
-                for frame in each(frame, frames) {
-                    let history = self.oracle.frame_mut(frame);
-                    history.captured = now;
-                    history.captured_by = by;
-                }
-            }
-            Event::ReturnedUnmap { root, range } => {
-                self.returned(now, by, root, range, [false; 3]);
-            }
-            Event::ReturnedProtect {
-                root,
-                range,
-                readable,
-                writable,
-                executable,
-            } => self.returned(now, by, root, range, [readable, writable, executable]),
-            Event::SpaceRetired { root } => {
-                self.happen(Happening::SpaceRetired);
-                let history = self.oracle.frame_mut(root.0 as u32);
-                history.dead_table = true;
-                history.freed_by = by;
-                self.check_tables();
-            }
-        }
-    }
-
-    /// A frame that is about to get an owner must not have one.
-    fn check_unowned(&mut self, me: usize, frame: u32) {
-        let history = *self.oracle.frame(frame);
-        if !history.free {
-            self.fail(
-                Violation::new(Clause::C1, "a frame that has an owner gets another one")
-                    .by(CpuId(me as u16))
-                    .after(CpuId(history.allocated_by.into()))
-                    .in_frame(Frame(frame.into())),
-            );
-        }
-    }
-
-    fn returned(
-        &mut self,
-        at: u32,
-        by: u8,
-        root: Frame,
-        range: PageRange,
-        [readable, writable, executable]: [bool; 3],
-    ) {
-        self.happen(Happening::CallReturned);
-        let began = self.call_began(usize::from(by));
-        self.oracle.returned(Returned {
-            began,
-            root: root.0 as u32,
-            start: range.start.0,
-            end: range.end().0,
-            at,
-            by,
-            readable,
-            writable,
-            executable,
-        });
-    }
-}

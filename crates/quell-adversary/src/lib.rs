@@ -22,6 +22,7 @@
 //! | [`machine`] | the state of a machine; store buffers, interrupts, waiting |
 //! | [`context`], [`word`], [`hardware`] | the machine, as the code that runs on it sees it |
 //! | [`stage`] | the CPUs, set in motion |
+//! | `names` | what a word is called in a timeline |
 //! | [`bare_kernel`] | the smallest kernel on the engine, for scenarios that need no manager |
 //! | [`vm_kernel`] | the memory manager, for scenarios over it |
 //! | [`generated`] | programs that are data, and the kernels under them |
@@ -58,6 +59,7 @@ pub mod machine;
 pub mod mistake;
 pub mod mmu;
 pub mod mutants;
+mod names;
 pub mod op;
 pub mod oracle;
 pub mod replay;

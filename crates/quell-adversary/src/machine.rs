@@ -23,6 +23,7 @@
 //! | [`choose`] | what may happen next, and what it touches |
 //! | [`memory`] | words, frames, store buffers |
 //! | [`access`] | translations, and accesses through them |
+//! | [`note`] | what the kernel tells the judge |
 //! | [`misuse`] | what the machine does not allow |
 //! | [`buffer`] | what a CPU has stored and others do not see yet |
 //! | [`past`] | what words held before, and how far back each CPU may look |
@@ -34,6 +35,7 @@ pub(crate) mod buffer;
 mod choose;
 mod memory;
 mod misuse;
+mod note;
 mod past;
 mod state;
 mod watch;
@@ -158,8 +160,21 @@ pub enum End {
     Violated(Box<Violation>),
 }
 
+/// A change of the kernel's text.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Text {
+    page: u64,
+    changed: Moment,
+    /// The call that tells every CPU has returned.
+    done: bool,
+}
+
 /// The machine.
 pub(crate) struct Core {
+    /// The last change of the kernel's text.
+    text: Option<Text>,
+    /// When each CPU dropped last what it had fetched.
+    synchronized: [Moment; MAX_CPUS],
     pub(crate) kind: MachineKind,
     pub(crate) features: Features,
     pub(crate) count: usize,
@@ -240,6 +255,8 @@ impl Core {
         tables: usize,
     ) -> Self {
         Core {
+            text: None,
+            synchronized: [0; MAX_CPUS],
             kind,
             features: kind.features(count),
             count,
@@ -292,6 +309,8 @@ impl Core {
         self.past.clear();
         self.mmu.reset(&self.arena, levels, &self.kind);
         self.oracle.reset();
+        self.text = None;
+        self.synchronized = [0; MAX_CPUS];
         for frame in self.touched.drain(..) {
             self.content[frame as usize] = [0; FRAME_WORDS];
         }

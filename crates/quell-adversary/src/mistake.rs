@@ -8,6 +8,7 @@
 //! Scenarios, replay codes and `docs/mutants.md` name a mistake by its name, which never changes.
 
 use crate::broken::Boundary;
+use crate::kind::{MachineKind, Stores};
 use quell::Rule;
 use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release, SeqCst};
 
@@ -47,6 +48,21 @@ pub struct Weakened {
 }
 
 impl Weakened {
+    /// Whether some run on such a machine may differ for it: elsewhere the machine gives the operation more order than
+    /// it asks for.
+    pub(crate) fn shows_on(&self, kind: &MachineKind) -> bool {
+        match self.what {
+            Weak::In(_, Ordered::Store | Ordered::Fence, SeqCst) => true,
+            Weak::Stores(_) | Weak::In(_, Ordered::Store | Ordered::Fence, _) => {
+                kind.stores == Stores::Unordered
+            }
+            Weak::In(_, Ordered::Load, SeqCst) | Weak::In(_, Ordered::Modify, Release | AcqRel) => {
+                kind.stores == Stores::Unordered
+            }
+            Weak::In(_, Ordered::Load | Ordered::Modify, _) => kind.reorders,
+        }
+    }
+
     /// The ordering of an operation with this mistake made.
     #[inline]
     pub(crate) fn order(&self, file: &str, operation: Ordered, order: Ordering) -> Ordering {

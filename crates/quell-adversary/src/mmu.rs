@@ -14,18 +14,22 @@
 //! when their issuer waits for their completion, to everything that had become unreachable before
 //! they were *sent*.
 //!
+//! The tables of the kernel's half ([`Mmu::use_kernel`]) are walked all the time, whatever root is loaded, under the
+//! tag that is loaded: 0 if there is none. What is global is held once for all tags.
+//!
 //! On machines whose walkers see a table write only after a barrier of the writer ([`Gone`]), the
 //! old and the new value of the word are both walked until then.
 
 mod held;
+mod own_half;
 
 pub(crate) use held::Leaf;
 
 use crate::digest::{Digest, Moments};
 use crate::kind::MachineKind;
 use crate::oracle::{Moment, Oracle};
-use crate::tables::{ACCESSED, Arena, DIRTY, PRESENT, TABLE, USER, frame_of};
-use held::{Gone, Path, Pointer, Tlb};
+use crate::tables::{ACCESSED, Arena, DIRTY, GLOBAL, PRESENT, TABLE, USER, frame_of};
+use held::{GLOBAL_TAG, Gone, Path, Pointer, Tlb};
 use quell::Invalidate;
 use quell_vm::machine::{Level, TABLE_WORDS};
 use std::hash::Hash;
@@ -47,6 +51,9 @@ pub(crate) struct Mmu {
     levels: u8,
     lagging: bool,
     level_hints: bool,
+    broadcasts: bool,
+    /// The root of the kernel's half, if the program has one.
+    kernel: Option<u32>,
     sides: Box<[Side]>,
     tlbs: Vec<Tlb>,
     lags: Vec<Gone>,
@@ -62,6 +69,8 @@ impl Mmu {
             levels: 2,
             lagging: false,
             level_hints: false,
+            broadcasts: false,
+            kernel: None,
             sides: (0..frames).map(side).collect(),
             tlbs: (0..cpus).map(|_| Tlb::default()).collect(),
             lags: Vec::new(),
@@ -73,6 +82,8 @@ impl Mmu {
         self.levels = levels;
         self.lagging = kind.lagging_walkers;
         self.level_hints = kind.level_hints;
+        self.broadcasts = kind.broadcasts();
+        self.kernel = None;
         for (frame, side) in self.sides.iter_mut().enumerate() {
             for (block, bits) in side.nonzero.iter_mut().enumerate() {
                 let mut left = core::mem::take(bits);
@@ -213,7 +224,7 @@ impl Mmu {
         };
         let unseen = (!self.lagging).then_some(now);
         for cpu in 0..self.tlbs.len() {
-            if self.tlbs[cpu].root.is_none() {
+            if self.tlbs[cpu].root.is_none() && self.kernel.is_none() {
                 continue;
             }
             self.tlbs[cpu].end(&gone, unseen);
@@ -277,8 +288,9 @@ impl Mmu {
     ) {
         let page = from.base + index as u64 * Level(from.level).pages();
         if word & TABLE == 0 || from.level == 0 {
+            let global = word & GLOBAL != 0 && self.kernel == Some(from.root);
             let leaf = Leaf {
-                tag: from.tag,
+                tag: if global { GLOBAL_TAG } else { from.tag },
                 level: from.level,
                 page,
                 word: word & !ACCESSED,
@@ -370,7 +382,8 @@ impl Mmu {
 
     /// Takes away what `what` covers and could no longer be walked at `sent`.
     pub(crate) fn invalidate(&mut self, cpu: usize, what: Invalidate, sent: Moment) {
-        self.tlbs[cpu].invalidate(what, sent, self.level_hints);
+        let kind = (self.level_hints, self.broadcasts);
+        self.tlbs[cpu].invalidate(what, sent, kind);
     }
 
     /// Loads a root.
@@ -383,11 +396,10 @@ impl Mmu {
         tag: u16,
         keep: bool,
     ) {
-        self.unload_root(cpu, now);
+        self.leave(cpu, now);
         let tlb = &mut self.tlbs[cpu];
         if !keep {
-            tlb.pointers.retain(|p| p.tag != tag);
-            tlb.leaves.retain(|l| l.tag != tag);
+            tlb.drop_tag(tag);
         }
         tlb.root = Some(root);
         tlb.tag = tag;
@@ -398,8 +410,14 @@ impl Mmu {
                 self.scan(arena, cpu, pointer);
             }
         }
+        self.walk_from(arena, cpu, root);
+        self.walk_kernel(arena, cpu);
+    }
+
+    /// The tables of this root can be walked under the tag that is loaded.
+    pub(super) fn walk_from(&mut self, arena: &Arena, cpu: usize, root: u32) {
         let pointer = Pointer {
-            tag,
+            tag: self.tlbs[cpu].tag,
             level: self.levels - 1,
             base: 0,
             table: root,
@@ -415,26 +433,10 @@ impl Mmu {
         self.add_pointer(arena, cpu, pointer);
     }
 
-    /// Leaves the loaded root.
-    pub(crate) fn unload_root(&mut self, cpu: usize, now: Moment) {
-        let tlb = &mut self.tlbs[cpu];
-        if tlb.root.take().is_none() {
-            return;
-        }
-        for p in &mut tlb.pointers {
-            p.until = p.until.min(now);
-            p.path.cut = p.path.cut.min(now);
-        }
-        for l in &mut tlb.leaves {
-            l.until = l.until.min(now);
-            l.path.cut = l.path.cut.min(now);
-        }
-    }
-
     /// A page-table page that `dead` says was freed and that the walker of a CPU can still read.
     pub(crate) fn dead_table(&self, cpu: usize, dead: impl Fn(u32) -> bool) -> Option<(u32, u64)> {
         let tlb = &self.tlbs[cpu];
-        tlb.root?;
+        tlb.root.or(self.kernel)?;
         tlb.pointers
             .iter()
             .find(|p| p.tag == tlb.tag && dead(p.table))
@@ -446,13 +448,12 @@ impl Mmu {
         let tlb = &self.tlbs[cpu];
         tlb.leaves
             .iter()
-            .filter(move |l| l.tag == tlb.tag && l.covers(page))
+            .filter(move |l| (l.tag == tlb.tag || l.tag == GLOBAL_TAG) && l.covers(page))
     }
 
-    /// What a walk from the loaded root finds now.
-    pub(crate) fn walk(&self, arena: &Arena, cpu: usize, page: u64) -> Option<Leaf> {
+    /// What a walk from this root, which is loaded, finds now.
+    pub(crate) fn walk(&self, arena: &Arena, cpu: usize, root: u32, page: u64) -> Option<Leaf> {
         let tlb = &self.tlbs[cpu];
-        let root = tlb.root?;
         let mut table = root;
         for level in (0..self.levels).rev() {
             let index = Level(level).index(quell::Page(page));

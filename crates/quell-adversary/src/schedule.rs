@@ -94,8 +94,10 @@ pub struct Random {
     /// CPUs that get no turn for a while, unless no other CPU can do anything.
     stalls: [Stall; 2],
     early: Early,
-    /// Whether a CPU stalls where it comes by the rule that is watched.
-    lurks: bool,
+    /// How often CPUs still stall where they come by the rule that is watched.
+    lurks: u32,
+    /// They do at one in so many visits.
+    lurks_one_in: u64,
 }
 
 /// A CPU that gets no turn from one decision to another.
@@ -109,9 +111,10 @@ struct Stall {
 impl Random {
     /// A CPU comes by the rule that is watched: now and then it stalls right there.
     fn come_by(&mut self, cpu: usize, decision: u32) {
-        if !self.lurks || self.rng.below(2) == 0 {
+        if self.lurks == 0 || self.rng.below(self.lurks_one_in) > 0 {
             return;
         }
+        self.lurks -= 1;
         let length = match self.rng.below(4) {
             0..2 => 8 + self.rng.below(64) as u32,
             2 => 400,
@@ -183,7 +186,8 @@ impl Strategy {
             drawn: 0,
             stalls: Default::default(),
             early: Early::draw(seed),
-            lurks: false,
+            lurks: 0,
+            lurks_one_in: 1,
         })
     }
 
@@ -192,7 +196,10 @@ impl Strategy {
     pub fn lurking(seed: u64) -> Self {
         let mut strategy = Strategy::random(seed);
         if let Strategy::Random(random) = &mut strategy {
-            random.lurks = true;
+            // Of a stall at each visit the later ones would never see anything.
+            let draw = random.rng.draw();
+            random.lurks = [1, 1, 2, u32::MAX][draw as usize % 4];
+            random.lurks_one_in = [1, 2, 2, 3, 4, 8, 16, 64][(draw >> 8) as usize % 8];
         }
         strategy
     }
@@ -211,10 +218,15 @@ impl Strategy {
         let mut stalls = [Stall::default(); 2];
         let count = 1 + rng.below(2) as usize;
         for stall in &mut stalls[..count] {
-            let from = rng.below(steps.max(1).into()) as u32;
-            let length = match rng.below(3) {
+            // A CPU that comes late meets the others in the middle of what they do.
+            let from = match rng.below(4) {
+                0 => 0,
+                _ => rng.below(steps.max(1).into()) as u32,
+            };
+            let length = match rng.below(4) {
                 0 => 8 + rng.below(64) as u32,
                 1 => steps,
+                2 => rng.below(steps.max(1).into()) as u32,
                 _ => u32::MAX - from,
             };
             *stall = Stall {
@@ -230,7 +242,8 @@ impl Strategy {
             drawn: 0,
             stalls,
             early: Early::draw(seed),
-            lurks: false,
+            lurks: 0,
+            lurks_one_in: 1,
         })
     }
 

@@ -12,7 +12,7 @@ pub(crate) const ACCESSED: u64 = 1 << 3;
 pub(crate) const DIRTY: u64 = 1 << 4;
 pub(crate) const TABLE: u64 = 1 << 5;
 pub(crate) const EXECUTABLE: u64 = 1 << 6;
-const GLOBAL: u64 = 1 << 7;
+pub(crate) const GLOBAL: u64 = 1 << 7;
 const FRAME_SHIFT: u32 = 12;
 
 /// Encodes an entry in the format of the machines under the adversary.

@@ -15,6 +15,7 @@ use crate::cell::FRAME_WORDS;
 use crate::context::{self, Kernel};
 use crate::coverage::{Coverage, Happening};
 use crate::machine::Accessed;
+use crate::names::Address;
 use crate::op::{AccessKind, Op};
 use crate::stage::Hw;
 use crate::stage::Stage;
@@ -375,23 +376,13 @@ pub(crate) fn perform(
 impl VmKernel<'_> {
     /// The name of a word, for timelines.
     fn name(&self, cpus: &[PerCpu<'_, Hw>], word: usize) -> Option<String> {
-        let inside = |start: usize, size: usize| (start..start + size).contains(&word);
-        for (index, cpu) in cpus.iter().enumerate() {
-            if inside(std::ptr::from_ref(cpu) as usize, size_of_val(cpu)) {
-                return Some(match cpu.word_name(word) {
-                    Some(field) => format!("cpu{index}.{field}"),
-                    None => format!("cpu{index}.?"),
-                });
-            }
-        }
-        for (index, flag) in self.flags.iter().enumerate() {
-            if std::ptr::from_ref(flag) as usize == word {
-                return Some(format!("flag {index}"));
-            }
-        }
-        if let Some((table, index)) = context::place_of(word) {
-            return Some(format!("entry {index} of table {table:#x}"));
-        }
-        self.vm.word_name(word)
+        let at = Address(word);
+        at.of_cpus(cpus)
+            .or_else(|| at.numbered("flag", &self.flags[..]))
+            .or_else(|| {
+                let (table, index) = context::place_of(word)?;
+                Some(format!("entry {index} of table {table:#x}"))
+            })
+            .or_else(|| self.vm.word_name(word))
     }
 }

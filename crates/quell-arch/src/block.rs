@@ -25,21 +25,26 @@
 //!   and the memory accesses around it. A block that changes what *addresses* mean writes memory
 //!   as far as a compiler is concerned: neither `nomem` nor `readonly` is true of it.
 //!
-//! # Both architectures
+//! # Every architecture
 //!
-//! The tests run on the host's own blocks. With QEMU's user mode (Debian's `qemu-user`) and the
-//! target `aarch64-unknown-linux-musl` those of AArch64 run on any host:
+//! The tests run on the host's own blocks. With QEMU's user mode (Debian's `qemu-user`) and a
+//! target those of the others run on any host:
 //!
 //! ```text
 //! RUSTFLAGS=-Clinker=rust-lld CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_RUNNER=qemu-aarch64 \
 //!     cargo test -p quell-arch --target aarch64-unknown-linux-musl
+//! CARGO_TARGET_RISCV64GC_UNKNOWN_LINUX_GNU_LINKER=riscv64-linux-gnu-gcc \
+//!     CARGO_TARGET_RISCV64GC_UNKNOWN_LINUX_GNU_RUNNER="qemu-riscv64 -L /usr/riscv64-linux-gnu" \
+//!     cargo test -p quell-arch --target riscv64gc-unknown-linux-gnu
 //! ```
+//!
+//! The last needs a C library and a linker, too (Debian's `gcc-riscv64-linux-gnu` and `libc6-dev-riscv64-cross`).
 //!
 //! # What is not checked
 //!
 //! Blocks marked `privileged` fault in user mode, where tests run; for them the test compares the
 //! declarations with what the manuals say of each instruction. Segment registers, debug registers,
-//! SVE and SME state and the thread pointer are not looked at.
+//! SVE and SME state, RISC-V's vectors and the thread pointer are not looked at.
 
 /// Defines functions of one block of assembly each, and in tests a table of them.
 macro_rules! blocks {
@@ -105,11 +110,30 @@ pub(crate) mod native;
 #[path = "block/aarch64.rs"]
 pub(crate) mod native;
 
-#[cfg(all(test, any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[cfg(all(test, target_arch = "riscv64"))]
+#[macro_use]
+#[path = "block/riscv64.rs"]
+pub(crate) mod native;
+
+#[cfg(all(
+    test,
+    any(
+        target_arch = "x86_64",
+        target_arch = "aarch64",
+        target_arch = "riscv64"
+    )
+))]
 mod tests;
 
 /// Pseudo-random words, or their complements: `flip` is 0 or all ones.
-#[cfg(all(test, any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[cfg(all(
+    test,
+    any(
+        target_arch = "x86_64",
+        target_arch = "aarch64",
+        target_arch = "riscv64"
+    )
+))]
 fn stream(flip: u64) -> impl FnMut() -> u64 {
     let mut random = rand_pcg::Pcg64::new(1, 0);
     move || rand::Rng::next_u64(&mut random) ^ flip
@@ -119,7 +143,11 @@ fn stream(flip: u64) -> impl FnMut() -> u64 {
 #[cfg(test)]
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(
-    not(any(target_arch = "x86_64", target_arch = "aarch64")),
+    not(any(
+        target_arch = "x86_64",
+        target_arch = "aarch64",
+        target_arch = "riscv64"
+    )),
     allow(dead_code)
 )]
 pub(crate) struct Block {

@@ -1,13 +1,12 @@
 #![no_std]
-//! The instructions behind the engine, on x86-64 and AArch64, and the formats of page-table entries
-//! there and on RISC-V.
+//! The instructions behind the engine, on x86-64, AArch64 and RISC-V, and the formats of page-table
+//! entries there.
 //!
 //! Each architecture has a module with the same three files: [`entry`](x86_64::entry) writes an
 //! [`Entry`](quell::Entry) down as a word and reads it, and has the rules of the TLBs;
 //! [`features`](x86_64::features) says what the processor can do,
-//! and `tlb` holds the instructions that invalidate, switch roots and wait. RISC-V has the first
-//! only. Formats, operand
-//! encodings and the decoding of feature registers are pure functions: they compile and are
+//! and `tlb` holds the instructions that invalidate, switch roots and wait. Formats, operand
+//! encodings and the decoding of features are pure functions: they compile and are
 //! tested on every host. Functions that execute a privileged instruction exist only on their own
 //! architecture, and they are `unsafe` because they change what memory means.
 //!
@@ -46,14 +45,18 @@ pub mod zero;
 #[cfg(target_arch = "aarch64")]
 pub use aarch64 as native;
 /// The architecture this crate was compiled for.
+#[cfg(target_arch = "riscv64")]
+pub use riscv64 as native;
+/// The architecture this crate was compiled for.
 #[cfg(target_arch = "x86_64")]
 pub use x86_64 as native;
 
 /// One turn of a waiting loop.
 ///
-/// `pause` on x86-64 and `yield` on AArch64. [`core::hint::spin_loop`] is an `isb` on AArch64,
+/// `pause` on x86-64 and RISC-V and `yield` on AArch64. [`core::hint::spin_loop`] is an `isb` on AArch64,
 /// which QEMU's round-robin scheduler does not take as an invitation to run another CPU, so a
 /// waiter would burn its whole time slice; `yield` hands over at once and costs hardware nothing.
+/// RISC-V's `pause` does not hand over there either, and user mode has nothing that does.
 #[inline(always)]
 pub fn relax() {
     #[cfg(target_arch = "aarch64")]

@@ -9,17 +9,20 @@ pub enum Arch {
     X86_64,
     /// AArch64 on QEMU's `virt`.
     Aarch64,
+    /// RISC-V, 64 bits, on QEMU's `virt`.
+    Riscv64,
 }
 
 impl Arch {
     /// All of them.
-    pub const ALL: &[Arch] = &[Arch::X86_64, Arch::Aarch64];
+    pub const ALL: &[Arch] = &[Arch::X86_64, Arch::Aarch64, Arch::Riscv64];
 
     /// Its name, as in targets and in QEMU's.
     pub const fn name(self) -> &'static str {
         match self {
             Arch::X86_64 => "x86_64",
             Arch::Aarch64 => "aarch64",
+            Arch::Riscv64 => "riscv64",
         }
     }
 }

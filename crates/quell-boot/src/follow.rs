@@ -290,9 +290,14 @@ mod monitor {
                 line.split_whitespace()
                     .find_map(|word| Some(word.strip_prefix(name)?.to_string()))
             };
+            // RISC-V's stands alone on its line, behind a blank.
+            let alone = || match line.split_whitespace().collect::<Vec<_>>()[..] {
+                ["pc", pc] => Some(pc.to_string()),
+                _ => None,
+            };
             if let Some(number) = line.strip_prefix("CPU#") {
                 cpu = number.trim().parse().unwrap_or(cpu);
-            } else if let Some(pc) = word("RIP=").or_else(|| word("PC=")) {
+            } else if let Some(pc) = word("RIP=").or_else(|| word("PC=")).or_else(alone) {
                 let halted = line.contains("HLT=1");
                 found.push((cpu, pc + if halted { " (halted)" } else { "" }));
             }
@@ -303,6 +308,27 @@ mod monitor {
     impl Drop for Socket {
         fn drop(&mut self) {
             let _ = std::fs::remove_file(&self.0);
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::program_counters;
+
+        /// Lines as QEMU 7.2 prints them.
+        #[test]
+        fn program_counters_are_found_on_every_architecture() {
+            let found = |registers: &str| program_counters(registers);
+            let at = |cpu: u32, place: &str| (cpu, place.to_string());
+            let x86 =
+                "CPU#0\nRIP=ffff800000201000 RFL=00000246 [---Z-P-] CPL=0 II=0 A20=1 SMM=0 HLT=1\n";
+            assert_eq!(found(x86), [at(0, "ffff800000201000 (halted)")]);
+            let arm = "CPU#1\n PC=ffff000040201000 X00=0000000000000000 X01=0000000000000000\n";
+            assert_eq!(found(arm), [at(1, "ffff000040201000")]);
+            let riscv = "CPU#0\n V      =   0\n pc       0000000080201000\n mhartid  0000000000000000\n\
+                         CPU#1\n pc       ffff800080201000\n sepc     0000000000000000\n";
+            let expected = [at(0, "0000000080201000"), at(1, "ffff800080201000")];
+            assert_eq!(found(riscv), expected);
         }
     }
 }

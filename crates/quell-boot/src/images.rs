@@ -33,8 +33,8 @@ pub fn prepare(arch: Arch, built: Option<&Path>, mutants: bool) -> anyhow::Resul
         }
     }
     let kernel = match arch {
-        Arch::X86_64 => kernel,
-        // QEMU passes the device tree only to flat images.
+        Arch::X86_64 | Arch::Riscv64 => kernel,
+        // QEMU passes the device tree only to flat images there.
         Arch::Aarch64 => flat_image(&kernel)?,
     };
     Ok(Images { kernel, program })

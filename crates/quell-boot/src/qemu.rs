@@ -147,6 +147,7 @@ impl Machine {
                 "isa-debug-exit,iobase=0xf4,iosize=4",
             ]),
             Arch::Aarch64 => add(&["-machine", "virt,gic-version=3"]),
+            Arch::Riscv64 => add(&["-machine", "virt"]),
         }
         add(&[
             "-cpu",
@@ -155,7 +156,9 @@ impl Machine {
                 // No source of randomness where runs are to be reproduced, and no CMPXCHG16B: when
                 // instructions are counted, QEMU 7.2 may take an interrupt after it with wrong flags.
                 (Arch::X86_64, _) if self.icount => "max,-rdrand,-rdseed,-cx16",
-                _ => "max",
+                // QEMU 7.2 has no `max` of this architecture.
+                (Arch::Riscv64, _) => "rv64",
+                (Arch::X86_64 | Arch::Aarch64, _) => "max",
             },
         ]);
         if kvm {

@@ -19,6 +19,7 @@ const fn target(arch: Arch) -> &'static str {
     match arch {
         Arch::X86_64 => "x86_64-unknown-none",
         Arch::Aarch64 => "aarch64-unknown-none-softfloat",
+        Arch::Riscv64 => "riscv64imac-unknown-none-elf",
     }
 }
 

@@ -105,7 +105,7 @@
 #define QUELL_POLICY_LENGTH 255
 
 // How many counters there are.
-#define QUELL_COUNTERS 38
+#define QUELL_COUNTERS 39
 
 // Bytes of a `struct quell_zero_plan`.
 #define QUELL_ZERO_PLAN_SIZE 72
@@ -226,17 +226,17 @@ enum quell_counter {
     QUELL_COUNTER_IGNORED_GENERATION,
     // Lazy CPUs that left their space because of a request.
     QUELL_COUNTER_EVICTED,
-    // Ranges flushed page by page.
+    // Requests flushed by their ranges, stride by stride.
     QUELL_COUNTER_FLUSHED_RANGES,
     // Flushes of a whole tag.
     QUELL_COUNTER_FLUSHED_FULL,
-    // Ranges that became a whole tag because they were too long or too many.
+    // Requests that became a whole tag because their ranges had too many strides.
     QUELL_COUNTER_ESCALATED_LENGTH,
     // Requests that became a whole tag because two initiators met at a target.
     QUELL_COUNTER_ESCALATED_CONTENTION,
     // Requests that became a whole tag because the target had missed one.
     QUELL_COUNTER_ESCALATED_GAP,
-    // Batches flushed early because they touched too many spaces or held too many frames.
+    // Batches flushed early because they touched too many spaces.
     QUELL_COUNTER_ESCALATED_BATCH,
     // Waits for a target's acknowledgement.
     QUELL_COUNTER_WAITED,
@@ -280,6 +280,8 @@ enum quell_counter {
     QUELL_COUNTER_CAUGHT_UP,
     // Frames taken back by the page they belonged to.
     QUELL_COUNTER_RESCUED,
+    // Targets left out because they are virtual CPUs that do not run.
+    QUELL_COUNTER_SKIPPED_NOT_RUNNING,
 };
 
 // A run of virtual pages that are or were mapped with entries of one size. Pages are counted in 4096 bytes, whatever
@@ -511,7 +513,10 @@ QUELL_MUST_USE
 enum quell_status quell_cpu_online(struct quell_engine *engine);
 
 // Takes this CPU out of the protocol: it leaves its space, answers what it was asked and is asked no more. It touches
-// no user memory until quell_cpu_online. `from` is the space that it had loaded, lazily or not; NULL if none.
+// no user memory until quell_cpu_online. `from` is what `from` is for quell_switch_to: the space that this CPU had
+// loaded last, lazily or not and even if it was made to leave it; NULL only if there was none or it was retired. A
+// space that is left out goes on naming this CPU, and its quell_space_retire does not end once the CPU is back and
+// runs another one.
 //
 // Refuses a CPU that is not online.
 //
@@ -567,15 +572,15 @@ enum quell_status quell_switch_to(struct quell_engine *engine,
 QUELL_MUST_USE
 enum quell_status quell_enter_lazy(struct quell_engine *engine);
 
-// This CPU goes on without any user root, until quell_switch_to. `from` is the space that it had loaded last, lazily
-// or not and even if it was made to leave it; NULL only if there was none or it was retired.
+// This CPU leaves `space`, if it has that loaded, lazily or not, and goes on without any user root until
+// quell_switch_to. Of one that it was made to leave it is no longer counted among the CPUs, so that it may be retired.
 //
 // Refuses a CPU that is not online, and a space that was not made or was retired.
 //
 // Context: as quell_switch_to.
 QUELL_MUST_USE
 enum quell_status quell_leave(struct quell_engine *engine,
-                              struct quell_space *from);
+                              struct quell_space *space);
 
 // Makes an address space whose root table is in frame `root` (its physical address divided by 4096), loaded nowhere.
 // `space` is memory of any content that stays where it is until the space was retired.
@@ -591,6 +596,11 @@ enum quell_status quell_space_new(struct quell_engine *engine,
 
 // Ends a space that no user thread will ever run in again: makes every CPU leave its root. On return nothing walks
 // its tables; they, the root included, may be freed, and the memory of the space is zero and its owner's.
+//
+// A CPU that was made to leave the space earlier is not waited for. So the kernel sees to it that no CPU is, or will
+// be, in quell_switch_to or quell_cpu_offline with this space as `from` or `current` when this returns: such a call
+// writes to the memory of the space. A kernel that counts who has a space as the one that it loaded last calls this
+// when the count is zero.
 //
 // Refuses a space that this CPU runs (switch away, or enter lazy mode first), and one that an unfinished batch was told
 // of.
@@ -744,6 +754,10 @@ enum quell_status quell_residue_flushed(struct quell_residue *residue);
 
 // Takes the frame back for the page that it belonged to, to be mapped as it was: read-only, at the same places. No
 // flush is needed. False if somebody has claimed it first, and where a pointer is refused: then it is not the page's.
+//
+// The residue is clear afterwards, and says nothing any more of the places at which the frame is not mapped again, where
+// stale entries may be in use: map it at every place that it was taken away from before the lock is dropped, or
+// treat each entry that still names it as a mapping of it, and report that to the batch when the mapping goes.
 //
 // Context: under the lock of the page-cache slot. Does not wait.
 QUELL_MUST_USE

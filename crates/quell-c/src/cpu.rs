@@ -21,7 +21,10 @@ pub unsafe extern "C" fn quell_cpu_online(engine: *mut quell_engine) -> quell_st
 }
 
 /// Takes this CPU out of the protocol: it leaves its space, answers what it was asked and is asked no more. It touches
-/// no user memory until quell_cpu_online. `from` is the space that it had loaded, lazily or not; NULL if none.
+/// no user memory until quell_cpu_online. `from` is what `from` is for quell_switch_to: the space that this CPU had
+/// loaded last, lazily or not and even if it was made to leave it; NULL only if there was none or it was retired. A
+/// space that is left out goes on naming this CPU, and its quell_space_retire does not end once the CPU is back and
+/// runs another one.
 ///
 /// Refuses a CPU that is not online.
 ///
@@ -146,8 +149,8 @@ pub unsafe extern "C" fn quell_enter_lazy(engine: *mut quell_engine) -> quell_st
     })
 }
 
-/// This CPU goes on without any user root, until quell_switch_to. `from` is the space that it had loaded last, lazily
-/// or not and even if it was made to leave it; NULL only if there was none or it was retired.
+/// This CPU leaves `space`, if it has that loaded, lazily or not, and goes on without any user root until
+/// quell_switch_to. Of one that it was made to leave it is no longer counted among the CPUs, so that it may be retired.
 ///
 /// Refuses a CPU that is not online, and a space that was not made or was retired.
 ///
@@ -159,12 +162,12 @@ pub unsafe extern "C" fn quell_enter_lazy(engine: *mut quell_engine) -> quell_st
 #[must_use]
 pub unsafe extern "C" fn quell_leave(
     engine: *mut quell_engine,
-    from: *mut quell_space,
+    space: *mut quell_space,
 ) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory.
-        let (made, from) = unsafe { (made(engine)?, space_if_any(from)?) };
-        made.on_online_cpu()?.leave(from);
+        let (made, space) = unsafe { (made(engine)?, self::space(space)?) };
+        made.on_online_cpu()?.leave(space);
         Ok(())
     })
 }

@@ -65,7 +65,8 @@ impl From<Invalidate> for quell_invalidate {
                 PageRange::default(),
                 Scope::Tables,
             ),
-            Invalidate::All => (
+            // Through this interface no space of the kernel's mappings is made, so nothing is asked for of these.
+            Invalidate::All | Invalidate::Everything | Invalidate::Kernel { .. } => (
                 quell_invalidate_kind::All,
                 Tag::KERNEL,
                 PageRange::default(),

@@ -7,7 +7,7 @@ use core::ffi::c_char;
 use quell::{Counter, CpuId, Stats};
 
 /// How many counters there are.
-pub const QUELL_COUNTERS: usize = 38;
+pub const QUELL_COUNTERS: usize = 39;
 
 /// What is counted, each on its own CPU: a sum of CPUs is not one moment in time.
 #[repr(C)]
@@ -35,17 +35,17 @@ pub enum quell_counter {
     IgnoredGeneration,
     /// Lazy CPUs that left their space because of a request.
     Evicted,
-    /// Ranges flushed page by page.
+    /// Requests flushed by their ranges, stride by stride.
     FlushedRanges,
     /// Flushes of a whole tag.
     FlushedFull,
-    /// Ranges that became a whole tag because they were too long or too many.
+    /// Requests that became a whole tag because their ranges had too many strides.
     EscalatedLength,
     /// Requests that became a whole tag because two initiators met at a target.
     EscalatedContention,
     /// Requests that became a whole tag because the target had missed one.
     EscalatedGap,
-    /// Batches flushed early because they touched too many spaces or held too many frames.
+    /// Batches flushed early because they touched too many spaces.
     EscalatedBatch,
     /// Waits for a target's acknowledgement.
     Waited,
@@ -89,6 +89,8 @@ pub enum quell_counter {
     CaughtUp,
     /// Frames taken back by the page they belonged to.
     Rescued,
+    /// Targets left out because they are virtual CPUs that do not run.
+    SkippedNotRunning,
 }
 
 macro_rules! same {
@@ -139,6 +141,7 @@ same! {
     PaidByOthers
     CaughtUp
     Rescued
+    SkippedNotRunning
 }
 
 /// Texts of the counters, ended with zero bytes.

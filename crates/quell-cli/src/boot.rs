@@ -268,6 +268,28 @@ impl BootArgs {
             _ => qemu::find(arch),
         }
     }
+
+    /// What boots one architecture; the kernel is built for it.
+    ///
+    /// # Errors
+    /// If something needed is missing or broken.
+    fn command(&self, arch: Arch, words: &[String]) -> anyhow::Result<qemu::Command> {
+        let machine = Machine {
+            arch,
+            cpus: self.cpus,
+            memory_mb: self.memory,
+            icount: self.icount,
+            threads: self.threads,
+            accelerator: self.accel.of_qemu(),
+        };
+        // Before the build, which takes longer.
+        let emulator = self.emulator(arch)?;
+        let images = prepare(arch, self.kernel.as_deref(), self.breaks()).map_err(mistaken)?;
+        match self.accel {
+            Accelerator::Bochs => bochs::command(&machine, &emulator, &images, words),
+            _ => machine.command(&emulator, &images, words),
+        }
+    }
 }
 
 /// Runs the command.
@@ -285,23 +307,11 @@ pub fn run(args: BootArgs) -> anyhow::Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
+    // All of them before anything is printed or booted: what is refused for one architecture is refused at once.
+    let command = |&arch| anyhow::Ok((arch, args.command(arch, &words)?));
+    let commands: Vec<_> = archs.iter().map(command).collect::<Result<_, _>>()?;
     let mut passed = true;
-    for &arch in archs {
-        let machine = Machine {
-            arch,
-            cpus: args.cpus,
-            memory_mb: args.memory,
-            icount: args.icount,
-            threads: args.threads,
-            accelerator: args.accel.of_qemu(),
-        };
-        // Before the build, which takes longer.
-        let emulator = args.emulator(arch)?;
-        let images = prepare(arch, args.kernel.as_deref(), args.breaks()).map_err(mistaken)?;
-        let command = match args.accel {
-            Accelerator::Bochs => bochs::command(&machine, &emulator, &images, &words)?,
-            _ => machine.command(&emulator, &images, &words)?,
-        };
+    for (arch, command) in commands {
         if args.print_command {
             say!("{}", command.shown());
             continue;

@@ -56,7 +56,7 @@ enum Command {
     List(list::ListArgs),
     /// Search for interleavings that break the contract, and hunt known mistakes
     Explore(explore::ExploreArgs),
-    /// Boot the engine on a real MMU, x86-64 and AArch64, in an emulator
+    /// Boot the engine on a real MMU, x86-64, AArch64 and RISC-V, in an emulator
     Boot(boot::BootArgs),
     /// Measure this machine: zeroing, and what shootdowns cost the running kernel
     Measure(measure::MeasureArgs),

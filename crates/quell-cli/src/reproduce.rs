@@ -42,6 +42,9 @@ pub struct ReproduceArgs {
     /// Runs only the table of what the guards cost: the work on fast paths that closes holes
     #[arg(long, conflicts_with = "report")]
     guards: bool,
+    /// Prints the table of README.md, with --guards that of docs/guards.md, and nothing else
+    #[arg(long, conflicts_with_all = ["json", "report"])]
+    markdown: bool,
     /// Only this mechanism, S0 to S4, or this workload
     #[arg(long, value_name = "MECHANISM|WORKLOAD")]
     only: Option<String>,
@@ -76,7 +79,11 @@ fn or_dash(value: Option<f64>, show: impl Fn(f64) -> String) -> String {
 }
 
 fn percent(change: f64) -> String {
-    format!("{:+.1}", 100.0 * change)
+    let text = format!("{:+.1}", 100.0 * change);
+    match text.as_str() {
+        "-0.0" => "+0.0".into(),
+        _ => text,
+    }
 }
 
 /// A mechanism in as few words as say what it is.
@@ -173,6 +180,7 @@ pub fn guard_table(rows: &[guards::Row]) -> Table {
         words(""),
         words("guard"),
         words("without it"),
+        words("left out by").spare(),
         words("experiment"),
         number("gain, %"),
         number("the guard costs, %"),
@@ -184,6 +192,7 @@ pub fn guard_table(rows: &[guards::Row]) -> Table {
             row.mechanism.to_owned(),
             row.guard.to_owned(),
             format!("{}: {}", row.clause, row.hole),
+            row.without.join(", "),
             format!("{}, {}", row.experiment, row.case),
             row.gain_text(),
             row.cost_text(),
@@ -234,7 +243,7 @@ pub fn run(args: &ReproduceArgs) -> Result<ExitCode> {
             names.join(", ")
         )));
     }
-    let place = match args.no_report || args.guards {
+    let place = match args.no_report || args.guards || args.markdown {
         true => None,
         false => Some(Destination::open(
             "--report",
@@ -242,7 +251,7 @@ pub fn run(args: &ReproduceArgs) -> Result<ExitCode> {
             "quell-report.html",
         )?),
     };
-    if !args.json && !args.guards {
+    if !args.json && !args.guards && !args.markdown {
         say!("{INTRODUCTION}");
     }
     let plans = if args.guards { Vec::new() } else { all };
@@ -255,7 +264,9 @@ pub fn run(args: &ReproduceArgs) -> Result<ExitCode> {
     );
     let rows: Vec<Row> = plans.iter().map(|plan| plan.row(&results)).collect();
     let worse = worse_with_all(&plans, &results);
-    if args.details && !args.json {
+    if args.markdown && !args.guards {
+        say!("{}", detail_table(&rows).markdown(false).trim_end());
+    } else if args.details && !args.json {
         print_details(&rows);
     } else if !args.json && !args.guards {
         say!("{}", summary_table(&rows));
@@ -269,7 +280,9 @@ pub fn run(args: &ReproduceArgs) -> Result<ExitCode> {
         .iter()
         .map(|plan| plan.row(&results, &left_out))
         .collect();
-    if args.guards && !args.json {
+    if args.guards && args.markdown {
+        say!("{}", guard_table(&guards).markdown(true).trim_end());
+    } else if args.guards && !args.json {
         print_guards(&guards);
     }
     if let Some(place) = &place {
@@ -290,7 +303,7 @@ pub fn run(args: &ReproduceArgs) -> Result<ExitCode> {
             report: place.as_ref().map(Destination::shown),
         };
         say!("{}", serde_json::to_string_pretty(&json)?);
-    } else {
+    } else if !args.markdown {
         say!();
         if args.details {
             explain(&rows, &worse);

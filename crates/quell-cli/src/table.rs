@@ -149,6 +149,32 @@ impl Table {
         }
     }
 
+    /// The table as documents have it: every column, or those alone that cannot be spared.
+    pub fn markdown(&self, spare: bool) -> String {
+        let shown: Vec<usize> = (0..self.columns.len())
+            .filter(|&column| spare || !self.columns[column].spare)
+            .collect();
+        let line = |cells: Vec<&str>| format!("| {} |\n", cells.join(" | "));
+        let headings = shown
+            .iter()
+            .map(|&column| self.columns[column].heading.as_str());
+        let rules = shown
+            .iter()
+            .map(|&column| match self.columns[column].number {
+                true => "---:",
+                false => "---",
+            });
+        let mut out = line(headings.collect()) + &line(rules.collect());
+        for row in &self.rows {
+            let cells: Vec<String> = shown
+                .iter()
+                .map(|&column| row[column].text.replace('|', "\\|"))
+                .collect();
+            out += &line(cells.iter().map(String::as_str).collect());
+        }
+        out
+    }
+
     /// The narrowest that a column can be, and the widest that it wants to be.
     fn bounds(&self, column: usize) -> (usize, usize) {
         let Column {

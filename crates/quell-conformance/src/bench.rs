@@ -1,7 +1,7 @@
 //! What a kernel adds to its [`Hardware`] so that the suite can run on it: writing table entries and
 //! touching memory, which the engine never does.
 
-use quell::{Extent, Frame, Hardware, Page};
+use quell::{Extent, Frame, Hardware, KernelEntries, Page};
 use quell_zero::Clear;
 
 /// What a program may do with a page.
@@ -47,6 +47,27 @@ pub unsafe trait Bench: Hardware + Clear {
 
     /// Takes the lowest table above a page, which exists, out of its parent; returns its frame.
     fn unlink_table(&self, root: Frame, page: Page) -> Frame;
+
+    /// Where the suite may map two pages in the kernel's own half: the root of that half, and the first of the two,
+    /// whose tables every root shares. By default nowhere: then nothing is said of the kernel's own mappings.
+    fn own_half(&self) -> Option<(Frame, Page)> {
+        None
+    }
+
+    /// Writes the entry of a page of [`Bench::own_half`]: read-only, global or not. It invalidates nothing.
+    ///
+    /// # Panics
+    /// By default: a bench that has such pages says how their entries are written.
+    fn set_own(&self, page: Page, to: Option<(Frame, KernelEntries)>) {
+        let _ = to;
+        panic!("own_half names {page:?}, and set_own does not write its entry");
+    }
+
+    /// One load of eight bytes by the kernel from a page of [`Bench::own_half`], whatever root is loaded; `None` if it
+    /// faults.
+    fn try_read_own(&self, address: u64) -> Option<u64> {
+        self.try_read(address)
+    }
 
     /// Reads a word of a frame, not through the translations under test.
     fn word(&self, frame: Frame, index: usize) -> u64;

@@ -116,7 +116,7 @@
 //! #     fn invalidate(&self, what: Invalidate) {
 //! #         self.state().tlb.retain(|&page, _| match what {
 //! #             Invalidate::Range { range, .. } => !range.contains(page),
-//! #             Invalidate::Tag(_) | Invalidate::All => false,
+//! #             _ => false,
 //! #         });
 //! #     }
 //! #     unsafe fn load_root(&self, root: Frame, _tag: Tag, _keep: bool) {

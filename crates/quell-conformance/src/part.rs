@@ -6,16 +6,22 @@ use alloc::vec::Vec;
 use core::cell::Cell;
 use core::sync::atomic::Ordering::SeqCst;
 use quell::{
-    AddressSpace, Engine, Extent, Frame, Page, PageRange, Purpose, Residue, Rules, Scope, Word,
+    AddressSpace, Engine, Extent, Frame, KernelEntries, Page, PageRange, Purpose, Residue, Rules,
+    Scope, Word,
 };
 
 /// What frames hold before and after a change.
 pub(crate) const OLD: u64 = 0xaaaa;
 pub(crate) const NEW: u64 = 0xbbbb;
 
+/// What the entries of the two pages of the kernel's half are.
+pub(crate) const OWN_ENTRIES: [KernelEntries; 2] = [KernelEntries::Global, KernelEntries::Tagged];
+
 /// What all CPUs share.
 pub(crate) struct Shared<H: Bench> {
     pub spaces: [AddressSpace<H>; 2],
+    /// The kernel's own: for entries that are global, and for those that are not.
+    pub own_half: Option<[AddressSpace<H>; 2]>,
     /// Two frames for the checks that change one page.
     pub pair: [Frame; 2],
     /// Two more for each CPU.
@@ -41,6 +47,10 @@ impl<H: Bench> Shared<H> {
             // SAFETY: `Bench` promises a root of the machine's format; the suite frees it after it has
             // retired the space.
             spaces: [(); 2].map(|()| unsafe { engine.new_space(hw.new_root()) }),
+            own_half: hw.own_half().map(|(root, _)| {
+                // SAFETY: `Bench` promises the root of the kernel's half; entries are global as it is told.
+                OWN_ENTRIES.map(|entries| unsafe { engine.new_kernel_space(root, entries) })
+            }),
             pair: pair(),
             own: (0..hw.cpus()).map(|_| pair()).collect(),
             block: hw.take_frames(4),

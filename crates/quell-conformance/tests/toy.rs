@@ -6,8 +6,8 @@
 //! loops. Broadcasts are carried out when their sender waits for them, not before.
 
 use quell::{
-    Broadcast, CpuId, CpuSet, Engine, Extent, Features, Frame, Hardware, Invalidate, LedgerEntry,
-    Page, PageRange, PerCpu, Policy, Purpose, Rule, Rules, Scope, Tag, Tagging, rules,
+    Broadcast, CpuId, CpuSet, Engine, Extent, Features, Frame, Hardware, Invalidate, KernelEntries,
+    LedgerEntry, Page, PageRange, PerCpu, Policy, Purpose, Rule, Rules, Scope, Tag, Tagging, rules,
 };
 use quell_conformance::{Bench, Check, Rights, Suite};
 use quell_zero::{Clear, Strategy};
@@ -43,12 +43,14 @@ enum Wrong {
 #[derive(Default)]
 struct Tlb {
     root: Option<(Frame, Tag)>,
+    /// Those of the kernel's half that are global stand under [`GLOBAL_TAG`].
     leaves: HashMap<(Tag, Page), u64>,
     tables: HashMap<(Tag, u64), Frame>,
 }
 
 impl Tlb {
-    fn invalidate(&mut self, what: Invalidate) {
+    /// Where tags mean the same `everywhere`, what is of the kernel's half goes under all of them.
+    fn invalidate(&mut self, what: Invalidate, everywhere: bool) {
         match what {
             Invalidate::Range { tag, range, scope } => {
                 self.leaves
@@ -64,10 +66,26 @@ impl Tlb {
                 self.tables.retain(|(held, _), _| *held != tag);
             }
             Invalidate::All => {
+                self.leaves.retain(|(held, _), _| *held == GLOBAL_TAG);
+                self.tables.clear();
+            }
+            Invalidate::Kernel { range, .. } => {
+                let loaded = self.loaded();
+                self.leaves.retain(|(held, page), _| {
+                    !(everywhere || *held == loaded || *held == GLOBAL_TAG)
+                        || !range.contains(*page)
+                });
+            }
+            Invalidate::Everything => {
                 self.leaves.clear();
                 self.tables.clear();
             }
         }
+    }
+
+    /// The tag that is loaded: the kernel's, if no root is.
+    fn loaded(&self) -> Tag {
+        self.root.map_or(Tag::KERNEL, |(_, tag)| tag)
     }
 }
 
@@ -84,6 +102,8 @@ struct Toy {
     tagging: Tagging,
     memory: Vec<[AtomicU64; 512]>,
     next_frame: AtomicUsize,
+    /// The entries of the two pages of the kernel's half.
+    own: [AtomicU64; 2],
     /// Frames and roots that the suite has taken and not given back.
     taken: Mutex<BTreeSet<Frame>>,
     cpus: [Cpu; CPUS],
@@ -97,6 +117,11 @@ thread_local! {
 /// What an entry of a leaf table holds besides the frame's address.
 const PRESENT: u64 = 1;
 const WRITABLE: u64 = 2;
+const GLOBAL: u64 = 4;
+/// What global entries are kept under.
+const GLOBAL_TAG: Tag = Tag(u16::MAX);
+/// Where the kernel's half begins.
+const OWN: Page = Page(1 << 40);
 
 impl Toy {
     fn me(&self) -> &Cpu {
@@ -164,6 +189,29 @@ impl Toy {
     }
 }
 
+impl Toy {
+    fn tags_are_everybodys(&self) -> bool {
+        matches!(self.tagging, Tagging::Global { .. })
+    }
+
+    /// Where a page of the kernel's half leads.
+    fn own_frame(&self, page: Page) -> Option<Frame> {
+        self.poll();
+        let mut tlb = self.me().tlb.lock().unwrap();
+        let held = [tlb.loaded(), GLOBAL_TAG].map(|tag| tlb.leaves.get(&(tag, page)).copied());
+        let entry = held[0].or(held[1]).unwrap_or_else(|| {
+            let entry = self.own[(page.0 - OWN.0) as usize].load(SeqCst);
+            if entry & PRESENT != 0 {
+                let global = entry & GLOBAL != 0;
+                let tag = if global { GLOBAL_TAG } else { tlb.loaded() };
+                tlb.leaves.insert((tag, page), entry);
+            }
+            entry
+        });
+        (entry & PRESENT != 0).then_some(Frame(entry >> 12))
+    }
+}
+
 impl Broadcast for Toy {
     fn start(&self, what: Invalidate) {
         self.me().broadcasts.lock().unwrap().push(what);
@@ -177,7 +225,9 @@ impl Broadcast for Toy {
         for (index, cpu) in self.cpus.iter().enumerate() {
             if self.wrong != Wrong::NoBroadcast || index == ME.get() {
                 let mut tlb = cpu.tlb.lock().unwrap();
-                sent.iter().for_each(|what| tlb.invalidate(*what));
+                let everywhere = self.tags_are_everybodys();
+                sent.iter()
+                    .for_each(|what| tlb.invalidate(*what, everywhere));
             }
         }
     }
@@ -228,7 +278,8 @@ unsafe impl Hardware for Toy {
             what => what,
         };
         if self.wrong != Wrong::NoInvalidation {
-            self.me().tlb.lock().unwrap().invalidate(what);
+            let everywhere = self.tags_are_everybodys();
+            self.me().tlb.lock().unwrap().invalidate(what, everywhere);
         }
     }
 
@@ -236,12 +287,14 @@ unsafe impl Hardware for Toy {
         let mut tlb = self.me().tlb.lock().unwrap();
         tlb.root = Some((root, tag));
         if !keep && self.wrong != Wrong::AlwaysKeeps {
-            tlb.invalidate(Invalidate::Tag(tag));
+            tlb.invalidate(Invalidate::Tag(tag), false);
         }
     }
 
     fn unload_root(&self) {
-        self.me().tlb.lock().unwrap().root = None;
+        let mut tlb = self.me().tlb.lock().unwrap();
+        tlb.root = None;
+        tlb.invalidate(Invalidate::Tag(Tag::KERNEL), false);
     }
 
     fn interrupt(&self, targets: &CpuSet) {
@@ -324,6 +377,23 @@ unsafe impl Bench for Toy {
         Frame(self.frame(root)[(page.0 / 512) as usize % 512].swap(0, SeqCst))
     }
 
+    fn own_half(&self) -> Option<(Frame, Page)> {
+        Some((Frame(0), OWN))
+    }
+
+    fn set_own(&self, page: Page, to: Option<(Frame, KernelEntries)>) {
+        let entry = to.map_or(0, |(frame, entries)| {
+            let global = (entries == KernelEntries::Global) as u64 * GLOBAL;
+            frame.0 << 12 | global | PRESENT
+        });
+        self.own[(page.0 - OWN.0) as usize].store(entry, SeqCst);
+    }
+
+    fn try_read_own(&self, address: u64) -> Option<u64> {
+        let frame = self.own_frame(Page::containing(address))?;
+        Some(self.word(frame, (address % 4096 / 8) as usize))
+    }
+
     fn word(&self, frame: Frame, index: usize) -> u64 {
         self.frame(frame)[index].load(SeqCst)
     }
@@ -357,6 +427,7 @@ fn machine(
             .map(|_| [const { AtomicU64::new(0) }; 512])
             .collect(),
         next_frame: AtomicUsize::new(1),
+        own: Default::default(),
         taken: Mutex::default(),
         cpus: Default::default(),
         handler: OnceLock::new(),
@@ -396,7 +467,7 @@ fn the_suite_passes_where_nothing_is_wrong() {
     for tagging in [Tagging::None, PCID, ASID] {
         for policy in [Policy::BASELINE, Policy::ALL] {
             let checks = run(tagging, policy, Wrong::Nothing);
-            assert_eq!(checks.len(), 11);
+            assert_eq!(checks.len(), 12);
             assert_eq!(
                 checks[0].kept,
                 Some(CPUS as u64),
@@ -439,6 +510,9 @@ fn mistakes_of_the_engine_are_found() {
         (&rules::SettleSkipped, "second_actors"),
         (&rules::ClaimSkipsDebt, "owed_flushes"),
         (&quell_zero::rules::zero::ZeroSkipsTail, "zeroed_is_zero"),
+        (&rules::KernelSkipsIdle, "kernels_own"),
+        (&rules::KernelKeptUnderTags, "kernels_own"),
+        (&rules::KernelDebtPaidByTag, "kernels_own"),
     ] {
         fails(PCID, Wrong::Rule(rule), name);
     }

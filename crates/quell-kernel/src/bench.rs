@@ -6,7 +6,7 @@ use crate::platform::{PLATFORM, Platform};
 use crate::{arch, cpu, memory, sched, tables, trap};
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering::SeqCst;
-use quell::{Engine, Entry, Extent, Frame, Hardware, Invalidate, Page};
+use quell::{Engine, Entry, Extent, Frame, Hardware, Invalidate, KernelEntries, Page};
 use quell_conformance::{Bench, Check, Rights, Suite};
 
 // SAFETY: the frames are taken from the kernel's allocator, roots are made by `paging::new_root`, and words are
@@ -42,6 +42,25 @@ unsafe impl Bench for Platform {
 
     fn unlink_table(&self, root: Frame, page: Page) -> Frame {
         tables::unlink(root, page)
+    }
+
+    fn own_half(&self) -> Option<(Frame, Page)> {
+        Some((arch::paging::kernel_root(), tables::TEST_PAGE))
+    }
+
+    fn set_own(&self, page: Page, to: Option<(Frame, KernelEntries)>) {
+        let leaf = to.map(|(frame, entries)| Entry {
+            present: true,
+            frame,
+            global: entries == KernelEntries::Global,
+            accessed: true,
+            ..Entry::ABSENT
+        });
+        tables::set_own(arch::paging::kernel_root(), page, leaf);
+    }
+
+    fn try_read_own(&self, address: u64) -> Option<u64> {
+        arch::traps::load_own(address)
     }
 
     fn word(&self, frame: Frame, index: usize) -> u64 {

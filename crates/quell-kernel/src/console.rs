@@ -29,7 +29,7 @@ pub fn urgent_line(text: Arguments<'_>) {
             }
             return;
         }
-        quell_arch::relax();
+        crate::arch::cpu::relax();
     }
     let _ = Serial::steal().write_fmt(format_args!("\r\n{text}\r\n"));
 }

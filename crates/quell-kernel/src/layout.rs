@@ -39,6 +39,9 @@ pub const CHECK: u64 = 1006;
 pub const ROUND: u64 = 1007;
 /// Interrupts another CPU by a non-maskable interrupt: `DISTURB, cpu`.
 pub const DISTURB: u64 = 1008;
+/// Lets another CPU of an emulator run, on architectures whose user mode has no instruction that does: `RELAX`. It
+/// brings no result.
+pub const RELAX: u64 = 1009;
 /// The control word with the number of the process that the program began in.
 pub const PROCESS_WORD: usize = 60;
 /// The control word with the length of a stress: rounds, or with the top bit nanoseconds.

@@ -82,9 +82,11 @@ unsafe impl Hardware for Kernel {
     fn invalidate(&self, what: Invalidate) {
         let counters = &cpu::this().counters;
         match what {
-            Invalidate::Range { range, .. } => counters.local_pages.add(range.strides()),
+            Invalidate::Range { range, .. } | Invalidate::Kernel { range, .. } => {
+                counters.local_pages.add(range.strides());
+            }
             Invalidate::Tag(_) => counters.local_tags.add(1),
-            Invalidate::All => counters.local_all.add(1),
+            Invalidate::All | Invalidate::Everything => counters.local_all.add(1),
         }
         watchdog::progress();
         arch::paging::invalidate(what);
@@ -112,6 +114,10 @@ unsafe impl Hardware for Kernel {
         this.loaded.store(0, Ordering::Relaxed);
         audit::unloaded();
         arch::paging::unload_root();
+    }
+
+    fn synchronize_text(&self) {
+        arch::paging::synchronize_text();
     }
 
     fn interrupt(&self, targets: &CpuSet) {
@@ -153,9 +159,9 @@ impl Clear for Kernel {
 #[inline]
 fn note_flushed(what: Invalidate, everywhere: bool) {
     match what {
-        Invalidate::Range { .. } => {}
+        Invalidate::Range { .. } | Invalidate::Kernel { .. } => {}
         Invalidate::Tag(tag) => audit::flushed(Some(tag), everywhere),
-        Invalidate::All => audit::flushed(None, everywhere),
+        Invalidate::All | Invalidate::Everything => audit::flushed(None, everywhere),
     }
 }
 
@@ -210,7 +216,7 @@ unsafe impl Machine for Kernel {
     }
 
     fn tlb_rules(&self) -> TlbRules {
-        native::entry::RULES
+        arch::paging::tlb_rules()
     }
 
     fn hardware_dirty(&self) -> bool {

@@ -58,6 +58,9 @@ unsafe impl Hardware for Mistaken {
     fn unload_root(&self) {
         self.0.unload_root();
     }
+    fn synchronize_text(&self) {
+        self.0.synchronize_text();
+    }
     fn mask_interrupts(&self) -> bool {
         self.0.mask_interrupts()
     }

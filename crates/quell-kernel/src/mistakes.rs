@@ -74,9 +74,9 @@ pub fn make(what: &str) -> Result<(), &'static str> {
 /// Whether a mistake of the machine is made.
 #[inline(always)]
 #[cfg_attr(
-    all(target_arch = "aarch64", not(feature = "mutants")),
+    all(not(target_arch = "x86_64"), not(feature = "mutants")),
     allow(dead_code)
-)] // Its handlers of interrupts make none.
+)] // Only the handlers of interrupts there make one.
 pub fn makes(mistake: Mistake) -> bool {
     cfg!(feature = "mutants") && MADE.load(Ordering::Relaxed) == mistake as u8
 }

@@ -4,7 +4,7 @@ use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 
-/// Waits with [`quell_arch::relax`], which lets an emulator run the CPU that holds the lock.
+/// Waits with [`crate::arch::cpu::relax`], which lets an emulator run the CPU that holds the lock.
 struct Relax;
 
 impl spin::RelaxStrategy for Relax {

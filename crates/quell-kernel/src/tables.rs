@@ -29,7 +29,7 @@ fn word(root: Frame, address: u64, level: Level) -> &'static AtomicU64 {
 }
 
 /// Maps a page of the size of `level` that was not mapped. No flush is needed for that on x86-64; on AArch64 the store is
-/// published to the walkers by a barrier.
+/// published to the walkers by a barrier. On RISC-V a CPU that has kept that nothing was there faults, and forgets it.
 ///
 /// # Safety
 /// The address is in the kernel's half, where nothing else is or will be; whoever may access the leaf's
@@ -55,6 +55,11 @@ pub fn set(root: Frame, page: Page, leaf: Option<Entry>) {
         page.address() < arch::USER_HALF,
         "{page:?} is not in user mode's half"
     );
+    store(root, page, leaf);
+}
+
+/// Writes the entry of a base page, to open memory alone.
+fn store(root: Frame, page: Page, leaf: Option<Entry>) {
     let to = leaf.map_or(0, |leaf| {
         // Panics if it is not open.
         memory::words(leaf.frame);
@@ -65,6 +70,37 @@ pub fn set(root: Frame, page: Page, leaf: Option<Entry>) {
         entry::encode(leaf, Level::LEAF)
     });
     word(root, page.address(), Level::LEAF).store(to, Ordering::SeqCst);
+}
+
+/// The first of the pages of the kernel's half that tests map, behind the direct map: every root shares the tables above.
+pub const TEST_PAGE: Page = Page::containing(arch::DIRECT_MAP + (100 << 30));
+/// How many there are.
+const TEST_PAGES: u64 = 2;
+
+/// Fails unless a word at the address lies in these pages.
+///
+/// # Panics
+/// If it does not.
+pub fn assert_is_own(address: u64) {
+    assert!(
+        is_own(address) && address.is_multiple_of(8),
+        "{address:#x} is not there for tests"
+    );
+}
+
+/// Whether an address lies in these pages.
+pub fn is_own(address: u64) -> bool {
+    Page::containing(address).0.wrapping_sub(TEST_PAGE.0) < TEST_PAGES
+}
+
+/// Writes the entry of a page of the kernel's half that is there for tests; `root` is that of this half. It invalidates nothing. Safe because
+/// all that it lets anybody reach is open memory.
+///
+/// # Panics
+/// If the page is none of those, the leaf's frame is not open memory, or the leaf leads to more than its frame.
+pub fn set_own(root: Frame, page: Page, leaf: Option<Entry>) {
+    assert_is_own(page.address());
+    store(root, page, leaf);
 }
 
 /// Takes the lowest table above a page of user mode's half out of its parent; returns its frame.

@@ -74,6 +74,7 @@ pub fn on_nmi(handler: fn()) {
 ///
 /// # Panics
 /// If it interrupted the handler of another, whose way back is then lost.
+#[cfg_attr(target_arch = "riscv64", allow(dead_code))] // There are none.
 pub fn nmi(pc: u64) {
     let this = cpu::this();
     let nested = this.in_nmi.swap(true, Relaxed);

@@ -13,6 +13,11 @@
 //! has run [`ROUNDS`] times, the wait has outlasted the limit, and the CPU reports itself and the state
 //! of all, and ends the run.
 //!
+//! Where an architecture has no non-maskable interrupts, a round asks nobody and is over when its part of the
+//! limit has passed. Then a CPU that the host gives no time looks like one that hangs, but where an emulator runs
+//! all CPUs on one thread: there each turn of the waiting loop lets all others run ([`crate::arch::cpu::relax`]), and a
+//! round takes several.
+//!
 //! It does not see a machine in which every CPU is halted, nor a CPU that does not even take
 //! non-maskable interrupts: the program that started the kernel has a limit for that.
 
@@ -47,7 +52,7 @@ pub fn set_limit_ms(limit: u64) {
 /// One turn of a loop that waits for another CPU.
 #[inline]
 pub fn relax() {
-    quell_arch::relax();
+    crate::arch::cpu::relax();
     let this = cpu::this();
     let turns = this.waiting.turns.load(Relaxed).wrapping_add(1);
     this.waiting.turns.store(turns, Relaxed);
@@ -82,11 +87,13 @@ fn look(this: &cpu::Cpu) {
 
 /// Notes how many non-maskable interrupts the other CPUs have taken, and sends them one more if `ask`.
 fn ask_others(waiting: &cpu::Waiting, ask: bool) {
-    waiting.asked.store(ask, Relaxed);
+    let send = crate::arch::interrupts::SEND_NMI.filter(|_| ask);
+    waiting.asked.store(send.is_some(), Relaxed);
+    let Some(send) = send else { return };
     let me = crate::arch::cpu::index();
-    for other in (0..cpu::count()).filter(|&other| ask && other != me) {
+    for other in (0..cpu::count()).filter(|&other| other != me) {
         waiting.nmis[other].store(cpu::cpu(other).counters.nmis.get(), Relaxed);
-        crate::arch::interrupts::nmi(other);
+        send(other);
     }
 }
 

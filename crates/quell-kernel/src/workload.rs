@@ -170,8 +170,12 @@ fn stress(policy: Policy, options: &Options<'static>, cpus: usize) -> Result<(),
     execute(manager, layout::entry::STRESS, options.seed, cpus)?;
     let wrong = PROBES_WRONG.load(SeqCst);
     let probed = PROBES.load(SeqCst);
-    let mut detail =
-        alloc::format!("{wrong} of {probed} reads by non-maskable interrupts were wrong");
+    let mut detail = match arch::interrupts::SEND_NMI {
+        Some(_) => {
+            alloc::format!("{wrong} of {probed} reads by non-maskable interrupts were wrong")
+        }
+        None => String::from("no non-maskable interrupts on this architecture: nothing to see"),
+    };
     if wrong > 0 {
         let [address, held] = WRONG.each_ref().map(|word| word.load(SeqCst));
         detail += &alloc::format!(", at last {address:#x} held {held:#x}");
@@ -293,8 +297,10 @@ fn execute(manager: &'static Manager, what: u64, seed: u64, cpus: usize) -> Resu
                     context.answer(0, 0);
                 }
                 Exit::Call([layout::DISTURB, target, ..]) => {
-                    if (target as usize) < cpu::count() {
-                        arch::interrupts::nmi(target as usize);
+                    if let Some(send) = arch::interrupts::SEND_NMI
+                        && (target as usize) < cpu::count()
+                    {
+                        send(target as usize);
                     }
                     context.answer(0, 0);
                 }
@@ -430,8 +436,10 @@ pub fn engine(policy: Policy) -> Engine<'static, Platform, &'static KernelRules>
         .map(|_| PerCpu::new())
         .collect::<Vec<_>>()
         .leak();
-    let ledger: &'static [LedgerEntry<Platform>] =
-        (0..LEDGER_ENTRIES).map(|_| LedgerEntry::new()).collect::<Vec<_>>().leak();
+    let ledger: &'static [LedgerEntry<Platform>] = (0..LEDGER_ENTRIES)
+        .map(|_| LedgerEntry::new())
+        .collect::<Vec<_>>()
+        .leak();
     Engine::with_rules(&PLATFORM, cpus, ledger, policy, &KernelRules)
         .unwrap_or_else(|why| panic!("{why}"))
 }

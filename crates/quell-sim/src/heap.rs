@@ -38,8 +38,27 @@ pub struct Heap {
 }
 
 thread_local! {
-    /// The heap of the thread, and from which of its parts to allocate, if from any.
-    static HEAP: Cell<(*const Heap, usize)> = const { Cell::new((ptr::null(), PARTS)) };
+    /// The heap of the thread.
+    static HEAP: Cell<*const Heap> = const { Cell::new(ptr::null()) };
+    /// From which of its parts to allocate; `PARTS` if from none. Apart, because it changes at every step of a run.
+    static PART: Cell<usize> = const { Cell::new(PARTS) };
+}
+
+/// Sets the part back.
+struct Part(usize);
+
+impl Part {
+    #[inline]
+    fn set(part: usize) -> Self {
+        Part(PART.replace(part))
+    }
+}
+
+impl Drop for Part {
+    #[inline]
+    fn drop(&mut self) {
+        PART.set(self.0);
+    }
 }
 
 fn layout() -> Layout {
@@ -77,13 +96,14 @@ impl Heap {
     /// Lets `body` allocate from a part: 0 for what lies before the run, 1 more than its number for a
     /// CPU; from none with `None`.
     pub fn on<R>(&self, part: Option<usize>, body: impl FnOnce() -> R) -> R {
-        struct Back((*const Heap, usize));
+        struct Back(*const Heap);
         impl Drop for Back {
             fn drop(&mut self) {
                 HEAP.set(self.0);
             }
         }
-        let _back = Back(HEAP.replace((self, part.unwrap_or(PARTS))));
+        let _back = Back(HEAP.replace(self));
+        let _part = Part::set(part.unwrap_or(PARTS));
         body()
     }
 
@@ -193,22 +213,18 @@ impl Drop for Heap {
 /// Lets `body` allocate from the system, if a heap is on.
 #[inline]
 pub fn off<R>(body: impl FnOnce() -> R) -> R {
-    let before = HEAP.get();
-    if before.1 == PARTS {
-        return body();
-    }
-    // SAFETY: `Heap::on` borrows the heap for as long as it is named here.
-    unsafe { (*before.0).on(None, body) }
+    let _part = Part::set(PARTS);
+    body()
 }
 
 /// Cleared memory from the heap of the thread, if it is on and has room.
 pub fn allocate(layout: Layout) -> Option<*mut u8> {
-    let (heap, part) = HEAP.get();
+    let part = PART.get();
     if part == PARTS {
         return None;
     }
-    // SAFETY: `Heap::on` borrows the heap for as long as it is named here.
-    let heap = unsafe { &*heap };
+    // SAFETY: `Heap::on`, which has named a part, borrows the heap for as long.
+    let heap = unsafe { &*HEAP.get() };
     let lines = layout.size().div_ceil(LINE);
     let place = (layout.align() <= LINE).then(|| heap.take(part, lines));
     let place = place.flatten();
@@ -219,11 +235,11 @@ pub fn allocate(layout: Layout) -> Option<*mut u8> {
 
 /// Takes memory back, if it came from the heap of the thread; whether it did.
 pub fn free(pointer: *mut u8, layout: Layout) -> bool {
-    let (heap, _) = HEAP.get();
+    let heap = HEAP.get();
     if heap.is_null() {
         return false;
     }
-    // SAFETY: as in `allocate`.
+    // SAFETY: `Heap::on` borrows the heap for as long as it is named here.
     let heap = unsafe { &*heap };
     let Some(place) = heap.part_of(pointer as usize) else {
         return false;

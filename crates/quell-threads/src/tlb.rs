@@ -94,8 +94,9 @@ impl Tlb {
             Invalidate::Range { tag, range, .. } => {
                 key_tag(key) == tag && range.names(key_page(key), 1)
             }
+            Invalidate::Kernel { range, .. } => range.names(key_page(key), 1),
             Invalidate::Tag(tag) => key_tag(key) == tag,
-            Invalidate::All => true,
+            Invalidate::All | Invalidate::Everything => true,
         };
         let empty = |line: &Line| {
             let held = line.key.load(Ordering::Relaxed);

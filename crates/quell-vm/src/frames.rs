@@ -39,8 +39,9 @@ struct NodeState<M: Machine> {
     stale: Lock<M::Word, VecDeque<Frame>>,
     /// How many base frames lie in the two above: a hint, not charged for.
     free: Shared<M::Word>,
-    /// Held by the CPU that frees pages of this node ahead.
-    balancing: Lock<M::Word, ()>,
+    /// Held by the CPU that frees pages of this node ahead. How many allocations pass before it is tried again,
+    /// because the last look at all pages found none that can go.
+    balancing: Lock<M::Word, usize>,
     /// The clock's hand: where reclaim and demotion go on looking.
     hand: Lock<M::Word, Frame>,
 }
@@ -51,7 +52,7 @@ impl<M: Machine> NodeState<M> {
             buddy: Lock::new(Buddy::new(extent)),
             stale: Lock::new(VecDeque::new()),
             free: Shared::new(extent.frames),
-            balancing: Lock::new(()),
+            balancing: Lock::new(0),
             hand: Lock::new(extent.first),
         }
     }
@@ -432,8 +433,9 @@ impl<M: Machine> Frames<'_, M> {
         self.nodes[node].free.load(Relaxed)
     }
 
-    /// The right to free pages of the node ahead, if no other CPU is doing so.
-    pub(crate) fn try_balance(&self, node: usize) -> Option<Guard<'_, M::Word, ()>> {
+    /// The right to free pages of the node ahead, if no other CPU is doing so, with how many allocations are to
+    /// pass before that is worth another look.
+    pub(crate) fn try_balance(&self, node: usize) -> Option<Guard<'_, M::Word, usize>> {
         self.nodes[node].balancing.try_lock()
     }
 

@@ -1,8 +1,8 @@
 //! Allocation under pressure: what happens when a node has no frame left (Linux's allocator slow
 //! path).
 //!
-//! Three sources are asked in turn: the home node; the other nodes, slow ones last; and when every
-//! node is exhausted, the caches of other CPUs and the pages of processes, which are reclaimed. A
+//! Four sources are asked in turn: the home node; the other nodes, slow ones last; when every
+//! node is exhausted, the pages of processes, which are reclaimed; and where none can go, the caches of other CPUs. A
 //! node that is to keep frames free is balanced ahead of that, by one CPU at a time.
 
 use crate::frames::{AllocFrames, CLUSTER, Content, Frames};
@@ -59,7 +59,9 @@ impl<'m, M: Machine> Memory<'m, M> {
 
     /// Demotes and reclaims where fewer frames are free than are to be kept so: for each node one
     /// CPU at a time, the others go on; with less than half left, where flushes are owed, each frees a
-    /// batch.
+    /// batch. Where a node has no frame left and no page that can go, a batch of allocations passes before all its
+    /// pages are looked at again: else a call that takes 512 frames one by one (the copy of a large page in pieces)
+    /// would look at all of memory for each of them.
     fn balance(&self) {
         let ahead = self.pressure.ahead;
         if ahead == 0 {
@@ -73,18 +75,25 @@ impl<'m, M: Machine> Memory<'m, M> {
                 if place.slow != slow || free >= ahead {
                     continue;
                 }
-                let balancing = self.frames.try_balance(node);
-                let pages = match balancing {
+                let mut balancing = self.frames.try_balance(node);
+                let pages = match &mut balancing {
+                    Some(pause) if **pause > 0 => {
+                        **pause -= 1;
+                        continue;
+                    }
                     Some(_) => ahead,
                     // The CPU that balances does not keep up: those that allocate help, before all
                     // that is left owes its flush since a moment ago.
                     None if owes && free < ahead / 2 => CLUSTER as u64,
                     None => continue,
                 };
-                if self.pressure.demotion && !slow {
-                    self.migration.demote(pages);
+                let taken = if self.pressure.demotion && !slow {
+                    self.migration.demote(pages)
                 } else {
-                    self.reclaim.reclaim(pages);
+                    self.reclaim.reclaim_on(node, pages)
+                };
+                if let (0, 0, Some(pause)) = (free, taken, &mut balancing) {
+                    **pause = CLUSTER;
                 }
             }
         }
@@ -119,18 +128,26 @@ impl<M: Machine> AllocFrames for Memory<'_, M> {
                 }
             }
         }
-        // Frames are scarce: other CPUs' stocks first, processes' pages next.
+        let anywhere =
+            || (0..nodes.len()).find_map(|node| self.frames.alloc_on(node, order, content));
         for attempt in 0..self.pressure.attempts {
+            // Pages that can go, of this node first. What they leave lies with this CPU.
+            if order == 0
+                && self.reclaim.reclaim(home, CLUSTER as u64) > 0
+                && let Some(frame) = anywhere()
+            {
+                return Some(frame);
+            }
+            // Nothing can go, or others were faster: what other CPUs keep. Not before, because a CPU without a stock
+            // comes here for its next frame, too, and then they all empty each other's.
             self.frames.drain_caches();
-            for node in 0..nodes.len() {
-                if let Some(frame) = self.frames.alloc_on(node, order, content) {
-                    return Some(frame);
-                }
+            if let Some(frame) = anywhere() {
+                return Some(frame);
             }
             if order > 0 {
                 return None;
             }
-            if self.reclaim.reclaim(CLUSTER as u64) == 0 && attempt > 1 {
+            if attempt > 1 {
                 machine.relax();
             }
         }

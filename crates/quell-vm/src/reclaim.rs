@@ -60,29 +60,39 @@ impl<'m, M: Machine> Reclaim<'m, M> {
         self.frames.machine()
     }
 
-    /// Reclaims up to `pages` base pages; returns how many. Where pages are demoted to slow nodes,
-    /// those are reclaimed first.
-    pub(crate) fn reclaim(&self, pages: u64) -> u64 {
+    /// Reclaims up to `pages` base pages of any nodes, those of `home` first; returns how many. Where pages are
+    /// demoted to slow nodes, those are reclaimed before the others.
+    pub(crate) fn reclaim(&self, home: usize, pages: u64) -> u64 {
+        let nodes = self.frames.map().nodes();
+        let mut order: Vec<usize> = (0..nodes.len()).collect();
+        order.sort_by_key(|&node| (self.demotion && !nodes[node].slow, node != home));
         let mut taken = 0;
         for second in [false, true] {
-            let nodes = self.frames.map().nodes();
-            let mut order: Vec<usize> = (0..nodes.len()).collect();
-            order.sort_by_key(|&node| self.demotion && !nodes[node].slow);
-            for node in order {
-                while taken < pages {
-                    let wanted = (pages - taken).min(self.together() as u64) as usize;
-                    let batch = self.pages.choose(node, wanted, second);
-                    if batch.is_empty() {
-                        break;
-                    }
-                    let evicted = self.evict(batch);
-                    taken += evicted;
-                    if evicted == 0 {
-                        break;
-                    }
-                }
+            for &node in &order {
+                taken += self.reclaim_pass(node, pages - taken, second);
             }
-            if taken >= pages {
+        }
+        taken
+    }
+
+    /// Reclaims up to `pages` base pages of one node; returns how many.
+    pub(crate) fn reclaim_on(&self, node: usize, pages: u64) -> u64 {
+        let first = self.reclaim_pass(node, pages, false);
+        first + self.reclaim_pass(node, pages - first, true)
+    }
+
+    /// One pass over a node's pages, with those that were used lately (`second`) or without.
+    fn reclaim_pass(&self, node: usize, pages: u64, second: bool) -> u64 {
+        let mut taken = 0;
+        while taken < pages {
+            let wanted = (pages - taken).min(self.together() as u64) as usize;
+            let batch = self.pages.choose(node, wanted, second);
+            if batch.is_empty() {
+                break;
+            }
+            let evicted = self.evict(batch);
+            taken += evicted;
+            if evicted == 0 {
                 break;
             }
         }

@@ -131,6 +131,12 @@ quell::rules! {
         or VmMigratesUnsettled {}
         "Migration finds a mapping cleared by another CPU and copies the page without flushing it (family a).";
 
+    /// A page on its way out is shared with the child by its swap slot: the parent's entry for it was cleared by
+    /// another CPU, and may write until its flush.
+    "C2" fn flush_pending_before_child_runs(flush: impl FnOnce()) { flush() }
+        or VmForksUnsettled {}
+        "A fork finds entries cleared by another CPU and shares their pages without flushing them (family a).";
+
     /// The page is read-only in the tables, and until the flush of that perhaps not in a TLB.
     "C2" fn flush_pending_before_copy(flush: impl FnOnce()) { flush() }
         or VmCopiesUnsettled {}

@@ -239,7 +239,12 @@ impl<'m, M: Machine> Vm<'m, M> {
         let child = self.new_process(vmas.clone())?;
         let mut gather = self.tables.gather(Purpose::Call);
         let shared = self.fork.share_all(parent, &child, &vmas, &mut gather);
-        machine.rules().flush_before_child_runs(|| gather.flush());
+        machine.rules().flush_before_child_runs(|| {
+            machine
+                .rules()
+                .flush_pending_before_child_runs(|| self.tables.flush_pending(parent));
+            gather.flush();
+        });
         self.processes.publish(child.clone());
         drop(vmas);
         if shared.is_err() {
@@ -328,7 +333,10 @@ impl<'m, M: Machine> Vm<'m, M> {
                 .madvise
                 .migrate(process?, address, bytes, node as usize),
             Call::Demote { pages } => Ok(self.migration.demote(pages)),
-            Call::Reclaim { pages } => Ok(self.reclaim.reclaim(pages)),
+            Call::Reclaim { pages } => {
+                let home = self.machine().home_node(self.machine().this_cpu());
+                Ok(self.reclaim.reclaim(home, pages))
+            }
             Call::Idle { until } => {
                 self.idle(until);
                 Ok(0)

@@ -57,7 +57,8 @@ unsafe impl Hardware for Machine {
         let mut tlb = self.me().tlb.lock().unwrap();
         match what {
             Invalidate::Range { range, .. } => tlb.retain(|&page, _| !range.contains(page)),
-            Invalidate::Tag(_) | Invalidate::All => tlb.clear(),
+            // It has no tags, and nothing of the kernel in it.
+            _ => tlb.clear(),
         }
     }
     unsafe fn load_root(&self, _root: Frame, _tag: Tag, _keep: bool) {

@@ -82,9 +82,12 @@ impl PageSize {
 }
 
 /// A run of virtual pages that are mapped (or were mapped) with entries of one size.
+///
+/// That it consists of whole strides is for the caller to see to, and is not checked: of a range that begins inside a
+/// stride the last one is left out.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct PageRange {
-    /// The first base page.
+    /// The first base page, a multiple of the stride.
     pub start: Page,
     /// How many base pages, a multiple of the stride.
     pub pages: u64,

@@ -1,9 +1,10 @@
 //! Gathers (S0): one place where entries that changed wait for their flush, and where frames wait
 //! with them.
 //!
-//! A [`Batch`] owns the frames that were unmapped and gives them back only as [`Flushed`], the proof
-//! that no CPU uses a translation to them any more (C1). The way to get one out is
-//! [`Batch::finish`]; dropped, a batch flushes first. There is no other.
+//! A [`Batch`] owns the frames that were unmapped and gives them back as [`Flushed`], the proof
+//! that no CPU uses a translation to them any more (C1), from [`Batch::finish`]; or, with lazy unmap, as [`Owed`], from
+//! [`Batch::finish_owed`]: those are not flushed, and go behind a [`Residue`](crate::Residue). Dropped, a batch
+//! flushes first.
 //!
 //! When the flush happens depends on [`Purpose`] and policy. The changes of one call
 //! ([`Purpose::Call`]) are always flushed once, at its end. Reclaim and migration take pages from
@@ -47,13 +48,13 @@ pub enum Purpose {
 }
 
 /// What is outstanding for one space.
-struct Pending<S> {
-    space: S,
-    request: Request,
+pub(crate) struct Pending<S> {
+    pub(crate) space: S,
+    pub(crate) request: Request,
     /// Broadcasts that were sent already and only lack completion.
-    sent: bool,
+    pub(crate) sent: bool,
     /// No table was written since the space's debt was raised.
-    fresh: bool,
+    pub(crate) fresh: bool,
 }
 
 /// Frames behind a flush: what is safe to reuse. They come out of the batch's own memory.
@@ -65,7 +66,7 @@ pub struct Flushed<'b, F, L: FrameList<F> = InPlace<F>> {
 
 impl<'b, F, L: FrameList<F>> Flushed<'b, F, L> {
     #[inline]
-    fn new(frames: &'b mut L) -> Self {
+    pub(crate) fn new(frames: &'b mut L) -> Self {
         Flushed {
             frames,
             frame: PhantomData,
@@ -120,8 +121,8 @@ pub enum Outcome<'b, F, L: FrameList<F> = InPlace<F>> {
 /// Entries that changed and frames that were behind them. Made by [`Engine::batch`].
 ///
 /// `S` refers to an address space (a plain or counted reference), `F` is whatever the embedder owns
-/// a frame by, and `L` where those wait, by default 64 of them in place. A batch is bound to the CPU that filled it only for speed: finished elsewhere, it
-/// sends its broadcasts again. Finished, it is empty and may be filled again.
+/// a frame by, and `L` where those wait, by default 64 of them in place. A batch is bound to the CPU that filled it
+/// only for speed: finished elsewhere, it sends its broadcasts again. Finished, it is empty and may be filled again.
 ///
 /// With 64 frames it is some 1.7 KB, most of it uninitialised: leave it where it is, moving it costs more than a flush.
 #[must_use = "a batch must be finished; dropped, it flushes at once"]
@@ -130,20 +131,21 @@ where
     S: Deref<Target = AddressSpace<H>>,
 {
     /// Before the frames: a batch that is dropped flushes, and then drops them.
-    unflushed: Unflushed<'e, 'm, H, S, R>,
-    frames: L,
+    pub(crate) unflushed: Unflushed<'e, 'm, H, S, R>,
+    pub(crate) frames: L,
     frame: PhantomData<F>,
 }
 
 /// The half of a batch that is flushed.
-struct Unflushed<'e, 'm, H: Hardware, S, R: Rules>
+pub(crate) struct Unflushed<'e, 'm, H: Hardware, S, R: Rules>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
-    engine: &'e Engine<'m, H, R>,
+    pub(crate) engine: &'e Engine<'m, H, R>,
     purpose: Purpose,
-    cpu: CpuId,
-    pending: Stack<Pending<S>, SPACES>,
+    /// The CPU that has sent the broadcasts.
+    pub(crate) cpu: CpuId,
+    pub(crate) pending: Stack<Pending<S>, SPACES>,
 }
 
 impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
@@ -214,6 +216,9 @@ where
     ///
     /// Called after the tables were written, under their lock. With [`Scope::Tables`] the flush
     /// reaches the walker caches and CPUs that hold the space lazily.
+    ///
+    /// Does not wait with S0 on, or for [`Purpose::Call`], while the batch has no more than 8 spaces and a space no
+    /// more than 2048 batches; otherwise it flushes what it is told at once, and may wait.
     #[inline]
     pub fn changed(&mut self, space: S, range: PageRange, scope: Scope) {
         if range.pages != 0 {
@@ -263,18 +268,23 @@ where
     }
 
     /// Flushes, and yields the frames. When it returns, no CPU uses a translation that was
-    /// reported, in any later user access (C1, C3).
+    /// reported, in any later user access (C1, C3). May wait for other CPUs.
     #[inline]
     pub fn finish(&mut self) -> Flushed<'_, F, L> {
         self.unflushed.flush();
         Flushed::new(&mut self.frames)
     }
 
-    /// Owes the flush until the frames are reused (S3), where policy and ledger allow it.
+    /// Owes the flush until the frames are reused (S3), where policy and ledger allow it. Waits for other CPUs where
+    /// they do not, and where the ledger is full.
     ///
-    /// The caller vouches that every mapping of every frame was read-only and clean and that no
-    /// table was unlinked, and puts each frame behind its residue before the locks under which
-    /// its entries were cleared are dropped.
+    /// The caller vouches that every mapping of every frame was read-only and clean, or was one of the kernel that
+    /// no CPU uses any more ([`crate::kernel`]), that no table was unlinked, and puts each frame behind its residue
+    /// before the locks under which its entries were cleared are dropped.
+    ///
+    /// None of this is checked. A mapping counts for as long as a CPU may use it: before an entry of the frame that
+    /// another CPU has cleared or write-protected is passed over, the flush of that CPU's batch is made sure of
+    /// ([`Engine::settle_deferred`]).
     pub fn finish_owed(&mut self) -> Outcome<'_, F, L> {
         let engine = self.unflushed.engine;
         if !engine.policy.lazy_unmap {
@@ -287,15 +297,18 @@ where
             return Outcome::Flushed(self.finish());
         };
         engine.count(me, Counter::DebtsTaken, 1);
-        let mut cpus = CpuSet::EMPTY;
+        let (mut cpus, mut kernel) = (CpuSet::EMPTY, false);
         for entry in self.unflushed.pending.as_slice() {
             // The debt first, then the set: a CPU that loads the space enters the set before it
             // reads the debt, so one of the two sees the other.
+            engine.start_secondary(&entry.space, &entry.request);
             entry.space.owe(stamp);
             engine.end_debt(&entry.space);
-            cpus.union(&entry.space.loaded_on(engine.cpus.len()));
+            cpus.union(&entry.space.loaded_on(engine.count));
+            kernel |= entry.space.id().is_kernel();
         }
-        engine.ledger.record(stamp, engine.cpus.len(), &cpus);
+        engine.hw.complete_secondary();
+        engine.ledger.record(stamp, engine.count, &cpus, kernel);
         self.unflushed.pending.clear();
         Outcome::Owed(Owed {
             frames: Flushed::new(&mut self.frames),
@@ -392,6 +405,9 @@ where
             self.pending.clear();
             return;
         }
+        if !self.pending.is_empty() {
+            engine.assert_may_wait();
+        }
         let me = engine.hw.this_cpu();
         match self.pending.as_slice() {
             [only] if only.fresh && engine.flush_alone(me, &only.space, &only.request) => {
@@ -401,8 +417,15 @@ where
         }
     }
 
+    pub(crate) fn end_debts(&mut self) {
+        for entry in self.pending.as_slice() {
+            self.engine.end_debt(&entry.space);
+        }
+        self.pending.clear();
+    }
+
     #[inline(never)]
-    fn flush_everywhere(&mut self, me: CpuId) {
+    pub(crate) fn flush_everywhere(&mut self, me: CpuId) {
         let engine = self.engine;
         // Sort what still has to be sent from what was sent and only lacks this CPU's barrier; a
         // batch that was carried to another CPU sends everything again.
@@ -424,10 +447,7 @@ where
         if unsent < entries.len() {
             engine.complete(me);
         }
-        for entry in &*entries {
-            engine.end_debt(&entry.space);
-        }
-        self.pending.clear();
+        self.end_debts();
     }
 }
 

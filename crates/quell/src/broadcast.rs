@@ -31,7 +31,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         for (space, request) in requests {
             self.count(me, Counter::Requested, 1);
             space.next_generation();
-            if let Some(tag) = self.broadcast_tag(space) {
+            if space.id().is_kernel() {
+                sent |= self.broadcast_kernel(me, self.limited(me, request));
+            } else if let Some(tag) = self.broadcast_tag(space) {
                 sent |= self.broadcast(me, tag, self.limited(me, request));
             }
         }
@@ -42,19 +44,46 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// Sends the broadcasts of one change now; [`Engine::complete`] is still to come.
     pub(crate) fn broadcast_early(&self, me: CpuId, space: &AddressSpace<H>, request: &Request) {
+        self.start_secondary(space, request);
         self.fence_before_tag();
         self.count(me, Counter::Requested, 1);
-        if let Some(tag) = self.broadcast_tag(space) {
+        if space.id().is_kernel() {
+            self.broadcast_kernel(me, self.limited(me, request));
+        } else if let Some(tag) = self.broadcast_tag(space) {
             self.broadcast(me, tag, self.limited(me, request));
         }
     }
 
-    /// Flushes everything on every CPU.
-    pub(crate) fn broadcast_everything(&self, me: CpuId) {
+    /// Flushes everything on every CPU, and with `kernel` the global entries as well.
+    pub(crate) fn broadcast_everything(&self, me: CpuId, kernel: bool) {
         self.fence_before_tag();
         self.count(me, Counter::Broadcasts, 1);
-        self.start(Invalidate::All);
+        self.start(match self.rules.kernel_is_marked(kernel) {
+            true => Invalidate::Everything,
+            false => Invalidate::All,
+        });
         self.complete(me);
+    }
+
+    /// Starts the broadcasts of a request for the kernel's mappings, which have no tag of their own; whether there
+    /// were any.
+    #[cold]
+    fn broadcast_kernel(&self, me: CpuId, request: &Request) -> bool {
+        match request {
+            Request::Empty => return false,
+            Request::Full(_) => {
+                self.count(me, Counter::Broadcasts, 1);
+                self.start(Invalidate::Everything);
+            }
+            Request::Ranges(ranges, scope) => {
+                let scope = *scope;
+                for range in ranges.iter() {
+                    self.count(me, Counter::Broadcasts, range.strides());
+                    self.start(Invalidate::Kernel { range, scope });
+                }
+            }
+        }
+        true
     }
 
     /// Flushes all of a space that no CPU has loaded any more.
@@ -79,6 +108,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     pub(crate) fn complete(&self, me: CpuId) {
         self.count(me, Counter::Barriers, 1);
         self.complete_own();
+        self.hw.complete_secondary();
     }
 
     /// Makes the table stores so far visible to every walker before a tag is read.

@@ -66,6 +66,12 @@ pub(crate) enum Concern {
     Retirement,
     /// That no translation is used whose flush is owed as of this stamp.
     Debt(u64),
+    /// That no translation of the kernel's half is used which this flush covers.
+    Kernel,
+    /// That no translation of the kernel's half is used whose flush is owed as of this stamp.
+    KernelDebt(u64),
+    /// That nothing is executed which was fetched before.
+    Text,
 }
 
 /// Whether a CPU that has the space loaded must be asked to flush, or why not.
@@ -88,6 +94,8 @@ struct Published<W> {
     activity: W,
     /// The flush clock as it was before the tag that is loaded was last flushed whole.
     flushed_at: W,
+    /// The flush clock as it was before the CPU last flushed everything, global entries included.
+    all_flushed_at: W,
 }
 
 /// What only the CPU itself looks at.
@@ -117,6 +125,7 @@ impl<W: Word> CpuState<W> {
             published: Published {
                 activity: W::new(Activity::Detached as u64),
                 flushed_at: W::new(0),
+                all_flushed_at: W::new(0),
             },
             private: Private {
                 space: W::new(OFFLINE),
@@ -131,30 +140,49 @@ impl<W: Word> CpuState<W> {
     /// why not. Asked by others, after they have changed what the CPU compares: the generation, or the debt.
     #[inline]
     pub(crate) fn must_be_asked(&self, concern: Concern, rules: &impl Rules) -> Asked {
+        let published = &self.published;
         let tables = match concern {
             Concern::Flush(scope) => scope == Scope::Tables,
             Concern::Retirement => true,
             Concern::Debt(_) => false,
+            Concern::KernelDebt(stamp) => {
+                let own = rules.kernel_debt_is_its_own();
+                let flushed_at = if own {
+                    &published.all_flushed_at
+                } else {
+                    &published.flushed_at
+                };
+                return if Self::has_flushed_since(flushed_at, stamp) {
+                    Asked::Flushed
+                } else {
+                    Asked::Must
+                };
+            }
+            Concern::Text => return Asked::Must,
+            Concern::Kernel if rules.kernel_is_used_everywhere() => return Asked::Must,
+            Concern::Kernel => false,
         };
         // SeqCst pairs with `declare_running`, `wake`, `go_lazy` and `detach`: the initiator has changed the
         // generation or the debt before it looks here, so it sees a CPU that is about to run, or that CPU
         // sees the change. A CPU found idle or without a root has its accesses behind it.
         // Lost without it: an idle CPU comes back.
-        match Activity::of(self.published.activity.load(SeqCst)) {
+        match Activity::of(published.activity.load(SeqCst)) {
             Activity::Lazy if !rules.lazy_cpu_is_asked(tables) => Asked::Lazy,
             Activity::Detached => Asked::Detached,
             _ => match concern {
-                Concern::Debt(stamp) if self.has_flushed_since(stamp) => Asked::Flushed,
+                Concern::Debt(stamp) if Self::has_flushed_since(&published.flushed_at, stamp) => {
+                    Asked::Flushed
+                }
                 _ => Asked::Must,
             },
         }
     }
 
-    fn has_flushed_since(&self, stamp: u64) -> bool {
-        // Acquire pairs with `end_switch` and `flushed`: the target's accesses from before that flush are
+    fn has_flushed_since(flushed_at: &W, stamp: u64) -> bool {
+        // Acquire pairs with `end_switch` and `publish`: the target's accesses from before that flush are
         // over.
         // Lost without it: a CPU goes offline and comes back while it is asked to pay.
-        self.published.flushed_at.load(Acquire) >= stamp
+        flushed_at.load(Acquire) >= stamp
     }
 
     // What follows is for the CPU itself.
@@ -296,9 +324,19 @@ impl<W: Word> CpuState<W> {
 
     /// The tag that is loaded was flushed whole after the flush clock had shown `now`.
     pub(crate) fn flushed(&self, now: u64) {
+        Self::publish(&self.published.flushed_at, now);
+    }
+
+    /// Everything was flushed, global entries included, after the flush clock had shown `now`.
+    pub(crate) fn flushed_everything(&self, now: u64) {
+        Self::publish(&self.published.all_flushed_at, now);
+    }
+
+    #[inline]
+    fn publish(flushed_at: &W, now: u64) {
         // Release pairs with `has_flushed_since`: a payer that leaves this CPU out finds it flushed.
         // Lost without it: a refill against a claim.
-        self.published.flushed_at.store(now, Release);
+        flushed_at.store(now, Release);
     }
 
     /// The flush clock before the tag that is loaded was last flushed whole.
@@ -311,6 +349,7 @@ impl<W: Word> CpuState<W> {
         let names = [
             (&self.published.activity, "state"),
             (&self.published.flushed_at, "flushed_at"),
+            (&self.published.all_flushed_at, "all_flushed_at"),
             (&self.private.space, "space"),
             (&self.private.tag, "tag"),
             (&self.private.slot, "slot"),

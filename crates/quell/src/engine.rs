@@ -4,8 +4,8 @@
 //! [`batch`](crate::batch), [`lazy`](crate::lazy), [`hotplug`](crate::hotplug), [`broadcast`](crate::broadcast).
 
 use crate::addr::Frame;
-use crate::asid::GlobalTags;
-use crate::cpu_set::CpuId;
+use crate::asid::{GlobalTags, RunningTag, RunningTags};
+use crate::cpu_set::{CpuId, MAX_CPUS};
 use crate::features::{Features, Tagging, Unsupported};
 use crate::hardware::Hardware;
 use crate::ledger::{Ledger, LedgerEntry};
@@ -28,12 +28,17 @@ pub struct Engine<'m, H: Hardware, R: Rules = AllRules> {
     pub(crate) features: Features,
     pub(crate) policy: Policy,
     pub(crate) rules: R,
-    pub(crate) cpus: &'m [PerCpu<'m, H>],
+    /// The state of the CPUs, unless the machine says where it is.
+    given: &'m [PerCpu<'m, H>],
+    /// How many CPUs there are.
+    pub(crate) count: usize,
     pub(crate) ledger: Ledger<'m, H>,
     pub(crate) tags: GlobalTags<H::Word>,
     /// How many tag slots of each CPU are used.
     pub(crate) slots: usize,
     next_space: H::Word,
+    /// How many flushes were started and are not known to be over.
+    pub(crate) started: H::Word,
 }
 
 impl<'m, H: Hardware> Engine<'m, H> {
@@ -53,6 +58,24 @@ impl<'m, H: Hardware> Engine<'m, H> {
     ) -> Result<Self, Unsupported> {
         Self::with_rules(hw, cpus, ledger, policy, AllRules)
     }
+
+    /// An engine for the CPUs `0..cpus` of a machine that says where the state of each is
+    /// ([`Hardware::per_cpu`]). No other engine uses that state as long as this one lives.
+    ///
+    /// # Errors
+    /// As [`Engine::new`], and if the machine does not say where the state of a CPU is.
+    pub fn with_own_state(
+        hw: &'m H,
+        cpus: usize,
+        ledger: &'m [LedgerEntry<H>],
+        policy: Policy,
+    ) -> Result<Self, Unsupported> {
+        let known = |cpu: usize| hw.per_cpu(CpuId(cpu as u16)).is_some();
+        match (0..cpus.min(MAX_CPUS)).find(|&cpu| !known(cpu)) {
+            Some(cpu) => Err(Unsupported::NoState { cpu }),
+            None => Self::make(hw, &[], cpus, ledger, policy, AllRules),
+        }
+    }
 }
 
 impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
@@ -68,22 +91,34 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
         policy: Policy,
         rules: R,
     ) -> Result<Self, Unsupported> {
+        Self::make(hw, cpus, cpus.len(), ledger, policy, rules)
+    }
+
+    fn make(
+        hw: &'m H,
+        given: &'m [PerCpu<'m, H>],
+        count: usize,
+        ledger: &'m [LedgerEntry<H>],
+        policy: Policy,
+        rules: R,
+    ) -> Result<Self, Unsupported> {
         let features = hw.features();
-        features.check(cpus.len())?;
+        features.check(count)?;
         let broadcasts = hw.broadcasts().filter(|_| features.broadcast);
         if features.broadcast && broadcasts.is_none() {
             return Err(Unsupported::NoBroadcasts);
         }
-        let given = cpus.iter().map(|cpu| cpu.slots().len()).enumerate();
-        let (cpu, given) = given.min_by_key(|&(_, slots)| slots).unwrap_or_default();
-        if given == 0 {
+        let slots_of = |cpu| (cpu, state_of(hw, given, CpuId(cpu as u16)).slots().len());
+        let fewest = (0..count).map(slots_of).min_by_key(|&(_, slots)| slots);
+        let (cpu, lent) = fewest.unwrap_or_default();
+        if lent == 0 {
             return Err(Unsupported::NoSlots { cpu });
         }
         let slots = match (features.tagging, policy.tags) {
             (Tagging::PerCpu { count }, TagPolicy::Slots(wanted)) => {
-                given.min(count.into()).min(wanted.into()).max(1)
+                lent.min(count.into()).min(wanted.into()).max(1)
             }
-            (Tagging::PerCpu { count }, TagPolicy::All) => given.min(count.into()),
+            (Tagging::PerCpu { count }, TagPolicy::All) => lent.min(count.into()),
             _ => 1,
         };
         Ok(Engine {
@@ -92,11 +127,13 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
             features,
             policy,
             rules,
-            cpus,
+            given,
+            count,
             ledger: Ledger::new(ledger),
             tags: GlobalTags::new(features.highest_global_tag()),
             slots,
             next_space: H::Word::new(1),
+            started: H::Word::new(0),
         })
     }
 
@@ -116,11 +153,20 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
         &self.policy
     }
 
+    /// The state of a CPU.
+    ///
+    /// # Panics
+    /// If there is no such CPU.
+    #[inline]
+    pub(crate) fn cpu(&self, cpu: CpuId) -> &'m PerCpu<'m, H> {
+        state_of(self.hw, self.given, cpu)
+    }
+
     /// The counters of all CPUs together.
     pub fn stats(&self) -> Stats {
         let mut sum = Stats::default();
-        for cpu in self.cpus {
-            sum.add(&cpu.stats.read());
+        for cpu in 0..self.count {
+            sum.add(&self.cpu(CpuId(cpu as u16)).stats.read());
         }
         sum
     }
@@ -130,13 +176,13 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
     /// # Panics
     /// If there is no such CPU.
     pub fn cpu_stats(&self, cpu: CpuId) -> Stats {
-        self.cpus[cpu.index()].stats.read()
+        self.cpu(cpu).stats.read()
     }
 
     #[inline]
     pub(crate) fn count(&self, me: CpuId, counter: Counter, amount: u64) {
         if amount != 0 {
-            self.cpus[me.index()].stats.add(counter, amount);
+            self.cpu(me).stats.add(counter, amount);
         }
     }
 
@@ -148,7 +194,12 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
     /// space has this root.
     #[allow(unsafe_code)] // A declaration: there is nothing unsafe in here.
     pub unsafe fn new_space(&self, root: Frame) -> AddressSpace<H> {
-        AddressSpace::new(SpaceId(self.next_space.fetch_add(1, Relaxed)), root)
+        AddressSpace::new(SpaceId(self.next_space()), root)
+    }
+
+    /// A number that no space has had.
+    pub(crate) fn next_space(&self) -> u64 {
+        self.next_space.fetch_add(1, Relaxed)
     }
 
     /// In debug builds, and where the machine can tell: fails if this CPU must not wait for others now.
@@ -159,5 +210,23 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
             self.hw.may_wait(),
             "waits for other CPUs under a lock that they may spin for with interrupts off"
         );
+    }
+}
+
+/// The state of a CPU: where the machine says that it is, or in the slice that was given.
+#[inline]
+fn state_of<'m, H: Hardware>(hw: &H, given: &'m [PerCpu<'m, H>], cpu: CpuId) -> &'m PerCpu<'m, H> {
+    match hw.per_cpu(cpu) {
+        Some(place) => place.get(),
+        None => &given[cpu.index()],
+    }
+}
+
+impl<H: Hardware, R: Rules> RunningTags<H::Word> for Engine<'_, H, R> {
+    fn all<'t>(&'t self) -> impl Iterator<Item = &'t RunningTag<H::Word>>
+    where
+        H::Word: 't,
+    {
+        (0..self.count).map(|cpu| &self.cpu(CpuId(cpu as u16)).running)
     }
 }

@@ -111,6 +111,11 @@ pub enum Unsupported {
         /// How many CPUs there are.
         cpus: usize,
     },
+    /// The machine does not say where the state of this CPU is ([`Hardware::per_cpu`](crate::Hardware::per_cpu)).
+    NoState {
+        /// Which CPU.
+        cpu: usize,
+    },
     /// A CPU was given memory for no tag at all.
     NoSlots {
         /// Which CPU.
@@ -154,6 +159,12 @@ impl fmt::Display for Unsupported {
                 f,
                 "{tags} system-wide tags for {cpus} CPUs: there must be one for each CPU and one to spare"
             ),
+            Unsupported::NoState { cpu } => {
+                write!(
+                    f,
+                    "Hardware::per_cpu does not say where the state of CPU {cpu} is"
+                )
+            }
             Unsupported::NoSlots { cpu } => {
                 write!(
                     f,

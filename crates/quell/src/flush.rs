@@ -9,12 +9,6 @@
 //! 4. It waits, serving its own inbox meanwhile: two CPUs that shoot at each other with interrupts off both get
 //!    on (C7).
 //!
-//! # Three numbers meet at a target
-//!
-//! The request's generation, the CPU's and the space's: whatever happens to a request on its
-//! way, merged, late or doubled, [`Engine::flush_here`] compares generations. A request that is the next step is
-//! flushed as it says, one that is behind is ignored, a gap is closed by a flush of the whole tag.
-//!
 //! # Acknowledging
 //!
 //! With [`Policy::asynchronous`](crate::Policy) the initiator waits until the target has *received* the request: the
@@ -32,27 +26,32 @@
 //! post and its interrupts, where interrupts are masked: a flush that ran there would find its request merged with
 //! one whose interrupt was not sent yet, and wait for a target that was not interrupted.
 
-use crate::addr::PageRange;
-use crate::cpu::{Activity, Asked, Concern, Loaded};
+use crate::cpu::{Activity, Asked, Concern};
 use crate::cpu_set::{CpuId, CpuSet};
 use crate::engine::Engine;
 use crate::flush_info::FlushInfo;
-use crate::hardware::{Hardware, Invalidate, Scope};
-use crate::inbox::{Post, Posted, Until};
+use crate::hardware::{Hardware, Scope};
+use crate::inbox::{Marks, Post, Posted, Until};
 use crate::request::Request;
 use crate::rules::{EngineRules, Rules};
 use crate::space::AddressSpace;
 use crate::stack::Stack;
 use crate::stats::Counter;
-use crate::tags::Slot;
+
+/// After so many turns of a wait the machine is told of it, and each time that they have doubled.
+const LONG: u64 = 1 << 16;
 
 /// How many spaces one flush covers.
 pub(crate) const SPACES: usize = 8;
 
 /// A shootdown on its way: made by [`Engine::begin_shootdown`], ended by [`Engine::wait`].
 pub(crate) struct Shootdown {
-    targets: CpuSet,
+    pub(crate) targets: CpuSet,
     interrupts: CpuSet,
+    /// Whether there are targets.
+    asked: bool,
+    /// How many of them are interrupted.
+    sent: u64,
     /// Whether the outbox is this flush's until all targets are done.
     outbox: bool,
     were_on: bool,
@@ -61,7 +60,17 @@ pub(crate) struct Shootdown {
 impl Shootdown {
     /// Whether any CPU was asked.
     pub(crate) fn has_targets(&self) -> bool {
-        !self.targets.is_empty()
+        self.asked
+    }
+
+    fn ask(&mut self, target: CpuId, interrupt: bool) {
+        self.asked = true;
+        // A target of several requests is interrupted once.
+        if interrupt && !self.interrupts.contains(target) {
+            self.interrupts.insert(target);
+            self.sent += 1;
+        }
+        self.targets.insert(target);
     }
 }
 
@@ -75,17 +84,54 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     ) where
         H: 's,
     {
+        self.assert_may_wait();
+        if H::HAS_SECONDARY {
+            (requests.clone()).for_each(|(space, request)| self.start_secondary(space, request));
+        }
         if self.broadcasts.is_some() {
             self.broadcast_flush(requests);
+            self.hw.complete_secondary();
             return;
         }
         let me = self.hw.this_cpu();
-        let scope = requests.clone().map(|(_, request)| request.scope()).max();
-        let scope = scope.unwrap_or_default();
-        // One request fits into the outbox: a flush of several spaces sends "everything" from there.
-        let one_request = !self.policy.inline_requests && requests.len() > 1;
         let mut mine = Stack::<FlushInfo, SPACES>::new();
         let mut shootdown = self.begin_shootdown(me);
+        let (scope, kernel) = self.post_all(me, requests, &mut mine, &mut shootdown);
+        let nobody = !shootdown.has_targets();
+        self.count(me, Counter::SkippedNoTarget, u64::from(nobody));
+        self.interrupt(me, &shootdown);
+        if self.policy.concurrent {
+            self.flush_own(me, mine.as_slice());
+            self.let_interrupts_in(&shootdown);
+            self.wait(me, &shootdown, scope, kernel);
+        } else {
+            self.let_interrupts_in(&shootdown);
+            self.wait(me, &shootdown, scope, kernel);
+            let were_on = self.hw.mask_interrupts();
+            self.flush_own(me, mine.as_slice());
+            self.hw.restore_interrupts(were_on);
+        }
+        self.hw.complete_secondary();
+    }
+
+    /// Takes generations, and posts each request to the CPUs that must be asked; what this CPU has to flush itself
+    /// goes into `mine`. Returns the greatest scope, and whether mappings of the kernel are among it.
+    #[inline]
+    pub(crate) fn post_all<'s>(
+        &self,
+        me: CpuId,
+        requests: impl ExactSizeIterator<Item = (&'s AddressSpace<H>, &'s Request)> + Clone,
+        mine: &mut Stack<FlushInfo, SPACES>,
+        shootdown: &mut Shootdown,
+    ) -> (Scope, bool)
+    where
+        H: 's,
+    {
+        let scope = requests.clone().map(|(_, request)| request.scope()).max();
+        let scope = scope.unwrap_or_default();
+        let mut kernel = false;
+        // One request fits into the outbox: a flush of several spaces sends "everything" from there.
+        let one_request = !self.policy.inline_requests && requests.len() > 1;
         for (space, request) in requests {
             self.count(me, Counter::Requested, 1);
             let request = self.limited(me, request);
@@ -99,32 +145,46 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             } else {
                 info
             };
-            let mut loaded = space.loaded_on(self.cpus.len());
+            let concern = if info.is_kernel() {
+                kernel = true;
+                Concern::Kernel
+            } else {
+                Concern::Flush(scope)
+            };
+            let mut loaded = space.loaded_on(self.count);
             loaded.remove(me);
             if !loaded.is_empty() {
-                self.post(me, &loaded, &sent, Concern::Flush(scope), &mut shootdown);
+                self.post(me, &loaded, &sent, concern, shootdown);
             }
         }
-        let nobody = !shootdown.has_targets();
-        self.count(me, Counter::SkippedNoTarget, u64::from(nobody));
-        self.interrupt(me, &shootdown);
-        let flush_own = || {
-            if self.rules.initiator_flushes() {
-                for info in mine.as_slice() {
+        (scope, kernel)
+    }
+
+    /// Tells other users of a space's tables what changed.
+    #[inline]
+    pub(crate) fn start_secondary(&self, space: &AddressSpace<H>, request: &Request) {
+        if !H::HAS_SECONDARY {
+            return;
+        }
+        let root = space.root();
+        match request {
+            Request::Empty => {}
+            Request::Full(scope) => self.hw.start_secondary(root, None, *scope),
+            Request::Ranges(ranges, scope) => ranges
+                .iter()
+                .for_each(|range| self.hw.start_secondary(root, Some(range), *scope)),
+        }
+    }
+
+    pub(crate) fn flush_own(&self, me: CpuId, mine: &[FlushInfo]) {
+        if self.rules.initiator_flushes() {
+            for info in mine {
+                if info.is_kernel() {
+                    self.flush_with_kernel(me, info);
+                } else {
                     self.flush_here(me, info);
                 }
             }
-        };
-        if self.policy.concurrent {
-            flush_own();
-            self.let_interrupts_in(&shootdown);
-            self.wait(me, &shootdown, scope);
-        } else {
-            self.let_interrupts_in(&shootdown);
-            self.wait(me, &shootdown, scope);
-            let were_on = self.hw.mask_interrupts();
-            flush_own();
-            self.hw.restore_interrupts(were_on);
         }
     }
 
@@ -141,11 +201,11 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         space: &AddressSpace<H>,
         request: &Request,
     ) -> bool {
-        let alone = self.broadcasts.is_none() && space.is_loaded_only_on(me, self.cpus.len());
+        let alone = self.broadcasts.is_none() && space.is_loaded_only_on(me, self.count);
         if !self.rules.may_end_alone(alone) {
             return false;
         }
-        let cpu = &self.cpus[me.index()];
+        let cpu = self.cpu(me);
         // Nothing may come between the look at what is loaded and what is done for it: a thread that
         // preempts this one may leave another space's slot behind, for a moment.
         let (were_on, here) = self.rules.mask_then_look(
@@ -157,38 +217,48 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
                 self.hw.restore_interrupts(were_on);
                 return false;
             }
+            self.start_secondary(space, request);
             let slot = &cpu.slots()[cpu.state.slot()];
             let caught_up = slot.generation();
             if self.rules.initiator_flushes() {
                 self.invalidate_here(me, slot, self.limited(me, request));
             }
+            self.hw.complete_secondary();
             // The flush first: a second actor that sees the debt gone relies on it. Another initiator's request
             // that came in between stays behind, and the next one closes the gap.
             if space.end_batch_alone() == caught_up {
                 slot.caught_up_with(caught_up + 1);
             }
         } else {
+            self.start_secondary(space, request);
+            self.hw.complete_secondary();
             space.end_batch_alone();
         }
         self.hw.restore_interrupts(were_on);
-        self.count(me, Counter::Requested, 1);
-        self.count(me, Counter::SkippedNoTarget, 1);
+        cpu.stats.add(Counter::Requested, 1);
+        cpu.stats.add(Counter::SkippedNoTarget, 1);
         true
     }
 
-    /// Makes these CPUs, and this one if it is among them, flush whatever they have loaded whole: they may hold
-    /// what is owed as of `stamp`, or earlier.
-    pub(crate) fn flush_loaded(&self, me: CpuId, cpus: &CpuSet) {
+    /// Makes these CPUs, and this one if it is among them, flush whatever they have loaded whole, and with `kernel`
+    /// all that they have of the kernel's mappings: they may hold what is owed.
+    pub(crate) fn flush_loaded(&self, me: CpuId, cpus: &CpuSet, kernel: bool) {
         let everything = FlushInfo::EVERYTHING;
         let mut shootdown = self.begin_shootdown(me);
-        let concern = Concern::Flush(Scope::Leaf);
+        let concern = if kernel {
+            Concern::Kernel
+        } else {
+            Concern::Flush(Scope::Leaf)
+        };
         self.post(me, cpus, &everything, concern, &mut shootdown);
         self.interrupt(me, &shootdown);
-        if cpus.contains(me) {
-            self.flush_here(me, &everything);
+        match (cpus.contains(me), kernel) {
+            (false, _) => {}
+            (true, true) => self.flush_with_kernel(me, &everything),
+            (true, false) => self.flush_here(me, &everything),
         }
         self.let_interrupts_in(&shootdown);
-        self.wait(me, &shootdown, Scope::Leaf);
+        self.wait(me, &shootdown, Scope::Leaf, kernel);
     }
 
     /// The request, or one for everything if that is cheaper.
@@ -208,15 +278,21 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// Masks interrupts until [`Engine::let_interrupts_in`], which comes after [`Engine::interrupt`].
     pub(crate) fn begin_shootdown(&self, me: CpuId) -> Shootdown {
-        let were_on = self.rules.posting_is_masked() && self.hw.mask_interrupts();
+        let mut shootdown = self.mask_for_shootdown();
         // A flush that this one has preempted may still wait for targets that read the outbox.
-        let outbox =
-            !self.policy.inline_requests && self.cpus[me.index()].outbox.claim(&self.rules);
+        shootdown.outbox = !self.policy.inline_requests && self.cpu(me).outbox.claim(&self.rules);
+        shootdown
+    }
+
+    #[inline]
+    pub(crate) fn mask_for_shootdown(&self) -> Shootdown {
         Shootdown {
+            were_on: self.rules.posting_is_masked() && self.hw.mask_interrupts(),
             targets: CpuSet::EMPTY,
             interrupts: CpuSet::EMPTY,
-            outbox,
-            were_on,
+            asked: false,
+            sent: 0,
+            outbox: false,
         }
     }
 
@@ -232,13 +308,18 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let post = match (self.policy.inline_requests, shootdown.outbox) {
             (true, _) => Post::Inline(info),
             (false, true) => {
-                self.cpus[me.index()].outbox.lay_out(info);
+                self.cpu(me).outbox.lay_out(info);
                 Post::InOutbox(me)
             }
             (false, false) => Post::Everything,
         };
+        let marks = match concern {
+            Concern::Kernel if self.rules.kernel_is_marked(true) => Marks::KERNEL,
+            Concern::Text => Marks::TEXT,
+            _ => Marks::NONE,
+        };
         for target in cpus.iter().filter(|&target| target != me) {
-            let cpu = &self.cpus[target.index()];
+            let cpu = self.cpu(target);
             let skipped = match cpu.state.must_be_asked(concern, &self.rules) {
                 Asked::Must => None,
                 Asked::Lazy => Some(Counter::SkippedLazy),
@@ -252,18 +333,24 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             if !self.rules.target_is_told() {
                 continue;
             }
+            // A root that dies, and what was fetched, no flush of the hypervisor's takes away.
+            let flushes = matches!(concern, Concern::Flush(_) | Concern::Kernel);
+            if flushes && self.hw.flush_on_reentry(target) {
+                self.count(me, Counter::SkippedNotRunning, 1);
+                continue;
+            }
             let contended = || self.count(me, Counter::EscalatedContention, 1);
-            match cpu
-                .inbox
-                .post(post, self.features.full_above, &self.rules, contended)
-            {
-                Posted::Interrupt => {
-                    shootdown.targets.insert(target);
-                    shootdown.interrupts.insert(target);
-                }
+            match cpu.inbox.post(
+                post,
+                marks,
+                self.features.full_above,
+                &self.rules,
+                contended,
+            ) {
+                Posted::Interrupt => shootdown.ask(target, true),
                 Posted::Merged => {
                     self.count(me, Counter::Merged, 1);
-                    shootdown.targets.insert(target);
+                    shootdown.ask(target, false);
                 }
                 Posted::Offline => self.count(me, Counter::SkippedOffline, 1),
             }
@@ -272,9 +359,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// Interrupts the targets that no interrupt is on its way to.
     pub(crate) fn interrupt(&self, me: CpuId, shootdown: &Shootdown) {
-        if !shootdown.interrupts.is_empty() {
+        if shootdown.sent > 0 {
             self.count(me, Counter::Shootdowns, 1);
-            self.count(me, Counter::Sent, shootdown.interrupts.len() as u64);
+            self.count(me, Counter::Sent, shootdown.sent);
             self.hw.interrupt(&shootdown.interrupts);
         }
     }
@@ -285,164 +372,56 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     }
 
     /// Waits until every target has flushed, or, where that is enough, has received the request.
-    pub(crate) fn wait(&self, me: CpuId, shootdown: &Shootdown, scope: Scope) {
-        // A receipt comes before the request was read: enough only if it lies in the target's own line.
-        let receipt = self.policy.asynchronous && self.policy.inline_requests;
-        let until = if receipt && self.rules.receipt_is_enough(scope) {
-            Until::Received
-        } else {
-            Until::Done
-        };
-        if self.rules.initiator_waits() {
+    pub(crate) fn wait(&self, me: CpuId, shootdown: &Shootdown, scope: Scope, kernel: bool) {
+        let until = self.until(scope, kernel);
+        if shootdown.asked && self.rules.initiator_waits() {
             for target in shootdown.targets.iter() {
                 self.wait_for(me, target, until);
             }
         }
         if shootdown.outbox {
-            self.cpus[me.index()].outbox.release();
+            self.cpu(me).outbox.release();
+        }
+    }
+
+    /// How much of a request its initiator waits for.
+    #[inline]
+    pub(crate) fn until(&self, scope: Scope, kernel: bool) -> Until {
+        // A receipt comes before the request was read: enough only if it lies in the target's own line.
+        let receipt = self.policy.asynchronous && self.policy.inline_requests;
+        let flushed = self.rules.kernel_is_waited_for(kernel);
+        if receipt && !flushed && self.rules.receipt_is_enough(scope) {
+            Until::Received
+        } else {
+            Until::Done
         }
     }
 
     fn wait_for(&self, me: CpuId, target: CpuId, until: Until) {
-        let inbox = &self.cpus[target.index()].inbox;
+        let inbox = &self.cpu(target).inbox;
         let Some(number) = inbox.awaited(&self.rules) else {
             return;
         };
         self.count(me, Counter::Waited, 1);
         let receipt = u64::from(until == Until::Received);
         self.count(me, Counter::WaitedReceipt, receipt);
+        let mut turns = 0u64;
         while !inbox.has_reached(number, until) {
-            if self
-                .rules
-                .waiter_serves(self.cpus[me.index()].inbox.has_mail())
-            {
-                self.count(me, Counter::ServedWaiting, 1);
-                self.on_interrupt();
-            } else {
-                self.hw.relax();
+            turns += 1;
+            if turns >= LONG && turns.is_power_of_two() {
+                self.hw.waits_long(target, turns);
             }
+            self.wait_a_turn(me);
         }
     }
 
-    // The target's side.
-
-    /// Takes and flushes every request in this CPU's inbox: the handler of the shootdown interrupt.
-    ///
-    /// May be called at any time, from any context that is not inside the engine on the same CPU
-    /// with interrupts masked; a spurious call costs two loads. Must not be called from an NMI.
-    pub fn on_interrupt(&self) {
-        let were_on = self.hw.mask_interrupts();
-        let me = self.hw.this_cpu();
-        let outbox = |initiator: usize| Some(&self.cpus.get(initiator)?.outbox);
-        self.cpus[me.index()]
-            .inbox
-            .serve(&self.rules, outbox, |info| self.flush_here(me, info));
-        self.hw.restore_interrupts(were_on);
-    }
-
-    /// For loops that spin with interrupts off, for a lock that a flushing CPU may hold: serves what other
-    /// CPUs want of this one. Two loads when that is nothing.
-    #[inline]
-    pub fn poll(&self) {
-        if self.cpus[self.hw.this_cpu().index()].inbox.has_mail() {
+    /// One turn of a wait: serves what others want of this CPU meanwhile.
+    pub(crate) fn wait_a_turn(&self, me: CpuId) {
+        if self.rules.waiter_serves(self.cpu(me).inbox.has_mail()) {
+            self.count(me, Counter::ServedWaiting, 1);
             self.on_interrupt();
-        }
-    }
-
-    /// Flushes on this CPU what a request says. Interrupts are masked.
-    pub(crate) fn flush_here(&self, me: CpuId, info: &FlushInfo) {
-        let cpu = &self.cpus[me.index()];
-        let loaded = match cpu.state.loaded() {
-            Loaded::Space(loaded) => loaded,
-            Loaded::Nothing | Loaded::Offline => {
-                self.count(me, Counter::IgnoredOtherSpace, 1);
-                return;
-            }
-            Loaded::Switching => unreachable!("interrupts are masked during a switch"),
-        };
-        if info.space.is_some_and(|space| space != loaded) {
-            // Entries that linger under another tag are compared when that tag is loaded again.
-            self.count(me, Counter::IgnoredOtherSpace, 1);
-            return;
-        }
-        if cpu.state.activity() == Activity::Lazy {
-            // No program here needs the space: the CPU leaves it, and is asked no more.
-            cpu.state.detach(self.hw);
-            self.count(me, Counter::Evicted, 1);
-            return;
-        }
-        let slot = &cpu.slots()[cpu.state.slot()];
-        if info.space.is_none() {
-            self.flush_tag(me, slot);
-            return;
-        }
-        let caught_up = slot.generation();
-        if info.last <= caught_up {
-            self.count(me, Counter::IgnoredGeneration, 1);
-            return;
-        }
-        let next = self.rules.is_next(info.first <= caught_up + 1);
-        if next || info.request == Request::Empty {
-            self.invalidate_here(me, slot, &info.request);
         } else {
-            self.count(me, Counter::EscalatedGap, 1);
-            self.flush_tag(me, slot);
+            self.hw.relax();
         }
-        slot.caught_up_with(info.last);
-    }
-
-    /// Invalidates on this CPU what a request for the loaded space says. Interrupts are masked.
-    fn invalidate_here(&self, me: CpuId, slot: &Slot<H>, request: &Request) {
-        match request {
-            Request::Ranges(ranges, scope) => {
-                let (tag, scope) = (self.cpus[me.index()].state.tag(), *scope);
-                self.count(me, Counter::FlushedRanges, 1);
-                for range in ranges.iter() {
-                    self.hw.invalidate(Invalidate::Range { tag, range, scope });
-                }
-            }
-            Request::Empty => {}
-            Request::Full(_) => self.flush_tag(me, slot),
-        }
-    }
-
-    /// Flushes the tag that is loaded, whole, and tells the flush clock's readers.
-    pub(crate) fn flush_tag(&self, me: CpuId, slot: &Slot<H>) {
-        let state = &self.cpus[me.index()].state;
-        self.count(me, Counter::FlushedFull, 1);
-        let now = self.rules.read_clock_then_flush(
-            || self.ledger.now(),
-            || self.hw.invalidate(Invalidate::Tag(state.tag())),
-        );
-        slot.flushed(now);
-        state.flushed(now);
-    }
-
-    /// Makes this CPU, if it runs `space`, forget the translations of a range that has gained rights:
-    /// after a fault, on machines whose TLBs may keep an entry that refused an access. Others find
-    /// out by faults of their own. Not for changes that need a flush.
-    pub fn refresh(&self, space: &AddressSpace<H>, range: PageRange) {
-        let were_on = self.hw.mask_interrupts();
-        let state = &self.cpus[self.hw.this_cpu().index()].state;
-        if state.has_loaded(space.id()) {
-            let (tag, scope) = (state.tag(), Scope::Leaf);
-            self.hw.invalidate(Invalidate::Range { tag, range, scope });
-        }
-        self.hw.restore_interrupts(were_on);
-    }
-
-    /// Whether user memory may be accessed from an NMI handler or a probe right now.
-    ///
-    /// `false` while this CPU has acknowledged a flush that it has not done yet, and while it is
-    /// between two address spaces or on its way back to one that it had left alone; the caller then
-    /// gives up, as for an access that faults. Any other code need not ask: it never runs in those
-    /// windows.
-    pub fn user_access_allowed(&self) -> bool {
-        let cpu = &self.cpus[self.hw.this_cpu().index()];
-        self.rules.nmi_may_access(
-            matches!(cpu.state.loaded(), Loaded::Space(_))
-                && cpu.state.activity() == Activity::Running
-                && !cpu.inbox.owes_flush(),
-        )
     }
 }

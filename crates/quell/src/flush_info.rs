@@ -8,7 +8,7 @@
 use crate::cpu_set::CpuId;
 use crate::hardware::Scope;
 use crate::request::{self, Request};
-use crate::space::SpaceId;
+use crate::space::{KernelEntries, SpaceId};
 use crate::word::Word;
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -26,6 +26,14 @@ pub(crate) struct FlushInfo {
 impl FlushInfo {
     /// Whatever is loaded: flush it whole.
     pub(crate) const EVERYTHING: FlushInfo = FlushInfo::whole(Scope::Leaf);
+
+    /// Nothing of any space: for what travels as a mark alone.
+    pub(crate) const NOTHING: FlushInfo = FlushInfo {
+        space: Some(SpaceId::of_kernel(0, KernelEntries::Global)),
+        first: 0,
+        last: 0,
+        request: Request::Empty,
+    };
 
     /// Whatever is loaded, whole, where this much has changed.
     pub(crate) const fn whole(scope: Scope) -> FlushInfo {
@@ -47,6 +55,12 @@ impl FlushInfo {
         }
     }
 
+    /// Whether it is about the kernel's mappings alone.
+    #[inline]
+    pub(crate) fn is_kernel(&self) -> bool {
+        self.space.is_some_and(SpaceId::is_kernel)
+    }
+
     /// Grows to the least request that covers both, with at most `most` ranges.
     pub(crate) fn include(&mut self, other: &FlushInfo, most: usize) {
         if self.space.is_none() || self.space != other.space {
@@ -55,7 +69,9 @@ impl FlushInfo {
         }
         // Generations that arrive out of order leave a hole between the two; only
         // neighbours may keep their ranges.
-        if self.last + 1 >= other.first && other.last + 1 >= self.first {
+        // What is posted for the kernel's mappings is posted to every CPU: there are no holes.
+        let neighbours = self.last + 1 >= other.first && other.last + 1 >= self.first;
+        if neighbours || self.is_kernel() {
             self.request.include(&other.request, most);
         } else {
             self.request.grow(None, other.request.scope(), most);

@@ -11,16 +11,25 @@
 //!
 //! The engine expects of the caller, everywhere: the calling thread does not migrate to
 //! another CPU while it is inside the engine. Interrupts may be on or off; the engine masks them
-//! where it must ([`Hardware::mask_interrupts`]) and a waiter serves its own inbox, so waiting
-//! with interrupts off does not deadlock (C7). A thread inside the engine may be preempted, and an interrupt
+//! where it must ([`Hardware::mask_interrupts`]). A thread inside the engine may be preempted, and an interrupt
 //! handler may call the engine, wherever interrupts are not masked; an NMI handler may only ask
-//! [`Engine::user_access_allowed`](crate::Engine::user_access_allowed). Calls that may wait say so: see
-//! [`Hardware::may_wait`] for what must not be held meanwhile.
+//! [`Engine::user_access_allowed`](crate::Engine::user_access_allowed).
+//!
+//! # Locks
+//!
+//! Every call says whether it may wait. One that does waits until other CPUs have taken an interrupt, and serves its own
+//! inbox meanwhile, so waiting with interrupts off does not deadlock by itself (C7). It would for ever if another CPU
+//! spins, with interrupts off, for a lock that the waiter holds. So there is one rule: a call that may wait is not made
+//! under a lock that is taken with interrupts off, unless everybody who spins for that lock calls
+//! [`Engine::poll`](crate::Engine::poll) in the loop. Locks that are taken with interrupts on may be held.
+//! [`Hardware::may_wait`] lets a debug build notice.
 
 use crate::addr::{Frame, PageRange};
 use crate::cpu_set::{CpuId, CpuSet};
 use crate::features::Features;
 use crate::word::Word;
+use core::marker::PhantomData;
+use core::ptr::NonNull;
 
 /// A hardware tag of TLB entries: a PCID on x86, an ASID on Arm and RISC-V.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -57,6 +66,38 @@ pub enum Invalidate {
     Tag(Tag),
     /// All entries under all tags, walker caches included; global kernel entries may stay.
     All,
+    /// The entries of a range of the kernel's half, global ones and those under the tag that is loaded: what
+    /// `invlpg`, `tlbi vaae1` and `sfence.vma` with an address alone do. Entries under other tags may stay where
+    /// each CPU gives tags its own meaning; where tags mean the same everywhere, they go as well.
+    Kernel {
+        /// The range, one invalidation per stride.
+        range: PageRange,
+        /// Leaf entries alone, or the walker caches on the path as well.
+        scope: Scope,
+    },
+    /// All entries under all tags, global ones and walker caches included. It begins with a full barrier, as
+    /// [`Hardware::fence`]: what this CPU has stored is visible to others before it fills anything again. A machine on
+    /// which no kernel space is made may treat it as [`Invalidate::All`].
+    Everything,
+}
+
+/// Where the engine's state of one CPU is. Made by [`PerCpu::place`](crate::PerCpu::place) alone.
+pub struct PlaceOf<H> {
+    address: NonNull<()>,
+    of: PhantomData<fn(H)>,
+}
+
+impl<H> PlaceOf<H> {
+    pub(crate) fn new(address: NonNull<()>) -> Self {
+        PlaceOf {
+            address,
+            of: PhantomData,
+        }
+    }
+
+    pub(crate) fn address(self) -> NonNull<()> {
+        self.address
+    }
 }
 
 /// The machine under the engine.
@@ -91,11 +132,25 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// Memory shared between CPUs.
     type Word: Word;
 
+    /// Whether others than CPUs walk the tables of spaces: [`Hardware::start_secondary`] is called then alone.
+    const HAS_SECONDARY: bool = false;
+
     /// What [`Hardware::broadcasts`] gives: [`NoBroadcasts`] on machines without.
     type Broadcasts: Broadcast;
 
     /// The CPU that executes the call.
     fn this_cpu(&self) -> CpuId;
+
+    /// Where the engine's state of this CPU is, for kernels that keep it where they keep what else is of a CPU;
+    /// `None`, for each CPU, if it is in the slice that [`Engine::new`](crate::Engine::new) was given. An engine on
+    /// such a machine is made by [`Engine::with_own_state`](crate::Engine::with_own_state).
+    ///
+    /// It answers the same at each call, and differently for each CPU.
+    #[inline]
+    fn per_cpu(&self, cpu: CpuId) -> Option<PlaceOf<Self>> {
+        let _ = cpu;
+        None
+    }
 
     /// What the machine can do. Must not change after the engine was made.
     fn features(&self) -> Features;
@@ -103,7 +158,8 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// A full barrier; see the guarantees above.
     fn fence(&self);
 
-    /// Invalidates translations of this CPU alone.
+    /// Invalidates translations of this CPU alone. A tag that is named is the one under which this CPU has its
+    /// root loaded; only a [`Broadcast`] may name another.
     fn invalidate(&self, what: Invalidate);
 
     /// How to reach every CPU without interrupts, if the machine has that and says so in
@@ -114,7 +170,8 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     }
 
     /// Loads a root under a tag. With `keep`, entries under the tag survive; without it, all of
-    /// them are gone when the call returns. On machines without tags nothing survives.
+    /// them are gone when the call returns. On machines without tags nothing survives. Called with interrupts
+    /// masked.
     ///
     /// # Safety
     /// `root` holds a root table of the machine's format, which maps the kernel as every root does, until another
@@ -122,11 +179,51 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     unsafe fn load_root(&self, root: Frame, tag: Tag, keep: bool);
 
     /// Leaves every user root: afterwards no user translation is used or filled on this CPU until
-    /// the next [`Hardware::load_root`] (the kernel's own root on x86, a reserved table on Arm).
+    /// the next [`Hardware::load_root`] (the kernel's own root on x86, a reserved table on Arm). What was kept
+    /// under the tag that this loads goes, global entries excepted: the engine remembers nothing of that tag.
     fn unload_root(&self);
 
-    /// Interrupts each CPU of `targets`, which never holds the caller.
+    /// This CPU executes no instruction that it fetched before the call: `isb` on Arm, `fence.i` on RISC-V, on x86 an
+    /// instruction that serializes (the return from an interrupt does). Called for
+    /// [`Engine::synchronize_text`](crate::Engine::synchronize_text) alone, in its interrupt and by its caller.
+    ///
+    /// # Panics
+    /// Unless the machine defines it: without, a CPU could go on with text that is gone.
+    fn synchronize_text(&self) {
+        panic!(
+            "this machine's Hardware does not define synchronize_text, which Engine::synchronize_text needs"
+        );
+    }
+
+    /// Interrupts each CPU of `targets`, which never holds the caller. Called with interrupts masked, so it must not
+    /// wait for a target.
     fn interrupt(&self, targets: &CpuSet);
+
+    /// Has the flush of a virtual CPU that does not run done by whoever runs it: `true` if it did not run, and will have
+    /// lost every translation, global ones and walker caches included, before it executes or walks again. It is
+    /// not interrupted then. Asked for each target, after the tables were changed; answered by one atomic operation on
+    /// what the hypervisor shares with this guest ("preempted" becomes "preempted, to be flushed"), a full barrier.
+    #[inline]
+    fn flush_on_reentry(&self, target: CpuId) -> bool {
+        let _ = target;
+        false
+    }
+
+    /// Starts to invalidate what other users of a space's tables hold: an IOMMU that shares them, a hypervisor's
+    /// second stage. `root` is the space's, `range` what has changed, or all of the space if `None`. Called after the
+    /// tables were changed, on the CPU that flushes or owes the flush, for every change that needs one, also where no
+    /// CPU must be interrupted.
+    ///
+    /// What is owed until reuse (S3) is started at the unmap, not when it is paid.
+    #[inline]
+    fn start_secondary(&self, root: Frame, range: Option<PageRange>, scope: Scope) {
+        let _ = (root, range, scope);
+    }
+
+    /// Waits until what this CPU has started with [`Hardware::start_secondary`] is complete: called before a flush is
+    /// over, so that [`Flushed`](crate::Flushed) is true of devices too.
+    #[inline]
+    fn complete_secondary(&self) {}
 
     /// Masks interrupts on this CPU; returns whether they were on.
     fn mask_interrupts(&self) -> bool;
@@ -136,6 +233,22 @@ pub unsafe trait Hardware: Sized + Send + Sync {
 
     /// One turn of a waiting loop (`pause`, `yield`); must let other CPUs make progress.
     fn relax(&self);
+
+    /// This CPU has answered requests while some flush was started and not waited for
+    /// ([`Batch::start`](crate::Batch::start)): the kernel may wake, or queue, whoever asks
+    /// [`InFlight::is_done`](crate::InFlight::is_done). Called with interrupts masked, at the end of every
+    /// [`Engine::on_interrupt`](crate::Engine::on_interrupt) while such a flush is about, and by every CPU that goes offline:
+    /// often for nothing, never too early.
+    #[inline]
+    fn flush_answered(&self) {}
+
+    /// This CPU has waited for `target` for so many turns ([`Hardware::relax`]): for a kernel that reports a hang. Called
+    /// after 65536 turns, and each time that they have doubled. The wait goes on when it returns: there is no
+    /// time-out, because a flush that is called done and is not corrupts memory.
+    #[inline]
+    fn waits_long(&self, target: CpuId, turns: u64) {
+        let _ = (target, turns);
+    }
 
     /// Whether this CPU may wait for others now. Asked, in debug builds alone, by every call that may wait:
     /// a batch that finishes, [`Engine::claim`](crate::Engine::claim), [`Engine::settle`](crate::Engine::settle),

@@ -1,39 +1,55 @@
 //! CPUs that come and go.
 //!
-//! A CPU that is not online uses no translation and is asked for no flush: it leaves its root, closes its
-//! inbox, and answers what was posted before ([`inbox`](crate::inbox)). The contents of its TLB are useless
+//! A CPU that is not online uses no translation of a user space and is asked for no flush: it leaves its root, closes its
+//! inbox, and answers what was posted before ([`inbox`](crate::inbox)). What its TLB keeps of user spaces is useless
 //! without a root, and is flushed when it comes back.
+//!
+//! The kernel's mappings it has loaded all the time, and walks them at any moment. So it takes requests first and
+//! flushes then; between the two, as while it is offline, it uses no mapping of the kernel that may change.
 
 use crate::cpu::Loaded;
 use crate::engine::Engine;
 use crate::hardware::{Hardware, Invalidate};
-use crate::rules::Rules;
+use crate::rules::{EngineRules, Rules};
 use crate::space::AddressSpace;
 
 impl<H: Hardware, R: Rules> Engine<'_, H, R> {
-    /// Takes this CPU into the protocol. Called on the CPU itself, before it loads its first space
-    /// and with interrupts masked or nothing to interrupt.
+    /// Takes this CPU into the protocol. Called on the CPU itself, before it loads its first space, before it uses a
+    /// mapping of the kernel that may change, and with interrupts masked or nothing to interrupt. Never waits.
     pub fn cpu_online(&self) {
-        let cpu = &self.cpus[self.hw.this_cpu().index()];
+        let cpu = self.cpu(self.hw.this_cpu());
         for slot in cpu.slots() {
             slot.forget();
         }
-        // The TLB may hold anything: at boot, the firmware's entries; later, those left behind when the CPU
-        // went offline.
-        self.hw.invalidate(Invalidate::All);
-        cpu.state.flushed(self.ledger.now());
         cpu.state.go_online();
-        cpu.inbox.open();
+        self.rules.open_then_flush(
+            || cpu.inbox.open(),
+            || {
+                let now = self.ledger.now();
+                // An initiator that found this CPU offline has changed the kernel's tables before; this is a full
+                // barrier too, so the walks that follow see that.
+                // The TLB may hold anything: at boot, the firmware's entries; later, those left behind when the
+                // CPU went offline.
+                self.hw.invalidate(Invalidate::Everything);
+                cpu.state.flushed(now);
+                cpu.state.flushed_everything(now);
+            },
+        );
         self.on_interrupt();
     }
 
     /// Takes this CPU out of the protocol: it leaves its space, answers what is in its inbox and is
-    /// asked no more. Called on the CPU itself, which from here on touches no user memory until
-    /// [`Engine::cpu_online`]. `current` is the space that it had loaded, lazily or not, if any.
+    /// asked no more. Called on the CPU itself, which from here on touches no user memory, and no
+    /// mapping of the kernel that may change, until [`Engine::cpu_online`]. Never waits.
+    ///
+    /// `current` is what `from` is in [`Engine::switch_to`]: the space that this CPU had loaded last, lazily or not
+    /// and even if it was evicted from it; `None` only if there was none or if it has been retired. A space that is
+    /// left out goes on naming this CPU, and [`Engine::retire`] of it does not end once the CPU is back and runs
+    /// another space.
     pub fn cpu_offline(&self, current: Option<&AddressSpace<H>>) {
         let were_on = self.hw.mask_interrupts();
         let me = self.hw.this_cpu();
-        let cpu = &self.cpus[me.index()];
+        let cpu = self.cpu(me);
         cpu.state.go_offline(self.hw);
         if let Some(space) = current {
             space.leave(me);
@@ -42,11 +58,15 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             cpu.running.forget();
         }
         cpu.inbox.close(&self.rules);
+        // Whether a flush was started it cannot know: it has not looked at what was posted.
+        if self.rules.starter_is_told(true) {
+            self.hw.flush_answered();
+        }
         self.hw.restore_interrupts(were_on);
     }
 
     /// Whether this CPU takes part in the protocol.
     pub fn is_online(&self) -> bool {
-        self.cpus[self.hw.this_cpu().index()].state.loaded() != Loaded::Offline
+        self.cpu(self.hw.this_cpu()).state.loaded() != Loaded::Offline
     }
 }

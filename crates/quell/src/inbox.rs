@@ -117,8 +117,38 @@ const LOCKED: u64 = 1;
 const EVERYTHING: u64 = 1 << 1;
 /// The CPU is offline: it uses no translations until it has flushed everything.
 const CLOSED: u64 = 1 << 2;
-const POSTED_SHIFT: u32 = 3;
+const POSTED_SHIFT: u32 = 5;
 const ONE_POST: u64 = 1 << POSTED_SHIFT;
+
+/// What is true of some request among those that are pending: no merge loses it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Marks(u64);
+
+impl Marks {
+    pub(crate) const NONE: Marks = Marks(0);
+    /// It is about the kernel's mappings: "everything" includes these.
+    pub(crate) const KERNEL: Marks = Marks(1 << 3);
+    /// What the CPU has fetched of its text goes, too.
+    pub(crate) const TEXT: Marks = Marks(1 << 4);
+    const ALL: u64 = Marks::KERNEL.0 | Marks::TEXT.0;
+
+    #[inline]
+    const fn of(state: u64) -> Marks {
+        Marks(state & Marks::ALL)
+    }
+
+    /// Whether there is none.
+    #[inline]
+    pub(crate) const fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether this mark is among them.
+    #[inline]
+    pub(crate) const fn has(self, mark: Marks) -> bool {
+        self.0 & mark.0 != 0
+    }
+}
 
 fn posted(state: u64) -> u64 {
     state >> POSTED_SHIFT
@@ -169,11 +199,13 @@ impl<W: Word> Inbox<W> {
     pub(crate) fn post(
         &self,
         what: Post<'_>,
+        marks: Marks,
         full_above: u64,
         rules: &impl Rules,
         mut contended: impl FnMut(),
     ) -> Posted {
         let state = &self.line.state;
+        let Marks(marks) = marks;
         // Acquire pairs with `close`, `open` and the post in `post`: a target found offline has its accesses
         // behind it, and a request found pending is read as its initiator wrote it.
         // Lost without it: a CPU goes offline while it is asked.
@@ -190,8 +222,8 @@ impl<W: Word> Inbox<W> {
                 // Acquire on failure pairs with `close`: a target that went offline meanwhile has its
                 // accesses behind it.
                 // Lost without it: a CPU goes offline while its inbox is locked.
-                match state.compare_exchange(seen, (seen + ONE_POST) | EVERYTHING, SeqCst, Acquire)
-                {
+                let next = (seen + ONE_POST) | EVERYTHING | marks;
+                match state.compare_exchange(seen, next, SeqCst, Acquire) {
                     Ok(before) => {
                         if seen & LOCKED != 0 {
                             contended();
@@ -205,9 +237,9 @@ impl<W: Word> Inbox<W> {
             // Relaxed: a handler that still reads the words notices in its second look that they changed.
             let idle = self.acks.done.load(Relaxed) == posted(seen);
             let locked = if idle {
-                (seen & !EVERYTHING) | LOCKED
+                (seen & !(EVERYTHING | Marks::ALL)) | LOCKED | marks
             } else {
-                seen | LOCKED
+                seen | LOCKED | marks
             };
             // Relaxed: what the words hold came with `seen`, and changes only as the count does.
             // Acquire on failure pairs with `close`: a target that went offline meanwhile has its accesses
@@ -306,14 +338,15 @@ impl<W: Word> Inbox<W> {
         self.acks.received.load(Relaxed) != self.acks.done.load(Relaxed)
     }
 
-    /// Takes what is in the inbox and acknowledges it, before and after `flush` has done what it says.
-    /// Called by its own CPU with interrupts masked; `outbox_of` finds the outbox of an initiator.
+    /// Takes what is in the inbox and acknowledges it, before and after `flush` has done what it says; `flush` is told
+    /// the marks, too. Called by its own CPU with interrupts masked; `outbox_of`
+    /// finds the outbox of an initiator.
     #[inline]
     pub(crate) fn serve<'o>(
         &self,
         rules: &impl Rules,
         outbox_of: impl Fn(usize) -> Option<&'o Outbox<W>>,
-        mut flush: impl FnMut(&FlushInfo),
+        mut flush: impl FnMut(&FlushInfo, Marks),
     ) where
         W: 'o,
     {
@@ -333,7 +366,10 @@ impl<W: Word> Inbox<W> {
             let info = self.take(seen, rules, &outbox_of);
             rules.flush_then_acknowledge(
                 // By reference: a request is too long to be copied in every interrupt.
-                || flush(info.as_ref().unwrap_or(&FlushInfo::EVERYTHING)),
+                || {
+                    let info = info.as_ref().unwrap_or(&FlushInfo::EVERYTHING);
+                    flush(info, Marks::of(seen));
+                },
                 // Release pairs with `has_reached`: an initiator that sees the request done sees it flushed.
                 // Lost without it: a flush that waits until it is done.
                 || self.acks.done.store(number, Release),

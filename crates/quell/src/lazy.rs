@@ -17,6 +17,24 @@
 //! All four are one check, on the frame's [`Residue`]: one load, zero when nothing is owed. The
 //! four programs for which Linux refused this mechanism each break one of them.
 //!
+//! A *marker*, here and below, is what the embedder leaves in an entry that it has emptied so, to name the frame.
+//!
+//! # After a rescue
+//!
+//! A residue is one word, and a rescue clears it; but a frame may have been taken away from several places, and at
+//! those where it was not mapped again the stale entries are still in use. So the embedder does one of two things.
+//! Before it drops the lock of the page-cache slot it maps the frame again at *every* place whose marker names
+//! it. Or it goes on treating each such marker as a mapping of the frame: whatever takes the mapping away later, an
+//! unmap by the program as well as reclaim, lazy or not, reports the marker's range to its batch as if the entry
+//! were present, or settles the space. (`quell-vm` does the second: its reverse map lists the markers.)
+//!
+//! # Who takes part
+//!
+//! The rules bind all code that could break them. Whatever changes the bytes of a file page by another way (a hole is
+//! punched, a server says that the file has changed) takes the lock of the page's slot too and keeps rules 3 and 4; the
+//! engine cannot see it. It knows of no translations but those of CPUs, either: a secondary MMU that maps the
+//! frame must be told as the entry is cleared, not when the debt is paid.
+//!
 //! # The flush clock
 //!
 //! A debt is a *stamp*: a tick of the flush clock, taken after the entries were cleared. Each CPU publishes
@@ -45,7 +63,7 @@ use crate::cpu::{Activity, Asked, Concern, Loaded};
 use crate::cpu_set::{CpuId, CpuSet};
 use crate::engine::Engine;
 use crate::hardware::{Hardware, Scope};
-use crate::ledger::Stamp;
+use crate::ledger::{Debt, Stamp};
 use crate::request::Request;
 use crate::rules::{EngineRules, Rules};
 use crate::space::AddressSpace;
@@ -125,6 +143,9 @@ impl<H: Hardware> Residue<H> {
     /// places. No flush is needed and no content is lost. `false` if a claimer was first; then its debt was
     /// paid.
     ///
+    /// The residue is clear afterwards, and says nothing any more of the places at which the frame is not mapped
+    /// again: stale entries may be in use there. See "After a rescue" in [the module](crate::lazy) for what is due.
+    ///
     /// Called under the lock of the page-cache slot.
     #[must_use]
     pub fn rescue<R: Rules>(&self, engine: &Engine<'_, H, R>) -> bool {
@@ -186,7 +207,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         }
     }
 
-    /// Whether a claim of this frame would interrupt no CPU: one load when nothing is owed.
+    /// Whether a claim of this frame would interrupt no CPU: one load when nothing is owed. Never waits.
     pub fn is_paid(&self, residue: &Residue<H>) -> bool {
         // Acquire pairs with `claim`: a frame that owes nothing any more has its debt paid.
         // Lost without it: a look at a frame that was claimed.
@@ -195,7 +216,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     }
 
     /// Before an entry of `space` whose marker names the frame is rewritten, or a page-cache slot
-    /// that held the frame is filled again (rules 2 and 3). One load when nothing is owed.
+    /// that held the frame is filled again (rules 2 and 3). One load when nothing is owed. May wait for other CPUs.
+    /// A residue that a rescue has cleared says nothing of other markers that name the frame.
     #[inline]
     pub fn settle_residue(&self, residue: &Residue<H>, space: &AddressSpace<H>) {
         if !self.rules.refill_pays() {
@@ -215,7 +237,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// Before a second actor relies on a cleared entry of `space` (rule 4, and the same for batches
     /// of reclaim and migration): after it, no CPU uses a translation of the space that was
-    /// cleared before the call. Two loads from one line when nothing is owed.
+    /// cleared before the call. Two loads from one line when nothing is owed. May wait for other CPUs: its caller
+    /// holds the lock of the table, as far as [`Hardware::may_wait`] allows.
     #[inline]
     pub fn settle(&self, space: &AddressSpace<H>) {
         if !self.rules.second_actor_settles() {
@@ -228,7 +251,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// As [`Engine::settle`], but leaves alone what is owed until reuse: for a second actor that
     /// finds an entry cleared *without* a marker, so by a batch that is still to flush, and that
-    /// deals with markers one by one. One load when no batch is outstanding.
+    /// deals with markers one by one. One load when no batch is outstanding. May wait for other CPUs.
     #[inline]
     pub fn settle_deferred(&self, space: &AddressSpace<H>) {
         if self.rules.second_actor_settles() && space.flushes().deferred != 0 {
@@ -267,7 +290,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             if ledger.take_entry(stamp) {
                 return Some(stamp);
             }
-            if let Some(older) = ledger.in_the_way_of(stamp, self.cpus.len()) {
+            if let Some(older) = ledger.in_the_way_of(stamp, self.count) {
                 self.pay(me, older, Reason::Background);
                 if ledger.take_entry(stamp) {
                     return Some(stamp);
@@ -277,7 +300,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         None
     }
 
-    /// Whether any flush is owed until reuse.
+    /// Whether any flush may be owed until reuse. `false` is certain; `true` may be left over from a stamp that
+    /// came to nothing, because its place in the ledger was taken.
     pub fn owes_anything(&self) -> bool {
         !self.ledger.is_settled(self.ledger.now())
     }
@@ -285,7 +309,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// Pays every debt there is: for a thread that does so in the background, before memory runs
     /// short, so that allocations need not.
     ///
-    /// A batch whose [`Batch::finish_owed`](crate::Batch::finish_owed) has not returned yet may be left out.
+    /// A batch whose [`Batch::finish_owed`](crate::Batch::finish_owed) has not returned yet may be left out. May wait
+    /// for other CPUs.
     pub fn pay_all(&self) {
         self.pay_through(self.ledger.now());
     }
@@ -310,7 +335,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// for a CPU that is in the kernel anyway, at a fault. A frame claimed after every CPU has done so costs no
     /// interrupt. Two loads if the clock has not run that far.
     ///
-    /// It pays nothing by itself: a later claimer finds this CPU flushed.
+    /// It pays nothing by itself: a later claimer finds this CPU flushed. Never waits.
     #[inline]
     pub fn catch_up(&self) {
         let far = (self.ledger.capacity() as u64).div_ceil(16);
@@ -318,7 +343,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             return;
         }
         let me = self.hw.this_cpu();
-        let flushed_at = self.cpus[me.index()].state.flushed_at();
+        let flushed_at = self.cpu(me).state.flushed_at();
         if self.ledger.seen() >= flushed_at + far {
             self.catch_up_now(me);
         }
@@ -326,7 +351,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     #[cold]
     fn catch_up_now(&self, me: CpuId) {
-        let cpu = &self.cpus[me.index()];
+        let cpu = self.cpu(me);
         let were_on = self.hw.mask_interrupts();
         if cpu.state.activity() == Activity::Running && cpu.state.loaded() != Loaded::Nothing {
             self.count(me, Counter::CaughtUp, 1);
@@ -346,30 +371,39 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     }
 
     /// Pays up to [`TOGETHER`] debts; whether there may be more of them up to `through`.
+    ///
+    /// What is owed of the kernel's mappings concerns every CPU and all of its entries: a claim or a refill that
+    /// is about a user's page leaves that to others.
     fn pay_some(&self, me: CpuId, through: u64, reason: Reason, counted: &mut bool) -> bool {
         let known = self.rules.flushes_are_known(self.broadcasts.is_some());
-        let (mut paid, mut behind) = (Stack::<u64, TOGETHER>::new(), CpuSet::EMPTY);
-        let mut more = false;
-        for debt in self.ledger.outstanding(self.cpus.len()) {
-            let Some((stamp, cpus)) = debt else {
+        let with_kernel = matches!(reason, Reason::Background) || self.ledger.is_of_kernel(through);
+        let (mut paid, mut behind) = (Stack::<(u64, bool), TOGETHER>::new(), CpuSet::EMPTY);
+        let (mut more, mut kernel) = (false, false);
+        for debt in self.ledger.outstanding(self.count) {
+            let Some(debt) = debt else {
                 if self.rules.payment_passes_gap() {
                     continue;
                 }
                 break;
             };
+            let stamp = debt.stamp;
+            if debt.kernel && !with_kernel {
+                continue;
+            }
             if paid.is_full() {
                 more |= stamp <= through;
                 continue;
             }
             let mut late = behind;
-            self.add_behind(me, stamp, &cpus, &mut late);
+            self.add_behind(me, &debt, &mut late);
             let nobody = behind.is_empty() && !paid.is_empty() && known;
             if stamp > through && nobody && !late.is_empty() {
                 // Every CPU has flushed since what is asked for: younger debts can wait.
                 continue;
             }
             behind = late;
-            paid.push(stamp);
+            kernel |= debt.kernel;
+            paid.push((stamp, debt.kernel));
         }
         if paid.is_empty() {
             return false;
@@ -385,21 +419,25 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         if behind.is_empty() && known {
             // Every CPU has flushed since, for reasons of its own.
         } else if self.broadcasts.is_some() {
-            self.broadcast_everything(me);
+            self.broadcast_everything(me, kernel);
         } else {
-            self.flush_loaded(me, &behind);
+            self.flush_loaded(me, &behind, kernel);
         }
-        for &stamp in paid.as_slice() {
-            self.ledger.pay_off(stamp);
+        for &(stamp, kernel) in paid.as_slice() {
+            self.ledger.pay_off(stamp, kernel);
         }
         more
     }
 
-    /// Adds those of `cpus`, which may hold what `stamp` is about, that have not flushed since.
-    fn add_behind(&self, me: CpuId, stamp: u64, cpus: &CpuSet, behind: &mut CpuSet) {
-        for cpu in cpus.iter() {
-            let state = &self.cpus[cpu.index()].state;
-            match state.must_be_asked(Concern::Debt(stamp), &self.rules) {
+    /// Adds those CPUs that may hold what the debt is about and have not flushed since.
+    fn add_behind(&self, me: CpuId, debt: &Debt, behind: &mut CpuSet) {
+        let concern = match debt.kernel {
+            true => Concern::KernelDebt(debt.stamp),
+            false => Concern::Debt(debt.stamp),
+        };
+        for cpu in debt.cpus.iter() {
+            let state = &self.cpu(cpu).state;
+            match state.must_be_asked(concern, &self.rules) {
                 Asked::Must => behind.insert(cpu),
                 Asked::Flushed => self.count(me, Counter::PaidByOthers, 1),
                 Asked::Lazy | Asked::Detached => {}

@@ -6,7 +6,7 @@
 //! | ledger entry | meaning | next |
 //! | --- | --- | --- |
 //! | written(s) | the debtor with stamp `s` has taken it and fills it in | owed(s), by that debtor alone |
-//! | owed(s) | the debt is published | paid(s), by any payer |
+//! | owed(s) | the debt is published; of the kernel's mappings, or of user spaces alone | paid(s), by any payer |
 //! | paid(s) | no CPU holds what the debt was about | written(s'), by the debtor with a later stamp |
 
 use crate::cpu_set::{AtomicCpuSet, CpuSet};
@@ -50,12 +50,18 @@ impl State {
     const WRITTEN: u64 = 0;
     const OWED: u64 = 1;
     const PAID: u64 = 2;
+    const OWED_OF_KERNEL: u64 = 3;
 
     const fn written(stamp: u64) -> State {
         State(stamp << 2 | State::WRITTEN)
     }
-    const fn owed(stamp: u64) -> State {
-        State(stamp << 2 | State::OWED)
+    const fn owed(stamp: u64, kernel: bool) -> State {
+        let owed = if kernel {
+            State::OWED_OF_KERNEL
+        } else {
+            State::OWED
+        };
+        State(stamp << 2 | owed)
     }
     const fn paid(stamp: u64) -> State {
         State(stamp << 2 | State::PAID)
@@ -64,11 +70,24 @@ impl State {
         self.0 >> 2
     }
     const fn is_owed(self) -> bool {
-        self.0 & 3 == State::OWED
+        // Both have the lowest bit.
+        self.0 & State::OWED != 0
+    }
+    const fn is_of_kernel(self) -> bool {
+        self.0 & 3 == State::OWED_OF_KERNEL
     }
     const fn is_paid(self) -> bool {
         self.0 & 3 == State::PAID
     }
+}
+
+/// What is owed in a ledger entry.
+pub(crate) struct Debt {
+    pub(crate) stamp: u64,
+    /// The CPUs that could hold what it is about.
+    pub(crate) cpus: CpuSet,
+    /// Whether mappings of the kernel are among it.
+    pub(crate) kernel: bool,
 }
 
 #[repr(align(64))]
@@ -144,10 +163,10 @@ impl<'m, H: Hardware> Ledger<'m, H> {
                 .is_ok()
     }
 
-    /// Publishes a debt: remembers the CPUs that it is about. The spaces know of it already.
+    /// Publishes a debt: remembers what it is about. The spaces know of it already.
     ///
     /// No other CPU writes the ledger entry, which is this stamp's until the debt is paid.
-    pub(crate) fn record(&self, stamp: u64, count: usize, cpus: &CpuSet) {
+    pub(crate) fn record(&self, stamp: u64, count: usize, cpus: &CpuSet, kernel: bool) {
         let entry = self.entry(stamp);
         // Release pairs with the fence in `owed_in`: a payer that reads any CPU of the new set finds another
         // stamp in its second look.
@@ -157,12 +176,18 @@ impl<'m, H: Hardware> Ledger<'m, H> {
         // Release pairs with the first look in `owed_in`: a payer that sees the debt sees its CPUs, and the
         // spaces that were told of it before.
         // Lost without it: the background pays while a debt is taken.
-        entry.state.store(State::owed(stamp).0, Release);
+        entry.state.store(State::owed(stamp, kernel).0, Release);
+    }
+
+    /// Whether what is owed as of `stamp`, a debt that this CPU has acquired, is of the kernel's mappings.
+    pub(crate) fn is_of_kernel(&self, stamp: u64) -> bool {
+        let state = State(self.entry(stamp).state.load(Relaxed));
+        state.stamp() == stamp && state.is_of_kernel()
     }
 
     /// The debt that is owed in this ledger entry, and the CPUs that it is about; `None` if there is none, or
     /// none that is published.
-    fn owed_in(&self, entry: &LedgerEntry<H>, count: usize) -> Option<(u64, CpuSet)> {
+    fn owed_in(&self, entry: &LedgerEntry<H>, count: usize) -> Option<Debt> {
         loop {
             // Acquire pairs with `record`: the debt's CPUs are read as they were published, and the spaces
             // know of it.
@@ -177,18 +202,23 @@ impl<'m, H: Hardware> Ledger<'m, H> {
             // Lost without it: a claim while the ledger is used again.
             H::Word::fence(Acquire);
             if entry.state.load(Relaxed) == state.0 {
-                return Some((state.stamp(), cpus));
+                return Some(Debt {
+                    stamp: state.stamp(),
+                    cpus,
+                    kernel: state.is_of_kernel(),
+                });
             }
         }
     }
 
-    /// The debt of `stamp` is paid.
-    pub(crate) fn pay_off(&self, stamp: u64) {
+    /// The debt of `stamp`, of the `kernel`'s mappings or not, is paid.
+    pub(crate) fn pay_off(&self, stamp: u64, kernel: bool) {
         let word = &self.entry(stamp).state;
         // Release pairs with `is_paid_alone` and `take_entry`: a CPU that finds the debt paid sees the
         // flushes done.
         // Lost without it: a refill against a claim.
-        let _ = word.compare_exchange(State::owed(stamp).0, State::paid(stamp).0, Release, Relaxed);
+        let owed = State::owed(stamp, kernel).0;
+        let _ = word.compare_exchange(owed, State::paid(stamp).0, Release, Relaxed);
     }
 
     /// Moves on what is settled, over every stamp whose debt is paid.
@@ -230,15 +260,12 @@ impl<'m, H: Hardware> Ledger<'m, H> {
     /// The debt that stands in the way of `stamp`, if it is published.
     pub(crate) fn in_the_way_of(&self, stamp: u64, count: usize) -> Option<u64> {
         self.owed_in(self.entry(stamp), count)
-            .map(|(older, _)| older)
+            .map(|debt| debt.stamp)
     }
 
     /// The debt in each ledger entry that may be owed, the oldest first: a debt and its CPUs, or `None` for a debt
     /// that is paid or not published yet.
-    pub(crate) fn outstanding(
-        &self,
-        count: usize,
-    ) -> impl Iterator<Item = Option<(u64, CpuSet)>> + '_ {
+    pub(crate) fn outstanding(&self, count: usize) -> impl Iterator<Item = Option<Debt>> + '_ {
         // Acquire pairs with `settle_on`: a payer that finds nothing outstanding relies on the flushes of
         // earlier payers.
         // Lost without it: a refill against a claim.

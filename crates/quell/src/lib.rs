@@ -37,7 +37,7 @@
 //!     fn invalidate(&self, what: Invalidate) {
 //!         self.0.lock().unwrap().retain(|&page| match what {
 //!             Invalidate::Range { range, .. } => !range.contains(page),
-//!             Invalidate::Tag(_) | Invalidate::All => false,
+//!             _ => false,
 //!         });
 //!     }
 //!     unsafe fn load_root(&self, _root: Frame, _tag: Tag, _keep: bool) {
@@ -103,12 +103,15 @@
 //! | [`change`] | does this change of an entry need a flush? |
 //! | [`request`] | what to invalidate |
 //! | [`batch`] | gathers, which own frames and yield them against proof of the flush (S0) |
+//! | [`target`] | what a target does with a request |
+//! | [`in_flight`] | batches that finish without being waited for |
 //! | [`flush`] | the shootdown: generation, post, interrupt, local flush, wait (S4) |
 //! | [`inbox`], [`flush_info`] | how a request reaches a CPU and is acknowledged |
 //! | [`cpu`] | what a CPU is doing, and whether it must be interrupted |
 //! | [`broadcast`] | flushing where the machine reaches every CPU by itself |
 //! | [`space`] | address spaces: generation, outstanding batches, the CPUs that have them loaded |
 //! | [`switch`] | the context switch, lazy CPUs, the end of a space |
+//! | [`kernel`] | spaces of the kernel's mappings, which every CPU has loaded |
 //! | [`hotplug`] | CPUs that come and go |
 //! | [`tags`], [`asid`] | PCIDs of each CPU's own, ASIDs that mean the same everywhere (S2) |
 //! | [`lazy`], [`ledger`] | flushes owed until reuse (S3) |
@@ -117,14 +120,14 @@
 //! | [`policy`], [`stats`] | which mechanisms are on; why and how often |
 //! | [`language`] | how policies are written, on every command line and in every file |
 //!
-//! Imports go one way, downwards in this order: `batch`, `lazy`, `switch`, `hotplug`; `flush`, `broadcast`; `engine`,
+//! Imports go one way, downwards in this order: `in_flight`; `batch`, `lazy`, `switch`, `hotplug`; `flush`, `broadcast`, `kernel`, `target`; `engine`,
 //! `per_cpu`; `inbox`, `cpu`, `asid`, `tags`, `ledger`, `space`; `request`, `rules`, `hardware`, `features` and
 //! what those stand on.
 //!
 //! # What the engine does not do
 //!
 //! It writes no page tables, frees no memory and zeroes none (`quell-zero` does); it does not know which entries a frame is mapped
-//! by. Global kernel entries are outside its spaces. It does not recover from a CPU that never
+//! by. It does not recover from a CPU that never
 //! takes its interrupts.
 #![cfg_attr(not(test), no_std)]
 #![deny(unsafe_code)]
@@ -144,7 +147,9 @@ mod flush_info;
 pub mod frames;
 pub mod hardware;
 mod hotplug;
+pub mod in_flight;
 mod inbox;
+pub mod kernel;
 pub mod language;
 pub mod lazy;
 mod ledger;
@@ -159,6 +164,7 @@ mod stack;
 pub mod stats;
 mod switch;
 pub mod tags;
+mod target;
 pub mod word;
 
 pub use addr::{Extent, Frame, Page, PageRange, PageSize};
@@ -169,7 +175,8 @@ pub use engine::Engine;
 pub use entry::{Entry, Level, MemoryType};
 pub use features::{Features, Tagging, Unsupported};
 pub use frames::{FrameList, InPlace};
-pub use hardware::{Broadcast, Hardware, Invalidate, NoBroadcasts, Scope, Tag};
+pub use hardware::{Broadcast, Hardware, Invalidate, NoBroadcasts, PlaceOf, Scope, Tag};
+pub use in_flight::InFlight;
 pub use language::PolicyError;
 pub use lazy::{Claimed, Residue};
 pub use ledger::{LedgerEntry, Stamp};
@@ -177,7 +184,7 @@ pub use per_cpu::PerCpu;
 pub use policy::{Mechanism, Policy, TagPolicy};
 pub use request::Request;
 pub use rules::{AllRules, Rule, Rules};
-pub use space::{AddressSpace, SpaceId};
+pub use space::{AddressSpace, KernelEntries, SpaceId};
 pub use stats::{Counter, Stats};
 pub use tags::Slot;
 pub use word::Word;

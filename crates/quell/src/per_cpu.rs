@@ -12,9 +12,9 @@
 //! | [`Outbox`] | its CPU | its targets, when requests are not inlined |
 //! | [`RunningTag`] | its CPU, and a CPU that finds tags to have run out | the same |
 
-use crate::asid::{RunningTag, RunningTags};
+use crate::asid::RunningTag;
 use crate::cpu::CpuState;
-use crate::hardware::Hardware;
+use crate::hardware::{Hardware, PlaceOf};
 use crate::inbox::{Inbox, Outbox};
 use crate::stats::CpuStats;
 use crate::tags::Slot;
@@ -28,7 +28,7 @@ enum Slots<'m, H: Hardware> {
 }
 
 /// The engine's state for one CPU. The embedder provides one for each, for as long as the engine
-/// lives, and touches nothing in it.
+/// lives, touches nothing in it, and gives it to no other engine: names of spaces begin anew in each.
 pub struct PerCpu<'m, H: Hardware> {
     pub(crate) inbox: Inbox<H::Word>,
     pub(crate) state: CpuState<H::Word>,
@@ -91,11 +91,22 @@ impl<'m, H: Hardware> PerCpu<'m, H> {
     }
 }
 
-impl<H: Hardware> RunningTags<H::Word> for &[PerCpu<'_, H>] {
-    fn all<'t>(&'t self) -> impl Iterator<Item = &'t RunningTag<H::Word>>
+impl<H: Hardware> PerCpu<'static, H> {
+    /// Where it is: what [`Hardware::per_cpu`] answers.
+    pub fn place(&'static self) -> PlaceOf<H> {
+        PlaceOf::new(core::ptr::NonNull::from(self).cast())
+    }
+}
+
+impl<H: Hardware> PlaceOf<H> {
+    /// The state that is there.
+    #[inline]
+    #[allow(unsafe_code)]
+    pub(crate) fn get<'m>(self) -> &'m PerCpu<'m, H>
     where
-        H::Word: 't,
+        H: 'm,
     {
-        self.iter().map(|cpu| &cpu.running)
+        // SAFETY: `PerCpu::place` alone makes such a value, of a reference to this type that lives for ever.
+        unsafe { self.address().cast::<PerCpu<'m, H>>().as_ref() }
     }
 }

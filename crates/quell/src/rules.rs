@@ -14,6 +14,9 @@
 //! Two other kinds of mistakes need no rule: those at the border to the machine (an interrupt that is not sent, a
 //! barrier left out) are made by a decorator of [`Hardware`](crate::Hardware), and orderings that are too weak by
 //! the machine's words. `docs/mutants.md` lists all three.
+//!
+//! A number (`bug 8`) is that of a bug which another system shipped, `L1` to `L4` are the programs for which Linux
+//! refused lazy unmap: `docs/mutants.md` has a table of them, too.
 
 mod form;
 
@@ -76,10 +79,18 @@ crate::rules! {
     "C7" fn waiter_serves(mail: bool) -> bool { mail }
         or WaiterServesNobody { false } "A waiter with interrupts off does not serve its own inbox (C7).";
 
+    /// A CPU that spins with interrupts off, for a lock that a flushing CPU holds, serves its inbox.
+    "C7" fn poll_serves(mail: bool) -> bool { mail }
+        or PollServesNobody { false } "A CPU that spins with interrupts off looks at nothing but the lock (C7).";
+
     /// A post that is counted into an inbox after it has closed is answered when its CPU comes back, perhaps
     /// never.
     "C7" fn is_awaited(closed: bool) -> bool { !closed }
         or WaitsForClosedInbox { true } "An initiator waits for what was counted after the target had gone offline (C7).";
+
+    /// An initiator that goes on while its flush does hears of each target that has answered.
+    "C7" fn starter_is_told(started: bool) -> bool { started }
+        or StarterNotTold { false } "Targets do not say that they have answered a flush that was started and not waited for (C7).";
 
     // The inbox.
 
@@ -151,6 +162,38 @@ crate::rules! {
     /// A root is freed when no CPU has it loaded, lazily or not (bug 25).
     "C6" fn retired_root_is_left() -> bool { true }
         or RetireSkipsEviction { false } "A dying space's root is freed under CPUs that hold it lazily (bug 25).";
+
+    // The kernel's mappings.
+
+    /// Every CPU that is online uses the kernel's mappings: one that is idle, or has left its root, does too.
+    "C1" fn kernel_is_used_everywhere() -> bool { true }
+        or KernelSkipsIdle { false } "A CPU that is idle or has left its root is not told of a change of the kernel's mappings.";
+
+    /// A target that has received a request is in the kernel, and its NMI handlers ask nobody before they use
+    /// the kernel's mappings: an initiator waits until it has flushed.
+    "C1" fn kernel_is_waited_for(kernel: bool) -> bool { kernel }
+        or KernelReceiptIsEnough { false } "A receipt is taken for enough although the kernel's mappings changed.";
+
+    /// A request that merges with others into "everything" says whether the kernel's mappings are meant.
+    "C1" fn kernel_is_marked(kernel: bool) -> bool { kernel }
+        or KernelLostInMerge { false } "A request for the kernel's mappings that meets another one becomes a flush of the user space alone.";
+
+    /// Where kernel entries are not global, the CPU has them under every tag that it keeps.
+    "C1" fn other_tags_go(tagged: bool) -> bool { tagged }
+        or KernelKeptUnderTags { false } "Entries of the kernel that are not global stay under the tags that are not loaded.";
+
+    /// A CPU that comes online has the kernel's mappings loaded all the time: it takes requests from before it
+    /// flushes.
+    "C1" fn open_then_flush(open: impl FnOnce(), flush: impl FnOnce()) { open(); flush(); }
+        or KernelFlushedBeforeOnline { flush(); open(); } "A CPU that comes online flushes before it takes requests: one in between is lost.";
+
+    /// What is owed of the kernel's mappings is paid by a flush that reaches them: a flush of a user's tag is none.
+    "C1" fn kernel_debt_is_its_own() -> bool { true }
+        or KernelDebtPaidByTag { false } "A flush of the loaded tag passes for one of the kernel's mappings.";
+
+    /// A CPU executes what it has fetched, whatever becomes of the translation that it was fetched through.
+    "C4" fn text_is_synchronized() -> bool { true }
+        or TextKeptFetched { false } "Other CPUs are not told that the kernel's text has changed: they execute what they have fetched.";
 
     // Tags that mean the same everywhere, and broadcasts.
 

@@ -44,11 +44,50 @@ use crate::hardware::{Hardware, Tag};
 use crate::word::Word;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
-/// The name of an address space, never used again for another one.
+/// The name of an address space, never used again for another one. The two highest bits say whether it is of the
+/// kernel's half, and of which kind ([`SpaceId::kernel`]).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SpaceId(pub u64);
 
-/// An address space. Made by [`Engine::new_space`](crate::Engine::new_space).
+/// What TLBs keep of the kernel's mappings.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum KernelEntries {
+    /// Global entries: one, whatever root is loaded.
+    Global,
+    /// Entries that are not global: where there are tags, one under each tag that the CPU has used since (x86 with
+    /// page-table isolation, whose kernel half is not global).
+    Tagged,
+}
+
+const KERNEL: u64 = 1 << 63;
+const KERNEL_TAGGED: u64 = 1 << 62;
+
+impl SpaceId {
+    pub(crate) const fn of_kernel(number: u64, entries: KernelEntries) -> SpaceId {
+        match entries {
+            KernelEntries::Global => SpaceId(number | KERNEL),
+            KernelEntries::Tagged => SpaceId(number | KERNEL | KERNEL_TAGGED),
+        }
+    }
+
+    /// What TLBs keep of it if it is a space of the kernel's mappings; `None` if it is a user space.
+    #[inline]
+    pub const fn kernel(self) -> Option<KernelEntries> {
+        match (self.is_kernel(), self.0 & KERNEL_TAGGED != 0) {
+            (false, _) => None,
+            (true, false) => Some(KernelEntries::Global),
+            (true, true) => Some(KernelEntries::Tagged),
+        }
+    }
+
+    #[inline]
+    pub(crate) const fn is_kernel(self) -> bool {
+        self.0 & KERNEL != 0
+    }
+}
+
+/// An address space. Made by [`Engine::new_space`](crate::Engine::new_space), or, for the mappings of the kernel, by
+/// [`Engine::new_kernel_space`](crate::Engine::new_kernel_space).
 ///
 /// It owns neither its root nor its tables: after [`Engine::retire`](crate::Engine::retire) the
 /// embedder frees them.
@@ -97,6 +136,14 @@ impl<H: Hardware> AddressSpace<H> {
             root,
             loaded: AtomicCpuSet::new(),
         }
+    }
+
+    /// The kernel's mappings: every CPU, of so many, has them loaded, and none ever leaves them.
+    pub(crate) fn of_kernel(id: SpaceId, root: Frame, cpus: usize) -> Self {
+        let space = Self::new(id, root);
+        // Relaxed: nobody else knows the space yet.
+        space.loaded.assign(cpus, &CpuSet::first(cpus), Relaxed);
+        space
     }
 
     /// The space's name.

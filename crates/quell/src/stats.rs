@@ -52,17 +52,17 @@ counters! {
     IgnoredGeneration = "ignored_generation",
     /// Lazy CPUs that left their space because of a request.
     Evicted = "evicted",
-    /// Ranges flushed page by page.
+    /// Requests flushed by their ranges, stride by stride.
     FlushedRanges = "flushed_ranges",
     /// Flushes of a whole tag.
     FlushedFull = "flushed_full",
-    /// Ranges that became a whole tag because they were too long or too many.
+    /// Requests that became a whole tag because their ranges had too many strides.
     EscalatedLength = "escalated_length",
     /// Requests that became a whole tag because two initiators met at a target.
     EscalatedContention = "escalated_contention",
     /// Requests that became a whole tag because the target had missed one.
     EscalatedGap = "escalated_gap",
-    /// Batches flushed early because they touched too many spaces or held too many frames.
+    /// Batches flushed early because they touched too many spaces.
     EscalatedBatch = "escalated_batch",
     /// Waits for a target's acknowledgement.
     Waited = "waited",
@@ -106,6 +106,8 @@ counters! {
     CaughtUp = "caught_up",
     /// Frames taken back by the page they belonged to.
     Rescued = "rescued",
+    /// Targets left out because they are virtual CPUs that do not run.
+    SkippedNotRunning = "skipped_not_running",
 }
 
 const COUNTERS: usize = Counter::ALL.len();

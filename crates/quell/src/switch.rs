@@ -18,7 +18,7 @@
 //! A CPU that goes idle or runs a kernel thread keeps the root it has, uses nothing of its user
 //! half and is not interrupted, except when page-table pages are freed, since its walker may still
 //! roam there. Interrupted, it leaves the root for good. Coming back it compares as if it had been
-//! away.
+//! away. One that will be idle for long leaves of its own accord ([`Engine::leave`]), and is interrupted for nothing.
 
 use crate::cpu::{Activity, Concern, Loaded};
 use crate::cpu_set::CpuId;
@@ -37,19 +37,21 @@ use crate::tags::slot_tag;
 impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// Context switch to a user thread of `to`. `from` is the space that this CPU had loaded last,
     /// lazily or not and even if it was evicted from it; `None` only if there was none or if it
-    /// has been retired. It may be `to` itself.
+    /// has been retired. It may be `to` itself. A space that is left out goes on naming this CPU: it is
+    /// interrupted in vain, and [`Engine::retire`] of that space does not end while it runs another one.
     ///
     /// When it returns, user accesses go through the current tables of `to` (C5), and every flush
-    /// of `to` that was complete when the call began has taken effect here.
+    /// of `to` that was complete when the call began has taken effect here. Waits for no CPU's answer; where
+    /// system-wide tags are dealt, for another CPU that deals one.
     ///
     /// # Panics
     /// If this CPU is not online: no initiator would ask it to flush.
     pub fn switch_to(&self, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) {
         let were_on = self.hw.mask_interrupts();
         let me = self.hw.this_cpu();
-        let state = &self.cpus[me.index()].state;
+        let state = &self.cpu(me).state;
         if state.has_loaded(to.id()) {
-            self.resume(me, to);
+            self.come_back(me, to);
             self.hw.restore_interrupts(were_on);
             return;
         }
@@ -78,7 +80,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// Loads the root under a per-CPU tag; returns when the tag was last flushed whole.
     fn load_per_cpu(&self, me: CpuId, to: &AddressSpace<H>) -> u64 {
-        let cpu = &self.cpus[me.index()];
+        let cpu = self.cpu(me);
         let flushes = to.flushes();
         let owed = self.rules.debt_of(|| to.owed());
         let (index, held) = self.choose_slot(me, to);
@@ -119,7 +121,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// The slot that holds the space, or the one to take over for it.
     fn choose_slot(&self, me: CpuId, to: &AddressSpace<H>) -> (usize, bool) {
-        let cpu = &self.cpus[me.index()];
+        let cpu = self.cpu(me);
         let holds = |index: usize| cpu.slots()[index].holds(to.id());
         if self.slots > INLINE_SLOTS {
             // Thousands of slots are not searched: each id has its place.
@@ -137,13 +139,13 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// Broadcasts reach every CPU under every tag, so there is no generation to catch up with.
     fn load_global(&self, me: CpuId, to: &AddressSpace<H>) -> u64 {
         let flushed_at = if self.tags_on() { 0 } else { self.ledger.now() };
-        let cpu = &self.cpus[me.index()];
+        let cpu = self.cpu(me);
         let tag = if self.features.tagging == Tagging::None {
             Tag::KERNEL
         } else {
             let (tag, rolled_over) =
                 self.tags
-                    .acquire(self.hw, &self.rules, &to.tag, &cpu.running, &self.cpus);
+                    .acquire(self.hw, &self.rules, &to.tag, &cpu.running, self);
             self.count(me, Counter::Rollovers, u64::from(rolled_over));
             tag
         };
@@ -159,30 +161,46 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     }
 
     /// The CPU stops running user code: it goes idle or runs a kernel thread. The root stays
-    /// loaded, lazily.
+    /// loaded, lazily. Never waits.
     pub fn enter_lazy(&self) {
-        self.cpus[self.hw.this_cpu().index()].state.go_lazy();
+        self.cpu(self.hw.this_cpu()).state.go_lazy();
     }
 
-    /// The CPU goes on without any user root: before code of the kernel that uses the user half for mappings of
-    /// its own, before a deep sleep. `from` is as in [`Engine::switch_to`]; the space may die once no CPU has it.
-    /// Tags keep what they hold for the next [`Engine::switch_to`].
-    pub fn leave(&self, from: Option<&AddressSpace<H>>) {
+    /// The CPU comes back to `space`, which it has kept lazily: what a kernel thread calls before it accesses the space's
+    /// user memory, and the end of an idle period. `false`, and nothing was done, if it has left that root meanwhile
+    /// ([`Engine::switch_to`] then). [`Engine::enter_lazy`] ends it. Never waits.
+    #[must_use = "if this CPU has left the root, user memory is another space's or nobody's"]
+    pub fn resume(&self, space: &AddressSpace<H>) -> bool {
         let were_on = self.hw.mask_interrupts();
         let me = self.hw.this_cpu();
-        let state = &self.cpus[me.index()].state;
-        if matches!(state.loaded(), Loaded::Space(_)) {
+        let kept = self.cpu(me).state.has_loaded(space.id());
+        if kept {
+            self.come_back(me, space);
+        }
+        self.hw.restore_interrupts(were_on);
+        kept
+    }
+
+    /// The CPU leaves the root of `space`, if it has that loaded, and has none: what a CPU does that will be idle for
+    /// long. It is asked for nothing of the space from here on, neither for freed tables nor for the end of the space,
+    /// also if it was evicted from it before;
+    /// where there are tags, [`Engine::switch_to`] finds the entries as they were, if nothing was flushed. Never waits.
+    pub fn leave(&self, space: &AddressSpace<H>) {
+        let were_on = self.hw.mask_interrupts();
+        let me = self.hw.this_cpu();
+        let state = &self.cpu(me).state;
+        if state.has_loaded(space.id()) {
             state.detach(self.hw);
         }
-        if let Some(from) = from {
-            from.leave(me);
+        if state.loaded() == Loaded::Nothing {
+            space.leave(me);
         }
         self.hw.restore_interrupts(were_on);
     }
 
     /// The root that was loaded lazily is to be used again. Interrupts are masked.
-    fn resume(&self, me: CpuId, space: &AddressSpace<H>) {
-        let state = &self.cpus[me.index()].state;
+    fn come_back(&self, me: CpuId, space: &AddressSpace<H>) {
+        let state = &self.cpu(me).state;
         if state.activity() == Activity::Running {
             return;
         }
@@ -200,7 +218,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// Flushes what a lazy CPU was not told of.
     fn catch_up_with(&self, me: CpuId, space: &AddressSpace<H>) {
-        let cpu = &self.cpus[me.index()];
+        let cpu = self.cpu(me);
         // Initiators count the generation up and then look at what we do; we do the opposite.
         let slot = &cpu.slots()[cpu.state.slot()];
         // An initiator that finds this CPU in the set, where it is all the time, does not end a batch alone.
@@ -221,15 +239,24 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// No user thread of `space` will ever run again: makes every CPU leave its root. Afterwards
     /// nothing walks its tables, and they, the root included, may be freed (C6). May wait for other CPUs.
     ///
+    /// The [`AddressSpace`] itself may still be in use: a CPU that was evicted from it, and is switching away from it
+    /// or going offline just now, takes itself out of its set of CPUs afterwards. The reference that it passes as
+    /// `from` or `current` keeps the memory alive.
+    ///
     /// # Panics
-    /// If the space is running on the calling CPU.
+    /// If the space is running on the calling CPU, or is one of the kernel's mappings.
     pub fn retire(&self, space: &AddressSpace<H>) {
+        assert!(
+            !space.id().is_kernel(),
+            "the kernel's mappings are loaded on every CPU for ever: their space cannot be retired"
+        );
+        self.assert_may_wait();
         let me = self.hw.this_cpu();
         if !self.rules.retired_root_is_left() {
             return;
         }
         let generation = space.next_generation();
-        let state = &self.cpus[me.index()].state;
+        let state = &self.cpu(me).state;
         let were_on = self.hw.mask_interrupts();
         if state.has_loaded(space.id()) {
             assert!(
@@ -244,14 +271,14 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         loop {
             // Lazy ones leave when they are asked; one in the middle of a switch leaves by itself.
             let mut shootdown = self.begin_shootdown(me);
-            let loaded = space.loaded_on(self.cpus.len());
+            let loaded = space.loaded_on(self.count);
             self.post(me, &loaded, &info, Concern::Retirement, &mut shootdown);
             self.interrupt(me, &shootdown);
             self.let_interrupts_in(&shootdown);
             if !shootdown.has_targets() {
                 break;
             }
-            self.wait(me, &shootdown, Scope::Tables);
+            self.wait(me, &shootdown, Scope::Tables, false);
             self.hw.relax();
         }
         if self.broadcasts.is_some() {
@@ -261,13 +288,13 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// Whether this CPU runs `space`, or is about to: it has it loaded, and not lazily.
     pub fn runs(&self, space: &AddressSpace<H>) -> bool {
-        let state = &self.cpus[self.hw.this_cpu().index()].state;
+        let state = &self.cpu(self.hw.this_cpu()).state;
         state.has_loaded(space.id()) && state.activity() == Activity::Running
     }
 
     /// Whether this CPU has no user root loaded.
     pub fn is_detached(&self) -> bool {
-        let loaded = self.cpus[self.hw.this_cpu().index()].state.loaded();
+        let loaded = self.cpu(self.hw.this_cpu()).state.loaded();
         matches!(loaded, Loaded::Nothing | Loaded::Offline)
     }
 }

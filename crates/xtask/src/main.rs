@@ -161,6 +161,21 @@ const STEPS: &[Step] = &[
         boots: false,
     },
     Step {
+        name: "figures",
+        shows: "README.md, docs/guards.md and docs/mutants.md show what the command prints",
+        environment: &[],
+        cargo: &[
+            "test",
+            "--package",
+            "quell-cli",
+            "--test",
+            "figures",
+            "--",
+            "--ignored",
+        ],
+        boots: false,
+    },
+    Step {
         name: "host",
         shows: "a live host is measured and left as it was; nothing else may flush or swap there meanwhile",
         environment: &[],
@@ -193,7 +208,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "boots",
-        shows: "the kernel passes on both architectures, notices mistakes, and counts what the model counts",
+        shows: "the kernel passes on every architecture, notices mistakes, and counts what the model counts",
         environment: &[("QUELL_REQUIRE_BOOT", "1"), ("QUELL_REQUIRE_BOCHS", "1")],
         cargo: &[
             "test",
@@ -241,7 +256,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "stress",
-        shows: "every operation on every CPU at random, on both MMUs",
+        shows: "every operation on every CPU at random, on every MMU",
         environment: &[],
         cargo: &[
             "run",

@@ -1,5 +1,6 @@
 //! A run of a program on the bare kernel: the kernel is made, each CPU prepares, all are set in motion.
 
+use super::own_half::{OWN, OWN_ROOT};
 use super::{
     BareKernel, BareProgram, FIRST, FRAMES, MOST_LEDGER_ENTRIES, SECOND, SPACES, leaf_of, root_of,
 };
@@ -8,10 +9,12 @@ use crate::cell::AdversaryWord;
 use crate::context::Kernel;
 use crate::coverage::{Coverage, Happening};
 use crate::hardware::RunRules;
+use crate::names::Address;
 use crate::stage::{Hw, Stage};
-use quell::{Engine, Extent, Frame, Hardware, LedgerEntry, PerCpu, Residue, Word};
+use quell::{Engine, Extent, Frame, Hardware, KernelEntries, LedgerEntry, PerCpu, Residue, Word};
 use quell_contract::timeline::Line;
 use quell_vm::machine::{Machine, MemoryMap};
+use std::cell::Cell;
 use std::mem::ManuallyDrop;
 
 impl Kernel for BareKernel<'_> {
@@ -24,7 +27,10 @@ impl Kernel for BareKernel<'_> {
     }
 
     fn nmi(&self) {
-        if self.engine.user_access_allowed() {
+        if self.has_own_half() {
+            // It asks nobody.
+            self.read_own(OWN);
+        } else if self.engine.user_access_allowed() {
             self.read(0);
         } else {
             self.hw.happen(Happening::NmiRefused);
@@ -62,8 +68,13 @@ impl BareProgram {
         .expect("the engine runs on every machine under the adversary");
         // SAFETY: in this machine in software a root is a number, and every number will do.
         let space = |space: usize| unsafe { engine.new_space(root_of(space)) };
+        // SAFETY: as above, and entries are global where `OwnHalf` says so.
+        let own = |entries| unsafe { engine.new_kernel_space(OWN_ROOT, entries) };
         let kernel = BareKernel {
             hw: &hw,
+            own: ManuallyDrop::new([KernelEntries::Global, KernelEntries::Tagged].map(own)),
+            own_lock: ManuallyDrop::new(AdversaryWord::new(0)),
+            has_own_half: Cell::new(false),
             spaces: ManuallyDrop::new(std::array::from_fn(space)),
             locks: ManuallyDrop::new(std::array::from_fn(|_| AdversaryWord::new(0))),
             residues: ManuallyDrop::new(std::array::from_fn(|_| Residue::new())),
@@ -97,59 +108,45 @@ impl BareKernel<'_> {
         ledger: &[LedgerEntry<Hw>],
         word: usize,
     ) -> Option<String> {
-        let inside = |start: usize, size: usize| (start..start + size).contains(&word);
-        for (index, cpu) in cpus.iter().enumerate() {
-            if inside(std::ptr::from_ref(cpu) as usize, size_of_val(cpu)) {
-                return Some(match cpu.word_name(word) {
-                    Some(field) => format!("cpu{index}.{field}"),
-                    None => format!("cpu{index}.?"),
-                });
-            }
-        }
-        for (index, space) in self.spaces.iter().enumerate() {
-            if let Some(field) = space.word_name(word) {
-                return Some(format!("space{index}.{field}"));
-            }
-        }
-        for (index, lock) in self.locks.iter().enumerate() {
-            if std::ptr::from_ref(lock) as usize == word {
-                return Some(format!("lock of space{index}'s tables"));
-            }
-        }
-        for (index, flag) in self.flags.iter().enumerate() {
-            if std::ptr::from_ref(flag) as usize == word {
-                return Some(format!("flag {index}"));
-            }
-        }
-        for (index, residue) in self.residues.iter().enumerate() {
-            if inside(std::ptr::from_ref(residue) as usize, size_of_val(residue)) {
-                return Some(format!("residue of frame {:#x}", FIRST + index as u64));
-            }
-        }
-        for (index, entry) in ledger.iter().enumerate() {
-            if inside(std::ptr::from_ref(entry) as usize, size_of_val(entry)) {
-                return Some(format!("ledger[{index}]"));
-            }
-        }
-        let engine = std::ptr::from_ref(&self.engine) as usize;
-        if inside(engine, size_of_val(&self.engine)) {
-            return Some(format!("engine+{:#x}", word - engine));
-        }
-        for space in 0..SPACES {
-            for base in [0, SECOND] {
-                let table = self.hw.table(leaf_of(space, base));
-                let start = table.as_ptr() as usize;
-                if inside(start, size_of_val(table)) {
-                    let page = base + ((word - start) / 8) as u64;
-                    return Some(format!("entry of page {page:#x} in space{space}"));
-                }
-            }
-            let table = self.hw.table(root_of(space));
-            let start = table.as_ptr() as usize;
-            if inside(start, size_of_val(table)) {
-                return Some(format!("root entry {} of space{space}", (word - start) / 8));
-            }
-        }
-        None
+        let at = Address(word);
+        at.of_cpus(cpus)
+            .or_else(|| {
+                let mut spaces = self.spaces.iter().enumerate();
+                spaces.find_map(|(index, space)| {
+                    Some(format!("space{index}.{}", space.word_name(word)?))
+                })
+            })
+            .or_else(|| {
+                let mut own = ["global", "tagged"].into_iter().zip(self.own.iter());
+                own.find_map(|(name, space)| {
+                    Some(format!("{name} kernel space.{}", space.word_name(word)?))
+                })
+            })
+            .or_else(|| {
+                let own = at.lies_in(&*self.own_lock);
+                own.then(|| "lock of the kernel's own tables".into())
+            })
+            .or_else(|| at.numbered("lock of the tables of space", &self.locks[..]))
+            .or_else(|| at.numbered("flag", &self.flags[..]))
+            .or_else(|| {
+                let index = self.residues.iter().position(|one| at.lies_in(one))?;
+                Some(format!("residue of frame {:#x}", FIRST + index as u64))
+            })
+            .or_else(|| at.of_engine(&self.engine, ledger))
+            .or_else(|| self.entry_name(at))
+    }
+
+    /// The name of an entry of the tables.
+    fn entry_name(&self, at: Address) -> Option<String> {
+        (0..SPACES).find_map(|space| {
+            let leaf = [0, SECOND].into_iter().find_map(|base| {
+                let page = base + at.offset_in(self.hw.table(leaf_of(space, base)))? as u64 / 8;
+                Some(format!("entry of page {page:#x} in space{space}"))
+            });
+            leaf.or_else(|| {
+                let index = at.offset_in(self.hw.table(root_of(space)))? / 8;
+                Some(format!("root entry {index} of space{space}"))
+            })
+        })
     }
 }

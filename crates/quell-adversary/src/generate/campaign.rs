@@ -9,7 +9,8 @@
 //! Where mutants are hunted, each program is first run as it is. The machine notes which mistakes the code
 //! asked about on the way, and only those can make a difference; the program is run with each of them that
 //! is still alive. A mutant is dead when a schedule breaks the contract and the same schedules without it
-//! do not.
+//! do not. Each program is drawn for one of them: changed from a program that comes by its rule, or from one that has
+//! killed another; and what does not come by the rule gets some schedules in which it might.
 
 use super::random;
 use super::search::{Share, Spent, rule_of, search};
@@ -20,6 +21,7 @@ use crate::clearing;
 use crate::explore::{self, Budget};
 use crate::footprint::{Asked, Footprints, Seen};
 use crate::generated::Program;
+use crate::kind::MachineKind;
 use crate::mistake::Mistake;
 use crate::scenario::Scenario;
 use crate::schedule::Rng;
@@ -38,7 +40,13 @@ const MOMENTS: u64 = 3_000_000;
 const GIVEN: usize = 16 * LANES;
 
 /// Schedules of a program before it is judged by what it shows.
-const FIRST_LOOK: u64 = 12;
+const FIRST_LOOK: u64 = 8;
+
+/// Schedules in which a program may come by the rule of the mutant that it was drawn for, if it has not yet.
+const SEEK: u64 = 32;
+
+/// Programs that come by the rule of a living mutant are kept, whatever else they show, until there are so many.
+const REACHING: usize = 24;
 
 /// How many moments the searches of a program may take, about, those for all mutants together: programs
 /// whose runs are long get fewer schedules.
@@ -65,6 +73,8 @@ pub struct Kept {
     /// The program on its machine.
     pub recorded: Recorded,
     asked: Asked,
+    /// It has killed a mutant: what broke there is not far from what others break.
+    kills: bool,
 }
 
 /// A mutant that was killed.
@@ -240,6 +250,7 @@ impl Campaign {
             ..Outcome::default()
         };
         let mut alive = self.alive.clone();
+        let rare: Vec<Mistake> = alive.iter().copied().filter(|m| self.is_rare(*m)).collect();
         let mut given = given.iter().skip(lane).step_by(LANES);
         let enough =
             |outcome: &Outcome| outcome.spent.moments >= MOMENTS || outcome.finds.len() >= ENOUGH;
@@ -257,6 +268,7 @@ impl Campaign {
                 recorded,
                 seed: rng.draw(),
                 wanted,
+                rare: &rare,
                 stop: &self.stop,
             };
             trial.run(&mut alive, &mut outcome);
@@ -264,45 +276,68 @@ impl Campaign {
         outcome
     }
 
-    /// A new program, or a changed one of the corpus: where a mutant is hunted, of those that come by it.
+    /// Whether few programs come by the rule of a mutant.
+    fn is_rare(&self, mutant: Mistake) -> bool {
+        let comes_by =
+            |kept: &&Arc<Kept>| rule_of(Some(mutant)).is_none_or(|rule| kept.asked.contains(rule));
+        self.corpus.iter().filter(comes_by).take(REACHING).count() < REACHING
+    }
+
+    /// A new program, or a changed one of the corpus: where a mutant is hunted, of those that come by its rule, or
+    /// of those that have killed others.
     fn next_program(&self, rng: &mut Rng, wanted: Option<Mistake>) -> Recorded {
-        // Programs over the engine are short: where they come by a mistake, it is looked for there.
         let managed = match wanted {
-            Some(wanted) if !self.corpus.is_empty() => {
-                !may_show(wanted, &self.asked_by_engine) || rng.below(16) == 0
-            }
-            _ => rng.below(5) < 2,
+            // Programs over the engine are short: where they come by a mistake, it is looked for there.
+            Some(wanted) => match rule_of(Some(wanted)) {
+                Some(rule) if wanted.is_the_managers() => !self.asked_by_engine.contains(rule),
+                _ => wanted.is_the_managers() || rng.below(16) == 0,
+            },
+            None => rng.below(5) < 2,
         };
-        if self.corpus.is_empty() || rng.below(10) < 4 {
+        let mut recorded = self.changed(rng, wanted, managed).unwrap_or_else(|| {
             let program = if managed {
                 random::calls_program(rng)
             } else {
                 random::engine_program(rng)
             };
-            return random::place(rng, program);
+            random::place(rng, program)
+        });
+        if let Some(Mistake::Ordering(_)) = wanted
+            && !recorded.kind.reorders
+            && rng.below(8) > 0
+        {
+            recorded.kind = random::reordering_machine(rng);
         }
-        let mut pick = || &self.corpus[rng.below(self.corpus.len() as u64) as usize];
-        let mut chosen = pick();
-        let other = Arc::clone(pick());
-        for _ in 0..64 {
-            let asked = wanted.is_none_or(|wanted| may_show(wanted, &chosen.asked));
-            if asked && chosen.recorded.program.is_managed() == managed {
-                break;
-            }
-            chosen = pick();
+        recorded
+    }
+
+    /// A changed program of the corpus, in six cases of ten.
+    fn changed(&self, rng: &mut Rng, wanted: Option<Mistake>, managed: bool) -> Option<Recorded> {
+        if self.corpus.is_empty() || rng.below(10) < 4 {
+            return None;
         }
+        let kills = wanted.is_some() && rng.below(4) == 0;
+        let fits = |kept: &&Arc<Kept>| {
+            let shows =
+                wanted.is_none_or(|wanted| may_show(wanted, &kept.asked, &kept.recorded.kind));
+            kept.recorded.program.is_managed() == managed && if kills { kept.kills } else { shows }
+        };
+        let stock: Vec<_> = self.corpus.iter().filter(fits).collect();
+        let chosen = stock.get(rng.below(stock.len().max(1) as u64) as usize)?;
+        let other = &self.corpus[rng.below(self.corpus.len() as u64) as usize];
         let mut recorded = chosen.recorded.clone();
         random::change(rng, &mut recorded, &other.recorded);
-        recorded
+        Some(recorded)
     }
 }
 
-/// Whether a mistake can make a difference where these rules were asked about. At the boundary to the machine,
-/// and of orderings, nobody asks.
-fn may_show(mistake: Mistake, asked: &Asked) -> bool {
+/// Whether a mistake can make a difference where these rules were asked about, on this machine. At the boundary to
+/// the machine nobody asks.
+fn may_show(mistake: Mistake, asked: &Asked, kind: &MachineKind) -> bool {
     match mistake {
         Mistake::Rule(rule) => asked.contains(rule),
-        Mistake::Boundary(_) | Mistake::Ordering(_) => true,
+        Mistake::Ordering(weakened) => weakened.shows_on(kind),
+        Mistake::Boundary(_) => true,
     }
 }
 
@@ -312,6 +347,8 @@ struct Trial<'c> {
     seed: u64,
     /// The mutant that it was drawn for, which gets most of the schedules.
     wanted: Option<Mistake>,
+    /// Mutants whose rules few programs come by.
+    rare: &'c [Mistake],
     stop: &'c AtomicBool,
 }
 
@@ -327,6 +364,7 @@ impl Trial<'_> {
             count: FIRST_LOOK,
             most: SEARCH / 4,
             watched: None,
+            seeks: false,
         };
         let before = outcome.spent;
         let found = search(&mut session, plan, &mut outcome.spent);
@@ -335,13 +373,28 @@ impl Trial<'_> {
             outcome.finds.push(self.find(schedule, violation));
             return;
         }
+        if let Some(rule) = rule_of(self.wanted).filter(|rule| !session.asked.contains(rule)) {
+            let plan = Share {
+                count: SEEK,
+                watched: Some(rule),
+                seeks: true,
+                ..plan
+            };
+            if let Some((schedule, violation)) = search(&mut session, plan, &mut outcome.spent) {
+                outcome.finds.push(self.find(schedule, violation));
+                return;
+            }
+        }
         let asked = session.asked;
         if let Some(footprints) = footprints {
             let family = u64::from(self.recorded.kind.broadcasts());
-            if outcome.seen.add(*footprints, &session.coverage, family) {
+            let new = outcome.seen.add(*footprints, &session.coverage, family);
+            let rules = self.rare.iter().filter_map(|mutant| rule_of(Some(*mutant)));
+            if new || { rules }.any(|rule| asked.contains(rule)) {
                 outcome.kept.push(Kept {
                     recorded: self.recorded.clone(),
                     asked,
+                    kills: false,
                 });
             }
         }
@@ -358,10 +411,12 @@ impl Trial<'_> {
             10..15 => 24,
             _ => 80,
         };
-        let asking = alive.iter().filter(|mutant| may_show(**mutant, &asked));
+        let asking = alive
+            .iter()
+            .filter(|mutant| may_show(**mutant, &asked, &self.recorded.kind));
         let share = (PROGRAM / (asking.count() as u64).max(1)).min(SEARCH);
         alive.retain(|&mutant| {
-            if !may_show(mutant, &asked) || self.stop.load(Relaxed) {
+            if !may_show(mutant, &asked, &self.recorded.kind) || self.stop.load(Relaxed) {
                 return true;
             }
             let wanted = self.wanted == Some(mutant);
@@ -374,6 +429,7 @@ impl Trial<'_> {
                     share
                 },
                 watched: rule_of(Some(mutant)),
+                seeks: false,
             };
             !self.kills(&mut session, mutant, plan, outcome)
         });
@@ -396,6 +452,11 @@ impl Trial<'_> {
             outcome.finds.push(self.find(schedule, violation));
             return false;
         }
+        outcome.kept.push(Kept {
+            recorded: self.recorded.clone(),
+            asked: session.asked,
+            kills: true,
+        });
         let recorded = Recorded {
             mistake: Some(mutant),
             clause: Some(violation.clause.to_string()),
@@ -454,6 +515,7 @@ impl Trial<'_> {
             count: [0, 0, 40, 200, 1000][rng.below(5) as usize],
             most: 2 * SEARCH,
             watched: None,
+            seeks: false,
         };
         if let Some((schedule, violation)) = search(session, plan, &mut outcome.spent) {
             outcome.finds.push(self.find(schedule, violation));

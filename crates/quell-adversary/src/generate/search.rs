@@ -36,6 +36,15 @@ pub(super) struct Share {
     /// The rule at which CPUs stall in every other of the schedules that lurk; else it is any that the program
     /// comes by.
     pub(super) watched: Option<&'static Rule>,
+    /// Only as long as no run comes by the rule that is watched: most schedules lurk elsewhere.
+    pub(super) seeks: bool,
+}
+
+impl Share {
+    fn reached(&self, session: &Session<'_>) -> bool {
+        self.watched
+            .is_some_and(|rule| session.asked.contains(rule))
+    }
 }
 
 /// The rule that a mistake is about, if it is about one.
@@ -64,11 +73,16 @@ pub(super) fn search(
     let enough = spent.moments + plan.most;
     let (cpus, steps) = (session.case().scenario.cpus, session.case().scenario.steps);
     for number in 0..plan.count {
-        if spent.moments > enough {
+        if spent.moments > enough || plan.seeks && plan.reached(session) {
             break;
         }
         let seed = plan.seed.wrapping_add(number);
-        let strategy = match number % 4 {
+        let kind = if plan.seeks && number % 3 > 0 {
+            2
+        } else {
+            number % 4
+        };
+        let strategy = match kind {
             0 => Strategy::random(seed),
             1 => Strategy::pct(seed, 1 + (number / 4 % DEPTH) as u32, longest),
             2 => {

@@ -77,6 +77,7 @@ fn breaks(recorded: &Recorded, clause: Clause, seed: u64) -> Option<Find> {
                 count: SCHEDULES,
                 most: MOMENTS,
                 watched: rule_of(recorded.mistake),
+                seeks: false,
             };
             search(&mut session, plan, &mut Default::default()).filter(|(_, v)| same(v))
         });

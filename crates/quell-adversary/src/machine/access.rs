@@ -1,6 +1,6 @@
 //! Translations: invalidations, roots, and the accesses of programs through them.
 
-use super::{Accessed, Core, Target};
+use super::{Accessed, Core, Target, Text};
 use crate::coverage::Happening;
 use crate::kind::Stores;
 use crate::mmu::Leaf;
@@ -54,6 +54,20 @@ impl Core {
         self.check_tables();
     }
 
+    pub(crate) fn unload_root(&mut self, me: usize) {
+        let arena = Rc::clone(&self.arena);
+        self.mmu.unload_root(&arena, me, self.now);
+    }
+
+    /// The kernel has a half of its own, under this root; `page` is its first.
+    pub(crate) fn use_kernel(&mut self, root: u32, page: u64) {
+        let arena = Rc::clone(&self.arena);
+        for cpu in 0..self.count {
+            let junk = (!self.cpus[cpu].online).then_some(page);
+            self.mmu.use_kernel(&arena, cpu, root, junk);
+        }
+    }
+
     /// No walker may be able to read a freed table (C6).
     pub(crate) fn check_tables(&mut self) {
         for cpu in 0..self.count {
@@ -81,7 +95,7 @@ impl Core {
         me: usize,
         page: u64,
         word: usize,
-        (kind, value): (AccessKind, u64),
+        what: (AccessKind, u64),
     ) -> Accessed {
         if !self.check_user(me) {
             return Accessed::Fault;
@@ -92,15 +106,47 @@ impl Core {
             }
             return Accessed::Fault;
         };
+        self.access_from(me, root, tables::USER, (page, word), what)
+    }
+
+    /// An access of the kernel to its own half: at any time while the CPU is online, whatever root is loaded, with
+    /// interrupts on or off.
+    pub(crate) fn access_kernel(
+        &mut self,
+        me: usize,
+        page: u64,
+        what: (AccessKind, u64),
+    ) -> Accessed {
+        if !self.check_kernel(me) {
+            return Accessed::Fault;
+        }
+        let Some(root) = self.mmu.kernel() else {
+            unreachable!("the program has said that the kernel has a half of its own");
+        };
+        self.happen(Happening::KernelAccess);
+        if what.0 == AccessKind::Fetch {
+            self.check_fetched(me, page);
+        }
+        self.access_from(me, root, 0, (page, 0), what)
+    }
+
+    fn access_from(
+        &mut self,
+        me: usize,
+        root: u32,
+        right: u64,
+        (page, word): (u64, usize),
+        (kind, value): (AccessKind, u64),
+    ) -> Accessed {
         let needed = tables::PRESENT
-            | tables::USER
+            | right
             | match kind {
                 AccessKind::Load => 0,
                 AccessKind::Store => tables::WRITABLE,
                 AccessKind::Fetch => tables::EXECUTABLE,
             };
         let arena = Rc::clone(&self.arena);
-        let live = self.mmu.walk(&arena, me, page);
+        let live = self.mmu.walk(&arena, me, root, page);
         let allowed = |leaf: &Leaf| leaf.word & needed == needed;
         // Everything that the hardware may use for this access, the walk first.
         let mut options: [Option<Leaf>; 8] = [None; 8];
@@ -210,6 +256,44 @@ impl Core {
         }
         let stale = (stale && !self.stores_to(me, used.frame)).then_some(used.frame);
         Accessed::Value { held, stale }
+    }
+
+    /// What the kernel's text says changes now, at this page; with `done`, every CPU has been told.
+    pub(crate) fn change_text(&mut self, page: u64, done: bool) {
+        let changed = match self.text {
+            Some(text) if done => text.changed,
+            _ => self.now,
+        };
+        self.text = Some(Text {
+            page,
+            changed,
+            done,
+        });
+    }
+
+    /// A CPU has dropped what it had fetched.
+    pub(crate) fn synchronize_text(&mut self, me: usize) {
+        self.happen(Happening::TextSynchronized);
+        self.synchronized[me] = self.now;
+    }
+
+    /// Whether the CPU may have fetched the text of the kernel before it changed, and not since.
+    pub(super) fn text_is_old(&self, me: usize) -> bool {
+        self.text
+            .is_some_and(|text| self.synchronized[me] < text.changed)
+    }
+
+    /// Once all have been told, no CPU executes what it had fetched before the text changed.
+    fn check_fetched(&mut self, me: usize, page: u64) {
+        let old = self.text_is_old(me);
+        if old && self.text.is_some_and(|text| text.done && text.page == page) {
+            let account = "an instruction was executed that was fetched before the text changed";
+            self.fail(
+                Violation::new(Clause::C4, account)
+                    .by(CpuId(me as u16))
+                    .through(Page(page).address()),
+            );
+        }
     }
 
     /// Whether a store of the CPU to this frame still lies in its buffer.

@@ -28,7 +28,7 @@ impl Core {
     pub(super) fn check_invalidation(&mut self, me: usize, what: Invalidate) {
         let tag = match what {
             Invalidate::Range { tag, .. } | Invalidate::Tag(tag) => tag,
-            Invalidate::All => Tag::KERNEL,
+            Invalidate::All | Invalidate::Kernel { .. } | Invalidate::Everything => Tag::KERNEL,
         };
         if !self.has_tag(tag.0) {
             self.misuse(
@@ -36,7 +36,7 @@ impl Core {
                 format!("invalidates tag {}, which does not exist", tag.0),
             );
         }
-        if let Invalidate::Range { range, .. } = what {
+        if let Invalidate::Range { range, .. } | Invalidate::Kernel { range, .. } = what {
             let stride = range.stride.pages();
             let whole = range.start.0.is_multiple_of(stride) && range.pages.is_multiple_of(stride);
             if range.pages == 0 || !whole {
@@ -99,6 +99,15 @@ impl Core {
             self.misuse(me, "a program runs with interrupts off");
         }
         online && interruptible
+    }
+
+    /// The kernel uses mappings that may change on CPUs that are online.
+    pub(super) fn check_kernel(&mut self, me: usize) -> bool {
+        let online = self.cpus[me].online;
+        if !online {
+            self.misuse(me, "the kernel's half is accessed while the CPU is offline");
+        }
+        online
     }
 
     /// A CPU that sleeps until an interrupt comes takes the interrupt.

@@ -39,6 +39,10 @@ impl Core {
         )
             .hash(digest);
         self.second_looks.hash(digest);
+        if let Some(text) = self.text {
+            (text.page, text.done).hash(digest);
+            (0..self.count).for_each(|cpu| self.text_is_old(cpu).hash(digest));
+        }
         for cpu in &self.cpus[..self.count] {
             cpu.digest(&moments, digest);
         }

@@ -24,6 +24,8 @@ pub(super) struct Watch {
     words: [*const AdversaryWord; WORDS],
     seen: [u64; WORDS],
     turns: [u8; WORDS],
+    /// Which of the words go first, see [`Watch::key`].
+    keys: [u64; WORDS],
     /// How many of the words have an address of each kind: most that are looked for are not there.
     kinds: [u8; KINDS],
 }
@@ -45,6 +47,7 @@ impl Watch {
             words: [std::ptr::null(); WORDS],
             seen: [0; WORDS],
             turns: [0; WORDS],
+            keys: [0; WORDS],
             kinds: [0; KINDS],
         }
     }
@@ -72,6 +75,15 @@ impl Watch {
         self.words[place] = word;
         self.seen[place] = value;
         self.turns[place] = turns;
+        self.keys[place] = self.key(word);
+    }
+
+    /// Where a word lies, as a number that does not depend on where the host has put things: words that programs
+    /// have allocated come last, and each kind lies at a distance from the tables that is the same in every run.
+    #[inline]
+    fn key(&self, word: *const AdversaryWord) -> u64 {
+        let distance = word.addr().wrapping_sub(self.origin) / align_of::<AdversaryWord>();
+        u64::from(self.heap.contains(&word.addr())) << 63 | distance as u64
     }
 
     /// The CPU has read `value` from a word.
@@ -97,18 +109,23 @@ impl Watch {
     /// others are each in one place, and which of those comes first is decided here.
     #[inline]
     fn dispensable(&self) -> usize {
-        let distance = |place: usize| {
-            let address = self.words[place] as usize;
-            let inside = self.heap.contains(&address);
-            (inside, address.wrapping_sub(self.origin))
-        };
-        let places = 0..WORDS;
-        let place = if self.turns == [0; WORDS] {
-            places.max_by_key(|&place| distance(place))
-        } else {
-            places.max_by_key(|&place| (self.turns[place], distance(place)))
-        };
-        place.unwrap_or(0)
+        let mut last = 0;
+        // Almost always: written out, because it is where much of a run's time goes.
+        if self.turns == [0; WORDS] {
+            for place in 1..WORDS {
+                if self.keys[place] >= self.keys[last] {
+                    last = place;
+                }
+            }
+            return last;
+        }
+        let rank = |place: usize| (self.turns[place], self.keys[place]);
+        for place in 1..WORDS {
+            if rank(place) >= rank(last) {
+                last = place;
+            }
+        }
+        last
     }
 
     /// The CPU has changed a word: that is no news to it.

@@ -23,6 +23,9 @@ use quell::{Invalidate, PageRange, Scope};
 use quell_vm::machine::Level;
 use std::ops::Range;
 
+/// What stands in an entry's tag if it is global.
+pub(super) const GLOBAL_TAG: u16 = u16::MAX;
+
 /// Since when and until when the tables in memory lead from the root to an entry.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Path {
@@ -157,17 +160,33 @@ fn reaches(range: PageRange, leaf: &Leaf, hinted: bool) -> bool {
 }
 
 impl Tlb {
+    /// Forgets what is held under a tag.
+    pub(super) fn drop_tag(&mut self, tag: u16) {
+        self.pointers.retain(|p| p.tag != tag);
+        self.leaves.retain(|l| l.tag != tag);
+    }
+
     /// Takes away what `what` covers and could no longer be walked at `sent`; with
-    /// `hints`, the invalidations of leaf entries name their size.
-    pub(super) fn invalidate(&mut self, what: Invalidate, sent: Moment, hints: bool) {
-        let (any_tag, tag) = match what {
-            Invalidate::All => (true, 0),
-            Invalidate::Tag(tag) | Invalidate::Range { tag, .. } => (false, tag.0),
+    /// `hints`, the invalidations of leaf entries name their size; where tags mean the same `everywhere`, those of
+    /// the kernel's half reach every tag.
+    pub(super) fn invalidate(
+        &mut self,
+        what: Invalidate,
+        sent: Moment,
+        (hints, everywhere): (bool, bool),
+    ) {
+        let loaded = self.tag;
+        let tagged = |tag: u16| match what {
+            Invalidate::Everything => true,
+            Invalidate::All => tag != GLOBAL_TAG,
+            Invalidate::Tag(named) | Invalidate::Range { tag: named, .. } => tag == named.0,
+            Invalidate::Kernel { .. } => everywhere || tag == loaded || tag == GLOBAL_TAG,
         };
-        let tagged = |entry_tag: u16| any_tag || entry_tag == tag;
         let (range, scope) = match what {
-            Invalidate::Range { range, scope, .. } => (Some(range), scope),
-            Invalidate::Tag(_) | Invalidate::All => (None, Scope::Tables),
+            Invalidate::Range { range, scope, .. } | Invalidate::Kernel { range, scope } => {
+                (Some(range), scope)
+            }
+            Invalidate::Tag(_) | Invalidate::All | Invalidate::Everything => (None, Scope::Tables),
         };
         if scope == Scope::Tables {
             let goes = |p: &Pointer| {
@@ -209,12 +228,14 @@ impl Tlb {
             }
         } else {
             for leaf in &mut self.leaves {
-                if leaf.until == Moment::MAX
+                // One that is kept under a tag that is not loaded was ended before.
+                let stands = leaf.until == Moment::MAX || leaf.path.cut == Moment::MAX;
+                if stands
                     && (leaf.word ^ gone.old) & !ACCESSED == 0
                     && leaf.written == gone.written
                     && place(leaf.via, leaf.level, leaf.page)
                 {
-                    leaf.until = unseen.unwrap_or(leaf.until);
+                    leaf.until = leaf.until.min(unseen.unwrap_or(leaf.until));
                     leaf.path.cut = leaf.path.cut.min(gone.at);
                 }
             }
@@ -230,7 +251,8 @@ impl Tlb {
         pointer.path.cut = now;
         let pointer = *pointer;
         let below = |tag: u16, root: u32, via: u32, page: u64| {
-            (tag, root, via) == (pointer.tag, pointer.root, pointer.table)
+            (root, via) == (pointer.root, pointer.table)
+                && (tag == pointer.tag || tag == GLOBAL_TAG)
                 && pointer.pages().contains(&page)
         };
         for leaf in &mut self.leaves {
@@ -250,7 +272,11 @@ impl Tlb {
     fn end_orphans(&mut self, now: Moment) {
         let leads = |pointers: &[Pointer], tag: u16, root: u32, via: u32, page: u64| {
             let mut kept = pointers.iter();
-            kept.any(|q| (q.tag, q.root, q.table) == (tag, root, via) && q.pages().contains(&page))
+            kept.any(|q| {
+                (q.root, q.table) == (root, via)
+                    && (q.tag == tag || tag == GLOBAL_TAG)
+                    && q.pages().contains(&page)
+            })
         };
         while let Some(at) = self.pointers.iter().position(|p| {
             p.until == Moment::MAX

@@ -7,6 +7,7 @@
 mod cross_shootdown;
 mod execute_access;
 mod first_switch_unmap;
+mod idle_leave;
 mod idle_table_free;
 mod idle_unmap;
 mod late_content;
@@ -22,6 +23,7 @@ mod lazy_two_claims;
 mod lazy_unmap_call;
 mod lazy_younger;
 mod leaf_meets_table;
+mod lock_masked;
 mod long_range;
 mod many_batches;
 mod mixed_sizes;
@@ -35,6 +37,15 @@ mod offline_answers;
 mod offline_for_good;
 mod offline_shootdown;
 mod offline_two;
+mod own_claim;
+mod own_meets_user;
+mod own_nmi;
+mod own_online;
+mod own_reuse;
+mod own_switch;
+mod own_table_free;
+mod own_text;
+mod own_unmap;
 mod protect_access;
 mod range_tail;
 mod reclaim_protect;
@@ -44,6 +55,8 @@ mod retire_lazy;
 mod rollover_switch;
 mod rollover_unmap;
 mod spurious;
+mod started_offline;
+mod started_unmap;
 mod switch_unmap;
 mod table_free;
 mod table_move;
@@ -78,6 +91,7 @@ mod vm_page_out_write;
 mod vm_protect_sync;
 mod vm_reclaim_call;
 mod vm_reclaim_fork;
+mod vm_reclaim_fork_copy;
 mod vm_remap_truncate;
 mod vm_rescue_claim;
 mod vm_rollover_unmap;
@@ -110,6 +124,7 @@ impl Scenario<'static> {
         idle_unmap::SCENARIO,
         table_free::SCENARIO,
         idle_table_free::SCENARIO,
+        idle_leave::SCENARIO,
         table_move::SCENARIO,
         two_initiators::SCENARIO,
         leaf_meets_table::SCENARIO,
@@ -148,6 +163,18 @@ impl Scenario<'static> {
         lazy_younger::SCENARIO,
         lazy_ledger::SCENARIO,
         lazy_gap::SCENARIO,
+        lock_masked::SCENARIO,
+        started_unmap::SCENARIO,
+        started_offline::SCENARIO,
+        own_unmap::SCENARIO,
+        own_nmi::SCENARIO,
+        own_meets_user::SCENARIO,
+        own_switch::SCENARIO,
+        own_online::SCENARIO,
+        own_reuse::SCENARIO,
+        own_claim::SCENARIO,
+        own_table_free::SCENARIO,
+        own_text::SCENARIO,
         vm_unmap_access::SCENARIO,
         vm_table_free::SCENARIO,
         vm_table_free_idle::SCENARIO,
@@ -177,6 +204,7 @@ impl Scenario<'static> {
         vm_copy_split::SCENARIO,
         vm_copy_on_write::SCENARIO,
         vm_copy_on_write_read::SCENARIO,
+        vm_reclaim_fork_copy::SCENARIO,
         vm_fork_write::SCENARIO,
         vm_fork_copy::SCENARIO,
         vm_luf_map_fixed::SCENARIO,

@@ -219,6 +219,64 @@ pub(crate) mod instructions {
             options(nostack, preserves_flags)
         }
 
+        unsafe fn vaale1is(x: u64) {
+            privileged: "tlbi vaale1is, x0";
+            in("x0") x,
+            options(nostack, preserves_flags)
+        }
+
+        unsafe fn vaae1is(x: u64) {
+            privileged: "tlbi vaae1is, x0";
+            in("x0") x,
+            options(nostack, preserves_flags)
+        }
+
+        unsafe fn vaale1(x: u64) {
+            privileged: "tlbi vaale1, x0";
+            in("x0") x,
+            options(nostack, preserves_flags)
+        }
+
+        unsafe fn vaae1(x: u64) {
+            privileged: "tlbi vaae1, x0";
+            in("x0") x,
+            options(nostack, preserves_flags)
+        }
+
+        // As above, op2 3 (RVAAE1) or 7 (RVAALE1).
+        unsafe fn rvaale1is(x: u64) {
+            privileged: "sys #0, c8, c2, #7, x0";
+            in("x0") x,
+            options(nostack, preserves_flags)
+        }
+
+        unsafe fn rvaae1is(x: u64) {
+            privileged: "sys #0, c8, c2, #3, x0";
+            in("x0") x,
+            options(nostack, preserves_flags)
+        }
+
+        unsafe fn rvaale1(x: u64) {
+            privileged: "sys #0, c8, c6, #7, x0";
+            in("x0") x,
+            options(nostack, preserves_flags)
+        }
+
+        unsafe fn rvaae1(x: u64) {
+            privileged: "sys #0, c8, c6, #3, x0";
+            in("x0") x,
+            options(nostack, preserves_flags)
+        }
+
+        /// What was fetched before is not executed: `isb`.
+        ///
+        /// # Safety
+        /// None: a barrier of this processor alone.
+        pub unsafe fn isb() {
+            user: "isb";
+            options(nostack, preserves_flags)
+        }
+
         unsafe fn aside1is(x: u64) {
             privileged: "tlbi aside1is, x0";
             in("x0") x,
@@ -305,6 +363,28 @@ pub(crate) mod instructions {
         }
     }
 
+    /// Issues one operation, made for [`Tag::KERNEL`](quell::Tag::KERNEL), for entries under every ASID, and global
+    /// ones; as [`tlbi`].
+    ///
+    /// # Safety
+    /// As [`tlbi`].
+    #[inline]
+    pub unsafe fn tlbi_any_tag(operation: Operation, scope: Scope, broadcast: bool) {
+        // SAFETY: TLBI at level 1 only forgets cached translations.
+        unsafe {
+            match (operation, scope, broadcast) {
+                (Operation::Page(x), Scope::Leaf, true) => vaale1is(x),
+                (Operation::Page(x), Scope::Tables, true) => vaae1is(x),
+                (Operation::Page(x), Scope::Leaf, false) => vaale1(x),
+                (Operation::Page(x), Scope::Tables, false) => vaae1(x),
+                (Operation::Range(x), Scope::Leaf, true) => rvaale1is(x),
+                (Operation::Range(x), Scope::Tables, true) => rvaae1is(x),
+                (Operation::Range(x), Scope::Leaf, false) => rvaale1(x),
+                (Operation::Range(x), Scope::Tables, false) => rvaae1(x),
+            }
+        }
+    }
+
     /// Issues the invalidation of all entries under `tag`; complete after its barrier.
     ///
     /// # Safety
@@ -330,141 +410,4 @@ pub(crate) mod instructions {
 pub use instructions::*;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use quell::Page;
-    use std::vec::Vec;
-
-    const ALL: Operands = Operands {
-        range: true,
-        level_hint: true,
-        wide_addresses: false,
-    };
-    const WIDE: Operands = Operands {
-        wide_addresses: true,
-        ..ALL
-    };
-
-    /// Page numbers have 52 bits.
-    const PAGES: u64 = (1 << 52) - 1;
-
-    /// The pages an operation covers, decoded from its operand by the manual's formula.
-    fn covered(operation: Operation, stride: u64, with: Operands) -> (u64, u64) {
-        // The processor extends the highest bit of an address.
-        let extended =
-            |value: u64, bits: u32| ((value << (64 - bits)) as i64 >> (64 - bits)) as u64;
-        match operation {
-            Operation::Page(x) => (extended(x, 44) & PAGES, stride),
-            Operation::Range(x) => {
-                let (scale, num) = (x >> 44 & 3, x >> 39 & 31);
-                let unit = if with.wide_addresses { 16 } else { 1 };
-                let start = extended(x, 37).wrapping_mul(unit) & PAGES;
-                (start, (num + 1) << (5 * scale + 1))
-            }
-        }
-    }
-
-    #[test]
-    fn addresses_of_every_width_are_covered_exactly_once() {
-        // In the lower and the upper half, with 48 bits and with 52, and across 2^48.
-        let starts = [
-            0x1,
-            0x10,
-            (1 << 36) - 7,
-            1 << 36,
-            (1 << 39) + 16,
-            PAGES - (1 << 35),
-            PAGES - (1 << 39) + 1,
-            PAGES - 5000,
-        ];
-        for with in [ALL, WIDE, Operands::default()] {
-            for start in starts {
-                for pages in [1, 2, 15, 16, 33, 4000] {
-                    let range = PageRange::base(Page(start), pages);
-                    let mut next = start;
-                    for one in operations(Tag(9), range, Scope::Leaf, with) {
-                        let (first, count) = covered(one, 1, with);
-                        assert_eq!(first, next, "{pages} pages from {start:#x}, {with:?}");
-                        next += count;
-                    }
-                    assert_eq!(next, start + pages);
-                }
-            }
-        }
-        // Ranges are used where they can be.
-        let count = |start, with| {
-            let range = PageRange::base(Page(start), 4000);
-            operations(Tag(9), range, Scope::Leaf, with).count()
-        };
-        assert!(count(0x10, ALL) < 6 && count(0x10, WIDE) < 6 && count(1 << 36, WIDE) < 6);
-        assert!(count(0x11, WIDE) < 6 + 15);
-        assert_eq!(count(1 << 36, ALL), 4000);
-    }
-
-    #[test]
-    #[should_panic(expected = "beyond 48 bits")]
-    fn roots_beyond_the_register_are_refused() {
-        ttbr0(Frame(1 << 36), Tag(1));
-    }
-
-    #[test]
-    fn every_range_is_covered_exactly_once() {
-        for stride in [PageSize::Base, PageSize::Large] {
-            for strides in (1..200).chain([511, 512, 513, 2047, 65_537, 2_097_151]) {
-                let pages = strides * stride.pages();
-                let range = PageRange {
-                    start: Page(0x4_0000),
-                    pages,
-                    stride,
-                };
-                let mut next = range.start.0;
-                let mut count = 0;
-                for one in operations(Tag(9), range, Scope::Leaf, ALL) {
-                    let (start, pages) = covered(one, stride.pages(), ALL);
-                    assert_eq!(start, next, "{strides} strides");
-                    next += pages;
-                    count += 1;
-                }
-                assert_eq!(next, range.end().0, "{strides} strides");
-                // One operation per scale covers 2^21 pages, and a single page may remain.
-                assert!(
-                    count <= 5 + (pages >> 21),
-                    "{count} operations, {strides} strides"
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn without_ranges_there_is_one_operation_per_stride() {
-        let range = PageRange {
-            start: Page(512),
-            pages: 512 * 4,
-            stride: PageSize::Large,
-        };
-        let all: Vec<_> = operations(Tag(1), range, Scope::Leaf, Operands::default()).collect();
-        let pages = [512, 1024, 1536, 2048].map(|page| Operation::Page(1 << 48 | page));
-        assert_eq!(all, pages);
-    }
-
-    #[test]
-    fn operands_match_the_manual() {
-        let one = PageRange::base(Page(0x12345), 1);
-        let mut all = operations(Tag(0xabcd), one, Scope::Leaf, ALL);
-        assert_eq!(all.next(), Some(Operation::Page(0xabcd_7000_0001_2345)));
-        // Table invalidations carry no hint: the level of a table entry is not that of the leaf.
-        let mut tables = operations(Tag(0xabcd), one, Scope::Tables, ALL);
-        assert_eq!(tables.next(), Some(Operation::Page(0xabcd_0000_0001_2345)));
-        // Four pages: scale 0, num 1; TG 01, TTL 11.
-        let four = PageRange::base(Page(0x100), 4);
-        let mut all = operations(Tag(1), four, Scope::Leaf, ALL);
-        let expected = 1u64 << 48 | 1 << 46 | 1 << 39 | 3 << 37 | 0x100;
-        assert_eq!(all.next(), Some(Operation::Range(expected)));
-        assert_eq!(all.next(), None);
-    }
-
-    #[test]
-    fn roots_carry_their_tag_in_the_upper_bits() {
-        assert_eq!(ttbr0(Frame(0x40000), Tag(0x1234)), 0x1234_0000_4000_0000);
-    }
-}
+mod tests;

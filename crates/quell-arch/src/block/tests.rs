@@ -17,6 +17,10 @@ mod cases;
 #[path = "tests/aarch64.rs"]
 mod cases;
 
+#[cfg(target_arch = "riscv64")]
+#[path = "tests/riscv64.rs"]
+mod cases;
+
 /// Bytes of memory that blocks write to: a page, aligned to one.
 const PAGE: usize = 4096;
 /// Bytes below the stack pointer that belong to the running function.

@@ -2,4 +2,5 @@
 
 pub mod entry;
 pub mod features;
+pub mod isolation;
 pub mod tlb;

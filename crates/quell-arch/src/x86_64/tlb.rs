@@ -94,6 +94,24 @@ impl Broadcast {
         scope: Scope,
         max_pages: u32,
     ) -> impl Iterator<Item = Self> {
+        let which = Self::ADDRESS | Self::PCID | Self::ASID;
+        Self::cover(which, tag, range, scope, max_pages)
+    }
+
+    /// The instructions that together cover `range` of the kernel's half, under all PCIDs and global entries too; as
+    /// [`Broadcast::range`].
+    pub fn kernel(range: PageRange, scope: Scope, max_pages: u32) -> impl Iterator<Item = Self> {
+        let which = Self::ADDRESS | Self::ASID | Self::GLOBAL;
+        Self::cover(which, Tag::KERNEL, range, scope, max_pages)
+    }
+
+    fn cover(
+        which: u64,
+        tag: Tag,
+        range: PageRange,
+        scope: Scope,
+        max_pages: u32,
+    ) -> impl Iterator<Item = Self> {
         let (stride, large) = match range.stride {
             PageSize::Base => (1, 0),
             PageSize::Large | PageSize::Huge => (PageSize::Large.pages(), Self::LARGE_STRIDE),
@@ -109,11 +127,7 @@ impl Broadcast {
             let done = chunk * step;
             let strides = step.min(total - done);
             Broadcast {
-                rax: range.start.plus(done * stride).address()
-                    | Self::ADDRESS
-                    | Self::PCID
-                    | Self::ASID
-                    | leaf_only,
+                rax: range.start.plus(done * stride).address() | which | leaf_only,
                 ecx: (strides - 1) as u32 | large,
                 edx: u32::from(tag.0) << 16,
             }

@@ -1,6 +1,7 @@
 //! The documents agree with each other and with the source: links, files, names, lists.
 
 mod markdown;
+mod readme;
 
 use markdown::{Document, documents, root};
 use quell_adversary::Mistake;
@@ -271,6 +272,28 @@ fn what_a_boot_shows_is_said_of_every_rule_of_the_engine() {
         .collect();
     none(
         "docs/boot.md says whether a boot without the rule fails, in the table or below it",
+        &wrong,
+    );
+}
+
+#[test]
+fn the_guards_name_every_mutant() {
+    let documents = documents();
+    let guards = &documents[Path::new("docs/guards.md")].text;
+    let named: Vec<&str> = guards
+        .split(|c: char| !(c.is_ascii_alphanumeric() || c == '…'))
+        .filter(|word| !word.is_empty())
+        .collect();
+    let stands_for = |word: &str, name: &str| match word.split_once('…') {
+        Some((begin, end)) => begin.len() > 1 && name.starts_with(begin) && name.ends_with(end),
+        None => word == name,
+    };
+    let wrong: Vec<String> = Mistake::all()
+        .map(|mistake| mistake.name().to_owned())
+        .filter(|name| !named.iter().any(|word| stands_for(word, name)))
+        .collect();
+    none(
+        "docs/guards.md says what each guard costs, or why a mutant is not in its table; not there",
         &wrong,
     );
 }

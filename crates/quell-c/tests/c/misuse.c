@@ -224,7 +224,7 @@ static void nothings(void)
     ENGINE_REFUSED(quell_on_interrupt(e));
     ENGINE_REFUSED(quell_poll(e));
     ENGINE_REFUSED(quell_enter_lazy(e));
-    ENGINE_REFUSED(quell_leave(e, NULL));
+    ENGINE_REFUSED(quell_leave(e, &space));
     ENGINE_FALSE(quell_user_access_allowed(e));
     ENGINE_FALSE(quell_is_detached(e));
     ENGINE_FALSE(quell_owes_anything(e));
@@ -302,7 +302,7 @@ static void order(void)
     this_cpu = 0;
     REFUSED(quell_switch_to(&engine, NULL, &space), OFFLINE);
     REFUSED(quell_enter_lazy(&engine), OFFLINE);
-    REFUSED(quell_leave(&engine, NULL), OFFLINE);
+    REFUSED(quell_leave(&engine, &space), OFFLINE);
     REFUSED(quell_cpu_offline(&engine, NULL), OFFLINE);
     DONE(quell_cpu_online(&engine));
     REFUSED(quell_cpu_online(&engine), ONLINE);

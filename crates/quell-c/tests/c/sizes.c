@@ -16,5 +16,5 @@ SAME(quell_zero_plan, QUELL_ZERO_PLAN_SIZE, QUELL_WORD_ALIGN);
 SAME(quell_stamp, QUELL_STAMP_SIZE, QUELL_WORD_ALIGN);
 
 _Static_assert(sizeof(struct quell_cpu_set) * 8 == QUELL_MAX_CPUS, "a bit for each CPU");
-_Static_assert(QUELL_COUNTER_RESCUED + 1 == QUELL_COUNTERS, "a number for each counter");
+_Static_assert(QUELL_COUNTER_SKIPPED_NOT_RUNNING + 1 == QUELL_COUNTERS, "a number for each counter");
 _Static_assert(QUELL_STATUS_OK == 0, "no error is zero");

@@ -1,7 +1,7 @@
 //! The engine's types and methods, as far as the suite uses them, over the functions of `quell.h`.
 
 use crate::kernel::{CPUS, Kernel, Wrong};
-use engine::{AllRules, Frame, PageRange, PageSize, Purpose, Rules, Scope, Tagging};
+use engine::{AllRules, Frame, KernelEntries, PageRange, PageSize, Purpose, Rules, Scope, Tagging};
 use quell_c::batch::*;
 use quell_c::engine::*;
 use quell_c::place::*;
@@ -101,6 +101,22 @@ impl<'m, H, R: Rules> Engine<'m, H, R> {
         // SAFETY: memory for a space; the caller vouches for the root.
         done(unsafe { space::quell_space_new(self.at(), place.at(), root.0) });
         AddressSpace(place, root, PhantomData)
+    }
+    /// Never asked for: the bench names no pages of the kernel's own half, for which kernels in C have no interface.
+    pub unsafe fn new_kernel_space(
+        &self,
+        _root: Frame,
+        _entries: KernelEntries,
+    ) -> AddressSpace<H> {
+        unreachable!("the kernel in C maps no pages of its own half for the suite");
+    }
+    pub fn enter_lazy(&self) {
+        // SAFETY: as above.
+        done(unsafe { cpu::quell_enter_lazy(self.at()) });
+    }
+    pub fn settle_stamp(&self, stamp: quell_stamp) {
+        // SAFETY: as above, and a stamp that a batch gave.
+        done(unsafe { lazy::quell_settle_stamp(self.at(), &raw const stamp) });
     }
     pub fn retire(&self, space: &AddressSpace<H>) {
         // SAFETY: an engine, as for every call below, and a space that the suite uses no more.
@@ -226,6 +242,11 @@ impl<H, S: Deref<Target = AddressSpace<H>>> Batch<S, Frame> {
         let (range, scope) = (Self::range(range), u32::from(scope == Scope::Tables));
         // SAFETY: a batch, used by this thread alone, and a space that outlives it; as for all calls below.
         done(unsafe { quell_batch_changed(self.0.at(), space.0.at(), range, scope) });
+    }
+    pub fn changed_all(&mut self, space: S, scope: Scope) {
+        let scope = u32::from(scope == Scope::Tables);
+        // SAFETY: as above.
+        done(unsafe { quell_batch_changed_all(self.0.at(), space.0.at(), scope) });
     }
     pub fn unmapped(&mut self, space: S, range: PageRange, frame: Frame) {
         let (range, frame) = (Self::range(range), Self::name(frame));

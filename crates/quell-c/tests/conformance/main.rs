@@ -29,7 +29,8 @@ mod interface;
 mod kernel;
 
 pub(crate) use engine::{
-    AllRules, Extent, Frame, Hardware, Page, PageRange, PageSize, Purpose, Rules, Scope, Word,
+    AllRules, Extent, Frame, Hardware, KernelEntries, Page, PageRange, PageSize, Purpose, Rules,
+    Scope, Word,
 };
 pub(crate) use interface::{AddressSpace, Engine, Outcome, Residue};
 

@@ -43,7 +43,12 @@ impl Folder {
         let folder = tempfile::tempdir().expect("a folder");
         let bin = folder.path().join("bin");
         fs::create_dir(&bin).expect("a folder");
-        for name in ["qemu-system-x86_64", "qemu-system-aarch64", "bochs"] {
+        for name in [
+            "qemu-system-x86_64",
+            "qemu-system-aarch64",
+            "qemu-system-riscv64",
+            "bochs",
+        ] {
             let path = bin.join(name);
             fs::write(&path, EMULATOR).expect("a file");
             fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("its rights");

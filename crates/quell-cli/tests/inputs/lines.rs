@@ -56,6 +56,14 @@ impl Line {
             .map(|word| word.to_string_lossy().into_owned())
     }
 
+    /// The words, without the option that a value is joined to.
+    pub fn values(&self) -> impl Iterator<Item = String> {
+        self.words().map(|word| match word.split_once('=') {
+            Some((option, value)) if option.starts_with("--") => value.to_owned(),
+            _ => word,
+        })
+    }
+
     pub fn unusable(&self) -> impl Iterator<Item = &String> {
         self.unusable.iter()
     }

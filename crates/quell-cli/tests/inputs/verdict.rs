@@ -57,8 +57,16 @@ fn refusal(line: &Line, ended: &Ended) -> Option<String> {
         // What is missing is named as the help names it, or by its option.
         || said.contains('<')
         || said.contains("--")
-        || (said.contains("``") || said.contains("''")) && line.words().any(|word| word.trim_end_matches('=').is_empty());
+        || (said.contains("``") || said.contains("''")) && line.words().any(|word| word.trim_end_matches('=').is_empty())
+        // A blank or a comma stands between quotes.
+        || line.values().any(|value| said.contains(&format!("`{value}`")) || said.contains(&format!("'{value}'")));
     (!named).then(|| "refused without the culprit's name".into())
+}
+
+/// Whether it is help, or the version, that is asked for.
+fn asks(line: &Line) -> bool {
+    let asks = ["--help", "-h", "--version", "-V"];
+    line.words().any(|word| asks.contains(&word.as_str()))
 }
 
 /// Something was done, and with all that was given.
@@ -66,8 +74,7 @@ fn success(line: &Line, ended: &Ended) -> Option<String> {
     if ended.stdout.is_empty() {
         return Some("said nothing, and calls it success".into());
     }
-    let asks = ["--help", "-h", "--version", "-V"];
-    if line.words().any(|word| asks.contains(&word.as_str())) {
+    if asks(line) {
         return None;
     }
     let unusable = line.unusable().next()?;
@@ -76,9 +83,9 @@ fn success(line: &Line, ended: &Ended) -> Option<String> {
     ))
 }
 
-/// What `--json` prints is JSON.
+/// What `--json` prints is JSON, but for help.
 fn documents(line: &Line, ended: &Ended) -> Option<String> {
-    if !line.words().any(|word| word == "--json") || ended.stdout.is_empty() {
+    if asks(line) || !line.words().any(|word| word == "--json") || ended.stdout.is_empty() {
         return None;
     }
     let documents = serde_json::Deserializer::from_str(&ended.stdout).into_iter();

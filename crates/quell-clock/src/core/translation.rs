@@ -19,7 +19,9 @@ impl Core {
                 }
             }
             Invalidate::Tag(tag) => tlb.drop_tag(tag),
-            Invalidate::All => tlb.drop_all(),
+            Invalidate::All | Invalidate::Everything => tlb.drop_all(),
+            // The kernel's own entries are not modelled.
+            Invalidate::Kernel { .. } => {}
         }
     }
 
@@ -27,7 +29,7 @@ impl Core {
         self.check_range(what);
         let start = self.cpu().now;
         let (cost, mark) = match what {
-            Invalidate::Range { range, scope, .. } => {
+            Invalidate::Range { range, scope, .. } | Invalidate::Kernel { range, scope } => {
                 let pages = range.strides();
                 self.cpu().counts.invalidated_pages += pages;
                 let tables = scope == Scope::Tables;
@@ -40,7 +42,7 @@ impl Core {
                 self.cpu().counts.invalidated_tags += 1;
                 (self.costs.invalidate_tag, Mark::Tag(tag.0))
             }
-            Invalidate::All => {
+            Invalidate::All | Invalidate::Everything => {
                 self.cpu().counts.invalidated_all += 1;
                 (self.costs.invalidate_all, Mark::All)
             }
@@ -64,7 +66,7 @@ impl Core {
 
     /// A range has whole strides, at least one, and begins where an entry of that size can.
     fn check_range(&mut self, what: Invalidate) {
-        let Invalidate::Range { range, .. } = what else {
+        let (Invalidate::Range { range, .. } | Invalidate::Kernel { range, .. }) = what else {
             return;
         };
         let (start, pages, stride) = (range.start.0, range.pages, range.stride.pages());
@@ -79,7 +81,7 @@ impl Core {
         self.check_broadcast();
         self.check_range(what);
         let operations = match what {
-            Invalidate::Range { range, .. } => range.strides(),
+            Invalidate::Range { range, .. } | Invalidate::Kernel { range, .. } => range.strides(),
             _ => 1,
         };
         let others = self.cpus.len() as u64 - 1;

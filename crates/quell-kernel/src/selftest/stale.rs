@@ -4,7 +4,7 @@ use super::bare::{ADDRESS, Barrier, Outcome, check, leaf, marked, space, space_o
 use crate::machine::Kernel;
 use crate::program::Puppet;
 use crate::sched::on_every_cpu;
-use crate::{cpu, sched, tables, trap};
+use crate::{arch, cpu, sched, tables, trap};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -139,7 +139,7 @@ pub fn global_pages() -> Outcome {
         // SAFETY: made by `paging::new_root` above, and not freed before the thread has left it.
         unsafe { sched::enter_space(to, Tag(1)) };
         let kept = puppet.load(ADDRESS) == Ok(OLD);
-        Kernel.invalidate(page());
+        arch::paging::invalidate_global(Page::containing(ADDRESS));
         let after = puppet.load(ADDRESS);
         sched::leave_space();
         (before, kept, after)

@@ -57,6 +57,9 @@ pub fn store(address: u64, value: u64) -> u64 {
     error
 }
 
+/// One turn of a waiting loop.
+pub use quell_arch::relax;
+
 /// The clock that user mode can read.
 #[inline]
 #[allow(dead_code)]

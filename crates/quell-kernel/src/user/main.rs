@@ -11,6 +11,7 @@ mod layout;
 
 #[cfg_attr(target_arch = "x86_64", path = "x86_64.rs")]
 #[cfg_attr(target_arch = "aarch64", path = "aarch64.rs")]
+#[cfg_attr(target_arch = "riscv64", path = "riscv64.rs")]
 mod arch;
 
 mod heap;
@@ -78,7 +79,7 @@ fn puppet(slot: usize) {
             command::STORE => (0, arch::store(address, operand)),
             command::SPIN => {
                 while control().words[address as usize].load(SeqCst) != operand {
-                    quell_arch::relax();
+                    arch::relax();
                 }
                 (0, 0)
             }
@@ -113,6 +114,6 @@ fn panic(info: &core::panic::PanicInfo) -> ! {
         0,
     ]);
     loop {
-        quell_arch::relax();
+        arch::relax();
     }
 }

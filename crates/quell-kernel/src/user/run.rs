@@ -77,7 +77,7 @@ impl User for Program {
         }
         let end = self.now() + nanoseconds;
         while self.now() < end {
-            quell_arch::relax();
+            arch::relax();
         }
     }
 
@@ -99,7 +99,7 @@ impl User for Program {
         // Not at the first look: a CPU that wakes only to look would lose its turn while it counts
         // as running.
         if self.waits.replace(true) {
-            quell_arch::relax();
+            arch::relax();
         }
         control().words[index].load(SeqCst)
     }

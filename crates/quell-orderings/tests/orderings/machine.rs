@@ -81,7 +81,9 @@ struct Tlb {
 impl Tlb {
     fn invalidate(&mut self, what: Invalidate) {
         match what {
-            Invalidate::All => self.entries = Default::default(),
+            Invalidate::All | Invalidate::Everything | Invalidate::Kernel { .. } => {
+                self.entries = Default::default()
+            }
             Invalidate::Tag(tag) => self.entries[usize::from(tag.0)] = [0; PAGES],
             Invalidate::Range { tag, range, .. } => {
                 for page in 0..PAGES {

@@ -132,7 +132,7 @@ impl TestMachine {
                 of != tag || end <= range.start.0 || page.0 >= range.end().0
             }),
             Invalidate::Tag(tag) => cpu.tlb.retain(|&(of, _), _| of != tag),
-            Invalidate::All => cpu.tlb.clear(),
+            _ => cpu.tlb.clear(),
         }
     }
 

@@ -5,6 +5,7 @@ use crate::generated::program::{CallOp, FLAGS, Lane, Memory, Program, WINDOW};
 use crate::schedule::Rng;
 
 /// What a program over the manager may do.
+#[derive(Clone)]
 pub(super) struct CallSwarm {
     kinds: Vec<u8>,
     pages: Vec<u64>,
@@ -29,6 +30,23 @@ const COLLAPSE: u8 = 10;
 const SPLITS: [u8; 7] = [4, 5, 6, 7, 11, 18, 21];
 
 impl CallSwarm {
+    /// The same, about the pages that a program has used so far.
+    pub(super) fn about(mut self, pages: &[u64], rng: &mut Rng) -> Self {
+        if !pages.is_empty() {
+            self.pages = pages.to_vec();
+            self.focus.0 = rng.pick(pages);
+        }
+        self
+    }
+
+    /// Other kinds of calls for one CPU of a duel: the kind that is its part, or accesses alone.
+    fn part(&self, kind: Option<u8>) -> Self {
+        CallSwarm {
+            kinds: kind.map_or(vec![0, 1], |kind| vec![kind; 1]),
+            ..self.clone()
+        }
+    }
+
     pub(super) fn draw(rng: &mut Rng) -> Self {
         let large = rng.one_in(16);
         let collapses = large && rng.one_in(3);
@@ -71,6 +89,14 @@ impl CallSwarm {
         rng.pick(&self.pages)
     }
 
+    /// A kind for one side of a duel: of those of the swarm that do more than use memory, or any.
+    fn any_kind(&self, rng: &mut Rng) -> u8 {
+        match rng.pick(&self.kinds) {
+            kind @ 2.. => kind,
+            _ => 2 + rng.below(u64::from(CALLS) - 2) as u8,
+        }
+    }
+
     fn range(&self, rng: &mut Rng) -> (u64, u64) {
         let page = self.page(rng);
         match rng.below(16) {
@@ -103,7 +129,9 @@ impl CallSwarm {
     pub(super) fn phrase(&self, rng: &mut Rng, into: &mut Vec<CallOp>) {
         let (page, pages) = self.range(rng);
         let file = rng.below(self.files.max(1).into()) as u32;
-        let at = rng.below(self.length.max(1));
+        // Now and then beyond the end.
+        let beyond = u64::from(rng.one_in(3));
+        let at = rng.below(self.length.max(1) + beyond);
         let process = 1 + rng.below(3) as u32;
         let op = match rng.pick(&self.kinds) {
             0 => CallOp::Read { page },
@@ -122,11 +150,16 @@ impl CallSwarm {
                 rights: rng.weigh(&[(1, 0), (4, 1), (2, 2), (1, 3), (1, 4)]),
             },
             7 | 8 => CallOp::PageOut { page, pages },
-            9 => CallOp::Remap {
-                page,
-                pages,
-                to: rng.pick(&[8, 9, 64, WINDOW, 2 * WINDOW]) + rng.below(2),
-            },
+            9 => {
+                let to = rng.pick(&[8, 9, 64, WINDOW, 2 * WINDOW]) + rng.below(2);
+                into.push(CallOp::Remap { page, pages, to });
+                // What is there now, perhaps with a stop on the way.
+                match rng.below(4) {
+                    0 => CallOp::Write { page },
+                    1 => CallOp::Read { page: to },
+                    _ => CallOp::Write { page: to },
+                }
+            }
             COLLAPSE if self.large => CallOp::Collapse { page },
             COLLAPSE => CallOp::Sync { file },
             11 => {
@@ -153,7 +186,10 @@ impl CallSwarm {
             }
             14 => CallOp::WriteFile { file, page: at },
             15 => CallOp::ReadFile { file, page: at },
-            16 => CallOp::Truncate { file, pages: at },
+            16 => CallOp::Truncate {
+                file,
+                pages: rng.weigh(&[(3, 0), (2, at), (1, self.length), (1, self.length + 1)]),
+            },
             17 => CallOp::Sync { file },
             18 | 19 => CallOp::Migrate {
                 page,
@@ -189,6 +225,14 @@ impl CallSwarm {
         };
         into.push(op);
     }
+}
+
+/// The pages that programs map and use, the first few of them.
+pub(super) fn pages_of(cpu: &[Lane<CallOp>]) -> Vec<u64> {
+    super::few_of(cpu, |op| match *op {
+        CallOp::Read { page } | CallOp::Write { page } | CallOp::MapFile { page, .. } => Some(page),
+        _ => None,
+    })
 }
 
 /// A program over the memory manager.
@@ -252,13 +296,31 @@ pub fn calls_program(rng: &mut Rng) -> Program {
         });
         first.push(CallOp::Write { page: 100 });
     }
-    for lane in &mut cpu {
+    // Every other program is a duel: one CPU does one kind of thing, another another, and the rest of them use
+    // what it is done to.
+    let duel = rng.one_in(2).then(|| [0, 1].map(|_| swarm.any_kind(rng)));
+    for (number, lane) in cpu.iter_mut().enumerate() {
+        let (part, most) = match duel {
+            Some(kinds) => (swarm.part(kinds.get(number).copied()), 2),
+            None => (swarm.clone(), 4),
+        };
         // What lies behind the start of a run: pages taken out, moved, shared with a child.
         if rng.one_in(3) {
             swarm.phrase(rng, &mut lane.start);
         }
-        for _ in 0..rng.few(4) {
-            swarm.phrase(rng, &mut lane.run);
+        for _ in 0..rng.few(most) {
+            part.phrase(rng, &mut lane.run);
+        }
+        if duel.is_some() && rng.one_in(2) {
+            // Who has done something uses it, too.
+            let place = rng.below(lane.run.len() as u64 + 1) as usize;
+            let page = swarm.page(rng);
+            let access = if rng.one_in(2) {
+                CallOp::Read { page }
+            } else {
+                CallOp::Write { page }
+            };
+            lane.run.insert(place, access);
         }
     }
     let fast = if swarm.collapses {

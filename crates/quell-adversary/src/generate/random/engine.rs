@@ -122,6 +122,40 @@ impl Swarm {
         }
     }
 
+    /// The same, about the pages that a program has used so far.
+    pub(super) fn about(mut self, pages: &[u64]) -> Self {
+        if !pages.is_empty() {
+            self.pages = pages.to_vec();
+        }
+        self
+    }
+
+    /// What one CPU does: the kind that is its part of a duel, or accesses alone, or all of it; mostly with a
+    /// batch of its own.
+    fn part(&self, cpu: usize, duel: Option<[(u64, Kind); 2]>, rng: &mut Rng) -> Self {
+        let mut part = self.clone();
+        if let Some(kinds) = duel {
+            part.kinds = match kinds.get(cpu) {
+                Some(&kind) => vec![kind],
+                None => vec![(4, Kind::Read), (1, Kind::Write), (1, Kind::Tour)],
+            };
+        }
+        if rng.below(4) > 0 {
+            let own = (cpu % BATCHES) as u64;
+            part.batches = own..own + 1;
+        }
+        part
+    }
+
+    /// A kind for one side of a duel: of those of the swarm that do more than use memory, or any.
+    fn any_kind(&self, rng: &mut Rng) -> (u64, Kind) {
+        let (weight, kind) = rng.pick(&self.kinds);
+        match kind {
+            Kind::Read | Kind::Write => rng.pick(&KINDS[2..]),
+            kind => (weight, kind),
+        }
+    }
+
     /// Whether a program runs code that it has mapped.
     fn runs_code(&self) -> bool {
         self.kinds.iter().any(|(_, kind)| *kind == Kind::Code)
@@ -380,6 +414,16 @@ pub(super) fn shape(rng: &mut Rng) -> Shape {
     }
 }
 
+/// The pages that programs map and use, the first few of them.
+pub(super) fn pages_of(cpu: &[Lane<EngineOp>]) -> Vec<u64> {
+    super::few_of(cpu, |op| match *op {
+        EngineOp::Read { page } | EngineOp::Write { page } | EngineOp::Map { page, .. } => {
+            Some(page)
+        }
+        _ => None,
+    })
+}
+
 /// A program over the engine.
 pub fn engine_program(rng: &mut Rng) -> Program {
     let mut shape = shape(rng);
@@ -418,7 +462,19 @@ pub fn engine_program(rng: &mut Rng) -> Program {
         batches: BATCHES as u64 - 1..BATCHES as u64,
         ..swarm.clone()
     };
-    for lane in &mut cpu {
+    // Every third program is a duel: one CPU does one kind of thing, another another or the same, and the rest of
+    // them use what it is done to.
+    let duel = rng.one_in(3).then(|| {
+        let first = swarm.any_kind(rng);
+        let second = if rng.one_in(4) {
+            first
+        } else {
+            swarm.any_kind(rng)
+        };
+        [first, second]
+    });
+    for (number, lane) in cpu.iter_mut().enumerate() {
+        let part = swarm.part(number, duel, rng);
         // The last one stays.
         for _ in 0..rng.few(3) - 1 {
             let space = rng.below(shape.spaces.into()) as u8;
@@ -433,9 +489,14 @@ pub fn engine_program(rng: &mut Rng) -> Program {
                 (1, EngineOp::Mask { on: true }),
             ]));
         }
-        let phrases = rng.few(4);
-        for _ in 0..phrases {
-            swarm.phrase(rng, &mut lane.run);
+        for _ in 0..rng.few(if duel.is_some() { 2 } else { 4 }) {
+            part.phrase(rng, &mut lane.run);
+        }
+        if duel.is_some() && rng.one_in(2) {
+            // Who has done something uses it, too.
+            let page = swarm.page(rng);
+            let place = rng.below(lane.run.len() as u64 + 1) as usize;
+            lane.run.insert(place, EngineOp::Read { page });
         }
         if shape.preemptions > 0 {
             for _ in 0..rng.few(2) {

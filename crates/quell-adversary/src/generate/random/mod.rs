@@ -55,6 +55,20 @@ impl Rng {
     }
 }
 
+/// How many of the pages that a program has used the changes to it are about.
+const PAGES_USED: usize = 3;
+
+/// The pages that operations of a program name, each once, the first few.
+fn few_of<O>(cpu: &[Lane<O>], page: impl Fn(&O) -> Option<u64>) -> Vec<u64> {
+    let mut pages = Vec::new();
+    for page in cpu.iter().flat_map(Lane::all).filter_map(page) {
+        if pages.len() < PAGES_USED && !pages.contains(&page) {
+            pages.push(page);
+        }
+    }
+    pages
+}
+
 /// A program on a machine, all drawn.
 pub fn draw(rng: &mut Rng) -> Recorded {
     let program = if rng.below(5) < 3 {
@@ -63,6 +77,16 @@ pub fn draw(rng: &mut Rng) -> Recorded {
         calls_program(rng)
     };
     place(rng, program)
+}
+
+/// A machine whose loads overtake each other.
+pub(super) fn reordering_machine(rng: &mut Rng) -> MachineKind {
+    let all: Vec<_> = MachineKind::ALL
+        .iter()
+        .filter(|kind| kind.reorders)
+        .copied()
+        .collect();
+    rng.pick(&all)
 }
 
 /// Puts a program on some machine under some policy.
@@ -107,7 +131,10 @@ pub fn change(rng: &mut Rng, recorded: &mut Recorded, other: &Recorded) {
             1 => recorded.policy = policy(rng),
             _ => match (&mut recorded.program, &other.program) {
                 (Program::Engine { shape, cpu }, theirs) => {
-                    let swarm = Swarm::draw(rng, shape.spaces.into());
+                    let mut swarm = Swarm::draw(rng, shape.spaces.into());
+                    if rng.below(4) > 0 {
+                        swarm = swarm.about(&engine::pages_of(cpu));
+                    }
                     let theirs = match theirs {
                         Program::Engine { cpu, .. } => cpu.as_slice(),
                         Program::Calls { .. } => &[],
@@ -127,6 +154,9 @@ pub fn change(rng: &mut Rng, recorded: &mut Recorded, other: &Recorded) {
                 (Program::Calls { memory, cpu }, theirs) => {
                     let mut swarm = CallSwarm::draw(rng);
                     swarm.large &= memory.fast > 500;
+                    if rng.below(4) > 0 {
+                        swarm = swarm.about(&calls::pages_of(cpu), rng);
+                    }
                     let theirs = match theirs {
                         Program::Calls { cpu, .. } => cpu.as_slice(),
                         Program::Engine { .. } => &[],
@@ -185,6 +215,12 @@ fn change_lanes<O: Copy>(
             } else {
                 ops.swap(there, place);
             }
+        }
+        6 if place < ops.len() && rng.one_in(2) => {
+            let mut new = Vec::new();
+            phrase(rng, &mut new);
+            ops.splice(place..=place, new);
+            ops.truncate(LONGEST);
         }
         6 if place < ops.len() => {
             let op = ops.remove(place);

@@ -9,6 +9,7 @@ use crate::context;
 use crate::coverage::Coverage;
 use crate::generated::program::{EngineOp, Flags, LEDGER_ENTRIES, Lane, Shape, WINDOW};
 use crate::hardware::{Adversary, RunRules};
+use crate::names::Address;
 use crate::stage::{Hw, Stage};
 use quell::{
     Batch, Engine, Extent, Frame, LedgerEntry, Page, PageRange, PerCpu, Purpose, Residue, Scope,
@@ -136,49 +137,29 @@ impl Kernel<'_> {
         ledger: &[LedgerEntry<Hw>],
         word: usize,
     ) -> Option<String> {
-        let inside = |start: usize, size: usize| (start..start + size).contains(&word);
-        let at = |list: &[AdversaryWord]| {
-            list.iter()
-                .position(|one| std::ptr::from_ref(one) as usize == word)
-        };
-        for (index, cpu) in cpus.iter().enumerate() {
-            if inside(std::ptr::from_ref(cpu) as usize, size_of_val(cpu)) {
-                let field = cpu.word_name(word).unwrap_or("?");
-                return Some(format!("cpu{index}.{field}"));
-            }
-        }
-        for (index, lives) in self.spaces.iter().enumerate() {
-            if let Some(field) = lives.iter().find_map(|space| space.word_name(word)) {
-                return Some(format!("space{index}.{field}"));
-            }
-        }
-        for (list, what) in [
-            (&self.locks[..], "lock of space"),
-            (&self.lives[..], "life of space"),
-            (&self.file_locks[..], "lock of file"),
-            (&self.told[..], "flag"),
-            (&self.busy[..], "batch"),
-        ] {
-            if let Some(index) = at(list) {
-                return Some(format!("{what} {index}"));
-            }
-        }
-        for (index, residue) in self.residues.iter().enumerate() {
-            if inside(std::ptr::from_ref(residue) as usize, size_of_val(residue)) {
+        let at = Address(word);
+        at.of_cpus(cpus)
+            .or_else(|| {
+                let mut spaces = self.spaces.iter().enumerate();
+                spaces.find_map(|(index, lives)| {
+                    let field = lives.iter().find_map(|space| space.word_name(word))?;
+                    Some(format!("space{index}.{field}"))
+                })
+            })
+            .or_else(|| at.numbered("lock of space", &self.locks[..]))
+            .or_else(|| at.numbered("life of space", &self.lives[..]))
+            .or_else(|| at.numbered("lock of file", &self.file_locks[..]))
+            .or_else(|| at.numbered("flag", &self.told[..]))
+            .or_else(|| at.numbered("batch", &self.busy[..]))
+            .or_else(|| {
+                let index = self.residues.iter().position(|one| at.lies_in(one))?;
                 let frame = self.layout.single(index as u64);
-                return Some(format!("residue of frame {:#x}", frame.0));
-            }
-        }
-        for (index, entry) in ledger.iter().enumerate() {
-            if inside(std::ptr::from_ref(entry) as usize, size_of_val(entry)) {
-                return Some(format!("ledger[{index}]"));
-            }
-        }
-        let engine = std::ptr::from_ref(&self.engine) as usize;
-        if inside(engine, size_of_val(&self.engine)) {
-            return Some(format!("engine+{:#x}", word - engine));
-        }
-        let (table, index) = context::place_of(word)?;
-        Some(format!("entry {index} of table {table:#x}"))
+                Some(format!("residue of frame {:#x}", frame.0))
+            })
+            .or_else(|| at.of_engine(&self.engine, ledger))
+            .or_else(|| {
+                let (table, index) = context::place_of(word)?;
+                Some(format!("entry {index} of table {table:#x}"))
+            })
     }
 }

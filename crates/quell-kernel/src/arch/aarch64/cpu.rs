@@ -77,6 +77,9 @@ pub fn allow_nmis() {
     unsafe { asm!("msr daifclr, #1", options(nostack, preserves_flags)) };
 }
 
+/// One turn of a waiting loop.
+pub use quell_arch::relax;
+
 /// Halts until an interrupt was served. Called with interrupts masked, returns with them masked.
 pub fn halt() {
     // A pending interrupt ends the wait though it is masked; it is served after that.
@@ -109,7 +112,7 @@ pub fn wait_for(nanoseconds: u64, condition: impl Fn() -> bool) -> bool {
         if self::nanoseconds() > end {
             return condition();
         }
-        quell_arch::relax();
+        relax();
     }
     true
 }

@@ -107,8 +107,11 @@ pub fn wake(to: usize) {
     send(to, WAKE, SgiTargetGroup::CurrentGroup1);
 }
 
+/// What sends a CPU a non-maskable interrupt.
+pub const SEND_NMI: Option<fn(usize)> = Some(nmi);
+
 /// Sends a non-maskable interrupt to a CPU.
-pub fn nmi(to: usize) {
+fn nmi(to: usize) {
     send(to, NMI, SgiTargetGroup::Group0);
 }
 

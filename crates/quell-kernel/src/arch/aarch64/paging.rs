@@ -7,7 +7,9 @@ use super::processor::features;
 use crate::{cpu, direct_map, memory, tables};
 use aarch64_cpu::registers::{ReadWriteable, TCR_EL1};
 use core::arch::asm;
-use quell::{Entry, Features, Frame, Invalidate, Level, Tag, Tagging};
+use quell::{
+    Entry, Features, Frame, Invalidate, Level, Page, PageRange, Scope, Tag, Tagging, TlbRules,
+};
 use quell_arch::aarch64::{entry, tlb};
 
 /// The root that TTBR0 holds when no address space is loaded: an empty table.
@@ -77,6 +79,11 @@ pub unsafe fn init_cpu() {
     tlb::complete_local();
 }
 
+/// What TLBs keep.
+pub fn tlb_rules() -> TlbRules {
+    entry::RULES
+}
+
 /// What the engine may use.
 pub fn engine_features() -> Features {
     Features {
@@ -91,15 +98,23 @@ pub fn engine_features() -> Features {
 /// Issues what `what` takes, and returns how many instructions that was. Nothing is complete.
 fn issue(what: Invalidate, broadcast: bool) -> u64 {
     tlb::publish_tables();
+    let with = tlb::Operands {
+        range: features().range,
+        level_hint: features().level_hint,
+        wide_addresses: false,
+    };
     // SAFETY: at level 1; range operations only where the processor has them.
     unsafe {
         match what {
+            Invalidate::Kernel { range, scope } => {
+                let mut count = 0;
+                for operation in tlb::operations(Tag::KERNEL, range, scope, with) {
+                    tlb::tlbi_any_tag(operation, scope, broadcast);
+                    count += 1;
+                }
+                count
+            }
             Invalidate::Range { tag, range, scope } => {
-                let with = tlb::Operands {
-                    range: features().range,
-                    level_hint: features().level_hint,
-                    wide_addresses: false,
-                };
                 let mut count = 0;
                 for operation in tlb::operations(tag, range, scope, with) {
                     tlb::tlbi(operation, scope, broadcast);
@@ -111,7 +126,8 @@ fn issue(what: Invalidate, broadcast: bool) -> u64 {
                 tlb::tlbi_tag(tag, broadcast);
                 1
             }
-            Invalidate::All => {
+            // Global entries go, too.
+            Invalidate::All | Invalidate::Everything => {
                 tlb::tlbi_all(broadcast);
                 1
             }
@@ -119,10 +135,29 @@ fn issue(what: Invalidate, broadcast: bool) -> u64 {
     }
 }
 
+/// No instruction that was fetched before is executed.
+pub fn synchronize_text() {
+    // SAFETY: a barrier.
+    unsafe { tlb::isb() }
+}
+
 /// Invalidates on this CPU.
 pub fn invalidate(what: Invalidate) {
+    if what == Invalidate::Everything {
+        tlb::fence();
+    }
     issue(what, false);
     tlb::complete_local();
+}
+
+/// Invalidates a page on this CPU where it is mapped globally.
+pub fn invalidate_global(page: Page) {
+    // An invalidation by address reaches global entries whatever its tag.
+    invalidate(Invalidate::Range {
+        tag: Tag::KERNEL,
+        range: PageRange::base(page, 1),
+        scope: Scope::Leaf,
+    });
 }
 
 /// Starts broadcast invalidations; returns how many instructions that took.

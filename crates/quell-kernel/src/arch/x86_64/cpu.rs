@@ -132,6 +132,9 @@ pub fn restore_interrupts(were_on: bool) {
     }
 }
 
+/// One turn of a waiting loop.
+pub use quell_arch::relax;
+
 /// Halts until an interrupt was served. Called with interrupts masked, returns with them masked.
 pub fn halt() {
     unsafe extern "C" {
@@ -183,7 +186,7 @@ pub fn calibrate(timer_port: u16) {
     let mut timer = || u64::from(unsafe { port.read() } & 0xff_ffff);
     let (start, begin) = (timer(), ticks());
     while (timer().wrapping_sub(start) & 0xff_ffff) < HZ * MILLISECONDS / 1000 {
-        quell_arch::relax();
+        relax();
     }
     TICKS_PER_MS.store(((ticks() - begin) / MILLISECONDS).max(1), Ordering::Relaxed);
 }
@@ -195,7 +198,7 @@ pub fn wait_for(nanoseconds: u64, condition: impl Fn() -> bool) -> bool {
         if self::nanoseconds() > end {
             return condition();
         }
-        quell_arch::relax();
+        relax();
     }
     true
 }

@@ -162,9 +162,12 @@ pub fn wake(to: usize) {
     send(to, WAKE);
 }
 
+/// What sends a CPU a non-maskable interrupt.
+pub const SEND_NMI: Option<fn(usize)> = Some(nmi);
+
 /// Sends a non-maskable interrupt to a CPU. May be called in the handler of one, which may have come
 /// between the two halves of another command: so the first half is left as it was found.
-pub fn nmi(to: usize) {
+fn nmi(to: usize) {
     const DELIVER_NMI: u32 = 4 << 8;
     const ASSERT: u32 = 1 << 14;
     let id = crate::cpu::cpu(to).hardware_id.load(Relaxed);

@@ -3,7 +3,7 @@
 use super::processor::features;
 use crate::{direct_map, memory};
 use core::sync::atomic::{AtomicU64, Ordering};
-use quell::{Entry, Features, Frame, Invalidate, Level, MemoryType, Tag, Tagging};
+use quell::{Entry, Features, Frame, Invalidate, Level, MemoryType, Page, Tag, Tagging, TlbRules};
 use quell_arch::x86_64::{entry, tlb};
 use x86_64::registers::control::{Cr4, Cr4Flags};
 
@@ -118,6 +118,11 @@ pub unsafe fn init_cpu() {
     }
 }
 
+/// What TLBs keep.
+pub fn tlb_rules() -> TlbRules {
+    entry::RULES
+}
+
 /// What the engine may use.
 pub fn engine_features() -> Features {
     let processor = features();
@@ -156,11 +161,27 @@ pub fn invalidate(what: Invalidate) {
                     pages.for_each(|page| tlb::invlpg(page));
                 }
             }
+            // Drops global entries too.
+            Invalidate::Kernel { range, .. } => {
+                let step = range.stride.bytes();
+                (0..range.strides())
+                    .for_each(|stride| tlb::invlpg(range.start.address() + stride * step));
+            }
+            Invalidate::Everything if pcid => {
+                tlb::invpcid(tlb::Invpcid::AllAndGlobal, Tag::KERNEL, 0)
+            }
+            Invalidate::Everything => tlb::flush_all_by_cr4(),
             Invalidate::Tag(tag) if pcid => tlb::invpcid(tlb::Invpcid::Tag, tag, 0),
             Invalidate::All if pcid => tlb::invpcid(tlb::Invpcid::All, Tag::KERNEL, 0),
             Invalidate::Tag(_) | Invalidate::All => tlb::load_cr3(tlb::read_cr3()),
         }
     }
+}
+
+/// Invalidates a page on this CPU where it is mapped globally.
+pub fn invalidate_global(page: Page) {
+    // SAFETY: at level 0.
+    unsafe { tlb::invlpg(page.address()) };
 }
 
 /// Starts broadcast invalidations; returns how many instructions that took.
@@ -177,6 +198,10 @@ pub fn broadcast(what: Invalidate) -> u64 {
         }
         Invalidate::Tag(tag) => send(tlb::Broadcast::tag(tag)),
         Invalidate::All => send(tlb::Broadcast::ALL),
+        Invalidate::Kernel { range, scope } => {
+            tlb::Broadcast::kernel(range, scope, features().invlpgb_pages).for_each(send);
+        }
+        Invalidate::Everything => send(tlb::Broadcast::ALL_AND_GLOBAL),
     }
     count
 }
@@ -204,11 +229,15 @@ pub unsafe fn load_root(root: Frame, tag: Tag, keep: bool) {
     unsafe { tlb::load_cr3(value) }
 }
 
-/// Loads the kernel's own root.
+/// Loads the kernel's own root. What was kept under its tag goes: it may be as old as the last time that it was loaded.
 pub fn unload_root() {
-    let tagged = engine_features().tagging != Tagging::None;
     // SAFETY: the kernel's own root, which has nothing in the other half.
-    unsafe { load_root(kernel_root(), Tag::KERNEL, tagged) };
+    unsafe { load_root(kernel_root(), Tag::KERNEL, false) };
+}
+
+/// No instruction that was fetched before is executed.
+pub fn synchronize_text() {
+    core::arch::x86_64::__cpuid(0);
 }
 
 /// Makes instructions that were written as data visible to fetches; x86-64 does so by itself.

@@ -1,0 +1,64 @@
+//! Who waits for whom: flushes under a lock that others spin for, and flushes that nobody waits for.
+
+use super::BareKernel;
+use quell::{Frame, Hardware, Page, PageRange, Purpose, Word};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+impl BareKernel<'_> {
+    /// Takes the lock of a space's tables with interrupts off, which another CPU may hold while it flushes, and gives it
+    /// back.
+    pub fn pass_lock_masked(&self, space: usize) {
+        let were_on = self.hw.mask_interrupts();
+        while self.locks[space]
+            .compare_exchange(0, 1, Acquire, Relaxed)
+            .is_err()
+        {
+            self.engine.poll();
+            self.hw.relax();
+        }
+        self.unlock(space);
+        self.hw.restore_interrupts(were_on);
+    }
+
+    /// As [`BareKernel::unmap`], flushing before the lock is given back.
+    pub fn unmap_locked(&self, space: usize, page: u64) -> Option<Frame> {
+        self.hw.say(|| format!("unmap({space}, {page:#x}), locked"));
+        self.lock(space);
+        let mut batch = self.engine.batch(Purpose::Call);
+        if let Some(frame) = self.clear(space, page) {
+            batch.unmapped(&self.spaces[space], PageRange::base(Page(page), 1), frame);
+        }
+        let frame = batch.finish().next();
+        self.unlock(space);
+        self.returned_unmap(space, PageRange::base(Page(page), 1));
+        frame
+    }
+
+    /// As [`BareKernel::unmap`], without waiting for the flush: the kernel is told when a target has answered, and looks
+    /// then.
+    pub fn unmap_started(&self, space: usize, page: u64) -> Option<Frame> {
+        self.hw
+            .say(|| format!("begins to unmap({space}, {page:#x})"));
+        self.lock(space);
+        let mut batch = self.engine.batch(Purpose::Call);
+        if let Some(frame) = self.clear(space, page) {
+            batch.unmapped(&self.spaces[space], PageRange::base(Page(page), 1), frame);
+        } else {
+            self.engine.settle(&self.spaces[space]);
+        }
+        self.unlock(space);
+        let mut flight = batch.start();
+        loop {
+            let rung = self.hw.bell().load(Acquire);
+            if flight.is_done() {
+                break;
+            }
+            while self.hw.bell().load(Acquire) == rung {
+                self.hw.relax();
+            }
+        }
+        let frame = flight.finish().next();
+        self.returned_unmap(space, PageRange::base(Page(page), 1));
+        frame
+    }
+}

@@ -1,0 +1,205 @@
+//! The kernel's own half: mappings that every CPU has, whatever root it has loaded, and what the kernel does with them.
+
+use super::{BareKernel, ENTRY_ORDER, Space};
+use crate::cell::AdversaryWord;
+use crate::context;
+use crate::machine::Accessed;
+use crate::op::{AccessKind, Op};
+use crate::tables;
+use quell::{Batch, Frame, Hardware, Outcome, Page, PageRange, Purpose, Scope, Stamp, Word};
+use quell_vm::machine::{Event, Machine};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+/// The root of the kernel's half.
+pub(super) const OWN_ROOT: Frame = Frame(0);
+/// Its leaf table.
+const OWN_TABLE: Frame = Frame(9);
+/// The first page of the kernel's half: its entries are global.
+pub const OWN: u64 = 1536;
+/// The first page of the kernel's half whose entries are not global.
+pub const OWN_TAGGED: u64 = OWN + 256;
+
+impl BareKernel<'_> {
+    /// From now on the kernel has a half of its own. Called by one CPU, before the run.
+    pub fn use_own_half(&self) {
+        let pointer = OWN_TABLE.0 << 12 | tables::PRESENT | tables::TABLE | tables::WRITABLE;
+        self.hw.table(OWN_ROOT)[(OWN / 512) as usize].store(pointer, Release);
+        self.has_own_half.set(true);
+        context::with(|core| core.use_kernel(OWN_ROOT.0 as u32, OWN));
+    }
+
+    pub(super) fn has_own_half(&self) -> bool {
+        self.has_own_half.get()
+    }
+
+    /// The space of a page of the kernel's half.
+    fn own_space(&self, page: u64) -> &Space {
+        &self.own[usize::from(page >= OWN_TAGGED)]
+    }
+
+    fn own_entry(&self, page: u64) -> &AdversaryWord {
+        &self.hw.table(OWN_TABLE)[page as usize % 512]
+    }
+
+    fn lock_own(&self) {
+        while self
+            .own_lock
+            .compare_exchange(0, 1, Acquire, Relaxed)
+            .is_err()
+        {
+            // A handler that wants something of this CPU is served, interrupts on or off.
+            self.engine.poll();
+            self.hw.relax();
+        }
+    }
+
+    fn unlock_own(&self) {
+        self.own_lock.store(0, Release);
+    }
+
+    /// Maps a page of the kernel's half that was not mapped.
+    pub fn map_own(&self, page: u64, frame: Frame) {
+        let global = if page < OWN_TAGGED { tables::GLOBAL } else { 0 };
+        let word = frame.0 << 12
+            | tables::PRESENT
+            | tables::WRITABLE
+            | tables::EXECUTABLE
+            | tables::DIRTY
+            | global;
+        self.own_entry(page).store(word, Release);
+    }
+
+    /// Clears the entry of a page, and tells a batch; the batch is full then.
+    fn clear_own<'k>(
+        &'k self,
+        page: u64,
+        purpose: Purpose,
+        end: impl FnOnce(
+            &mut Batch<'_, '_, crate::stage::Hw, &'k Space, Frame, crate::hardware::RunRules>,
+        ),
+    ) {
+        self.lock_own();
+        let old = self.own_entry(page).swap(0, ENTRY_ORDER);
+        let mut batch = self.engine.batch(purpose);
+        if old & tables::PRESENT != 0 {
+            let range = PageRange::base(Page(page), 1);
+            batch.unmapped(self.own_space(page), range, Frame(old >> 12));
+        }
+        if purpose == Purpose::Lazy {
+            end(&mut batch);
+            return self.unlock_own();
+        }
+        self.unlock_own();
+        end(&mut batch);
+    }
+
+    /// Unmaps a page of the kernel's half; the frame that was behind it.
+    pub fn unmap_own(&self, page: u64) -> Option<Frame> {
+        self.unmap_own_for(Purpose::Call, page)
+    }
+
+    /// The same for another purpose.
+    pub fn unmap_own_for(&self, purpose: Purpose, page: u64) -> Option<Frame> {
+        self.hw.say(|| format!("unmap own {page:#x}"));
+        let mut frame = None;
+        self.clear_own(page, purpose, |batch| frame = batch.finish().next());
+        self.hw.note(Event::ReturnedUnmap {
+            root: OWN_ROOT,
+            range: PageRange::base(Page(page), 1),
+        });
+        frame
+    }
+
+    /// Unmaps a page of the kernel's half that nobody uses any more, without a flush where the policy allows it: the
+    /// frame, which is behind its residue, and until when its address must wait.
+    pub fn unmap_own_lazily(&self, page: u64) -> (Option<Frame>, Option<Stamp>) {
+        self.hw.say(|| format!("unmap own {page:#x} lazily"));
+        let mut taken = (None, None);
+        self.clear_own(page, Purpose::Lazy, |batch| {
+            let outcome = batch.finish_owed();
+            let (frames, stamp): (Vec<Frame>, _) = match outcome {
+                Outcome::Owed(owed) => {
+                    let stamp = owed.stamp();
+                    (owed.collect(), Some(stamp))
+                }
+                Outcome::Flushed(frames) => (frames.collect(), None),
+            };
+            taken = (frames.first().copied(), stamp);
+            for &frame in &frames {
+                self.hw.note(Event::FrameFreed { frame, frames: 1 });
+                let residue = self.residue(frame);
+                residue.begin();
+                match stamp {
+                    Some(stamp) => residue.owe(stamp),
+                    None => residue.settle_flushed(),
+                }
+            }
+        });
+        taken
+    }
+
+    /// Gives an address of the kernel's half out again, with another frame behind it.
+    pub fn reuse_own(&self, page: u64, stamp: Option<Stamp>, frame: Frame, value: u64) {
+        self.hw.say(|| format!("own {page:#x} is used again"));
+        if let Some(stamp) = stamp {
+            self.engine.settle_stamp(stamp);
+        }
+        self.fill(frame, value);
+        self.map_own(page, frame);
+        context::point(Op::Note);
+        context::with(|core| {
+            core.oracle.must_read(OWN_ROOT.0 as u32, page, Some(value));
+        });
+    }
+
+    /// Unlinks the leaf table of the kernel's half and frees it.
+    pub fn free_own_table(&self) {
+        self.hw.say(|| "frees the kernel's leaf table".into());
+        self.lock_own();
+        let mut batch = self.engine.batch(Purpose::Call);
+        self.hw.table(OWN_ROOT)[(OWN / 512) as usize].swap(0, ENTRY_ORDER);
+        let range = PageRange::base(Page(OWN), 2);
+        batch.changed(
+            self.own_space(OWN_TAGGED),
+            PageRange::base(Page(OWN_TAGGED), 1),
+            Scope::Tables,
+        );
+        batch.table_unlinked(self.own_space(OWN), range, OWN_TABLE);
+        self.unlock_own();
+        for table in batch.finish() {
+            self.hw.note(Event::TableFreed { frame: table });
+        }
+    }
+
+    /// The text of the kernel at this page is replaced, and every CPU told of it.
+    pub fn replace_text(&self, page: u64, value: u64) {
+        self.hw.say(|| format!("the text of {page:#x} changes"));
+        let frame = Frame(self.own_entry(page).load(Relaxed) >> 12);
+        context::point(Op::Note);
+        context::with(|core| core.change_text(page, false));
+        self.hw.write_frame(frame, 0, &value.to_le_bytes());
+        self.hw.fence();
+        self.engine.synchronize_text();
+        context::point(Op::Note);
+        context::with(|core| core.change_text(page, true));
+    }
+
+    /// Loads from the kernel's half; the value, or `None` for a fault.
+    pub fn read_own(&self, page: u64) -> Option<u64> {
+        self.access_own(page, AccessKind::Load)
+    }
+
+    /// Executes an instruction of the kernel's half; whether it did not fault.
+    pub fn execute_own(&self, page: u64) -> bool {
+        self.access_own(page, AccessKind::Fetch).is_some()
+    }
+
+    fn access_own(&self, page: u64, kind: AccessKind) -> Option<u64> {
+        context::point(Op::Access(kind));
+        let me = self.hw.this_cpu().index();
+        match context::with(|core| core.access_kernel(me, page, (kind, 0))) {
+            Accessed::Value { held, .. } => Some(held),
+            Accessed::Fault => None,
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! The kernel's own half, which is walked whatever root is loaded, and what is left of a root that a CPU leaves.
+
+use super::Mmu;
+use super::held::{GLOBAL_TAG, Leaf, Path};
+use crate::oracle::Moment;
+use crate::tables::{Arena, PRESENT};
+
+impl Mmu {
+    pub(super) fn walk_kernel(&mut self, arena: &Arena, cpu: usize) {
+        if let Some(kernel) = self.kernel {
+            self.walk_from(arena, cpu, kernel);
+        }
+    }
+
+    /// The kernel has a half of its own, under this root. The TLB of this CPU holds rubbish of the page that is `junk`.
+    pub(crate) fn use_kernel(&mut self, arena: &Arena, cpu: usize, root: u32, junk: Option<u64>) {
+        self.kernel = Some(root);
+        self.tlbs[cpu].leaves.extend(junk.map(|page| Leaf {
+            tag: GLOBAL_TAG,
+            level: 0,
+            page,
+            word: PRESENT,
+            via: root,
+            root: root + 1,
+            written: 0,
+            until: 0,
+            path: Path { since: 0, cut: 0 },
+        }));
+        self.walk_kernel(arena, cpu);
+    }
+
+    /// The root of the kernel's half.
+    pub(crate) fn kernel(&self) -> Option<u32> {
+        self.kernel
+    }
+
+    /// Leaves the loaded root for none: if the kernel has a half of its own, for that alone, under tag 0.
+    pub(crate) fn unload_root(&mut self, arena: &Arena, cpu: usize, now: Moment) {
+        if self.leave(cpu, now) && self.kernel.is_some() {
+            let tlb = &mut self.tlbs[cpu];
+            tlb.drop_tag(0);
+            tlb.tag = 0;
+            self.walk_kernel(arena, cpu);
+        }
+    }
+
+    /// What could be walked from the loaded root cannot be any more; whether there was one.
+    pub(super) fn leave(&mut self, cpu: usize, now: Moment) -> bool {
+        let tlb = &mut self.tlbs[cpu];
+        // Without a root the kernel's half was walked alone.
+        let left = tlb.root.take().is_some();
+        if !left && self.kernel.is_none() {
+            return false;
+        }
+        for p in &mut tlb.pointers {
+            p.until = p.until.min(now);
+            // The tables of the kernel's half lead on where they did.
+            if self.kernel != Some(p.root) {
+                p.path.cut = p.path.cut.min(now);
+            }
+        }
+        for l in tlb.leaves.iter_mut().filter(|l| l.tag != GLOBAL_TAG) {
+            l.until = l.until.min(now);
+            if self.kernel != Some(l.root) {
+                l.path.cut = l.path.cut.min(now);
+            }
+        }
+        left
+    }
+}

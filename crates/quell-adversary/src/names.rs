@@ -1,0 +1,43 @@
+//! Names of words, for timelines: what a kernel under the adversary answers when it is asked what lies at an address.
+
+use crate::stage::Hw;
+use quell::{LedgerEntry, PerCpu};
+
+/// The address of a word whose name is wanted.
+#[derive(Clone, Copy)]
+pub(crate) struct Address(pub(crate) usize);
+
+impl Address {
+    /// Whether the word lies in `object`.
+    pub(crate) fn lies_in<T: ?Sized>(self, object: &T) -> bool {
+        self.offset_in(object).is_some()
+    }
+
+    /// How many bytes into `object` the word lies.
+    pub(crate) fn offset_in<T: ?Sized>(self, object: &T) -> Option<usize> {
+        let start = std::ptr::from_ref(object).addr();
+        let offset = self.0.checked_sub(start)?;
+        (offset < size_of_val(object)).then_some(offset)
+    }
+
+    /// `what`, with the number of the object in `list` in which the word lies.
+    pub(crate) fn numbered<T>(self, what: &str, list: &[T]) -> Option<String> {
+        let index = list.iter().position(|one| self.lies_in(one))?;
+        Some(format!("{what} {index}"))
+    }
+
+    /// A word of what the engine keeps for each CPU.
+    pub(crate) fn of_cpus(self, cpus: &[PerCpu<'_, Hw>]) -> Option<String> {
+        let index = cpus.iter().position(|cpu| self.lies_in(cpu))?;
+        let field = cpus[index].word_name(self.0).unwrap_or("?");
+        Some(format!("cpu{index}.{field}"))
+    }
+
+    /// A word of the ledger, or of the engine itself.
+    pub(crate) fn of_engine<E>(self, engine: &E, ledger: &[LedgerEntry<Hw>]) -> Option<String> {
+        if let Some(index) = ledger.iter().position(|entry| self.lies_in(entry)) {
+            return Some(format!("ledger[{index}]"));
+        }
+        Some(format!("engine+{:#x}", self.offset_in(engine)?))
+    }
+}

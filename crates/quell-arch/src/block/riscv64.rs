@@ -1,0 +1,256 @@
+//! Probes on RISC-V: a function that loads all registers from [`STATE`], runs a block, and stores
+//! them all there.
+//!
+//! There is no addressing without a register, so the first one is put above the block's stack
+//! pointer, where no block has any business, until the others are stored. The thread pointer stays what it is:
+//! the C library and signal handlers need it.
+
+use core::mem::offset_of;
+use std::string::String;
+use std::vec::Vec;
+
+/// All that user mode can see of a processor without the vector extension.
+#[derive(Clone, Copy)]
+#[repr(C, align(16))]
+pub(crate) struct Registers {
+    /// x0 to x31; the first is always 0, and that of the thread pointer is not used.
+    general: [u64; 32],
+    floating: [u64; 32],
+    /// The rounding mode and the accrued exceptions of floating-point operations.
+    fcsr: u64,
+}
+
+/// What a probe works on. Only the holder of the lock around `run` touches it.
+#[repr(C, align(16))]
+pub(crate) struct State {
+    before: Registers,
+    after: Registers,
+    host_stack: u64,
+    host_global: u64,
+    host_fcsr: u64,
+}
+
+/// See [`State`].
+pub(crate) static mut STATE: State = State {
+    before: Registers::ZERO,
+    after: Registers::ZERO,
+    host_stack: 0,
+    host_global: 0,
+    host_fcsr: 0,
+};
+
+impl State {
+    pub(crate) const AFTER: usize = offset_of!(State, after);
+    pub(crate) const HOST_STACK: usize = offset_of!(State, host_stack);
+    pub(crate) const HOST_GLOBAL: usize = offset_of!(State, host_global);
+    pub(crate) const HOST_FCSR: usize = offset_of!(State, host_fcsr);
+}
+
+const SP: usize = 2;
+const TP: usize = 4;
+/// The rounding mode "to the largest magnitude" and all five exceptions.
+const FLOATING: u64 = 0x9f;
+
+/// The names of the general registers, as operands have them.
+const NAMES: [&str; 32] = [
+    "zero", "ra", "sp", "gp", "tp", "t0", "t1", "t2", "s0", "s1", "a0", "a1", "a2", "a3", "a4",
+    "a5", "a6", "a7", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11", "t3", "t4",
+    "t5", "t6",
+];
+
+/// A function that runs `text` between [`State::before`] and [`State::after`].
+macro_rules! probe {
+    ($($text:literal),+) => {{
+        #[unsafe(naked)]
+        unsafe extern "C" fn probe() {
+            core::arch::naked_asm!(
+                // A function of assembly alone is not given the target's extensions.
+                ".option push",
+                ".option arch, +d, +zifencei",
+                "addi sp, sp, -208",
+                "sd ra, 0(sp)",
+                "sd s0, 8(sp)",
+                "sd s1, 16(sp)",
+                "sd s2, 24(sp)",
+                "sd s3, 32(sp)",
+                "sd s4, 40(sp)",
+                "sd s5, 48(sp)",
+                "sd s6, 56(sp)",
+                "sd s7, 64(sp)",
+                "sd s8, 72(sp)",
+                "sd s9, 80(sp)",
+                "sd s10, 88(sp)",
+                "sd s11, 96(sp)",
+                "fsd fs0, 104(sp)",
+                "fsd fs1, 112(sp)",
+                "fsd fs2, 120(sp)",
+                "fsd fs3, 128(sp)",
+                "fsd fs4, 136(sp)",
+                "fsd fs5, 144(sp)",
+                "fsd fs6, 152(sp)",
+                "fsd fs7, 160(sp)",
+                "fsd fs8, 168(sp)",
+                "fsd fs9, 176(sp)",
+                "fsd fs10, 184(sp)",
+                "fsd fs11, 192(sp)",
+                "lla x31, {state}",
+                "li x30, {host}",
+                "add x30, x30, x31",
+                "sd sp, {host_stack} - {host}(x30)",
+                "sd gp, {host_global} - {host}(x30)",
+                "frcsr x29",
+                "sd x29, {host_fcsr} - {host}(x30)",
+                "ld x29, {fcsr}(x31)",
+                "fscsr x29",
+                ".irp i, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31",
+                "fld f\\i, {floating} + 8 * \\i(x31)",
+                ".endr",
+                ".irp i, 1,2,3,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30",
+                "ld x\\i, 8 * \\i(x31)",
+                ".endr",
+                "ld x31, 8 * 31(x31)",
+                $($text,)+
+                "sd x31, 256(sp)",
+                "lla x31, {state}",
+                "addi x31, x31, {after}",
+                ".irp i, 1,2,3,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30",
+                "sd x\\i, 8 * \\i(x31)",
+                ".endr",
+                "ld x30, 256(sp)",
+                "sd x30, 8 * 31(x31)",
+                ".irp i, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31",
+                "fsd f\\i, {floating} + 8 * \\i(x31)",
+                ".endr",
+                "frcsr x29",
+                "sd x29, {fcsr}(x31)",
+                "lla x31, {state}",
+                "li x30, {host}",
+                "add x30, x30, x31",
+                "ld x29, {host_fcsr} - {host}(x30)",
+                "fscsr x29",
+                "ld gp, {host_global} - {host}(x30)",
+                "ld sp, {host_stack} - {host}(x30)",
+                "ld ra, 0(sp)",
+                "ld s0, 8(sp)",
+                "ld s1, 16(sp)",
+                "ld s2, 24(sp)",
+                "ld s3, 32(sp)",
+                "ld s4, 40(sp)",
+                "ld s5, 48(sp)",
+                "ld s6, 56(sp)",
+                "ld s7, 64(sp)",
+                "ld s8, 72(sp)",
+                "ld s9, 80(sp)",
+                "ld s10, 88(sp)",
+                "ld s11, 96(sp)",
+                "fld fs0, 104(sp)",
+                "fld fs1, 112(sp)",
+                "fld fs2, 120(sp)",
+                "fld fs3, 128(sp)",
+                "fld fs4, 136(sp)",
+                "fld fs5, 144(sp)",
+                "fld fs6, 152(sp)",
+                "fld fs7, 160(sp)",
+                "fld fs8, 168(sp)",
+                "fld fs9, 176(sp)",
+                "fld fs10, 184(sp)",
+                "fld fs11, 192(sp)",
+                "addi sp, sp, 208",
+                "ret",
+                ".option pop",
+                state = sym crate::block::native::STATE,
+                after = const crate::block::native::State::AFTER,
+                host = const crate::block::native::State::HOST_STACK,
+                host_stack = const crate::block::native::State::HOST_STACK,
+                host_global = const crate::block::native::State::HOST_GLOBAL,
+                host_fcsr = const crate::block::native::State::HOST_FCSR,
+                floating = const crate::block::native::Registers::FLOATING,
+                fcsr = const crate::block::native::Registers::FCSR,
+            )
+        }
+        probe
+    }};
+}
+
+/// Bytes above the stack pointer that a probe itself writes: where it starts and where it ends.
+pub(crate) const SCRATCH: [usize; 2] = [256, 264];
+
+impl Registers {
+    pub(crate) const FLOATING: usize = offset_of!(Registers, floating);
+    pub(crate) const FCSR: usize = offset_of!(Registers, fcsr);
+
+    const ZERO: Self = Registers {
+        general: [0; 32],
+        floating: [0; 32],
+        fcsr: 0,
+    };
+
+    /// Every bit of every register, except those of `inputs`, is taken from a pseudo-random stream,
+    /// or is its complement.
+    pub(crate) fn filled(inputs: &[(&str, u64)], stack: u64, complement: bool) -> Self {
+        let flip = if complement { !0u64 } else { 0 };
+        let mut next = super::stream(flip);
+        let mut registers = Registers::ZERO;
+        registers.general.fill_with(&mut next);
+        registers.floating.fill_with(&mut next);
+        for unused in [0, TP] {
+            registers.general[unused] = 0;
+        }
+        registers.general[SP] = stack;
+        for (name, value) in inputs {
+            let number = NAMES
+                .iter()
+                .position(|known| known == name)
+                .unwrap_or_else(|| panic!("{name} is no general register"));
+            registers.general[number] = *value;
+        }
+        // All ones would be a rounding mode that does not exist.
+        registers.fcsr = FLOATING & flip;
+        registers
+    }
+
+    /// The names of what differs between two sets.
+    pub(crate) fn changes(&self, after: &Self) -> Vec<String> {
+        let mut changed = Vec::new();
+        for (number, value) in self.general.iter().enumerate() {
+            if *value != after.general[number] {
+                changed.push(NAMES[number].into());
+            }
+        }
+        for (number, value) in self.floating.iter().enumerate() {
+            if *value != after.floating[number] {
+                changed.push(std::format!("f{number}"));
+            }
+        }
+        if self.fcsr != after.fcsr {
+            // What `preserves_flags` is about on this architecture: the accrued exceptions; other than that the
+            // rounding mode may not change at all.
+            let name = match (self.fcsr ^ after.fcsr) & !0x1f {
+                0 => "flags",
+                _ => "frm",
+            };
+            changed.push(name.into());
+        }
+        changed
+    }
+}
+
+/// What `declared` names, in the words of [`Registers::changes`].
+pub(crate) fn canonical(declared: &str) -> String {
+    declared.into()
+}
+
+/// Runs a probe from `before`, and returns what it left.
+///
+/// # Safety
+/// `probe` is one, its block may run with those inputs, and no other thread runs one meanwhile.
+pub(crate) unsafe fn run(probe: unsafe extern "C" fn(), before: &Registers) -> Registers {
+    let state = &raw mut STATE;
+    // SAFETY: no other thread touches the state, and the probe restores what a caller keeps.
+    unsafe {
+        (*state).before = *before;
+        (*state).after = Registers::ZERO;
+        probe();
+        (*state).after
+    }
+}

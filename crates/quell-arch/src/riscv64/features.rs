@@ -1,0 +1,70 @@
+//! What a RISC-V processor can do. There is no register that says it to supervisor mode: the firmware's device
+//! tree names the extensions, and how wide ASIDs are is found out by writing one.
+
+/// The features that matter for translation caches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Features {
+    /// The width of an ASID: 0 to 16 bits.
+    pub asid_bits: u8,
+    /// An entry that has become present is seen soon, without a fence (Svvptc).
+    pub svvptc: bool,
+    /// The walker sets the accessed and dirty bits (Svadu, and Svade not named beside it: where a device tree
+    /// names both, the processor starts with faults for bits that are missing).
+    pub svadu: bool,
+}
+
+impl Features {
+    /// Decodes the features: `isa` is what the device tree calls `riscv,isa` (`rv64imafdc_zicsr_svadu`), and
+    /// `asid` what the field of satp holds after all ones were written to it.
+    ///
+    /// A field that holds other than ones in its lowest bits is none of the specification's; what is above its
+    /// lowest zero is not counted.
+    pub fn decode(isa: &str, asid: u16) -> Self {
+        // Extensions of several letters follow the first underscore.
+        let has = |name| isa.split('_').skip(1).any(|extension| extension == name);
+        Features {
+            asid_bits: asid.trailing_ones() as u8,
+            svvptc: has("svvptc"),
+            svadu: has("svadu") && !has("svade"),
+        }
+    }
+
+    /// Each feature's name and whether it is there.
+    pub fn list(&self) -> [(&'static str, bool); 3] {
+        [
+            ("asid", self.asid_bits > 0),
+            ("svvptc", self.svvptc),
+            ("svadu", self.svadu),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn extensions_are_read_from_the_device_tree() {
+        // As QEMU 7.2 describes its processor `rv64`.
+        let emulated = Features::decode("rv64imafdch_zicsr_zifencei_zihintpause_sstc", 0xffff);
+        assert_eq!(
+            emulated,
+            Features {
+                asid_bits: 16,
+                ..Features::default()
+            }
+        );
+        let later = Features::decode("rv64imafdc_svadu_svvptc", 0x1ff);
+        assert_eq!(
+            later.list(),
+            [("asid", true), ("svvptc", true), ("svadu", true)]
+        );
+        assert_eq!(later.asid_bits, 9);
+    }
+
+    #[test]
+    fn a_processor_that_starts_with_faults_does_not_set_dirty() {
+        assert!(!Features::decode("rv64i_svade_svadu", 0).svadu);
+        assert!(!Features::decode("rv64isvadu", 0).svadu);
+    }
+}

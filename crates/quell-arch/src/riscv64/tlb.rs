@@ -1,0 +1,254 @@
+//! Invalidation and root switches on RISC-V.
+//!
+//! Facts the callers rely on (privileged specification, "Supervisor Memory-Management Fence Instruction" and
+//! "Supervisor Address Translation and Protection (satp) Register"):
+//!
+//! * SFENCE.VMA works on this processor alone. Nothing is broadcast: other processors are interrupted.
+//! * It orders this processor's earlier stores to tables, and those of others that it has observed, before
+//!   the fills that follow. So nothing else publishes an entry to the walker.
+//! * With an address it drops leaf entries of that address. What the walker keeps of the tables above
+//!   goes only with all addresses (rs1 = x0).
+//! * With an ASID it leaves global entries alone; without (rs2 = x0) it drops those too.
+//! * A write of satp drops nothing and orders nothing. What was cached under the ASID that it loads is used again.
+//! * An entry that was absent may be cached as absent, and one that refused an access may stay, until
+//!   the processor that faulted fences.
+//!
+//! The operands are pure functions, tested on every host.
+
+use quell::{Frame, PageRange, Scope, Tag};
+
+/// Translation of 48 bits of address by four levels of tables.
+pub const SV48: u64 = 9 << 60;
+/// The bits of satp that hold the ASID.
+pub const ASID: u64 = 0xffff << ASID_SHIFT;
+/// The bits of satp that hold the frame of the root.
+pub const ROOT: u64 = (1 << 44) - 1;
+
+const ASID_SHIFT: u32 = 44;
+
+/// The value for satp that loads `root` under `tag`, as a table of Sv48.
+///
+/// # Panics
+/// If the root lies beyond 56 bits.
+#[inline]
+pub const fn satp(root: Frame, tag: Tag) -> u64 {
+    assert!(
+        root.0 <= ROOT,
+        "satp cannot hold the root: it lies beyond 56 bits of physical addresses"
+    );
+    SV48 | (tag.0 as u64) << ASID_SHIFT | root.0
+}
+
+/// One SFENCE.VMA for entries of one tag.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Operation {
+    /// The leaf entries of this address.
+    Page(u64),
+    /// Everything, and what the walker keeps of tables.
+    Tag,
+}
+
+/// The operations that together cover `range`: one for each stride, or, where tables were unlinked, one for the
+/// whole tag, because no operation with an address reaches what the walker keeps of tables.
+pub fn operations(range: PageRange, scope: Scope) -> impl Iterator<Item = Operation> {
+    let step = range.stride.bytes();
+    let count = match scope {
+        Scope::Leaf => range.strides(),
+        Scope::Tables => 1,
+    };
+    (0..count).map(move |stride| match scope {
+        Scope::Leaf => Operation::Page(range.start.address() + stride * step),
+        Scope::Tables => Operation::Tag,
+    })
+}
+
+#[cfg(target_arch = "riscv64")]
+pub(crate) mod instructions {
+    use super::*;
+
+    blocks! {
+        BLOCKS;
+
+        unsafe fn sfence_page_of(address: u64, tag: u64) {
+            privileged: "sfence.vma a0, a1";
+            in("a0") address,
+            in("a1") tag,
+            options(nostack, preserves_flags)
+        }
+
+        unsafe fn sfence_page_of_all(address: u64) {
+            privileged: "sfence.vma a0, zero";
+            in("a0") address,
+            options(nostack, preserves_flags)
+        }
+
+        unsafe fn sfence_of(tag: u64) {
+            privileged: "sfence.vma zero, a0";
+            in("a0") tag,
+            options(nostack, preserves_flags)
+        }
+
+        unsafe fn sfence() {
+            privileged: "sfence.vma zero, zero";
+            options(nostack, preserves_flags)
+        }
+
+        unsafe fn fence_rw() {
+            user: "fence rw, rw";
+            options(nostack, preserves_flags)
+        }
+
+        unsafe fn fence_iorw() {
+            user: "fence iorw, iorw";
+            options(nostack, preserves_flags)
+        }
+
+        unsafe fn fence_i() {
+            user: "fence.i";
+            options(nostack, preserves_flags)
+        }
+
+        /// The value of satp.
+        ///
+        /// # Safety
+        /// Supervisor mode.
+        pub unsafe fn read_satp() -> u64 {
+            privileged: "csrr a0, satp";
+            returns("a0"),
+            options(nomem, nostack, preserves_flags)
+        }
+
+        /// Loads satp with a value made by [`satp`].
+        ///
+        /// Nothing is invalidated: entries under the old and the new ASID stay.
+        ///
+        /// # Safety
+        /// Supervisor mode; the code that runs and its stack are mapped alike in the new tables.
+        pub unsafe fn load_satp(value: u64) {
+            privileged: "csrw satp, a0";
+            in("a0") value,
+            options(nostack, preserves_flags)
+        }
+    }
+
+    /// A full barrier for memory: `fence rw, rw`.
+    ///
+    /// Walkers read the same coherent memory, but this does not order their reads: only an SFENCE.VMA of the processor
+    /// that walks does. That is enough where every change that takes something away is followed by an
+    /// invalidation on each processor that may hold it, at the latest as it loads the root, and a processor that faults for what is
+    /// there by now forgets it and tries again.
+    #[inline]
+    pub fn fence() {
+        // SAFETY: a barrier.
+        unsafe { fence_rw() }
+    }
+
+    /// A full barrier for memory and devices: `fence iorw, iorw`. Interrupts are devices: what was stored
+    /// before it is seen by the handler of one that is sent after it, and what is loaded after it is not older than a
+    /// pending bit that was cleared before it.
+    #[inline]
+    pub fn fence_devices() {
+        // SAFETY: a barrier.
+        unsafe { fence_iorw() }
+    }
+
+    /// Makes instructions that this processor has stored, or seen stored, visible to its own fetches:
+    /// `fence.i`. Other processors need their own.
+    #[inline]
+    pub fn fence_instructions() {
+        // SAFETY: a barrier.
+        unsafe { fence_i() }
+    }
+
+    /// Drops entries of `tag` on this processor, but no global ones. Complete when it returns.
+    ///
+    /// # Safety
+    /// Supervisor mode.
+    #[inline]
+    pub unsafe fn invalidate(operation: Operation, tag: Tag) {
+        let tag = u64::from(tag.0);
+        // SAFETY: SFENCE.VMA only forgets cached translations.
+        unsafe {
+            match operation {
+                Operation::Page(address) => sfence_page_of(address, tag),
+                Operation::Tag => sfence_of(tag),
+            }
+        }
+    }
+
+    /// Drops the leaf entries of an address under all tags on this processor, global ones included. Complete when it
+    /// returns.
+    ///
+    /// # Safety
+    /// Supervisor mode.
+    #[inline]
+    pub unsafe fn invalidate_page(address: u64) {
+        // SAFETY: as above.
+        unsafe { sfence_page_of_all(address) }
+    }
+
+    /// Drops everything on this processor, global entries included. Complete when it returns.
+    ///
+    /// # Safety
+    /// Supervisor mode.
+    #[inline]
+    pub unsafe fn invalidate_all() {
+        // SAFETY: as above.
+        unsafe { sfence() }
+    }
+
+    /// What the field of satp for the ASID holds after all ones were written to it.
+    ///
+    /// # Safety
+    /// Supervisor mode, with interrupts masked; the loaded tables map the code that runs and its stack globally.
+    pub unsafe fn writable_asid() -> u16 {
+        // SAFETY: the caller's claims; the root stays the same, and what was filled under another ASID meanwhile
+        // is dropped.
+        unsafe {
+            let before = read_satp();
+            load_satp(before | ASID);
+            let held = read_satp();
+            load_satp(before);
+            sfence();
+            ((held & ASID) >> ASID_SHIFT) as u16
+        }
+    }
+}
+#[cfg(target_arch = "riscv64")]
+pub use instructions::*;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quell::{Page, PageSize};
+    use std::vec::Vec;
+
+    #[test]
+    fn ranges_go_by_stride_and_tables_as_a_whole() {
+        let pages = PageRange::base(Page(0x1_2345), 2);
+        let leaves: Vec<_> = operations(pages, Scope::Leaf).collect();
+        let expected = [0x1234_5000, 0x1234_6000].map(Operation::Page);
+        assert_eq!(leaves, expected);
+        let tables: Vec<_> = operations(pages, Scope::Tables).collect();
+        assert_eq!(tables, [Operation::Tag]);
+        let large = PageRange {
+            start: Page(0x200),
+            pages: 0x400,
+            stride: PageSize::Large,
+        };
+        let leaves: Vec<_> = operations(large, Scope::Leaf).collect();
+        assert_eq!(leaves, [0x20_0000, 0x40_0000].map(Operation::Page));
+    }
+
+    #[test]
+    fn roots_carry_mode_and_tag_in_the_upper_bits() {
+        assert_eq!(satp(Frame(0x80400), Tag(0x1234)), 0x9123_4000_0008_0400);
+        assert_eq!(satp(Frame(0x80400), Tag(0xffff)) & ASID, ASID);
+    }
+
+    #[test]
+    #[should_panic(expected = "beyond 56 bits")]
+    fn roots_beyond_the_register_are_refused() {
+        satp(Frame(1 << 44), Tag(1));
+    }
+}

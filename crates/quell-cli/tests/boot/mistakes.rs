@@ -1,0 +1,186 @@
+//! What is left out on purpose is noticed: each boot makes one mistake, and must not pass.
+
+use crate::{boot, can_boot, last, quell, tests};
+
+/// Boots with something left out, which must not pass; returns what noticed: the names of the checks
+/// that failed, `watchdog`, `panic`, or what could not go on.
+fn broken(arch: &str, arguments: &[&str], what: &str) -> Vec<String> {
+    let option = format!("break={what}");
+    let mut all = vec!["boot", "--arch", arch, "--json", "--option", &option];
+    all.extend(arguments);
+    all.extend(["--option", "watchdog_ms=1500", "--timeout", "60"]);
+    let output = quell(&all);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    // A command line that is refused shows nothing.
+    assert_eq!(
+        output.status.code(),
+        Some(1),
+        "{arch} without {what} passed, or did not run\n{text}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    text.lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .filter_map(|e| match e["event"].as_str()? {
+            "test" if e["passed"] != true => Some(e["name"].as_str()?.to_string()),
+            "watchdog" => Some("watchdog".to_string()),
+            "exit" if e["code"] == 3 => Some("panic".to_string()),
+            "failed" => Some(e["what"].as_str()?.to_string()),
+            _ => None,
+        })
+        .collect()
+}
+
+/// A fault in the handler of a non-maskable interrupt must not let in the next: it would be handled
+/// on the same stack, and the first could never return.
+#[test]
+#[ignore = "boots: `cargo xtask ci boots`"]
+fn a_fault_in_an_nmi_handler_lets_in_no_other() {
+    if can_boot("x86_64") {
+        let noticed = broken("x86_64", &["selftest"], "nmi");
+        assert!(noticed.iter().any(|name| name == "panic"), "{noticed:?}");
+    }
+}
+
+/// The emulated RISC-V processor has tags of each CPU's own: they are lent and found again, and lent without
+/// the flush that belongs to it they are noticed.
+#[test]
+#[ignore = "boots: `cargo xtask ci boots`"]
+fn tags_of_each_cpu_are_flushed_before_they_are_lent() {
+    if !can_boot("riscv64") {
+        return;
+    }
+    let words = ["stress", "--rounds", "2"];
+    let kept = last(&boot("riscv64", &words), "tags")["kept"].as_u64();
+    assert!(kept > Some(0), "{kept:?}");
+    let failed = broken("riscv64", &words, "TagTakenUnflushed");
+    assert!(
+        failed.iter().any(|name| name.contains("tags_are_flushed")),
+        "{failed:?}"
+    );
+}
+
+/// Tags that run out all the time do no harm, and do without the flush that belongs to it.
+#[test]
+#[ignore = "boots: `cargo xtask ci boots`"]
+fn tags_run_out_and_are_flushed() {
+    if !can_boot("aarch64") {
+        return;
+    }
+    let words = [
+        "stress",
+        "--cpus",
+        "8",
+        "--rounds",
+        "2",
+        "--option",
+        "tag_bits=4",
+    ];
+    let events = boot("aarch64", &words);
+    assert_eq!(tests(&events), (3, 0), "{events:?}");
+    assert!(
+        last(&events, "tags")["rollovers"].as_u64() > Some(10),
+        "{events:?}"
+    );
+    // On this machine a CPU flushes itself alone when it comes online and after a rollover, so `here` shows
+    // only where tags run out.
+    for mutant in ["here", "RolloverSkipsFlush", "RolloverForgetsReserved"] {
+        let failed = broken("aarch64", &words, mutant);
+        assert!(
+            failed.iter().any(|name| name.contains("tags_are_flushed")),
+            "{mutant}: {failed:?}"
+        );
+    }
+}
+
+/// Each mistake that the emulator can show is noticed by the check that is there for it.
+/// `docs/boot.md` lists those that it cannot show.
+fn mistakes(arch: &str, mistakes: &[(&str, &str)]) {
+    if !can_boot(arch) {
+        return;
+    }
+    for (mistake, check) in mistakes {
+        let noticed = broken(arch, &["conformance"], mistake);
+        assert!(
+            noticed.iter().any(|name| name.contains(check)),
+            "{arch} with {mistake}: {noticed:?}"
+        );
+    }
+}
+
+/// What all architectures show.
+const EVERYWHERE: [(&str, &str); 9] = [
+    ("FinishSkipsFlush", "changed_pages_are_read_anew"),
+    ("DebtNotRecorded", "second_actors_settle"),
+    ("SettleSkipped", "second_actors_settle"),
+    ("ClaimSkipsDebt", "owed_flushes_are_paid"),
+    ("ZeroSkipsTail", "zeroed_is_zero"),
+    ("ZeroSkipsFaultingPage", "zeroed_is_zero"),
+    ("VmRefillsOwedSlot", "written_files_are_read_anew"),
+    // Pages, and tables, are made of what is not zero: which check meets one first, or whether the
+    // kernel stops before, depends on what the memory held.
+    ("VmSkipsZeroing", ""),
+    ("VmKeepsZeroFlag", ""),
+];
+
+/// What those show that flush other CPUs by interrupts.
+const BY_INTERRUPTS: [(&str, &str); 10] = [
+    ("request", "frames_come_back_unused"),
+    ("here", "changed_pages_are_read_anew"),
+    ("SkipLocalFlush", "changed_pages_are_read_anew"),
+    ("SkipGenerationBump", "changed_pages_are_read_anew"),
+    ("SkipPost", "changed_pages_are_read_anew"),
+    (
+        "KernelSkipsIdle",
+        "the_kernels_own_mappings_change_everywhere",
+    ),
+    ("SkipInterrupt", "watchdog"),
+    ("SkipWait", "frames_come_back_unused"),
+    ("HandlerSkipsFlush", "changed_pages_are_read_anew"),
+    ("WaiterServesNobody", "watchdog"),
+];
+
+#[test]
+#[ignore = "boots: `cargo xtask ci boots`"]
+fn what_is_left_out_is_noticed_on_x86_64() {
+    mistakes("x86_64", &EVERYWHERE);
+    mistakes("x86_64", &BY_INTERRUPTS);
+}
+
+#[test]
+#[ignore = "boots: `cargo xtask ci boots`"]
+fn what_is_left_out_is_noticed_on_riscv64() {
+    mistakes("riscv64", &EVERYWHERE);
+    mistakes("riscv64", &BY_INTERRUPTS);
+}
+
+#[test]
+#[ignore = "boots: `cargo xtask ci boots`"]
+fn what_is_left_out_is_noticed_on_aarch64() {
+    mistakes("aarch64", &EVERYWHERE);
+    mistakes(
+        "aarch64",
+        &[
+            ("broadcast", "changed_pages_are_read_anew"),
+            // The barrier of the CPU that sent the invalidation, and no other CPU's, completes it.
+            ("SkipBarrier", "changed_pages_are_read_anew"),
+            ("SettleOnlyWaits", "second_actors_settle"),
+        ],
+    );
+}
+
+/// A stress ends with the first store that is lost.
+#[test]
+#[ignore = "boots: `cargo xtask ci boots`"]
+fn stress_notices_what_is_left_out() {
+    for (arch, mistakes) in [
+        ("x86_64", ["HandlerSkipsFlush", "FinishSkipsFlush"]),
+        ("aarch64", ["SkipBarrier", "FinishSkipsFlush"]),
+        ("riscv64", ["HandlerSkipsFlush", "FinishSkipsFlush"]),
+    ] {
+        if can_boot(arch) {
+            for mistake in mistakes {
+                broken(arch, &["stress", "--rounds", "20"], mistake);
+            }
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! The figures that the documents show are those that the command prints.
+//!
+//! They are the same on every host. The command that prints them is the optimised one, so that they do not take
+//! minutes: `cargo xtask ci figures`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// What the command prints.
+fn printed(arguments: &[&str]) -> String {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let command = Command::new(cargo)
+        .args(["run", "--release", "--quiet", "--"])
+        .args(arguments)
+        .current_dir(root())
+        .output()
+        .expect("the command runs");
+    let errors = String::from_utf8_lossy(&command.stderr);
+    assert!(command.status.success(), "{arguments:?}: {errors}");
+    String::from_utf8(command.stdout).expect("text")
+}
+
+/// Fails unless the document holds all of what the command prints.
+#[track_caller]
+fn holds(document: &str, arguments: &[&str]) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .join(document);
+    let text = std::fs::read_to_string(path).expect("the document");
+    let printed = printed(arguments);
+    assert!(printed.lines().count() > 5, "{printed}");
+    let missing: Vec<_> = printed
+        .lines()
+        .filter(|line| !text.lines().any(|there| there == *line))
+        .collect();
+    assert!(
+        missing.is_empty() && text.contains(printed.trim_end()),
+        "{document} does not hold what `quell {}` prints; not there:\n{}",
+        arguments.join(" "),
+        missing.join("\n")
+    );
+}
+
+#[test]
+#[ignore = "builds the optimised command: cargo xtask ci figures"]
+fn the_readme_shows_what_reproduce_prints() {
+    holds("README.md", &["reproduce", "--markdown"]);
+}
+
+#[test]
+#[ignore = "builds the optimised command: cargo xtask ci figures"]
+fn the_guards_cost_what_reproduce_prints() {
+    holds("docs/guards.md", &["reproduce", "--guards", "--markdown"]);
+}
+
+#[test]
+#[ignore = "builds the optimised command: cargo xtask ci figures"]
+fn the_mutants_die_as_explore_prints() {
+    holds("docs/mutants.md", &["explore", "--mutants", "--markdown"]);
+}

@@ -1,0 +1,25 @@
+//! RISC-V, 64 bits: supervisor mode on firmware with SBI, Sv48, interrupts between CPUs through the firmware.
+//!
+//! One register holds the root of both halves, so every address space has the kernel's entries in its upper one, as on
+//! x86-64. There are no broadcasts: invalidations on other CPUs are asked for by interrupts. And there are no
+//! non-maskable interrupts: supervisor mode can mask whatever the firmware passes on.
+
+pub mod boot;
+pub mod console;
+pub mod cpu;
+pub mod interrupts;
+pub mod paging;
+mod processor;
+mod software;
+pub mod start;
+pub mod traps;
+pub mod user;
+
+/// The architecture's name.
+pub const NAME: &str = "riscv64";
+
+/// Where physical address 0 is mapped; the kernel's image lies in this map too.
+pub const DIRECT_MAP: u64 = 0xffff_8000_0000_0000;
+
+/// Where user mode's half ends.
+pub const USER_HALF: u64 = 1 << 47;

@@ -1,0 +1,224 @@
+//! The kernel's own page tables, and the engine's operations on translations.
+//!
+//! One root serves both halves: that of an address space has the kernel's entries in its upper one. They
+//! are global, so a flush by tag leaves them alone.
+
+use super::processor::features;
+use crate::{direct_map, memory, tables};
+use core::sync::atomic::{AtomicU64, Ordering};
+use quell::{Entry, Features, Frame, Invalidate, Level, Page, Scope, Tag, Tagging, TlbRules};
+use quell_arch::riscv64::{entry, tlb};
+
+unsafe extern "C" {
+    static boot_kernel_root: u8;
+}
+
+/// The words of a root from here on are the kernel's.
+const KERNEL_HALF: usize = 256;
+
+/// The kernel's own root: no user translations.
+pub fn kernel_root() -> Frame {
+    // SAFETY: only the address of the symbol is taken.
+    Frame::containing(direct_map::physical(&raw const boot_kernel_root))
+}
+
+/// Extends the direct map, which covers the devices and the first GB of memory, up to `end`.
+///
+/// # Safety
+/// Memory goes that far, and the boot tables are loaded. The first CPU calls it once.
+pub unsafe fn map_all_memory(end: u64) {
+    let root = kernel_root().address();
+    // SAFETY: the root and the table of 1 GB pages behind it (`boot.s`), changed by atomics from here on.
+    unsafe { memory::open_tables(root..root + 2 * 4096) };
+    // The first GB holds devices, the third the start of memory.
+    for gb in 3..end.div_ceil(1 << 30) {
+        let leaf = Entry {
+            present: true,
+            frame: Frame(gb << 18),
+            writable: true,
+            global: true,
+            accessed: true,
+            dirty: true,
+            ..Entry::ABSENT
+        };
+        let address = super::DIRECT_MAP + (gb << 30);
+        // SAFETY: the place of that memory in the direct map.
+        unsafe { tables::map_kernel(kernel_root(), address, leaf, Level::HUGE) };
+    }
+}
+
+/// Fills the kernel's half of a new root, which no longer changes in the kernel's own.
+///
+/// # Panics
+/// If the root is not open memory.
+pub fn prepare_root(root: Frame) {
+    let words = memory::words(kernel_root()).iter().zip(memory::words(root));
+    for (from, to) in words.skip(KERNEL_HALF) {
+        to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+/// A new root in which user mode has nothing.
+pub fn new_root() -> Frame {
+    let root = memory::take_frame();
+    prepare_root(root);
+    root
+}
+
+/// Leaves the boot tables, which map the lower half too.
+///
+/// # Safety
+/// This CPU runs in the upper half, and nothing of the lower is used any more.
+pub unsafe fn init_cpu() {
+    // SAFETY: the kernel's root maps all the kernel uses.
+    unsafe {
+        tlb::load_satp(tlb::satp(kernel_root(), Tag::KERNEL));
+        tlb::invalidate_all();
+    }
+}
+
+/// What the engine may use. Each CPU gives tags their meaning: the architecture lets them differ.
+pub fn engine_features() -> Features {
+    Features {
+        tagging: match features().asid_bits {
+            0 => Tagging::None,
+            bits => Tagging::PerCpu {
+                count: ((1u32 << bits) - 1) as u16,
+            },
+        },
+        broadcast: false,
+        // Linux has the same.
+        full_above: 64,
+    }
+}
+
+/// What TLBs keep.
+pub fn tlb_rules() -> TlbRules {
+    entry::rules(features().svvptc)
+}
+
+/// The tag as the hardware has it: none where it has no tags.
+fn held(tag: Tag) -> Tag {
+    match features().asid_bits {
+        0 => Tag::KERNEL,
+        _ => tag,
+    }
+}
+
+/// Invalidates on this CPU.
+pub fn invalidate(what: Invalidate) {
+    // SAFETY: in supervisor mode.
+    unsafe {
+        match what {
+            Invalidate::Range { tag, range, scope } => {
+                tlb::operations(range, scope).for_each(|one| tlb::invalidate(one, held(tag)));
+            }
+            Invalidate::Tag(tag) => tlb::invalidate(tlb::Operation::Tag, held(tag)),
+            Invalidate::Kernel {
+                range,
+                scope: Scope::Leaf,
+            } => {
+                let step = range.stride.bytes();
+                (0..range.strides())
+                    .for_each(|stride| tlb::invalidate_page(range.start.address() + stride * step));
+            }
+            // No operation with an address reaches what the walker keeps of tables.
+            Invalidate::All | Invalidate::Kernel { .. } => tlb::invalidate_all(),
+            Invalidate::Everything => {
+                tlb::fence();
+                tlb::invalidate_all();
+            }
+        }
+    }
+}
+
+/// Invalidates a page on this CPU where it is mapped globally, and under all tags.
+pub fn invalidate_global(page: Page) {
+    // SAFETY: in supervisor mode.
+    unsafe { tlb::invalidate_page(page.address()) }
+}
+
+/// Starts broadcast invalidations.
+///
+/// # Panics
+/// Always: [`engine_features`] says that there are none.
+pub fn broadcast(what: Invalidate) -> u64 {
+    panic!("this architecture cannot broadcast {what:?}");
+}
+
+/// Waits for this CPU's broadcasts, of which there are none.
+pub fn complete_broadcasts() {}
+
+/// Loads the root of an address space.
+///
+/// # Safety
+/// [`prepare_root`] gave the root the kernel's half, and what its other half leads to is open memory.
+pub unsafe fn load_root(root: Frame, tag: Tag, keep: bool) {
+    // SAFETY: the caller's claim: the kernel goes on in the same memory.
+    unsafe {
+        tlb::load_satp(tlb::satp(root, held(tag)));
+        // After the load: what was filled from the old root until then goes too.
+        if !keep || features().asid_bits == 0 {
+            tlb::invalidate(tlb::Operation::Tag, held(tag));
+        }
+    }
+}
+
+/// Loads the kernel's own root. What was kept under its tag goes: it may be as old as the last time that it was loaded.
+pub fn unload_root() {
+    // SAFETY: the kernel's own root, which has nothing in the other half.
+    unsafe { load_root(kernel_root(), Tag::KERNEL, false) };
+}
+
+/// No instruction that was fetched before is executed.
+pub fn synchronize_text() {
+    tlb::fence_instructions();
+}
+
+/// Makes instructions that were written as data visible to fetches of all CPUs.
+///
+/// # Panics
+/// If the firmware refuses.
+pub fn publish_instructions(_frame: Frame) {
+    tlb::fence_devices();
+    tlb::fence_instructions();
+    // CPUs that have not started fence when they do (`boot.rs`).
+    if crate::cpu::count() > 1 {
+        let fenced = sbi_rt::remote_fence_i(sbi_rt::HartMask::all());
+        assert!(
+            fenced.is_ok(),
+            "the firmware fences no instructions: {fenced:?}"
+        );
+    }
+}
+
+/// Whether the walker sets accessed and dirty. Where the device tree does not say so, it may all the same.
+pub fn hardware_dirty() -> bool {
+    features().svadu
+}
+
+/// What translates an address now, by the loaded root; `None` if nothing does, or the address is none of Sv48's. Another
+/// CPU may change it at any time.
+///
+/// Called with interrupts masked: then no table on the way is freed meanwhile, because who frees one waits until
+/// this CPU has flushed.
+///
+/// # Panics
+/// If a table is not open memory.
+pub fn translation(address: u64) -> Option<Entry> {
+    // Bits 63 to 47 are the same.
+    if (address as i64) << 16 >> 16 != address as i64 {
+        return None;
+    }
+    // SAFETY: in supervisor mode.
+    let mut table = Frame(unsafe { tlb::read_satp() } & tlb::ROOT);
+    for level in (0..=Level::ROOT.0).rev().map(Level) {
+        let word: &AtomicU64 = &memory::words(table)[level.index(Page::containing(address))];
+        let found = entry::decode(word.load(Ordering::Acquire), level);
+        if !found.table || !found.present {
+            return found.present.then_some(found);
+        }
+        table = found.frame;
+    }
+    None
+}

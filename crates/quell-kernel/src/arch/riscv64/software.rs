@@ -1,0 +1,57 @@
+//! The software interrupt of a CPU: its pending bit, and why it was sent.
+//!
+//! The bit says nothing of why. So the sender leaves the reason in a word of the target before it asks the firmware,
+//! and the target takes the word *after* it has cleared the pending bit: a reason that is stored later comes with a
+//! pending bit of its own. The other way round, an interrupt that came between the two would be lost.
+
+use core::sync::atomic::{AtomicU8, Ordering};
+use quell_arch::riscv64::tlb::fence_devices;
+use riscv::register::sip;
+
+/// A reason: serve the engine's requests.
+pub const SHOOTDOWN: u8 = 1 << 0;
+/// A reason: leave a halt.
+pub const WAKE: u8 = 1 << 1;
+
+/// Why each CPU was sent its software interrupt.
+static ASKED: [AtomicU8; crate::cpu::MAX] = [const { AtomicU8::new(0) }; crate::cpu::MAX];
+
+/// Leaves a reason for CPU `to`, which is to be interrupted after this. Earlier stores are visible to its handler.
+pub fn ask(to: usize, why: u8) {
+    ASKED[to].fetch_or(why, Ordering::SeqCst);
+    fence_devices();
+}
+
+/// Sets the software interrupt of this CPU pending, without a reason.
+pub fn pend() {
+    // SAFETY: a pending interrupt without a reason is served as none.
+    unsafe { sip::set_ssoft() };
+}
+
+/// Takes [`pend`] back on this CPU, `me`, unless somebody has a reason.
+pub fn unpend(me: usize) {
+    clear();
+    if ASKED[me].load(Ordering::SeqCst) != 0 {
+        pend();
+    }
+}
+
+/// Acknowledges the software interrupt of this CPU, `me`: one of the reasons there are, 0 for none. If there are more
+/// it is pending again.
+pub fn take(me: usize) -> u8 {
+    clear();
+    let why = ASKED[me].swap(0, Ordering::SeqCst);
+    if why == SHOOTDOWN | WAKE {
+        ASKED[me].fetch_or(WAKE, Ordering::SeqCst);
+        pend();
+        return SHOOTDOWN;
+    }
+    why
+}
+
+/// Clears the pending bit; reasons that are looked at after this are not older.
+fn clear() {
+    // SAFETY: the bit is this CPU's own; the caller looks for reasons.
+    unsafe { sip::clear_ssoft() };
+    fence_devices();
+}

@@ -1,0 +1,181 @@
+//! Exceptions and interrupts: the vector, and what is done with those from kernel mode.
+
+use super::{interrupts, paging};
+use crate::cause::Fault;
+use crate::{tables, trap};
+use quell::Page;
+use riscv::register::stvec::{self, Stvec, TrapMode};
+
+core::arch::global_asm!(include_str!("traps.s"));
+
+unsafe extern "C" {
+    static trap_vector: u8;
+    static probe_start: u8;
+    static probe_end: u8;
+    static probe_failed: u8;
+    unsafe fn probe_load(address: u64, value: *mut u64) -> u64;
+    unsafe fn probe_store(address: u64, value: u64) -> u64;
+}
+
+/// The registers at a trap, as `traps.s` saves them.
+#[repr(C)]
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Frame {
+    /// x1 to x31.
+    pub(super) x: [u64; 31],
+    pub(super) pc: u64,
+    pub(super) status: u64,
+    pub(super) cause: u64,
+    pub(super) value: u64,
+    pub(super) unused: u64,
+}
+
+/// In the status: what was interrupted ran in kernel mode.
+pub const FROM_KERNEL: u64 = 1 << 8;
+/// In the status: interrupts were on.
+pub const INTERRUPTS_WERE_ON: u64 = 1 << 5;
+
+/// The exception of a system call.
+const SYSTEM_CALL: u64 = 8;
+const FETCH_FAULT: u64 = 12;
+const LOAD_FAULT: u64 = 13;
+const STORE_FAULT: u64 = 15;
+
+/// What a trap is about.
+pub enum Cause {
+    /// An interrupt of this number.
+    Interrupt(u64),
+    /// A page fault.
+    Fault(Fault),
+    /// A page fault for which the tables give no reason any more; what this CPU had kept of them is gone: the access
+    /// may be tried again.
+    Spurious,
+    /// A system call.
+    Call,
+    /// Anything else.
+    Other,
+}
+
+/// Points this CPU to the vector.
+pub fn init_cpu() {
+    let vector = &raw const trap_vector as usize;
+    // SAFETY: the vector, aligned to four bytes.
+    unsafe { stvec::write(Stvec::new(vector, TrapMode::Direct)) };
+}
+
+/// What a trap is about.
+///
+/// The hardware does not say whether there was a translation that did not allow the access: that is looked up in the
+/// tables, as they are now.
+pub fn cause(frame: &Frame) -> Cause {
+    const INTERRUPT: u64 = 1 << 63;
+    if frame.cause & INTERRUPT != 0 {
+        return Cause::Interrupt(frame.cause & !INTERRUPT);
+    }
+    let (write, fetch) = match frame.cause {
+        SYSTEM_CALL => return Cause::Call,
+        FETCH_FAULT => (false, true),
+        LOAD_FAULT => (false, false),
+        STORE_FAULT => (true, false),
+        _ => return Cause::Other,
+    };
+    let translation = paging::translation(frame.value);
+    let fault = Fault {
+        address: frame.value,
+        present: translation.is_some(),
+        write,
+        user: frame.status & FROM_KERNEL == 0,
+        fetch,
+    };
+    let allowed = translation.is_some_and(|entry| {
+        let right = match (write, fetch) {
+            (true, _) => entry.writable && entry.dirty,
+            (_, true) => entry.executable,
+            _ => true,
+        };
+        // The kernel may access what is user mode's, but not execute it.
+        let mode = entry.user == fault.user || !fault.user && !fetch;
+        right && mode && entry.accessed
+    });
+    if allowed {
+        // A TLB may keep that an entry was absent, or refused, until it is told to forget it.
+        paging::invalidate_global(Page::containing(fault.address));
+        return Cause::Spurious;
+    }
+    Cause::Fault(fault)
+}
+
+/// A trap from kernel mode.
+#[unsafe(no_mangle)]
+extern "C" fn trap_kernel(frame: &mut Frame) {
+    match cause(frame) {
+        Cause::Interrupt(number) => {
+            if let Some(interrupt) = interrupts::acknowledge(number) {
+                trap::interrupt(interrupt, frame.pc);
+            }
+        }
+        Cause::Fault(fault) => page_fault(frame, fault),
+        Cause::Spurious => {}
+        Cause::Call | Cause::Other => panic!("exception in the kernel: {frame:#x?}"),
+    }
+}
+
+/// Whether the kernel's accessors may fault at an address: in user mode's half, and where tests map pages.
+fn may_fault(address: u64) -> bool {
+    address < super::DIRECT_MAP || tables::is_own(address)
+}
+
+/// A page fault of the kernel: its accessors to user memory may fault, nothing else.
+fn page_fault(frame: &mut Frame, fault: Fault) {
+    let (start, end) = (&raw const probe_start as u64, &raw const probe_end as u64);
+    if !(start..end).contains(&frame.pc) || !may_fault(fault.address) {
+        panic!("page fault in the kernel: {fault:x?} {frame:#x?}");
+    }
+    // The handler may wait for other CPUs, so interrupts are on as they were at the access.
+    super::cpu::restore_interrupts(frame.status & INTERRUPTS_WERE_ON != 0);
+    let handled = trap::fault(&fault);
+    super::cpu::mask_interrupts();
+    if !handled {
+        frame.pc = &raw const probe_failed as u64;
+    }
+}
+
+/// Loads a word of user memory from kernel mode; `None` if the fault could not be handled, or the
+/// address is not in user mode's half.
+pub fn load_user(address: u64) -> Option<u64> {
+    let mut value = 0;
+    // SAFETY: in that half there is open memory alone, and a fault is handled; the value is this call's.
+    let refused = !in_user_half(address) || unsafe { probe_load(address, &raw mut value) } != 0;
+    (!refused).then_some(value)
+}
+
+/// Loads a word of a page of the kernel's half that is there for tests; `None` if it faults, also after what was
+/// cached of its absence went.
+///
+/// # Panics
+/// If the address is in no such page.
+pub fn load_own(address: u64) -> Option<u64> {
+    tables::assert_is_own(address);
+    let mut value = 0;
+    // SAFETY: these pages map open memory alone, and a fault is handled; the value is this call's.
+    let mut refused = || unsafe { probe_load(address, &raw mut value) } != 0;
+    if refused() {
+        paging::invalidate_global(Page::containing(address));
+        if refused() {
+            return None;
+        }
+    }
+    Some(value)
+}
+
+/// Stores a word to user memory from kernel mode; false if the fault could not be handled, or the
+/// address is not in user mode's half.
+pub fn store_user(address: u64, value: u64) -> bool {
+    // SAFETY: as above.
+    in_user_half(address) && unsafe { probe_store(address, value) } == 0
+}
+
+/// Whether a word at the address is in user mode's half.
+fn in_user_half(address: u64) -> bool {
+    address <= super::USER_HALF - 8
+}

@@ -1,0 +1,75 @@
+//! Entry, system calls and accesses on RISC-V.
+
+use core::arch::{asm, naked_asm};
+
+/// The entry: three words in registers, an aligned stack.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+#[unsafe(link_section = ".text.start")]
+extern "C" fn user_start() -> ! {
+    naked_asm!("mv s0, zero", "mv ra, zero", "tail user_main")
+}
+
+/// A system call: number and six operands; returns value and error number.
+#[inline]
+pub fn system_call(words: [u64; 7]) -> (u64, u64) {
+    let (value, error);
+    // SAFETY: the kernel preserves every register but the two results; what a call does to memory
+    // is the business of the caller.
+    unsafe {
+        asm!("ecall", inlateout("a0") words[0] => value, inlateout("a1") words[1] => error,
+             in("a2") words[2], in("a3") words[3], in("a4") words[4], in("a5") words[5],
+             in("a6") words[6], options(nostack));
+    }
+    (value, error)
+}
+
+/// Loads a word; the error number is 0 unless the kernel refused the access.
+///
+/// # Panics
+/// If the program itself lies there.
+#[inline]
+pub fn load(address: u64) -> (u64, u64) {
+    crate::shared::assert_no_object(address);
+    let (value, error);
+    // SAFETY: an access that is not allowed is skipped by the kernel, which takes it for four bytes and sets a3.
+    unsafe {
+        asm!("li a3, 0", ".option push", ".option norvc", "ld a1, 0(a0)", ".option pop",
+             in("a0") address, out("a1") value, out("a3") error, options(nostack, readonly));
+    }
+    (value, error)
+}
+
+/// Stores a word; returns the error number, 0 unless the kernel refused the access.
+///
+/// # Panics
+/// If the program itself lies there.
+#[inline]
+pub fn store(address: u64, value: u64) -> u64 {
+    crate::shared::assert_no_object(address);
+    let error;
+    // SAFETY: as for `load`. The program owns no Rust object at the address, as
+    // asserted.
+    unsafe {
+        asm!("li a3, 0", ".option push", ".option norvc", "sd a1, 0(a0)", ".option pop",
+             in("a0") address, in("a1") value, out("a3") error, options(nostack));
+    }
+    error
+}
+
+/// One turn of a waiting loop: the kernel lets another CPU of an emulator run, for which user mode has no
+/// instruction.
+#[inline]
+pub fn relax() {
+    system_call([crate::layout::RELAX, 0, 0, 0, 0, 0, 0]);
+}
+
+/// The clock that user mode can read.
+#[inline]
+#[allow(dead_code)]
+pub fn ticks() -> u64 {
+    let ticks;
+    // SAFETY: reading a counter.
+    unsafe { asm!("rdtime {}", out(reg) ticks, options(nomem, nostack, preserves_flags)) };
+    ticks
+}

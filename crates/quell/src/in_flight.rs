@@ -1,0 +1,247 @@
+//! Completion without blocking: a batch whose flush was started and is not waited for.
+//!
+//! [`Batch::start`] does what [`Batch::finish`] does before it waits: it takes the generations, posts the requests, sends the
+//! interrupts and flushes this CPU's own entries. What is left is to see that every target has answered, which
+//! [`InFlight::is_done`] looks at without waiting, from any CPU and as often as is liked. A kernel that wants to be
+//! called instead defines [`Hardware::flush_answered`], which every target
+//! calls after it has answered, and lets it wake the thread, or queue the work, that asks.
+//!
+//! The frames stay in the batch, and the spaces' debts stand, until the flush is over: second actors settle as for any
+//! other batch. Meanwhile the batch is borrowed and takes nothing more.
+//!
+//! On machines that broadcast, what is left is a barrier of the CPU that has sent: the first look executes it and says yes. On
+//! another CPU it sends everything again first.
+//!
+//! # What this does not guarantee
+//!
+//! That anything comes of a flush that nobody asks after: its debts stand until then, and second actors pay for
+//! each. A value that is leaked leaves the batch borrowed; dropped, the batch then flushes again.
+
+use crate::batch::{Batch, Flushed, Unflushed};
+use crate::cpu_set::{CpuId, CpuSet};
+use crate::engine::Engine;
+use crate::flush::SPACES;
+use crate::flush_info::FlushInfo;
+use crate::frames::{FrameList, InPlace};
+use crate::hardware::Hardware;
+use crate::inbox::Until;
+use crate::request::Request;
+use crate::rules::{AllRules, EngineRules, Rules};
+use crate::space::AddressSpace;
+use crate::stack::Stack;
+use crate::word::Word;
+use core::ops::Deref;
+use core::sync::atomic::Ordering::Relaxed;
+
+/// A flush that goes on by itself: made by [`Engine::start_flush`], looked at by [`Engine::is_over`].
+struct Awaited {
+    /// Those that have not answered yet.
+    targets: CpuSet,
+    until: Until,
+    /// What the first of them must reach, once it was looked at.
+    first: Option<u64>,
+}
+
+impl Awaited {
+    /// Nobody is waited for.
+    const NOBODY: Awaited = Awaited {
+        targets: CpuSet::EMPTY,
+        until: Until::Done,
+        first: None,
+    };
+}
+
+impl<H: Hardware, R: Rules> Engine<'_, H, R> {
+    /// Begins to flush what [`Engine::flush`] flushes, and waits for nobody: the flush goes on by itself.
+    fn start_flush<'s>(
+        &self,
+        me: CpuId,
+        requests: impl ExactSizeIterator<Item = (&'s AddressSpace<H>, &'s Request)> + Clone,
+    ) -> Awaited
+    where
+        H: 's,
+    {
+        let mut mine = Stack::<FlushInfo, SPACES>::new();
+        // Its initiator may be elsewhere when the targets have flushed: no outbox is kept for it.
+        let mut shootdown = self.mask_for_shootdown();
+        // Relaxed: whoever sees a post of this flush sees it started.
+        self.started.fetch_add(1, Relaxed);
+        let (scope, kernel) = self.post_all(me, requests, &mut mine, &mut shootdown);
+        self.interrupt(me, &shootdown);
+        self.flush_own(me, mine.as_slice());
+        self.let_interrupts_in(&shootdown);
+        Awaited {
+            targets: shootdown.targets,
+            until: self.until(scope, kernel),
+            first: None,
+        }
+    }
+
+    /// Whether a flush that was started is over. Never waits.
+    ///
+    /// Each target is held against the number that it had posted when it was first looked at, one after the other: so
+    /// others that post meanwhile do not put the end off.
+    fn is_over(&self, awaited: &mut Awaited) -> bool {
+        if !self.rules.initiator_waits() {
+            return true;
+        }
+        loop {
+            let next = awaited.targets.iter().next();
+            let Some(target) = next else {
+                return true;
+            };
+            let inbox = &self.cpu(target).inbox;
+            let number = match awaited.first {
+                Some(number) => Some(number),
+                None => inbox.awaited(&self.rules),
+            };
+            if let Some(number) = number
+                && !inbox.has_reached(number, awaited.until)
+            {
+                awaited.first = Some(number);
+                return false;
+            }
+            awaited.first = None;
+            awaited.targets.remove(target);
+        }
+    }
+
+    /// A flush that was started is over, for those who count them.
+    fn end_started(&self) {
+        self.started.fetch_add(u64::MAX, Relaxed);
+    }
+}
+
+impl<H: Hardware, S, R: Rules> Unflushed<'_, '_, H, S, R>
+where
+    S: Deref<Target = AddressSpace<H>>,
+{
+    /// Begins to flush what is outstanding and waits for nobody; `None` if that is all.
+    fn start(&mut self) -> Option<Awaited> {
+        let engine = self.engine;
+        let me = engine.hw.this_cpu();
+        if let [only] = self.pending.as_slice()
+            && only.fresh
+            && engine.flush_alone(me, &only.space, &only.request)
+        {
+            self.pending.clear();
+        }
+        if self.pending.is_empty() {
+            return None;
+        }
+        let pending = self.pending.as_slice();
+        if engine.broadcasts.is_none() {
+            let requests = pending.iter().map(|entry| (&*entry.space, &entry.request));
+            return Some(engine.start_flush(me, requests));
+        }
+        let carried = me != self.cpu;
+        for entry in pending.iter().filter(|entry| carried || !entry.sent) {
+            engine.broadcast_early(me, &entry.space, &entry.request);
+        }
+        self.cpu = me;
+        (self.pending.as_mut_slice().iter_mut()).for_each(|entry| entry.sent = true);
+        Some(Awaited::NOBODY)
+    }
+
+    /// Whether what was started is over; then the debts of the batch end. Never waits for another CPU's answer.
+    fn is_over(&mut self, awaited: &mut Awaited) -> bool {
+        let engine = self.engine;
+        if engine.broadcasts.is_some() {
+            // The barrier of the CPU that has sent them; any other sends them again.
+            self.flush_everywhere(engine.hw.this_cpu());
+            return true;
+        }
+        let over = engine.is_over(awaited);
+        if over {
+            // By the CPU that completes it, which need not be the one that has started the rest.
+            for entry in self.pending.as_slice() {
+                engine.start_secondary(&entry.space, &entry.request);
+            }
+            engine.hw.complete_secondary();
+            engine.end_started();
+            self.end_debts();
+        }
+        over
+    }
+}
+
+/// A batch whose flush goes on by itself. Made by [`Batch::start`]. Dropped, it waits for the end.
+#[must_use = "the frames come out of `finish`; dropped, it waits for the flush"]
+pub struct InFlight<'b, 'e, 'm, H, S, F, R = AllRules, L = InPlace<F>>
+where
+    H: Hardware,
+    S: Deref<Target = AddressSpace<H>>,
+    R: Rules,
+    L: FrameList<F>,
+{
+    /// `None` after [`InFlight::finish`] has taken it.
+    batch: Option<&'b mut Batch<'e, 'm, H, S, F, R, L>>,
+    /// `None` once the flush is over.
+    awaited: Option<Awaited>,
+}
+
+impl<'e, 'm, H: Hardware, S, F, R: Rules, L: FrameList<F>> Batch<'e, 'm, H, S, F, R, L>
+where
+    S: Deref<Target = AddressSpace<H>>,
+{
+    /// Begins to flush, and waits for nobody: what [`Batch::finish`] does without the wait. Never waits.
+    pub fn start(&mut self) -> InFlight<'_, 'e, 'm, H, S, F, R, L> {
+        let awaited = self.unflushed.start();
+        InFlight {
+            batch: Some(self),
+            awaited,
+        }
+    }
+}
+
+impl<'b, H: Hardware, S, F, R: Rules, L: FrameList<F>> InFlight<'b, '_, '_, H, S, F, R, L>
+where
+    S: Deref<Target = AddressSpace<H>>,
+{
+    /// Whether the flush is over, so that [`InFlight::finish`] would not wait. Never waits. Each call looks at as many
+    /// targets as have answered, and at one that has not.
+    pub fn is_done(&mut self) -> bool {
+        let (Some(batch), Some(awaited)) = (&mut self.batch, &mut self.awaited) else {
+            return true;
+        };
+        let over = batch.unflushed.is_over(awaited);
+        if over {
+            self.awaited = None;
+        }
+        over
+    }
+
+    /// Yields the frames, as [`Batch::finish`]. Waits for other CPUs unless [`InFlight::is_done`] has said yes.
+    pub fn finish(mut self) -> Flushed<'b, F, L> {
+        self.wait();
+        let batch = self.batch.take().expect("taken here alone");
+        Flushed::new(&mut batch.frames)
+    }
+
+    fn wait(&mut self) {
+        if self.is_done() {
+            return;
+        }
+        if let Some(batch) = &self.batch {
+            let engine = batch.unflushed.engine;
+            engine.assert_may_wait();
+            let me = engine.hw.this_cpu();
+            while !self.is_done() {
+                engine.wait_a_turn(me);
+            }
+        }
+    }
+}
+
+impl<H, S, F, R, L> Drop for InFlight<'_, '_, '_, H, S, F, R, L>
+where
+    H: Hardware,
+    S: Deref<Target = AddressSpace<H>>,
+    R: Rules,
+    L: FrameList<F>,
+{
+    /// Waits for the end: the batch may be filled again then.
+    fn drop(&mut self) {
+        self.wait();
+    }
+}

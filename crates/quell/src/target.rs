@@ -1,0 +1,169 @@
+//! The target's side of a flush: what a CPU does with a request, and what it may not do meanwhile.
+//!
+//! # Three numbers meet at a target
+//!
+//! The request's generation, the CPU's and the space's: whatever happens to a request on its
+//! way, merged, late or doubled, [`Engine::flush_here`] compares generations. A request that is the next step is
+//! flushed as it says, one that is behind is ignored, a gap is closed by a flush of the whole tag.
+
+use crate::addr::PageRange;
+use crate::cpu::{Activity, Loaded};
+use crate::cpu_set::CpuId;
+use crate::engine::Engine;
+use crate::flush_info::FlushInfo;
+use crate::hardware::{Hardware, Invalidate, Scope};
+use crate::request::Request;
+use crate::rules::{EngineRules, Rules};
+use crate::space::AddressSpace;
+use crate::stats::Counter;
+use crate::tags::Slot;
+use crate::word::Word;
+use core::sync::atomic::Ordering::Relaxed;
+
+impl<H: Hardware, R: Rules> Engine<'_, H, R> {
+    /// Takes and flushes every request in this CPU's inbox: the handler of the shootdown interrupt.
+    ///
+    /// May be called at any time, from any context that is not inside the engine on the same CPU
+    /// with interrupts masked; a spurious call costs two loads. Must not be called from an NMI. Never waits, and takes
+    /// no lock.
+    pub fn on_interrupt(&self) {
+        let were_on = self.hw.mask_interrupts();
+        let me = self.hw.this_cpu();
+        let outbox = |initiator: usize| {
+            let known = initiator < self.count;
+            known.then(|| &self.cpu(CpuId(initiator as u16)).outbox)
+        };
+        self.cpu(me)
+            .inbox
+            .serve(&self.rules, outbox, |info, marks| {
+                if marks.is_none() {
+                    self.flush_here(me, info);
+                } else {
+                    self.flush_marked(me, info, marks);
+                }
+            });
+        self.tell_starters();
+        self.hw.restore_interrupts(were_on);
+    }
+
+    /// If a flush was started that its initiator does not wait for, the machine hears that this CPU has answered
+    /// something: perhaps that.
+    #[inline]
+    fn tell_starters(&self) {
+        // Relaxed: this CPU has seen the post.
+        if self.rules.starter_is_told(self.started.load(Relaxed) != 0) {
+            self.hw.flush_answered();
+        }
+    }
+
+    /// For loops that spin with interrupts off, for a lock that a flushing CPU may hold: serves what other
+    /// CPUs want of this one. Two loads when that is nothing. Never waits; not from an NMI.
+    #[inline]
+    pub fn poll(&self) {
+        let mail = self.cpu(self.hw.this_cpu()).inbox.has_mail();
+        if self.rules.poll_serves(mail) {
+            self.on_interrupt();
+        }
+    }
+
+    /// Flushes on this CPU what a request says of user spaces. Interrupts are masked.
+    pub(crate) fn flush_here(&self, me: CpuId, info: &FlushInfo) {
+        let cpu = self.cpu(me);
+        let loaded = match cpu.state.loaded() {
+            Loaded::Space(loaded) => loaded,
+            Loaded::Nothing | Loaded::Offline => {
+                self.count(me, Counter::IgnoredOtherSpace, 1);
+                return;
+            }
+            Loaded::Switching => unreachable!("interrupts are masked during a switch"),
+        };
+        if info.space.is_some_and(|space| space != loaded) {
+            // Entries that linger under another tag are compared when that tag is loaded again.
+            self.count(me, Counter::IgnoredOtherSpace, 1);
+            return;
+        }
+        if cpu.state.activity() == Activity::Lazy {
+            // No program here needs the space: the CPU leaves it, and is asked no more.
+            cpu.state.detach(self.hw);
+            self.count(me, Counter::Evicted, 1);
+            return;
+        }
+        let slot = &cpu.slots()[cpu.state.slot()];
+        if info.space.is_none() {
+            self.flush_tag(me, slot);
+            return;
+        }
+        let caught_up = slot.generation();
+        if info.last <= caught_up {
+            self.count(me, Counter::IgnoredGeneration, 1);
+            return;
+        }
+        let next = self.rules.is_next(info.first <= caught_up + 1);
+        if next || info.request == Request::Empty {
+            self.invalidate_here(me, slot, &info.request);
+        } else {
+            self.count(me, Counter::EscalatedGap, 1);
+            self.flush_tag(me, slot);
+        }
+        slot.caught_up_with(info.last);
+    }
+
+    /// Invalidates on this CPU what a request for the loaded space says. Interrupts are masked.
+    pub(crate) fn invalidate_here(&self, me: CpuId, slot: &Slot<H>, request: &Request) {
+        match request {
+            Request::Ranges(ranges, scope) => {
+                let (tag, scope) = (self.cpu(me).state.tag(), *scope);
+                self.count(me, Counter::FlushedRanges, 1);
+                for range in ranges.iter() {
+                    self.hw.invalidate(Invalidate::Range { tag, range, scope });
+                }
+            }
+            Request::Empty => {}
+            Request::Full(_) => self.flush_tag(me, slot),
+        }
+    }
+
+    /// Flushes the tag that is loaded, whole, and tells the flush clock's readers.
+    pub(crate) fn flush_tag(&self, me: CpuId, slot: &Slot<H>) {
+        let state = &self.cpu(me).state;
+        self.count(me, Counter::FlushedFull, 1);
+        let now = self.rules.read_clock_then_flush(
+            || self.ledger.now(),
+            || self.hw.invalidate(Invalidate::Tag(state.tag())),
+        );
+        slot.flushed(now);
+        state.flushed(now);
+    }
+
+    /// Makes this CPU, if it runs `space` or that is of the kernel, forget the translations of a range that has gained rights:
+    /// after a fault, on machines whose TLBs may keep an entry that refused an access. Others find
+    /// out by faults of their own. Not for changes that need a flush. Never waits.
+    pub fn refresh(&self, space: &AddressSpace<H>, range: PageRange) {
+        let were_on = self.hw.mask_interrupts();
+        let state = &self.cpu(self.hw.this_cpu()).state;
+        let scope = Scope::Leaf;
+        if space.id().is_kernel() {
+            self.hw.invalidate(Invalidate::Kernel { range, scope });
+        } else if state.has_loaded(space.id()) {
+            let tag = state.tag();
+            self.hw.invalidate(Invalidate::Range { tag, range, scope });
+        }
+        self.hw.restore_interrupts(were_on);
+    }
+
+    /// Whether user memory may be accessed from an NMI handler or a probe right now.
+    ///
+    /// `false` while this CPU has acknowledged a flush that it has not done yet, while it is
+    /// between two address spaces or on its way back to one that it had left alone, and as long as it keeps its
+    /// root lazily, has none, or is offline; the caller then
+    /// gives up, as for an access that faults. Any other code need not ask: it never runs in the windows between
+    /// two spaces and between receipt and flush, and it accesses no user memory without a space that runs. Never waits.
+    pub fn user_access_allowed(&self) -> bool {
+        let cpu = self.cpu(self.hw.this_cpu());
+        self.rules.nmi_may_access(
+            matches!(cpu.state.loaded(), Loaded::Space(_))
+                && cpu.state.activity() == Activity::Running
+                && !cpu.inbox.owes_flush(),
+        )
+    }
+}

@@ -1,0 +1,383 @@
+//! What the engine asks of the kernel around it: whether it may wait, to hear of answers and of long waits, where state
+//! of a CPU is kept, who besides CPUs uses the tables, and which virtual CPUs do not run.
+//!
+//! The machine is one thread that is each of two CPUs in turn: the target handles its interrupt while the initiator
+//! waits.
+
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use quell::{
+    AddressSpace, Counter, CpuId, CpuSet, Engine, Features, Frame, Hardware, Invalidate,
+    KernelEntries, LedgerEntry, NoBroadcasts, Outcome, Page, PageRange, PerCpu, PlaceOf, Policy,
+    Purpose, Residue, Scope, Tag, Tagging, Unsupported,
+};
+
+type Cpu = PerCpu<'static, Machine>;
+
+#[derive(Default)]
+struct Machine {
+    me: Cell<u16>,
+    /// CPU 1 has an interrupt that it has not taken.
+    pending: Cell<bool>,
+    interrupts: Cell<usize>,
+    /// The next question whether a call may wait is answered with no.
+    forbids_one_wait: Cell<bool>,
+    /// So many turns pass before CPU 1 takes its interrupt.
+    deaf_for: Cell<u64>,
+    long_waits: RefCell<Vec<(CpuId, u64)>>,
+    answers: Cell<usize>,
+    places: RefCell<Vec<&'static Cpu>>,
+    /// What devices hold of the tables: pages, and those whose invalidation is not complete.
+    device: RefCell<Vec<Page>>,
+    starting: RefCell<Vec<Option<PageRange>>>,
+    preempted: Cell<bool>,
+    flushed_on_reentry: Cell<bool>,
+    engine: OnceLock<&'static Engine<'static, Machine>>,
+}
+
+// SAFETY: each test has one thread, and a machine of its own.
+unsafe impl Sync for Machine {}
+// SAFETY: as above.
+unsafe impl Send for Machine {}
+
+impl Machine {
+    fn answer(&self) {
+        if self.pending.take() {
+            let me = self.me.replace(1);
+            self.engine.get().expect("an engine").on_interrupt();
+            self.me.set(me);
+        }
+    }
+}
+
+// SAFETY: one thread, which keeps no translations at all.
+unsafe impl Hardware for Machine {
+    const HAS_SECONDARY: bool = true;
+    type Word = AtomicU64;
+    type Broadcasts = NoBroadcasts;
+
+    fn this_cpu(&self) -> CpuId {
+        CpuId(self.me.get())
+    }
+    fn features(&self) -> Features {
+        Features {
+            tagging: Tagging::None,
+            broadcast: false,
+            full_above: 33,
+        }
+    }
+    fn fence(&self) {
+        std::sync::atomic::fence(Ordering::SeqCst);
+    }
+    fn invalidate(&self, _what: Invalidate) {}
+    unsafe fn load_root(&self, _root: Frame, _tag: Tag, _keep: bool) {}
+    fn unload_root(&self) {}
+    fn interrupt(&self, targets: &CpuSet) {
+        assert!(targets.iter().eq([CpuId(1)]));
+        self.interrupts.set(self.interrupts.get() + 1);
+        self.pending.set(true);
+    }
+    fn mask_interrupts(&self) -> bool {
+        false
+    }
+    fn restore_interrupts(&self, _were_on: bool) {}
+    fn relax(&self) {
+        match self.deaf_for.get() {
+            0 => self.answer(),
+            turns => self.deaf_for.set(turns - 1),
+        }
+    }
+    fn synchronize_text(&self) {}
+    fn per_cpu(&self, cpu: CpuId) -> Option<PlaceOf<Self>> {
+        Some(self.places.borrow().get(cpu.index())?.place())
+    }
+    fn may_wait(&self) -> bool {
+        !self.forbids_one_wait.take()
+    }
+    fn flush_answered(&self) {
+        self.answers.set(self.answers.get() + 1);
+    }
+    fn waits_long(&self, target: CpuId, turns: u64) {
+        self.long_waits.borrow_mut().push((target, turns));
+    }
+    fn flush_on_reentry(&self, target: CpuId) -> bool {
+        let defers = target == CpuId(1) && self.preempted.get();
+        self.flushed_on_reentry
+            .set(self.flushed_on_reentry.get() || defers);
+        defers
+    }
+    fn start_secondary(&self, root: Frame, range: Option<PageRange>, _scope: Scope) {
+        assert_eq!(root, Frame(1));
+        self.starting.borrow_mut().push(range);
+    }
+    fn complete_secondary(&self) {
+        for range in self.starting.take() {
+            let covers = |page: Page| range.is_none_or(|range| range.contains(page));
+            self.device.borrow_mut().retain(|&page| !covers(page));
+        }
+    }
+}
+
+type E = Engine<'static, Machine>;
+
+fn leak<T>(value: T) -> &'static T {
+    Box::leak(Box::new(value))
+}
+
+/// A machine whose CPUs both run one space.
+fn both_run(policy: Policy) -> (&'static Machine, &'static E, &'static AddressSpace<Machine>) {
+    let machine = leak(Machine::default());
+    let cpus = leak([PerCpu::new(), PerCpu::new()]);
+    let ledger = leak([(); 4].map(|()| LedgerEntry::new()));
+    run_both(
+        machine,
+        leak(Engine::new(machine, cpus, ledger, policy).expect("a machine that holds")),
+    )
+}
+
+fn run_both(
+    machine: &'static Machine,
+    engine: &'static E,
+) -> (&'static Machine, &'static E, &'static AddressSpace<Machine>) {
+    assert!(machine.engine.set(engine).is_ok());
+    // SAFETY: this machine walks no tables, so a root is nothing but a name.
+    let space = leak(unsafe { engine.new_space(Frame(1)) });
+    for cpu in [1, 0] {
+        machine.me.set(cpu);
+        engine.cpu_online();
+        engine.switch_to(None, space);
+    }
+    (machine, engine, space)
+}
+
+const PAGE: PageRange = PageRange::base(Page(5), 1);
+
+fn unmap(engine: &E, space: &'static AddressSpace<Machine>) {
+    let mut batch = engine.batch::<_, Frame>(Purpose::Call);
+    batch.changed(space, PAGE, Scope::Leaf);
+    batch.finish().for_each(drop);
+}
+
+/// A frame that owes a flush.
+fn owe(engine: &E, space: &'static AddressSpace<Machine>) -> (Residue<Machine>, quell::Stamp) {
+    let residue = Residue::new();
+    residue.begin();
+    let mut batch = engine.batch(Purpose::Lazy);
+    batch.unmapped(space, PAGE, Frame(42));
+    let Outcome::Owed(owed) = batch.finish_owed() else {
+        panic!("the ledger is empty");
+    };
+    let stamp = owed.stamp();
+    owed.for_each(drop);
+    residue.owe(stamp);
+    (residue, stamp)
+}
+
+type Call = fn(&'static Machine, &'static E, &'static AddressSpace<Machine>);
+
+/// Every call that may wait says so where it must not; without the question each would pass.
+#[test]
+#[cfg(debug_assertions)]
+fn calls_that_may_wait_are_noticed_where_they_must_not() {
+    /// Does something that may wait, where that is forbidden.
+    fn forbidden(machine: &Machine, call: impl FnOnce()) {
+        machine.forbids_one_wait.set(true);
+        call();
+        assert!(!machine.forbids_one_wait.get(), "nobody has asked");
+    }
+    let calls: &[(&str, Call)] = &[
+        ("finish", |machine, engine, space| {
+            forbidden(machine, || unmap(engine, space));
+        }),
+        ("drop", |machine, engine, space| {
+            let mut batch = engine.batch::<_, Frame>(Purpose::Call);
+            batch.changed(space, PAGE, Scope::Leaf);
+            forbidden(machine, || drop(batch));
+        }),
+        ("changed, where it flushes at once", |machine, _, _| {
+            let (machine, engine, space) = {
+                let _ = machine;
+                both_run(Policy::BASELINE)
+            };
+            let mut batch = engine.batch::<_, Frame>(Purpose::Reclaim);
+            forbidden(machine, || batch.changed(space, PAGE, Scope::Leaf));
+        }),
+        ("InFlight::finish", |machine, engine, space| {
+            let mut batch = engine.batch::<_, Frame>(Purpose::Call);
+            batch.changed(space, PAGE, Scope::Leaf);
+            let flight = batch.start();
+            forbidden(machine, || flight.finish().for_each(drop));
+        }),
+        ("settle", |machine, engine, space| {
+            let mut batch = engine.batch::<_, Frame>(Purpose::Call);
+            batch.changed(space, PAGE, Scope::Leaf);
+            forbidden(machine, || engine.settle(space));
+        }),
+        ("claim", |machine, engine, space| {
+            let (residue, _) = owe(engine, space);
+            forbidden(machine, || assert!(engine.claim(&residue).is_some()));
+        }),
+        ("settle_residue", |machine, engine, space| {
+            let (residue, _) = owe(engine, space);
+            forbidden(machine, || engine.settle_residue(&residue, space));
+        }),
+        ("settle_stamp", |machine, engine, space| {
+            let (_, stamp) = owe(engine, space);
+            forbidden(machine, || engine.settle_stamp(stamp));
+        }),
+        ("pay_all", |machine, engine, space| {
+            owe(engine, space);
+            forbidden(machine, || engine.pay_all());
+        }),
+        ("retire", |machine, engine, _| {
+            // SAFETY: this machine walks no tables.
+            let other = unsafe { engine.new_space(Frame(1)) };
+            forbidden(machine, || engine.retire(&other));
+        }),
+        ("synchronize_text", |machine, engine, _| {
+            forbidden(machine, || engine.synchronize_text());
+        }),
+    ];
+    for (name, call) in calls {
+        let (machine, engine, space) = both_run(Policy::ALL);
+        let outcome = catch_unwind(AssertUnwindSafe(|| call(machine, engine, space)));
+        let said = outcome.expect_err(name);
+        let said = said.downcast_ref::<&str>().copied().unwrap_or_default();
+        assert!(said.contains("waits for other CPUs"), "{name}: {said:?}");
+    }
+}
+
+#[test]
+fn a_flush_that_was_started_is_over_when_its_target_has_answered() {
+    let (machine, engine, space) = both_run(Policy::ALL);
+    unmap(engine, space);
+    assert_eq!(
+        machine.answers.get(),
+        0,
+        "nobody wants to hear of a flush that is waited for"
+    );
+    let mut batch = engine.batch(Purpose::Call);
+    batch.unmapped(space, PAGE, Frame(42));
+    let mut flight = batch.start();
+    assert_eq!(machine.interrupts.get(), 2);
+    assert!(!flight.is_done() && space.is_in_batch());
+    // Looked at from the other CPU, too.
+    machine.me.set(1);
+    assert!(!flight.is_done());
+    engine.on_interrupt();
+    assert_eq!(machine.answers.get(), 1);
+    assert!(flight.is_done() && !space.is_in_batch());
+    assert!(flight.finish().eq([Frame(42)]));
+    // The batch may be filled again, and dropped in flight it waits.
+    machine.me.set(0);
+    batch.unmapped(space, PAGE, Frame(43));
+    drop(batch.start());
+    assert!(!space.is_in_batch());
+    let answers = machine.answers.get();
+    unmap(engine, space);
+    assert_eq!(
+        machine.answers.get(),
+        answers,
+        "nothing is in flight any more"
+    );
+}
+
+#[test]
+fn a_wait_that_lasts_is_told_and_goes_on() {
+    let (machine, engine, space) = both_run(Policy::ALL);
+    machine.deaf_for.set(200_000);
+    unmap(engine, space);
+    let told = machine.long_waits.take();
+    assert_eq!(told, [(CpuId(1), 1 << 16), (CpuId(1), 1 << 17)]);
+    unmap(engine, space);
+    assert!(machine.long_waits.take().is_empty());
+}
+
+#[test]
+fn state_of_cpus_lies_where_the_kernel_keeps_it() {
+    let machine = leak(Machine::default());
+    let ledger = leak([(); 4].map(|()| LedgerEntry::new()));
+    let make = || Engine::with_own_state(machine, 2, ledger, Policy::ALL);
+    assert_eq!(make().err(), Some(Unsupported::NoState { cpu: 0 }));
+    machine.places.borrow_mut().push(leak(Cpu::new()));
+    assert_eq!(make().err(), Some(Unsupported::NoState { cpu: 1 }));
+    // Not next to each other.
+    let _between = leak([0u8; 4096]);
+    machine.places.borrow_mut().push(leak(Cpu::new()));
+    let (machine, engine, space) = run_both(machine, leak(make().expect("two places")));
+    unmap(engine, space);
+    assert_eq!(machine.interrupts.get(), 1);
+    assert_eq!(engine.cpu_stats(CpuId(0)).get(Counter::Sent), 1);
+    assert_eq!(engine.stats().get(Counter::Sent), 1);
+}
+
+#[test]
+fn frames_come_out_when_devices_have_forgotten_them_too() {
+    let policies = [Policy::BASELINE, Policy::ALL];
+    for policy in policies {
+        let (machine, engine, space) = both_run(policy);
+        let fill = || machine.device.borrow_mut().extend([Page(5), Page(6)]);
+        let holds = |pages: &[Page]| assert_eq!(*machine.device.borrow(), pages, "{policy:?}");
+        fill();
+        let mut batch = engine.batch(Purpose::Reclaim);
+        batch.unmapped(space, PAGE, Frame(42));
+        for frame in batch.finish() {
+            let _: Frame = frame;
+            holds(&[Page(6)]);
+        }
+        // Where no other CPU is to be told, and where this one is not either.
+        machine.me.set(1);
+        engine.cpu_offline(Some(space));
+        machine.me.set(0);
+        let mut rest = engine.batch::<_, Frame>(Purpose::Call);
+        rest.changed(space, PageRange::base(Page(6), 1), Scope::Leaf);
+        rest.finish().for_each(drop);
+        holds(&[]);
+        // SAFETY: this machine walks no tables.
+        let other = leak(unsafe { engine.new_space(Frame(1)) });
+        fill();
+        let mut whole = engine.batch::<_, Frame>(Purpose::Call);
+        whole.changed_all(other, Scope::Leaf);
+        whole.finish().for_each(drop);
+        holds(&[]);
+        machine.me.set(1);
+        engine.cpu_online();
+        engine.switch_to(None, space);
+        machine.me.set(0);
+        // At the unmap, not when the debt is paid; and of a flush that is started.
+        fill();
+        let mut lazy = engine.batch(Purpose::Lazy);
+        lazy.unmapped(space, PAGE, Frame(43));
+        drop(lazy.finish_owed());
+        holds(&[Page(6)]);
+        let mut batch = engine.batch(Purpose::Call);
+        batch.unmapped(space, PageRange::base(Page(6), 1), Frame(44));
+        assert!(batch.start().finish().eq([Frame(44)]));
+        holds(&[]);
+    }
+}
+
+#[test]
+fn virtual_cpus_that_do_not_run_are_not_interrupted() {
+    let (machine, engine, space) = both_run(Policy::ALL);
+    machine.preempted.set(true);
+    unmap(engine, space);
+    assert!(machine.flushed_on_reentry.take());
+    assert_eq!(machine.interrupts.get(), 0);
+    assert_eq!(engine.stats().get(Counter::SkippedNotRunning), 1);
+    // SAFETY: this machine walks no tables.
+    let kernel = leak(unsafe { engine.new_kernel_space(Frame(1), KernelEntries::Global) });
+    unmap(engine, kernel);
+    assert_eq!(machine.interrupts.get(), 0);
+    // A root that dies it must leave, and what it has fetched it must drop: the hypervisor does neither.
+    engine.synchronize_text();
+    assert_eq!(machine.interrupts.get(), 1);
+    // Running again it is asked; what it missed makes it flush more.
+    machine.preempted.set(false);
+    unmap(engine, space);
+    assert_eq!(machine.interrupts.get(), 2);
+    assert_eq!(engine.stats().get(Counter::EscalatedGap), 1);
+}
