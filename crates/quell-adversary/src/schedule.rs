@@ -98,7 +98,14 @@ pub struct Random {
     lurks: u32,
     /// They do at one in so many visits.
     lurks_one_in: u64,
+    /// Whether CPUs are sometimes interrupted there instead, as far as anything can interrupt them.
+    prompts: bool,
+    /// The CPU that is to be interrupted, and from which decision on.
+    prompted: Option<(usize, u32)>,
 }
+
+/// For how many decisions a CPU may turn out to be interruptible.
+const PROMPT: u32 = 32;
 
 /// A CPU that gets no turn from one decision to another.
 #[derive(Clone, Copy, Debug, Default)]
@@ -115,6 +122,17 @@ impl Random {
             return;
         }
         self.lurks -= 1;
+        // What goes wrong there may do so only some steps further on.
+        let delay = match self.rng.below(4) {
+            0 | 1 => 0,
+            2 => self.rng.below(8) as u32,
+            _ => self.rng.below(64) as u32,
+        };
+        let decision = decision.saturating_add(delay);
+        if self.prompts && self.rng.below(2) == 0 {
+            self.prompted = Some((cpu, decision));
+            return;
+        }
         let length = match self.rng.below(4) {
             0..2 => 8 + self.rng.below(64) as u32,
             2 => 400,
@@ -126,6 +144,20 @@ impl Random {
             from: decision,
             until: decision.saturating_add(length),
         };
+    }
+
+    /// What interrupts the CPU that is to be interrupted, if that is now.
+    fn prompt(&mut self, decision: u32, enabled: Actions) -> Actions {
+        let Some((cpu, from)) = self.prompted.filter(|(_, from)| decision >= *from) else {
+            return 0;
+        };
+        let own =
+            Action::preempt(cpu).bit() | Action::nmi(cpu).bit() | Action::interrupt(cpu).bit();
+        let own = own & enabled;
+        if own != 0 || decision - from > PROMPT {
+            self.prompted = None;
+        }
+        own
     }
 
     /// What does not happen at this decision if anything else can.
@@ -188,18 +220,22 @@ impl Strategy {
             early: Early::draw(seed),
             lurks: 0,
             lurks_one_in: 1,
+            prompts: false,
+            prompted: None,
         })
     }
 
     /// A random scheduler under which a CPU stalls, now and then, where it comes by the rule that the run
-    /// watches: if a rule matters, it is there that others must come in between.
-    pub fn lurking(seed: u64) -> Self {
+    /// watches, or a little later: if a rule matters, it is there that others must come in between. If it `prompts`,
+    /// that may be what interrupts the CPU itself.
+    pub fn lurking(seed: u64, prompts: bool) -> Self {
         let mut strategy = Strategy::random(seed);
         if let Strategy::Random(random) = &mut strategy {
             // Of a stall at each visit the later ones would never see anything.
             let draw = random.rng.draw();
             random.lurks = [1, 1, 2, u32::MAX][draw as usize % 4];
             random.lurks_one_in = [1, 2, 2, 3, 4, 8, 16, 64][(draw >> 8) as usize % 8];
+            random.prompts = prompts;
         }
         strategy
     }
@@ -244,6 +280,8 @@ impl Strategy {
             early: Early::draw(seed),
             lurks: 0,
             lurks_one_in: 1,
+            prompts: false,
+            prompted: None,
         })
     }
 
@@ -283,7 +321,9 @@ impl Strategy {
         match self {
             Strategy::Random(random) => {
                 random.drawn = random.rng.draw();
-                random.drawn & 0xffff_ffff >= random.freedom && random.stalled(decision) == 0
+                random.drawn & 0xffff_ffff >= random.freedom
+                    && random.stalled(decision) == 0
+                    && random.prompted.is_none()
             }
             Strategy::Script { deviations, next } => {
                 while *next < deviations.len() && deviations[*next].0 < decision {
@@ -305,6 +345,10 @@ impl Strategy {
         match self {
             Strategy::Random(random) => {
                 let bits = random.drawn;
+                let prompt = random.prompt(decision, enabled);
+                if prompt != 0 {
+                    return nth(prompt, (bits >> 32) as u32 % prompt.count_ones());
+                }
                 let others = enabled & !random.stalled(decision);
                 let enabled = if others == 0 { enabled } else { others };
                 if bits & 0xffff_ffff >= random.freedom

@@ -117,6 +117,32 @@ fn a_program_that_works_for_long_is_not_taken_for_one_that_never_ends() {
     );
 }
 
+/// Memory is short when the copy of a large page is made in pieces: each piece is allocated while nothing is left that
+/// could be taken away for it.
+const SCARCE: &str = r#"
+machine = "x86-broadcast"
+policy = "all"
+schedule = "1b1a.1-399.0-177.1-a5.0"
+[program.calls.memory]
+fast = 1040
+slow = 4
+[[program.calls.cpu]]
+start = [
+    { do = "map", large = true, page = 0, pages = 512 },
+    { do = "write", page = 0 },
+]
+run = [{ do = "write", page = 0 }]
+[[program.calls.cpu]]
+start = [{ do = "fork" }]
+run = [{ do = "discard", page = 0, pages = 1 }]
+"#;
+
+#[test]
+fn an_allocation_does_not_look_at_all_of_memory_in_vain_again_and_again() {
+    let recorded = Recorded::parse(SCARCE).expect("a program");
+    assert_eq!(shrink::replay(&recorded), None);
+}
+
 /// A page is taken away lazily, taken back, and taken away once more while its frame still stands on the list of
 /// those that owe their flush: from when it owes it again, another CPU may claim it.
 const OWED_TWICE: &str = r#"
@@ -183,4 +209,20 @@ run = [{ do = "write-file", file = 0, page = 2 }]
 #[test]
 fn what_is_written_while_a_file_is_truncated_may_go() {
     holds(CUT, 200);
+}
+
+/// A CPU leaves, and another waits to be told by it.
+const LEFT: &str = r#"
+machine = "x86"
+policy = "all"
+[[program.engine.cpu]]
+run = [{ do = "offline" }, { do = "tell", flag = 4 }]
+[[program.engine.cpu]]
+run = [{ do = "wait", flag = 4 }]
+"#;
+
+#[test]
+fn a_cpu_that_has_left_still_tells_those_that_wait_for_it() {
+    holds(LEFT, 50);
+    holds(&LEFT.replace("engine", "calls"), 50);
 }

@@ -240,10 +240,11 @@ impl<'m, M: Machine> Vm<'m, M> {
         let mut gather = self.tables.gather(Purpose::Call);
         let shared = self.fork.share_all(parent, &child, &vmas, &mut gather);
         machine.rules().flush_before_child_runs(|| {
+            gather.flush();
+            // After its own flush, which ends its own debt: what is pending now is other CPUs'.
             machine
                 .rules()
                 .flush_pending_before_child_runs(|| self.tables.flush_pending(parent));
-            gather.flush();
         });
         self.processes.publish(child.clone());
         drop(vmas);

@@ -71,7 +71,9 @@ pub(super) fn search(
 ) -> Option<(Vec<Deviation>, Violation)> {
     let mut longest = 64;
     let enough = spent.moments + plan.most;
-    let (cpus, steps) = (session.case().scenario.cpus, session.case().scenario.steps);
+    let scenario = session.case().scenario;
+    let (cpus, steps) = (scenario.cpus, scenario.steps);
+    let prompts = scenario.nmis + scenario.preemptions + scenario.spurious > 0;
     for number in 0..plan.count {
         if spent.moments > enough || plan.seeks && plan.reached(session) {
             break;
@@ -89,7 +91,7 @@ pub(super) fn search(
                 // Others matter, too: there somebody else may be in the middle of what the first relies on.
                 let first = plan.watched.filter(|_| number % 8 == 2);
                 session.watched = first.or_else(|| any_of(&session.asked, seed));
-                Strategy::lurking(seed)
+                Strategy::lurking(seed, prompts)
             }
             _ => Strategy::stalling(seed, cpus, longest),
         };

@@ -323,6 +323,7 @@ mod tests {
             count: 2000,
             most: MOMENTS,
             watched: None,
+            seeks: false,
         };
         let (schedule, violation) =
             search(&mut session, plan, &mut Default::default()).expect("it is broken");

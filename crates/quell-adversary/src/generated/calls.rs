@@ -117,7 +117,12 @@ impl Player<'_> {
     }
 
     fn perform(&self, k: &VmKernel<'_>, me: usize, op: CallOp) {
-        if self.offline[me].get() && !matches!(op, CallOp::Online | CallOp::Wait { .. }) {
+        // A CPU that has left still tells and waits: else those that wait for it would do so for ever.
+        let there = matches!(
+            op,
+            CallOp::Online | CallOp::Tell { .. } | CallOp::Wait { .. }
+        );
+        if self.offline[me].get() && !there {
             return;
         }
         let refused = |call: Call| {

@@ -66,13 +66,13 @@ pub struct ExploreArgs {
     #[arg(long, conflicts_with_all = ["exhaustive", "replay", "list"])]
     pub mutants: bool,
     /// Search programs that are drawn at random instead of the scenarios
-    #[arg(long, conflicts_with_all = ["exhaustive", "replay", "list", "machine", "policy", "markdown"])]
+    #[arg(long, conflicts_with_all = ["exhaustive", "replay", "list", "machine", "policy"])]
     pub generate: bool,
     /// With --generate: go on with the programs in this folder, and keep there what shows something new, what
     /// breaks the contract and what kills a mutant
     #[arg(long, value_name = "DIR", requires = "generate")]
     pub corpus: Option<PathBuf>,
-    /// With --mutants: print the table of docs/mutants.md
+    /// With --mutants: print the table of docs/mutants.md; with --generate, too, that of docs/survival.md
     #[arg(long, requires = "mutants")]
     pub markdown: bool,
     /// Repeat the run of a replay code, or of a program that was written down, and print what each CPU does

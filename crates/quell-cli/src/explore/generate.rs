@@ -4,7 +4,7 @@
 //! printed.
 
 use super::args::ExploreArgs;
-use super::output;
+use super::{output, survival};
 use crate::output::{Destination, say, write};
 use crate::table::{Table, number, words};
 use crate::usage::usage;
@@ -82,6 +82,8 @@ pub fn run(args: &ExploreArgs, hunted: &[Mistake], jobs: usize) -> anyhow::Resul
     let rate = campaign.spent.schedules as f64 / began.elapsed().as_secs_f64();
     if args.json {
         print_json(&campaign, hunts, rate);
+    } else if args.markdown {
+        survival::print(&campaign);
     } else {
         print_people(&campaign, hunts, began.elapsed());
     }
@@ -252,7 +254,12 @@ fn print_people(campaign: &Campaign, hunts: bool, elapsed: Duration) {
         say!("{rows}");
         curve(campaign);
         for mutant in &campaign.alive {
-            say!("{} survived: {}", mutant.name(), mutant.account());
+            say!(
+                "{} survived, with {} programs kept that come by it: {}",
+                mutant.name(),
+                campaign.reaching(*mutant),
+                mutant.account()
+            );
         }
         say!(
             "{} of {} mutants killed",

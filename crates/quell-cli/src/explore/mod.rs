@@ -6,6 +6,7 @@
 mod args;
 mod generate;
 mod output;
+mod survival;
 pub mod tables;
 pub mod work;
 

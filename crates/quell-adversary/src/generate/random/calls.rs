@@ -89,6 +89,15 @@ impl CallSwarm {
         rng.pick(&self.pages)
     }
 
+    fn access(&self, rng: &mut Rng) -> CallOp {
+        let page = self.page(rng);
+        if rng.one_in(2) {
+            CallOp::Read { page }
+        } else {
+            CallOp::Write { page }
+        }
+    }
+
     /// A kind for one side of a duel: of those of the swarm that do more than use memory, or any.
     fn any_kind(&self, rng: &mut Rng) -> u8 {
         match rng.pick(&self.kinds) {
@@ -132,7 +141,7 @@ impl CallSwarm {
         // Now and then beyond the end.
         let beyond = u64::from(rng.one_in(3));
         let at = rng.below(self.length.max(1) + beyond);
-        let process = 1 + rng.below(3) as u32;
+        let process = rng.weigh(&[(1, 1), (3, 2), (1, 3)]);
         let op = match rng.pick(&self.kinds) {
             0 => CallOp::Read { page },
             1 => CallOp::Write { page },
@@ -164,10 +173,13 @@ impl CallSwarm {
             COLLAPSE => CallOp::Sync { file },
             11 => {
                 into.push(CallOp::Fork);
-                if rng.one_in(2) {
-                    CallOp::Enter { process }
-                } else {
-                    CallOp::Write { page }
+                match rng.below(4) {
+                    0 => CallOp::Enter { process },
+                    1 => {
+                        into.push(CallOp::Enter { process });
+                        CallOp::Write { page }
+                    }
+                    _ => CallOp::Write { page },
                 }
             }
             12 => {
@@ -297,11 +309,17 @@ pub fn calls_program(rng: &mut Rng) -> Program {
         first.push(CallOp::Write { page: 100 });
     }
     // Every other program is a duel: one CPU does one kind of thing, another another, and the rest of them use
-    // what it is done to.
+    // what it is done to; perhaps not before one of the two says that it is done.
     let duel = rng.one_in(2).then(|| [0, 1].map(|_| swarm.any_kind(rng)));
+    let told = (rng.below(2) as usize, rng.below(FLAGS as u64) as u8);
+    let waits = duel.is_some() && rng.one_in(2);
     for (number, lane) in cpu.iter_mut().enumerate() {
         let (part, most) = match duel {
-            Some(kinds) => (swarm.part(kinds.get(number).copied()), 2),
+            Some(kinds) => {
+                // Now and then there are two on a side.
+                let side = if rng.one_in(3) { number % 2 } else { number };
+                (swarm.part(kinds.get(side).copied()), 2)
+            }
             None => (swarm.clone(), 4),
         };
         // What lies behind the start of a run: pages taken out, moved, shared with a child.
@@ -311,16 +329,15 @@ pub fn calls_program(rng: &mut Rng) -> Program {
         for _ in 0..rng.few(most) {
             part.phrase(rng, &mut lane.run);
         }
+        // Who has done something uses it, too.
         if duel.is_some() && rng.one_in(2) {
-            // Who has done something uses it, too.
-            let place = rng.below(lane.run.len() as u64 + 1) as usize;
-            let page = swarm.page(rng);
-            let access = if rng.one_in(2) {
-                CallOp::Read { page }
-            } else {
-                CallOp::Write { page }
-            };
-            lane.run.insert(place, access);
+            lane.run.push(swarm.access(rng));
+        }
+        if waits && number == told.0 {
+            lane.run.push(CallOp::Tell { flag: told.1 });
+        } else if waits {
+            lane.run.push(CallOp::Wait { flag: told.1 });
+            lane.run.push(swarm.access(rng));
         }
     }
     let fast = if swarm.collapses {

@@ -2,10 +2,12 @@
 //!
 //! Every program begins with pages mapped and spaces loaded, because nothing can go wrong before.
 
+use super::kinds::{KINDS, Kind};
+use super::shape::shape;
 use crate::action::MAX_CPUS;
 use crate::generated::program::{
     BATCHES, EngineOp, FILE_PAGES, FILES, FLAGS, For, HUGE, Lane, PAGES, Program, Reported, Right,
-    SPACES, Shape, WINDOW,
+    SPACES, WINDOW,
 };
 use crate::schedule::Rng;
 
@@ -19,82 +21,14 @@ pub(super) struct Swarm {
     batches: std::ops::Range<u64>,
 }
 
-/// Kinds of phrases over the engine.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
-    Read,
-    Write,
-    Map,
-    MapFile,
-    MapLarge,
-    Unmap,
-    Protect,
-    Reclaim,
-    Sweep,
-    Unlink,
-    Mixed,
-    Confirm,
-    Unprotect,
-    Code,
-    Move,
-    Migrate,
-    Split,
-    Collapse,
-    Switch,
-    Idle,
-    FileReclaim,
-    Lazily,
-    Claim,
-    Rescue,
-    WriteFile,
-    Pay,
-    CatchUp,
-    Hotplug,
-    Retire,
-    Mask,
-    Signal,
-    Tour,
-}
-
-const KINDS: [(u64, Kind); 32] = [
-    (8, Kind::Read),
-    (5, Kind::Write),
-    (4, Kind::Map),
-    (2, Kind::MapFile),
-    (1, Kind::MapLarge),
-    (8, Kind::Unmap),
-    (4, Kind::Protect),
-    (3, Kind::Reclaim),
-    (1, Kind::Sweep),
-    (3, Kind::Unlink),
-    (2, Kind::Mixed),
-    (3, Kind::Confirm),
-    (2, Kind::Unprotect),
-    (3, Kind::Code),
-    (2, Kind::Move),
-    (2, Kind::Migrate),
-    (1, Kind::Split),
-    (1, Kind::Collapse),
-    (5, Kind::Switch),
-    (4, Kind::Idle),
-    (3, Kind::FileReclaim),
-    (6, Kind::Lazily),
-    (4, Kind::Claim),
-    (3, Kind::Rescue),
-    (3, Kind::WriteFile),
-    (2, Kind::Pay),
-    (1, Kind::CatchUp),
-    (2, Kind::Hotplug),
-    (2, Kind::Retire),
-    (2, Kind::Mask),
-    (2, Kind::Signal),
-    (5, Kind::Tour),
-];
-
 impl Swarm {
     pub(super) fn draw(rng: &mut Rng, spaces: u64) -> Self {
         let wanted = 2 + rng.few(6);
         let mut kinds = vec![(8, Kind::Read)];
+        if spaces == SPACES as u64 {
+            // More than a batch takes: what is about all of them at once.
+            kinds.push((8, Kind::Sweep));
+        }
         for _ in 0..wanted {
             let kind = rng.weigh(&KINDS.map(|(weight, kind)| (weight, (weight, kind))));
             if !kinds.contains(&kind) {
@@ -135,7 +69,9 @@ impl Swarm {
     fn part(&self, cpu: usize, duel: Option<[(u64, Kind); 2]>, rng: &mut Rng) -> Self {
         let mut part = self.clone();
         if let Some(kinds) = duel {
-            part.kinds = match kinds.get(cpu) {
+            // Now and then there are two on a side.
+            let side = if rng.one_in(3) { cpu % 2 } else { cpu };
+            part.kinds = match kinds.get(side) {
                 Some(&kind) => vec![kind],
                 None => vec![(4, Kind::Read), (1, Kind::Write), (1, Kind::Tour)],
             };
@@ -393,27 +329,6 @@ fn allow(space: u8, page: u64) -> EngineOp {
     }
 }
 
-/// The sizes of a machine.
-pub(super) fn shape(rng: &mut Rng) -> Shape {
-    let spaces = rng.weigh(&[(7, 1), (11, 2), (6, 3), (4, 4), (2, 6), (1, SPACES as u8)]);
-    let mask = |rng: &mut Rng| 1 | rng.below(1 << spaces) as u16;
-    Shape {
-        first_cpu: rng.weigh(&[(30, 0), (1, 62), (1, 63), (1, 126)]),
-        spaces,
-        files: [mask(rng), mask(rng), mask(rng)],
-        ledger: rng.weigh(&[(1, 0), (3, 1), (6, 2), (3, 3), (1, 8)]),
-        tags: rng.weigh(&[(3, 1), (6, 2), (2, 3), (1, 8)]),
-        spare_bits: rng.weigh(&[(5, 0), (2, 1)]),
-        full_above: rng.weigh(&[(1, 0), (2, 1), (6, 3), (2, 33)]),
-        nmis: rng.weigh(&[(5, 0), (1, 1), (1, 2)]),
-        nmi_page: 0,
-        spurious: rng.weigh(&[(8, 0), (1, 1), (1, 2)]),
-        preemptions: rng.weigh(&[(5, 0), (2, 1)]),
-        leaves_space: rng.one_in(2),
-        open_batches: rng.weigh(&[(16, 0), (1, 1), (1, 2), (1, 3)]),
-    }
-}
-
 /// The pages that programs map and use, the first few of them.
 pub(super) fn pages_of(cpu: &[Lane<EngineOp>]) -> Vec<u64> {
     super::few_of(cpu, |op| match *op {
@@ -433,7 +348,11 @@ pub fn engine_program(rng: &mut Rng) -> Program {
     let mut cpu = vec![Lane::default(); cpus];
     // What is mapped when the run begins.
     let first = &mut cpu[0].start;
-    for space in 0..shape.spaces.min(5) {
+    let mapped = match usize::from(shape.spaces) {
+        SPACES => shape.spaces,
+        _ => shape.spaces.min(5),
+    };
+    for space in 0..mapped {
         for &page in &swarm.pages {
             if rng.one_in(5) {
                 continue;
@@ -462,9 +381,11 @@ pub fn engine_program(rng: &mut Rng) -> Program {
         batches: BATCHES as u64 - 1..BATCHES as u64,
         ..swarm.clone()
     };
-    // Every third program is a duel: one CPU does one kind of thing, another another or the same, and the rest of
-    // them use what it is done to.
-    let duel = rng.one_in(3).then(|| {
+    // Every other program is a duel: one CPU does one kind of thing, another another or the same, and the rest of
+    // them use what it is done to; perhaps not before one of the two says that it is done.
+    let told = (rng.below(2) as usize, rng.below(FLAGS as u64) as u8);
+    let waits = rng.one_in(3);
+    let duel = rng.one_in(2).then(|| {
         let first = swarm.any_kind(rng);
         let second = if rng.one_in(4) {
             first
@@ -492,11 +413,19 @@ pub fn engine_program(rng: &mut Rng) -> Program {
         for _ in 0..rng.few(if duel.is_some() { 2 } else { 4 }) {
             part.phrase(rng, &mut lane.run);
         }
+        // Who has done something uses it, too.
         if duel.is_some() && rng.one_in(2) {
-            // Who has done something uses it, too.
             let page = swarm.page(rng);
-            let place = rng.below(lane.run.len() as u64 + 1) as usize;
-            lane.run.insert(place, EngineOp::Read { page });
+            lane.run.push(EngineOp::Read { page });
+        }
+        if duel.is_some() && waits {
+            if number == told.0 {
+                lane.run.push(EngineOp::Tell { flag: told.1 });
+            } else {
+                let page = swarm.page(rng);
+                lane.run.push(EngineOp::Wait { flag: told.1 });
+                lane.run.push(EngineOp::Read { page });
+            }
         }
         if shape.preemptions > 0 {
             for _ in 0..rng.few(2) {

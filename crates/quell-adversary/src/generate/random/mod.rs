@@ -7,6 +7,8 @@
 
 mod calls;
 mod engine;
+mod kinds;
+mod shape;
 
 pub use calls::calls_program;
 pub use engine::engine_program;
@@ -140,7 +142,7 @@ pub fn change(rng: &mut Rng, recorded: &mut Recorded, other: &Recorded) {
                         Program::Calls { .. } => &[],
                     };
                     if rng.one_in(12) {
-                        let drawn = engine::shape(rng);
+                        let drawn = shape::shape(rng);
                         *shape = Shape {
                             spaces: shape.spaces,
                             files: shape.files,

@@ -14,9 +14,12 @@ impl<'k, 'm> Desk<'k, 'm> {
         let kernel = self.kernel;
         kernel.hw.say(|| format!("{op:?}"));
         let here = kernel.here();
-        if here.offline && !matches!(op, EngineOp::Online | EngineOp::Wait { .. })
-            || here.preempts && !op.may_preempt()
-        {
+        // A CPU that has left still tells and waits: else those that wait for it would do so for ever.
+        let there = matches!(
+            op,
+            EngineOp::Online | EngineOp::Tell { .. } | EngineOp::Wait { .. }
+        );
+        if here.offline && !there || here.preempts && !op.may_preempt() {
             return;
         }
         match op {

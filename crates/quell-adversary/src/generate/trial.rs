@@ -1,0 +1,267 @@
+//! One program of a campaign: run as it is, then with each mistake that may show in it.
+//!
+//! Most of the schedules go to the mutant that the program was drawn for; the others that it comes by get a few
+//! each, because the right program is rarer than the right schedule of it. Nothing here depends on other programs:
+//! what came of a lane's programs lies in its [`Outcome`].
+
+use super::search::{Share, Spent, rule_of, search};
+use super::shrink::{Find, case};
+use super::text::Recorded;
+use crate::action::Deviation;
+use crate::explore::{self, Budget};
+use crate::footprint::{Asked, Footprints, Seen};
+use crate::generated::Program;
+use crate::kind::MachineKind;
+use crate::mistake::Mistake;
+use crate::scenario::Scenario;
+use crate::schedule::Rng;
+use crate::session::Session;
+use quell_contract::Violation;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// Schedules of a program before it is judged by what it shows.
+const FIRST_LOOK: u64 = 8;
+
+/// Schedules in which a program may come by the rule of the mutant that it was drawn for, if it has not yet.
+const SEEK: u64 = 32;
+
+/// How many moments the searches of a program may take, about, those for all mutants together: programs
+/// whose runs are long get fewer schedules.
+const PROGRAM: u64 = 500_000;
+
+/// How many moments one search of a program may take, about.
+const SEARCH: u64 = 400_000;
+
+/// How many times as many schedules as others the mutant gets that a program was drawn for.
+const WANTED: u64 = 8;
+
+/// And that many runs at least, however long they are.
+const LONG_RUNS: u64 = 24;
+
+/// Runs of every schedule that a small program gets.
+const EVERY_SCHEDULE: u64 = 3_000;
+
+/// A program that is kept because it showed something new.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    /// The program on its machine.
+    pub recorded: Recorded,
+    pub(super) asked: Asked,
+    /// It has killed a mutant: what broke there is not far from what others break.
+    pub(super) kills: bool,
+}
+
+/// A mutant that was killed.
+#[derive(Clone, Debug)]
+pub struct Killed {
+    /// Which.
+    pub mutant: Mistake,
+    /// The program, and the schedule in which it died; `None` if a promise that no access shows was broken.
+    pub find: Option<Find>,
+    /// Programs of the campaign until then.
+    pub programs: u64,
+    /// Schedules of the campaign until then, the lanes' one after another.
+    pub schedules: u64,
+}
+
+/// What a lane came to.
+#[derive(Default)]
+pub(super) struct Outcome {
+    pub(super) spent: Spent,
+    pub(super) kept: Vec<Kept>,
+    pub(super) seen: Seen,
+    pub(super) killed: Vec<Killed>,
+    pub(super) finds: Vec<(Recorded, Violation, u64)>,
+}
+
+/// Whether a mistake can make a difference where these rules were asked about, on this machine. At the boundary to
+/// the machine nobody asks.
+pub(super) fn may_show(mistake: Mistake, asked: &Asked, kind: &MachineKind) -> bool {
+    match mistake {
+        Mistake::Rule(rule) => asked.contains(rule),
+        Mistake::Ordering(weakened) => weakened.shows_on(kind),
+        Mistake::Boundary(_) => true,
+    }
+}
+
+/// A program that is tried.
+pub(super) struct Trial<'c> {
+    pub(super) recorded: Recorded,
+    pub(super) seed: u64,
+    /// The mutant that it was drawn for, which gets most of the schedules.
+    pub(super) wanted: Option<Mistake>,
+    /// Mutants whose rules few programs come by.
+    pub(super) rare: &'c [Mistake],
+    pub(super) stop: &'c AtomicBool,
+}
+
+impl Trial<'_> {
+    /// Runs the program, as it is and with each mistake of `alive` that it comes by; those found go from there.
+    pub(super) fn run(self, alive: &mut Vec<Mistake>, outcome: &mut Outcome) {
+        outcome.spent.programs += 1;
+        let scenario = Scenario::generated("generated", &self.recorded.program);
+        let mut session = Session::new(case(&self.recorded, &scenario));
+        session.watch(Some(Box::<Footprints>::default()));
+        let plan = Share {
+            seed: self.seed,
+            count: FIRST_LOOK,
+            most: SEARCH / 4,
+            watched: None,
+            seeks: false,
+        };
+        let before = outcome.spent;
+        let found = search(&mut session, plan, &mut outcome.spent);
+        let footprints = session.watch(None);
+        if let Some((schedule, violation)) = found {
+            outcome.finds.push(self.find(schedule, violation));
+            return;
+        }
+        if let Some(rule) = rule_of(self.wanted).filter(|rule| !session.asked.contains(rule)) {
+            let plan = Share {
+                count: SEEK,
+                watched: Some(rule),
+                seeks: true,
+                ..plan
+            };
+            if let Some((schedule, violation)) = search(&mut session, plan, &mut outcome.spent) {
+                outcome.finds.push(self.find(schedule, violation));
+                return;
+            }
+        }
+        let asked = session.asked;
+        if let Some(footprints) = footprints {
+            let family = u64::from(self.recorded.kind.broadcasts());
+            let new = outcome.seen.add(*footprints, &session.coverage, family);
+            let rules = self.rare.iter().filter_map(|mutant| rule_of(Some(*mutant)));
+            if new || { rules }.any(|rule| asked.contains(rule)) {
+                outcome.kept.push(Kept {
+                    recorded: self.recorded.clone(),
+                    asked,
+                    kills: false,
+                });
+            }
+        }
+        let mut rng = Rng::new(self.seed);
+        if alive.is_empty() {
+            self.look_longer(&mut rng, &mut session, outcome);
+            return;
+        }
+        let schedules = outcome.spent.schedules - before.schedules;
+        let cost = (outcome.spent.moments - before.moments) / schedules.max(1);
+        // The right program is rarer than the right schedule of it.
+        let count = match rng.below(16) {
+            0..12 => 4,
+            12..15 => 12,
+            _ => 60,
+        };
+        let asking = alive
+            .iter()
+            .filter(|mutant| may_show(**mutant, &asked, &self.recorded.kind));
+        let share = (PROGRAM / (asking.count() as u64).max(1)).min(SEARCH);
+        alive.retain(|&mutant| {
+            if !may_show(mutant, &asked, &self.recorded.kind) || self.stop.load(Relaxed) {
+                return true;
+            }
+            let wanted = self.wanted == Some(mutant);
+            let plan = Share {
+                seed: self.seed,
+                count: if wanted { WANTED * count } else { count },
+                most: if wanted {
+                    SEARCH.max(LONG_RUNS * cost)
+                } else {
+                    share
+                },
+                watched: rule_of(Some(mutant)),
+                seeks: false,
+            };
+            !self.kills(&mut session, mutant, plan, outcome)
+        });
+    }
+
+    /// Whether a mutant breaks the contract, and the same schedules without it do not.
+    fn kills(
+        &self,
+        session: &mut Session<'_>,
+        mutant: Mistake,
+        plan: Share,
+        outcome: &mut Outcome,
+    ) -> bool {
+        session.set_mistake(Some(mutant));
+        let Some((schedule, violation)) = search(session, plan, &mut outcome.spent) else {
+            return false;
+        };
+        session.set_mistake(None);
+        if let Some((schedule, violation)) = search(session, plan, &mut outcome.spent) {
+            outcome.finds.push(self.find(schedule, violation));
+            return false;
+        }
+        outcome.kept.push(Kept {
+            recorded: self.recorded.clone(),
+            asked: session.asked,
+            kills: true,
+        });
+        let recorded = Recorded {
+            mistake: Some(mutant),
+            clause: Some(violation.clause.to_string()),
+            schedule,
+            ..self.recorded.clone()
+        };
+        outcome.killed.push(Killed {
+            mutant,
+            find: Some(Find {
+                violation,
+                recorded,
+            }),
+            programs: outcome.spent.programs,
+            schedules: outcome.spent.schedules,
+        });
+        true
+    }
+
+    /// What breaks the contract without any mistake.
+    fn find(&self, schedule: Vec<Deviation>, violation: Violation) -> (Recorded, Violation, u64) {
+        let recorded = Recorded {
+            schedule,
+            ..self.recorded.clone()
+        };
+        (recorded, violation, self.seed)
+    }
+
+    /// A program that holds so far is run some more: in every schedule, if it is small.
+    fn look_longer(&self, rng: &mut Rng, session: &mut Session<'_>, outcome: &mut Outcome) {
+        let small = match &self.recorded.program {
+            Program::Engine { shape, cpu } => {
+                let first = cpu.iter().all(|lane| lane.run.len() <= 4);
+                cpu.len() == 2 && shape.first_cpu == 0 && shape.open_batches == 0 && first
+            }
+            Program::Calls { .. } => false,
+        };
+        let seed = rng.draw();
+        if small && rng.below(24) == 0 {
+            let plan = explore::Campaign {
+                case: *session.case(),
+                budget: Budget::Exhaustive(EVERY_SCHEDULE),
+                seed,
+                depth: 1,
+            };
+            let report = explore::explore(session, &plan, |_, _| true);
+            // As if it had taken that: which states a search tells apart depends on what lies on its stacks.
+            outcome.spent.moments += SEARCH;
+            if let Some(failure) = report.failure {
+                let found = self.find(failure.deviations, failure.violation);
+                outcome.finds.push(found);
+            }
+            return;
+        }
+        let plan = Share {
+            seed,
+            count: [0, 0, 40, 200, 1000][rng.below(5) as usize],
+            most: 2 * SEARCH,
+            watched: None,
+            seeks: false,
+        };
+        if let Some((schedule, violation)) = search(session, plan, &mut outcome.spent) {
+            outcome.finds.push(self.find(schedule, violation));
+        }
+    }
+}

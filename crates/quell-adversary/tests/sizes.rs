@@ -1,0 +1,170 @@
+//! Sizes that hide mistakes are small, or at their limit, in generated programs: empty, one, full and past the end of
+//! each is reached, and something comes of it, in every run of this test.
+//!
+//! Programs are drawn as a search draws them, until each line of the list has been met. A line that the draw never
+//! meets any more fails here, whatever else a search finds. Nothing is said of how often a line is met.
+
+use quell::Counter::{
+    self, Broadcasts, DebtsRefused, DebtsTaken, EscalatedBatch, EscalatedContention, EscalatedGap,
+    EscalatedLength, FlushedFull, FlushedRanges, Merged, Requested, Rollovers, Sent,
+    SwitchTagTaken, Switches,
+};
+use quell_adversary::generate::random;
+use quell_adversary::generated::Program;
+use quell_adversary::generated::program::Shape;
+use quell_adversary::schedule::{Rng, Strategy};
+use quell_adversary::{Case, Coverage, Happening, MachineKind, Reach, Scenario, Session};
+
+/// The most programs that are drawn.
+const PROGRAMS: u64 = 6_000;
+
+/// Schedules of each.
+const SCHEDULES: u64 = 4;
+
+/// So many batches of one space are counted at once in this machine: half of what its counter can hold.
+const MOST_BATCHES: u8 = 2;
+
+/// One run: the sizes of its machine, and what came of them.
+struct Met<'r> {
+    kind: MachineKind,
+    shape: &'r Shape,
+    coverage: &'r Coverage,
+}
+
+impl Met<'_> {
+    fn counted(&self, counter: Counter) -> u64 {
+        self.coverage.get(Reach::Engine(counter))
+    }
+
+    fn happened(&self, happening: Happening) -> bool {
+        self.coverage.get(Reach::Machine(happening)) > 0
+    }
+
+    fn own_tags(&self) -> bool {
+        self.kind.tagged() && !self.kind.broadcasts()
+    }
+}
+
+type Line = (&'static str, fn(&Met<'_>) -> bool);
+
+/// What must be met.
+const LINES: &[Line] = &[
+    ("no stamp: a debt is refused", |met| {
+        met.shape.ledger == 0 && met.counted(DebtsRefused) > 0
+    }),
+    ("one stamp: a debt is taken", |met| {
+        met.shape.ledger == 1 && met.counted(DebtsTaken) > 0
+    }),
+    ("all stamps in use", |met| {
+        met.shape.ledger > 0 && met.counted(DebtsTaken) == u64::from(met.shape.ledger)
+    }),
+    ("stamps go round", |met| {
+        met.shape.ledger > 0 && met.counted(DebtsTaken) > u64::from(met.shape.ledger)
+    }),
+    ("one tag for each CPU, taken over", |met| {
+        met.own_tags() && met.shape.tags == 1 && met.counted(SwitchTagTaken) > 0
+    }),
+    ("several tags for each CPU, all in use", |met| {
+        met.own_tags() && met.shape.tags > 1 && met.counted(SwitchTagTaken) > 0
+    }),
+    ("system-wide tags roll over", |met| {
+        met.counted(Rollovers) > 0
+    }),
+    ("no tags, and broadcasts", |met| {
+        !met.kind.tagged() && met.counted(Broadcasts) > 0
+    }),
+    ("one space", |met| {
+        met.shape.spaces == 1 && met.counted(Requested) > 0
+    }),
+    ("more spaces or frames than a batch takes", |met| {
+        met.counted(EscalatedBatch) > 0
+    }),
+    ("no range is flushed page by page", |met| {
+        met.shape.full_above == 0 && met.counted(FlushedFull) > 0
+    }),
+    ("a range is flushed page by page", |met| {
+        met.counted(FlushedRanges) > 0
+    }),
+    ("ranges too long, or too many", |met| {
+        met.counted(EscalatedLength) > 0
+    }),
+    ("one request meets another at a target", |met| {
+        met.counted(Merged) > 0
+    }),
+    ("two initiators write to one target", |met| {
+        met.counted(EscalatedContention) > 0
+    }),
+    ("a target has missed a request", |met| {
+        met.counted(EscalatedGap) > 0
+    }),
+    ("one batch outstanding before the run", |met| {
+        met.shape.open_batches == 1 && met.counted(Requested) > 0
+    }),
+    ("as many batches outstanding as are counted", |met| {
+        met.shape.open_batches == MOST_BATCHES && met.counted(Requested) > 0
+    }),
+    ("more batches outstanding than are counted", |met| {
+        met.shape.open_batches > MOST_BATCHES && met.counted(Requested) > 0
+    }),
+    ("CPUs on both sides of the end of a word", |met| {
+        matches!(met.shape.first_cpu, 62 | 63) && met.counted(Sent) > 0
+    }),
+    ("CPUs beyond the second word", |met| {
+        met.shape.first_cpu == 126 && met.counted(Sent) > 0
+    }),
+    ("a CPU that has switched", |met| met.counted(Switches) > 0),
+    ("an NMI handler reads user memory", |met| {
+        met.happened(Happening::NmiAccess)
+    }),
+    ("an NMI handler is refused", |met| {
+        met.happened(Happening::NmiRefused)
+    }),
+    ("an interrupt that nobody sent", |met| {
+        met.happened(Happening::Spurious)
+    }),
+    ("a thread is preempted", |met| {
+        met.happened(Happening::Preempted)
+    }),
+    ("a CPU leaves", |met| met.happened(Happening::Offline)),
+    ("a space ends", |met| met.happened(Happening::SpaceRetired)),
+];
+
+#[test]
+fn every_size_is_met_empty_at_one_full_and_past_its_end() {
+    let mut rng = Rng::new(11);
+    let mut missing: Vec<Line> = LINES.to_vec();
+    for _ in 0..PROGRAMS {
+        if missing.is_empty() {
+            break;
+        }
+        let program = random::engine_program(&mut rng);
+        let recorded = random::place(&mut rng, program);
+        let Program::Engine { shape, .. } = &recorded.program else {
+            unreachable!("a program over the engine was drawn");
+        };
+        let scenario = Scenario::generated("generated", &recorded.program);
+        let mut session = Session::new(Case {
+            scenario: &scenario,
+            kind: recorded.kind,
+            policy: recorded.policy,
+            mistake: None,
+        });
+        for _ in 0..SCHEDULES {
+            // What came of each run, apart.
+            session.coverage = Coverage::default();
+            session.run(Strategy::random(rng.draw()));
+            let met = Met {
+                kind: recorded.kind,
+                shape,
+                coverage: &session.coverage,
+            };
+            missing.retain(|(_, is_met)| !is_met(&met));
+        }
+    }
+    let missing: Vec<_> = missing.into_iter().map(|(what, _)| what).collect();
+    assert_eq!(
+        missing,
+        Vec::<&str>::new(),
+        "never met in {PROGRAMS} programs"
+    );
+}

@@ -1,0 +1,138 @@
+//! `quell explore --generate --mutants --markdown`: what the adversary's own programs find, as `docs/survival.md`.
+
+use crate::output::say;
+use quell_adversary::generate::Campaign;
+use quell_adversary::generate::campaign::Killed;
+
+/// What people found who read the engine and the manager or wrote programs by hand, and the mistakes that stand for it.
+const FINDINGS: &[(&str, &[&str])] = &[
+    (
+        "An initiator waits for a CPU that has left for good, and closed its inbox while another wrote to it (C7)",
+        &["WaitsForClosedInbox"],
+    ),
+    (
+        "A payment stops at a debt that is not published, and passes for one of all behind it (C4)",
+        &["PaymentStopsAtGap"],
+    ),
+    (
+        "More batches of a space are outstanding than its counter holds (C1, C3)",
+        &["BatchesCountedWithoutEnd"],
+    ),
+    (
+        "Broadcasts without tags flush nothing (C1)",
+        &["UntaggedUnflushed"],
+    ),
+    (
+        "A flush is interrupted by another on the same CPU, between post and interrupt or while its outbox is in use",
+        &["PostingPreempted", "OutboxOverwritten", "LoadedSpaceStale"],
+    ),
+    (
+        "Base pages are reported as one large stride, and large ones as base pages",
+        &["BasePagesInLargeStrides", "LargePageAsBasePage"],
+    ),
+    (
+        "A fork shares a page that reclaim is taking out, unflushed (C2; found by generated programs)",
+        &["VmForksUnsettled"],
+    ),
+];
+
+/// Every so many schedules the curve has a line, and then twice as many, and so on.
+const FIRST_POINT: u64 = 10_000;
+
+/// Prints the whole document.
+pub fn print(campaign: &Campaign) {
+    say!("{}", include_str!("survival_head.md").trim_end());
+    let killed = campaign.killed.len();
+    say!(
+        "\nIn {} schedules of {} programs {killed} of {} mutants died; {} violations without a mutant.",
+        campaign.spent.schedules,
+        campaign.spent.programs,
+        killed + campaign.alive.len(),
+        campaign.finds.len(),
+    );
+    curve(campaign);
+    findings(campaign);
+    mutants(campaign);
+}
+
+/// How many lived after 10 000, 20 000, 40 000 … schedules.
+fn curve(campaign: &Campaign) {
+    say!("\n## The curve\n");
+    say!("| schedules | alive | |");
+    say!("| ---: | ---: | --- |");
+    let all = campaign.killed.len() + campaign.alive.len();
+    let mut at = FIRST_POINT;
+    loop {
+        at = at.min(campaign.spent.schedules);
+        let dead = campaign.killed.iter().filter(|k| k.schedules <= at).count();
+        let alive = all - dead;
+        say!(
+            "| {at} | {alive} | {} |",
+            "█".repeat(50 * alive / all.max(1))
+        );
+        if at == campaign.spent.schedules {
+            break;
+        }
+        at *= 2;
+    }
+}
+
+fn findings(campaign: &Campaign) {
+    say!("\n## What people had found\n");
+    say!("| finding | mutant | schedules |");
+    say!("| --- | --- | ---: |");
+    for (finding, names) in FINDINGS {
+        for name in *names {
+            let killed = campaign.killed.iter().find(|k| k.mutant.name() == *name);
+            let schedules = match killed {
+                Some(killed) => killed.schedules.to_string(),
+                None => "**alive**".to_string(),
+            };
+            say!("| {finding} | `{name}` | {schedules} |");
+        }
+    }
+}
+
+fn mutants(campaign: &Campaign) {
+    say!("\n## Every mutant\n");
+    say!("| mutant | clause | machine | operations | programs | schedules |");
+    say!("| --- | --- | --- | ---: | ---: | ---: |");
+    for Killed {
+        mutant,
+        find,
+        programs,
+        schedules,
+    } in &campaign.killed
+    {
+        let name = mutant.name();
+        match find {
+            Some(find) => say!(
+                "| `{name}` | {} | {} | {} | {programs} | {schedules} |",
+                find.violation.clause,
+                find.recorded.kind.name,
+                find.recorded.program.operations(),
+            ),
+            None => say!("| `{name}` | promises of clearing | | | {programs} | {schedules} |"),
+        }
+    }
+    for mutant in &campaign.alive {
+        let reaching = campaign.reaching(*mutant);
+        say!(
+            "| `{}` | **alive**; {reaching} programs kept that come by it | | | | |",
+            mutant.name()
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::FINDINGS;
+    use quell_adversary::Mistake;
+
+    #[test]
+    fn findings_name_mutants_that_there_are() {
+        for name in FINDINGS.iter().flat_map(|(_, names)| *names) {
+            assert!(Mistake::named(name).is_some(), "no mutant `{name}`");
+        }
+    }
+}
