@@ -38,9 +38,14 @@
 #ifndef QUELL_H
 #define QUELL_H
 
+#if defined(__linux__) && defined(__KERNEL__)
+#include <linux/types.h>  // Linux itself has these types, and not the headers of C.
+#else
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#endif
+
 #if defined(__GNUC__)
 #define QUELL_MUST_USE __attribute__((warn_unused_result))
 #else
@@ -508,7 +513,7 @@ QUELL_MUST_USE
 enum quell_status quell_cpu_online(struct quell_engine *engine);
 
 // Takes this CPU out of the protocol: it leaves its space, answers what it was asked and is asked no more. It touches
-// no user memory until quell_cpu_online. `current` is what `from` is for quell_switch_to: the space that this CPU had
+// no user memory until quell_cpu_online. `from` is what `from` is for quell_switch_to: the space that this CPU had
 // loaded last, lazily or not and even if it was made to leave it; NULL only if there was none or it was retired. A
 // space that is left out goes on naming this CPU, and its quell_space_retire does not end once the CPU is back and
 // runs another one.
@@ -518,7 +523,7 @@ enum quell_status quell_cpu_online(struct quell_engine *engine);
 // Context: on the CPU itself.
 QUELL_MUST_USE
 enum quell_status quell_cpu_offline(struct quell_engine *engine,
-                                    struct quell_space *current);
+                                    struct quell_space *from);
 
 // The handler of the shootdown interrupt: takes and flushes every request for this CPU. A spurious call costs two
 // loads. Before the engine is made there is nothing to do, and QUELL_STATUS_NO_ENGINE says so.
@@ -566,6 +571,16 @@ enum quell_status quell_switch_to(struct quell_engine *engine,
 // Context: as quell_switch_to.
 QUELL_MUST_USE
 enum quell_status quell_enter_lazy(struct quell_engine *engine);
+
+// This CPU leaves `space`, if it has that loaded, lazily or not, and goes on without any user root until
+// quell_switch_to. Of one that it was made to leave it is no longer counted among the CPUs, so that it may be retired.
+//
+// Refuses a CPU that is not online, and a space that was not made or was retired.
+//
+// Context: as quell_switch_to.
+QUELL_MUST_USE
+enum quell_status quell_leave(struct quell_engine *engine,
+                              struct quell_space *space);
 
 // Makes an address space whose root table is in frame `root` (its physical address divided by 4096), loaded nowhere.
 // `space` is memory of any content that stays where it is until the space was retired.

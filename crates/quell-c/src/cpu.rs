@@ -21,7 +21,7 @@ pub unsafe extern "C" fn quell_cpu_online(engine: *mut quell_engine) -> quell_st
 }
 
 /// Takes this CPU out of the protocol: it leaves its space, answers what it was asked and is asked no more. It touches
-/// no user memory until quell_cpu_online. `current` is what `from` is for quell_switch_to: the space that this CPU had
+/// no user memory until quell_cpu_online. `from` is what `from` is for quell_switch_to: the space that this CPU had
 /// loaded last, lazily or not and even if it was made to leave it; NULL only if there was none or it was retired. A
 /// space that is left out goes on naming this CPU, and its quell_space_retire does not end once the CPU is back and
 /// runs another one.
@@ -36,12 +36,12 @@ pub unsafe extern "C" fn quell_cpu_online(engine: *mut quell_engine) -> quell_st
 #[must_use]
 pub unsafe extern "C" fn quell_cpu_offline(
     engine: *mut quell_engine,
-    current: *mut quell_space,
+    from: *mut quell_space,
 ) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory.
-        let (made, current) = unsafe { (made(engine)?, space_if_any(current)?) };
-        made.go_offline(current)
+        let (made, from) = unsafe { (made(engine)?, space_if_any(from)?) };
+        made.go_offline(from)
     })
 }
 
@@ -145,6 +145,29 @@ pub unsafe extern "C" fn quell_enter_lazy(engine: *mut quell_engine) -> quell_st
     answer(|| {
         // SAFETY: C vouches for its memory.
         unsafe { made(engine) }?.on_online_cpu()?.enter_lazy();
+        Ok(())
+    })
+}
+
+/// This CPU leaves `space`, if it has that loaded, lazily or not, and goes on without any user root until
+/// quell_switch_to. Of one that it was made to leave it is no longer counted among the CPUs, so that it may be retired.
+///
+/// Refuses a CPU that is not online, and a space that was not made or was retired.
+///
+/// Context: as quell_switch_to.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn quell_leave(
+    engine: *mut quell_engine,
+    space: *mut quell_space,
+) -> quell_status {
+    answer(|| {
+        // SAFETY: C vouches for its memory.
+        let (made, space) = unsafe { (made(engine)?, self::space(space)?) };
+        made.on_online_cpu()?.leave(space);
         Ok(())
     })
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use quell::Policy;
 use quell_adversary::mutants::Tested;
 use quell_adversary::{Budget, Campaign, Case, MachineKind, Mistake, Scenario, Session, explore};
-use quell_boot::versus::report::{Report as Comparison, Row as Compared, Side};
+use quell_boot::versus::report::{Beside, Report as Comparison, Row as Compared, Side};
 use quell_clock::built_in;
 use quell_experiments::jobs::Results;
 use quell_experiments::reproduce::Experiment;
@@ -172,11 +172,14 @@ fn the_comparison_with_linux() {
             operation: "page",
             parameters: Vec::new(),
             linux: Some(side(1.0)),
+            linux_on_quell: Some(side(0.2)),
             quell: Some(side(0.1)),
             missing: Vec::new(),
         });
     }
-    versus::comparison_table(&report).assert_laid_out("versus");
+    for beside in [Beside::Quell, Beside::LinuxOnQuell] {
+        versus::comparison_table(&report, beside).assert_laid_out("versus");
+    }
 }
 
 #[test]

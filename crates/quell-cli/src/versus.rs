@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use quell::Policy;
-use quell_boot::versus::report::Report;
+use quell_boot::versus::report::{Beside, Report};
 use quell_boot::versus::{Comparison, Options, Scale};
 
 use crate::boot::mistaken;
@@ -39,6 +39,18 @@ struct LinuxArgs {
     /// Get Debian's 6.12 cloud kernel with apt-get download (35 MB) and keep it for later runs
     #[arg(long)]
     fetch: bool,
+    /// Another column: the image of a Linux with quell's engine in it, as `integrations/linux/run build quell` makes it.
+    /// Compare it with the one that `build stock` makes, which has the same configuration (--kernel)
+    #[arg(long, value_name = "FILE")]
+    on_quell: Option<PathBuf>,
+    /// What is on of the engine in that Linux: all, off, or some of batch, extents, tags and remote, separated by commas
+    #[arg(
+        long,
+        value_name = "LIST",
+        default_value = "all",
+        requires = "on_quell"
+    )]
+    mechanisms: String,
     /// Which workloads, separated by commas; all unless told otherwise
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     workload: Vec<String>,
@@ -91,6 +103,8 @@ pub fn run(args: VersusArgs) -> anyhow::Result<ExitCode> {
         kernel: args.kernel,
         modules: args.modules,
         fetch: args.fetch,
+        on_quell: args.on_quell,
+        mechanisms: args.mechanisms,
         workloads: args.workload,
         cpus: args.cpus,
         policy: args.policy,
@@ -137,7 +151,11 @@ fn print(report: &Report) {
         report.linux,
         report.policy
     );
-    say!("{}", comparison_table(report));
+    say!("{}", comparison_table(report, Beside::Quell));
+    if let Some(which) = &report.linux_on_quell {
+        say!("Linux with the engine in it ({which}) beside the same Linux without\n");
+        say!("{}", comparison_table(report, Beside::LinuxOnQuell));
+    }
     for why in &report.without_rows {
         paragraph(format_args!("! no row: {why}"));
     }
@@ -150,24 +168,26 @@ fn print(report: &Report) {
     }
 }
 
-/// Both sides, one row for each workload in each variant.
-pub fn comparison_table(report: &Report) -> Table {
+/// Linux and another side, one row for each workload in each variant.
+pub fn comparison_table(report: &Report, beside: Beside) -> Table {
+    let name = beside.name();
+    let of = |what: &str| format!("{what}, {name}");
     let mut table = Table::new([
         words("workload"),
         words("variant"),
         number("CPUs"),
         number("interrupts, Linux"),
-        number("interrupts, quell"),
+        number(of("interrupts")),
         number("ratio"),
         number("invalidations, Linux").spare(),
-        number("invalidations, quell").spare(),
+        number(of("invalidations")).spare(),
         number("ratio").spare(),
         number("instructions, Linux"),
-        number("instructions, quell"),
+        number(of("instructions")),
         number("ratio"),
     ]);
     for row in &report.rows {
-        table.row(row.cells());
+        table.row(row.cells(beside));
     }
     table
 }

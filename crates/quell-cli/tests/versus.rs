@@ -4,6 +4,7 @@
 //! `SKIPPED` and why, and passes, unless `QUELL_REQUIRE_LINUX` is set: then it fails. The kernel is
 //! one that `quell versus linux --fetch` has fetched, or the one that `QUELL_LINUX` names.
 
+use quell_linux::make::Flavour;
 use serde_json::Value;
 use std::process::{Command, Output};
 
@@ -136,4 +137,71 @@ fn a_mistake_is_named_before_anything_is_built_or_booted() {
     // Without the emulator, that is said first.
     let known = ["no image of a Linux kernel", "is not installed"];
     assert!(known.iter().any(|known| errors.contains(known)), "{errors}");
+}
+
+/// The two kernels that `integrations/linux/run both` builds, if they are there; says so loudly if not.
+fn kernels() -> Option<[String; 2]> {
+    let images = [Flavour::Stock, Flavour::Quell].map(Flavour::image);
+    if let Some(missing) = images.iter().find(|image| !image.is_file()) {
+        let missing = missing.display();
+        assert!(
+            std::env::var_os("QUELL_REQUIRE_LINUX").is_none(),
+            "{missing} must be here: integrations/linux/run both"
+        );
+        eprintln!(
+            "SKIPPED: Linux with the engine: there is no {missing}: integrations/linux/run both makes it"
+        );
+        return None;
+    }
+    Some(images.map(|image| image.to_string_lossy().into_owned()))
+}
+
+/// Linux on quell swaps dirty pages out with a tenth of the interrupts, and every run counts the same.
+#[test]
+#[ignore = "boots: `cargo xtask ci linux`"]
+fn linux_on_quell_interrupts_less_each_time() {
+    let Some([stock, on_quell]) = kernels() else {
+        return;
+    };
+    let run = || {
+        let output = Command::new(env!("CARGO_BIN_EXE_quell"))
+            .args([
+                "versus",
+                "linux",
+                "--kernel",
+                &stock,
+                "--on-quell",
+                &on_quell,
+            ])
+            .args([
+                "--quick",
+                "--workload",
+                "dontneed,swap",
+                "--cpus",
+                "2",
+                "--json",
+            ])
+            .output()
+            .expect("quell starts");
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{errors}");
+        output.stdout
+    };
+    let first = run();
+    let report: Value = serde_json::from_slice(&first).expect("a JSON document");
+    let count = |workload: &str, variant: &str, side: &str| {
+        let rows = report["rows"].as_array().expect("rows");
+        let row = rows
+            .iter()
+            .find(|row| row["workload"] == workload && row["variant"] == variant);
+        row.and_then(|row| row[side]["interrupts"].as_f64())
+            .unwrap_or_else(|| panic!("no {workload} ({variant}) of {side} in {report}"))
+    };
+    let dirty = |side| count("swap", "dirty, others busy", side);
+    assert!(dirty("linux") > 0.5, "{report}");
+    assert!(dirty("linux_on_quell") <= dirty("linux") / 10.0, "{report}");
+    // One page at a time has nothing to gather.
+    let one = |side| count("dontneed", "others busy", side);
+    assert!(one("linux_on_quell") <= one("linux") * 1.05, "{report}");
+    assert!(run() == first, "two runs differ");
 }

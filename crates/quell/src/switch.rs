@@ -193,7 +193,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     }
 
     /// The CPU leaves the root of `space`, if it has that loaded, and has none: what a CPU does that will be idle for
-    /// long. It is asked for nothing of the space from here on, neither for freed tables nor for the end of the space;
+    /// long. It is asked for nothing of the space from here on, neither for freed tables nor for the end of the space,
+    /// also if it was evicted from it before;
     /// where there are tags, [`Engine::switch_to`] finds the entries as they were, if nothing was flushed. Never waits.
     pub fn leave(&self, space: &AddressSpace<H>) {
         let were_on = self.hw.mask_interrupts();
@@ -201,6 +202,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let state = &self.cpu(me).state;
         if state.has_loaded(space.id()) {
             state.detach(self.hw);
+        }
+        if state.loaded() == Loaded::Nothing {
             space.leave(me);
         }
         self.hw.restore_interrupts(were_on);

@@ -224,6 +224,22 @@ const STEPS: &[Step] = &[
         boots: true,
     },
     Step {
+        name: "kernels",
+        shows: "every edit of the integration fits Linux 6.12, and Linux builds with the engine and without",
+        environment: &[],
+        cargo: &[
+            "run",
+            "--quiet",
+            "--package",
+            "quell-linux",
+            "--example",
+            "linux",
+            "--",
+            "both",
+        ],
+        boots: true,
+    },
+    Step {
         name: "linux",
         shows: "Linux and the kernel compare as the documents say; needs a Linux to boot",
         environment: &[],

@@ -28,6 +28,10 @@ pub struct Options {
     pub modules: Option<PathBuf>,
     /// Whether to get Debian's kernel where none is given and none was fetched.
     pub fetch: bool,
+    /// The image of a Linux with quell's engine in it, for another column.
+    pub on_quell: Option<PathBuf>,
+    /// Which mechanisms are on there, as Linux's option `quell=` takes them.
+    pub mechanisms: String,
     /// The names of the workloads; all if none is named.
     pub workloads: Vec<String>,
     /// The numbers of CPUs.
@@ -51,6 +55,7 @@ pub struct Comparison {
     without: Vec<String>,
     emulator: PathBuf,
     kernel: linux::Kernel,
+    on_quell: Option<linux::Kernel>,
 }
 
 impl Comparison {
@@ -80,12 +85,17 @@ impl Comparison {
             options.modules.as_deref(),
             options.fetch,
         )?;
+        let on_quell = options.on_quell.as_deref();
+        let on_quell = on_quell
+            .map(|image| linux::find(Some(image), None, false))
+            .transpose()?;
         Ok(Comparison {
             options,
             runs,
             without,
             emulator,
             kernel,
+            on_quell,
         })
     }
 
@@ -107,9 +117,12 @@ impl Comparison {
         let program = guest::build()?;
         let mut shown = Vec::new();
         for (machine, cases) in &self.runs {
-            let images = initial_files(&self.kernel, &program, machine.cpus, cases)?;
-            let command = linux_command(&self.options, &self.emulator, machine, &images)?;
-            shown.push(command.shown());
+            for (kernel, engine) in self.linuxes() {
+                let images = initial_files(kernel, &program, machine.cpus, cases)?;
+                let command =
+                    linux_command(&self.options, &self.emulator, machine, &images, engine)?;
+                shown.push(command.shown());
+            }
             let images = ours::images()?;
             for case in cases {
                 let words = ours::words(case, self.options.policy);
@@ -134,17 +147,40 @@ impl Comparison {
         let version = qemu::version(emulator)?;
         let mut report = Report::new(&self.kernel.release, &version, options.policy);
         report.without_rows.clone_from(&self.without);
+        report.linux_on_quell = self
+            .on_quell
+            .as_ref()
+            .map(|kernel| format!("{}, quell={}", kernel.release, options.mechanisms));
         for (machine, cases) in &self.runs {
-            let linux = run_linux(options, emulator, machine, &self.kernel, &program, cases)?;
+            let mut sides = Vec::new();
+            for (kernel, engine) in self.linuxes() {
+                sides.push(run_linux(
+                    options, emulator, machine, kernel, &program, cases, engine,
+                )?);
+            }
+            let mut sides = sides.into_iter();
+            let linux = sides.next().unwrap_or_default();
+            let on_quell = match sides.next() {
+                Some(outcomes) => outcomes.into_iter().map(Some).collect(),
+                None => vec![None; cases.len()],
+            };
             let quell = match &images {
                 Ok(images) => run_ours(options, emulator, machine, images, cases)?,
                 Err(error) => vec![Err(format!("{error:#}")); cases.len()],
             };
-            for ((case, linux), quell) in cases.iter().zip(linux).zip(quell) {
-                report.add(case, machine.cpus, linux, quell);
+            let sides = linux.into_iter().zip(on_quell).zip(quell);
+            for (case, ((linux, on_quell), quell)) in cases.iter().zip(sides) {
+                report.add(case, machine.cpus, linux, on_quell, quell);
             }
         }
         Ok(report)
+    }
+
+    /// The kernels to boot, stock first, each with what is on of quell's engine in it, if it has that.
+    fn linuxes(&self) -> impl Iterator<Item = (&linux::Kernel, Option<&str>)> {
+        let on_quell = self.on_quell.iter();
+        let on_quell = on_quell.map(|kernel| (kernel, Some(self.options.mechanisms.as_str())));
+        std::iter::once((&self.kernel, None)).chain(on_quell)
     }
 }
 
@@ -212,8 +248,10 @@ fn linux_command(
     emulator: &Path,
     machine: &Machine,
     images: &Images,
+    engine: Option<&str>,
 ) -> anyhow::Result<qemu::Command> {
     let mut words: Vec<String> = linux::WORDS.map(String::from).into();
+    words.extend(engine.map(|mechanisms| format!("quell={mechanisms}")));
     words.extend(options.linux_options.iter().cloned());
     command_for(emulator, machine, images, &words)
 }
@@ -226,11 +264,17 @@ fn run_linux(
     kernel: &linux::Kernel,
     program: &Path,
     cases: &[Case],
+    engine: Option<&str>,
 ) -> anyhow::Result<Vec<Outcome>> {
     let images = initial_files(kernel, program, machine.cpus, cases)?;
-    let command = linux_command(options, emulator, machine, &images)?;
+    let command = linux_command(options, emulator, machine, &images, engine)?;
     let jobs = plan::jobs(cases).len() as u64;
-    let bar = progress(format!("Linux on {}", counted(machine.cpus)), jobs);
+    let name = if engine.is_some() {
+        "Linux with the engine"
+    } else {
+        "Linux"
+    };
+    let bar = progress(format!("{name} on {}", counted(machine.cpus)), jobs);
     let outcome = follow(options, command, &bar, |event| {
         matches!(event["event"].as_str(), Some("done" | "failed"))
     })?;

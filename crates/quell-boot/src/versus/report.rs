@@ -72,6 +72,9 @@ pub struct Row {
     pub parameters: Vec<String>,
     /// What Linux did.
     pub linux: Option<Side>,
+    /// What Linux did with quell's engine in it, if that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub linux_on_quell: Option<Side>,
     /// What quell's kernel did.
     pub quell: Option<Side>,
     /// Why a side is missing.
@@ -79,9 +82,32 @@ pub struct Row {
     pub missing: Vec<String>,
 }
 
+/// Whom a table shows beside Linux.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Beside {
+    /// quell's own kernel.
+    Quell,
+    /// Linux with quell's engine in it.
+    LinuxOnQuell,
+}
+
+impl Beside {
+    /// What the columns are called.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Beside::Quell => "quell",
+            Beside::LinuxOnQuell => "on quell",
+        }
+    }
+}
+
 impl Row {
     /// What a table shows of it.
-    pub fn cells(&self) -> Vec<String> {
+    pub fn cells(&self, beside: Beside) -> Vec<String> {
+        let other = match beside {
+            Beside::Quell => &self.quell,
+            Beside::LinuxOnQuell => &self.linux_on_quell,
+        };
         let mut cells = vec![
             self.workload.to_string(),
             self.variant.clone(),
@@ -94,7 +120,7 @@ impl Row {
             |side| side.instructions,
         ];
         for count in counts {
-            let [linux, quell] = [&self.linux, &self.quell].map(|side| side.as_ref().map(count));
+            let [linux, quell] = [&self.linux, other].map(|side| side.as_ref().map(count));
             let text = |side: Option<f64>| side.map_or("-".to_string(), number);
             cells.extend([text(linux), text(quell)]);
             cells.push(match (linux, quell) {
@@ -115,6 +141,9 @@ pub struct Report {
     pub emulator: String,
     /// What quell's engine might do.
     pub policy: String,
+    /// The release of the Linux with the engine in it, and which mechanisms were on there, if it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub linux_on_quell: Option<String>,
     /// In the order they were run.
     pub rows: Vec<Row>,
     /// Workloads that were asked for and have no rows on some number of CPUs, with the reason.
@@ -130,21 +159,31 @@ impl Report {
             linux: release.to_string(),
             emulator: emulator.to_string(),
             policy: policy.to_string(),
+            linux_on_quell: None,
             rows: Vec::new(),
             without_rows: Vec::new(),
             notes: NOTES,
         }
     }
 
-    /// Adds a row.
-    pub fn add(&mut self, case: &Case, cpus: u16, linux: Outcome, quell: Outcome) {
+    /// Adds a row; `on_quell` is what Linux did with the engine in it, if that was asked for.
+    pub fn add(
+        &mut self,
+        case: &Case,
+        cpus: u16,
+        linux: Outcome,
+        on_quell: Option<Outcome>,
+        quell: Outcome,
+    ) {
         let mut missing = Vec::new();
         let mut side = |name: &str, outcome: Outcome| {
             outcome
                 .map_err(|why| missing.push(format!("{name}: {why}")))
                 .ok()
         };
-        let (linux, quell) = (side("linux", linux), side("quell", quell));
+        let linux = side("linux", linux);
+        let linux_on_quell = on_quell.and_then(|outcome| side("linux_on_quell", outcome));
+        let quell = side("quell", quell);
         self.rows.push(Row {
             workload: case.workload.name(),
             variant: case.variant.clone(),
@@ -152,6 +191,7 @@ impl Report {
             operation: case.operation(),
             parameters: case.parameters.clone(),
             linux,
+            linux_on_quell,
             quell,
             missing,
         });
@@ -171,15 +211,15 @@ impl Report {
                 self.linux, self.emulator, self.policy
             ),
             String::new(),
-            "| workload | variant | CPUs | interrupts, Linux | quell | ratio | invalidations, Linux \
-             | quell | ratio | instructions, Linux | quell | ratio |"
-                .to_string(),
-            format!("| --- | --- |{}", " ---: |".repeat(10)),
         ];
-        for row in &self.rows {
-            lines.push(format!("| {} |", row.cells().join(" | ")));
+        lines.extend(self.table(Beside::Quell));
+        if let Some(which) = &self.linux_on_quell {
+            lines.extend([
+                format!("Linux with the engine in it ({which}) beside the same Linux without:"),
+                String::new(),
+            ]);
+            lines.extend(self.table(Beside::LinuxOnQuell));
         }
-        lines.push(String::new());
         let without = self
             .without_rows
             .iter()
@@ -189,10 +229,31 @@ impl Report {
         lines.join("\n")
     }
 
+    /// One table, and an empty line.
+    fn table(&self, beside: Beside) -> Vec<String> {
+        let name = beside.name();
+        let mut lines = vec![
+            format!(
+                "| workload | variant | CPUs | interrupts, Linux | {name} | ratio | invalidations, Linux \
+                 | {name} | ratio | instructions, Linux | {name} | ratio |"
+            ),
+            format!("| --- | --- |{}", " ---: |".repeat(10)),
+        ];
+        for row in &self.rows {
+            lines.push(format!("| {} |", row.cells(beside).join(" | ")));
+        }
+        lines.push(String::new());
+        lines
+    }
+
     /// What makes rows doubtful or incomplete, one line each.
     pub fn remarks(&self) -> impl Iterator<Item = String> {
         self.rows.iter().flat_map(|row| {
-            let sides = [("linux", &row.linux), ("quell", &row.quell)];
+            let sides = [
+                ("linux", &row.linux),
+                ("linux_on_quell", &row.linux_on_quell),
+                ("quell", &row.quell),
+            ];
             let remarks = sides.into_iter().filter_map(|(name, side)| {
                 Some(format!("{name}: {}", side.as_ref()?.remark.as_ref()?))
             });
@@ -263,7 +324,7 @@ mod tests {
             .unwrap()
             .cases[0];
         let mut report = Report::new("6.12", "QEMU", Policy::ALL);
-        report.add(case, 2, Ok(side(1.0, 11_877.9)), quell);
+        report.add(case, 2, Ok(side(1.0, 11_877.9)), None, quell);
         report
     }
 
@@ -310,6 +371,30 @@ mod tests {
             "{text}"
         );
         assert!(text.ends_with("quell: it panicked"), "{text}");
+    }
+
+    #[test]
+    fn linux_on_quell_stands_beside_linux_if_it_was_asked_for() {
+        let case = &rows(&["dontneed".to_string()], 2, Scale::Times(1))
+            .unwrap()
+            .cases[0];
+        let mut report = Report::new("6.12", "QEMU", Policy::ALL);
+        assert!(!report.json().unwrap().contains("linux_on_quell"));
+        report.linux_on_quell = Some("6.12, quell=all".to_string());
+        let on_quell = Some(Ok(side(0.25, 5_938.95)));
+        report.add(
+            case,
+            2,
+            Ok(side(1.0, 11_877.9)),
+            on_quell,
+            Ok(side(1.0, 1.0)),
+        );
+        let json: serde_json::Value = serde_json::from_str(&report.json().unwrap()).unwrap();
+        assert_eq!(json["rows"][0]["linux_on_quell"]["interrupts"], 0.25);
+        let text = report.markdown("quell versus linux");
+        let row = "| dontneed | others busy | 2 | 1.000 | 0.250 | 0.25 | 2.000 | 2.000 | 1.00 | 11 878 | 5 939 | 0.50 |";
+        assert!(text.contains(row), "{text}");
+        assert!(text.contains("(6.12, quell=all)"), "{text}");
     }
 
     #[test]

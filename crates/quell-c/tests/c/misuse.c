@@ -224,6 +224,7 @@ static void nothings(void)
     ENGINE_REFUSED(quell_on_interrupt(e));
     ENGINE_REFUSED(quell_poll(e));
     ENGINE_REFUSED(quell_enter_lazy(e));
+    ENGINE_REFUSED(quell_leave(e, &space));
     ENGINE_FALSE(quell_user_access_allowed(e));
     ENGINE_FALSE(quell_is_detached(e));
     ENGINE_FALSE(quell_owes_anything(e));
@@ -301,6 +302,7 @@ static void order(void)
     this_cpu = 0;
     REFUSED(quell_switch_to(&engine, NULL, &space), OFFLINE);
     REFUSED(quell_enter_lazy(&engine), OFFLINE);
+    REFUSED(quell_leave(&engine, &space), OFFLINE);
     REFUSED(quell_cpu_offline(&engine, NULL), OFFLINE);
     DONE(quell_cpu_online(&engine));
     REFUSED(quell_cpu_online(&engine), ONLINE);
@@ -325,6 +327,14 @@ static void order(void)
     DONE(quell_switch_to(&engine, &other, &space));
     IS(root_kept, 1);
     IS(root_tag, 1);
+    /* Without a root, and back: the tag has kept its entries, and nobody is asked for what happens meanwhile. */
+    DONE(quell_leave(&engine, &space));
+    IS(quell_is_detached(&engine), 1);
+    IS(quell_user_access_allowed(&engine), 0);
+    DONE(quell_leave(&engine, &space));
+    DONE(quell_switch_to(&engine, NULL, &space));
+    IS(quell_user_access_allowed(&engine), 1);
+    IS(root_kept, 1);
     uint64_t id = quell_space_id(&other);
     DONE(quell_space_retire(&engine, &other));
     REFUSED(quell_space_retire(&engine, &other), NO_SPACE);

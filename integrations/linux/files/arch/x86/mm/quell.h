@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * quell in Linux: what quell.c and the half of the glue in tlb.c share.
+ */
+#ifndef _ARCH_X86_MM_QUELL_H
+#define _ARCH_X86_MM_QUELL_H
+
+#include <linux/mm_types.h>
+#include <linux/percpu.h>
+#include <linux/quell.h>
+
+#include <asm/tlbflush.h>
+
+#include <quell/engine.h>
+
+/* The engine's tags: all of Linux's ASIDs but one, which is the kernel's. */
+#define QUELL_TAGS		(TLB_NR_DYN_ASIDS - 1)
+#define QUELL_ALL_ASIDS		(BIT(TLB_NR_DYN_ASIDS) - 1)
+
+struct quell_this_cpu {
+	/* Whose space the engine has loaded last on this CPU, whether it was made to leave it or not; or none. */
+	struct mm_struct *mm;
+	/* ASIDs under which kernel entries are out of date: see quell_kernel_entries_are_stale(). */
+	u16 stale;
+	/* Why something is invalidated (enum tlb_flush_reason). */
+	u8 reason;
+};
+DECLARE_PER_CPU(struct quell_this_cpu, quell_this);
+
+/* From `from` to `next`; `next` is quell_this.mm already. Interrupts are off. */
+void quell_enter(struct mm_struct *from, struct mm_struct *next);
+/* Back to the space that was kept lazily. Interrupts are off. */
+void quell_resume(struct mm_struct *mm);
+/* Leaves the space, if this CPU has not left it yet; the engine does not know it here any more. */
+void quell_forget(struct mm_struct *from);
+
+#endif /* _ARCH_X86_MM_QUELL_H */

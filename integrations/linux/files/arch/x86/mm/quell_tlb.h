@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * quell in Linux: switches, and what the engine does to this CPU's TLB. Included at the end of tlb.c, whose static
+ * functions it uses: whatever touches CR3 or PCIDs goes through those, so that page-table isolation, linear address
+ * masking and memory encryption are Linux's business here as there.
+ *
+ * cpu_tlbstate stays true: loaded_mm and loaded_mm_asid say what CR3 says whenever interrupts are on, and
+ * mm_cpumask() names at least the CPUs that have the mm loaded. Only ctxs[], which the engine has for itself, is not
+ * used. The engine's tag is Linux's ASID plus one. One ASID is left to the kernel's own root, so that a walker that
+ * has left a user's tables finds nothing of them.
+ */
+#include "quell.h"
+
+/* The ASID of init_mm: none of the engine's. */
+static inline u16 quell_kernel_asid(void)
+{
+	return static_cpu_has(X86_FEATURE_PCID) ? QUELL_TAGS : 0;
+}
+
+/*
+ * With page-table isolation kernel entries are not global, and a flush of kernel memory leaves them under the PCIDs that
+ * are not loaded. Linux forgets those contexts; here they are remembered, and flushed as they are loaded.
+ */
+static bool quell_kernel_entries_are_stale(u16 asid)
+{
+	bool stale;
+
+	if (this_cpu_read(cpu_tlbstate.invalidate_other)) {
+		this_cpu_write(cpu_tlbstate.invalidate_other, false);
+		/* All but the one that is loaded, which was kept up to date. */
+		this_cpu_or(quell_this.stale, QUELL_ALL_ASIDS &
+			    ~BIT(this_cpu_read(cpu_tlbstate.loaded_mm_asid)));
+	}
+	stale = this_cpu_read(quell_this.stale) & BIT(asid);
+	if (stale)
+		this_cpu_and(quell_this.stale, ~BIT(asid));
+	return stale;
+}
+
+static void quell_load(struct mm_struct *mm, u16 asid, bool flush)
+{
+	unsigned long lam = mm_lam_cr3_mask(mm);
+
+	if (!static_cpu_has(X86_FEATURE_PCID) || quell_kernel_entries_are_stale(asid))
+		flush = true;
+	load_new_mm_cr3(mm->pgd, asid, lam, flush);
+	trace_tlb_flush(TLB_FLUSH_ON_TASK_SWITCH, flush ? TLB_FLUSH_ALL : 0);
+	/* loaded_mm comes after CR3. */
+	barrier();
+	this_cpu_write(cpu_tlbstate.loaded_mm_asid, asid);
+	cpu_tlbstate_update_lam(lam, mm_untag_mask(mm));
+}
+
+void quell_hw_load_root(uint64_t root, uint16_t tag, bool keep)
+{
+	quell_load(this_cpu_read(quell_this.mm), tag ? tag - 1 : 0, !keep);
+}
+
+/* In quell_mm_switch(), in the handler on a lazy CPU, or as the CPU goes offline. */
+void quell_hw_unload_root(void)
+{
+	struct mm_struct *mm = this_cpu_read(quell_this.mm);
+
+	if (this_cpu_read(cpu_tlbstate.loaded_mm) == &init_mm)
+		return;
+	this_cpu_write(cpu_tlbstate.loaded_mm, LOADED_MM_SWITCHING);
+	barrier();
+	cpumask_clear_cpu(smp_processor_id(), mm_cpumask(mm));
+	quell_load(&init_mm, quell_kernel_asid(), false);
+	this_cpu_write(cpu_tlbstate.loaded_mm, &init_mm);
+	this_cpu_write(cpu_tlbstate_shared.is_lazy, false);
+	cr4_update_pce_mm(&init_mm);
+	switch_ldt(mm, &init_mm);
+}
+
+void quell_hw_invalidate(const struct quell_invalidate *what)
+{
+	enum tlb_flush_reason reason = this_cpu_read(quell_this.reason);
+	unsigned long address, end, step;
+
+	switch (what->kind) {
+	case QUELL_INVALIDATE_KIND_RANGE:
+		/* The tag is the one that is loaded: nobody else's entries are invalidated one by one. */
+		step = PAGE_SIZE << (9 * what->range.stride);
+		address = what->range.start << PAGE_SHIFT;
+		end = address + (what->range.pages << PAGE_SHIFT);
+		for (; address < end; address += step)
+			flush_tlb_one_user(address);
+		if (reason != TLB_REMOTE_SHOOTDOWN)
+			count_vm_tlb_events(NR_TLB_LOCAL_FLUSH_ONE,
+					    what->range.pages >> (9 * what->range.stride));
+		trace_tlb_flush(reason, what->range.pages >> (9 * what->range.stride));
+		break;
+	case QUELL_INVALIDATE_KIND_TAG:
+		flush_tlb_local();
+		if (reason != TLB_REMOTE_SHOOTDOWN)
+			count_vm_tlb_event(NR_TLB_LOCAL_FLUSH_ALL);
+		trace_tlb_flush(reason, TLB_FLUSH_ALL);
+		break;
+	case QUELL_INVALIDATE_KIND_ALL:
+		__flush_tlb_all();
+		break;
+	}
+}
+
+/* Interrupts are off. */
+void quell_mm_switch(struct mm_struct *next, struct task_struct *tsk)
+{
+	struct mm_struct *prev = this_cpu_read(cpu_tlbstate.loaded_mm);
+	/* Whose space the engine had loaded last, though a request may have made this CPU leave it. */
+	struct mm_struct *from = this_cpu_read(quell_this.mm);
+	bool was_lazy = this_cpu_read(cpu_tlbstate_shared.is_lazy);
+
+	lockdep_assert_irqs_disabled();
+	VM_WARN_ON_ONCE(__read_cr3() !=
+			build_cr3(prev->pgd, this_cpu_read(cpu_tlbstate.loaded_mm_asid),
+				  tlbstate_lam_cr3_mask()));
+
+	if (prev == next) {
+		if (was_lazy) {
+			this_cpu_write(cpu_tlbstate_shared.is_lazy, false);
+			quell_resume(next);
+		} else if (next == &init_mm && from) {
+			/* It was made to leave; now the mm may die. */
+			quell_forget(from);
+		}
+		return;
+	}
+
+	if (was_lazy)
+		this_cpu_write(cpu_tlbstate_shared.is_lazy, false);
+	cond_mitigation(tsk);
+
+	/* For nmi_uaccess_okay(), as in switch_mm_irqs_off(). */
+	this_cpu_write(cpu_tlbstate.loaded_mm, LOADED_MM_SWITCHING);
+	barrier();
+	if (next == &init_mm) {
+		quell_forget(from);
+		return;
+	}
+	/* Whom Linux asks by mm_cpumask(): before LAM is read, and until the old root is gone. */
+	cpumask_set_cpu(smp_processor_id(), mm_cpumask(next));
+	this_cpu_write(quell_this.mm, next);
+	quell_enter(from, next);
+	this_cpu_write(cpu_tlbstate.loaded_mm, next);
+	if (from && from != next)
+		cpumask_clear_cpu(smp_processor_id(), mm_cpumask(from));
+	cr4_update_pce_mm(next);
+	switch_ldt(prev, next);
+}

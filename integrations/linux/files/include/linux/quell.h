@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * quell in Linux: the hooks that memory management calls.
+ *
+ * Three static branches say what of the engine is on: quell_tlb() for switches and flushes (S2, S4), without which S0
+ * is not on either; quell_batch() for what is flushed together (S0); quell_extents() for zeroing (S1). All are off
+ * unless the command line turns them on, and never change after boot.
+ */
+#ifndef _LINUX_QUELL_H
+#define _LINUX_QUELL_H
+
+#include <linux/types.h>
+
+struct address_space;
+struct arch_tlbflush_unmap_batch;
+struct folio;
+struct folio_batch;
+struct mm_struct;
+struct task_struct;
+
+#ifdef CONFIG_QUELL
+
+#include <linux/jump_label.h>
+
+DECLARE_STATIC_KEY_FALSE(quell_tlb_key);
+DECLARE_STATIC_KEY_FALSE(quell_batch_key);
+DECLARE_STATIC_KEY_FALSE(quell_extents_key);
+
+static __always_inline bool quell_tlb(void)
+{
+	return static_branch_unlikely(&quell_tlb_key);
+}
+
+static __always_inline bool quell_batch(void)
+{
+	return static_branch_unlikely(&quell_batch_key);
+}
+
+static __always_inline bool quell_extents(void)
+{
+	return static_branch_unlikely(&quell_extents_key);
+}
+
+void quell_init(void);
+void quell_cpu_up(struct mm_struct *mm);
+void quell_cpu_down(void);
+
+/* Makes the space of an mm that has its root table, and was never used; false if there is no memory. */
+bool quell_mm_new(struct mm_struct *mm);
+/* Ends the space of an mm that nobody refers to, not even lazily. */
+void quell_mm_retire(struct mm_struct *mm);
+/* Frees the memory of a space that was retired or never used. */
+void quell_mm_free(struct mm_struct *mm);
+
+void quell_mm_switch(struct mm_struct *next, struct task_struct *tsk);
+void quell_mm_lazy(void);
+void quell_mm_flush(struct mm_struct *mm, unsigned long start,
+		    unsigned long end, unsigned int stride_shift,
+		    bool freed_tables);
+void quell_mm_settle(struct mm_struct *mm);
+bool quell_nmi_uaccess_okay(void);
+
+void quell_reclaim_add(struct arch_tlbflush_unmap_batch *batch,
+		       struct mm_struct *mm, unsigned long address);
+void quell_reclaim_flush(struct arch_tlbflush_unmap_batch *batch);
+bool quell_reclaim_writable(void);
+void quell_clean_folios(struct address_space *mapping,
+			struct folio_batch *folios);
+bool quell_zero_folio(struct folio *folio, unsigned long address);
+
+/* So many pages of one call migrate_pages() unmaps before it flushes: 32 MB. */
+#define QUELL_MIGRATE_TOGETHER	8192
+
+#else
+
+static inline bool quell_tlb(void) { return false; }
+static inline bool quell_batch(void) { return false; }
+static inline bool quell_extents(void) { return false; }
+static inline void quell_init(void) { }
+static inline void quell_cpu_up(struct mm_struct *mm) { }
+static inline void quell_cpu_down(void) { }
+static inline bool quell_mm_new(struct mm_struct *mm) { return true; }
+static inline void quell_mm_retire(struct mm_struct *mm) { }
+static inline void quell_mm_free(struct mm_struct *mm) { }
+static inline void quell_mm_switch(struct mm_struct *next,
+				   struct task_struct *tsk) { }
+static inline void quell_mm_lazy(void) { }
+static inline void quell_mm_flush(struct mm_struct *mm, unsigned long start,
+				  unsigned long end, unsigned int stride_shift,
+				  bool freed_tables) { }
+static inline void quell_mm_settle(struct mm_struct *mm) { }
+static inline bool quell_nmi_uaccess_okay(void) { return true; }
+static inline void quell_reclaim_add(struct arch_tlbflush_unmap_batch *batch,
+				     struct mm_struct *mm,
+				     unsigned long address) { }
+static inline void
+quell_reclaim_flush(struct arch_tlbflush_unmap_batch *batch) { }
+static inline bool quell_reclaim_writable(void) { return false; }
+static inline void quell_clean_folios(struct address_space *mapping,
+				      struct folio_batch *folios) { }
+static inline bool quell_zero_folio(struct folio *folio, unsigned long address)
+{
+	return false;
+}
+#define QUELL_MIGRATE_TOGETHER	8192
+
+#endif /* CONFIG_QUELL */
+#endif /* _LINUX_QUELL_H */

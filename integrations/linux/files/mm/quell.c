@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * quell in Linux: write protection of file pages that are about to be written, with one flush for many.
+ *
+ * folio_mkclean() flushes each page by itself, because the content is captured right after it. Writeback takes folios in
+ * batches (writeback_get_folio()), so here the whole batch loses its writable entries first.
+ */
+#include <linux/backing-dev.h>
+#include <linux/mm.h>
+#include <linux/mmu_notifier.h>
+#include <linux/pagemap.h>
+#include <linux/pagevec.h>
+#include <linux/quell.h>
+#include <linux/quell_reclaim.h>
+#include <linux/rmap.h>
+
+#include "internal.h"
+
+struct quell_clean {
+	struct quell_reclaim *reclaim;
+	bool cleaned;
+};
+
+/* Takes the right to write, and the dirty bit, from one mapping of a folio. */
+static bool quell_clean_one(struct folio *folio, struct vm_area_struct *vma,
+			    unsigned long address, void *arg)
+{
+	DEFINE_FOLIO_VMA_WALK(pvmw, folio, vma, address, PVMW_SYNC);
+	struct quell_clean *clean = arg;
+	struct mmu_notifier_range range;
+
+	mmu_notifier_range_init(&range, MMU_NOTIFY_PROTECTION_PAGE, 0, vma->vm_mm,
+				address, vma_address_end(&pvmw));
+	mmu_notifier_invalidate_range_start(&range);
+	while (page_vma_mapped_walk(&pvmw)) {
+		pte_t entry;
+
+		/* Larger entries are left to folio_mkclean(). */
+		if (!pvmw.pte)
+			continue;
+		entry = ptep_get(pvmw.pte);
+		if (!pte_present(entry) || (!pte_dirty(entry) && !pte_write(entry)))
+			continue;
+		entry = ptep_get_and_clear(vma->vm_mm, pvmw.address, pvmw.pte);
+		set_pte_at(vma->vm_mm, pvmw.address, pvmw.pte,
+			   pte_mkclean(pte_wrprotect(entry)));
+		quell_reclaim_report(clean->reclaim, vma->vm_mm, pvmw.address);
+		clean->cleaned = true;
+	}
+	mmu_notifier_invalidate_range_end(&range);
+	return true;
+}
+
+static bool quell_cannot_clean(struct vm_area_struct *vma, void *arg)
+{
+	return !(vma->vm_flags & VM_SHARED);
+}
+
+/*
+ * Write-protects folios that are about to be written, with one flush for all: folio_clear_dirty_for_io() then finds
+ * nothing to flush for those that nobody has written to meanwhile.
+ *
+ * The folios stay locked until the flush is done. Whoever captures the content of a folio holds its lock, so nobody
+ * takes an entry that is clean in the table for one that no CPU writes through any more. What a CPU writes before the
+ * flush belongs to a folio that is still dirty.
+ */
+void quell_clean_folios(struct address_space *mapping, struct folio_batch *folios)
+{
+	struct quell_clean clean;
+	struct rmap_walk_control walk = {
+		.rmap_one = quell_clean_one,
+		.invalid_vma = quell_cannot_clean,
+		.arg = &clean,
+	};
+	DECLARE_BITMAP(locked, PAGEVEC_SIZE);
+	unsigned int i;
+
+	if (folio_batch_count(folios) < 2)
+		return;
+	clean.reclaim = quell_reclaim_begin();
+	if (!clean.reclaim)
+		return;
+	bitmap_zero(locked, PAGEVEC_SIZE);
+	for (i = 0; i < folio_batch_count(folios); i++) {
+		struct folio *folio = folios->folios[i];
+
+		/* Never a wait for one lock under another. */
+		if (!folio_mapped(folio) || !folio_trylock(folio))
+			continue;
+		if (folio->mapping != mapping || !folio_test_dirty(folio) ||
+		    folio_test_writeback(folio) || !mapping_can_writeback(mapping)) {
+			folio_unlock(folio);
+			continue;
+		}
+		__set_bit(i, locked);
+		clean.cleaned = false;
+		rmap_walk(folio, &walk);
+		/* What was written through the mapping may be more than the buffers know of. */
+		if (clean.cleaned)
+			folio_mark_dirty(folio);
+	}
+	quell_reclaim_end(clean.reclaim);
+	for_each_set_bit(i, locked, PAGEVEC_SIZE)
+		folio_unlock(folios->folios[i]);
+}
