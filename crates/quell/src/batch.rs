@@ -85,6 +85,8 @@ impl<F, L: FrameList<F>> Drop for Flushed<'_, F, L> {
 pub struct Owed<'b, F, L: FrameList<F> = InPlace<F>> {
     frames: Flushed<'b, F, L>,
     stamp: Stamp,
+    /// See [`Batch::borrowed`].
+    borrowed: &'b mut bool,
 }
 
 impl<F, L: FrameList<F>> Owed<'_, F, L> {
@@ -98,6 +100,13 @@ impl<F, L: FrameList<F>> Iterator for Owed<'_, F, L> {
     type Item = F;
     fn next(&mut self) -> Option<F> {
         self.frames.next()
+    }
+}
+
+impl<F, L: FrameList<F>> Drop for Owed<'_, F, L> {
+    /// The frames go with it.
+    fn drop(&mut self) {
+        *self.borrowed = false;
     }
 }
 
@@ -132,7 +141,24 @@ pub struct Batch<
     /// Before the frames: a batch that is dropped flushes, and then drops them.
     pub(crate) unflushed: Unflushed<'e, 'm, H, S, R, N>,
     pub(crate) frames: L,
+    /// An [`Owed`] has the frames, whose translations CPUs may still use. Still so
+    /// without one, the embedder has forgotten it ([`core::mem::forget`]): then the frames are lost.
+    borrowed: bool,
     frame: PhantomData<F>,
+}
+
+impl<H, S, F, R, L, const N: usize> Drop for Batch<'_, '_, H, S, F, R, L, N>
+where
+    H: Hardware,
+    S: Deref<Target = AddressSpace<H>>,
+    R: Rules,
+    L: FrameList<F>,
+{
+    /// Flushes what is left, and drops the frames then.
+    #[inline]
+    fn drop(&mut self) {
+        self.lose_borrowed();
+    }
 }
 
 /// The half of a batch that is flushed.
@@ -192,6 +218,7 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
                 pending: Stack::new(),
             },
             frames,
+            borrowed: false,
             frame: PhantomData,
         }
     }
@@ -270,23 +297,42 @@ where
     /// reported, in any later user access (C1, C3). May wait for other CPUs.
     #[inline]
     pub fn finish(&mut self) -> Flushed<'_, F, L> {
-        self.unflushed.flush();
+        self.flush();
         Flushed::new(&mut self.frames)
+    }
+
+    /// Flushes all that is behind the frames of the list.
+    #[inline]
+    fn flush(&mut self) {
+        self.lose_borrowed();
+        self.unflushed.flush();
+    }
+
+    /// Frames whose flush nobody waits for any more never come out: they are leaked, which is safe.
+    #[inline]
+    fn lose_borrowed(&mut self) {
+        if self.borrowed {
+            self.borrowed = false;
+            while let Some(frame) = self.frames.take() {
+                core::mem::forget(frame);
+            }
+        }
     }
 
     /// As [`Batch::finish`], and yields the list itself: for an owner that empties it at once, faster than frame by
     /// frame. What is left in it comes out with the frames of the next flush, or is dropped with the batch. May wait.
     #[inline]
     pub fn finish_list(&mut self) -> &mut L {
-        self.unflushed.flush();
+        self.flush();
         &mut self.frames
     }
 
     /// Owes the flush until the frames are reused (S3), where policy and ledger allow it. Waits for other CPUs where
     /// they do not, and where the ledger is full.
     ///
+    /// A batch with an unlinked table is flushed.
     /// The caller vouches that every mapping of every frame was read-only and clean, or was one of the kernel that
-    /// no CPU uses any more ([`crate::kernel`]), that no table was unlinked, and puts each frame behind its residue
+    /// no CPU uses any more ([`crate::kernel`]), and puts each frame behind its residue
     /// before the locks under which its entries were cleared are dropped.
     ///
     /// None of this is checked. A mapping counts for as long as a CPU may use it: before an entry of the frame that
@@ -294,7 +340,12 @@ where
     /// ([`Engine::settle_deferred`]).
     pub fn finish_owed(&mut self) -> Outcome<'_, F, L> {
         let engine = self.unflushed.engine;
-        if !engine.policy.lazy_unmap {
+        self.lose_borrowed();
+        let pending = self.unflushed.pending.as_slice();
+        let tables = pending
+            .iter()
+            .any(|entry| entry.request.scope() == Scope::Tables);
+        if !engine.policy.lazy_unmap || tables {
             return Outcome::Flushed(self.finish());
         }
         let me = engine.hw.this_cpu();
@@ -317,9 +368,11 @@ where
         engine.hw.complete_secondary();
         engine.ledger.record(stamp, engine.count, &cpus, kernel);
         self.unflushed.pending.clear();
+        self.borrowed = true;
         Outcome::Owed(Owed {
             frames: Flushed::new(&mut self.frames),
             stamp: Stamp(stamp),
+            borrowed: &mut self.borrowed,
         })
     }
 }

@@ -10,7 +10,7 @@ use crate::features::{Features, Tagging, Unsupported};
 use crate::hardware::{Broadcast, Hardware};
 use crate::ledger::{Ledger, LedgerEntry};
 use crate::per_cpu::PerCpu;
-use crate::policy::{Policy, TagPolicy};
+use crate::policy::{Mechanism, Policy, TagPolicy};
 use crate::rules::{AllRules, Rules};
 use crate::space::{AddressSpace, SpaceId};
 use crate::stats::{Counter, Stats};
@@ -123,7 +123,7 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
             (Tagging::PerCpu { count }, TagPolicy::All) => lent.min(count.into()),
             _ => 1,
         };
-        let tags_on = policy.tags != TagPolicy::Off && features.tagging != Tagging::None;
+        let tags_on = policy.has(Mechanism::Tags) && features.tagging != Tagging::None;
         Ok(Engine {
             hw,
             broadcasts,

@@ -40,9 +40,17 @@ unsafe impl Hardware for Machine {
     }
     fn features(&self) -> Features {
         if self.global {
-            Features { tagging: Tagging::Global { bits: 8 }, broadcast: true, full_above: 33 }
+            Features {
+                tagging: Tagging::Global { bits: 8 },
+                broadcast: true,
+                full_above: 33,
+            }
         } else {
-            Features { tagging: Tagging::PerCpu { count: 6 }, broadcast: false, full_above: 33 }
+            Features {
+                tagging: Tagging::PerCpu { count: 6 },
+                broadcast: false,
+                full_above: 33,
+            }
         }
     }
     fn broadcasts(&self) -> Option<&Broadcasts> {
@@ -158,15 +166,27 @@ fn retire_asks_whether_it_may_wait() {
     machine.me.set(0);
     engine.retire(x);
     assert!(machine.interrupts.get() > 0, "it waited");
-    assert!(machine.asked.get() > 0, "a retirement that waited has not asked");
+    assert!(
+        machine.asked.get() > 0,
+        "a retirement that waited has not asked"
+    );
 }
 
 /// policy.rs: "0 is `TagPolicy::Off`".
 #[test]
 fn no_slots_are_no_tags() {
     for global in [false, true] {
-        let policy = Policy { tags: TagPolicy::Slots(0), ..Policy::ALL };
-        let (machine, engine) = world(Machine { global, ..Machine::default() }, policy);
+        let policy = Policy {
+            tags: TagPolicy::Slots(0),
+            ..Policy::ALL
+        };
+        let (machine, engine) = world(
+            Machine {
+                global,
+                ..Machine::default()
+            },
+            policy,
+        );
         let (x, y) = (space(engine, 1), space(engine, 2));
         engine.switch_to(None, x);
         engine.cpu_offline(Some(x));
