@@ -179,6 +179,39 @@ pub fn command(cargo: &Path) -> Command {
     command
 }
 
+impl Toolchain {
+    /// Its `cargo`, which settings for the host's build do not reach.
+    pub fn cargo(&self) -> Command {
+        let mut cargo = command(&self.cargo);
+        cargo.env("RUSTC", &self.rustc);
+        cargo
+    }
+
+    /// A release build of the package in `source` for bare metal, to below `target`, with flags for the compiler.
+    pub fn build(&self, arch: Arch, source: &Path, target: &Path, flags: &str) -> Command {
+        let mut cargo = self.cargo();
+        cargo
+            .current_dir(source)
+            .args(["build", "--release", "--target", self::target(arch)])
+            .arg("--target-dir")
+            .arg(target);
+        let mut flags = flags.to_string();
+        if self.builds_library {
+            cargo.env("RUSTC_BOOTSTRAP", "1").args([
+                "-Zbuild-std=core,alloc,compiler_builtins",
+                "-Zbuild-std-features=compiler-builtins-mem",
+            ]);
+        }
+        if let Some(linker) = &self.linker {
+            flags += &format!(" -Clinker={} -Clinker-flavor=ld.lld", linker.display());
+        }
+        if !flags.is_empty() {
+            cargo.env("RUSTFLAGS", flags);
+        }
+        cargo
+    }
+}
+
 /// Builds the kernel, with or without the questions that let it make mistakes on purpose; returns
 /// the directory of the results. Cargo shows its own progress.
 ///
@@ -189,30 +222,9 @@ pub fn build(arch: Arch, mutants: bool) -> anyhow::Result<PathBuf> {
     let source = source("../quell-kernel")?;
     // Beside each other, so that neither build undoes the other.
     let directory = target_directory(if mutants { "boot-mutants" } else { "boot" });
-    let mut cargo = command(&toolchain.cargo);
-    cargo
-        .current_dir(&source)
-        .args([
-            "build",
-            "--release",
-            "--target",
-            target(arch),
-            "--target-dir",
-        ])
-        .arg(&directory)
-        .env("RUSTC", &toolchain.rustc);
+    let mut cargo = toolchain.build(arch, &source, &directory, "");
     if mutants {
         cargo.args(["--features", "mutants"]);
-    }
-    if toolchain.builds_library {
-        cargo.env("RUSTC_BOOTSTRAP", "1").args([
-            "-Zbuild-std=core,alloc,compiler_builtins",
-            "-Zbuild-std-features=compiler-builtins-mem",
-        ]);
-    }
-    if let Some(linker) = &toolchain.linker {
-        let flags = format!("-Clinker={} -Clinker-flavor=ld.lld", linker.display());
-        cargo.env("RUSTFLAGS", flags);
     }
     let status = cargo
         .status()

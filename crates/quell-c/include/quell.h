@@ -77,7 +77,7 @@
 #define QUELL_SPACE_SIZE 192
 
 // Bytes of a `struct quell_batch`.
-#define QUELL_BATCH_SIZE 1032
+#define QUELL_BATCH_SIZE 1096
 
 // Bytes of a `struct quell_residue`.
 #define QUELL_RESIDUE_SIZE 8

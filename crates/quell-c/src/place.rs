@@ -28,7 +28,7 @@ pub const QUELL_LEDGER_ENTRY_SIZE: usize = 192;
 /// Bytes of a `struct quell_space`.
 pub const QUELL_SPACE_SIZE: usize = 192;
 /// Bytes of a `struct quell_batch`.
-pub const QUELL_BATCH_SIZE: usize = 1032;
+pub const QUELL_BATCH_SIZE: usize = 1096;
 /// Bytes of a `struct quell_residue`.
 pub const QUELL_RESIDUE_SIZE: usize = 8;
 /// Bytes of a `struct quell_stamp`.

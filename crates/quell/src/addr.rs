@@ -68,11 +68,12 @@ impl PageSize {
     /// How many base pages one mapping of this size spans.
     #[inline]
     pub const fn pages(self) -> u64 {
-        match self {
-            PageSize::Base => 1,
-            PageSize::Large => 512,
-            PageSize::Huge => 512 * 512,
-        }
+        1 << self.shift()
+    }
+    /// The logarithm of that: each level of a table has 512 entries.
+    #[inline]
+    const fn shift(self) -> u32 {
+        9 * self as u32
     }
     /// How many bytes one mapping of this size spans.
     #[inline]
@@ -122,7 +123,19 @@ impl PageRange {
     /// How many invalidations, one per entry, cover the range.
     #[inline]
     pub const fn strides(self) -> u64 {
-        self.pages.div_ceil(self.stride.pages())
+        let part = self.pages & (self.stride.pages() - 1) != 0;
+        (self.pages >> self.stride.shift()) + part as u64
+    }
+    /// The first page of each stride: what the range's invalidations name.
+    #[inline]
+    pub fn each(self) -> impl Iterator<Item = Page> {
+        let step = self.stride.pages();
+        let mut next = self.start;
+        (0..self.strides()).map(move |_| {
+            let page = next;
+            next = next.plus(step);
+            page
+        })
     }
     /// Whether an invalidation per stride reaches a translation of the `pages` pages from `first` on.
     ///

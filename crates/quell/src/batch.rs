@@ -24,6 +24,7 @@ use crate::flush::SPACES;
 use crate::frames::{FrameList, InPlace};
 use crate::hardware::{Hardware, Scope};
 use crate::ledger::Stamp;
+use crate::pending::Pending;
 use crate::request::Request;
 use crate::rules::{AllRules, EngineRules, Rules};
 use crate::space::AddressSpace;
@@ -45,16 +46,6 @@ pub enum Purpose {
     /// Clean pages that were mapped read-only everywhere, taken away by reclaim or demotion: the
     /// batch may end with [`Batch::finish_owed`], so nothing is sent before.
     Lazy,
-}
-
-/// What is outstanding for one space.
-pub(crate) struct Pending<S> {
-    pub(crate) space: S,
-    pub(crate) request: Request,
-    /// Broadcasts that were sent already and only lack completion.
-    pub(crate) sent: bool,
-    /// No table was written since the space's debt was raised.
-    pub(crate) fresh: bool,
 }
 
 /// Frames behind a flush: what is safe to reuse. They come out of the batch's own memory.
@@ -126,18 +117,26 @@ pub enum Outcome<'b, F, L: FrameList<F> = InPlace<F>> {
 ///
 /// With 64 frames it is some 1.7 KB, most of it uninitialised: leave it where it is, moving it costs more than a flush.
 #[must_use = "a batch must be finished; dropped, it flushes at once"]
-pub struct Batch<'e, 'm, H: Hardware, S, F, R: Rules = AllRules, L: FrameList<F> = InPlace<F>>
-where
+pub struct Batch<
+    'e,
+    'm,
+    H: Hardware,
+    S,
+    F,
+    R: Rules = AllRules,
+    L: FrameList<F> = InPlace<F>,
+    const N: usize = SPACES,
+> where
     S: Deref<Target = AddressSpace<H>>,
 {
     /// Before the frames: a batch that is dropped flushes, and then drops them.
-    pub(crate) unflushed: Unflushed<'e, 'm, H, S, R>,
+    pub(crate) unflushed: Unflushed<'e, 'm, H, S, R, N>,
     pub(crate) frames: L,
     frame: PhantomData<F>,
 }
 
 /// The half of a batch that is flushed.
-pub(crate) struct Unflushed<'e, 'm, H: Hardware, S, R: Rules>
+pub(crate) struct Unflushed<'e, 'm, H: Hardware, S, R: Rules, const N: usize>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
@@ -145,30 +144,10 @@ where
     purpose: Purpose,
     /// The CPU that has sent the broadcasts.
     pub(crate) cpu: CpuId,
-    pub(crate) pending: Stack<Pending<S>, SPACES>,
+    pub(crate) pending: Stack<Pending<S>, N>,
 }
 
 impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
-    /// Tells second actors that a batch owes `space` a flush; `false` if it must not be owed.
-    #[inline]
-    fn begin_debt(&self, space: &AddressSpace<H>) -> bool {
-        let most = self.rules.most_batches(AddressSpace::<H>::MOST_BATCHES);
-        !self.rules.batch_is_counted() || space.begin_batch(most)
-    }
-
-    #[inline]
-    fn end_debt(&self, space: &AddressSpace<H>) {
-        if self.rules.batch_is_counted() {
-            space.end_batch();
-        }
-    }
-
-    /// Flushes what was changed before the lock under which it was changed is dropped.
-    #[inline(never)]
-    fn flush_at_once(&self, space: &AddressSpace<H>, request: &Request) {
-        self.flush([(space, request)].into_iter());
-    }
-
     /// Begins a gather, with room for 64 frames.
     #[inline]
     pub fn batch<S, F>(&self, purpose: Purpose) -> Batch<'_, 'm, H, S, F, R>
@@ -185,11 +164,31 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
         S: Deref<Target = AddressSpace<H>>,
         L: FrameList<F>,
     {
+        self.batch_of_spaces(purpose, frames)
+    }
+
+    /// As [`Engine::batch_into`], with room for the changes of `N` spaces, from 1 to 8: one more flushes what the
+    /// batch has of the others. A batch of one space is some 140 bytes and its list: cheap to move, where that cannot
+    /// be avoided.
+    #[inline]
+    pub fn batch_of_spaces<S, F, L, const N: usize>(
+        &self,
+        purpose: Purpose,
+        frames: L,
+    ) -> Batch<'_, 'm, H, S, F, R, L, N>
+    where
+        S: Deref<Target = AddressSpace<H>>,
+        L: FrameList<F>,
+    {
+        const {
+            assert!(N >= 1 && N <= SPACES, "a batch has room for 1 to 8 spaces");
+        }
         Batch {
             unflushed: Unflushed {
                 engine: self,
                 purpose,
-                cpu: self.hw.this_cpu(),
+                // The first change that is sent says which.
+                cpu: CpuId::default(),
                 pending: Stack::new(),
             },
             frames,
@@ -198,7 +197,7 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
     }
 }
 
-impl<H: Hardware, S, F, R: Rules, L: FrameList<F>> Batch<'_, '_, H, S, F, R, L>
+impl<H: Hardware, S, F, R: Rules, L: FrameList<F>, const N: usize> Batch<'_, '_, H, S, F, R, L, N>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
@@ -275,6 +274,14 @@ where
         Flushed::new(&mut self.frames)
     }
 
+    /// As [`Batch::finish`], and yields the list itself: for an owner that empties it at once, faster than frame by
+    /// frame. What is left in it comes out with the frames of the next flush, or is dropped with the batch. May wait.
+    #[inline]
+    pub fn finish_list(&mut self) -> &mut L {
+        self.unflushed.flush();
+        &mut self.frames
+    }
+
     /// Owes the flush until the frames are reused (S3), where policy and ledger allow it. Waits for other CPUs where
     /// they do not, and where the ledger is full.
     ///
@@ -317,37 +324,57 @@ where
     }
 }
 
-impl<H: Hardware, S, R: Rules> Unflushed<'_, '_, H, S, R>
+impl<H: Hardware, S, R: Rules, const N: usize> Unflushed<'_, '_, H, S, R, N>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
-    /// Adds a range that is not empty, or everything.
-    #[inline]
+    /// Adds a range that is not empty, or everything. In a long unmap that is flushed whole, that is nothing at all.
+    #[inline(always)]
     fn add(&mut self, space: S, range: Option<PageRange>, scope: Scope) {
-        let engine = self.engine;
-        let gathers = engine.policy.batch || self.purpose == Purpose::Call;
-        if gathers && engine.broadcasts.is_none() && self.pending.is_empty() {
-            // The first of a batch, and mostly the only one.
-            if !engine.begin_debt(&space) {
-                return engine.flush_at_once(&space, &Request::of(range, scope));
-            }
-            self.pending.push(Pending {
-                space,
-                request: Request::of(range, scope),
-                sent: false,
-                fresh: true,
-            });
-        } else {
-            self.add_another(space, range, scope);
+        match self.pending.last_mut() {
+            Some(last) if last.whole >= Some(scope) && last.is_of(&space) => {}
+            _ => self.add_next(space, range, scope),
         }
+    }
+
+    #[inline(never)]
+    fn add_next(&mut self, space: S, range: Option<PageRange>, scope: Scope) {
+        let most = self.engine.features.full_above;
+        // Mostly another page of the space that the last one was of.
+        if let Some(last) = self.pending.last_mut()
+            && last.joins
+            && last.is_of(&space)
+            && last.take(range, scope, most)
+        {
+            return;
+        }
+        self.add_another(space, range, scope);
     }
 
     #[inline(never)]
     fn add_another(&mut self, space: S, range: Option<PageRange>, scope: Scope) {
         let engine = self.engine;
         let request = || Request::of(range, scope);
+        let gathers = engine.policy.batch || self.purpose == Purpose::Call;
+        let joins = gathers && engine.broadcasts().is_none();
+        if joins && self.pending.is_empty() {
+            // The first of a batch, and mostly the only one.
+            if !engine.begin_debt(&space) {
+                return engine.flush_at_once(&space, &request());
+            }
+            self.pending.push(Pending {
+                space,
+                request: request(),
+                sent: false,
+                fresh: true,
+                joins,
+                strides: range.map_or(0, PageRange::strides),
+                whole: None,
+            });
+            return;
+        }
         let may_owe = self.purpose == Purpose::Lazy && engine.policy.lazy_unmap;
-        if !(engine.policy.batch || self.purpose == Purpose::Call || may_owe) {
+        if !(gathers || may_owe) {
             return engine.flush_at_once(&space, &request());
         }
         let me = engine.hw.this_cpu();
@@ -360,7 +387,7 @@ where
             return engine.flush_at_once(&space, &request());
         }
         // On a machine with broadcasts, reclaim sends now and waits later.
-        let send_now = engine.broadcasts.is_some()
+        let send_now = engine.broadcasts().is_some()
             && self.purpose != Purpose::Call
             && !may_owe
             && me == self.cpu;
@@ -373,6 +400,7 @@ where
                 entry.request.grow(range, scope, H::Word::RANGES);
                 entry.sent &= send_now;
                 entry.fresh = false;
+                entry.strides = entry.request.strides().unwrap_or(0);
             }
             None => {
                 if self.pending.is_full() {
@@ -384,6 +412,9 @@ where
                     request: request(),
                     sent: send_now,
                     fresh,
+                    joins,
+                    strides: range.map_or(0, PageRange::strides),
+                    whole: None,
                 });
             }
         }
@@ -432,12 +463,14 @@ where
         let carried = me != self.cpu;
         let entries = self.pending.as_mut_slice();
         let mut unsent = 0;
-        for index in 0..entries.len() {
-            if carried || !entries[index].sent {
-                if unsent != index {
+        if engine.broadcasts().is_none() {
+            unsent = entries.len();
+        } else {
+            for index in 0..entries.len() {
+                if carried || !entries[index].sent {
                     entries.swap(unsent, index);
+                    unsent += 1;
                 }
-                unsent += 1;
             }
         }
         if unsent > 0 {
@@ -451,7 +484,7 @@ where
     }
 }
 
-impl<H: Hardware, S, R: Rules> Drop for Unflushed<'_, '_, H, S, R>
+impl<H: Hardware, S, R: Rules, const N: usize> Drop for Unflushed<'_, '_, H, S, R, N>
 where
     S: Deref<Target = AddressSpace<H>>,
 {

@@ -99,7 +99,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// A second actor finds that a batch still has to flush: waits for its own broadcasts, which would be enough if
     /// that completed others'. See the rule that forbids it.
     pub(crate) fn complete_own(&self) {
-        if let Some(broadcasts) = self.broadcasts {
+        if let Some(broadcasts) = self.broadcasts() {
             broadcasts.complete();
         }
     }
@@ -151,7 +151,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     }
 
     fn start(&self, what: Invalidate) {
-        if let Some(broadcasts) = self.broadcasts {
+        if let Some(broadcasts) = self.broadcasts() {
             broadcasts.start(what);
         }
     }

@@ -241,7 +241,7 @@ impl<W: Word> CpuState<W> {
     /// It is in the new space's set and is about to run it.
     pub(crate) fn declare_running(&self) {
         // No other CPU writes the activity, and an initiator that finds this CPU in the set sees what it was.
-        if self.activity() != Activity::Running {
+        if self.published.activity.load(Relaxed) != Activity::Running as u64 {
             // SeqCst pairs with `must_be_asked`: an initiator sees this CPU run, or this CPU, which reads the
             // generation next, sees the change.
             // Lost without it: an idle CPU loads a space while it is flushed.

@@ -1,6 +1,7 @@
 //! Sets of CPUs: plain ones, and ones that many CPUs change at once.
 //!
-//! Both hold up to [`MAX_CPUS`] CPUs as a bitmap. A [`CpuSet`] belongs to its holder; an
+//! Both hold up to [`MAX_CPUS`] CPUs as a bitmap. A [`CpuSet`] knows how far it is used, and looks no further: on a
+//! machine of up to 64 CPUs that is one word. A [`CpuSet`] belongs to its holder; an
 //! [`AtomicCpuSet`] is shared, its bits are set and cleared one CPU at a time, and a snapshot of it
 //! is not one moment in time: two bits may come from different moments. Every user of a snapshot
 //! in this crate needs only this: a bit that was set before the snapshot began, and not cleared
@@ -10,6 +11,7 @@
 //! (`docs/orderings.md`) weakens them there.
 
 use crate::word::Word;
+use core::fmt;
 use core::sync::atomic::Ordering;
 
 /// The largest number of CPUs that the engine handles.
@@ -30,22 +32,18 @@ impl CpuId {
 }
 
 /// A set of CPUs.
-///
-/// Most machines have few CPUs, and most sets fewer: whoever walks through one looks only at words that are not zero.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy)]
 pub struct CpuSet {
     bits: [u64; WORDS],
-    /// Bit `n` says whether word `n` is not zero.
-    filled: u64,
+    /// So many words may hold members; the others are zero. At most [`WORDS`].
+    used: usize,
 }
-
-const _: () = assert!(WORDS <= 64);
 
 impl CpuSet {
     /// The set without members.
     pub const EMPTY: CpuSet = CpuSet {
         bits: [0; WORDS],
-        filled: 0,
+        used: 0,
     };
 
     /// The CPUs `0..count`.
@@ -58,90 +56,121 @@ impl CpuSet {
             "{count} CPUs, but at most {MAX_CPUS} are supported"
         );
         let mut set = Self::EMPTY;
-        for index in 0..count.div_ceil(64) {
+        set.used = count.div_ceil(64);
+        for (index, word) in set.bits.iter_mut().take(set.used).enumerate() {
             let below = (count - index * 64).min(64);
-            set.put(index, u64::MAX >> (64 - below));
+            *word = u64::MAX >> (64 - below);
         }
         set
     }
 
-    /// Gives a word its value.
     #[inline]
-    fn put(&mut self, index: usize, word: u64) {
-        self.bits[index] = word;
-        self.filled &= !(1 << index);
-        self.filled |= u64::from(word != 0) << index;
-    }
-
-    /// The words that are not zero, with their numbers.
-    #[inline]
-    fn words(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
-        ones(self.filled).map(|index| (index, self.bits[index % WORDS]))
+    fn words(&self) -> &[u64] {
+        &self.bits[..self.used.min(WORDS)]
     }
 
     /// Whether the set has no members.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.filled == 0
+        self.words().iter().all(|&word| word == 0)
     }
 
     /// How many members the set has.
     #[inline]
     pub fn len(&self) -> usize {
-        self.words()
-            .map(|(_, word)| word.count_ones() as usize)
-            .sum()
+        let counts = self.words().iter().map(|word| word.count_ones());
+        counts.map(|count| count as usize).sum()
     }
 
     /// Whether `cpu` is a member.
     #[inline]
     pub fn contains(&self, cpu: CpuId) -> bool {
-        self.bits[cpu.index() / 64] & (1 << (cpu.index() % 64)) != 0
+        let word = self.words().get(cpu.index() / 64);
+        word.is_some_and(|word| word & (1 << (cpu.index() % 64)) != 0)
     }
 
     /// Makes `cpu` a member.
+    ///
+    /// # Panics
+    /// If its number is not below [`MAX_CPUS`].
     #[inline]
     pub fn insert(&mut self, cpu: CpuId) {
-        self.bits[cpu.index() / 64] |= 1 << (cpu.index() % 64);
-        self.filled |= 1 << (cpu.index() / 64);
+        let index = cpu.index() / 64;
+        self.bits[index] |= 1 << (cpu.index() % 64);
+        self.used = self.used.max(index + 1);
     }
 
     /// Makes `cpu` no member.
     #[inline]
     pub fn remove(&mut self, cpu: CpuId) {
-        let index = cpu.index() / 64;
-        self.put(index, self.bits[index] & !(1 << (cpu.index() % 64)));
+        if let Some(word) = self.bits.get_mut(cpu.index() / 64) {
+            *word &= !(1 << (cpu.index() % 64));
+        }
     }
 
     /// Adds the members of `other`.
     #[inline]
     pub fn union(&mut self, other: &CpuSet) {
-        for (index, word) in other.words() {
-            self.put(index, self.bits[index] | word);
+        for (mine, theirs) in self.bits.iter_mut().zip(other.words()) {
+            *mine |= theirs;
         }
+        self.used = self.used.max(other.used);
     }
 
     /// The members in ascending order.
     #[inline]
-    pub fn iter(&self) -> impl Iterator<Item = CpuId> + '_ {
-        self.words().flat_map(|(index, word)| {
-            ones(word).map(move |bit| CpuId((index * 64) as u16 + bit as u16))
-        })
+    pub fn iter(&self) -> Members<'_> {
+        let (first, rest) = self.words().split_first().unwrap_or((&0, &[]));
+        Members {
+            left: *first,
+            base: 0,
+            rest,
+        }
     }
 }
 
-/// The numbers of the bits that are set, in ascending order.
-#[inline]
-fn ones(word: u64) -> impl Iterator<Item = usize> {
-    let mut left = word;
-    core::iter::from_fn(move || {
-        if left == 0 {
-            return None;
+impl PartialEq for CpuSet {
+    fn eq(&self, other: &Self) -> bool {
+        self.bits == other.bits
+    }
+}
+
+impl Eq for CpuSet {}
+
+impl Default for CpuSet {
+    fn default() -> Self {
+        CpuSet::EMPTY
+    }
+}
+
+impl fmt::Debug for CpuSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.iter().map(|cpu| cpu.0)).finish()
+    }
+}
+
+/// The members of a [`CpuSet`], in ascending order.
+#[derive(Clone, Debug)]
+pub struct Members<'s> {
+    /// What is left of the word that begins with CPU `base`.
+    left: u64,
+    base: u16,
+    rest: &'s [u64],
+}
+
+impl Iterator for Members<'_> {
+    type Item = CpuId;
+    #[inline]
+    fn next(&mut self) -> Option<CpuId> {
+        while self.left == 0 {
+            let (next, rest) = self.rest.split_first()?;
+            (self.left, self.rest) = (*next, rest);
+            self.base += 64;
         }
-        let bit = left.trailing_zeros();
-        left &= left - 1;
-        Some(bit as usize)
-    })
+        let bit = self.left.trailing_zeros();
+        self.left &= self.left - 1;
+        Some(CpuId(self.base + bit as u16))
+    }
 }
 
 impl FromIterator<CpuId> for CpuSet {
@@ -213,9 +242,9 @@ impl<W: Word> AtomicCpuSet<W> {
     #[track_caller]
     pub fn snapshot(&self, cpus: usize, order: Ordering) -> CpuSet {
         let mut set = CpuSet::EMPTY;
-        let words = self.bits.iter().enumerate().take(cpus.div_ceil(64));
-        for (index, shared) in words {
-            set.put(index, shared.load(order));
+        set.used = cpus.div_ceil(64).min(WORDS);
+        for (word, shared) in set.bits.iter_mut().zip(&self.bits).take(set.used) {
+            *word = shared.load(order);
         }
         set
     }

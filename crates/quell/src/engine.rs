@@ -7,7 +7,7 @@ use crate::addr::Frame;
 use crate::asid::{GlobalTags, RunningTag, RunningTags};
 use crate::cpu_set::{CpuId, MAX_CPUS};
 use crate::features::{Features, Tagging, Unsupported};
-use crate::hardware::Hardware;
+use crate::hardware::{Broadcast, Hardware};
 use crate::ledger::{Ledger, LedgerEntry};
 use crate::per_cpu::PerCpu;
 use crate::policy::{Policy, TagPolicy};
@@ -23,8 +23,8 @@ use core::sync::atomic::Ordering::Relaxed;
 /// migrate during the call. `R` says which [rules](crate::rules) it keeps: all of them, unless a test leaves one out.
 pub struct Engine<'m, H: Hardware, R: Rules = AllRules> {
     pub(crate) hw: &'m H,
-    /// How to reach every CPU without interrupts, if the machine has that.
-    pub(crate) broadcasts: Option<&'m H::Broadcasts>,
+    /// See [`Engine::broadcasts`].
+    broadcasts: Option<&'m H::Broadcasts>,
     pub(crate) features: Features,
     pub(crate) policy: Policy,
     pub(crate) rules: R,
@@ -36,6 +36,8 @@ pub struct Engine<'m, H: Hardware, R: Rules = AllRules> {
     pub(crate) tags: GlobalTags<H::Word>,
     /// How many tag slots of each CPU are used.
     pub(crate) slots: usize,
+    /// Whether tags keep entries across switches.
+    pub(crate) tags_on: bool,
     next_space: H::Word,
     /// How many flushes were started and are not known to be over.
     pub(crate) started: H::Word,
@@ -121,6 +123,7 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
             (Tagging::PerCpu { count }, TagPolicy::All) => lent.min(count.into()),
             _ => 1,
         };
+        let tags_on = policy.tags != TagPolicy::Off && features.tagging != Tagging::None;
         Ok(Engine {
             hw,
             broadcasts,
@@ -132,6 +135,7 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
             ledger: Ledger::new(ledger),
             tags: GlobalTags::new(features.highest_global_tag()),
             slots,
+            tags_on,
             next_space: H::Word::new(1),
             started: H::Word::new(0),
         })
@@ -151,6 +155,13 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
     /// Which mechanisms are on.
     pub fn policy(&self) -> &Policy {
         &self.policy
+    }
+
+    /// How to reach every CPU without interrupts, if the machine has that. On machines that never have, what is done
+    /// where they do is compiled away.
+    #[inline]
+    pub(crate) fn broadcasts(&self) -> Option<&'m H::Broadcasts> {
+        self.broadcasts.filter(|_| H::Broadcasts::EXISTS)
     }
 
     /// The state of a CPU.

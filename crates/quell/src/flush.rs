@@ -88,7 +88,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         if H::HAS_SECONDARY {
             (requests.clone()).for_each(|(space, request)| self.start_secondary(space, request));
         }
-        if self.broadcasts.is_some() {
+        if self.broadcasts().is_some() {
             self.broadcast_flush(requests);
             self.hw.complete_secondary();
             return;
@@ -138,13 +138,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             let generation = self
                 .rules
                 .generation_of_flush(|| space.next_generation(), || space.flushes().generation);
-            let info = FlushInfo::of(space.id(), generation, *request);
-            mine.push(info);
-            let sent = if one_request {
-                FlushInfo::whole(scope)
-            } else {
-                info
-            };
+            let info = mine.push(FlushInfo::of(space.id(), generation, request));
             let concern = if info.is_kernel() {
                 kernel = true;
                 Concern::Kernel
@@ -154,7 +148,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             let mut loaded = space.loaded_on(self.count);
             loaded.remove(me);
             if !loaded.is_empty() {
-                self.post(me, &loaded, &sent, concern, shootdown);
+                let everything = FlushInfo::whole(scope);
+                let sent = if one_request { &everything } else { &*info };
+                self.post(me, &loaded, sent, concern, shootdown);
             }
         }
         (scope, kernel)
@@ -201,7 +197,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         space: &AddressSpace<H>,
         request: &Request,
     ) -> bool {
-        let alone = self.broadcasts.is_none() && space.is_loaded_only_on(me, self.count);
+        let alone = self.broadcasts().is_none() && space.is_loaded_only_on(me, self.count);
         if !self.rules.may_end_alone(alone) {
             return false;
         }

@@ -46,12 +46,12 @@ impl FlushInfo {
     }
 
     /// One generation of a space.
-    pub(crate) fn of(space: SpaceId, generation: u64, request: Request) -> FlushInfo {
+    pub(crate) fn of(space: SpaceId, generation: u64, request: &Request) -> FlushInfo {
         FlushInfo {
             space: Some(space),
             first: generation,
             last: generation,
-            request,
+            request: *request,
         }
     }
 

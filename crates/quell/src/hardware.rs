@@ -265,6 +265,10 @@ pub unsafe trait Hardware: Sized + Send + Sync {
 
 /// Invalidations that reach every CPU by themselves: Arm's `TLBI … IS`, x86's INVLPGB.
 pub trait Broadcast {
+    /// Whether a value of this type can exist: `false` for [`NoBroadcasts`] alone.
+    #[doc(hidden)]
+    const EXISTS: bool = true;
+
     /// Starts to invalidate translations on every CPU.
     ///
     /// The invalidation is complete only after *the CPU that sent it* has called
@@ -283,6 +287,7 @@ pub trait Broadcast {
 pub enum NoBroadcasts {}
 
 impl Broadcast for NoBroadcasts {
+    const EXISTS: bool = false;
     fn start(&self, _what: Invalidate) {
         match *self {}
     }

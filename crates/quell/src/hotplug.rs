@@ -54,7 +54,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         if let Some(space) = current {
             space.leave(me);
         }
-        if self.broadcasts.is_some() {
+        if self.broadcasts().is_some() {
             cpu.running.forget();
         }
         cpu.inbox.close(&self.rules);

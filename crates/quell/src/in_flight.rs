@@ -112,7 +112,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     }
 }
 
-impl<H: Hardware, S, R: Rules> Unflushed<'_, '_, H, S, R>
+impl<H: Hardware, S, R: Rules, const N: usize> Unflushed<'_, '_, H, S, R, N>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
@@ -130,7 +130,7 @@ where
             return None;
         }
         let pending = self.pending.as_slice();
-        if engine.broadcasts.is_none() {
+        if engine.broadcasts().is_none() {
             let requests = pending.iter().map(|entry| (&*entry.space, &entry.request));
             return Some(engine.start_flush(me, requests));
         }
@@ -146,7 +146,7 @@ where
     /// Whether what was started is over; then the debts of the batch end. Never waits for another CPU's answer.
     fn is_over(&mut self, awaited: &mut Awaited) -> bool {
         let engine = self.engine;
-        if engine.broadcasts.is_some() {
+        if engine.broadcasts().is_some() {
             // The barrier of the CPU that has sent them; any other sends them again.
             self.flush_everywhere(engine.hw.this_cpu());
             return true;
@@ -167,7 +167,7 @@ where
 
 /// A batch whose flush goes on by itself. Made by [`Batch::start`]. Dropped, it waits for the end.
 #[must_use = "the frames come out of `finish`; dropped, it waits for the flush"]
-pub struct InFlight<'b, 'e, 'm, H, S, F, R = AllRules, L = InPlace<F>>
+pub struct InFlight<'b, 'e, 'm, H, S, F, R = AllRules, L = InPlace<F>, const N: usize = SPACES>
 where
     H: Hardware,
     S: Deref<Target = AddressSpace<H>>,
@@ -175,17 +175,18 @@ where
     L: FrameList<F>,
 {
     /// `None` after [`InFlight::finish`] has taken it.
-    batch: Option<&'b mut Batch<'e, 'm, H, S, F, R, L>>,
+    batch: Option<&'b mut Batch<'e, 'm, H, S, F, R, L, N>>,
     /// `None` once the flush is over.
     awaited: Option<Awaited>,
 }
 
-impl<'e, 'm, H: Hardware, S, F, R: Rules, L: FrameList<F>> Batch<'e, 'm, H, S, F, R, L>
+impl<'e, 'm, H: Hardware, S, F, R: Rules, L: FrameList<F>, const N: usize>
+    Batch<'e, 'm, H, S, F, R, L, N>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
     /// Begins to flush, and waits for nobody: what [`Batch::finish`] does without the wait. Never waits.
-    pub fn start(&mut self) -> InFlight<'_, 'e, 'm, H, S, F, R, L> {
+    pub fn start(&mut self) -> InFlight<'_, 'e, 'm, H, S, F, R, L, N> {
         let awaited = self.unflushed.start();
         InFlight {
             batch: Some(self),
@@ -194,7 +195,8 @@ where
     }
 }
 
-impl<'b, H: Hardware, S, F, R: Rules, L: FrameList<F>> InFlight<'b, '_, '_, H, S, F, R, L>
+impl<'b, H: Hardware, S, F, R: Rules, L: FrameList<F>, const N: usize>
+    InFlight<'b, '_, '_, H, S, F, R, L, N>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
@@ -233,7 +235,7 @@ where
     }
 }
 
-impl<H, S, F, R, L> Drop for InFlight<'_, '_, '_, H, S, F, R, L>
+impl<H, S, F, R, L, const N: usize> Drop for InFlight<'_, '_, '_, H, S, F, R, L, N>
 where
     H: Hardware,
     S: Deref<Target = AddressSpace<H>>,

@@ -137,7 +137,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             || self.hw.invalidate(Invalidate::Everything),
         );
         cpu.state.flushed_everything(now);
-        if self.broadcasts.is_none() && matches!(cpu.state.loaded(), Loaded::Space(_)) {
+        if self.broadcasts().is_none() && matches!(cpu.state.loaded(), Loaded::Space(_)) {
             cpu.slots()[cpu.state.slot()].flushed(now);
             cpu.state.flushed(now);
         }

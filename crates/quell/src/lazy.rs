@@ -270,7 +270,10 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         self.assert_may_wait();
         // On a machine with broadcasts, waiting for our own barrier would complete nothing that the
         // other CPU has sent: the flush is sent again from here.
-        if self.rules.own_barrier_is_enough(self.broadcasts.is_some()) {
+        if self
+            .rules
+            .own_barrier_is_enough(self.broadcasts().is_some())
+        {
             self.complete_own();
         } else {
             self.flush([(space, &Request::Full(Scope::Leaf))].into_iter());
@@ -339,7 +342,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     #[inline]
     pub fn catch_up(&self) {
         let far = (self.ledger.capacity() as u64).div_ceil(16);
-        if far == 0 || !self.policy.lazy_unmap || self.broadcasts.is_some() {
+        if far == 0 || !self.policy.lazy_unmap || self.broadcasts().is_some() {
             return;
         }
         let me = self.hw.this_cpu();
@@ -375,7 +378,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// What is owed of the kernel's mappings concerns every CPU and all of its entries: a claim or a refill that
     /// is about a user's page leaves that to others.
     fn pay_some(&self, me: CpuId, through: u64, reason: Reason, counted: &mut bool) -> bool {
-        let known = self.rules.flushes_are_known(self.broadcasts.is_some());
+        let known = self.rules.flushes_are_known(self.broadcasts().is_some());
         let with_kernel = matches!(reason, Reason::Background) || self.ledger.is_of_kernel(through);
         let (mut paid, mut behind) = (Stack::<(u64, bool), TOGETHER>::new(), CpuSet::EMPTY);
         let (mut more, mut kernel) = (false, false);
@@ -418,7 +421,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         }
         if behind.is_empty() && known {
             // Every CPU has flushed since, for reasons of its own.
-        } else if self.broadcasts.is_some() {
+        } else if self.broadcasts().is_some() {
             self.broadcast_everything(me, kernel);
         } else {
             self.flush_loaded(me, &behind, kernel);

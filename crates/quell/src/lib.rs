@@ -102,6 +102,7 @@
 //! | [`entry`] | what a page-table entry says, on any architecture |
 //! | [`change`] | does this change of an entry need a flush? |
 //! | [`request`] | what to invalidate |
+//! | [`pending`] | what a batch has gathered of one space |
 //! | [`batch`] | gathers, which own frames and yield them against proof of the flush (S0) |
 //! | [`target`] | what a target does with a request |
 //! | [`in_flight`] | batches that finish without being waited for |
@@ -153,6 +154,7 @@ pub mod kernel;
 pub mod language;
 pub mod lazy;
 mod ledger;
+mod pending;
 pub mod per_cpu;
 pub mod policy;
 pub mod request;

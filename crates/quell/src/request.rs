@@ -171,36 +171,56 @@ impl Request {
 }
 
 impl Ranges {
+    /// Adds a range of base pages that lies behind the one that was added last: what pages reported in the order of
+    /// their addresses do. `false`, and nothing was done, if the range is no such one, or if there would be more than
+    /// `most`.
+    #[inline]
+    pub(crate) fn follow(&mut self, range: PageRange, most: usize) -> bool {
+        let room = self.packed().len() < most.min(RANGES);
+        let Some(last) = self.words.as_mut_slice().last_mut() else {
+            return false;
+        };
+        // For base pages nothing stands above the strides, and a stride is a page. A range in larger strides is taken for
+        // a long one: then nothing joins it, and a place of its own is right wherever it ends.
+        let held = *last >> PAGE_BITS;
+        let start = range.start.0 & PAGE_MASK;
+        let end = (*last & PAGE_MASK) + held;
+        if range.stride != PageSize::Base || start < end || range.pages > MAX_PACKED_STRIDES {
+            return false;
+        }
+        if start > end {
+            if room {
+                self.words.push(start | range.pages << PAGE_BITS);
+            }
+            return room;
+        }
+        let fits = held + range.pages <= MAX_PACKED_STRIDES;
+        if fits {
+            *last += range.pages << PAGE_BITS;
+        }
+        fits
+    }
+
     /// Adds a range, joined to one that it touches; `false` if there is no room, or if it is too long to be packed.
     #[inline]
     fn add(&mut self, range: PageRange, most: usize) -> bool {
         if range.strides() > MAX_PACKED_STRIDES {
             return false;
         }
+        let added = pack(range);
         // The last one first: pages are mostly reported in the order of their addresses.
         for word in self.words.as_mut_slice().iter_mut().rev() {
-            let mine = unpack(*word);
-            let touches = range.start.0 <= mine.end().0 && mine.start.0 <= range.end().0;
-            if mine.stride == range.stride && touches {
-                let (start, end) = (
-                    mine.start.0.min(range.start.0),
-                    mine.end().0.max(range.end().0),
-                );
-                let joined = PageRange {
-                    start: Page(start),
-                    pages: end - start,
-                    stride: mine.stride,
-                };
-                let fits = joined.strides() <= MAX_PACKED_STRIDES;
-                if fits {
-                    *word = pack(joined);
+            if touch(*word, added) {
+                let joined = join(*word, added);
+                if let Some(joined) = joined {
+                    *word = joined;
                 }
-                return fits;
+                return joined.is_some();
             }
         }
         let room = self.packed().len() < most.min(RANGES);
         if room {
-            self.words.push(pack(range));
+            self.words.push(added);
         }
         room
     }
@@ -210,17 +230,39 @@ impl Ranges {
 const MAX_PACKED_STRIDES: u64 = (1 << 16) - 1;
 
 const PAGE_BITS: u32 = 45;
+const PAGE_MASK: u64 = (1 << PAGE_BITS) - 1;
+/// Where the size of the strides stands: its level above base pages.
+const SIZE_SHIFT: u32 = PAGE_BITS + 16;
+
+/// The page after the last one of a packed range, in as many bits as its first, or one more.
+#[inline]
+fn end(word: u64) -> u64 {
+    (word & PAGE_MASK) + (strides(word) << (9 * (word >> SIZE_SHIFT)))
+}
+
+/// Whether two packed ranges have strides of one size, and meet or overlap.
+#[inline]
+fn touch(one: u64, other: u64) -> bool {
+    one >> SIZE_SHIFT == other >> SIZE_SHIFT
+        && one & PAGE_MASK <= end(other)
+        && other & PAGE_MASK <= end(one)
+}
+
+/// The packed range that covers two that touch, if it is not too long.
+#[inline]
+fn join(one: u64, other: u64) -> Option<u64> {
+    let size = one >> SIZE_SHIFT;
+    let start = (one & PAGE_MASK).min(other & PAGE_MASK);
+    // Ranges that begin between two others' strides need a stride more to cover the end.
+    let strides = (end(one).max(end(other)) - start).div_ceil(1 << (9 * size));
+    (strides <= MAX_PACKED_STRIDES).then_some(start | strides << PAGE_BITS | size << SIZE_SHIFT)
+}
 
 /// Packs a range into a word: 45 bits of page number (57-bit addresses), 16 bits of strides, 2 bits
 /// of stride. The range has at most [`MAX_PACKED_STRIDES`].
 pub(crate) fn pack(range: PageRange) -> u64 {
-    let page = range.start.0 & ((1 << PAGE_BITS) - 1);
-    let stride = match range.stride {
-        PageSize::Base => 0,
-        PageSize::Large => 1,
-        PageSize::Huge => 2,
-    };
-    page | range.strides() << PAGE_BITS | stride << (PAGE_BITS + 16)
+    let page = range.start.0 & PAGE_MASK;
+    page | range.strides() << PAGE_BITS | (range.stride as u64) << SIZE_SHIFT
 }
 
 /// How many strides a packed range has.
@@ -232,7 +274,7 @@ fn strides(word: u64) -> u64 {
 /// Undoes [`pack`]; addresses of the upper half come back canonical.
 pub(crate) fn unpack(word: u64) -> PageRange {
     let page = (word << (64 - PAGE_BITS)) as i64 >> (64 - PAGE_BITS);
-    let stride = match word >> (PAGE_BITS + 16) & 3 {
+    let stride = match word >> SIZE_SHIFT {
         0 => PageSize::Base,
         1 => PageSize::Large,
         _ => PageSize::Huge,
@@ -337,6 +379,26 @@ mod tests {
                 }
             }
             prop_assert!(pages.iter().all(|page| request.covers(Page(*page))));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_follows_is_covered(ranges in proptest::collection::vec((any_range(), any::<bool>()), 1..20), most in 1usize..=RANGES) {
+            let mut request = Request::range(ranges[0].0, Scope::Leaf);
+            for (range, tables) in &ranges {
+                let scope = if *tables { Scope::Tables } else { Scope::Leaf };
+                let before = request;
+                let Request::Ranges(held, own) = &mut request else { unreachable!("it was a range") };
+                if *own != scope || !held.follow(*range, most) {
+                    prop_assert_eq!(before, request);
+                    continue;
+                }
+                prop_assert!(below(before, request) && below(Request::range(*range, scope), request));
+                prop_assert_eq!(request.strides(), Some(before.strides().unwrap_or(0) + range.strides()));
+                let Request::Ranges(held, _) = &request else { unreachable!("it was a range") };
+                prop_assert!(held.iter().len() <= most);
+            }
         }
     }
 

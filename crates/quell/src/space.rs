@@ -42,6 +42,7 @@ use crate::asid::SpaceTag;
 use crate::cpu_set::{AtomicCpuSet, CpuId, CpuSet};
 use crate::hardware::{Hardware, Tag};
 use crate::word::Word;
+use core::fmt;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 /// The name of an address space, never used again for another one. The two highest bits say whether it is of the
@@ -103,6 +104,14 @@ pub struct AddressSpace<H: Hardware> {
     root: Frame,
     /// The CPUs that may have the root loaded.
     loaded: AtomicCpuSet<H::Word>,
+}
+
+impl<H: Hardware> fmt::Debug for AddressSpace<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("AddressSpace");
+        shown.field("id", &self.id).field("root", &self.root);
+        shown.finish_non_exhaustive()
+    }
 }
 
 /// How far the flushes of a space have got.

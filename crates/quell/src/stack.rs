@@ -35,14 +35,15 @@ impl<T, const N: usize> Stack<T, N> {
         self.start == self.end
     }
 
-    /// Adds a value at the end.
+    /// Adds a value at the end, and returns it.
     ///
     /// # Panics
     /// If there is no room.
     #[inline]
-    pub(crate) fn push(&mut self, value: T) {
-        self.room[self.end].write(value);
+    pub(crate) fn push(&mut self, value: T) -> &mut T {
+        let place = &mut self.room[self.end];
         self.end += 1;
+        place.write(value)
     }
 
     /// Takes the value that was put in first.
@@ -75,6 +76,17 @@ impl<T, const N: usize> Stack<T, N> {
         let held = &self.room[self.start..self.end];
         // SAFETY: all of `start..end` is initialised, and MaybeUninit<T> is laid out as T.
         unsafe { &*(core::ptr::from_ref(held) as *const [T]) }
+    }
+
+    /// The value that was put in last, to be changed.
+    #[inline]
+    pub(crate) fn last_mut(&mut self) -> Option<&mut T> {
+        if self.is_empty() {
+            return None;
+        }
+        let last = self.room.get_mut(self.end.wrapping_sub(1))?;
+        // SAFETY: all of `start..end` is initialised, and there is something.
+        Some(unsafe { last.assume_init_mut() })
     }
 
     /// The values, to be changed.

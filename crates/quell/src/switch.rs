@@ -26,8 +26,7 @@ use crate::engine::Engine;
 use crate::features::Tagging;
 use crate::flush_info::FlushInfo;
 use crate::hardware::{Hardware, Scope, Tag};
-use crate::per_cpu::INLINE_SLOTS;
-use crate::policy::TagPolicy;
+use crate::per_cpu::{INLINE_SLOTS, PerCpu};
 use crate::request::Request;
 use crate::rules::{EngineRules, Rules};
 use crate::space::AddressSpace;
@@ -49,7 +48,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     pub fn switch_to(&self, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) {
         let were_on = self.hw.mask_interrupts();
         let me = self.hw.this_cpu();
-        let state = &self.cpu(me).state;
+        let cpu = self.cpu(me);
+        let state = &cpu.state;
         if state.has_loaded(to.id()) {
             self.come_back(me, to);
             self.hw.restore_interrupts(were_on);
@@ -59,26 +59,28 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             state.loaded() != Loaded::Offline,
             "a CPU loads an address space before it has called cpu_online"
         );
-        self.count(me, Counter::Switches, 1);
+        cpu.stats.add(Counter::Switches, 1);
         state.begin_switch();
         let flushed_at = self.rules.publish_then_look(
             || {
                 to.enter(me);
                 state.declare_running();
             },
-            || match self.broadcasts {
+            || match self.broadcasts() {
                 Some(_) => self.load_global(me, to),
-                None => self.load_per_cpu(me, to),
+                None if self.tags_on => self.load_per_cpu(me, to),
+                None => self.load_afresh(cpu, to),
             },
         );
         state.end_switch(to.id(), flushed_at);
-        if let Some(from) = from.filter(|from| from.id() != to.id()) {
+        if let Some(from) = from.filter(|&from| !core::ptr::eq(from, to)) {
             from.leave(me);
         }
         self.hw.restore_interrupts(were_on);
     }
 
     /// Loads the root under a per-CPU tag; returns when the tag was last flushed whole.
+    #[inline(never)]
     fn load_per_cpu(&self, me: CpuId, to: &AddressSpace<H>) -> u64 {
         let cpu = self.cpu(me);
         let flushes = to.flushes();
@@ -92,31 +94,44 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             .rules
             .is_current(slot.generation() >= flushes.generation && settled);
         let paid = slot.flushed_at() >= owed;
-        let keep = self.tags_on() && held && current && paid;
+        let keep = held && current && paid;
         if held {
             let counter = match (current, paid) {
                 (false, _) => Counter::SwitchBehind,
                 (_, false) => Counter::PaidBySwitch,
                 _ => Counter::SwitchKept,
             };
-            self.count(me, counter, u64::from(self.tags_on()));
+            self.count(me, counter, 1);
         } else {
-            self.count(me, Counter::SwitchTagTaken, u64::from(self.tags_on()));
+            self.count(me, Counter::SwitchTagTaken, 1);
         }
         if !keep {
             // The flush comes with the load; the clock is read before it.
             slot.take_over(to.id(), flushes.generation, self.ledger.now());
         }
-        let tag = if self.features.tagging == Tagging::None {
-            Tag::KERNEL
-        } else {
-            slot_tag(index)
-        };
+        let tag = slot_tag(index);
         cpu.state.use_tag(tag, Some(index));
-        let stranger = !held && self.tags_on();
-        let keep = self.rules.may_keep_entries(keep, stranger);
+        let keep = self.rules.may_keep_entries(keep, !held);
         to.load(self.hw, tag, keep);
         slot.flushed_at()
+    }
+
+    /// Loads the root without anything that was kept: nothing is to be compared, and one slot is as good as another.
+    #[inline]
+    fn load_afresh(&self, cpu: &PerCpu<'_, H>, to: &AddressSpace<H>) -> u64 {
+        let slot = &cpu.slots()[0];
+        let generation = to.flushes().generation;
+        // The flush comes with the load; the clock is read before it.
+        let now = self.ledger.now();
+        slot.take_over(to.id(), generation, now);
+        // Where there are no tags, every CPU is at this one from the start.
+        let mut tag = Tag::KERNEL;
+        if self.features.tagging != Tagging::None {
+            tag = slot_tag(0);
+            cpu.state.use_tag(tag, Some(0));
+        }
+        to.load(self.hw, tag, false);
+        now
     }
 
     /// The slot that holds the space, or the one to take over for it.
@@ -137,8 +152,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// Loads the root under a system-wide tag; returns when it was last known to be flushed whole, as
     /// [`Engine::load_per_cpu`] does: now if entries go with every load, and never if they stay.
     /// Broadcasts reach every CPU under every tag, so there is no generation to catch up with.
+    #[inline(never)]
     fn load_global(&self, me: CpuId, to: &AddressSpace<H>) -> u64 {
-        let flushed_at = if self.tags_on() { 0 } else { self.ledger.now() };
+        let flushed_at = if self.tags_on { 0 } else { self.ledger.now() };
         let cpu = self.cpu(me);
         let tag = if self.features.tagging == Tagging::None {
             Tag::KERNEL
@@ -150,14 +166,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             tag
         };
         cpu.state.use_tag(tag, None);
-        self.count(me, Counter::SwitchKept, u64::from(self.tags_on()));
-        to.load(self.hw, tag, self.tags_on());
+        self.count(me, Counter::SwitchKept, u64::from(self.tags_on));
+        to.load(self.hw, tag, self.tags_on);
         flushed_at
-    }
-
-    /// Whether tags keep entries across switches.
-    fn tags_on(&self) -> bool {
-        self.policy.tags != TagPolicy::Off && self.features.tagging != Tagging::None
     }
 
     /// The CPU stops running user code: it goes idle or runs a kernel thread. The root stays
@@ -199,13 +210,14 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     }
 
     /// The root that was loaded lazily is to be used again. Interrupts are masked.
+    #[inline(never)]
     fn come_back(&self, me: CpuId, space: &AddressSpace<H>) {
         let state = &self.cpu(me).state;
         if state.activity() == Activity::Running {
             return;
         }
         // Broadcasts have reached it all the time.
-        let misses = self.broadcasts.is_none();
+        let misses = self.broadcasts().is_none();
         let unchecked = self.rules.nmis_wait_for_resume(misses);
         state.wake(unchecked);
         if self.rules.resume_catches_up(misses) {
@@ -267,7 +279,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         }
         self.hw.restore_interrupts(were_on);
         let everything = Request::Full(Scope::Tables);
-        let info = FlushInfo::of(space.id(), generation, everything);
+        let info = FlushInfo::of(space.id(), generation, &everything);
         loop {
             // Lazy ones leave when they are asked; one in the middle of a switch leaves by itself.
             let mut shootdown = self.begin_shootdown(me);
@@ -281,7 +293,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             self.wait(me, &shootdown, Scope::Tables, false);
             self.hw.relax();
         }
-        if self.broadcasts.is_some() {
+        if self.broadcasts().is_some() {
             self.broadcast_retired(me, space);
         }
     }

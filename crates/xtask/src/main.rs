@@ -255,6 +255,19 @@ const STEPS: &[Step] = &[
         boots: true,
     },
     Step {
+        name: "asterinas",
+        shows: "in Asterinas' ostd quell needs no more than what it replaces, and programs see no page that is gone",
+        environment: &[],
+        cargo: &[
+            "run",
+            "--release",
+            "--quiet",
+            "--package",
+            "quell-asterinas",
+        ],
+        boots: true,
+    },
+    Step {
         name: "stress",
         shows: "every operation on every CPU at random, on every MMU",
         environment: &[],

@@ -1,0 +1,84 @@
+//! What a batch has gathered of one space.
+//!
+//! Pages are mostly reported one after the other, in the order of their addresses, and a long unmap reports hundreds. So what
+//! takes a page is short: a neighbour makes the last range longer, a page behind it gets a range of its own, and with
+//! more pages than are worth an invalidation each, the request is everything and the rest of the pages cost nothing.
+//! Whatever is not like that goes through [`Request::grow`].
+
+use crate::addr::PageRange;
+use crate::engine::Engine;
+use crate::hardware::{Hardware, Scope};
+use crate::request::Request;
+use crate::rules::{EngineRules, Rules};
+use crate::space::AddressSpace;
+use crate::word::Word;
+use core::ops::Deref;
+
+/// What is outstanding for one space.
+pub(crate) struct Pending<S> {
+    pub(crate) space: S,
+    pub(crate) request: Request,
+    /// Broadcasts that were sent already and only lack completion.
+    pub(crate) sent: bool,
+    /// No table was written since the space's debt was raised.
+    pub(crate) fresh: bool,
+    /// What is added is flushed with the rest, and nothing is sent before.
+    pub(crate) joins: bool,
+    /// How many invalidations the request is, as long as it is ranges.
+    pub(crate) strides: u64,
+    /// Everything is flushed, this much of it, and more than one change was reported: there is nothing to be added.
+    pub(crate) whole: Option<Scope>,
+}
+
+impl<H: Hardware, S: Deref<Target = AddressSpace<H>>> Pending<S> {
+    /// Whether it is of this space: at one place, as which two references to it point.
+    #[inline]
+    pub(crate) fn is_of(&self, space: &S) -> bool {
+        core::ptr::eq(&*self.space, &**space)
+    }
+
+    /// Takes what needs no place of its own: anything if the whole space is flushed, and a range as
+    /// [`Ranges::follow`](crate::request::Ranges) does. Becomes everything with more than `most` invalidations. `false`
+    /// if it took nothing.
+    #[inline]
+    pub(crate) fn take(&mut self, range: Option<PageRange>, scope: Scope, most: u64) -> bool {
+        match (&mut self.request, range) {
+            (Request::Full(own), _) if *own >= scope => self.whole = Some(*own),
+            (Request::Ranges(ranges, own), Some(range)) if *own == scope => {
+                if !ranges.follow(range, H::Word::RANGES) {
+                    return false;
+                }
+                self.strides += range.pages;
+                if self.strides > most {
+                    self.request = Request::Full(scope);
+                    self.whole = Some(scope);
+                }
+            }
+            _ => return false,
+        }
+        self.fresh = false;
+        true
+    }
+}
+
+impl<H: Hardware, R: Rules> Engine<'_, H, R> {
+    /// Tells second actors that a batch owes `space` a flush; `false` if it must not be owed.
+    #[inline]
+    pub(crate) fn begin_debt(&self, space: &AddressSpace<H>) -> bool {
+        let most = self.rules.most_batches(AddressSpace::<H>::MOST_BATCHES);
+        !self.rules.batch_is_counted() || space.begin_batch(most)
+    }
+
+    #[inline]
+    pub(crate) fn end_debt(&self, space: &AddressSpace<H>) {
+        if self.rules.batch_is_counted() {
+            space.end_batch();
+        }
+    }
+
+    /// Flushes what was changed before the lock under which it was changed is dropped.
+    #[inline(never)]
+    pub(crate) fn flush_at_once(&self, space: &AddressSpace<H>, request: &Request) {
+        self.flush([(space, request)].into_iter());
+    }
+}

@@ -1,0 +1,20 @@
+//! What the kernel counts to be measured by. Not part of the port: the unchanged kernel gets it too.
+
+use core::sync::atomic::AtomicU64;
+
+/// Interrupts sent to other CPUs, and what was invalidated on all of them.
+pub struct Counts {
+    /// Interrupts sent.
+    pub interrupts: AtomicU64,
+    /// Invalidations of single pages.
+    pub pages: AtomicU64,
+    /// Invalidations of everything.
+    pub full: AtomicU64,
+}
+
+/// Since the machine was started.
+pub static COUNTS: Counts = Counts {
+    interrupts: AtomicU64::new(0),
+    pages: AtomicU64::new(0),
+    full: AtomicU64::new(0),
+};

@@ -1,0 +1,377 @@
+//! TLB coherence by quell: what ostd's own flusher was for.
+//!
+//! The names that the rest of the kernel uses stay. A [`TlbFlusher`] is a batch of the engine: it takes the frames
+//! that were unmapped and lets them go, to RCU, after the flush. It cannot forget one: dropped, it flushes.
+//!
+//! # What is different
+//!
+//! * [`TlbFlusher::dispatch_tlb_flush`] waits until all CPUs have taken the request, so that
+//!   [`TlbFlusher::sync_tlb_flush`] has nothing left to wait for. It may be called with interrupts off: a CPU that
+//!   waits serves what others want of it, and locks that are waited for with interrupts off do so too ([`poll`]).
+//! * The frames of a flush are held once, by the CPU that unmapped them, not by every CPU that flushes.
+//! * Only CPUs that have an address space loaded are interrupted, with an interrupt that carries no function: what it
+//!   is for lies in the target's inbox.
+
+use alloc::{boxed::Box, vec::Vec};
+use core::{any::Any, ops::Range, sync::atomic::AtomicU64};
+
+use quell::{
+    AllRules, Batch, CpuSet, Engine, Features, FrameList, Hardware, InPlace, Invalidate,
+    KernelEntries, NoBroadcasts, Page, PageRange, PerCpu, Policy, Purpose, Scope, Tag, TagPolicy,
+    Tagging,
+};
+use spin::Once;
+
+use super::{
+    CachePolicy, PAGE_SIZE, Paddr, Vaddr,
+    frame::{Frame, meta::AnyFrameMeta},
+};
+use crate::{
+    arch::{irq, mm},
+    cpu::{CpuId, PinCurrentCpu, num_cpus},
+    sync::{LocalIrqDisabled, RcuDrop, SpinLock},
+    util::id_set::Id,
+};
+
+/// Longer ranges are flushed whole.
+const FULL_ABOVE: u64 = 31;
+
+/// The CPUs, as the engine sees them.
+#[derive(Debug)]
+pub(crate) struct Cpus;
+
+/// What the engine keeps of a page table's user half.
+pub(crate) type AddressSpace = quell::AddressSpace<Cpus>;
+
+/// A batch of changes of the kernel's own mappings, which holds no frames.
+type KernelBatch =
+    Batch<'static, 'static, Cpus, &'static AddressSpace, (), AllRules, InPlace<(), 0>, 1>;
+
+static ENGINE: Once<Engine<'static, Cpus>> = Once::new();
+
+/// The kernel's own mappings, which every CPU has loaded.
+static KERNEL: Once<AddressSpace> = Once::new();
+
+/// The engine.
+///
+/// # Panics
+/// Before [`init_on_bsp`].
+pub(crate) fn engine() -> &'static Engine<'static, Cpus> {
+    ENGINE
+        .get()
+        .expect("TLB coherence is used before it is initialized")
+}
+
+/// Loads an address space on this CPU, in the place of the one that it had loaded last.
+#[inline]
+pub(crate) fn switch_to(from: Option<&AddressSpace>, to: &AddressSpace) {
+    // SAFETY: the engine has made the address space.
+    unsafe { ENGINE.get_unchecked() }.switch_to(from, to);
+}
+
+/// Makes the engine, and takes the first CPU into it. Called once, when there is a heap.
+pub(crate) fn init_on_bsp() {
+    let cpus = (0..num_cpus())
+        .map(|_| PerCpu::new())
+        .collect::<Vec<_>>()
+        .leak();
+    let policy = Policy {
+        tags: TagPolicy::Off,
+        lazy_unmap: false,
+        ..Policy::ALL
+    };
+    ENGINE
+        .call_once(|| Engine::new(&Cpus, cpus, &[], policy).expect("a machine that quell runs on"));
+    let root = super::kspace::KERNEL_PAGE_TABLE
+        .get()
+        .expect("a kernel page table")
+        .root_paddr();
+    // SAFETY: it is never freed, its entries are global or there are no tags, and `Cpus` invalidates them.
+    KERNEL.call_once(|| unsafe {
+        engine().new_kernel_space(quell::Frame::containing(root as u64), KernelEntries::Global)
+    });
+    init_on_ap();
+}
+
+/// Takes another CPU into the engine: called on it, before it loads an address space.
+pub(crate) fn init_on_ap() {
+    engine().cpu_online();
+}
+
+/// A range of the kernel's half that nobody uses any more: unmapped, but perhaps still in TLBs.
+struct Unused {
+    range: Range<Vaddr>,
+    /// What was mapped there.
+    _unmapped: Box<dyn Any + Send>,
+    free: fn(Range<Vaddr>),
+}
+
+/// So many ranges wait for one flush.
+const MOST_UNUSED: usize = 16;
+
+static UNUSED: SpinLock<Vec<Unused>, LocalIrqDisabled> = SpinLock::new(Vec::new());
+
+/// Lets go of a range of the kernel's half that was unmapped: what was mapped there, and then, by `free`, the range. Both wait
+/// for a flush on all CPUs, which one range in sixteen makes for all of them.
+pub(crate) fn let_go(range: Range<Vaddr>, unmapped: impl Any + Send, free: fn(Range<Vaddr>)) {
+    let unused = Unused {
+        range,
+        _unmapped: Box::new(unmapped),
+        free,
+    };
+    let mut waiting = UNUSED.lock();
+    waiting.push(unused);
+    let (Some(engine), Some(kernel)) = (ENGINE.get(), KERNEL.get()) else {
+        return;
+    };
+    if waiting.len() < MOST_UNUSED {
+        return;
+    }
+    let flushed = core::mem::take(&mut *waiting);
+    drop(waiting);
+    let _pinned = crate::task::disable_preempt();
+    let mut batch: KernelBatch = engine.batch_of_spaces(Purpose::Call, InPlace::new());
+    for unused in &flushed {
+        batch.changed(kernel, pages(&unused.range), Scope::Leaf);
+    }
+    drop(batch.finish());
+    for unused in flushed {
+        (unused.free)(unused.range);
+    }
+}
+
+/// Does what other CPUs want of this one; part of the handler of interrupts between CPUs.
+pub(crate) fn on_interrupt() {
+    if let Some(engine) = ENGINE.get() {
+        engine.on_interrupt();
+    }
+}
+
+/// As [`on_interrupt`], for loops that wait for a lock, perhaps with interrupts off.
+pub(crate) fn poll() {
+    if let Some(engine) = ENGINE.get() {
+        engine.poll();
+    }
+}
+
+// SAFETY: INVLPG and a load of CR3 do on this CPU what `invalidate` and `load_root` must, and are ordered after the
+// stores before them, as MFENCE is; an interrupt between CPUs ends in `on_interrupt`; CPUs are numbered as the kernel
+// does it, and there are no tags and no broadcasts.
+unsafe impl Hardware for Cpus {
+    type Word = AtomicU64;
+    type Broadcasts = NoBroadcasts;
+
+    #[inline]
+    fn this_cpu(&self) -> quell::CpuId {
+        quell::CpuId(CpuId::current_racy().as_usize() as u16)
+    }
+
+    fn features(&self) -> Features {
+        Features {
+            tagging: Tagging::None,
+            broadcast: false,
+            full_above: FULL_ABOVE,
+        }
+    }
+
+    #[inline]
+    fn fence(&self) {
+        core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
+    }
+
+    #[inline(always)]
+    fn invalidate(&self, what: Invalidate) {
+        match what {
+            Invalidate::Range { range, .. } | Invalidate::Kernel { range, .. } => {
+                if range.pages == 1 {
+                    return mm::tlb_flush_addr(range.start.address() as Vaddr);
+                }
+                for page in range.each() {
+                    mm::tlb_flush_addr(page.address() as Vaddr);
+                }
+            }
+            Invalidate::Tag(_) | Invalidate::All => mm::tlb_flush_all_excluding_global(),
+            Invalidate::Everything => mm::tlb_flush_all_including_global(),
+        }
+    }
+
+    #[inline]
+    unsafe fn load_root(&self, root: quell::Frame, _: Tag, _: bool) {
+        // SAFETY: as the caller has promised.
+        unsafe { mm::activate_page_table(root.address() as Paddr, CachePolicy::Writeback) };
+    }
+
+    fn unload_root(&self) {
+        let kernel = super::kspace::KERNEL_PAGE_TABLE
+            .get()
+            .expect("a kernel page table");
+        // SAFETY: it is never freed.
+        unsafe { mm::activate_page_table(kernel.root_paddr(), CachePolicy::Writeback) };
+    }
+
+    fn interrupt(&self, targets: &CpuSet) {
+        let guard = crate::task::disable_preempt();
+        let sender = crate::smp::IPI_SENDER.get().expect("other CPUs are online");
+        for target in targets.iter() {
+            sender.interrupt(target.index(), &guard);
+        }
+    }
+
+    #[inline]
+    fn mask_interrupts(&self) -> bool {
+        let were_on = irq::is_local_enabled();
+        if were_on {
+            irq::disable_local();
+        }
+        were_on
+    }
+
+    #[inline]
+    fn restore_interrupts(&self, were_on: bool) {
+        if were_on {
+            irq::enable_local();
+        }
+    }
+
+    #[inline]
+    fn relax(&self) {
+        core::hint::spin_loop();
+    }
+}
+
+/// Frames that wait for a flush.
+struct Frames(Vec<Frame<dyn AnyFrameMeta>>);
+
+impl FrameList<Frame<dyn AnyFrameMeta>> for Frames {
+    fn is_full(&self) -> bool {
+        false
+    }
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+    #[inline]
+    fn push(&mut self, frame: Frame<dyn AnyFrameMeta>) {
+        self.0.push(frame);
+    }
+    fn take(&mut self) -> Option<Frame<dyn AnyFrameMeta>> {
+        self.0.pop()
+    }
+}
+
+/// Gathers changes of one page table, and flushes them on every CPU that has it loaded.
+pub struct TlbFlusher<'a, G: PinCurrentCpu> {
+    batch: Batch<
+        'static,
+        'static,
+        Cpus,
+        &'a AddressSpace,
+        Frame<dyn AnyFrameMeta>,
+        AllRules,
+        Frames,
+        1,
+    >,
+    space: &'a AddressSpace,
+    _pin_current: G,
+}
+
+impl<'a, G: PinCurrentCpu> TlbFlusher<'a, G> {
+    /// Of this address space, on this CPU.
+    #[inline]
+    pub(crate) fn new(space: &'a AddressSpace, pin_current_guard: G) -> Self {
+        Self {
+            batch: engine().batch_of_spaces(Purpose::Call, Frames(Vec::new())),
+            space,
+            _pin_current: pin_current_guard,
+        }
+    }
+
+    /// An entry was changed, and its page table's lock is held. Flushes nothing yet.
+    #[inline]
+    pub fn issue_tlb_flush(&mut self, op: TlbFlushOp) {
+        match op.0 {
+            Some(range) => self.batch.changed(self.space, range, Scope::Leaf),
+            None => self.batch.changed_all(self.space, Scope::Leaf),
+        }
+    }
+
+    /// As [`Self::issue_tlb_flush`]; the frame was behind the entry, and is given to RCU after the flush.
+    #[inline]
+    pub fn issue_tlb_flush_with(
+        &mut self,
+        op: TlbFlushOp,
+        drop_after_flush: RcuDrop<Frame<dyn AnyFrameMeta>>,
+    ) {
+        self.hold(drop_after_flush);
+        self.issue_tlb_flush(op);
+    }
+
+    /// As [`Self::issue_tlb_flush_with`]; the frame held a page table for the range, and no walker reads it afterwards.
+    pub(crate) fn issue_table_flush_with(
+        &mut self,
+        range: Range<Vaddr>,
+        drop_after_flush: RcuDrop<Frame<dyn AnyFrameMeta>>,
+    ) {
+        self.hold(drop_after_flush);
+        self.batch.changed(self.space, pages(&range), Scope::Tables);
+    }
+
+    #[inline]
+    fn hold(&mut self, frame: RcuDrop<Frame<dyn AnyFrameMeta>>) {
+        // SAFETY: `release` gives it back to RCU.
+        let (frame, panic_guard) = unsafe { RcuDrop::into_inner(frame) };
+        self.batch.hold(frame);
+        panic_guard.forget();
+    }
+
+    /// Flushes, here and on all CPUs that have the page table loaded: when it returns, no user access goes through
+    /// what was changed.
+    #[inline]
+    pub fn dispatch_tlb_flush(&mut self) {
+        let frames = core::mem::take(&mut self.batch.finish_list().0);
+        if !frames.is_empty() {
+            drop(RcuDrop::new(frames));
+        }
+    }
+
+    /// Does nothing: [`Self::dispatch_tlb_flush`] has waited.
+    #[inline]
+    pub fn sync_tlb_flush(&mut self) {}
+}
+
+/// What to flush.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct TlbFlushOp(Option<PageRange>);
+
+impl TlbFlushOp {
+    /// Everything but global entries.
+    pub const fn for_all() -> Self {
+        TlbFlushOp(None)
+    }
+
+    /// The page at this address.
+    #[inline]
+    pub const fn for_single(addr: Vaddr) -> Self {
+        TlbFlushOp(Some(PageRange::base(Page::containing(addr as u64), 1)))
+    }
+
+    /// A range of whole pages.
+    ///
+    /// # Panics
+    /// If it does not begin and end with a page, or is empty.
+    pub const fn for_range(range: Range<Vaddr>) -> Self {
+        assert!(
+            range.start.is_multiple_of(PAGE_SIZE) && range.end.is_multiple_of(PAGE_SIZE),
+            "a range to flush must begin and end with a page"
+        );
+        assert!(
+            range.start < range.end,
+            "a range to flush must not be empty"
+        );
+        TlbFlushOp(Some(pages(&range)))
+    }
+}
+
+const fn pages(range: &Range<Vaddr>) -> PageRange {
+    let count = (range.end - range.start) / PAGE_SIZE;
+    PageRange::base(Page::containing(range.start as u64), count as u64)
+}

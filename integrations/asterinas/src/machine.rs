@@ -1,0 +1,138 @@
+//! Booting a kernel and reading what it prints.
+
+use anyhow::{Context, bail};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// What a kernel's lines begin with.
+const PREFIX: &str = "trial: ";
+
+/// No boot takes as long, on a host that is busy with other things.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// What a kernel measured.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Measured {
+    /// By operation and unit.
+    pub rows: BTreeMap<(String, String), u64>,
+    /// How often a program used what was taken from it, by how it was taken.
+    pub stale: BTreeMap<String, u64>,
+    /// Whether the kernel found itself sound.
+    pub sound: bool,
+}
+
+impl Measured {
+    /// Takes in a line that the kernel has printed; `true` if it was the last.
+    ///
+    /// # Errors
+    /// If the kernel has panicked, or the line is none that this knows.
+    pub fn take(&mut self, line: &str) -> anyhow::Result<bool> {
+        let Some(said) = line.trim().strip_prefix(PREFIX) else {
+            return Ok(false);
+        };
+        let (what, rest) = said.split_once(' ').unwrap_or((said, ""));
+        match what {
+            "row" => {
+                let (unit, rest) = rest.split_once(' ').context("a row without a unit")?;
+                let (operation, value) = rest.split_once('|').context("a row without a value")?;
+                let value = value
+                    .parse()
+                    .with_context(|| format!("the value of {operation}"))?;
+                self.rows.insert((operation.into(), unit.into()), value);
+            }
+            "stale" => {
+                let (how, count) = rest.split_once(' ').context("no count of stale accesses")?;
+                self.stale.insert(
+                    how.into(),
+                    count.parse().context("a count of stale accesses")?,
+                );
+            }
+            "end" => {
+                self.sound = rest == "sound";
+                return Ok(true);
+            }
+            "panic" => bail!("the kernel panicked: {rest}"),
+            _ => bail!("the kernel said what nobody here knows: {line}"),
+        }
+        Ok(false)
+    }
+}
+
+/// Boots a kernel on a machine of so many CPUs that counts instructions, and returns what it measured.
+///
+/// # Errors
+/// If the emulator cannot be started, or the kernel does not come to its end.
+pub fn run(emulator: &Path, kernel: &Path, cpus: u16) -> anyhow::Result<Measured> {
+    let mut machine = Command::new(emulator)
+        .args(["-machine", "q35", "-cpu", "max,-rdrand,-rdseed,-cx16"])
+        .args([
+            "-accel",
+            "tcg,thread=single",
+            "-icount",
+            "shift=0,sleep=off",
+        ])
+        .args([
+            "-rtc",
+            "base=2026-01-01,clock=vm",
+            "-m",
+            "4G",
+            "-nodefaults",
+        ])
+        .args(["-display", "none", "-no-reboot", "-serial", "stdio"])
+        .args(["-device", "isa-debug-exit,iobase=0xf4,iosize=4"])
+        .args(["-smp", &cpus.to_string(), "-kernel"])
+        .arg(kernel)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .with_context(|| format!("starting {}", emulator.display()))?;
+    let output = machine.stdout.take().context("the emulator's output")?;
+    let (sender, lines) = mpsc::channel();
+    let reader = std::thread::spawn(move || {
+        for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
+            if sender
+                .send(String::from_utf8_lossy(&line).into_owned())
+                .is_err()
+            {
+                break;
+            }
+        }
+    });
+    let result = follow(&lines);
+    let _ = machine.kill();
+    let _ = machine.wait();
+    let _ = reader.join();
+    result.with_context(|| format!("{} on {cpus} CPUs", kernel.display()))
+}
+
+fn follow(lines: &mpsc::Receiver<String>) -> anyhow::Result<Measured> {
+    let mut measured = Measured::default();
+    let mut said = Vec::new();
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            Ok(line) => {
+                if measured.take(&line)? {
+                    return Ok(measured);
+                }
+                said.push(line);
+            }
+            Err(mpsc::RecvTimeoutError::Timeout) => bail!(
+                "the kernel has not come to its end in {} s; it said:\n{}",
+                PATIENCE.as_secs(),
+                said.join("\n")
+            ),
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                bail!(
+                    "the emulator ended before the kernel did; it said:\n{}",
+                    said.join("\n")
+                )
+            }
+        }
+    }
+}

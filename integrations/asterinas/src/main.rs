@@ -1,0 +1,133 @@
+//! `integrations/asterinas/run`: see its help.
+
+use anyhow::Context;
+use clap::Parser;
+use quell_asterinas::edits::Edits;
+use quell_asterinas::kernels::{self, Flusher};
+use quell_asterinas::machine;
+use quell_asterinas::table::{self, Row};
+use quell_boot::{Arch, qemu, toolchain};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Puts quell into Asterinas' ostd and compares the two.
+///
+/// Fetches ostd as the package client delivers it, makes one kernel with its own flusher and one with quell, boots both
+/// in QEMU, where a nanosecond is an instruction, and prints what the same operations cost. Programs in user space
+/// read all the while what is taken from them; a kernel in which one sees too much fails. Ends with 1 if quell needs
+/// more than ostd anywhere, with 2 if something failed, and with 0, and a line that says so, where tools are missing.
+#[derive(Parser)]
+#[command(name = "run")]
+struct Arguments {
+    /// Print the table as JSON: {"rows":[{"operation","unit","cpus","ostd","quell"}],"lines":{…},"text":{…}}
+    #[arg(long)]
+    json: bool,
+    /// Machines of so many CPUs
+    #[arg(long, value_delimiter = ',', default_value = "4,8", value_parser = clap::value_parser!(u16).range(2..=255))]
+    cpus: Vec<u16>,
+    /// Fail instead of skipping where tools are missing
+    #[arg(long)]
+    strict: bool,
+    /// Only make the port's edits in a copy of ostd's sources of one's own, and end
+    #[arg(long, value_name = "FOLDER")]
+    apply: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let outcome = match &arguments.apply {
+        Some(folder) => apply(folder).map(|()| ExitCode::SUCCESS),
+        None => compare(&arguments),
+    };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::from(2)
+    })
+}
+
+fn apply(folder: &Path) -> anyhow::Result<()> {
+    let home = kernels::home()?;
+    let engine = home.join("../../crates/quell").canonicalize()?;
+    let names = [("QUELL", engine.to_str().context("a path that is text")?)];
+    Edits::read(&home.join("port.toml"), &names)?.apply(folder, &home)?;
+    println!("{}: stands on quell", folder.display());
+    Ok(())
+}
+
+fn compare(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let tools =
+        toolchain::find(Arch::X86_64).and_then(|found| Ok((found, qemu::find(Arch::X86_64)?)));
+    let (toolchain, emulator) = match tools {
+        Ok(tools) => tools,
+        Err(missing) if arguments.strict => return Err(missing),
+        Err(missing) => {
+            eprintln!("SKIPPED: Asterinas is not compared: {missing:#}");
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
+    let delivered = match kernels::fetch(&toolchain) {
+        Ok(delivered) => delivered,
+        Err(missing) if arguments.strict => return Err(missing),
+        Err(missing) => {
+            eprintln!("SKIPPED: Asterinas is not compared: {missing:#}");
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
+    let mut folders = Vec::new();
+    let mut images = Vec::new();
+    for flusher in Flusher::BOTH {
+        let folder = kernels::sources(flusher, &delivered)?;
+        images.push(kernels::build(flusher, &toolchain, &folder)?);
+        folders.push(folder);
+    }
+    let size = kernels::size(&folders[0], &folders[1])?;
+    let text_ostd = kernels::instructions(&images[0])?;
+    let text_quell = kernels::instructions(&images[1])?;
+    let mut rows: Vec<Row> = Vec::new();
+    let mut sound = true;
+    for &cpus in &arguments.cpus {
+        let ostd = machine::run(&emulator, &images[0], cpus)?;
+        let quell = machine::run(&emulator, &images[1], cpus)?;
+        for (flusher, measured) in Flusher::BOTH.iter().zip([&ostd, &quell]) {
+            if !measured.sound {
+                sound = false;
+                eprintln!(
+                    "error: with the flusher of {} on {cpus} CPUs, programs saw what was taken from them: {:?}",
+                    flusher.name(),
+                    measured.stale
+                );
+            }
+        }
+        rows.extend(table::rows(cpus, &ostd, &quell));
+    }
+    if arguments.json {
+        println!(
+            "{}",
+            json!({ "rows": rows, "lines": size, "text": { "ostd": text_ostd, "quell": text_quell } })
+        );
+    } else {
+        print!("{}", table::markdown(&rows));
+        println!(
+            "\nThe port adds {} lines and takes {} away; the kernel has {text_ostd} bytes of instructions before, \
+             {text_quell} after.",
+            size.added, size.removed
+        );
+    }
+    let complete = rows.len() == table::ROWS * arguments.cpus.len();
+    if !complete {
+        eprintln!("error: the kernels did not measure all that is compared");
+    }
+    let more: Vec<&Row> = rows.iter().filter(|row| !row.holds()).collect();
+    for row in &more {
+        eprintln!(
+            "error: {} on {} CPUs needs {} {} with quell, {} with ostd's own flusher",
+            row.operation, row.cpus, row.quell, row.unit, row.ostd
+        );
+    }
+    Ok(match (sound && complete, more.is_empty()) {
+        (false, _) => ExitCode::from(2),
+        (true, false) => ExitCode::from(1),
+        (true, true) => ExitCode::SUCCESS,
+    })
+}

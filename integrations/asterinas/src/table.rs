@@ -1,0 +1,79 @@
+//! The figures of both kernels, side by side.
+
+use crate::machine::Measured;
+use serde::Serialize;
+use std::fmt::Write;
+
+/// One figure of both.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Row {
+    /// What was done.
+    pub operation: String,
+    /// What was counted.
+    pub unit: &'static str,
+    /// On how many CPUs.
+    pub cpus: u16,
+    /// With ostd's own flusher.
+    pub ostd: u64,
+    /// With quell.
+    pub quell: u64,
+}
+
+impl Row {
+    /// Whether quell needs no more.
+    pub fn holds(&self) -> bool {
+        self.quell <= self.ostd
+    }
+}
+
+/// What is shown: the operation, what the kernels call the unit, and what it is.
+const SHOWN: [(&str, &str, &str); 9] = [
+    ("unmap 1 page", "ns", "instructions"),
+    ("unmap 16 pages", "ns", "instructions"),
+    ("unmap 512 pages", "ns", "instructions"),
+    ("context switch", "ns", "instructions"),
+    ("protect 8 scattered pages", "ns", "instructions"),
+    ("protect 8 scattered pages", "full", "full flushes"),
+    ("protect 8 scattered pages", "pages", "pages invalidated"),
+    ("protect 8 scattered pages", "interrupts", "interrupts"),
+    ("unmap 512 pages", "interrupts", "interrupts"),
+];
+
+/// The rows that both kernels have measured.
+pub fn rows(cpus: u16, ostd: &Measured, quell: &Measured) -> Vec<Row> {
+    let figure = |measured: &Measured, operation: &str, unit: &str| {
+        let key = (operation.to_string(), unit.to_string());
+        measured.rows.get(&key).copied()
+    };
+    let shown = SHOWN.iter().filter_map(|&(operation, key, unit)| {
+        Some(Row {
+            operation: operation.to_string(),
+            unit,
+            cpus,
+            ostd: figure(ostd, operation, key)?,
+            quell: figure(quell, operation, key)?,
+        })
+    });
+    shown.collect()
+}
+
+/// How many rows there must be for each number of CPUs.
+pub const ROWS: usize = SHOWN.len();
+
+/// The rows as a table in Markdown.
+pub fn markdown(rows: &[Row]) -> String {
+    let mut text = String::from(
+        "| operation | unit | CPUs | ostd | quell |\n| --- | --- | --- | --- | --- |\n",
+    );
+    for row in rows {
+        let Row {
+            operation,
+            unit,
+            cpus,
+            ostd,
+            quell,
+        } = row;
+        let _ = writeln!(text, "| {operation} | {unit} | {cpus} | {ostd} | {quell} |");
+    }
+    text
+}

@@ -1,0 +1,48 @@
+//! A kernel on ostd whose programs access what is taken away from them, and which counts what taking it away costs.
+//!
+//! One program for each CPU but the first reads pages of one address space, again and again; the first CPU
+//! unmaps and protects them. [`stale`] fills a frame that was taken away with a word of its own: a program that
+//! reads it has used a translation that should have been gone. [`cost`] measures with the clock of an emulator
+//! that counts one nanosecond for each instruction. Lines that begin with `trial:` are for whoever started the machine.
+
+#![no_std]
+#![no_main]
+extern crate alloc;
+
+mod cost;
+mod pinned;
+mod program;
+mod stale;
+mod world;
+
+use ostd::prelude::*;
+
+#[ostd::main]
+fn kernel_main() {
+    pinned::start(|| {
+        cost::switches();
+        let world = world::World::start();
+        cost::unmaps(&world);
+        cost::protects(&world);
+        let sound = stale::check(&world);
+        println!("trial: end {}", if sound { "sound" } else { "broken" });
+        ostd::power::poweroff(ostd::power::ExitCode::Success);
+    });
+}
+
+#[panic_handler]
+fn panic(info: &core::panic::PanicInfo) -> ! {
+    println!("trial: panic {}", info);
+    ostd::power::poweroff(ostd::power::ExitCode::Failure)
+}
+
+#[ostd::global_frame_allocator]
+static FRAMES: osdk_frame_allocator::FrameAllocator = osdk_frame_allocator::FrameAllocator;
+
+#[ostd::global_heap_allocator]
+static HEAP: osdk_heap_allocator::HeapAllocator = osdk_heap_allocator::HeapAllocator;
+
+#[ostd::global_heap_allocator_slot_map]
+const fn slot_of(layout: core::alloc::Layout) -> Option<ostd::mm::heap::SlotInfo> {
+    osdk_heap_allocator::type_from_layout(layout)
+}
