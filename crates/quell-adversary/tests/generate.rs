@@ -88,19 +88,18 @@ fn the_number_of_threads_makes_no_difference() {
     assert!(one.3 == two.3, "the same programs are kept");
 }
 
-/// Two processes share a large page, and each splits it: a thousand frames are looked at, 512 copied.
+/// A process shares a thousand pages with its child, and takes them all away in one call.
 const LONG: &str = r#"
 machine = "riscv"
 policy = "all"
-schedule = "a4.5-4.0-a35.10-1.11-1.1"
 [program.calls.memory]
-fast = 1040
+fast = 2200
 [[program.calls.cpu]]
 start = [
-    { do = "map", large = true, page = 0, pages = 512 },
-    { do = "write", page = 0 },
+    { do = "map", large = false, page = 0, pages = 1000 },
+    { do = "fill", page = 0, pages = 1000 },
 ]
-run = [{ do = "fork" }, { do = "write", page = 1 }]
+run = [{ do = "fork" }, { do = "write", page = 3 }, { do = "reclaim", pages = 1000 }]
 [[program.calls.cpu]]
 run = [{ do = "write", page = 0 }]
 "#;

@@ -21,6 +21,7 @@ use crate::addr::PageRange;
 use crate::cpu_set::{CpuId, CpuSet};
 use crate::engine::Engine;
 use crate::flush::SPACES;
+use crate::flushed::{Flushed, Outcome, Owed};
 use crate::frames::{FrameList, InPlace};
 use crate::hardware::{Hardware, Scope};
 use crate::ledger::Stamp;
@@ -46,76 +47,6 @@ pub enum Purpose {
     /// Clean pages that were mapped read-only everywhere, taken away by reclaim or demotion: the
     /// batch may end with [`Batch::finish_owed`], so nothing is sent before.
     Lazy,
-}
-
-/// Frames behind a flush: what is safe to reuse. They come out of the batch's own memory.
-#[must_use = "frames that are not taken out are dropped"]
-pub struct Flushed<'b, F, L: FrameList<F> = InPlace<F>> {
-    frames: &'b mut L,
-    frame: PhantomData<F>,
-}
-
-impl<'b, F, L: FrameList<F>> Flushed<'b, F, L> {
-    #[inline]
-    pub(crate) fn new(frames: &'b mut L) -> Self {
-        Flushed {
-            frames,
-            frame: PhantomData,
-        }
-    }
-}
-
-impl<F, L: FrameList<F>> Iterator for Flushed<'_, F, L> {
-    type Item = F;
-    #[inline]
-    fn next(&mut self) -> Option<F> {
-        self.frames.take()
-    }
-}
-
-impl<F, L: FrameList<F>> Drop for Flushed<'_, F, L> {
-    #[inline]
-    fn drop(&mut self) {
-        while self.frames.take().is_some() {}
-    }
-}
-
-/// Frames whose flush is owed until reuse: each goes behind a [`Residue`](crate::Residue).
-#[must_use = "frames that are not taken out are dropped, and a frame that is dropped may be reused before its debt is paid"]
-pub struct Owed<'b, F, L: FrameList<F> = InPlace<F>> {
-    frames: Flushed<'b, F, L>,
-    stamp: Stamp,
-    /// See [`Batch::borrowed`].
-    borrowed: &'b mut bool,
-}
-
-impl<F, L: FrameList<F>> Owed<'_, F, L> {
-    /// When the debt was taken.
-    pub fn stamp(&self) -> Stamp {
-        self.stamp
-    }
-}
-
-impl<F, L: FrameList<F>> Iterator for Owed<'_, F, L> {
-    type Item = F;
-    fn next(&mut self) -> Option<F> {
-        self.frames.next()
-    }
-}
-
-impl<F, L: FrameList<F>> Drop for Owed<'_, F, L> {
-    /// The frames go with it.
-    fn drop(&mut self) {
-        *self.borrowed = false;
-    }
-}
-
-/// How a batch that wanted to owe its flush ended.
-pub enum Outcome<'b, F, L: FrameList<F> = InPlace<F>> {
-    /// Nothing is owed: S3 is off, or its ledger is full.
-    Flushed(Flushed<'b, F, L>),
-    /// The flush is owed.
-    Owed(Owed<'b, F, L>),
 }
 
 /// Entries that changed and frames that were behind them. Made by [`Engine::batch`].
@@ -369,11 +300,11 @@ where
         engine.ledger.record(stamp, engine.count, &cpus, kernel);
         self.unflushed.pending.clear();
         self.borrowed = true;
-        Outcome::Owed(Owed {
-            frames: Flushed::new(&mut self.frames),
-            stamp: Stamp(stamp),
-            borrowed: &mut self.borrowed,
-        })
+        Outcome::Owed(Owed::new(
+            &mut self.frames,
+            Stamp(stamp),
+            &mut self.borrowed,
+        ))
     }
 }
 

@@ -17,11 +17,12 @@
 //! That anything comes of a flush that nobody asks after: its debts stand until then, and second actors pay for
 //! each. A value that is leaked leaves the batch borrowed; dropped, the batch then flushes again.
 
-use crate::batch::{Batch, Flushed, Unflushed};
+use crate::batch::{Batch, Unflushed};
 use crate::cpu_set::{CpuId, CpuSet};
 use crate::engine::Engine;
 use crate::flush::SPACES;
 use crate::flush_info::FlushInfo;
+use crate::flushed::Flushed;
 use crate::frames::{FrameList, InPlace};
 use crate::hardware::Hardware;
 use crate::inbox::Until;

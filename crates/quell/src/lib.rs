@@ -104,6 +104,7 @@
 //! | [`request`] | what to invalidate |
 //! | [`pending`] | what a batch has gathered of one space |
 //! | [`batch`] | gathers, which own frames and yield them against proof of the flush (S0) |
+//! | [`flushed`] | what comes out of them: that proof, or a debt |
 //! | [`target`] | what a target does with a request |
 //! | [`in_flight`] | batches that finish without being waited for |
 //! | [`flush`] | the shootdown: generation, post, interrupt, local flush, wait (S4) |
@@ -145,6 +146,7 @@ pub mod entry;
 pub mod features;
 mod flush;
 mod flush_info;
+pub mod flushed;
 pub mod frames;
 pub mod hardware;
 mod hotplug;
@@ -170,12 +172,13 @@ mod target;
 pub mod word;
 
 pub use addr::{Extent, Frame, Page, PageRange, PageSize};
-pub use batch::{Batch, Flushed, Outcome, Owed, Purpose};
+pub use batch::{Batch, Purpose};
 pub use change::{Break, Flush, Need, TlbRules, flush_needed};
 pub use cpu_set::{CpuId, CpuSet};
 pub use engine::Engine;
 pub use entry::{Entry, Level, MemoryType};
 pub use features::{Features, Tagging, Unsupported};
+pub use flushed::{Flushed, Outcome, Owed};
 pub use frames::{FrameList, InPlace};
 pub use hardware::{Broadcast, Hardware, Invalidate, NoBroadcasts, PlaceOf, Scope, Tag};
 pub use in_flight::InFlight;

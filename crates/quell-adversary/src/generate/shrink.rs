@@ -28,7 +28,7 @@ pub struct Find {
 }
 
 /// Schedules for each smaller program.
-const SCHEDULES: u64 = 160;
+const SCHEDULES: u64 = 640;
 
 /// Moments of them, at most.
 const MOMENTS: u64 = 1_000_000;
@@ -333,7 +333,7 @@ mod tests {
         };
         let find = shrink(found, violation.clone(), 1, &AtomicBool::new(false));
         assert_eq!(find.violation.clause, violation.clause);
-        assert_eq!(find.recorded.program.cpus(), 2);
+        assert_eq!(find.recorded.program.cpus(), 2, "{}", find.recorded.to_toml());
         assert!(
             find.recorded.program.operations() <= 8,
             "{}",

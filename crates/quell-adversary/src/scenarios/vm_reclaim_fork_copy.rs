@@ -10,7 +10,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     finds: &["VmForksUnsettled"],
     must: &[
         (On::Every, Reach::Machine(Happening::Captured)),
-        (On::Every, Reach::Machine(Happening::StaleUse)),
+        (On::Interrupts, Reach::Machine(Happening::StaleUse)),
     ],
     ..Scenario::over_vm(
         "vm-reclaim-fork-copy",

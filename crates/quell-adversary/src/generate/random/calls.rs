@@ -1,5 +1,6 @@
 //! Programs over the memory manager, drawn.
 
+use super::pages::few_of;
 use crate::action::MAX_CPUS;
 use crate::generated::program::{CallOp, FLAGS, Lane, Memory, Program, WINDOW};
 use crate::schedule::Rng;
@@ -241,7 +242,7 @@ impl CallSwarm {
 
 /// The pages that programs map and use, the first few of them.
 pub(super) fn pages_of(cpu: &[Lane<CallOp>]) -> Vec<u64> {
-    super::few_of(cpu, |op| match *op {
+    few_of(cpu, |op| match *op {
         CallOp::Read { page } | CallOp::Write { page } | CallOp::MapFile { page, .. } => Some(page),
         _ => None,
     })

@@ -3,6 +3,7 @@
 //! Every program begins with pages mapped and spaces loaded, because nothing can go wrong before.
 
 use super::kinds::{KINDS, Kind};
+use super::pages::few_of;
 use super::shape::shape;
 use crate::action::MAX_CPUS;
 use crate::generated::program::{
@@ -331,7 +332,7 @@ fn allow(space: u8, page: u64) -> EngineOp {
 
 /// The pages that programs map and use, the first few of them.
 pub(super) fn pages_of(cpu: &[Lane<EngineOp>]) -> Vec<u64> {
-    super::few_of(cpu, |op| match *op {
+    few_of(cpu, |op| match *op {
         EngineOp::Read { page } | EngineOp::Write { page } | EngineOp::Map { page, .. } => {
             Some(page)
         }

@@ -8,6 +8,7 @@
 mod calls;
 mod engine;
 mod kinds;
+mod pages;
 mod shape;
 
 pub use calls::calls_program;
@@ -55,20 +56,6 @@ impl Rng {
         }
         count
     }
-}
-
-/// How many of the pages that a program has used the changes to it are about.
-const PAGES_USED: usize = 3;
-
-/// The pages that operations of a program name, each once, the first few.
-fn few_of<O>(cpu: &[Lane<O>], page: impl Fn(&O) -> Option<u64>) -> Vec<u64> {
-    let mut pages = Vec::new();
-    for page in cpu.iter().flat_map(Lane::all).filter_map(page) {
-        if pages.len() < PAGES_USED && !pages.contains(&page) {
-            pages.push(page);
-        }
-    }
-    pages
 }
 
 /// A program on a machine, all drawn.

@@ -1,0 +1,17 @@
+//! Which pages a program uses: changes to it are about those, so that they meet what is there.
+
+use crate::generated::program::Lane;
+
+/// How many of the pages that a program has used the changes to it are about.
+const PAGES_USED: usize = 3;
+
+/// The pages that operations of a program name, each once, the first few.
+pub(super) fn few_of<O>(cpu: &[Lane<O>], page: impl Fn(&O) -> Option<u64>) -> Vec<u64> {
+    let mut pages = Vec::new();
+    for page in cpu.iter().flat_map(Lane::all).filter_map(page) {
+        if pages.len() < PAGES_USED && !pages.contains(&page) {
+            pages.push(page);
+        }
+    }
+    pages
+}

@@ -1,0 +1,86 @@
+//! What comes out of a batch: frames behind a flush that is over, or behind one that is owed.
+//!
+//! [`Flushed`] is the proof that no CPU uses a translation to a frame any more (C1): only the engine makes it, after the
+//! flush. [`Owed`] is none: each of its frames goes behind a [`Residue`](crate::Residue).
+
+use crate::frames::{FrameList, InPlace};
+use crate::ledger::Stamp;
+use core::marker::PhantomData;
+
+/// Frames behind a flush: what is safe to reuse. They come out of the batch's own memory.
+#[must_use = "frames that are not taken out are dropped"]
+pub struct Flushed<'b, F, L: FrameList<F> = InPlace<F>> {
+    frames: &'b mut L,
+    frame: PhantomData<F>,
+}
+
+impl<'b, F, L: FrameList<F>> Flushed<'b, F, L> {
+    #[inline]
+    pub(crate) fn new(frames: &'b mut L) -> Self {
+        Flushed {
+            frames,
+            frame: PhantomData,
+        }
+    }
+}
+
+impl<F, L: FrameList<F>> Iterator for Flushed<'_, F, L> {
+    type Item = F;
+    #[inline]
+    fn next(&mut self) -> Option<F> {
+        self.frames.take()
+    }
+}
+
+impl<F, L: FrameList<F>> Drop for Flushed<'_, F, L> {
+    #[inline]
+    fn drop(&mut self) {
+        while self.frames.take().is_some() {}
+    }
+}
+
+/// Frames whose flush is owed until reuse: each goes behind a [`Residue`](crate::Residue).
+#[must_use = "frames that are not taken out are dropped, and a frame that is dropped may be reused before its debt is paid"]
+pub struct Owed<'b, F, L: FrameList<F> = InPlace<F>> {
+    frames: Flushed<'b, F, L>,
+    stamp: Stamp,
+    /// Whether the batch is to think that its frames are taken care of by this value.
+    borrowed: &'b mut bool,
+}
+
+impl<'b, F, L: FrameList<F>> Owed<'b, F, L> {
+    pub(crate) fn new(frames: &'b mut L, stamp: Stamp, borrowed: &'b mut bool) -> Self {
+        Owed {
+            frames: Flushed::new(frames),
+            stamp,
+            borrowed,
+        }
+    }
+
+    /// When the debt was taken.
+    pub fn stamp(&self) -> Stamp {
+        self.stamp
+    }
+}
+
+impl<F, L: FrameList<F>> Iterator for Owed<'_, F, L> {
+    type Item = F;
+    fn next(&mut self) -> Option<F> {
+        self.frames.next()
+    }
+}
+
+impl<F, L: FrameList<F>> Drop for Owed<'_, F, L> {
+    /// The frames go with it.
+    fn drop(&mut self) {
+        *self.borrowed = false;
+    }
+}
+
+/// How a batch that wanted to owe its flush ended.
+pub enum Outcome<'b, F, L: FrameList<F> = InPlace<F>> {
+    /// Nothing is owed: S3 is off, or its ledger is full.
+    Flushed(Flushed<'b, F, L>),
+    /// The flush is owed.
+    Owed(Owed<'b, F, L>),
+}
