@@ -333,7 +333,12 @@ mod tests {
         };
         let find = shrink(found, violation.clone(), 1, &AtomicBool::new(false));
         assert_eq!(find.violation.clause, violation.clause);
-        assert_eq!(find.recorded.program.cpus(), 2, "{}", find.recorded.to_toml());
+        assert_eq!(
+            find.recorded.program.cpus(),
+            2,
+            "{}",
+            find.recorded.to_toml()
+        );
         assert!(
             find.recorded.program.operations() <= 8,
             "{}",
