@@ -197,7 +197,10 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         space: &AddressSpace<H>,
         request: &Request,
     ) -> bool {
-        let alone = self.broadcasts().is_none() && space.is_loaded_only_on(me, self.count);
+        // The kernel's own mappings are in no slot, also where there is one CPU.
+        let alone = self.broadcasts().is_none()
+            && !space.id().is_kernel()
+            && space.is_loaded_only_on(me, self.count);
         if !self.rules.may_end_alone(alone) {
             return false;
         }

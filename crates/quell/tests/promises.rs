@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use quell::{
     AddressSpace, Batch, Broadcast, CpuId, CpuSet, Engine, Features, Frame, Hardware, Invalidate,
-    LedgerEntry, Outcome, Page, PageRange, PerCpu, Policy, Purpose, Scope, Tag, TagPolicy, Tagging,
+    KernelEntries, LedgerEntry, Outcome, Page, PageRange, PerCpu, Policy, Purpose, Scope, Tag,
+    TagPolicy, Tagging,
 };
 
 #[derive(Default)]
@@ -223,4 +224,28 @@ fn a_batch_that_has_unlinked_a_table_owes_nothing() {
         matches!(batch.finish_owed(), Outcome::Flushed(_)),
         "a table's frame is owed: CPU 1's walker may still read it, and Owed frames may be dropped"
     );
+}
+
+/// The kernel's own mappings are flushed also where there is no CPU but this one.
+#[test]
+fn one_cpu_flushes_the_kernel_s_own_mappings() {
+    let machine = leak(Machine::default());
+    let cpus = leak([PerCpu::new()]);
+    let ledger = leak([(); 4].map(|()| LedgerEntry::new()));
+    let engine: E = leak(Engine::new(machine, cpus, ledger, Policy::ALL).expect("a machine"));
+    engine.cpu_online();
+    for entries in [KernelEntries::Global, KernelEntries::Tagged] {
+        // SAFETY: a root is a number on this machine.
+        let own = leak(unsafe { engine.new_kernel_space(Frame(1), entries) });
+        machine.invalidated.borrow_mut().clear();
+        let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+        batch.unmapped(own, PageRange::base(Page(5), 1), Frame(42));
+        assert_eq!(batch.finish().count(), 1);
+        let done = machine.invalidated.borrow();
+        assert!(
+            done.iter()
+                .any(|(_, what)| matches!(what, Invalidate::Kernel { .. })),
+            "{entries:?}: {done:?}"
+        );
+    }
 }
