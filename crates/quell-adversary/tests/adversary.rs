@@ -140,9 +140,12 @@ fn is_small(case: &Case) -> bool {
     }
     case.scenario.cpus == 2
         && match (case.scenario.name, case.scenario.program) {
-            ("cross-shootdown" | "nmi-unmap" | "nmi-idle" | "reclaim-unmap", _) => broadcast,
+            ("cross-shootdown" | "nmi-unmap" | "nmi-idle" | "reclaim-unmap" | "idle-leave", _) => {
+                broadcast
+            }
             ("nmi-switch" | "rollover-switch", _)
             | ("nested-posting" | "nested-outbox" | "nested-alone" | "many-batches", _) => false,
+            ("own-nmi", _) => !riscv,
             (_, Program::Engine(_)) => true,
             // Over the manager, of which one call is as long as a whole program over the engine.
             ("vm-unmap-access", _) => !riscv,
@@ -171,7 +174,7 @@ fn small_scenarios_hold_in_every_schedule() {
             "{scenario} on {machine}: {} schedules run, {} states that stand for {:.1e} or more",
             report.schedules, report.states, report.stands_for
         );
-        assert!(report.stands_for >= report.schedules as f64);
+        assert!(!report.exhaustive || report.stands_for >= report.schedules as f64);
         count += 1;
         all += report.stands_for;
         schedules += report.schedules;

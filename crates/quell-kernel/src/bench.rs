@@ -3,13 +3,13 @@
 
 use crate::mistakes::KernelRules;
 use crate::platform::{PLATFORM, Platform};
-use crate::{arch, cpu, memory, sched, tables, trap};
+use crate::{accessors, arch, cpu, memory, sched, tables, trap};
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering::SeqCst;
 use quell::{Engine, Entry, Extent, Frame, Hardware, Invalidate, KernelEntries, Page};
 use quell_conformance::{Bench, Check, Rights, Suite};
 
-// SAFETY: the frames are taken from the kernel's allocator, roots are made by `paging::new_root`, and words are
+// SAFETY: the frames are taken from the kernel's allocator, roots are made by `tables::new_root`, and words are
 // reached through the direct map, after a check that the frame is memory.
 unsafe impl Bench for Platform {
     fn cpus(&self) -> usize {
@@ -21,7 +21,7 @@ unsafe impl Bench for Platform {
     }
 
     fn new_root(&self) -> Frame {
-        arch::paging::new_root()
+        tables::new_root()
     }
 
     fn set(&self, root: Frame, page: Page, to: Option<(Frame, Rights)>) {
@@ -60,7 +60,7 @@ unsafe impl Bench for Platform {
     }
 
     fn try_read_own(&self, address: u64) -> Option<u64> {
-        arch::traps::load_own(address)
+        accessors::load_own(address)
     }
 
     fn word(&self, frame: Frame, index: usize) -> u64 {
@@ -72,11 +72,11 @@ unsafe impl Bench for Platform {
     }
 
     fn try_read(&self, address: u64) -> Option<u64> {
-        arch::traps::load_user(address)
+        accessors::load_user(address)
     }
 
     fn try_write(&self, address: u64, value: u64) -> bool {
-        arch::traps::store_user(address, value)
+        accessors::store_user(address, value)
     }
 }
 

@@ -25,3 +25,14 @@ pub enum Interrupt {
     /// A timer tick.
     Timer,
 }
+
+/// Why user mode was left.
+#[derive(Clone, Copy, Debug)]
+pub enum Exit {
+    /// A system call: number and six operands.
+    Call([u64; 7]),
+    /// A page fault.
+    Fault(Fault),
+    /// An interrupt, which has been handled.
+    Interrupt,
+}

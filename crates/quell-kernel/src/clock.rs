@@ -1,4 +1,4 @@
-//! The kernel's clock: nanoseconds since the program was loaded.
+//! The kernel's clock: nanoseconds since the program was loaded, and waiting no longer than a time.
 
 use crate::{arch, layout};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -17,4 +17,21 @@ pub fn begin() -> u64 {
 pub fn now() -> u64 {
     let ticks = arch::cpu::ticks().wrapping_sub(BEGAN.load(Relaxed));
     layout::nanoseconds(ticks, arch::cpu::ticks_per_ms())
+}
+
+/// Nanoseconds since an arbitrary moment.
+pub fn nanoseconds() -> u64 {
+    layout::nanoseconds(arch::cpu::ticks(), arch::cpu::ticks_per_ms())
+}
+
+/// Waits until the condition holds, but no longer than a time; returns whether it holds.
+pub fn wait_for(nanoseconds: u64, condition: impl Fn() -> bool) -> bool {
+    let end = self::nanoseconds() + nanoseconds;
+    while !condition() {
+        if self::nanoseconds() > end {
+            return condition();
+        }
+        arch::cpu::relax();
+    }
+    true
 }

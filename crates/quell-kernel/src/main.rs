@@ -16,6 +16,7 @@
 
 extern crate alloc;
 
+mod accessors;
 mod arch;
 mod audit;
 mod bench;
@@ -23,6 +24,8 @@ mod cause;
 mod clock;
 mod console;
 mod cpu;
+#[cfg(not(target_arch = "x86_64"))]
+mod device_tree;
 mod direct_map;
 mod late;
 #[allow(dead_code)] // The kernel uses one part, the program another.

@@ -1,7 +1,7 @@
 //! The user program: loading it, and running it on a CPU.
 
-use crate::arch::user::{Context, Exit};
-use crate::cause::Fault;
+use crate::arch::user::Context;
+use crate::cause::{Exit, Fault};
 use crate::layout::{self, Control};
 use crate::trap;
 use crate::{arch, clock, cpu, direct_map, memory, sched, tables};

@@ -11,7 +11,7 @@ use crate::machine::Kernel;
 use crate::program::Puppet;
 use crate::report::{self, Event};
 use crate::sched::on_every_cpu;
-use crate::{arch, cpu, sched, trap, watchdog};
+use crate::{accessors, arch, clock, cpu, sched, trap, watchdog};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -45,7 +45,7 @@ pub fn lose_interrupt() -> bool {
             first.insert(CpuId(0));
             loop {
                 Kernel.interrupt(&first);
-                arch::cpu::wait_for(1_000_000, || false);
+                clock::wait_for(1_000_000, || false);
             }
         });
     }
@@ -148,7 +148,7 @@ fn timer() -> Outcome {
     word.store(0, SeqCst);
     let space = space(marked(1), true);
     let spinner = sched::spawn(cpu::count() - 1, move || {
-        // SAFETY: made by `paging::new_root` above, and not freed before the thread has left it.
+        // SAFETY: made by `tables::new_root` above, and not freed before the thread has left it.
         unsafe { sched::enter_space(space, Tag(1)) };
         let mut puppet = Puppet::new(0);
         // Ticks, not one: on a busy host the first may come before user mode is entered.
@@ -221,7 +221,7 @@ fn nmi_that_faults() -> Outcome {
             if let Some(send) = arch::interrupts::SEND_NMI {
                 send(me);
             }
-            if arch::traps::load_user(ADDRESS).is_none() {
+            if accessors::load_user(ADDRESS).is_none() {
                 RECOVERED.fetch_add(1, SeqCst);
             }
         }
@@ -244,7 +244,7 @@ fn nmi_that_faults() -> Outcome {
 fn faults() -> Outcome {
     let read_only = space(marked(7), false);
     let results = on_every_cpu(move |index| {
-        // SAFETY: made by `paging::new_root` above, and not freed before the thread has left it.
+        // SAFETY: made by `tables::new_root` above, and not freed before the thread has left it.
         unsafe { sched::enter_space(read_only, Tag(1)) };
         let mut puppet = Puppet::new(index);
         let loaded = puppet.load(ADDRESS);
@@ -280,11 +280,11 @@ fn faults() -> Outcome {
 fn accessors() -> Outcome {
     let root = space(marked(7), true);
     let (load, store, missing) = {
-        // SAFETY: made by `paging::new_root` above, and not freed before the thread has left it.
+        // SAFETY: made by `tables::new_root` above, and not freed before the thread has left it.
         unsafe { sched::enter_space(root, Tag(1)) };
-        let load = arch::traps::load_user(ADDRESS);
-        let store = arch::traps::store_user(ADDRESS, 8);
-        let missing = arch::traps::load_user(ADDRESS + 0x5000);
+        let load = accessors::load_user(ADDRESS);
+        let store = accessors::store_user(ADDRESS, 8);
+        let missing = accessors::load_user(ADDRESS + 0x5000);
         sched::leave_space();
         (load, store, missing)
     };
@@ -310,7 +310,7 @@ fn threads() -> Outcome {
             let slot = index * PER_CPU + which;
             let root = space(marked(slot as u64), true);
             handles.push(sched::spawn(index, move || {
-                // SAFETY: made by `paging::new_root` above, and not freed before the thread has left it.
+                // SAFETY: made by `tables::new_root` above, and not freed before the thread has left it.
                 unsafe { sched::enter_space(root, Tag(1 + slot as u16)) };
                 let mut puppet = Puppet::new(slot);
                 for turn in 0..TURNS {

@@ -28,6 +28,50 @@ fn word(root: Frame, address: u64, level: Level) -> &'static AtomicU64 {
     &memory::words(table)[level.index(page)]
 }
 
+/// A new root in which user mode has nothing.
+pub fn new_root() -> Frame {
+    let root = memory::take_frame();
+    arch::paging::prepare_root(root);
+    root
+}
+
+/// Copies the entries of a root's upper half, where it serves both halves and the upper one is the kernel's.
+///
+/// # Panics
+/// If one of the roots is not open memory.
+#[cfg(not(target_arch = "aarch64"))]
+pub fn copy_upper_half(from: Frame, to: Frame) {
+    let words = memory::words(from).iter().zip(memory::words(to));
+    for (from, to) in words.skip(256) {
+        to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+/// Maps these gigabytes of memory in the direct map, where the boot tables leave off.
+///
+/// # Safety
+/// Memory, or nothing, is at these addresses, and `root`, with the table of 1 GB pages behind it, is that of the boot
+/// tables: changed by atomics from here on. The first CPU calls it once.
+#[cfg(not(target_arch = "x86_64"))]
+pub unsafe fn extend_direct_map(root: Frame, gigabytes: core::ops::Range<u64>) {
+    let tables = root.address();
+    // SAFETY: the caller's claim.
+    unsafe { memory::open_tables(tables..tables + 2 * 4096) };
+    for gb in gigabytes {
+        let leaf = Entry {
+            present: true,
+            frame: Frame(gb << 18),
+            writable: true,
+            global: true,
+            accessed: true,
+            dirty: true,
+            ..Entry::ABSENT
+        };
+        // SAFETY: the place of that memory in the direct map.
+        unsafe { map_kernel(root, arch::DIRECT_MAP + (gb << 30), leaf, Level::HUGE) };
+    }
+}
+
 /// Maps a page of the size of `level` that was not mapped. No flush is needed for that on x86-64; on AArch64 the store is
 /// published to the walkers by a barrier. On RISC-V a CPU that has kept that nothing was there faults, and forgets it.
 ///

@@ -64,7 +64,7 @@ pub fn relax() {
 #[cold]
 fn look(this: &cpu::Cpu) {
     let waiting = &this.waiting;
-    let now = crate::arch::cpu::nanoseconds().max(1);
+    let now = crate::clock::nanoseconds().max(1);
     let round = waiting.round.load(Relaxed);
     if round == 0 {
         waiting.since.store(now, Relaxed);

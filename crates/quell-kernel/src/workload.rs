@@ -1,7 +1,7 @@
 //! Workloads on the memory manager: the same manager, engine and programs as on the machine in
 //! software, here with user mode, page tables and interrupts that are real.
 
-use crate::arch::user::Exit;
+use crate::cause::Exit;
 use crate::cpu::{self, Counters};
 use crate::machine;
 use crate::mistakes::KernelRules;
@@ -9,7 +9,7 @@ use crate::options::Options;
 use crate::platform::{PLATFORM, Platform};
 use crate::report::{self, Event};
 use crate::sync::Lock;
-use crate::{arch, audit, bench, late, layout, memory, program, sched, trap};
+use crate::{accessors, arch, audit, bench, late, layout, memory, program, sched, trap};
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -236,7 +236,7 @@ fn probe() {
         return;
     }
     let (address, right) = stress::probe(arch::cpu::ticks(), cpu::count());
-    if let Some(held) = arch::traps::load_user(address) {
+    if let Some(held) = accessors::load_user(address) {
         PROBES.fetch_add(1, Relaxed);
         if !right(held) {
             WRONG[0].store(address, Relaxed);

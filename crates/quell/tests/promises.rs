@@ -119,15 +119,19 @@ fn space(engine: E, root: u64) -> S {
     leak(unsafe { engine.new_space(Frame(root)) })
 }
 
+fn run_on_both(machine: &Machine, engine: E, space: S) {
+    for cpu in [1, 0] {
+        machine.me.set(cpu);
+        engine.switch_to(None, space);
+    }
+}
+
 /// C1: "A frame goes into the batch by value and comes out only against proof of the flush."
 #[test]
 fn owed_frames_that_were_forgotten_do_not_come_out_as_flushed() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let x = space(engine, 1);
-    for cpu in [1, 0] {
-        machine.me.set(cpu);
-        engine.switch_to(None, x);
-    }
+    run_on_both(machine, engine, x);
     let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Lazy);
     batch.unmapped(x, PageRange::base(Page(5), 1), Frame(42));
     let outcome = batch.finish_owed();
@@ -146,10 +150,7 @@ fn owed_frames_that_were_forgotten_do_not_come_out_as_flushed() {
 fn a_batch_that_finishes_asks_whether_it_may_wait() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let x = space(engine, 1);
-    for cpu in [1, 0] {
-        machine.me.set(cpu);
-        engine.switch_to(None, x);
-    }
+    run_on_both(machine, engine, x);
     let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
     batch.unmapped(x, PageRange::base(Page(5), 1), Frame(42));
     assert_eq!(batch.finish().count(), 1);
@@ -214,10 +215,7 @@ fn no_slots_are_no_tags() {
 fn a_batch_that_has_unlinked_a_table_owes_nothing() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let x = space(engine, 1);
-    for cpu in [1, 0] {
-        machine.me.set(cpu);
-        engine.switch_to(None, x);
-    }
+    run_on_both(machine, engine, x);
     let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Lazy);
     batch.table_unlinked(x, PageRange::base(Page(0), 1), Frame(7));
     assert!(

@@ -7,9 +7,7 @@ use super::processor::features;
 use crate::{cpu, direct_map, memory, tables};
 use aarch64_cpu::registers::{ReadWriteable, TCR_EL1};
 use core::arch::asm;
-use quell::{
-    Entry, Features, Frame, Invalidate, Level, Page, PageRange, Scope, Tag, Tagging, TlbRules,
-};
+use quell::{Features, Frame, Invalidate, Page, PageRange, Scope, Tag, Tagging, TlbRules};
 use quell_arch::aarch64::{entry, tlb};
 
 /// The root that TTBR0 holds when no address space is loaded: an empty table.
@@ -28,32 +26,12 @@ pub fn kernel_root() -> Frame {
 /// # Safety
 /// Memory goes that far, and the boot tables are loaded. The first CPU calls it once.
 pub unsafe fn map_all_memory(end: u64) {
-    let root = kernel_root().address();
-    // SAFETY: the root and the table of 1 GB blocks behind it (`boot.s`), changed by atomics from here on.
-    unsafe { memory::open_tables(root..root + 2 * 4096) };
-    for gb in 2..end.div_ceil(1 << 30) {
-        let leaf = Entry {
-            present: true,
-            frame: Frame(gb << 18),
-            writable: true,
-            global: true,
-            accessed: true,
-            dirty: true,
-            ..Entry::ABSENT
-        };
-        let address = super::DIRECT_MAP + (gb << 30);
-        // SAFETY: the place of that memory in the direct map.
-        unsafe { tables::map_kernel(kernel_root(), address, leaf, Level::HUGE) };
-    }
+    // SAFETY: the root and the table of 1 GB pages behind it (`boot.s`).
+    unsafe { tables::extend_direct_map(kernel_root(), 2..end.div_ceil(1 << 30)) };
 }
 
 /// Fills the kernel's half of a new root: on this architecture there is none.
 pub fn prepare_root(_root: Frame) {}
-
-/// A new root in which user mode has nothing.
-pub fn new_root() -> Frame {
-    memory::take_frame()
-}
 
 /// Turns on what the kernel uses on this CPU, and leaves the boot tables' lower half.
 ///

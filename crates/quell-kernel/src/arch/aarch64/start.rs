@@ -2,8 +2,7 @@
 //! start them, one after the other, in the order of their affinity numbers (16 to a cluster, as with every
 //! GICv3).
 
-use super::cpu as registers;
-use crate::{cpu, direct_map, sched};
+use crate::{clock, cpu, direct_map, sched};
 use core::ops::Range;
 use smccc::{Hvc, psci};
 
@@ -43,7 +42,7 @@ pub fn start_others(_info: &Info) -> usize {
             }
             break;
         }
-        if !registers::wait_for(cpu::START_LIMIT, || cpu::count() > index) {
+        if !clock::wait_for(cpu::START_LIMIT, || cpu::count() > index) {
             let why = "no answer within two minutes, the last resort";
             crate::report::event(&crate::report::Event::Failed {
                 what: "cpu start",

@@ -2,7 +2,7 @@
 
 use super::traps::{EXCEPTION, Frame, INTERRUPT, NMI, SYSTEM_CALL};
 use super::{cpu as registers, interrupts, traps};
-use crate::cause::{Fault, Interrupt};
+use crate::cause::{Exit, Interrupt};
 use crate::cpu::{self, Doing};
 use crate::trap;
 
@@ -21,17 +21,6 @@ pub struct Context {
     kind: u64,
 }
 const _: () = assert!(size_of::<Frame>() == 36 * 8);
-
-/// Why user mode was left.
-#[derive(Clone, Copy, Debug)]
-pub enum Exit {
-    /// A system call: number and six operands.
-    Call([u64; 7]),
-    /// A page fault.
-    Fault(Fault),
-    /// An interrupt, which has been handled.
-    Interrupt,
-}
 
 impl Context {
     /// A context that begins at `entry` with a stack and three arguments.

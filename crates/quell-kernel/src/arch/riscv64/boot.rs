@@ -5,29 +5,11 @@
 
 use super::start::Info;
 use super::{cpu as registers, interrupts, paging, processor, traps};
+use crate::device_tree::{Told, number, text};
 use crate::{console, cpu, direct_map, memory, sched};
 use hermit_dtb::Dtb;
 
 core::arch::global_asm!(include_str!("boot.s"));
-
-unsafe extern "C" {
-    static kernel_end: u8;
-}
-
-/// A big-endian number of four or eight bytes.
-fn number(bytes: &[u8]) -> u64 {
-    bytes
-        .iter()
-        .fold(0, |value, byte| value << 8 | u64::from(*byte))
-}
-
-/// A text that ends with a zero.
-fn text(bytes: &'static [u8]) -> Option<&'static str> {
-    core::ffi::CStr::from_bytes_until_nul(bytes)
-        .ok()?
-        .to_str()
-        .ok()
-}
 
 /// The first CPU's first Rust code: it is the firmware's `hart`, and `tree` is the physical address of the device
 /// tree.
@@ -45,13 +27,6 @@ extern "C" fn boot_first(hart: u64, tree: u64) -> ! {
     );
     // SAFETY: the firmware put it there, in memory that is mapped.
     let dtb = unsafe { Dtb::from_raw(direct_map::pointer::<u8>(tree)) }.expect("a device tree");
-    let chosen = |name| dtb.get_property("chosen", name);
-    let module = match (chosen("linux,initrd-start"), chosen("linux,initrd-end")) {
-        (Some(start), Some(end)) => Some(number(start)..number(end)),
-        _ => None,
-    };
-    let command_line =
-        chosen("bootargs").map_or("", |line| text(line).expect("the command line is text"));
     // All processors are alike; the first stands for them.
     let isa = dtb.get_property("cpus/cpu@", "riscv,isa");
     // SAFETY: the first CPU, interrupts masked, on the boot tables.
@@ -60,35 +35,16 @@ extern "C" fn boot_first(hart: u64, tree: u64) -> ! {
     registers::set_frequency(number(
         frequency.expect("the tree says how fast the clock is"),
     ));
-    let reg = dtb
-        .get_property("memory@80000000", "reg")
-        .expect("the tree describes the memory");
-    let (start, bytes) = (number(&reg[..8]), number(&reg[8..16]));
-    // SAFETY: only the address of the linker's symbol is taken.
-    let mut free = direct_map::physical(&raw const kernel_end)..start + bytes;
-    // The loader puts the file and the tree behind the image: take the larger part, before or after.
-    for taken in [Some(tree..tree + (1 << 20)), module.clone()]
-        .into_iter()
-        .flatten()
-    {
-        if taken.start >= free.start && taken.start < free.end {
-            let (before, after) = (free.start..taken.start, taken.end.min(free.end)..free.end);
-            free = if before.end - before.start >= after.end - after.start {
-                before
-            } else {
-                after
-            };
-        }
-    }
+    let told = Told::read(&dtb, tree, "memory@80000000");
     // SAFETY: as the tree says.
-    unsafe { paging::map_all_memory(start + bytes) };
+    unsafe { paging::map_all_memory(told.end) };
     // SAFETY: memory, mapped now, without the image, the file and the tree.
-    unsafe { memory::init(free) };
+    unsafe { memory::init(told.free) };
     // SAFETY: the first CPU, in the upper half.
     unsafe { init_cpu(0, hart) };
     crate::main(Info {
-        command_line,
-        module,
+        command_line: told.command_line,
+        module: told.module,
     })
 }
 

@@ -133,23 +133,6 @@ pub fn ticks_per_ms() -> u64 {
     TICKS_PER_MS.load(Relaxed)
 }
 
-/// Nanoseconds since an arbitrary moment.
-pub fn nanoseconds() -> u64 {
-    (u128::from(ticks()) * 1_000_000 / u128::from(ticks_per_ms())) as u64
-}
-
-/// Waits until the condition holds, but no longer than a time; returns whether it holds.
-pub fn wait_for(nanoseconds: u64, condition: impl Fn() -> bool) -> bool {
-    let end = self::nanoseconds() + nanoseconds;
-    while !condition() {
-        if self::nanoseconds() > end {
-            return condition();
-        }
-        relax();
-    }
-    true
-}
-
 /// What the processor has of what the kernel could use.
 pub fn features() -> [(&'static str, bool); 3] {
     processor::features().list()

@@ -13,9 +13,6 @@ unsafe extern "C" {
     static boot_kernel_root: u8;
 }
 
-/// The words of a root from here on are the kernel's.
-const KERNEL_HALF: usize = 256;
-
 /// The kernel's own root: no user translations.
 pub fn kernel_root() -> Frame {
     // SAFETY: only the address of the symbol is taken.
@@ -27,24 +24,9 @@ pub fn kernel_root() -> Frame {
 /// # Safety
 /// Memory goes that far, and the boot tables are loaded. The first CPU calls it once.
 pub unsafe fn map_all_memory(end: u64) {
-    let root = kernel_root().address();
-    // SAFETY: the root and the table of 1 GB pages behind it (`boot.s`), changed by atomics from here on.
-    unsafe { memory::open_tables(root..root + 2 * 4096) };
     // The first GB holds devices, the third the start of memory.
-    for gb in 3..end.div_ceil(1 << 30) {
-        let leaf = Entry {
-            present: true,
-            frame: Frame(gb << 18),
-            writable: true,
-            global: true,
-            accessed: true,
-            dirty: true,
-            ..Entry::ABSENT
-        };
-        let address = super::DIRECT_MAP + (gb << 30);
-        // SAFETY: the place of that memory in the direct map.
-        unsafe { tables::map_kernel(kernel_root(), address, leaf, Level::HUGE) };
-    }
+    // SAFETY: the root and the table of 1 GB pages behind it (`boot.s`).
+    unsafe { tables::extend_direct_map(kernel_root(), 3..end.div_ceil(1 << 30)) };
 }
 
 /// Fills the kernel's half of a new root, which no longer changes in the kernel's own.
@@ -52,17 +34,7 @@ pub unsafe fn map_all_memory(end: u64) {
 /// # Panics
 /// If the root is not open memory.
 pub fn prepare_root(root: Frame) {
-    let words = memory::words(kernel_root()).iter().zip(memory::words(root));
-    for (from, to) in words.skip(KERNEL_HALF) {
-        to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
-    }
-}
-
-/// A new root in which user mode has nothing.
-pub fn new_root() -> Frame {
-    let root = memory::take_frame();
-    prepare_root(root);
-    root
+    tables::copy_upper_half(kernel_root(), root);
 }
 
 /// Leaves the boot tables, which map the lower half too.

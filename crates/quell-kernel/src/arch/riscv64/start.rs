@@ -1,8 +1,7 @@
 //! What the loader said, and the start of the other CPUs by SBI. CPUs are found by asking the firmware of one hart
 //! after the other, from number 0 on: the emulator numbers them without gaps. Any of them may have been the first.
 
-use super::cpu as registers;
-use crate::{cpu, direct_map, sched};
+use crate::{clock, cpu, direct_map, sched};
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
@@ -43,7 +42,7 @@ pub fn start_others(_info: &Info) -> usize {
             failed("the firmware refused");
             break;
         }
-        if !registers::wait_for(cpu::START_LIMIT, || cpu::count() > index) {
+        if !clock::wait_for(cpu::START_LIMIT, || cpu::count() > index) {
             failed("no answer within two minutes, the last resort");
             break;
         }

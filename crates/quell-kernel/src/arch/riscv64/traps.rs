@@ -2,7 +2,7 @@
 
 use super::{interrupts, paging};
 use crate::cause::Fault;
-use crate::{tables, trap};
+use crate::{accessors, trap};
 use quell::Page;
 use riscv::register::stvec::{self, Stvec, TrapMode};
 
@@ -13,8 +13,10 @@ unsafe extern "C" {
     static probe_start: u8;
     static probe_end: u8;
     static probe_failed: u8;
-    unsafe fn probe_load(address: u64, value: *mut u64) -> u64;
-    unsafe fn probe_store(address: u64, value: u64) -> u64;
+    /// Loads a word into `value`; not 0 if that faults.
+    pub unsafe fn probe_load(address: u64, value: *mut u64) -> u64;
+    /// Stores a word; not 0 if that faults.
+    pub unsafe fn probe_store(address: u64, value: u64) -> u64;
 }
 
 /// The registers at a trap, as `traps.s` saves them.
@@ -120,15 +122,10 @@ extern "C" fn trap_kernel(frame: &mut Frame) {
     }
 }
 
-/// Whether the kernel's accessors may fault at an address: in user mode's half, and where tests map pages.
-fn may_fault(address: u64) -> bool {
-    address < super::DIRECT_MAP || tables::is_own(address)
-}
-
 /// A page fault of the kernel: its accessors to user memory may fault, nothing else.
 fn page_fault(frame: &mut Frame, fault: Fault) {
     let (start, end) = (&raw const probe_start as u64, &raw const probe_end as u64);
-    if !(start..end).contains(&frame.pc) || !may_fault(fault.address) {
+    if !(start..end).contains(&frame.pc) || !accessors::may_fault(fault.address) {
         panic!("page fault in the kernel: {fault:x?} {frame:#x?}");
     }
     // The handler may wait for other CPUs, so interrupts are on as they were at the access.
@@ -138,44 +135,4 @@ fn page_fault(frame: &mut Frame, fault: Fault) {
     if !handled {
         frame.pc = &raw const probe_failed as u64;
     }
-}
-
-/// Loads a word of user memory from kernel mode; `None` if the fault could not be handled, or the
-/// address is not in user mode's half.
-pub fn load_user(address: u64) -> Option<u64> {
-    let mut value = 0;
-    // SAFETY: in that half there is open memory alone, and a fault is handled; the value is this call's.
-    let refused = !in_user_half(address) || unsafe { probe_load(address, &raw mut value) } != 0;
-    (!refused).then_some(value)
-}
-
-/// Loads a word of a page of the kernel's half that is there for tests; `None` if it faults, also after what was
-/// cached of its absence went.
-///
-/// # Panics
-/// If the address is in no such page.
-pub fn load_own(address: u64) -> Option<u64> {
-    tables::assert_is_own(address);
-    let mut value = 0;
-    // SAFETY: these pages map open memory alone, and a fault is handled; the value is this call's.
-    let mut refused = || unsafe { probe_load(address, &raw mut value) } != 0;
-    if refused() {
-        paging::invalidate_global(Page::containing(address));
-        if refused() {
-            return None;
-        }
-    }
-    Some(value)
-}
-
-/// Stores a word to user memory from kernel mode; false if the fault could not be handled, or the
-/// address is not in user mode's half.
-pub fn store_user(address: u64, value: u64) -> bool {
-    // SAFETY: as above.
-    in_user_half(address) && unsafe { probe_store(address, value) } == 0
-}
-
-/// Whether a word at the address is in user mode's half.
-fn in_user_half(address: u64) -> bool {
-    address <= super::USER_HALF - 8
 }

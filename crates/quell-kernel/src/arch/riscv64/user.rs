@@ -2,7 +2,7 @@
 
 use super::traps::{self, Cause, FROM_KERNEL, Frame, INTERRUPTS_WERE_ON};
 use super::{cpu as registers, interrupts};
-use crate::cause::{Fault, Interrupt};
+use crate::cause::{Exit, Interrupt};
 use crate::cpu::{self, Doing};
 use crate::{layout, trap};
 use riscv::register::sstatus;
@@ -21,17 +21,6 @@ pub struct Context {
     cpu: u64,
 }
 const _: () = assert!(size_of::<Frame>() == 36 * 8);
-
-/// Why user mode was left.
-#[derive(Clone, Copy, Debug)]
-pub enum Exit {
-    /// A system call: number and six operands.
-    Call([u64; 7]),
-    /// A page fault.
-    Fault(Fault),
-    /// An interrupt, which has been handled.
-    Interrupt,
-}
 
 /// Where registers are in [`Frame`].
 const SP: usize = 1;

@@ -52,7 +52,7 @@ fn drain() {
     const ALL_SENT: u8 = 1 << 6;
     // SAFETY: reading the status of the serial line takes nothing from the CPU that uses it.
     let sent = || unsafe { Port::<u8>::new(LINE_STATUS).read() } & ALL_SENT != 0;
-    super::cpu::wait_for(100_000_000, sent);
+    crate::clock::wait_for(100_000_000, sent);
 }
 
 /// Switches the machine off. QEMU ends with status 0 for code 0, and for others, if it has the

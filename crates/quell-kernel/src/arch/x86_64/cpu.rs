@@ -169,11 +169,6 @@ pub fn ticks_per_ms() -> u64 {
     TICKS_PER_MS.load(Ordering::Relaxed)
 }
 
-/// Nanoseconds since an arbitrary moment.
-pub fn nanoseconds() -> u64 {
-    (u128::from(ticks()) * 1_000_000 / u128::from(ticks_per_ms())) as u64
-}
-
 /// Measures the time-stamp counter against the power-management timer.
 pub fn calibrate(timer_port: u16) {
     const HZ: u64 = 3_579_545;
@@ -189,18 +184,6 @@ pub fn calibrate(timer_port: u16) {
         relax();
     }
     TICKS_PER_MS.store(((ticks() - begin) / MILLISECONDS).max(1), Ordering::Relaxed);
-}
-
-/// Waits until the condition holds, but no longer than a time; returns whether it holds.
-pub fn wait_for(nanoseconds: u64, condition: impl Fn() -> bool) -> bool {
-    let end = self::nanoseconds() + nanoseconds;
-    while !condition() {
-        if self::nanoseconds() > end {
-            return condition();
-        }
-        relax();
-    }
-    true
 }
 
 /// What the processor has of what the kernel could use.

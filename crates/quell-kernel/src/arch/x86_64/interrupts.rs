@@ -1,6 +1,7 @@
 //! The local APIC: interrupts between CPUs, non-maskable ones, the timer.
 
 use crate::cause::Interrupt;
+use crate::clock;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use quell::{CpuId, CpuSet};
@@ -190,11 +191,11 @@ fn nmi(to: usize) {
 pub unsafe fn start(id: u32, page: u64) {
     // SAFETY: the CPU does not run.
     apic(|apic| unsafe { apic.send_init_ipi(destination(id)) });
-    super::cpu::wait_for(10_000_000, || false);
+    clock::wait_for(10_000_000, || false);
     for _ in 0..2 {
         // SAFETY: the caller's claim; a CPU that already runs ignores the second one.
         apic(|apic| unsafe { apic.send_sipi((page >> 12) as u8, destination(id)) });
-        super::cpu::wait_for(200_000, || false);
+        clock::wait_for(200_000, || false);
     }
 }
 
@@ -205,13 +206,13 @@ static TIMER_TICKS_PER_MS: AtomicU64 = AtomicU64::new(0);
 /// before there are other CPUs: where an emulator runs all of them on one thread, they could come
 /// between the two readings.
 pub fn calibrate() {
-    use super::cpu::{ticks, ticks_per_ms, wait_for};
+    use super::cpu::{ticks, ticks_per_ms};
     // SAFETY: the timer is masked while it counts.
     let (counted, passed) = apic(|apic| unsafe {
         apic.disable_timer();
         let begin = ticks();
         apic.set_timer_initial(u32::MAX);
-        wait_for(1_000_000, || false);
+        clock::wait_for(1_000_000, || false);
         (u32::MAX - apic.timer_current(), ticks() - begin)
     });
     let per_ms = u64::from(counted) * ticks_per_ms() / passed.max(1);

@@ -1,7 +1,7 @@
 //! The kernel's own page tables, and the engine's operations on translations.
 
 use super::processor::features;
-use crate::{direct_map, memory};
+use crate::{direct_map, memory, tables};
 use core::sync::atomic::{AtomicU64, Ordering};
 use quell::{Entry, Features, Frame, Invalidate, Level, MemoryType, Page, Tag, Tagging, TlbRules};
 use quell_arch::x86_64::{entry, tlb};
@@ -89,17 +89,7 @@ pub unsafe fn map_all_memory(end: u64, tables: u64) {
 /// # Panics
 /// If the root is not open memory.
 pub fn prepare_root(root: Frame) {
-    let words = memory::words(kernel_root()).iter().zip(memory::words(root));
-    for (from, to) in words.skip(256) {
-        to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
-    }
-}
-
-/// A new root in which user mode has nothing.
-pub fn new_root() -> Frame {
-    let root = memory::take_frame();
-    prepare_root(root);
-    root
+    tables::copy_upper_half(kernel_root(), root);
 }
 
 /// Turns on what the kernel uses on this CPU, and loads the kernel's root.

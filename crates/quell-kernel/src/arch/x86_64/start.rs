@@ -1,8 +1,8 @@
 //! What the loader said, and the start of the other CPUs: those that the ACPI tables list, one after the
 //! other.
 
-use super::{acpi, cpu as registers, interrupts};
-use crate::{cpu, direct_map, sched};
+use super::{acpi, interrupts};
+use crate::{clock, cpu, direct_map, sched};
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -44,7 +44,7 @@ pub fn start_others(info: &Info) -> usize {
         unsafe { &boot_other_stack }.store(stack.as_ptr_range().end as u64, Ordering::Release);
         // SAFETY: the trampoline is there, and the CPU has a stack.
         unsafe { interrupts::start(id, TRAMPOLINE) };
-        if !registers::wait_for(cpu::START_LIMIT, || cpu::count() > index) {
+        if !clock::wait_for(cpu::START_LIMIT, || cpu::count() > index) {
             crate::report::event(&crate::report::Event::Failed {
                 what: "cpu start",
                 why: "no answer within two minutes, the last resort",

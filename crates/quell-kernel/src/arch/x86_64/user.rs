@@ -3,7 +3,7 @@
 use super::cpu::{USER_CODE, USER_DATA};
 use super::traps::{FIRST_INTERRUPT, Frame, PAGE_FAULT, SYSTEM_CALL};
 use super::{cpu as registers, interrupts, traps};
-use crate::cause::{Fault, Interrupt};
+use crate::cause::{Exit, Interrupt};
 use crate::cpu::{self, Doing};
 use crate::trap;
 
@@ -23,17 +23,6 @@ pub struct Context {
     _aligned: u64,
 }
 const _: () = assert!(size_of::<Frame>().is_multiple_of(16));
-
-/// Why user mode was left.
-#[derive(Clone, Copy, Debug)]
-pub enum Exit {
-    /// A system call: number and six operands.
-    Call([u64; 7]),
-    /// A page fault.
-    Fault(Fault),
-    /// An interrupt, which has been handled.
-    Interrupt,
-}
 
 impl Context {
     /// A context that begins at `entry` with a stack and three arguments.

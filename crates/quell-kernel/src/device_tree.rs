@@ -1,0 +1,81 @@
+//! What the loader says of the machine by a device tree, on the architectures where it does.
+
+use crate::direct_map;
+use core::ops::Range;
+use hermit_dtb::Dtb;
+
+unsafe extern "C" {
+    static kernel_end: u8;
+}
+
+/// How large a device tree may be.
+const TREE: u64 = 1 << 20;
+
+/// What the kernel needs of a device tree.
+pub struct Told {
+    /// The command line.
+    pub command_line: &'static str,
+    /// The user program's file, as physical addresses.
+    pub module: Option<Range<u64>>,
+    /// Where memory ends.
+    pub end: u64,
+    /// Memory in which nothing is yet.
+    pub free: Range<u64>,
+}
+
+/// A big-endian number of four or eight bytes.
+pub fn number(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(0, |value, byte| value << 8 | u64::from(*byte))
+}
+
+/// A text that ends with a zero.
+pub fn text(bytes: &'static [u8]) -> Option<&'static str> {
+    core::ffi::CStr::from_bytes_until_nul(bytes)
+        .ok()?
+        .to_str()
+        .ok()
+}
+
+impl Told {
+    /// Reads the tree at a physical address; `memory` is the name of the node that describes the memory.
+    ///
+    /// # Panics
+    /// If it lacks what the kernel needs.
+    pub fn read(dtb: &Dtb<'static>, tree: u64, memory: &str) -> Self {
+        let chosen = |name| dtb.get_property("chosen", name);
+        let module = match (chosen("linux,initrd-start"), chosen("linux,initrd-end")) {
+            (Some(start), Some(end)) => Some(number(start)..number(end)),
+            _ => None,
+        };
+        let command_line =
+            chosen("bootargs").map_or("", |line| text(line).expect("the command line is text"));
+        let reg = dtb
+            .get_property(memory, "reg")
+            .expect("the tree describes the memory");
+        let (start, bytes) = (number(&reg[..8]), number(&reg[8..16]));
+        // SAFETY: only the address of the linker's symbol is taken.
+        let mut free = direct_map::physical(&raw const kernel_end)..start + bytes;
+        // The loader puts the file and the tree behind the image: take the larger part, before or after.
+        for taken in [Some(tree..tree + TREE), module.clone()]
+            .into_iter()
+            .flatten()
+        {
+            if taken.start >= free.start && taken.start < free.end {
+                let (before, after) = (free.start..taken.start, taken.end.min(free.end)..free.end);
+                free = if before.end - before.start >= after.end - after.start {
+                    before
+                } else {
+                    after
+                };
+            }
+        }
+        Told {
+            command_line,
+            module,
+            end: start + bytes,
+            free,
+        }
+    }
+}
