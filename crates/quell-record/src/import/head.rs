@@ -136,7 +136,7 @@ fn event(text: &str, trace: bool) -> Option<(&str, &str)> {
         return Some((text, ""));
     }
     let (token, rest) = text.split_once(' ').unwrap_or((text, ""));
-    if let Some(name) = token.strip_suffix(':') {
+    if let Some(name) = token.strip_suffix(':').filter(|name| !name.contains('(')) {
         return (!name.is_empty()).then_some((name, rest));
     }
     // The kernel's own way with system calls: `sys_madvise(start: …)`, `sys_madvise -> 0x0`.
