@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::attribute::site::{BINS, Site, bin};
 use crate::attribute::{Attribution, within};
-use crate::report::{Range, count, percents, refault_ns, time};
+use crate::figures::{Range, count, percents, time};
 
 /// The share of a program's CPU time below which nothing is advised.
 pub const NOISE: f64 = 0.005;
@@ -123,7 +123,7 @@ fn won(site: &Site, gone: Range, kind: &str, scale: f64, cpu: f64) -> Range {
     // Memory that is kept is not filled again, and not given back.
     if kind == "keep" || kind == "cache" {
         let share = gone.times(each);
-        let refaults = refault_ns(site).unwrap_or(0.0);
+        let refaults = site.refill_ns().unwrap_or(0.0);
         let calls = (site.call_ns.saturating_sub(site.waited.most)) as f64;
         won = won.plus(Range { least: share.least * refaults, most: share.most * (refaults + calls) });
     }
@@ -208,7 +208,7 @@ fn kept(site: &Site, call: &str, at: &str) -> Option<(&'static str, String, Left
 
 /// What else a site's calls wait for.
 fn next(site: &Site, scale: f64) -> Option<String> {
-    let refaults = refault_ns(site);
+    let refaults = site.refill_ns();
     let lock = site.locked_ns as f64;
     let shootdown = (site.waited.least + site.stolen.least) as f64;
     let (name, ns) = match refaults {

@@ -1,4 +1,5 @@
-//! Every flush laid at its cause.
+//! Every flush laid at its cause. The file is long because it is one machine with one state: what an event means
+//! depends on what its thread and its CPU were doing.
 //!
 //! An initiator says that it flushes (`tlb_flush`), queues work for each target (`csd_queue_cpu`), and returns from its
 //! call; each target takes an interrupt (`call_function*`), does the work (`csd_function_*`), and goes on. The address of
@@ -9,13 +10,11 @@
 //! Not every kernel has all of these events. Where the queueing is not to be seen, interrupts that were sent with a flush on the
 //! stack are counted; where these are missing, too, flushes on targets (`tlb_flush` with reason 1) are laid at
 //! the initiator that last asked for as many pages in the same process. The [`Evidence`] says which it was.
-//!
-//! The file is long because it is one machine with one state: what an event means depends on what its thread and its
-//! CPU were doing. What is added up, and what is known of discarded memory, have files of their own.
 
 mod discard;
 mod request;
 pub mod site;
+mod slice;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,6 +26,7 @@ use crate::event::{self, Event, reason};
 use crate::stack::{Stacks, Told};
 use discard::Discards;
 use request::{Request, Requests};
+pub use slice::{Observer, Slice, Stretch};
 use site::{Bins, Place, Site, Span, bin};
 
 /// How many different whole stacks are kept for flame graphs; what comes later is counted as "(other stacks)".
@@ -73,30 +73,6 @@ pub struct Function {
     pub count: u64,
     /// How long, in nanoseconds.
     pub ns: u64,
-}
-
-/// A stretch of a CPU's time, for timelines.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stretch {
-    /// A call.
-    Call,
-    /// An initiator waits for its targets.
-    Wait,
-    /// A target flushes: an interrupt.
-    Stolen,
-    /// Another interrupt that calls a function.
-    Other,
-}
-
-/// Told of stretches of CPUs' time as they end.
-pub trait Observer {
-    /// This CPU did this from `start_ns` to `end_ns`; `what` is a function or a call, `site` whose doing it was.
-    fn stretch(&mut self, cpu: u32, kind: Stretch, start_ns: u64, end_ns: u64, what: &str, site: Option<usize>, program: &str);
-}
-
-/// Nobody.
-impl Observer for () {
-    fn stretch(&mut self, _: u32, _: Stretch, _: u64, _: u64, _: &str, _: Option<usize>, _: &str) {}
 }
 
 /// What a stack weighs.
@@ -242,7 +218,6 @@ struct Cpu {
     interrupt: Option<u64>,
     /// Work in this interrupt: whose, and how long.
     works: Vec<Work>,
-    work_since: Option<u64>,
     /// Flushes in this interrupt that nothing but `tlb_flush` tells of.
     flushes: Vec<Option<u64>>,
 }
@@ -762,7 +737,8 @@ impl Attribution {
             let of = self.functions.entry("not told".into()).or_default();
             of.count += 1;
             of.ns += took;
-            observer.stretch(sample.cpu, Stretch::Other, start, now, "function call", None, &self.programs[program].name);
+            let name = self.programs[program].name.clone();
+            observer.slice(&slice::of(sample, &name, Stretch::Other, (start, now), "function call", None));
             return;
         }
         let share = took / flushes.len() as u64;
@@ -775,7 +751,8 @@ impl Attribution {
             self.programs[program].stolen.most += share;
             self.programs[program].taken += 1;
             let name = self.programs[program].name.clone();
-            observer.stretch(sample.cpu, Stretch::Stolen, start, now, "flush", site.map(|site| site.0), &name);
+            let site = site.map(|site| site.0);
+            observer.slice(&slice::of(sample, &name, Stretch::Stolen, (start, now), "flush", site));
         }
     }
 
@@ -794,7 +771,8 @@ impl Attribution {
             if work.flush {
                 self.programs[program].stolen.most += took;
             }
-            observer.stretch(sample.cpu, kind, work.start.min(start), done.max(end), &work.function, site, &name);
+            let time = (work.start.min(start), done.max(end));
+            observer.slice(&slice::of(sample, &name, kind, time, &work.function, site));
         }
     }
 
@@ -854,9 +832,10 @@ impl Attribution {
         };
         let name = self.programs[program].name.clone();
         if let Some((sent, done, site)) = waited {
-            observer.stretch(sample.cpu, Stretch::Wait, sent, done, &call.name, Some(site), &name);
+            observer.slice(&slice::of(sample, &name, Stretch::Wait, (sent, done), &call.name, Some(site)));
         }
-        observer.stretch(call.cpu, Stretch::Call, call.start_ns, now, &call.name, call.site, &name);
+        let whole = slice::of(sample, &name, Stretch::Call, (call.start_ns, now), &call.name, call.site);
+        observer.slice(&Slice { cpu: call.cpu, ..whole });
         let Some(site) = call.site else {
             self.programs[program].locked_ns += call.locked_ns;
             return;

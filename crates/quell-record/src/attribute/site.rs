@@ -110,7 +110,7 @@ pub struct Site {
 
 impl Site {
     /// A site of which nothing was seen yet.
-    pub fn new(place: Place, told: &Told) -> Self {
+    pub(crate) fn new(place: Place, told: &Told) -> Self {
         Site {
             place,
             kernel: told.cause.is_some(),
@@ -142,6 +142,12 @@ impl Site {
             how: FxHashMap::default(),
             bytes: 0,
         }
+    }
+
+    /// The time of all refaults, from those of which it is known; `None` if it is of none.
+    pub fn refill_ns(&self) -> Option<f64> {
+        let timed = self.refaults_timed;
+        (timed > 0).then(|| self.refault_ns as f64 / timed as f64 * self.refaults as f64)
     }
 
     /// Counts a hit of that CPU.

@@ -14,7 +14,6 @@ pub struct Lines<R> {
     pub number: u64,
     /// How many bytes have been read.
     pub bytes: u64,
-    again: bool,
 }
 
 impl<R: BufRead> Lines<R> {
@@ -24,15 +23,11 @@ impl<R: BufRead> Lines<R> {
             line: Vec::new(),
             number: 0,
             bytes: 0,
-            again: false,
         }
     }
 
     /// The next line without its end; `None` behind the last.
     pub fn next(&mut self) -> io::Result<Option<&[u8]>> {
-        if std::mem::take(&mut self.again) {
-            return Ok(Some(&self.line));
-        }
         self.line.clear();
         let mut read = 0;
         loop {
@@ -61,11 +56,6 @@ impl<R: BufRead> Lines<R> {
         }
         Ok(Some(&self.line))
     }
-
-    /// Gives the line that was read last once more.
-    pub fn back(&mut self) {
-        self.again = true;
-    }
 }
 
 fn line_end(bytes: &[u8]) -> Option<usize> {
@@ -79,8 +69,6 @@ mod tests {
     #[test]
     fn every_line_is_read_once_also_the_last_without_an_end() {
         let mut lines = Lines::new(io::BufReader::with_capacity(3, &b"one\r\n\ntwo three"[..]));
-        assert_eq!(lines.next().unwrap(), Some(&b"one"[..]));
-        lines.back();
         assert_eq!(lines.next().unwrap(), Some(&b"one"[..]));
         assert_eq!(lines.next().unwrap(), Some(&b""[..]));
         assert_eq!(lines.next().unwrap(), Some(&b"two three"[..]));
