@@ -83,7 +83,8 @@ impl ShowArgs {
     pub fn of(&self, source: &mut dyn Source, name: &str) -> anyhow::Result<ExitCode> {
         let place = |option, path: &Option<PathBuf>| {
             let path = path.as_deref();
-            path.map(|path| Destination::open(option, Some(path), "")).transpose()
+            path.map(|path| Destination::open(option, Some(path), ""))
+                .transpose()
         };
         let html = place("--html", &self.html)?;
         let trace = place("--perfetto", &self.perfetto)?;
@@ -108,7 +109,12 @@ impl ShowArgs {
         let (perfetto, timeline) = observer;
         let report = Report::new(all?, self.program.as_deref());
         if let Some(perfetto) = perfetto {
-            perfetto.finish().with_context(|| format!("--perfetto {}", trace.as_ref().map_or_else(String::new, Destination::shown)))?;
+            perfetto.finish().with_context(|| {
+                format!(
+                    "--perfetto {}",
+                    trace.as_ref().map_or_else(String::new, Destination::shown)
+                )
+            })?;
         }
         if let Some(html) = &html {
             let title = format!("TLB shootdowns: {name}");
