@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::attribute::site::{BINS, Site, bin};
 use crate::attribute::{Attribution, within};
-use crate::figures::{Range, count, percents, time};
+use crate::figures::{self, Range, count, percents, time};
 
 /// The share of a program's CPU time below which nothing is advised.
 pub const NOISE: f64 = 0.005;
@@ -122,13 +122,7 @@ pub fn advise(
 }
 
 fn place(site: &Site) -> String {
-    let known = site
-        .place
-        .frames
-        .iter()
-        .rev()
-        .find(|frame| &***frame != "[unknown]");
-    known.map_or_else(|| "(unknown)".into(), ToString::to_string)
+    figures::place(site.place.frames.iter().map(|frame| &**frame)).to_owned()
 }
 
 /// The time that these interrupts cost, as a share of the program's.
@@ -257,17 +251,18 @@ fn kept(site: &Site, call: &str, at: &str) -> Option<(&'static str, String, Left
     if again * 5 < site.interrupts || again == 0 {
         return None;
     }
-    let last = site.refaulted_interrupts.len() - 2;
-    let chosen = (0..=last)
-        .find(|&bin| within(&site.refaulted_interrupts, bin) * 10 >= again * 9)
-        .unwrap_or(last);
+    // Nearly all is touched again within this; kept ten times as long, it is there even if what is kept is given
+    // back little by little, as allocators do.
+    let last = BINS.len() - 2;
+    let chosen =
+        (0..=last).find(|&bin| within(&site.refaulted_interrupts, bin) * 10 >= again * 9)?;
     let soon = within(&site.refaulted_interrupts, chosen).min(site.interrupts);
-    let keeps = time(BINS[chosen] as f64);
+    let keeps = time(BINS[chosen + 1] as f64);
     let (kind, what) = match call {
         "munmap" => (
             "cache",
             format!(
-                "keep unmapped memory for reuse for {keeps} (a cache of mappings; larger mmap thresholds)"
+                "keep unmapped memory for reuse for {keeps} (a cache of mappings, a larger mmap threshold)"
             ),
         ),
         _ => (
@@ -275,11 +270,11 @@ fn kept(site: &Site, call: &str, at: &str) -> Option<(&'static str, String, Left
             format!("keep memory for {keeps} before giving it back (a larger decay)"),
         ),
     };
-    // That it is felt where it was touched, and not where it was not, is known; that it is not reused for
-    // something else by then is not.
-    let least = site.interrupts - soon;
-    let most = site.interrupts - soon / 2;
-    Some((kind, format!("At {at}, {what}"), Left { least, most }))
+    let left = Left {
+        least: site.interrupts - again.min(site.interrupts),
+        most: site.interrupts - soon,
+    };
+    Some((kind, format!("At {at}, {what}"), left))
 }
 
 /// What else a site's calls wait for.

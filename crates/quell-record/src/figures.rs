@@ -105,6 +105,35 @@ pub fn count(number: u64) -> String {
     out
 }
 
+/// Frames below which every stack begins.
+const ROOTS: &[&str] = &[
+    "runtime.goexit",
+    "start_thread",
+    "clone",
+    "__libc_start",
+    "_start",
+    "runtime.mstart",
+    "runtime.systemstack",
+    "runtime.rt0_go",
+    "__clone",
+];
+
+/// Of a site's frames, innermost first, the one that tells most: the program's own, or the outermost that is known and
+/// not the root of every stack.
+pub fn place<'a>(frames: impl DoubleEndedIterator<Item = &'a str> + Clone) -> &'a str {
+    let known = || frames.clone().rev().filter(|frame| *frame != "[unknown]");
+    let is_root = |frame: &str| ROOTS.iter().any(|root| frame.starts_with(root));
+    let said = known()
+        .find(|frame| !is_root(frame))
+        .or_else(|| known().next());
+    let none = if frames.clone().next().is_none() {
+        "(no stack)"
+    } else {
+        "(unknown)"
+    };
+    said.unwrap_or(none)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::advise::Advice;
 use crate::attribute::Weight;
-use crate::figures::Range;
+use crate::figures::{Range, place};
 
 /// What was seen of one site.
 #[derive(Clone, Debug, Serialize)]
@@ -55,14 +55,9 @@ pub struct SiteRow {
 }
 
 impl SiteRow {
-    /// The frame that tells most: the program's own, or the outermost that is known.
+    /// The frame that tells most.
     pub fn place(&self) -> &str {
-        let known = self.frames.iter().rev().find(|frame| *frame != "[unknown]");
-        let reached = self.frames.is_empty();
-        known.map_or(
-            if reached { "(no stack)" } else { "(unknown)" },
-            String::as_str,
-        )
+        place(self.frames.iter().map(String::as_str))
     }
 }
 
