@@ -142,14 +142,22 @@ impl Report {
             .map(|site| {
                 let mut stack = site.frames.clone();
                 stack.push(format!("[{}]", site.program));
-                let told = |ns: f64| (ns > 0.0 || site.interrupts == 0).then_some(ns.round() as u64);
+                let told =
+                    |ns: f64| (ns > 0.0 || site.interrupts == 0).then_some(ns.round() as u64);
+                // Where no target's end was seen, the call's is.
+                let seen = site.initiator.least > 0.0;
+                let waited = if seen {
+                    site.initiator.least
+                } else {
+                    site.initiator.most
+                };
                 json!({
                     "stack": stack,
                     "call": site.call,
                     "requests": site.requests,
                     "interrupts": site.interrupts,
                     "pages": site.pages,
-                    "initiator_ns": told(site.initiator.least.max(if site.initiator.least == 0.0 { site.initiator.most } else { 0.0 })),
+                    "initiator_ns": told(waited),
                     "stolen_ns": told(site.stolen.most),
                 })
             })
