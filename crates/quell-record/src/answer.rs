@@ -32,13 +32,18 @@ pub fn notes(from: &Attribution, scale: f64, report: &Report) -> Vec<String> {
     let broken: u64 = from
         .sites
         .iter()
-        .filter(|site| !site.own && !site.kernel)
+        .filter(|site| {
+            site.place
+                .frames
+                .last()
+                .is_some_and(|last| &**last == "[unknown]")
+        })
         .map(|site| site.interrupts)
         .sum();
     let all: u64 = from.sites.iter().map(|site| site.interrupts).sum();
     if from.seen.stacks && broken * 5 > all && all > 0 {
         notes.push(format!(
-            "{} of the interrupts come from stacks that reach no frame of the program's own, mostly for want of frame pointers: build with -fno-omit-frame-pointer, or record with --call-graph dwarf.",
+            "{} of the interrupts come from stacks that break off before a frame of the program's own, mostly for want of frame pointers: build with -fno-omit-frame-pointer, or record with --call-graph dwarf.",
             percent(broken as f64 / all as f64)
         ));
     }

@@ -108,6 +108,7 @@ pub fn count(number: u64) -> String {
 /// Frames below which every stack begins.
 const ROOTS: &[&str] = &[
     "runtime.goexit",
+    "runtime.gcenable",
     "start_thread",
     "clone",
     "__libc_start",
