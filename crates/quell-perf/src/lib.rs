@@ -3,7 +3,11 @@
 //! This crate knows nothing of what the events mean. It hands out a stream of [`Item`]s through one interface, [`Source`],
 //! whatever they come from.
 
+pub mod counters;
+pub mod format;
 pub mod sample;
+pub mod symbols;
+pub mod tracefs;
 
 pub use sample::{
     Change, Count, Frame, Host, Interrupts, Item, Lost, Names, Sample, Source, SourceError,
