@@ -4,6 +4,7 @@
 //! whatever they come from.
 
 pub mod counters;
+pub mod file;
 pub mod format;
 pub mod sample;
 pub mod symbols;
