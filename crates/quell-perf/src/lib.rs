@@ -6,6 +6,8 @@
 pub mod counters;
 pub mod file;
 pub mod format;
+#[cfg(target_os = "linux")]
+pub mod live;
 pub mod sample;
 pub mod symbols;
 pub mod tracefs;
