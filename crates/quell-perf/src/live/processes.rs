@@ -25,6 +25,8 @@ pub(super) struct Processes {
     mappings: HashMap<u32, Mappings>,
     /// Those that the recording is about; `None` if about all.
     wanted: Option<HashSet<u32>>,
+    /// The one that was started for the recording.
+    command: Option<u32>,
 }
 
 /// What the kernel puts between the addresses of a stack, to say whose the next ones are.
@@ -74,11 +76,10 @@ impl Processes {
             .is_none_or(|wanted| wanted.contains(&pid))
     }
 
-    /// Makes the recording be about this process, too.
-    pub(super) fn want(&mut self, pid: u32) {
-        if let Some(wanted) = &mut self.wanted {
-            wanted.insert(pid);
-        }
+    /// Makes the recording be about the process that was started for it.
+    pub(super) fn want_command(&mut self, pid: u32) {
+        self.command = Some(pid);
+        self.wanted.get_or_insert_default().insert(pid);
     }
 
     /// The processes that the recording is about, if not about all.
@@ -127,9 +128,11 @@ impl Processes {
                     if let Some(wanted) = &mut self.wanted {
                         // Numbers are used again, for processes of others too.
                         match wanted.contains(&parent) {
-                            true => wanted.insert(pid),
-                            false => wanted.remove(&pid),
-                        };
+                            true => _ = wanted.insert(pid),
+                            // Its begin is read after it was started.
+                            false if self.command == Some(pid) => {}
+                            false => _ = wanted.remove(&pid),
+                        }
                     }
                 }
             }
@@ -316,6 +319,8 @@ mod tests {
         processes.take(&map(1, 0x1000, 0x1000, "new"));
         assert_eq!(module(&processes, 2, 0x1000).unwrap().0, "a");
         assert!(!processes.take(&fork(2, 3)), "the number was used again");
+        processes.want_command(5);
+        assert!(processes.take(&fork(5, 3)));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::time::Duration;
 use perf_event::data::Record;
 
 use super::budget::Turn;
-use super::host::{buffer_for, host, now_ns, online, raise_file_limit, spent_ns};
+use super::host::{Ahead, buffer_for, host, now_ns, online, raise_file_limit, spent_ns};
 use super::options::{Options, Progress};
 use super::price::{self, Price};
 use super::processes::Processes;
@@ -181,6 +181,7 @@ impl Recorder {
             Some(command) => Some(self.spawn(command)?),
             None => None,
         };
+        let ahead = Ahead::begin();
         let mut exit = None;
         let mut busy = 0;
         loop {
@@ -260,6 +261,7 @@ impl Recorder {
         let exact = self.counts().map_err(failed("reading counters"))?;
         state.counted = exact.iter().sum();
         let own = spent_ns() - state.own_before;
+        drop(ahead);
         let kernel = state.kernel(&self.price);
         writer
             .item(&Item::Statistics(after))
@@ -308,7 +310,7 @@ impl Recorder {
             error,
         })?;
         // Its records are read after this, so none is taken for another's.
-        self.processes.want(child.id());
+        self.processes.want_command(child.id());
         Ok(child)
     }
 
