@@ -2,11 +2,9 @@
 //!
 //! The kernel describes each tracepoint in a text file: name and number, then a line for each field with its C
 //! declaration, place and size, then the format string by which tracefs prints it. The string tells what a number does
-//! not: that an address is a function (`%ps`), and which names stand for which values (`__print_symbolic`). Such values
-//! are handed out by name, because kernels have renumbered them. No text and no record makes this panic; what cannot be
+//! not: that an address is a function (`%ps`). Values that the string prints by name stay numbers, as everywhere. No text and no record makes this panic; what cannot be
 //! understood is left out, and a record that is too short ends with the last field that is whole.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::sample::{Names, Value};
@@ -36,11 +34,8 @@ pub struct Field {
 /// What a field holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Kind {
-    /// A number; the names of its values, if it has them.
-    Number {
-        signed: bool,
-        names: BTreeMap<i64, Arc<str>>,
-    },
+    /// A number, which may be negative.
+    Number { signed: bool },
     /// The address of a function of the kernel.
     Function,
     /// Text in place, up to the first zero.
@@ -87,10 +82,6 @@ impl Format {
             };
             if matches!(conversion.as_str(), "ps" | "pS" | "pf" | "pF") && field.size == 8 {
                 field.kind = Kind::Function;
-            } else if let Some(list) = argument.strip_prefix("__print_symbolic")
-                && let Kind::Number { names: values, .. } = &mut field.kind
-            {
-                *values = symbols(list, names);
             }
         }
         Some(Self { id: id?, fields })
@@ -109,8 +100,8 @@ impl Format {
                 break;
             };
             let value = match &field.kind {
-                Kind::Number { signed, names } => number(bytes, *signed, names),
-                Kind::Function => number(bytes, false, &BTreeMap::new()).map(|value| {
+                Kind::Number { signed } => number(bytes, *signed),
+                Kind::Function => number(bytes, false).map(|value| {
                     let name = value.number().and_then(&mut function);
                     name.map_or(value, Value::Text)
                 }),
@@ -150,8 +141,8 @@ fn elsewhere<'r>(record: &'r [u8], word: &[u8], base: usize) -> Option<&'r [u8]>
     )
 }
 
-/// A number of one, two, four or eight bytes, by its name if it has one.
-fn number(bytes: &[u8], signed: bool, names: &BTreeMap<i64, Arc<str>>) -> Option<Value> {
+/// A number of one, two, four or eight bytes.
+fn number(bytes: &[u8], signed: bool) -> Option<Value> {
     let unsigned = match *bytes {
         [byte] => u64::from(byte),
         [a, b] => u64::from(u16::from_ne_bytes([a, b])),
@@ -160,11 +151,9 @@ fn number(bytes: &[u8], signed: bool, names: &BTreeMap<i64, Arc<str>>) -> Option
     };
     let unused = 64 - 8 * bytes.len() as u32;
     let extended = ((unsigned << unused) as i64) >> unused;
-    let key = if signed { extended } else { unsigned as i64 };
-    Some(match names.get(&key) {
-        Some(name) => Value::Text(name.clone()),
-        None if signed => Value::Signed(extended),
-        None => Value::Unsigned(unsigned),
+    Some(match signed {
+        true => Value::Signed(extended),
+        false => Value::Unsigned(unsigned),
     })
 }
 
@@ -246,10 +235,7 @@ fn field_of(line: &str, names: &mut Names) -> Option<Field> {
     } else if array && kind.ends_with("char") {
         Kind::Text
     } else if matches!(size, 1 | 2 | 4 | 8) {
-        Kind::Number {
-            signed,
-            names: BTreeMap::new(),
-        }
+        Kind::Number { signed }
     } else {
         Kind::Bytes
     };
@@ -351,28 +337,6 @@ fn referred(argument: &str) -> Option<&str> {
     Some(&rest[..end.unwrap_or(rest.len())])
 }
 
-/// The names in the braces of a `__print_symbolic`.
-fn symbols(list: &str, names: &mut Names) -> BTreeMap<i64, Arc<str>> {
-    let mut values = BTreeMap::new();
-    for pair in list.split('{').skip(1) {
-        let Some((value, name)) = pair.split_once(',') else {
-            continue;
-        };
-        let mut quoted = name.split('"').skip(1);
-        let value = value.trim();
-        let value = match value.strip_prefix("0x") {
-            Some(digits) => u64::from_str_radix(digits, 16)
-                .ok()
-                .map(|value| value as i64),
-            None => value.parse().ok(),
-        };
-        if let (Some(value), Some(name)) = (value, quoted.next()) {
-            values.insert(value, names.get(name));
-        }
-    }
-    values
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -417,12 +381,12 @@ print fmt: "100%% cpumask=%s callsite=%pS, callback=%pS %*d", __get_cpumask(cpum
     }
 
     #[test]
-    fn values_are_handed_out_by_their_names() {
+    fn numbers_have_their_size_and_sign() {
         let mut record = vec![0; 24];
         record[8] = 1;
         record[16..].copy_from_slice(&u64::MAX.to_ne_bytes());
         let expected = [
-            ("reason".to_owned(), Value::Text("remote shootdown".into())),
+            ("reason".to_owned(), Value::Signed(1)),
             ("pages".to_owned(), Value::Unsigned(u64::MAX)),
         ];
         assert_eq!(decoded(FLUSH, &record), expected);

@@ -6,7 +6,10 @@
 pub mod counters;
 pub mod file;
 pub mod format;
-#[cfg(target_os = "linux")]
+#[cfg(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
 pub mod live;
 pub mod sample;
 pub mod symbols;

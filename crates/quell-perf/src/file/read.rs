@@ -12,7 +12,7 @@ use super::record::{self, ChangeRecord, Datum, FrameRecord, Record, SampleRecord
 use super::write::function;
 use super::{CLOSED, MAGIC, MOST_BLOCK, MOST_STACKS};
 use crate::sample::{Change, Frame, Item, Lost, Sample, Source, SourceError, Value};
-use crate::symbols::Symbols;
+use crate::symbols::{self, Symbols};
 
 /// A recording in a file. Samples come in the order of their times over all CPUs, as far as the recorder saw it.
 pub struct Recording {
@@ -301,7 +301,7 @@ impl Recording {
         let module = match module {
             _ if frame.kernel => Some(self.kernel.clone()),
             // Memory without a file that nevertheless has functions was compiled to.
-            Some(module) if !record::is_file(&module) && symbol.is_some() => {
+            Some(module) if !symbols::is_file(&module) && symbol.is_some() => {
                 Some(self.compiled.clone())
             }
             None if symbol.is_some() => Some(self.compiled.clone()),

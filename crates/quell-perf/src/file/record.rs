@@ -108,14 +108,6 @@ pub(super) enum ChangeRecord {
     },
 }
 
-/// Whether a module's name is that of a file with symbols, rather than what the kernel calls memory without one.
-pub(super) fn is_file(module: &str) -> bool {
-    module.starts_with('/')
-        && !module.starts_with("//")
-        && !module.starts_with("/memfd:")
-        && !module.starts_with("/dev/")
-}
-
 /// Which start of the kernel this is; empty if nothing says.
 pub(super) fn boot_id() -> String {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");

@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use super::record::{self, ChangeRecord, Datum, FrameRecord, Record, SampleRecord};
 use super::{BLOCK, CLOSED, MAGIC, MOST_STACKS};
 use crate::sample::{Change, Item, Value};
-use crate::symbols::Symbols;
+use crate::symbols::{self, Symbols};
 
 /// A place in code as a recorder knows it, before names are looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -231,7 +231,7 @@ impl<W: Write> Writer<W> {
             None => (0, 0),
         };
         let file = place.module.as_ref().map(|(module, _)| module);
-        let shared = place.kernel || file.is_some_and(|module| record::is_file(module));
+        let shared = place.kernel || file.is_some_and(|module| symbols::is_file(module));
         let frame = FrameRecord {
             address: place.address,
             kernel: place.kernel,
@@ -352,7 +352,7 @@ pub(super) fn function(
     let before = u64::from(frame.call);
     match module {
         _ if frame.kernel => symbols.kernel(frame.address.wrapping_sub(before)),
-        Some(module) if record::is_file(module) => {
+        Some(module) if symbols::is_file(module) => {
             symbols.file(module, frame.pid, frame.offset.wrapping_sub(before))
         }
         _ => symbols.compiled(frame.pid, frame.address.wrapping_sub(before)),

@@ -57,7 +57,7 @@ pub(super) fn online() -> io::Result<Vec<u32>> {
 
 /// The buffer of each of so many CPUs.
 pub(super) fn buffer_for(cpus: usize) -> usize {
-    ((256 << 20) / cpus.max(1)).clamp(512 << 10, 8 << 20)
+    ((256 << 20) / cpus.max(1)).clamp(512 << 10, 16 << 20)
 }
 
 /// Lets this process open as many files as it may: each event is two on each CPU.

@@ -21,6 +21,7 @@ mod rings;
 mod running;
 mod scope;
 mod summary;
+mod unwind;
 
 pub use options::{Options, Progress, Wanted};
 pub use price::Price;

@@ -13,6 +13,9 @@ pub struct Wanted {
     pub everywhere: bool,
     /// Which stacks its records carry.
     pub stack: Stack,
+    /// Which of its events are recorded, in the kernel's language for filters (`reason != 1`); `None` for all. An event
+    /// may be wanted twice, with filters that part it, and other stacks. All of them are counted.
+    pub filter: Option<String>,
 }
 
 /// How to record.

@@ -2,8 +2,10 @@
 
 use std::io;
 
+use perf_event::Builder;
 use perf_event::events::Tracepoint;
-use perf_event::{Builder, Clock, SampleFlag};
+
+use super::rings::{Stack, of_this_thread};
 
 /// The call that is timed, and its tracepoint.
 pub(super) const TRACEPOINT: &str = "syscalls:sys_enter_getppid";
@@ -19,6 +21,8 @@ pub struct Price {
     pub counted_ns: f64,
     /// If it is counted and recorded, with a stack; without what the recorder does with the record.
     pub recorded_ns: f64,
+    /// If a part of the program's stack is copied with it.
+    pub unwound_ns: f64,
 }
 
 impl Price {
@@ -34,30 +38,13 @@ impl Price {
             .build()?;
         count.enable()?;
         let counted = round();
-        let mut event = Builder::new(Tracepoint::with_id(id));
-        event
-            .include_kernel()
-            .sample_period(1)
-            .clockid(Clock::MONOTONIC);
-        event
-            .sample(SampleFlag::IDENTIFIER)
-            .sample(SampleFlag::TID)
-            .sample(SampleFlag::TIME);
-        event
-            .sample(SampleFlag::CPU)
-            .sample(SampleFlag::CALLCHAIN)
-            .sample(SampleFlag::RAW);
-        let mut event = event.build()?.sampled(CALLS as usize * 1024)?;
-        event.as_counter_mut().enable()?;
-        let recorded = fastest(|| {
-            let took = once();
-            while event.next_record().is_some() {}
-            took
-        });
+        let recorded = recorded_round(id, Stack::Whole)?;
+        let unwound = recorded_round(id, Stack::Unwound)?;
         let each = |took: f64| (took - without).max(0.0) / f64::from(CALLS);
         Ok(Self {
             counted_ns: each(counted),
             recorded_ns: each(recorded),
+            unwound_ns: each(unwound),
         })
     }
 
@@ -66,8 +53,22 @@ impl Price {
         Self {
             counted_ns: 200.0,
             recorded_ns: 2000.0,
+            unwound_ns: 4000.0,
         }
     }
+}
+
+/// Nanoseconds for the calls while they are recorded.
+fn recorded_round(id: u64, stack: Stack) -> io::Result<f64> {
+    let mut event = of_this_thread(id, stack)
+        .build()?
+        .sampled(CALLS as usize * 8192)?;
+    event.as_counter_mut().enable()?;
+    Ok(fastest(|| {
+        let took = once();
+        while event.next_record().is_some() {}
+        took
+    }))
 }
 
 /// Nanoseconds for the calls, in the fastest of the rounds.

@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use crate::file::Place;
 use crate::sample::{Change, Names};
+use crate::symbols;
 
 /// A mapping of code.
 #[derive(Clone, Debug)]
-struct Mapping {
-    end: u64,
-    offset: u64,
-    module: Arc<str>,
+pub(super) struct Mapping {
+    pub(super) end: u64,
+    pub(super) offset: u64,
+    pub(super) module: Arc<str>,
 }
 
 /// The mappings of one process by their begins.
@@ -23,6 +24,10 @@ type Mappings = Arc<BTreeMap<u64, Mapping>>;
 pub(super) struct Processes {
     threads: HashMap<u32, Arc<str>>,
     mappings: HashMap<u32, Mappings>,
+    /// Which change of files each process has seen last.
+    generations: HashMap<u32, u64>,
+    /// How many changes there were.
+    changes: u64,
     /// Those that the recording is about; `None` if about all.
     wanted: Option<HashSet<u32>>,
     /// The one that was started for the recording.
@@ -87,6 +92,17 @@ impl Processes {
         self.wanted.as_ref()
     }
 
+    /// A number that changes when the files do that a process has mapped.
+    pub(super) fn generation(&self, pid: u32) -> u64 {
+        self.generations.get(&pid).copied().unwrap_or(0)
+    }
+
+    /// The mappings of a process by their begins.
+    pub(super) fn mappings(&self, pid: u32) -> impl Iterator<Item = (u64, &Mapping)> {
+        let mappings = self.mappings.get(&pid).into_iter();
+        mappings.flat_map(|mappings| mappings.iter().map(|(start, mapping)| (*start, mapping)))
+    }
+
     /// The name of a thread, empty if it is not known.
     pub(super) fn comm(&self, tid: u32, names: &mut Names) -> Arc<str> {
         match self.threads.get(&tid) {
@@ -109,6 +125,7 @@ impl Processes {
                 self.threads.insert(tid, comm.clone());
                 if exec {
                     self.mappings.remove(&pid);
+                    self.mappings_changed(pid);
                 }
             }
             Change::Forked {
@@ -124,6 +141,7 @@ impl Processes {
                 if pid != parent {
                     if let Some(mappings) = self.mappings.get(&parent).cloned() {
                         self.mappings.insert(pid, mappings);
+                        self.mappings_changed(pid);
                     }
                     if let Some(wanted) = &mut self.wanted {
                         // Numbers are used again, for processes of others too.
@@ -169,6 +187,7 @@ impl Processes {
                         mappings.insert(end, Mapping { offset, ..old });
                     }
                 }
+                let file = symbols::is_file(module);
                 let module = module.clone();
                 mappings.insert(
                     start,
@@ -178,16 +197,38 @@ impl Processes {
                         module,
                     },
                 );
+                if file {
+                    self.mappings_changed(pid);
+                }
             }
         }
         self.is_wanted(process(change))
     }
 
-    /// The places on a stack, innermost first, from the addresses that the kernel gathered.
-    pub(super) fn places(&self, pid: u32, chain: &[u64], places: &mut Vec<Place>) {
+    /// Remembers that a process has other files mapped than before.
+    fn mappings_changed(&mut self, pid: u32) {
+        self.changes += 1;
+        self.generations.insert(pid, self.changes);
+    }
+
+    /// The places on a stack, innermost first, from the addresses that the kernel gathered; its user part from
+    /// `user`, if that is known better.
+    pub(super) fn places(
+        &self,
+        pid: u32,
+        chain: &[u64],
+        user: Option<&[(u64, bool)]>,
+        places: &mut Vec<Place>,
+    ) {
         let (mut kernel, mut call) = (false, false);
         for &address in chain {
             if address >= CONTEXT_LOWEST {
+                if let Some(user) = user.filter(|_| address == CONTEXT_USER) {
+                    let user = user.iter();
+                    places
+                        .extend(user.map(|&(address, call)| self.place(pid, address, false, call)));
+                    break;
+                }
                 (kernel, call) = (address == CONTEXT_KERNEL, false);
                 if !matches!(address, CONTEXT_KERNEL | CONTEXT_USER) {
                     // A guest's, of which nothing is known here.
@@ -327,7 +368,7 @@ mod tests {
     fn parts_of_a_stack_begin_with_a_place_and_go_on_with_calls() {
         let mut places = Vec::new();
         let chain = [CONTEXT_KERNEL, 1, 2, CONTEXT_USER, 3, 4];
-        Processes::default().places(7, &chain, &mut places);
+        Processes::default().places(7, &chain, None, &mut places);
         let told: Vec<_> = places
             .iter()
             .map(|p| (p.address, p.kernel, p.call))

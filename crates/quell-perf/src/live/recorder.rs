@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ffi::CString;
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::{Child, Command};
@@ -16,10 +17,11 @@ use super::price::{self, Price};
 use super::processes::Processes;
 use super::records::{Opened, change, keep};
 use super::rights::Refused;
-use super::rings::{Entry, Ring};
+use super::rings::{Entry, Point, Ring};
 use super::running::Running;
 use super::scope::{Scope, resolve};
 use super::summary::Summary;
+use super::unwind::Unwinder;
 use crate::counters;
 use crate::file::Writer;
 use crate::sample::{Change, Count, Host, Item, Lost, Names, When};
@@ -34,6 +36,7 @@ pub struct Recorder {
     processes: Processes,
     names: Names,
     symbols: Symbols,
+    unwinder: Unwinder,
     price: Price,
     host: Host,
     changes: Vec<Change>,
@@ -61,28 +64,38 @@ impl Recorder {
         let tracefs = Tracefs::find().map_err(Refused::Missing)?;
         let mut names = Names::default();
         let mut host = host();
-        let mut events = Vec::new();
-        let mut tracepoints = Vec::new();
+        let mut events: Vec<Opened> = Vec::new();
+        let mut points = Vec::new();
         for wanted in &options.wanted {
             let format = tracefs.format(&wanted.event, &mut names);
-            let event = || wanted.event.clone();
-            match format.map_err(|error| Refused::Event {
-                event: event(),
+            let refuse = |error| Refused::Event {
+                event: wanted.event.clone(),
                 error,
-            })? {
-                None => host.missing.push(event()),
-                Some(format) => {
-                    tracepoints.push((format.id, wanted.stack));
-                    host.events.push(event());
-                    let (name, everywhere) = (names.get(&wanted.event), wanted.everywhere);
-                    events.push(Opened {
-                        name,
-                        everywhere,
-                        format,
-                        seen: 0,
-                        kept: 0,
-                    });
-                }
+            };
+            let Some(format) = format.map_err(refuse)? else {
+                host.missing.push(wanted.event.clone());
+                continue;
+            };
+            let filter = wanted.filter.clone().map(CString::new).transpose();
+            let filter = filter.map_err(|error| refuse(error.into()))?;
+            let known = events.iter().position(|event| *event.name == *wanted.event);
+            let event = known.unwrap_or(events.len());
+            points.push(Point {
+                event,
+                id: format.id,
+                stack: wanted.stack,
+                filter,
+            });
+            if known.is_none() {
+                host.events.push(wanted.event.clone());
+                let (name, everywhere) = (names.get(&wanted.event), wanted.everywhere);
+                events.push(Opened {
+                    name,
+                    everywhere,
+                    format,
+                    seen: 0,
+                    kept: 0,
+                });
             }
         }
         if events.is_empty() {
@@ -99,7 +112,7 @@ impl Recorder {
             error,
         })?;
         let bytes = options.buffer.unwrap_or_else(|| buffer_for(cpus.len()));
-        let rings = cpus.iter().map(|cpu| Ring::open(*cpu, bytes, &tracepoints));
+        let rings = cpus.iter().map(|cpu| Ring::open(*cpu, bytes, &points));
         let rings = rings.collect::<io::Result<Vec<_>>>();
         let rings = rings.map_err(|error| Refused::Event {
             event: host.events[0].clone(),
@@ -118,6 +131,7 @@ impl Recorder {
             processes,
             names,
             symbols,
+            unwinder: Unwinder::default(),
             price,
             host,
             changes,
@@ -350,6 +364,7 @@ impl Recorder {
             processes,
             names,
             symbols,
+            unwinder,
             ..
         } = self;
         let before = state.seen;
@@ -364,10 +379,19 @@ impl Recorder {
                 let taken = match entry {
                     Entry::Sample(event, sample) => {
                         state.seen += 1;
+                        state.copied += u64::from(sample.stack_user().is_some());
                         let event = &mut events[event];
                         event.seen += 1;
-                        keep(event, &sample, processes, names, symbols, &mut state.places)
-                            .map(|sample| (Item::Sample(sample), true))
+                        keep(
+                            event,
+                            &sample,
+                            processes,
+                            names,
+                            symbols,
+                            unwinder,
+                            &mut state.places,
+                        )
+                        .map(|sample| (Item::Sample(sample), true))
                     }
                     Entry::Other(Record::Lost(lost), _) => {
                         state.lost += lost.lost;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use perf_event::data::{self, Record};
 
 use super::processes::Processes;
+use super::unwind::Unwinder;
 use crate::file::Place;
 use crate::format::Format;
 use crate::sample::{Change, Count, Names, Sample};
@@ -38,6 +39,7 @@ pub(super) fn keep(
     processes: &Processes,
     names: &mut Names,
     symbols: &mut Symbols,
+    unwinder: &mut Unwinder,
     places: &mut Vec<Place>,
 ) -> Option<Sample> {
     let (pid, tid) = (record.pid()?, record.tid()?);
@@ -49,7 +51,10 @@ pub(super) fn keep(
         .format
         .decode(raw, names, |address| symbols.kernel(address));
     places.clear();
-    processes.places(pid, record.callchain().unwrap_or_default(), places);
+    let registers = record.regs_user().map(|registers| &registers.regs[..]);
+    let user = registers
+        .and_then(|values| unwinder.frames(pid, tid, values, record.stack_user(), processes));
+    processes.places(pid, record.callchain().unwrap_or_default(), user, places);
     event.kept += 1;
     Some(Sample {
         time_ns: record.time()?,

@@ -6,6 +6,7 @@
 //! the descriptors are closed, however this process ends.
 
 use std::collections::HashMap;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::AsRawFd;
 
@@ -34,9 +35,29 @@ pub enum Stack {
     Absent,
     /// The kernel's.
     Kernel,
-    /// The kernel's and the program's.
+    /// The kernel's, and the program's as far as it has frame pointers. Where the same call has brought an event with
+    /// an unwound stack before, that is taken.
     Whole,
+    /// The kernel's, and the program's by its unwind tables: the top of its stack is copied, four kilobytes for each
+    /// event.
+    Unwound,
 }
+
+/// A tracepoint on a CPU.
+pub(super) struct Point {
+    /// Which event this is of, by the caller's index.
+    pub(super) event: usize,
+    /// The tracepoint's number.
+    pub(super) id: u64,
+    /// What its records carry.
+    pub(super) stack: Stack,
+    /// Which of its events are recorded.
+    pub(super) filter: Option<CString>,
+}
+
+/// The kernel's request to record only some events of a tracepoint (`PERF_EVENT_IOC_SET_FILTER`), where a pointer has eight
+/// bytes.
+const SET_FILTER: libc::c_ulong = 0x4008_2406;
 
 /// A record that was read.
 pub(super) enum Entry<'r> {
@@ -55,8 +76,10 @@ pub(super) struct Ring {
     leader: Counter,
     recorded: Vec<Counter>,
     counted: Vec<Counter>,
-    /// Which event a record is of.
+    /// By which of those that are recorded a record was written.
     numbers: HashMap<u64, usize>,
+    /// Which event each of those is of.
+    events: Vec<usize>,
     /// How many records of events were read.
     pub(super) seen: u64,
     /// How many the kernel said to have lost.
@@ -69,7 +92,7 @@ impl Ring {
     /// # Errors
     ///
     /// What the kernel said.
-    pub(super) fn open(cpu: u32, bytes: usize, tracepoints: &[(u64, Stack)]) -> io::Result<Self> {
+    pub(super) fn open(cpu: u32, bytes: usize, points: &[Point]) -> io::Result<Self> {
         let mut news = on_cpu(Software::DUMMY, cpu);
         news.mmap(true)
             .mmap2(true)
@@ -80,24 +103,32 @@ impl Ring {
         let mut leader = on_cpu(Software::DUMMY, cpu).build()?;
         let (mut recorded, mut counted) = (Vec::new(), Vec::new());
         let mut numbers = HashMap::new();
-        for (index, &(id, stack)) in tracepoints.iter().enumerate() {
-            let mut event = on_cpu(Tracepoint::with_id(id), cpu);
-            event.sample_period(1).enabled(true);
-            event.exclude_callchain_kernel(stack == Stack::Absent);
-            event.exclude_callchain_user(stack != Stack::Whole);
+        for (index, point) in points.iter().enumerate() {
+            let tracepoint = Tracepoint::with_id(point.id);
+            let mut event = on_cpu(tracepoint, cpu);
+            sampled(&mut event, point.stack);
             let event = event.build_with_group(&mut leader)?;
             redirect(&event, &sampler)?;
+            if let Some(filter) = &point.filter {
+                restrict(&event, filter)?;
+            }
             numbers.insert(event.id(), index);
             recorded.push(event);
-            let mut count = Builder::new(Tracepoint::with_id(id));
-            let count = count
-                .any_pid()
-                .one_cpu(cpu as usize)
-                .include_kernel()
-                .include_hv()
-                .build()?;
-            counted.push(count);
+            // What is recorded in two ways is counted once.
+            if points[..index]
+                .iter()
+                .all(|other| other.event != point.event)
+            {
+                let mut count = Builder::new(Tracepoint::with_id(point.id));
+                count
+                    .any_pid()
+                    .one_cpu(cpu as usize)
+                    .include_kernel()
+                    .include_hv();
+                counted.push(count.build()?);
+            }
         }
+        let events = points.iter().map(|point| point.event).collect();
         // From now on: what the processes are is read next, and a change in between must not be missed.
         sampler.as_counter_mut().enable()?;
         Ok(Self {
@@ -107,6 +138,7 @@ impl Ring {
             recorded,
             counted,
             numbers,
+            events,
             seen: 0,
             lost: 0,
         })
@@ -170,28 +202,28 @@ impl Ring {
         }
         self.seen += 1;
         let bytes = record.to_contiguous();
-        // All events have the same flags, so the buffer's owner knows how their records are laid out.
-        let config = self
-            .recorded
-            .first()
-            .unwrap_or(&self.leader)
-            .config()
-            .clone();
-        if let Ok(sample) = data::Sample::parse(&mut Parser::new(&bytes[..], config))
-            && let Some(index) = sample.id().and_then(|id| self.numbers.get(&id))
+        let id = bytes.first_chunk().map(|id| u64::from_ne_bytes(*id));
+        if let Some(&index) = id.and_then(|id| self.numbers.get(&id))
+            && let config = self.recorded[index].config().clone()
+            && let Ok(sample) = data::Sample::parse(&mut Parser::new(&bytes[..], config))
         {
-            take(Entry::Sample(*index, Box::new(sample)));
+            take(Entry::Sample(self.events[index], Box::new(sample)));
         }
         true
     }
 }
 
-/// An event on one CPU, in all processes, whose records are laid out as those of all others.
+/// An event on one CPU, in all processes.
 fn on_cpu<E: Event>(event: E, cpu: u32) -> Builder<'static> {
     let mut builder = Builder::new(event);
+    builder.any_pid().one_cpu(cpu as usize);
+    laid_out(&mut builder);
     builder
-        .any_pid()
-        .one_cpu(cpu as usize)
+}
+
+/// Has an event's records laid out as all others.
+fn laid_out(builder: &mut Builder<'static>) {
+    builder
         .include_kernel()
         .include_hv()
         .clockid(Clock::MONOTONIC)
@@ -203,7 +235,45 @@ fn on_cpu<E: Event>(event: E, cpu: u32) -> Builder<'static> {
         .sample(SampleFlag::CPU)
         .sample(SampleFlag::CALLCHAIN)
         .sample(SampleFlag::RAW);
+}
+
+/// Has every occurrence of an event recorded, as soon as its group is started, with this stack.
+fn sampled(builder: &mut Builder<'static>, stack: Stack) {
+    let whole = matches!(stack, Stack::Whole | Stack::Unwound);
+    builder.sample_period(1).enabled(true);
     builder
+        .exclude_callchain_kernel(stack == Stack::Absent)
+        .exclude_callchain_user(!whole);
+    if whole {
+        builder
+            .sample(SampleFlag::REGS_USER)
+            .sample_regs_user(super::unwind::MASK);
+    }
+    if stack == Stack::Unwound {
+        builder
+            .sample(SampleFlag::STACK_USER)
+            .sample_stack_user(super::unwind::COPIED);
+    }
+}
+
+/// An event of this thread that is recorded as those of a CPU are.
+pub(super) fn of_this_thread(id: u64, stack: Stack) -> Builder<'static> {
+    let mut builder = Builder::new(Tracepoint::with_id(id));
+    laid_out(&mut builder);
+    sampled(&mut builder, stack);
+    builder.enabled(false);
+    builder
+}
+
+/// Records only those events of a tracepoint whose fields are as the filter says.
+fn restrict(event: &Counter, filter: &CStr) -> io::Result<()> {
+    // SAFETY: the descriptor is open, and the kernel copies the text, which ends with a zero, during the call.
+    let result = unsafe { libc::ioctl(event.as_raw_fd(), SET_FILTER as _, filter.as_ptr()) };
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
 }
 
 /// Lets an event write into the buffer of another.

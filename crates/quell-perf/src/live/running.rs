@@ -21,6 +21,8 @@ pub(super) struct Running {
     /// Records of events that were read, all together and in the last round.
     pub(super) seen: u64,
     pub(super) recently: u64,
+    /// Of these, how many came with a copy of the stack.
+    pub(super) copied: u64,
     pub(super) kept: u64,
     pub(super) lost: u64,
     /// Events that happened, as of the last look.
@@ -43,6 +45,7 @@ impl Running {
             recorded_ns: 0,
             seen: 0,
             recently: 0,
+            copied: 0,
             kept: 0,
             lost: 0,
             counted: 0,
@@ -63,8 +66,10 @@ impl Running {
     /// CPU time that the kernel used for the events.
     pub(super) fn kernel(&self, price: &Price) -> u64 {
         let recorded = self.seen + self.lost;
-        let only_counted = self.counted.saturating_sub(recorded);
-        (recorded as f64 * price.recorded_ns + only_counted as f64 * price.counted_ns) as u64
+        let only_counted = self.counted.saturating_sub(recorded) as f64;
+        let plain = (recorded - self.copied) as f64;
+        let ns = plain * price.recorded_ns + self.copied as f64 * price.unwound_ns;
+        (ns + only_counted * price.counted_ns) as u64
     }
 
     /// CPU time that the recording has cost.

@@ -48,15 +48,16 @@ impl fmt::Display for Summary {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         write!(
             f,
-            "overhead {:.2} %: recorder {:.1} ms, kernel about {:.1} ms ({:.0} ns for each event that is recorded, \
-             {:.0} ns for one that is counted) while everything else used {:.0} ms of CPU time; recorded during \
-             {:.1} % of {:.1} s; {} events lost",
+            "overhead {:.2} %: recorder {:.1} ms, kernel about {:.1} ms, while everything else used {:.0} ms of CPU time; \
+             an event costs the kernel {:.0} ns if it is counted, {:.0} ns if it is recorded, {:.0} ns with a copy of \
+             the stack; recorded during {:.1} % of {:.1} s; {} events lost",
             self.overhead() * 100.0,
             ms(self.recorder),
             ms(self.kernel),
-            self.price.recorded_ns,
-            self.price.counted_ns,
             ms(self.busy),
+            self.price.counted_ns,
+            self.price.recorded_ns,
+            self.price.unwound_ns,
             self.recorded.as_secs_f64() / self.elapsed.as_secs_f64().max(1e-9) * 100.0,
             self.elapsed.as_secs_f64(),
             self.lost,

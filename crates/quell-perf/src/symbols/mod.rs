@@ -13,7 +13,7 @@ mod kernel;
 mod table;
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use table::Table;
@@ -45,7 +45,7 @@ impl Symbols {
     /// file is looked for as it sees it, in its own root.
     pub fn file(&mut self, path: &Arc<str>, pid: u32, offset: u64) -> Option<Arc<str>> {
         if !self.files.contains_key(path) {
-            let read = read_file(path, pid);
+            let read = elf::read(&seen(path, pid));
             if let Err(why) = &read {
                 self.notes
                     .push(format!("{path}: its functions have no names: {why}"));
@@ -91,9 +91,16 @@ impl Symbols {
     }
 }
 
-/// The functions of a file, as `pid` sees it or else as we do; of its separate debug file if it has one.
-fn read_file(path: &str, pid: u32) -> Result<elf::Functions, String> {
+/// Where a file is that `pid` has mapped: as it sees it in its own root, if it still runs, or as we do.
+pub(crate) fn seen(path: &str, pid: u32) -> PathBuf {
     let seen = PathBuf::from(format!("/proc/{pid}/root{path}"));
-    let place: &Path = if seen.exists() { &seen } else { path.as_ref() };
-    elf::read(place)
+    if seen.exists() { seen } else { path.into() }
+}
+
+/// Whether a mapping's name is that of a file with symbols, rather than what the kernel calls memory without one.
+pub(crate) fn is_file(module: &str) -> bool {
+    module.starts_with('/')
+        && !module.starts_with("//")
+        && !module.starts_with("/memfd:")
+        && !module.starts_with("/dev/")
 }
