@@ -14,7 +14,11 @@ pub fn report(report: &Report) {
     for line in &report.answer {
         paragraph(line);
     }
-    let shown = report.sites.iter().filter(|site| site.interrupts > 0).count();
+    let shown = report
+        .sites
+        .iter()
+        .filter(|site| site.interrupts > 0)
+        .count();
     if shown > 0 {
         say!("\nWhere they come from");
         say!("{}", sites(report));
@@ -62,7 +66,12 @@ pub fn sites(report: &Report) -> Table {
         number("taken from each"),
         number("filled again").spare(),
     ]);
-    for site in report.sites.iter().filter(|site| site.interrupts > 0).take(ROWS) {
+    for site in report
+        .sites
+        .iter()
+        .filter(|site| site.interrupts > 0)
+        .take(ROWS)
+    {
         let known = |range: Range, of: u64| match range.most > 0.0 {
             true => times(range.times(1.0 / of.max(1) as f64)),
             false => "–".into(),
@@ -117,9 +126,18 @@ pub fn matrix(report: &Report) -> Table {
 
 /// Other interrupts that call functions.
 pub fn others(report: &Report) -> Table {
-    let mut table = Table::new([words("whose"), number("how often"), number("time"), words("functions")]);
+    let mut table = Table::new([
+        words("whose"),
+        number("how often"),
+        number("time"),
+        words("functions"),
+    ]);
     for other in report.others.iter().take(ROWS) {
-        let functions = other.functions.iter().take(3).map(|(name, _)| name.as_str());
+        let functions = other
+            .functions
+            .iter()
+            .take(3)
+            .map(|(name, _)| name.as_str());
         table.row([
             other.cause.to_owned(),
             count(other.count),

@@ -45,6 +45,13 @@ pub struct Recording {
 }
 
 impl Recording {
+    /// Whether a file begins as a recording does, of whichever version.
+    pub fn is_one(path: &Path) -> bool {
+        let mut begin = [0; MAGIC.len() - 2];
+        let read = File::open(path).and_then(|mut file| file.read_exact(&mut begin));
+        read.is_ok() && begin == MAGIC[..begin.len()]
+    }
+
     /// Opens a recording.
     ///
     /// # Errors

@@ -5,6 +5,9 @@ use std::io;
 /// Why there can be no recording here, and what helps.
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
+    /// What was to be recorded does not exist.
+    #[error("{0}")]
+    Absent(String),
     /// A right, a file system, or an event is missing.
     #[error("{0}")]
     Missing(String),

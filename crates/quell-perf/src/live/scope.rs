@@ -39,7 +39,7 @@ pub(super) fn resolve(
         Scope::Processes(pids) => {
             for pid in &pids {
                 if !Path::new(&format!("/proc/{pid}")).exists() {
-                    return Err(Refused::Missing(format!("there is no process {pid}")));
+                    return Err(Refused::Absent(format!("there is no process {pid}")));
                 }
             }
             let named = pids
@@ -52,9 +52,8 @@ pub(super) fn resolve(
         }
         Scope::Cgroup(path) => {
             let mut pids = Vec::new();
-            gather(&path, &mut pids).map_err(|error| Refused::Other {
-                what: format!("{} cannot be read as a control group", path.display()),
-                error,
+            gather(&path, &mut pids).map_err(|error| {
+                Refused::Absent(format!("{} is no control group: {error}", path.display()))
             })?;
             host.scope = format!("control group {}", path.display());
             (pids, None)

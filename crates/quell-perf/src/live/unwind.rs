@@ -73,9 +73,12 @@ struct Unwinding {
 }
 
 /// A thread's stack as it was copied last.
+#[derive(Default)]
 struct Copied {
     ip: u64,
     sp: u64,
+    generation: u64,
+    stack: Vec<u8>,
     frames: Vec<(u64, bool)>,
 }
 
@@ -100,9 +103,19 @@ impl Unwinder {
         processes: &Processes,
     ) -> Option<&[(u64, bool)]> {
         let (ip, sp, registers) = registers::of(values)?;
+        let generation = processes.generation(pid);
         if let Some(stack) = stack.filter(|stack| !stack.is_empty()) {
-            let frames = self.follow(pid, ip, sp, registers, stack, processes);
-            self.last.insert(tid, Copied { ip, sp, frames });
+            // A loop comes to the same place with the same stack again and again.
+            let same = self.last.get(&tid).is_some_and(|last| {
+                (last.ip, last.sp, last.generation) == (ip, sp, generation) && last.stack == stack
+            });
+            if !same {
+                let frames = self.follow(pid, ip, sp, registers, stack, processes);
+                let last = self.last.entry(tid).or_default();
+                (last.ip, last.sp, last.generation, last.frames) = (ip, sp, generation, frames);
+                last.stack.clear();
+                last.stack.extend_from_slice(stack);
+            }
         }
         let last = self.last.get(&tid)?;
         // Alone, the place itself is no better than the frame pointers' stack.
