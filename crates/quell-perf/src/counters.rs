@@ -27,6 +27,26 @@ pub fn read(when: When, time_ns: u64) -> io::Result<Statistics> {
     })
 }
 
+/// Nanoseconds in which the CPUs ran anything so far, as [`Statistics::busy_ns`] has it; without reading more than that
+/// takes.
+///
+/// # Errors
+///
+/// `/proc/stat` cannot be read.
+pub fn busy_ns() -> io::Result<u64> {
+    let text = std::fs::read_to_string("/proc/stat")?;
+    Ok(busy(&cpu_ns(&text)))
+}
+
+/// What of this is spent on running anything.
+fn busy(cpu_ns: &[(String, u64)]) -> u64 {
+    let busy = ["user", "nice", "system", "irq", "softirq"];
+    let of = cpu_ns
+        .iter()
+        .filter(|(name, _)| busy.contains(&name.as_str()));
+    of.map(|(_, ns)| ns).sum()
+}
+
 /// The lines of `/proc/interrupts`. A line with fewer counts than there are CPUs (`ERR`) keeps those that it has.
 pub fn interrupts(text: &str) -> Vec<Interrupts> {
     let mut lines = text.lines();
@@ -101,12 +121,7 @@ impl Statistics {
 
     /// Nanoseconds in which the CPUs ran anything, all together: neither idle nor stolen by a hypervisor.
     pub fn busy_ns(&self) -> u64 {
-        let busy = ["user", "nice", "system", "irq", "softirq"];
-        let of = self
-            .cpu_ns
-            .iter()
-            .filter(|(name, _)| busy.contains(&name.as_str()));
-        of.map(|(_, ns)| ns).sum()
+        busy(&self.cpu_ns)
     }
 }
 

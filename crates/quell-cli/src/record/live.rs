@@ -100,7 +100,8 @@ impl LiveArgs {
         })?;
         bar.finish_and_clear();
         file.flush().with_context(|| name.clone())?;
-        told(&summary, self.output.is_some().then_some(&name));
+        let kept = self.output.is_some().then_some(&name);
+        told(&summary, kept, !self.command.is_empty());
         let recording = Recording::open(&path)?;
         Ok(Outcome::Recorded(Box::new(recording), self.title()))
     }
@@ -192,7 +193,7 @@ impl LiveArgs {
 }
 
 /// What was recorded, on standard error: what it shows comes after.
-fn told(summary: &Summary, kept: Option<&String>) {
+fn told(summary: &Summary, kept: Option<&String>, command: bool) {
     let events: u64 = summary.counts.iter().map(|count| count.kept).sum();
     let place = kept.map_or_else(String::new, |name| format!(" into {name}"));
     note!(
@@ -201,8 +202,10 @@ fn told(summary: &Summary, kept: Option<&String>) {
         summary.lost,
         summary.overhead() * 100.0
     );
-    if let Some(exit) = summary.exit.filter(|exit| !exit.success()) {
-        note!("the command ended with {exit}");
+    match summary.exit {
+        Some(exit) if !exit.success() => note!("the command ended with {exit}"),
+        None if command => note!("the command still runs"),
+        _ => {}
     }
 }
 

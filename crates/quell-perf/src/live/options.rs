@@ -13,8 +13,8 @@ pub struct Wanted {
     pub everywhere: bool,
     /// Which stacks its records carry.
     pub stack: Stack,
-    /// Which of its events are recorded, in the kernel's language for filters (`reason != 1`); `None` for all. An event
-    /// may be wanted twice, with filters that part it, and other stacks. All of them are counted.
+    /// Which of its events are recorded and counted, in the kernel's language for filters (`reason != 1`); `None` for
+    /// all. An event may be wanted twice, with other stacks, and with filters that part it: then all of it is counted.
     pub filter: Option<String>,
 }
 

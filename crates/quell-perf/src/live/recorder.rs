@@ -47,8 +47,11 @@ pub struct Recorder {
 /// Records are held back for so long, so that no CPU has an older one.
 const HELD_NS: u64 = 2_000_000;
 
-/// How often the machine's counters are read.
+/// How often it is looked at what the machine does.
 const LOOK_NS: u64 = 100_000_000;
+
+/// How often the events' counts are read, which interrupts every CPU.
+const COUNT_NS: u64 = 500_000_000;
 
 /// How often what there is goes to the file.
 const FLUSH_NS: u64 = 1_000_000_000;
@@ -151,8 +154,8 @@ impl Recorder {
     /// Records until `stop` says so, or until what the recording is about has ended. `stop` is asked some hundred
     /// times a second.
     ///
-    /// The writer is finished by the caller, with the symbols that are returned, so that names are looked up once nothing
-    /// is recorded any more.
+    /// The names of functions are looked up once nothing is recorded any more. A command that still runs then is left to
+    /// itself.
     ///
     /// # Errors
     ///
@@ -204,13 +207,13 @@ impl Recorder {
                 .map_err(failed(written))?;
             if now >= state.looked_ns + LOOK_NS {
                 state.looked_ns = now;
-                let read = counters::read(When::After, now).map_err(failed("reading counters"))?;
-                busy = read.busy_ns().saturating_sub(busy_before);
-                state.counted = self
-                    .counts()
-                    .map_err(failed("reading counters"))?
-                    .iter()
-                    .sum();
+                let read = counters::busy_ns().map_err(failed("reading counters"))?;
+                busy = read.saturating_sub(busy_before);
+                if now >= state.counted_ns + COUNT_NS {
+                    state.counted_ns = now;
+                    let counts = self.counts().map_err(failed("reading counters"))?;
+                    state.counted = counts.iter().sum();
+                }
                 if self.is_over() {
                     break;
                 }

@@ -13,7 +13,7 @@ use std::os::fd::AsRawFd;
 use perf_event::data::parse::{Parse, Parser};
 use perf_event::data::{self, Record};
 use perf_event::events::{Event, Software, Tracepoint};
-use perf_event::{Builder, Clock, Counter, ReadFormat, SampleFlag, Sampler};
+use perf_event::{Builder, Clock, Counter, Group, ReadFormat, SampleFlag, Sampler};
 
 /// The kernel's number for records of events, and where in these the time stands, in bytes.
 const SAMPLE: u32 = 9;
@@ -75,6 +75,8 @@ pub(super) struct Ring {
     /// Starts and stops the recording of events.
     leader: Counter,
     recorded: Vec<Counter>,
+    /// Counts each event, all read at once: to read one interrupts its CPU.
+    counting: Group,
     counted: Vec<Counter>,
     /// By which of those that are recorded a record was written.
     numbers: HashMap<u64, usize>,
@@ -101,6 +103,10 @@ impl Ring {
             .task(true);
         let mut sampler = news.build()?.sampled(bytes)?;
         let mut leader = on_cpu(Software::DUMMY, cpu).build()?;
+        let mut counting = Group::builder()
+            .any_pid()
+            .one_cpu(cpu as usize)
+            .build_group()?;
         let (mut recorded, mut counted) = (Vec::new(), Vec::new());
         let mut numbers = HashMap::new();
         for (index, point) in points.iter().enumerate() {
@@ -124,8 +130,18 @@ impl Ring {
                     .any_pid()
                     .one_cpu(cpu as usize)
                     .include_kernel()
-                    .include_hv();
-                counted.push(count.build()?);
+                    .include_hv()
+                    .enabled(true);
+                let count = counting.add(&count)?;
+                let alone = points
+                    .iter()
+                    .filter(|other| other.event == point.event)
+                    .count()
+                    == 1;
+                if let Some(filter) = point.filter.as_ref().filter(|_| alone) {
+                    restrict(&count, filter)?;
+                }
+                counted.push(count);
             }
         }
         let events = points.iter().map(|point| point.event).collect();
@@ -136,6 +152,7 @@ impl Ring {
             sampler,
             leader,
             recorded,
+            counting,
             counted,
             numbers,
             events,
@@ -146,7 +163,7 @@ impl Ring {
 
     /// Starts to count.
     pub(super) fn count(&mut self) -> io::Result<()> {
-        self.counted.iter_mut().try_for_each(Counter::enable)
+        self.counting.enable()
     }
 
     /// Records from now on.
@@ -161,13 +178,17 @@ impl Ring {
 
     /// Ends the counting, too.
     pub(super) fn end(&mut self) -> io::Result<()> {
-        self.counted.iter_mut().try_for_each(Counter::disable)?;
+        self.counting.disable()?;
         self.sampler.as_counter_mut().disable()
     }
 
     /// How often each event happened.
     pub(super) fn counts(&mut self) -> io::Result<Vec<u64>> {
-        self.counted.iter_mut().map(Counter::read).collect()
+        let read = self.counting.read()?;
+        let each = self.counted.iter().map(|count| read.get(count));
+        Ok(each
+            .map(|entry| entry.map_or(0, |entry| entry.value()))
+            .collect())
     }
 
     /// How many events happened while they were recorded and have left no record, apart from what the kernel told.

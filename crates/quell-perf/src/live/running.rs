@@ -27,6 +27,7 @@ pub(super) struct Running {
     pub(super) lost: u64,
     /// Events that happened, as of the last look.
     pub(super) counted: u64,
+    pub(super) counted_ns: u64,
     pub(super) looked_ns: u64,
     pub(super) flushed_ns: u64,
     pub(super) places: Vec<Place>,
@@ -49,6 +50,7 @@ impl Running {
             kept: 0,
             lost: 0,
             counted: 0,
+            counted_ns: now,
             looked_ns: now,
             flushed_ns: now,
             places: Vec::new(),
