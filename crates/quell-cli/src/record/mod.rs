@@ -1,5 +1,15 @@
 //! `quell record`: what TLB shootdowns cost the programs that run here, or ran where a recording was made.
 
+#[cfg(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
+mod events;
+#[cfg(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
+mod live;
 mod show;
 
 use std::fs::File;
@@ -11,6 +21,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use quell_perf::Source;
+use quell_perf::file::Recording;
 use quell_record::import::Import;
 use quell_record::report::Report;
 use quell_record::show::folded::By;
@@ -23,13 +34,21 @@ use crate::usage::usage;
 
 /// What TLB shootdowns cost: which calls cause them, who pays, and what would remove them
 ///
-/// Reads a recording that was made where quell is not installed, as `perf script` or `trace-cmd report` print it
-/// (docs/record.md says how to make one). Exit codes: 0 analysed, 1 the recording cannot be read, 2 bad arguments.
+/// Records what runs here, as root or with CAP_PERFMON (without, it says what is missing and shows what the kernel counts
+/// for everybody): `quell record -- COMMAND`, `-p PID`, `-a`. Or reads a recording: one that `-o` kept, or one that was
+/// made where quell is not installed, as `perf script` or `trace-cmd report` print it (docs/record.md says how to make
+/// one). Exit codes: 0 analysed, 1 it cannot be recorded or read, 2 bad arguments.
 #[derive(Debug, Args)]
 pub struct RecordArgs {
-    /// The text of `perf script` or `trace-cmd report`; `-` is standard input
-    #[arg(long, value_name = "FILE", required = true)]
-    import: PathBuf,
+    /// Read a recording, or the text of `perf script` or `trace-cmd report`; `-` is standard input
+    #[arg(long, value_name = "FILE", conflicts_with = "live")]
+    import: Option<PathBuf>,
+    #[cfg(all(
+        target_os = "linux",
+        any(target_arch = "x86_64", target_arch = "aarch64")
+    ))]
+    #[command(flatten)]
+    live: live::LiveArgs,
     #[command(flatten)]
     show: ShowArgs,
 }
@@ -65,14 +84,34 @@ enum Weigh {
     Waited,
 }
 
-/// Reads the recording that is named, and shows what it says.
+/// Records, or reads the recording that is named, and shows what it says.
 ///
 /// # Errors
-/// If it cannot be read, or what was asked for cannot be written.
+/// If it cannot be recorded or read, or what was asked for cannot be written.
 pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
-    let mut source = Import::open(&args.import).map_err(usage)?;
-    let name = args.import.display().to_string();
-    args.show.of(&mut source, &name)
+    if let Some(path) = &args.import {
+        let name = path.display().to_string();
+        if Recording::is_one(path) {
+            let mut recording = Recording::open(path)?;
+            return args.show.of(&mut recording, &name);
+        }
+        let mut source = Import::open(path).map_err(usage)?;
+        return args.show.of(&mut source, &name);
+    }
+    #[cfg(all(
+        target_os = "linux",
+        any(target_arch = "x86_64", target_arch = "aarch64")
+    ))]
+    if args.live.any() {
+        return match args.live.record()? {
+            live::Outcome::Recorded(mut recording, name) => args.show.of(&mut *recording, &name),
+            live::Outcome::Counted => Ok(ExitCode::FAILURE),
+        };
+    }
+    Err(usage(
+        "nothing to record: name a COMMAND behind `--`, a process with -p, everything with -a, or a recording with \
+         --import",
+    ))
 }
 
 impl ShowArgs {
