@@ -135,6 +135,34 @@ pub fn place<'a>(frames: impl DoubleEndedIterator<Item = &'a str> + Clone) -> &'
     said.unwrap_or(none)
 }
 
+/// A function's name short enough for a table: without what stands in angle brackets, and of a long path the end.
+pub fn short(function: &str) -> String {
+    /// What a column has room for.
+    const ROOM: usize = 36;
+    let mut plain = String::new();
+    let mut depth = 0usize;
+    // `<T as Trait>::call` begins with a bracket: what is in it is what there is to know.
+    let from = usize::from(function.starts_with('<'));
+    for character in function[from..].chars() {
+        match character {
+            '<' => depth += 1,
+            '>' if depth > 0 => depth -= 1,
+            _ if depth == 0 => plain.push(character),
+            _ => {}
+        }
+    }
+    let plain = plain.replace(' ', "_");
+    if plain.chars().count() <= ROOM {
+        return plain;
+    }
+    let parts: Vec<&str> = plain.split("::").filter(|part| !part.is_empty()).collect();
+    let ended = parts[parts.len().saturating_sub(2)..].join("::");
+    match ended.chars().count() <= ROOM {
+        true => ended,
+        false => ended.chars().take(ROOM - 3).chain("...".chars()).collect(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -159,5 +187,27 @@ mod tests {
             "3.1 to 12 %"
         );
         assert_eq!(percent(0.0003), "under 0.1 %");
+    }
+
+    #[test]
+    fn names_of_functions_fit_a_table() {
+        assert_eq!(short("handle_request"), "handle_request");
+        assert_eq!(
+            short("runtime.(*scavengerState).run"),
+            "runtime.(*scavengerState).run"
+        );
+        let long = "rustc_query_impl::execution::try_execute_query::<rustc_middle::query::caches::DefIdCache<[u8; 32]>, false>";
+        assert_eq!(short(long), "execution::try_execute_query");
+        assert_eq!(
+            short("<std::sys::thread::unix::Thread>::new::thread_start"),
+            "new::thread_start"
+        );
+        assert_eq!(
+            short("void f<int>(std::vector<int> const&)"),
+            "void_f(std::vector_const&)"
+        );
+        assert_eq!(short(&"x".repeat(400)).chars().count(), 36);
+        assert_eq!(short("a<b<c"), "a");
+        assert_eq!(short(""), "");
     }
 }

@@ -1,6 +1,6 @@
 //! A report in a terminal: the answer, then tables.
 
-use quell_record::figures::{Range, count, percents, time, times};
+use quell_record::figures::{Range, count, percents, short, time, times};
 use quell_record::report::Report;
 
 use crate::output::{paragraph, say};
@@ -77,7 +77,7 @@ pub fn sites(report: &Report) -> Table {
             false => "–".into(),
         };
         table.row([
-            format!("{}: {}", site.program, site.place()),
+            format!("{}: {}", short(&site.program), short(site.place())),
             site.call.clone(),
             count(site.interrupts),
             count(site.requests),
@@ -103,7 +103,7 @@ pub fn programs(report: &Report) -> Table {
     ]);
     for program in report.programs.iter().take(ROWS) {
         table.row([
-            program.name.clone(),
+            short(&program.name),
             count(program.sent),
             count(program.taken),
             program.cpu_ns.map_or_else(|| "–".into(), time),
@@ -119,7 +119,7 @@ pub fn programs(report: &Report) -> Table {
 pub fn matrix(report: &Report) -> Table {
     let mut table = Table::new([words("sender"), words("target"), number("interrupts")]);
     for (sender, target, interrupts) in report.matrix.iter().take(ROWS) {
-        table.row([sender.clone(), target.clone(), count(*interrupts)]);
+        table.row([short(sender), short(target), count(*interrupts)]);
     }
     table
 }
