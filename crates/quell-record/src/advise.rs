@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::attribute::site::{BINS, Site, bin};
 use crate::attribute::{Attribution, within};
-use crate::figures::{Range, count, percents, time};
+use crate::figures::{self, Range, count, percents, time};
 
 /// The share of a program's CPU time below which nothing is advised.
 pub const NOISE: f64 = 0.005;
@@ -55,7 +55,12 @@ struct Left {
 }
 
 /// Advice for these sites, that which promises most first.
-pub fn advise(from: &Attribution, sites: &[&Site], scale: f64, cpu_ns: &dyn Fn(&str) -> Option<f64>) -> Vec<Advice> {
+pub fn advise(
+    from: &Attribution,
+    sites: &[&Site],
+    scale: f64,
+    cpu_ns: &dyn Fn(&str) -> Option<f64>,
+) -> Vec<Advice> {
     let all: u64 = from.sites.iter().map(|site| site.interrupts).sum();
     let mut advice: Vec<Advice> = Vec::new();
     for site in sites {
@@ -77,10 +82,22 @@ pub fn advise(from: &Attribution, sites: &[&Site], scale: f64, cpu_ns: &dyn Fn(&
                 continue;
             }
             let scaled = |count: u64| (count as f64 * scale).round() as u64;
-            let (now, least, most) = (scaled(site.interrupts), scaled(left.least), scaled(left.most));
-            let counts = if least == most { count(most) } else { format!("{} to {}", count(least), count(most)) };
+            let (now, least, most) = (
+                scaled(site.interrupts),
+                scaled(left.least),
+                scaled(left.most),
+            );
+            let counts = if least == most {
+                count(most)
+            } else {
+                format!("{} to {}", count(least), count(most))
+            };
             let gain = match share {
-                Some(share) => format!(", {} of the CPU time of {}", percents(share), site.place.program),
+                Some(share) => format!(
+                    ", {} of the CPU time of {}",
+                    percents(share),
+                    site.place.program
+                ),
                 None => String::new(),
             };
             advice.push(Advice {
@@ -105,8 +122,7 @@ pub fn advise(from: &Attribution, sites: &[&Site], scale: f64, cpu_ns: &dyn Fn(&
 }
 
 fn place(site: &Site) -> String {
-    let known = site.place.frames.iter().rev().find(|frame| &***frame != "[unknown]");
-    known.map_or_else(|| "(no stack)".into(), ToString::to_string)
+    figures::place(site.place.frames.iter().map(|frame| &**frame)).to_owned()
 }
 
 /// The time that these interrupts cost, as a share of the program's.
@@ -125,9 +141,12 @@ fn won(site: &Site, gone: Range, kind: &str, scale: f64, cpu: f64) -> Range {
         let share = gone.times(each);
         let refaults = site.refill_ns().unwrap_or(0.0);
         let calls = (site.call_ns.saturating_sub(site.waited.most)) as f64;
-        won = won.plus(Range { least: share.least * refaults, most: share.most * (refaults + calls) });
+        won = won.plus(Range {
+            least: share.least * refaults,
+            most: share.most * (refaults + calls),
+        });
     }
-    won.times(scale / cpu)
+    won.times(scale).of_all(cpu)
 }
 
 /// The changes that could be made at a site.
@@ -142,14 +161,39 @@ fn changes(site: &Site) -> Vec<(&'static str, String, Left)> {
         "mprotect" | "pkey_mprotect" => {
             let left = site.interrupts - site.followed.min(site.interrupts) / 2;
             let what = "give pages that change between writable and not a second, writable mapping, or memory protection keys, instead of mprotect";
-            found.push(("protect", format!("At {at}, {what}"), Left { least: 0, most: left }));
+            found.push((
+                "protect",
+                format!("At {at}, {what}"),
+                Left {
+                    least: 0,
+                    most: left,
+                },
+            ));
         }
         "copy-on-write" | "fork" => {
             let what = "write less between fork and the child's exit, or fork from a small process";
-            found.push(("fork", format!("{call} of {}: {what}", site.place.program), Left { least: 0, most: site.interrupts / 2 }));
+            found.push((
+                "fork",
+                format!("{call} of {}: {what}", site.place.program),
+                Left {
+                    least: 0,
+                    most: site.interrupts / 2,
+                },
+            ));
         }
-        "NUMA balancing" => found.push(("numa", format!("Bind {} to a node, or set kernel.numa_balancing=0", site.place.program), Left { least: 0, most: 0 })),
-        "KSM" => found.push(("ksm", "Stop KSM (echo 2 > /sys/kernel/mm/ksm/run), or exempt the process".into(), Left { least: 0, most: 0 })),
+        "NUMA balancing" => found.push((
+            "numa",
+            format!(
+                "Bind {} to a node, or set kernel.numa_balancing=0",
+                site.place.program
+            ),
+            Left { least: 0, most: 0 },
+        )),
+        "KSM" => found.push((
+            "ksm",
+            "Stop KSM (echo 2 > /sys/kernel/mm/ksm/run), or exempt the process".into(),
+            Left { least: 0, most: 0 },
+        )),
         "compaction" | "migration" | "huge pages (khugepaged)" => {
             found.push(("compaction", format!("Against {call}: set transparent_hugepage/defrag to defer or madvise, and vm.compaction_proactiveness=0"), Left { least: 0, most: site.interrupts / 2 }));
         }
@@ -177,12 +221,28 @@ fn merged(site: &Site, call: &str, at: &str) -> Option<(&'static str, String, Le
     let hasty = within(&site.hasty, chosen).min(merged);
     let left = |merged: u64| site.interrupts - merged + merged.div_ceil(BATCH);
     let how = match call {
-        _ if site.followed > 0 && site.adjacent * 2 >= site.followed => "one call over the whole span",
-        "munmap" => "one call over a span that is kept together, or leave unmapping to a thread that collects",
-        _ => "one process_madvise with a list of ranges (which flushes once for all of them since Linux 6.16)",
+        _ if site.followed > 0 && site.adjacent * 2 >= site.followed => {
+            "one call over the whole span"
+        }
+        "munmap" => {
+            "one call over a span that is kept together, or leave unmapping to a thread that collects"
+        }
+        _ => {
+            "one process_madvise with a list of ranges (which flushes once for all of them since Linux 6.16)"
+        }
     };
-    let text = format!("At {at}, merge {call} calls that follow each other within {} into {how}", time(BINS[chosen] as f64));
-    Some(("merge", text, Left { least: left(merged), most: left(merged - hasty) }))
+    let text = format!(
+        "At {at}, merge {call} calls that follow each other within {} into {how}",
+        time(BINS[chosen] as f64)
+    );
+    Some((
+        "merge",
+        text,
+        Left {
+            least: left(merged),
+            most: left(merged - hasty),
+        },
+    ))
 }
 
 /// Memory that is not given back because it is needed again soon.
@@ -191,19 +251,30 @@ fn kept(site: &Site, call: &str, at: &str) -> Option<(&'static str, String, Left
     if again * 5 < site.interrupts || again == 0 {
         return None;
     }
-    let last = site.refaulted_interrupts.len() - 2;
-    let chosen = (0..=last).find(|&bin| within(&site.refaulted_interrupts, bin) * 10 >= again * 9).unwrap_or(last);
+    // Nearly all is touched again within this; kept ten times as long, it is there even if what is kept is given
+    // back little by little, as allocators do.
+    let last = BINS.len() - 2;
+    let chosen =
+        (0..=last).find(|&bin| within(&site.refaulted_interrupts, bin) * 10 >= again * 9)?;
     let soon = within(&site.refaulted_interrupts, chosen).min(site.interrupts);
-    let keeps = time(BINS[chosen] as f64);
+    let keeps = time(BINS[chosen + 1] as f64);
     let (kind, what) = match call {
-        "munmap" => ("cache", format!("keep unmapped memory for reuse for {keeps} (a cache of mappings; larger mmap thresholds)")),
-        _ => ("keep", format!("keep memory for {keeps} before giving it back (a larger decay)")),
+        "munmap" => (
+            "cache",
+            format!(
+                "keep unmapped memory for reuse for {keeps} (a cache of mappings, a larger mmap threshold)"
+            ),
+        ),
+        _ => (
+            "keep",
+            format!("keep memory for {keeps} before giving it back (a larger decay)"),
+        ),
     };
-    // That it is felt where it was touched, and not where it was not, is known; that it is not reused for
-    // something else by then is not.
-    let least = site.interrupts - soon;
-    let most = site.interrupts - soon / 2;
-    Some((kind, format!("At {at}, {what}"), Left { least, most }))
+    let left = Left {
+        least: site.interrupts - again.min(site.interrupts),
+        most: site.interrupts - soon,
+    };
+    Some((kind, format!("At {at}, {what}"), left))
 }
 
 /// What else a site's calls wait for.

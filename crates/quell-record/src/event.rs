@@ -26,7 +26,11 @@ pub enum Event<'a> {
     /// `tlb:tlb_flush`; `None` pages means everything.
     Flush { reason: u64, pages: Option<u64> },
     /// `csd:csd_queue_cpu`: work was queued for another CPU.
-    Queue { target: u32, function: &'a str, work: u64 },
+    Queue {
+        target: u32,
+        function: &'a str,
+        work: u64,
+    },
     /// `ipi:ipi_send_cpu`; a reschedule interrupt has no callback.
     Send { target: u32, call: bool },
     /// `ipi:ipi_send_cpumask`.
@@ -40,7 +44,12 @@ pub enum Event<'a> {
     /// A reschedule interrupt began.
     Reschedule,
     /// A system call began: which, and its range if it has one.
-    Enter { call: &'a str, start: u64, bytes: u64, how: u64 },
+    Enter {
+        call: &'a str,
+        start: u64,
+        bytes: u64,
+        how: u64,
+    },
     /// A system call returned.
     Exit { call: &'a str },
     /// A thread wants `mmap_lock`, or has it.
@@ -128,7 +137,9 @@ fn call<'a>(sample: &'a Sample, name: &'a str) -> Event<'a> {
         };
     };
     let first = |names: &[&str]| {
-        let found = names.iter().find_map(|name| sample.field(name).and_then(bits));
+        let found = names
+            .iter()
+            .find_map(|name| sample.field(name).and_then(bits));
         found.unwrap_or(0)
     };
     Event::Enter {
@@ -169,10 +180,22 @@ mod tests {
 
     #[test]
     fn functions_that_flush_are_known_whatever_their_suffix() {
-        for yes in ["flush_tlb_func", "flush_tlb_func+0x0", "do_flush_tlb_all", "do_kernel_range_flush", "__ipi_flush_tlb_range_asid"] {
+        for yes in [
+            "flush_tlb_func",
+            "flush_tlb_func+0x0",
+            "do_flush_tlb_all",
+            "do_kernel_range_flush",
+            "__ipi_flush_tlb_range_asid",
+        ] {
             assert!(flushes(yes), "{yes}");
         }
-        for no in ["ipi_mb", "rcu_exp_handler", "remote_function", "sched_ttwu_pending", ""] {
+        for no in [
+            "ipi_mb",
+            "rcu_exp_handler",
+            "remote_function",
+            "sched_ttwu_pending",
+            "",
+        ] {
             assert!(!flushes(no), "{no}");
         }
     }

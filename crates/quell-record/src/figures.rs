@@ -31,6 +31,15 @@ impl Range {
         }
     }
 
+    /// Both as shares of `all`, of which nothing can be more than the whole.
+    #[must_use]
+    pub fn of_all(self, all: f64) -> Self {
+        Range {
+            least: (self.least / all).min(1.0),
+            most: (self.most / all).min(1.0),
+        }
+    }
+
     /// Both, by a factor.
     #[must_use]
     pub fn times(self, factor: f64) -> Self {
@@ -57,7 +66,11 @@ pub fn time(ns: f64) -> String {
 /// A range of times for people.
 pub fn times(range: Range) -> String {
     let (least, most) = (time(range.least), time(range.most));
-    if least == most { most } else { format!("{least} to {most}") }
+    if least == most {
+        most
+    } else {
+        format!("{least} to {most}")
+    }
 }
 
 /// A share for people.
@@ -84,12 +97,42 @@ pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();
     for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index) % 3 == 0 {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             out.push(' ');
         }
         out.push(digit);
     }
     out
+}
+
+/// Frames below which every stack begins.
+const ROOTS: &[&str] = &[
+    "runtime.goexit",
+    "runtime.gcenable",
+    "start_thread",
+    "clone",
+    "__libc_start",
+    "_start",
+    "runtime.mstart",
+    "runtime.systemstack",
+    "runtime.rt0_go",
+    "__clone",
+];
+
+/// Of a site's frames, innermost first, the one that tells most: the program's own, or the outermost that is known and
+/// not the root of every stack.
+pub fn place<'a>(frames: impl DoubleEndedIterator<Item = &'a str> + Clone) -> &'a str {
+    let known = || frames.clone().rev().filter(|frame| *frame != "[unknown]");
+    let is_root = |frame: &str| ROOTS.iter().any(|root| frame.starts_with(root));
+    let said = known()
+        .find(|frame| !is_root(frame))
+        .or_else(|| known().next());
+    let none = if frames.clone().next().is_none() {
+        "(no stack)"
+    } else {
+        "(unknown)"
+    };
+    said.unwrap_or(none)
 }
 
 #[cfg(test)]
@@ -101,8 +144,20 @@ mod tests {
         assert_eq!(count(1_234_567), "1 234 567");
         assert_eq!(count(12), "12");
         assert_eq!(time(9_940.0), "9.9 us");
-        assert_eq!(times(Range { least: 1e6, most: 2.5e6 }), "1.0 ms to 2.5 ms");
-        assert_eq!(percents(Range { least: 0.031, most: 0.124 }), "3.1 to 12 %");
+        assert_eq!(
+            times(Range {
+                least: 1e6,
+                most: 2.5e6
+            }),
+            "1.0 ms to 2.5 ms"
+        );
+        assert_eq!(
+            percents(Range {
+                least: 0.031,
+                most: 0.124
+            }),
+            "3.1 to 12 %"
+        );
         assert_eq!(percent(0.0003), "under 0.1 %");
     }
 }

@@ -9,6 +9,7 @@
 //! the recording.
 
 pub mod advise;
+mod answer;
 pub mod attribute;
 mod event;
 pub mod figures;
@@ -16,6 +17,7 @@ pub mod import;
 pub mod report;
 pub mod show;
 mod stack;
+mod understand;
 
 use quell_perf::{Source, SourceError};
 

@@ -61,18 +61,71 @@ const UNASKED: &[(&str, &str)] = &[
 
 /// Files whose frames are nobody's own: by how their names begin.
 const LIBRARIES: &[&str] = &[
-    "libc.", "libc-", "libpthread", "ld-linux", "ld-musl", "ld-", "libstdc++", "libc++", "libgcc_s", "libm.", "libm-",
-    "librt", "libdl", "libjemalloc", "libtcmalloc", "libmimalloc", "libgomp", "libtbb", "libunwind", "[vdso]",
-    "[vsyscall]", "libasan", "libtsan",
+    "libc.",
+    "libc-",
+    "libpthread",
+    "ld-linux",
+    "ld-musl",
+    "ld-",
+    "libstdc++",
+    "libc++",
+    "libgcc_s",
+    "libm.",
+    "libm-",
+    "librt",
+    "libdl",
+    "libjemalloc",
+    "libtcmalloc",
+    "libmimalloc",
+    "libgomp",
+    "libtbb",
+    "libunwind",
+    "[vdso]",
+    "[vsyscall]",
+    "libasan",
+    "libtsan",
 ];
 
 /// Functions that are nobody's own where they are linked into the program: whole names, and beginnings of names where
 /// the last letter is none.
 const RUNTIMES: &[&str] = &[
-    "runtime.", "runtime/", "je_", "_rjem_", "tc_", "tcmalloc::", "mi_", "_mi_", "__libc_", "__GI_", "std::sys::",
-    "core::", "alloc::", "std::alloc", "<alloc::", "<core::", "operator new(", "operator delete(", "operator new[", "operator delete[", "malloc", "free",
-    "calloc", "realloc", "__madvise", "__munmap", "__mmap", "__mprotect", "madvise", "munmap", "mmap", "mprotect",
-    "syscall", "__syscall", "internal/runtime/", "syscall.", "libc::",
+    "runtime.",
+    "runtime/",
+    "je_",
+    "_rjem_",
+    "tc_",
+    "tcmalloc::",
+    "mi_",
+    "_mi_",
+    "__libc_",
+    "__GI_",
+    "std::sys::",
+    "core::",
+    "alloc::",
+    "std::alloc",
+    "<alloc::",
+    "<core::",
+    "operator new(",
+    "operator delete(",
+    "operator new[",
+    "operator delete[",
+    "malloc",
+    "free",
+    "calloc",
+    "realloc",
+    "__madvise",
+    "__munmap",
+    "__mmap",
+    "__mprotect",
+    "madvise",
+    "munmap",
+    "mmap",
+    "mprotect",
+    "syscall",
+    "__syscall",
+    "internal/runtime/",
+    "syscall.",
+    "libc::",
 ];
 
 /// What a stack tells.
@@ -125,19 +178,33 @@ fn plain(symbol: &str) -> &str {
 fn tell(stack: &[Frame]) -> Told {
     let kernel = || {
         let frames = stack.iter().filter(|frame| frame.kernel);
-        frames.filter_map(|frame| frame.symbol.as_deref()).map(plain)
+        frames
+            .filter_map(|frame| frame.symbol.as_deref())
+            .map(plain)
     };
     let call = kernel().find_map(call_of);
     let find = |table: &'static [(&str, &'static str)]| {
-        let found = table.iter().find(|(name, _)| kernel().any(|symbol| symbol == *name));
+        let found = table
+            .iter()
+            .find(|(name, _)| kernel().any(|symbol| symbol == *name));
         found.map(|(_, cause)| *cause)
     };
     let cause = find(CAUSES).or_else(|| if call.is_none() { find(UNASKED) } else { None });
     let (site, own) = site(stack, cause);
     Told {
         cause,
-        fault: kernel().any(|symbol| matches!(symbol, "exc_page_fault" | "do_user_addr_fault" | "asm_exc_page_fault" | "do_page_fault" | "do_mem_abort")),
-        flush: kernel().any(|symbol| symbol.contains("flush_tlb") || symbol.contains("tlbbatch_flush")),
+        fault: kernel().any(|symbol| {
+            matches!(
+                symbol,
+                "exc_page_fault"
+                    | "do_user_addr_fault"
+                    | "asm_exc_page_fault"
+                    | "do_page_fault"
+                    | "do_mem_abort"
+            )
+        }),
+        flush: kernel()
+            .any(|symbol| symbol.contains("flush_tlb") || symbol.contains("tlbbatch_flush")),
         call,
         site,
         own,
@@ -147,8 +214,18 @@ fn tell(stack: &[Frame]) -> Told {
 
 /// The call that `__x64_sys_madvise` serves.
 fn call_of(symbol: &str) -> Option<Arc<str>> {
-    let prefixes = ["__x64_sys_", "__arm64_sys_", "__riscv_sys_", "__ia32_sys_", "__se_sys_", "__do_sys_", "ksys_"];
-    let name = prefixes.iter().find_map(|prefix| symbol.strip_prefix(prefix));
+    let prefixes = [
+        "__x64_sys_",
+        "__arm64_sys_",
+        "__riscv_sys_",
+        "__ia32_sys_",
+        "__se_sys_",
+        "__do_sys_",
+        "ksys_",
+    ];
+    let name = prefixes
+        .iter()
+        .find_map(|prefix| symbol.strip_prefix(prefix));
     name.map(Into::into)
 }
 
@@ -156,7 +233,9 @@ fn call_of(symbol: &str) -> Option<Arc<str>> {
 pub fn label(frame: &Frame) -> Arc<str> {
     match (&frame.symbol, &frame.module) {
         (Some(symbol), _) => symbol.clone(),
-        (None, Some(module)) if module.starts_with("//anon") || module.starts_with("[jit") => "[jit]".into(),
+        (None, Some(module)) if module.starts_with("//anon") || module.starts_with("[jit") => {
+            "[jit]".into()
+        }
         (None, Some(module)) => format!("{}+{:#x}", base(module), frame.address).into(),
         (None, None) => "[unknown]".into(),
     }
@@ -176,7 +255,9 @@ fn is_own(frame: &Frame) -> bool {
         }
     }
     match &frame.module {
-        Some(module) => !LIBRARIES.iter().any(|prefix| base(module).starts_with(prefix)),
+        Some(module) => !LIBRARIES
+            .iter()
+            .any(|prefix| base(module).starts_with(prefix)),
         None => frame.symbol.is_some(),
     }
 }
@@ -184,7 +265,10 @@ fn is_own(frame: &Frame) -> bool {
 fn site(stack: &[Frame], cause: Option<&'static str>) -> (Arc<[Arc<str>]>, bool) {
     let user: Vec<&Frame> = stack.iter().filter(|frame| !frame.kernel).collect();
     if let Some(last) = user.iter().take(DEEPEST).position(|frame| is_own(frame)) {
-        return (user[..=last].iter().map(|frame| label(frame)).collect(), true);
+        return (
+            user[..=last].iter().map(|frame| label(frame)).collect(),
+            true,
+        );
     }
     if !user.is_empty() {
         // Without frame pointers, what is behind the innermost frame is often no frame at all.
@@ -197,7 +281,10 @@ fn site(stack: &[Frame], cause: Option<&'static str>) -> (Arc<[Arc<str>]>, bool)
         return (site.into(), false);
     }
     // A thread of the kernel: the function that is the cause.
-    let cause = CAUSES.iter().chain(UNASKED).filter(|(_, said)| cause == Some(said));
+    let cause = CAUSES
+        .iter()
+        .chain(UNASKED)
+        .filter(|(_, said)| cause == Some(said));
     let named = cause.map(|(name, _)| *name).find(|name| {
         let mut symbols = stack.iter().filter_map(|frame| frame.symbol.as_deref());
         symbols.any(|symbol| plain(symbol) == *name)
@@ -212,7 +299,11 @@ fn folded(stack: &[Frame]) -> String {
             out.push(';');
         }
         // Semicolons are what parts frames, and line ends stacks.
-        out.extend(label(frame).chars().map(|c| if matches!(c, ';' | '\n') { ',' } else { c }));
+        out.extend(
+            label(frame)
+                .chars()
+                .map(|c| if matches!(c, ';' | '\n') { ',' } else { c }),
+        );
         if frame.kernel {
             out.push_str("_[k]");
         }
@@ -249,9 +340,18 @@ mod tests {
             frame(false, "main", "/opt/server"),
         ];
         let told = tell(&stack);
-        assert_eq!(site_of(&stack), ["__madvise", "pages_decommit", "handle_request"]);
-        assert_eq!((told.call.as_deref(), told.cause, told.flush), (Some("madvise"), None, true));
-        assert_eq!(&*told.folded, "main;handle_request;pages_decommit;__madvise;__x64_sys_madvise_[k];flush_tlb_mm_range_[k]");
+        assert_eq!(
+            site_of(&stack),
+            ["__madvise", "pages_decommit", "handle_request"]
+        );
+        assert_eq!(
+            (told.call.as_deref(), told.cause, told.flush),
+            (Some("madvise"), None, true)
+        );
+        assert_eq!(
+            &*told.folded,
+            "main;handle_request;pages_decommit;__madvise;__x64_sys_madvise_[k];flush_tlb_mm_range_[k]"
+        );
     }
 
     #[test]
@@ -287,15 +387,24 @@ mod tests {
             frame(false, "main", "/opt/server"),
         ];
         assert_eq!(tell(&stack).cause, Some("reclaim (direct)"));
-        let pageout = [frame(true, "reclaim_pages", "[kernel]"), frame(true, "__x64_sys_madvise", "[kernel]")];
+        let pageout = [
+            frame(true, "reclaim_pages", "[kernel]"),
+            frame(true, "__x64_sys_madvise", "[kernel]"),
+        ];
         assert_eq!(tell(&pageout).cause, None);
-        let kswapd = [frame(true, "balance_pgdat.isra.0", "[kernel]"), frame(true, "kswapd", "[kernel]")];
+        let kswapd = [
+            frame(true, "balance_pgdat.isra.0", "[kernel]"),
+            frame(true, "kswapd", "[kernel]"),
+        ];
         assert_eq!(site_of(&kswapd), ["balance_pgdat"]);
     }
 
     #[test]
     fn migration_that_was_asked_for_is_a_call() {
-        let asked = [frame(true, "migrate_pages", "[kernel]"), frame(true, "__x64_sys_move_pages", "[kernel]")];
+        let asked = [
+            frame(true, "migrate_pages", "[kernel]"),
+            frame(true, "__x64_sys_move_pages", "[kernel]"),
+        ];
         assert_eq!(tell(&asked).cause, None);
         assert_eq!(tell(&asked[..1]).cause, Some("migration"));
     }

@@ -34,7 +34,15 @@ pub struct Discards {
 
 impl Discards {
     /// A call gave this range back.
-    pub fn add(&mut self, program: usize, start: u64, bytes: u64, site: usize, time_ns: u64, sent: (u64, usize)) {
+    pub fn add(
+        &mut self,
+        program: usize,
+        start: u64,
+        bytes: u64,
+        site: usize,
+        time_ns: u64,
+        sent: (u64, usize),
+    ) {
         if bytes == 0 {
             return;
         }
@@ -51,7 +59,11 @@ impl Discards {
             gap: sent.1,
             touched: false,
         };
-        let before = self.ranges.entry(program).or_default().insert(start, discard);
+        let before = self
+            .ranges
+            .entry(program)
+            .or_default()
+            .insert(start, discard);
         self.count += usize::from(before.is_none());
     }
 
@@ -77,6 +89,9 @@ mod tests {
         assert!(discards.find(2, 0x1000).is_none());
         discards.add(1, 0x1000, 0x1000, 8, 6, (0, 0));
         assert_eq!(discards.find(1, 0x1fff).map(|found| found.site), Some(8));
-        assert!(discards.find(1, 0x2fff).is_none(), "the later call says what is given back");
+        assert!(
+            discards.find(1, 0x2fff).is_none(),
+            "the later call says what is given back"
+        );
     }
 }

@@ -26,8 +26,8 @@ use crate::event::{self, Event, reason};
 use crate::stack::{Stacks, Told};
 use discard::Discards;
 use request::{Request, Requests};
-pub use slice::{Observer, Slice, Stretch};
 use site::{Bins, Place, Site, Span, bin};
+pub use slice::{Observer, Slice, Stretch};
 
 /// How many different whole stacks are kept for flame graphs; what comes later is counted as "(other stacks)".
 const FOLDED: usize = 1 << 17;
@@ -75,6 +75,9 @@ pub struct Function {
     pub ns: u64,
 }
 
+/// What a stack tells, a program, and the call that it is in.
+type Situation = (usize, usize, Option<Arc<str>>);
+
 /// What a stack weighs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Weight {
@@ -94,7 +97,7 @@ pub struct Attribution {
     pub sites: Vec<Site>,
     places: FxHashMap<Place, usize>,
     /// The site of a stack in a program and a call.
-    placed: FxHashMap<(usize, usize, Option<Arc<str>>), (Arc<Told>, usize)>,
+    placed: FxHashMap<Situation, (Arc<Told>, usize)>,
     /// All programs.
     pub programs: Vec<Program>,
     program_of_name: FxHashMap<Arc<str>, usize>,
@@ -155,7 +158,7 @@ pub struct Attribution {
 /// Which events a recording has.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
-    /// `csd_queue_cpu` of a flush.
+    /// `csd_queue_cpu`, of whatever.
     pub queued: bool,
     /// An interrupt sent with a flush on the stack.
     pub sent: bool,
@@ -328,7 +331,10 @@ impl Attribution {
     /// The site of this sample, in the call that the thread is in.
     fn site(&mut self, sample: &Sample, program: usize) -> (Arc<Told>, usize) {
         let told = self.stacks.tell(&sample.stack);
-        let call = self.threads.get(&sample.tid).and_then(|thread| thread.call.as_ref());
+        let call = self
+            .threads
+            .get(&sample.tid)
+            .and_then(|thread| thread.call.as_ref());
         let call = call.map(|call| call.name.clone());
         let key = (Arc::as_ptr(&told) as usize, program, call.clone());
         if let Some((told, site)) = self.placed.get(&key) {
@@ -373,20 +379,36 @@ impl Attribution {
         let program = self.program(sample);
         match event::of(sample) {
             Event::Flush { reason, pages } => self.flush(sample, program, reason, pages),
-            Event::Queue { target, function, work } => {
+            Event::Queue {
+                target,
+                function,
+                work,
+            } => {
+                self.seen.queued = true;
                 if event::flushes(function) {
                     self.queued(sample, program, target, work);
                 }
             }
             Event::Send { target, call: true } => self.sent(sample, program, &[target]),
-            Event::SendMany { targets, call: true } => self.sent(sample, program, targets),
-            Event::Send { call: false, .. } | Event::SendMany { call: false, .. } => self.reschedules += 1,
+            Event::SendMany {
+                targets,
+                call: true,
+            } => self.sent(sample, program, targets),
+            Event::Send { call: false, .. } | Event::SendMany { call: false, .. } => {
+                self.reschedules += 1
+            }
             Event::Begin { function, work } if work != 0 => {
                 self.seen.functions = true;
                 let flush = event::flushes(function);
                 let request = self.in_flight.remove(&(work, sample.cpu)).filter(|_| flush);
                 let function = Arc::from(function);
-                self.cpu(sample.cpu).works.push(Work { request, function, flush, start: now, end: None });
+                self.cpu(sample.cpu).works.push(Work {
+                    request,
+                    function,
+                    flush,
+                    start: now,
+                    end: None,
+                });
                 if flush {
                     self.received += 1;
                     self.unmatched += u64::from(request.is_none());
@@ -396,7 +418,9 @@ impl Attribution {
                     }
                 }
             }
-            Event::End { function, work } if work != 0 => self.worked(sample, function, program, observer),
+            Event::End { function, work } if work != 0 => {
+                self.worked(sample, function, program, observer)
+            }
             Event::Begin { .. } | Event::End { .. } | Event::Reschedule => {}
             Event::Interrupt { begin: true } => {
                 self.seen.interrupts = true;
@@ -407,7 +431,12 @@ impl Attribution {
                 cpu.flushes.clear();
             }
             Event::Interrupt { begin: false } => self.interrupted(sample, program, observer),
-            Event::Enter { call, start, bytes, how } => {
+            Event::Enter {
+                call,
+                start,
+                bytes,
+                how,
+            } => {
                 self.seen.calls = true;
                 self.close(sample.tid, now);
                 let call = Call {
@@ -433,14 +462,23 @@ impl Attribution {
             Event::Lock { got } => self.lock(sample.tid, program, now, got),
             Event::Fault { address } => self.fault(sample, program, address),
             Event::Faulted => {
-                let fault = self.threads.get_mut(&sample.tid).and_then(|thread| thread.fault.take());
-                if let Some(Fault { since, site: Some(site) }) = fault {
+                let fault = self
+                    .threads
+                    .get_mut(&sample.tid)
+                    .and_then(|thread| thread.fault.take());
+                if let Some(Fault {
+                    since,
+                    site: Some(site),
+                }) = fault
+                {
                     self.sites[site].refault_ns += now.saturating_sub(since);
                     self.sites[site].refaults_timed += 1;
                 }
             }
             Event::Switch { .. } => {
                 self.seen.switches = true;
+                // Initiators wait without being preempted: whoever goes has waited to the end.
+                self.close(sample.tid, now);
                 // The event is the thread's that goes.
                 let since = self.cpu(sample.cpu).since.replace(now);
                 if let Some(since) = since {
@@ -456,7 +494,10 @@ impl Attribution {
 
     /// The site of the call that the thread is in is known now.
     fn of_call(&mut self, tid: u32, site: usize) {
-        let call = self.threads.get_mut(&tid).and_then(|thread| thread.call.as_mut());
+        let call = self
+            .threads
+            .get_mut(&tid)
+            .and_then(|thread| thread.call.as_mut());
         if let Some(call) = call {
             call.site.get_or_insert(site);
         }
@@ -529,11 +570,12 @@ impl Attribution {
     fn gap(&mut self, sample: &Sample, site: usize) -> usize {
         let last = self.threads.get(&sample.tid).map(|thread| &thread.last);
         let last = last.and_then(|last| last.iter().find(|(of, ..)| *of == site));
-        last.map_or(site::BINS.len(), |(_, time, ..)| bin(sample.time_ns.saturating_sub(*time)))
+        last.map_or(site::BINS.len(), |(_, time, ..)| {
+            bin(sample.time_ns.saturating_sub(*time))
+        })
     }
 
     fn queued(&mut self, sample: &Sample, program: usize, target: u32, work: u64) {
-        self.seen.queued = true;
         let id = self.sending(sample, program);
         let Some(request) = self.requests.get_mut(id) else {
             return;
@@ -556,7 +598,11 @@ impl Attribution {
     fn sending(&mut self, sample: &Sample, program: usize) -> u64 {
         let open = self.threads.get(&sample.tid).and_then(|thread| thread.open);
         let site = self.site(sample, program).1;
-        let known = open.filter(|id| self.requests.get(*id).is_some_and(|request| request.site == site && request.asked));
+        let known = open.filter(|id| {
+            self.requests
+                .get(*id)
+                .is_some_and(|request| request.site == site && request.asked)
+        });
         let id = known.unwrap_or_else(|| self.request(sample, program, true, None));
         if let Some(request) = self.requests.get_mut(id) {
             request.sent.get_or_insert(sample.time_ns);
@@ -609,7 +655,11 @@ impl Attribution {
             return;
         }
         self.seen.sent = true;
-        let targets: Vec<u32> = targets.iter().copied().filter(|&cpu| cpu != sample.cpu).collect();
+        let targets: Vec<u32> = targets
+            .iter()
+            .copied()
+            .filter(|&cpu| cpu != sample.cpu)
+            .collect();
         let id = self.sending(sample, program);
         let Some(request) = self.requests.get(id) else {
             return;
@@ -647,7 +697,11 @@ impl Attribution {
         let rank = |id: &&u64| {
             let request = self.requests.get(**id);
             let same = |request: &Request| request.pages == pages || pages.is_none();
-            (request.is_some_and(|r| r.pid == sample.pid), request.is_some_and(same), **id)
+            (
+                request.is_some_and(|r| r.pid == sample.pid),
+                request.is_some_and(same),
+                **id,
+            )
         };
         let found = self.recent.iter().filter(fits).max_by_key(rank).copied();
         let time = self.cpu(sample.cpu);
@@ -676,11 +730,21 @@ impl Attribution {
     }
 
     /// A function that another CPU queued has run.
-    fn worked(&mut self, sample: &Sample, function: &str, program: usize, observer: &mut dyn Observer) {
+    fn worked(
+        &mut self,
+        sample: &Sample,
+        function: &str,
+        program: usize,
+        observer: &mut dyn Observer,
+    ) {
         let now = sample.time_ns;
         let cpu = self.cpu(sample.cpu);
         let in_interrupt = cpu.interrupt.is_some();
-        let last = cpu.works.iter_mut().rev().find(|work| work.end.is_none() && &*work.function == function);
+        let last = cpu
+            .works
+            .iter_mut()
+            .rev()
+            .find(|work| work.end.is_none() && &*work.function == function);
         let Some(work) = last else {
             return;
         };
@@ -738,12 +802,21 @@ impl Attribution {
             of.count += 1;
             of.ns += took;
             let name = self.programs[program].name.clone();
-            observer.slice(&slice::of(sample, &name, Stretch::Other, (start, now), "function call", None));
+            observer.slice(&slice::of(
+                sample,
+                &name,
+                Stretch::Other,
+                (start, now),
+                "function call",
+                None,
+            ));
             return;
         }
         let share = took / flushes.len() as u64;
         for request in flushes {
-            let site = request.and_then(|id| self.requests.get(id)).map(|request| (request.site, request.folded.clone()));
+            let site = request
+                .and_then(|id| self.requests.get(id))
+                .map(|request| (request.site, request.folded.clone()));
             if let Some((site, folded)) = &site {
                 self.sites[*site].stolen.most += share;
                 self.weigh(folded).stolen_ns += share;
@@ -752,13 +825,31 @@ impl Attribution {
             self.programs[program].taken += 1;
             let name = self.programs[program].name.clone();
             let site = site.map(|site| site.0);
-            observer.slice(&slice::of(sample, &name, Stretch::Stolen, (start, now), "flush", site));
+            observer.slice(&slice::of(
+                sample,
+                &name,
+                Stretch::Stolen,
+                (start, now),
+                "flush",
+                site,
+            ));
         }
     }
 
     /// Charges an interrupt to those whose work it did, each with the same share of what was around the work.
-    fn charge(&mut self, sample: &Sample, program: usize, works: &[Work], start: u64, end: u64, observer: &mut dyn Observer) {
-        let inside: u64 = works.iter().filter_map(|work| Some(work.end?.saturating_sub(work.start))).sum();
+    fn charge(
+        &mut self,
+        sample: &Sample,
+        program: usize,
+        works: &[Work],
+        start: u64,
+        end: u64,
+        observer: &mut dyn Observer,
+    ) {
+        let inside: u64 = works
+            .iter()
+            .filter_map(|work| Some(work.end?.saturating_sub(work.start)))
+            .sum();
         let around = end.saturating_sub(start).saturating_sub(inside) / works.len().max(1) as u64;
         let name = self.programs[program].name.clone();
         for work in works {
@@ -767,7 +858,11 @@ impl Attribution {
             };
             let took = done.saturating_sub(work.start) + around;
             let site = work.request.and_then(|id| self.charged(id, took));
-            let kind = if work.flush { Stretch::Stolen } else { Stretch::Other };
+            let kind = if work.flush {
+                Stretch::Stolen
+            } else {
+                Stretch::Other
+            };
             if work.flush {
                 self.programs[program].stolen.most += took;
             }
@@ -787,7 +882,10 @@ impl Attribution {
 
     /// The thread goes on: the request that it had open is over for it.
     fn close(&mut self, tid: u32, now: u64) {
-        let open = self.threads.get_mut(&tid).and_then(|thread| thread.open.take());
+        let open = self
+            .threads
+            .get_mut(&tid)
+            .and_then(|thread| thread.open.take());
         if let Some(id) = open {
             if let Some(request) = self.requests.get_mut(id) {
                 request.end = Some(now);
@@ -811,7 +909,9 @@ impl Attribution {
         // Once: what is charged later finds it with nothing left to add.
         if let Some(sent) = request.sent.take() {
             let most = end.saturating_sub(sent);
-            let least = request.done.map_or(0, |done| done.saturating_sub(sent).min(most));
+            let least = request
+                .done
+                .map_or(0, |done| done.saturating_sub(sent).min(most));
             self.sites[site].waited.add(least, most);
             self.sites[site].waits += 1;
             self.weigh(&folded).waited_ns += least;
@@ -821,21 +921,43 @@ impl Attribution {
     fn returned(&mut self, sample: &Sample, program: usize, observer: &mut dyn Observer) {
         let now = sample.time_ns;
         let open = self.threads.get(&sample.tid).and_then(|thread| thread.open);
-        let waited = open.and_then(|id| self.requests.get(id)).and_then(|request| {
-            let sent = request.sent?;
-            Some((sent, request.done.unwrap_or(now).min(now), request.site))
-        });
+        let waited = open
+            .and_then(|id| self.requests.get(id))
+            .and_then(|request| {
+                let sent = request.sent?;
+                Some((sent, request.done.unwrap_or(now).min(now), request.site))
+            });
         self.close(sample.tid, now);
-        let call = self.threads.get_mut(&sample.tid).and_then(|thread| thread.call.take());
+        let call = self
+            .threads
+            .get_mut(&sample.tid)
+            .and_then(|thread| thread.call.take());
         let Some(call) = call else {
             return;
         };
         let name = self.programs[program].name.clone();
         if let Some((sent, done, site)) = waited {
-            observer.slice(&slice::of(sample, &name, Stretch::Wait, (sent, done), &call.name, Some(site)));
+            observer.slice(&slice::of(
+                sample,
+                &name,
+                Stretch::Wait,
+                (sent, done),
+                &call.name,
+                Some(site),
+            ));
         }
-        let whole = slice::of(sample, &name, Stretch::Call, (call.start_ns, now), &call.name, call.site);
-        observer.slice(&Slice { cpu: call.cpu, ..whole });
+        let whole = slice::of(
+            sample,
+            &name,
+            Stretch::Call,
+            (call.start_ns, now),
+            &call.name,
+            call.site,
+        );
+        observer.slice(&Slice {
+            cpu: call.cpu,
+            ..whole
+        });
         let Some(site) = call.site else {
             self.programs[program].locked_ns += call.locked_ns;
             return;
@@ -852,7 +974,8 @@ impl Attribution {
         }
         if discards(&call) {
             let sent = (call.interrupts, call.gap.unwrap_or(site::BINS.len()));
-            self.discards.add(program, call.start, call.bytes, site, now, sent);
+            self.discards
+                .add(program, call.start, call.bytes, site, now, sent);
         }
     }
 
@@ -895,7 +1018,10 @@ impl Attribution {
             }
         }
         self.close(sample.tid, now);
-        self.threads.entry(sample.tid).or_default().fault = Some(Fault { since: now, site: of });
+        self.threads.entry(sample.tid).or_default().fault = Some(Fault {
+            since: now,
+            site: of,
+        });
     }
 
     /// How interrupts were told to be shootdowns.
@@ -935,7 +1061,10 @@ impl Attribution {
     /// By how much a row of `/proc/interrupts` grew between the two readings, over all CPUs.
     pub fn row(&self, name: &str) -> Option<u64> {
         let sum = |statistics: &Statistics| {
-            let row = statistics.interrupts.iter().find(|row: &&Interrupts| row.name == name)?;
+            let row = statistics
+                .interrupts
+                .iter()
+                .find(|row: &&Interrupts| row.name == name)?;
             Some(row.counts.iter().sum::<u64>())
         };
         let (before, after) = (sum(self.before.as_ref()?)?, sum(self.after.as_ref()?)?);

@@ -73,6 +73,8 @@ impl Requests {
     /// The request of this number, unless it is forgotten.
     pub fn get_mut(&mut self, id: u64) -> Option<&mut Request> {
         let found = self.places.get_mut(Self::place(id));
-        found.filter(|found| found.0 == id).map(|found| &mut found.1)
+        found
+            .filter(|found| found.0 == id)
+            .map(|found| &mut found.1)
     }
 }

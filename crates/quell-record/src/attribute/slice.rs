@@ -48,7 +48,14 @@ impl Observer for () {
 }
 
 /// A stretch that ends with this sample.
-pub fn of<'a>(sample: &Sample, program: &'a str, kind: Stretch, time: (u64, u64), what: &'a str, site: Option<usize>) -> Slice<'a> {
+pub fn of<'a>(
+    sample: &Sample,
+    program: &'a str,
+    kind: Stretch,
+    time: (u64, u64),
+    what: &'a str,
+    site: Option<usize>,
+) -> Slice<'a> {
     Slice {
         kind,
         cpu: sample.cpu,

@@ -28,15 +28,18 @@ impl Counters {
     /// Looks at a line; what a block showed, if this line is the first behind it.
     pub fn line(&mut self, line: &str) -> Option<Statistics> {
         self.took = true;
-        if let Some(columns) = self.columns {
-            if let Some(row) = row(line, columns) {
-                self.rows.push(row);
-                return None;
-            }
+        if let Some(columns) = self.columns
+            && let Some(row) = row(line, columns)
+        {
+            self.rows.push(row);
+            return None;
         }
         let ended = self.end();
         let text = line.trim();
-        if let Some(flags) = line.strip_prefix("flags").filter(|rest| rest.trim_start().starts_with(':')) {
+        if let Some(flags) = line
+            .strip_prefix("flags")
+            .filter(|rest| rest.trim_start().starts_with(':'))
+        {
             self.virtual_machine = Some(flags.split_whitespace().any(|flag| flag == "hypervisor"));
         } else if let Some(times) = line.strip_prefix("cpu  ") {
             self.cpu_ns = cpu_times(times);
@@ -53,7 +56,11 @@ impl Counters {
         self.columns.take()?;
         self.blocks += 1;
         Some(Statistics {
-            when: if self.blocks == 1 { When::Before } else { When::After },
+            when: if self.blocks == 1 {
+                When::Before
+            } else {
+                When::After
+            },
             time_ns: 0,
             interrupts: std::mem::take(&mut self.rows),
             vmstat: Vec::new(),
@@ -91,8 +98,12 @@ fn row(line: &str, columns: usize) -> Option<Interrupts> {
 }
 
 fn cpu_times(text: &str) -> Vec<(String, u64)> {
-    let names = ["user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal"];
-    let times = text.split_whitespace().map_while(|time| time.parse::<u64>().ok());
+    let names = [
+        "user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal",
+    ];
+    let times = text
+        .split_whitespace()
+        .map_while(|time| time.parse::<u64>().ok());
     let filled = names.iter().zip(times);
     filled
         .map(|(name, ticks)| ((*name).to_owned(), ticks.saturating_mul(TICK_NS)))

@@ -53,7 +53,10 @@ fn switch(text: &str, names: &mut Names) -> Fields {
         let Some((comm, tid)) = named(half, side).or_else(|| short(half)) else {
             continue;
         };
-        fields.push((names.get(&format!("{side}_comm")), Value::Text(names.get(&comm))));
+        fields.push((
+            names.get(&format!("{side}_comm")),
+            Value::Text(names.get(&comm)),
+        ));
         fields.push((names.get(&format!("{side}_pid")), Value::Signed(tid)));
     }
     fields
@@ -90,13 +93,16 @@ fn pairs(text: &str, names: &mut Names) -> Fields {
     }
     let ends = keys.iter().skip(1).map(|key| key.0).chain([text.len()]);
     let ends: Vec<usize> = ends.collect();
-    let filled = keys.iter().zip(ends).filter_map(|(&(start, end, begin), stop)| {
-        let value = text[begin..stop].trim_matches([' ', ',']);
-        (!value.is_empty()).then(|| {
-            let name = &text[start..end];
-            (names.get(name), value_of(name, value, names))
-        })
-    });
+    let filled = keys
+        .iter()
+        .zip(ends)
+        .filter_map(|(&(start, end, begin), stop)| {
+            let value = text[begin..stop].trim_matches([' ', ',']);
+            (!value.is_empty()).then(|| {
+                let name = &text[start..end];
+                (names.get(name), value_of(name, value, names))
+            })
+        });
     filled.collect()
 }
 
@@ -107,12 +113,21 @@ fn value_of(name: &str, text: &str, names: &mut Names) -> Value {
             None => Value::Text(names.get(text)),
         };
     }
+    // The kernel's own `trace` file shows addresses as sixteen digits that stand for them.
+    if text.len() == 16
+        && matches!(name, "csd" | "mm")
+        && let Ok(address) = u64::from_str_radix(text, 16)
+    {
+        return Value::Unsigned(address);
+    }
     if let Some(number) = number(text) {
         return number;
     }
     // `remote shootdown (1)`: the number is what stays the same from kernel to kernel.
     if name == "reason" {
-        let inner = text.strip_suffix(')').and_then(|text| text.rsplit_once('('));
+        let inner = text
+            .strip_suffix(')')
+            .and_then(|text| text.rsplit_once('('));
         if let Some(number) = inner.and_then(|(_, digits)| digits.parse().ok()) {
             return Value::Signed(number);
         }
@@ -169,7 +184,9 @@ mod tests {
     fn read(event: &str, text: &str) -> Vec<(String, Value)> {
         let fields = of(event, text, &mut Names::default());
         let fields = fields.into_iter();
-        fields.map(|(name, value)| (name.to_string(), value)).collect()
+        fields
+            .map(|(name, value)| (name.to_string(), value))
+            .collect()
     }
 
     #[test]
@@ -191,10 +208,18 @@ mod tests {
             "cpu=1 callsite=on_each_cpu_cond_mask+0x20 func=flush_tlb_func csd=0xffff888627d2e420",
         );
         assert_eq!(fields[0].1, Value::Unsigned(1));
-        assert_eq!(fields[2], ("func".into(), Value::Text("flush_tlb_func".into())));
+        assert_eq!(
+            fields[2],
+            ("func".into(), Value::Text("flush_tlb_func".into()))
+        );
         assert_eq!(fields[3].1, Value::Unsigned(0xffff_8886_27d2_e420));
         let entry = read("csd:csd_function_entry", "func=flush_tlb_func, csd=(nil)");
         assert_eq!(entry[1], ("csd".into(), Value::Unsigned(0)));
+        let hashed = read(
+            "csd:csd_function_entry",
+            "func=flush_tlb_func, csd=0000000012345678",
+        );
+        assert_eq!(hashed[1], ("csd".into(), Value::Unsigned(0x1234_5678)));
     }
 
     #[test]

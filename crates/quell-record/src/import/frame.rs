@@ -98,7 +98,11 @@ mod tests {
         );
         assert_eq!(
             perf("132e core::call<fn() -> u8, ()>+0x8c (/tmp/churn)"),
-            (Some("core::call<fn() -> u8, ()>".into()), Some("/tmp/churn".into()), false)
+            (
+                Some("core::call<fn() -> u8, ()>".into()),
+                Some("/tmp/churn".into()),
+                false
+            )
         );
         assert_eq!(
             perf("ffffffff81344e73 flush_tlb_mm_range+0x1c3 ([kernel.kallsyms])"),
@@ -108,7 +112,10 @@ mod tests {
 
     #[test]
     fn what_is_unknown_is_none() {
-        assert_eq!(perf("7ffa88400000 [unknown] ([unknown])"), (None, None, false));
+        assert_eq!(
+            perf("7ffa88400000 [unknown] ([unknown])"),
+            (None, None, false)
+        );
         assert!(of_perf("=> nothing", &mut Names::default()).is_none());
     }
 

@@ -153,12 +153,23 @@ mod tests {
 
     #[test]
     fn perf_with_and_without_processes_and_cpus() {
-        let head = parse("churn 16659 [001] 37959.139852:  tlb:tlb_flush: pages:1 reason:x (3)").unwrap();
-        assert_eq!((head.comm, head.pid, head.tid, head.cpu), ("churn", None, 16659, Some(1)));
+        let head =
+            parse("churn 16659 [001] 37959.139852:  tlb:tlb_flush: pages:1 reason:x (3)").unwrap();
+        assert_eq!(
+            (head.comm, head.pid, head.tid, head.cpu),
+            ("churn", None, 16659, Some(1))
+        );
         assert_eq!(head.time_ns, 37_959_139_852_000);
-        assert_eq!((head.event, head.text), ("tlb:tlb_flush", "pages:1 reason:x (3)"));
-        let head = parse("  my prog [7] 1.5: x  11/12 [000]  1.000000001:   8 page-faults:  7f").unwrap();
-        assert_eq!((head.comm, head.pid, head.tid), ("my prog [7] 1.5: x", Some(11), 12));
+        assert_eq!(
+            (head.event, head.text),
+            ("tlb:tlb_flush", "pages:1 reason:x (3)")
+        );
+        let head =
+            parse("  my prog [7] 1.5: x  11/12 [000]  1.000000001:   8 page-faults:  7f").unwrap();
+        assert_eq!(
+            (head.comm, head.pid, head.tid),
+            ("my prog [7] 1.5: x", Some(11), 12)
+        );
         assert_eq!((head.event, head.time_ns), ("page-faults", 1_000_000_001));
         let head = parse("sh 12  4.5:  a:b: c").unwrap();
         assert_eq!((head.cpu, head.event), (None, "a:b"));
@@ -166,21 +177,36 @@ mod tests {
 
     #[test]
     fn trace_cmd_and_the_kernels_own() {
-        let head = parse("   a-b c-28301 [000] 38095.349911: sys_enter_madvise:    start: 0x7f").unwrap();
+        let head =
+            parse("   a-b c-28301 [000] 38095.349911: sys_enter_madvise:    start: 0x7f").unwrap();
         assert_eq!((head.comm, head.tid, head.trace), ("a-b c", 28301, true));
         assert_eq!(head.event, "sys_enter_madvise");
-        let head = parse("  churn-28301   (  28300) [000] d..1. 38095.338141: sys_madvise -> 0x0").unwrap();
-        assert_eq!((head.pid, head.tid, head.cpu), (Some(28300), 28301, Some(0)));
+        let head = parse("  churn-28301   (  28300) [000] d..1. 38095.338141: sys_madvise -> 0x0")
+            .unwrap();
+        assert_eq!(
+            (head.pid, head.tid, head.cpu),
+            (Some(28300), 28301, Some(0))
+        );
         assert_eq!((head.event, head.text), ("sys_madvise", "-> 0x0"));
         let head = parse("churn-1 [000] ..... 1.5: sys_madvise(start: 7f, len_in: 10)").unwrap();
-        assert_eq!((head.event, head.text), ("sys_madvise", "(start: 7f, len_in: 10)"));
+        assert_eq!(
+            (head.event, head.text),
+            ("sys_madvise", "(start: 7f, len_in: 10)")
+        );
         let head = parse("churn-1 [000] ..... 1.5: <stack trace>").unwrap();
         assert_eq!(head.event, "<stack trace>");
     }
 
     #[test]
     fn what_begins_no_event_is_none() {
-        for line in ["", "\t 7f main (/x)", "churn", "churn 1 [000] 1.5", "1.5: a:b: c", "# os release : 6.1"] {
+        for line in [
+            "",
+            "\t 7f main (/x)",
+            "churn",
+            "churn 1 [000] 1.5",
+            "1.5: a:b: c",
+            "# os release : 6.1",
+        ] {
             assert_eq!(parse(line), None, "{line}");
         }
     }

@@ -11,6 +11,8 @@ mod field;
 mod frame;
 mod head;
 mod lines;
+mod trace;
+mod waiting;
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -24,6 +26,7 @@ use rustc_hash::FxHashMap;
 use counters::Counters;
 use head::Head;
 use lines::Lines;
+use waiting::{Kind, Waiting, keep};
 
 /// How many different stacks are remembered; beyond that they are forgotten and read anew.
 const STACKS: usize = 1 << 15;
@@ -52,25 +55,6 @@ pub struct Import {
     ended: bool,
 }
 
-/// An event whose stack may go on.
-struct Waiting {
-    sample: Sample,
-    /// The lines of its stack, each behind a letter for its kind.
-    raw: Vec<u8>,
-    /// The next lines of a stack belong to it, if they are of this kind.
-    goes_on: Option<Kind>,
-    /// Whether nothing more can come of it.
-    complete: bool,
-}
-
-/// How a line of a stack is written.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Perf,
-    Kernel,
-    User,
-}
-
 impl Import {
     /// Opens a file; `-` is standard input.
     ///
@@ -78,7 +62,11 @@ impl Import {
     /// If it cannot be read, or is a binary recording that its own tool has to print first.
     pub fn open(path: &Path) -> Result<Self, SourceError> {
         if path == Path::new("-") {
-            return Import::read(BufReader::with_capacity(1 << 18, io::stdin()), "standard input", None);
+            return Import::read(
+                BufReader::with_capacity(1 << 18, io::stdin()),
+                "standard input",
+                None,
+            );
         }
         let name = path.display().to_string();
         let wrong = |error: io::Error| SourceError {
@@ -121,7 +109,9 @@ impl Import {
             )));
         }
         if start.starts_with(b"\x1f\x8b") || start.starts_with(b"\x28\xb5\x2f\xfd") {
-            return Err(wrong("this is compressed: unpack it, or pipe it in with FILE `-`".into()));
+            return Err(wrong(
+                "this is compressed: unpack it, or pipe it in with FILE `-`".into(),
+            ));
         }
         Ok(Import {
             lines: Lines::new(Box::new(io::Cursor::new(start).chain(from))),
@@ -196,11 +186,11 @@ impl Import {
         if self.lost_of_trace(text) {
             return;
         }
-        if let Some(count) = text.strip_prefix("cpus=") {
-            if let Ok(cpus) = count.parse() {
-                self.host.get_or_insert_default().cpus = cpus;
-                return;
-            }
+        if let Some(count) = text.strip_prefix("cpus=")
+            && let Ok(cpus) = count.parse()
+        {
+            self.host.get_or_insert_default().cpus = cpus;
+            return;
         }
         match head::parse(line) {
             Some(head) => self.event(head),
@@ -232,7 +222,8 @@ impl Import {
     fn frame_of_trace(&mut self, frame: &str) {
         let of_trace = |kind: Kind| kind != Kind::Perf;
         let found = self.waiting.iter_mut().rev();
-        let found = found.filter_map(|waiting| Some((waiting.goes_on.filter(|&k| of_trace(k))?, waiting)));
+        let found =
+            found.filter_map(|waiting| Some((waiting.goes_on.filter(|&k| of_trace(k))?, waiting)));
         if let Some((kind, waiting)) = { found }.next() {
             keep(&mut waiting.raw, kind, frame.as_bytes());
         }
@@ -285,13 +276,13 @@ impl Import {
             }
         }
         let event = match (head.trace, head.event) {
-            (true, name) => full_name(name, head.text),
+            (true, name) => trace::full_name(name, head.text),
             (false, name) => std::borrow::Cow::Borrowed(name),
         };
         let fields = match head.event {
             name if head.trace && name.starts_with("sys_") && head.text.starts_with('(') => {
                 let inner = head.text.trim_start_matches('(').trim_end_matches(')');
-                hexadecimal(field::of(&event, inner, &mut self.names))
+                trace::hexadecimal(field::of(&event, inner, &mut self.names))
             }
             _ => field::of(&event, head.text, &mut self.names),
         };
@@ -352,7 +343,13 @@ impl Import {
                 let (pid, tid) = pair(ids, '/')?;
                 self.processes.insert(tid, pid);
                 let comm = self.names.get(comm);
-                Some(Item::Change(Change::Named { time_ns, pid, tid, comm, exec }))
+                Some(Item::Change(Change::Named {
+                    time_ns,
+                    pid,
+                    tid,
+                    comm,
+                    exec,
+                }))
             })
         } else {
             // `FORK(pid:tid):(parent:tid)`, and the same for EXIT.
@@ -361,7 +358,13 @@ impl Import {
             match (parts.next(), parts.next()) {
                 (Some((pid, tid)), Some((parent, parent_tid))) if whole.starts_with("FORK") => {
                     self.processes.insert(tid, pid);
-                    Some(Item::Change(Change::Forked { time_ns, pid, tid, parent, parent_tid }))
+                    Some(Item::Change(Change::Forked {
+                        time_ns,
+                        pid,
+                        tid,
+                        parent,
+                        parent_tid,
+                    }))
                 }
                 (Some((pid, tid)), _) if whole.starts_with("EXIT") => {
                     Some(Item::Change(Change::Exited { time_ns, pid, tid }))
@@ -388,7 +391,10 @@ impl Import {
 
     fn new_stack(&mut self, raw: &[u8]) -> Arc<[Frame]> {
         let mut frames = Vec::new();
-        for line in raw.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
+        for line in raw
+            .split(|&byte| byte == b'\n')
+            .filter(|line| !line.is_empty())
+        {
             let text = String::from_utf8_lossy(&line[1..]);
             let frame = match line[0] {
                 b'p' => frame::of_perf(text.trim(), &mut self.names),
@@ -426,7 +432,9 @@ impl Import {
             let what = match first {
                 Some((number, text)) => {
                     let place = format!("{}, line {number}", self.name);
-                    let what = format!("no event is in this file, and this line is none: `{text}`; see docs/record.md for what writes one");
+                    let what = format!(
+                        "no event is in this file, and this line is none: `{text}`; see docs/record.md for what writes one"
+                    );
                     return Err(SourceError { place, what });
                 }
                 None => "no event is in this file; see docs/record.md for what writes one",
@@ -445,58 +453,6 @@ impl Import {
             self.ready.push_back(Item::Note(note.into()));
         }
         Ok(())
-    }
-}
-
-/// Keeps a line of a stack behind a letter for how it is written.
-fn keep(raw: &mut Vec<u8>, kind: Kind, line: &[u8]) {
-    raw.push(match kind {
-        Kind::Perf => b'p',
-        Kind::Kernel => b'k',
-        Kind::User => b'u',
-    });
-    raw.extend_from_slice(line);
-    raw.push(b'\n');
-}
-
-/// What the kernel prints of a call in its own `trace` file is hexadecimal without saying so.
-fn hexadecimal(fields: field::Fields) -> field::Fields {
-    let value = |value: quell_perf::Value| match value {
-        quell_perf::Value::Unsigned(_) | quell_perf::Value::Signed(_) => value,
-        quell_perf::Value::Text(text) => match u64::from_str_radix(&text, 16) {
-            Ok(number) => quell_perf::Value::Unsigned(number),
-            Err(_) => quell_perf::Value::Text(text),
-        },
-        other => other,
-    };
-    fields.into_iter().map(|(name, of)| (name, value(of))).collect()
-}
-
-/// The event's name with its group, which `trace-cmd` and the kernel leave out.
-fn full_name<'a>(name: &'a str, text: &str) -> std::borrow::Cow<'a, str> {
-    let groups = [
-        ("tlb_flush", "tlb"),
-        ("ipi_", "ipi"),
-        ("csd_", "csd"),
-        ("call_function_", "irq_vectors"),
-        ("reschedule_", "irq_vectors"),
-        ("sys_enter_", "syscalls"),
-        ("sys_exit_", "syscalls"),
-        ("page_fault_", "exceptions"),
-        ("mmap_lock_", "mmap_lock"),
-        ("sched_", "sched"),
-        ("mm_vmscan_", "vmscan"),
-        ("mm_migrate_", "migrate"),
-        ("mm_compaction_", "compaction"),
-        ("ksm_", "ksm"),
-    ];
-    if let Some((_, group)) = groups.iter().find(|(prefix, _)| name.starts_with(prefix)) {
-        return format!("{group}:{name}").into();
-    }
-    match name.strip_prefix("sys_") {
-        Some(call) if text.starts_with("->") => format!("syscalls:sys_exit_{call}").into(),
-        Some(call) => format!("syscalls:sys_enter_{call}").into(),
-        None => name.into(),
     }
 }
 
@@ -519,11 +475,11 @@ impl Source for Import {
                 self.ended = true;
                 self.end()?;
             }
-            if self.samples > 0 || self.ended {
-                if let Some(mut host) = self.host.take() {
-                    host.virtual_machine = self.counters.virtual_machine;
-                    self.ready.push_back(Item::Host(host));
-                }
+            if (self.samples > 0 || self.ended)
+                && let Some(mut host) = self.host.take()
+            {
+                host.virtual_machine = self.counters.virtual_machine;
+                self.ready.push_back(Item::Host(host));
             }
         }
     }

@@ -41,7 +41,11 @@ impl<W: Write> Perfetto<W> {
         if self.failed.is_some() {
             return;
         }
-        let before = if self.begun { ",\n" } else { "{\"traceEvents\":[\n" };
+        let before = if self.begun {
+            ",\n"
+        } else {
+            "{\"traceEvents\":[\n"
+        };
         self.begun = true;
         if let Err(error) = write!(self.to, "{before}{event}") {
             self.failed = Some(error);
@@ -59,7 +63,9 @@ impl<W: Write> Perfetto<W> {
             (CALLS, "memory calls, by thread"),
         ];
         for (pid, name) in named {
-            self.event(&json!({"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}}));
+            self.event(
+                &json!({"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}}),
+            );
         }
         for cpu in std::mem::take(&mut self.cpus) {
             for pid in [TAKEN, WAITED] {
