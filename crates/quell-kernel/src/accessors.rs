@@ -5,11 +5,6 @@
 
 use crate::{arch, tables};
 
-/// Whether these accesses may fault at an address: in user mode's half, and where tests map pages.
-pub fn may_fault(address: u64) -> bool {
-    address < arch::DIRECT_MAP || tables::is_own(address)
-}
-
 /// Loads a word of user memory from kernel mode; `None` if the fault could not be handled, or the
 /// address is not in user mode's half.
 pub fn load_user(address: u64) -> Option<u64> {

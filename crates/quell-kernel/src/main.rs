@@ -39,6 +39,7 @@ mod options;
 mod platform;
 mod program;
 mod report;
+mod roots;
 mod sched;
 mod selftest;
 mod sync;

@@ -28,13 +28,6 @@ fn word(root: Frame, address: u64, level: Level) -> &'static AtomicU64 {
     &memory::words(table)[level.index(page)]
 }
 
-/// A new root in which user mode has nothing.
-pub fn new_root() -> Frame {
-    let root = memory::take_frame();
-    arch::paging::prepare_root(root);
-    root
-}
-
 /// Copies the entries of a root's upper half, where it serves both halves and the upper one is the kernel's.
 ///
 /// # Panics
@@ -135,6 +128,11 @@ pub fn assert_is_own(address: u64) {
 /// Whether an address lies in these pages.
 pub fn is_own(address: u64) -> bool {
     Page::containing(address).0.wrapping_sub(TEST_PAGE.0) < TEST_PAGES
+}
+
+/// Whether an access of the kernel may fault at an address: in user mode's half, and where tests map pages.
+pub fn may_fault(address: u64) -> bool {
+    address < arch::DIRECT_MAP || is_own(address)
 }
 
 /// Writes the entry of a page of the kernel's half that is there for tests; `root` is that of this half. It invalidates nothing. Safe because

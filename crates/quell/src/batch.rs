@@ -276,7 +276,7 @@ where
         let tables = pending
             .iter()
             .any(|entry| entry.request.scope() == Scope::Tables);
-        if !engine.policy.lazy_unmap || tables {
+        if !engine.on().lazy_unmap || tables {
             return Outcome::Flushed(self.finish());
         }
         let me = engine.hw.this_cpu();
@@ -339,7 +339,7 @@ where
     fn add_another(&mut self, space: S, range: Option<PageRange>, scope: Scope) {
         let engine = self.engine;
         let request = || Request::of(range, scope);
-        let gathers = engine.policy.batch || self.purpose == Purpose::Call;
+        let gathers = engine.on().batch || self.purpose == Purpose::Call;
         let joins = gathers && engine.broadcasts().is_none();
         if joins && self.pending.is_empty() {
             // The first of a batch, and mostly the only one.
@@ -357,7 +357,7 @@ where
             });
             return;
         }
-        let may_owe = self.purpose == Purpose::Lazy && engine.policy.lazy_unmap;
+        let may_owe = self.purpose == Purpose::Lazy && engine.on().lazy_unmap;
         if !(gathers || may_owe) {
             return engine.flush_at_once(&space, &request());
         }

@@ -27,6 +27,7 @@
 use crate::addr::{Frame, PageRange};
 use crate::cpu_set::{CpuId, CpuSet};
 use crate::features::Features;
+use crate::policy::Policy;
 use crate::word::Word;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
@@ -131,6 +132,12 @@ impl<H> PlaceOf<H> {
 pub unsafe trait Hardware: Sized + Send + Sync {
     /// Memory shared between CPUs.
     type Word: Word;
+
+    /// The mechanisms that an engine on this machine can have on, all unless said otherwise. What the others need is
+    /// compiled away; a policy that asks for one of them is refused
+    /// ([`Unsupported::LeftOut`](crate::Unsupported::LeftOut)). Of the policy it matters alone which mechanisms it
+    /// [has](Policy::has).
+    const MECHANISMS: Policy = Policy::ALL;
 
     /// Whether others than CPUs walk the tables of spaces: [`Hardware::start_secondary`] is called then alone.
     const HAS_SECONDARY: bool = false;

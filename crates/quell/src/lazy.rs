@@ -342,7 +342,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     #[inline]
     pub fn catch_up(&self) {
         let far = (self.ledger.capacity() as u64).div_ceil(16);
-        if far == 0 || !self.policy.lazy_unmap || self.broadcasts().is_some() {
+        if far == 0 || !self.on().lazy_unmap || self.broadcasts().is_some() {
             return;
         }
         let me = self.hw.this_cpu();

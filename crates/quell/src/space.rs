@@ -210,6 +210,9 @@ impl<H: Hardware> AddressSpace<H> {
     /// [`Flushes::deferred`], so a CPU that reads that first misses neither.
     #[inline]
     pub(crate) fn owed(&self) -> u64 {
+        if !H::MECHANISMS.lazy_unmap {
+            return 0;
+        }
         // Acquire pairs with `owed_paid`: a second actor that finds nothing owed sees the flushes done.
         // Lost without it: two second actors meet a debt.
         self.owed.load(Acquire)

@@ -68,7 +68,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             },
             || match self.broadcasts() {
                 Some(_) => self.load_global(me, to),
-                None if self.tags_on => self.load_per_cpu(me, to),
+                None if self.keeps_tags() => self.load_per_cpu(me, to),
                 None => self.load_afresh(cpu, to),
             },
         );
@@ -154,7 +154,11 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// Broadcasts reach every CPU under every tag, so there is no generation to catch up with.
     #[inline(never)]
     fn load_global(&self, me: CpuId, to: &AddressSpace<H>) -> u64 {
-        let flushed_at = if self.tags_on { 0 } else { self.ledger.now() };
+        let flushed_at = if self.keeps_tags() {
+            0
+        } else {
+            self.ledger.now()
+        };
         let cpu = self.cpu(me);
         let tag = if self.features.tagging == Tagging::None {
             Tag::KERNEL
@@ -166,8 +170,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             tag
         };
         cpu.state.use_tag(tag, None);
-        self.count(me, Counter::SwitchKept, u64::from(self.tags_on));
-        to.load(self.hw, tag, self.tags_on);
+        self.count(me, Counter::SwitchKept, u64::from(self.keeps_tags()));
+        to.load(self.hw, tag, self.keeps_tags());
         flushed_at
     }
 
