@@ -65,6 +65,13 @@ const STEPS: &[Step] = &[
         boots: false,
     },
     Step {
+        name: "large",
+        shows: "the engine holds with sets of 8192 CPUs",
+        environment: &[],
+        cargo: &["test", "--package", "quell", "--features", "cpus-8192"],
+        boots: false,
+    },
+    Step {
         name: "orderings",
         shows: "each memory ordering is needed, and enough (loom)",
         environment: &[],
