@@ -28,13 +28,6 @@ fn word(root: Frame, address: u64, level: Level) -> &'static AtomicU64 {
     &memory::words(table)[level.index(page)]
 }
 
-/// A new root in which user mode has nothing.
-pub fn new_root() -> Frame {
-    let root = memory::take_frame();
-    arch::paging::prepare_root(root);
-    root
-}
-
 /// Copies the entries of a root's upper half, where it serves both halves and the upper one is the kernel's.
 ///
 /// # Panics

@@ -13,10 +13,6 @@ unsafe extern "C" {
     static probe_start: u8;
     static probe_end: u8;
     static probe_failed: u8;
-    /// Loads a word into `value`; not 0 if that faults.
-    pub unsafe fn probe_load(address: u64, value: *mut u64) -> u64;
-    /// Stores a word; not 0 if that faults.
-    pub unsafe fn probe_store(address: u64, value: u64) -> u64;
 }
 
 /// The registers at a trap, as `traps.s` pushes them.
