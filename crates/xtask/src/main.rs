@@ -232,8 +232,6 @@ const STEPS: &[Step] = &[
             "--quiet",
             "--package",
             "quell-linux",
-            "--example",
-            "linux",
             "--",
             "both",
         ],
