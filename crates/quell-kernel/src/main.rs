@@ -39,7 +39,6 @@ mod options;
 mod platform;
 mod program;
 mod report;
-mod roots;
 mod sched;
 mod selftest;
 mod sync;

@@ -77,7 +77,7 @@ pub fn init_cpu() {
 /// engine.
 ///
 /// # Safety
-/// The root comes from `roots::new_root`, and stays a root until the thread has called [`leave_space`] and no CPU
+/// The root comes from `tables::new_root`, and stays a root until the thread has called [`leave_space`] and no CPU
 /// runs it with this root.
 pub unsafe fn enter_space(root: Frame, tag: Tag) {
     let were_on = arch::cpu::mask_interrupts();

@@ -148,7 +148,7 @@ fn timer() -> Outcome {
     word.store(0, SeqCst);
     let space = space(marked(1), true);
     let spinner = sched::spawn(cpu::count() - 1, move || {
-        // SAFETY: made by `roots::new_root` above, and not freed before the thread has left it.
+        // SAFETY: made by `tables::new_root` above, and not freed before the thread has left it.
         unsafe { sched::enter_space(space, Tag(1)) };
         let mut puppet = Puppet::new(0);
         // Ticks, not one: on a busy host the first may come before user mode is entered.
@@ -244,7 +244,7 @@ fn nmi_that_faults() -> Outcome {
 fn faults() -> Outcome {
     let read_only = space(marked(7), false);
     let results = on_every_cpu(move |index| {
-        // SAFETY: made by `roots::new_root` above, and not freed before the thread has left it.
+        // SAFETY: made by `tables::new_root` above, and not freed before the thread has left it.
         unsafe { sched::enter_space(read_only, Tag(1)) };
         let mut puppet = Puppet::new(index);
         let loaded = puppet.load(ADDRESS);
@@ -280,7 +280,7 @@ fn faults() -> Outcome {
 fn accessors() -> Outcome {
     let root = space(marked(7), true);
     let (load, store, missing) = {
-        // SAFETY: made by `roots::new_root` above, and not freed before the thread has left it.
+        // SAFETY: made by `tables::new_root` above, and not freed before the thread has left it.
         unsafe { sched::enter_space(root, Tag(1)) };
         let load = accessors::load_user(ADDRESS);
         let store = accessors::store_user(ADDRESS, 8);
@@ -310,7 +310,7 @@ fn threads() -> Outcome {
             let slot = index * PER_CPU + which;
             let root = space(marked(slot as u64), true);
             handles.push(sched::spawn(index, move || {
-                // SAFETY: made by `roots::new_root` above, and not freed before the thread has left it.
+                // SAFETY: made by `tables::new_root` above, and not freed before the thread has left it.
                 unsafe { sched::enter_space(root, Tag(1 + slot as u16)) };
                 let mut puppet = Puppet::new(slot);
                 for turn in 0..TURNS {

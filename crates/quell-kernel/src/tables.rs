@@ -130,11 +130,6 @@ pub fn is_own(address: u64) -> bool {
     Page::containing(address).0.wrapping_sub(TEST_PAGE.0) < TEST_PAGES
 }
 
-/// Whether an access of the kernel may fault at an address: in user mode's half, and where tests map pages.
-pub fn may_fault(address: u64) -> bool {
-    address < arch::DIRECT_MAP || is_own(address)
-}
-
 /// Writes the entry of a page of the kernel's half that is there for tests; `root` is that of this half. It invalidates nothing. Safe because
 /// all that it lets anybody reach is open memory.
 ///

@@ -239,8 +239,6 @@ const STEPS: &[Step] = &[
             "--quiet",
             "--package",
             "quell-linux",
-            "--example",
-            "linux",
             "--",
             "both",
         ],

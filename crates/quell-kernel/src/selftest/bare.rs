@@ -1,7 +1,7 @@
 //! Spaces of one page without a manager, for the tests.
 
-use crate::machine::Kernel;
-use crate::{cpu, memory, roots, tables, watchdog};
+use crate::machine::{self, Kernel};
+use crate::{cpu, memory, tables, watchdog};
 use alloc::string::String;
 use core::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use quell::{Entry, Frame, Hardware, Page};
@@ -40,7 +40,7 @@ pub fn space(frame: Frame, writable: bool) -> Frame {
 }
 
 pub fn space_of(leaf: Entry) -> Frame {
-    let root = roots::new_root();
+    let root = machine::new_root();
     tables::set(root, Page::containing(ADDRESS), Some(leaf));
     Kernel.fence();
     root

@@ -46,7 +46,7 @@ fn remap(flush: Flush) -> Result<Vec<bool>, String> {
     let root = space(marked(OLD), true);
     let barrier = Barrier::new();
     let reads = on_every_cpu(move |index| {
-        // SAFETY: made by `roots::new_root` above, and not freed before the thread has left it.
+        // SAFETY: made by `tables::new_root` above, and not freed before the thread has left it.
         unsafe { sched::enter_space(root, Tag(1)) };
         let mut puppet = Puppet::new(index);
         let before = puppet.load(ADDRESS);
@@ -133,10 +133,10 @@ pub fn global_pages() -> Outcome {
     let to = space(marked(NEW), true);
     let reads = on_every_cpu(move |index| {
         let mut puppet = Puppet::new(index);
-        // SAFETY: made by `roots::new_root` above, and not freed before the thread has left it.
+        // SAFETY: made by `tables::new_root` above, and not freed before the thread has left it.
         unsafe { sched::enter_space(from, Tag(1)) };
         let before = puppet.load(ADDRESS);
-        // SAFETY: made by `roots::new_root` above, and not freed before the thread has left it.
+        // SAFETY: made by `tables::new_root` above, and not freed before the thread has left it.
         unsafe { sched::enter_space(to, Tag(1)) };
         let kept = puppet.load(ADDRESS) == Ok(OLD);
         arch::paging::invalidate_global(Page::containing(ADDRESS));

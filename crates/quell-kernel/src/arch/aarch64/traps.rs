@@ -2,7 +2,7 @@
 
 use super::interrupts;
 use crate::cause::Fault;
-use crate::{tables, trap};
+use crate::{accessors, trap};
 use aarch64_cpu::registers::{VBAR_EL1, Writeable};
 
 core::arch::global_asm!(include_str!("traps.s"));
@@ -12,10 +12,6 @@ unsafe extern "C" {
     static probe_start: u8;
     static probe_end: u8;
     static probe_failed: u8;
-    /// Loads a word into `value`; not 0 if that faults.
-    pub unsafe fn probe_load(address: u64, value: *mut u64) -> u64;
-    /// Stores a word; not 0 if that faults.
-    pub unsafe fn probe_store(address: u64, value: u64) -> u64;
 }
 
 /// The registers at a trap, as `traps.s` saves them.
@@ -104,7 +100,7 @@ extern "C" fn trap_kernel(frame: &mut Frame, kind: u64) {
 /// A page fault of the kernel: its accessors to user memory may fault, nothing else.
 fn page_fault(frame: &mut Frame, fault: Fault) {
     let (start, end) = (&raw const probe_start as u64, &raw const probe_end as u64);
-    if !(start..end).contains(&frame.pc) || !tables::may_fault(fault.address) {
+    if !(start..end).contains(&frame.pc) || !accessors::may_fault(fault.address) {
         panic!("page fault in the kernel: {fault:x?} {frame:#x?}");
     }
     // The handler may wait for other CPUs, so interrupts are on as they were at the access.

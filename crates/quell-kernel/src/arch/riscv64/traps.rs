@@ -2,7 +2,7 @@
 
 use super::{interrupts, paging};
 use crate::cause::Fault;
-use crate::{tables, trap};
+use crate::{accessors, trap};
 use quell::Page;
 use riscv::register::stvec::{self, Stvec, TrapMode};
 
@@ -13,10 +13,6 @@ unsafe extern "C" {
     static probe_start: u8;
     static probe_end: u8;
     static probe_failed: u8;
-    /// Loads a word into `value`; not 0 if that faults.
-    pub unsafe fn probe_load(address: u64, value: *mut u64) -> u64;
-    /// Stores a word; not 0 if that faults.
-    pub unsafe fn probe_store(address: u64, value: u64) -> u64;
 }
 
 /// The registers at a trap, as `traps.s` saves them.
@@ -125,7 +121,7 @@ extern "C" fn trap_kernel(frame: &mut Frame) {
 /// A page fault of the kernel: its accessors to user memory may fault, nothing else.
 fn page_fault(frame: &mut Frame, fault: Fault) {
     let (start, end) = (&raw const probe_start as u64, &raw const probe_end as u64);
-    if !(start..end).contains(&frame.pc) || !tables::may_fault(fault.address) {
+    if !(start..end).contains(&frame.pc) || !accessors::may_fault(fault.address) {
         panic!("page fault in the kernel: {fault:x?} {frame:#x?}");
     }
     // The handler may wait for other CPUs, so interrupts are on as they were at the access.

@@ -4,7 +4,7 @@ use super::cpu::{DOUBLE_FAULT_STACK, KERNEL_CODE, NMI_STACK};
 use super::interrupts;
 use crate::cause::Fault;
 use crate::mistakes::{self, Mistake};
-use crate::{tables, trap};
+use crate::{accessors, trap};
 
 core::arch::global_asm!(include_str!("traps.s"), options(att_syntax));
 
@@ -13,10 +13,6 @@ unsafe extern "C" {
     static probe_start: u8;
     static probe_end: u8;
     static probe_failed: u8;
-    /// Loads a word into `value`; not 0 if that faults.
-    pub unsafe fn probe_load(address: u64, value: *mut u64) -> u64;
-    /// Stores a word; not 0 if that faults.
-    pub unsafe fn probe_store(address: u64, value: u64) -> u64;
 }
 
 /// The registers at a trap, as `traps.s` pushes them.
@@ -138,7 +134,7 @@ extern "C" fn trap_kernel(frame: &mut Frame) -> bool {
 fn page_fault(frame: &mut Frame) {
     let fault = fault(frame.error);
     let (start, end) = (&raw const probe_start as u64, &raw const probe_end as u64);
-    if !(start..end).contains(&frame.rip) || !tables::may_fault(fault.address) {
+    if !(start..end).contains(&frame.rip) || !accessors::may_fault(fault.address) {
         panic!("page fault in the kernel: {fault:x?} {frame:#x?}");
     }
     // The handler may wait for other CPUs, so interrupts are on as they were at the access.

@@ -152,7 +152,7 @@ fn used() -> anyhow::Result<Vec<String>> {
     for file in std::fs::read_dir(&folder)? {
         text.push_str(&std::fs::read_to_string(file?.path())?);
     }
-    let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("../quell-c/include/quell.h");
+    let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/quell-c/include/quell.h");
     Ok(called(&std::fs::read_to_string(header)?, &text))
 }
 
