@@ -2,7 +2,7 @@
 //!
 //! Each call becomes the system call that means the same. Differences that remain:
 //!
-//! * A thread of Linux cannot go on in another process. The processes of a job are made before it
+//! * A thread of Linux cannot go on in another process ([`Visitor`](crate::visitor::Visitor) is for programs that must). The processes of a job are made before it
 //!   starts, each with the threads that the workload is going to send there; `Spawn` hands out their
 //!   numbers and `Enter` only checks that the thread is where it asks to go.
 //! * An access that cannot be completed ends the process (`SIGSEGV`), and with it the job.
@@ -153,6 +153,13 @@ fn map(
         advise(place, bytes, libc::MADV_HUGEPAGE)?;
     }
     Ok(mapped.expose_provenance() as u64)
+}
+
+/// Takes away all that workloads have mapped in this process.
+pub fn forget_all() {
+    let bytes = NEXT.load(Ordering::Relaxed) - BASE;
+    // SAFETY: nothing of this program lies there, and workloads map and access by addresses that they were given here.
+    unsafe { libc::munmap(pointer(BASE), bytes as usize) };
 }
 
 fn advise(address: u64, bytes: u64, advice: c_int) -> Result<u64, Error> {

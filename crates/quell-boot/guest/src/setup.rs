@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// The group of processes whose memory a job may limit.
-pub const GROUP: &str = "/sys/fs/cgroup/job";
+const GROUP: &str = "/sys/fs/cgroup/job";
 
 /// How large the compressed swap device pretends to be.
 const SWAP_BYTES: u64 = 256 << 20;
@@ -159,6 +159,16 @@ fn group() -> anyhow::Result<()> {
     write(control, "+memory").context(control)?;
     fs::create_dir_all(GROUP).context(GROUP)?;
     write(format!("{GROUP}/memory.max"), "max").context("memory.max")
+}
+
+/// Limits the memory of the processes that are in the group.
+pub fn limit(bytes: u64) -> anyhow::Result<()> {
+    write(format!("{GROUP}/memory.max"), bytes.to_string()).context("limiting memory")
+}
+
+/// Puts this process, and those that it makes, into the group whose memory is limited.
+pub fn join_group() -> anyhow::Result<()> {
+    write(format!("{GROUP}/cgroup.procs"), "0").context("limiting this process's memory")
 }
 
 /// Removes what a job has left behind, and waits until the kernel is done with it.

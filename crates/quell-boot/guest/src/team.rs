@@ -8,6 +8,8 @@ use crate::protocol::Job;
 use crate::setup;
 use anyhow::{Context, anyhow, bail};
 use quell_workloads::{Failure, Workload};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::FromRawFd;
@@ -46,13 +48,11 @@ pub fn perform(job: &Job) -> anyhow::Result<Window> {
     let all = memory.nodes * memory.node + memory.slow.unwrap_or(0);
     let limit = memory.ahead.map(|_| all);
     if let Some(bytes) = limit {
-        std::fs::write(format!("{}/memory.max", setup::GROUP), bytes.to_string())
-            .context("limiting memory")?;
+        setup::limit(bytes)?;
     }
     processes(count, &|process| {
         if limit.is_some() {
-            std::fs::write(format!("{}/cgroup.procs", setup::GROUP), "0")
-                .context("limiting this process's memory")?;
+            setup::join_group()?;
         }
         threads(&workload, job, control, process, job.team / count)
     })
@@ -129,10 +129,10 @@ struct Child {
 ///
 /// # Errors
 /// What went wrong in the process that failed first. All processes have ended then.
-fn processes(
+pub fn processes<T: Serialize + DeserializeOwned>(
     count: usize,
-    body: &dyn Fn(usize) -> anyhow::Result<Option<Window>>,
-) -> anyhow::Result<Window> {
+    body: &dyn Fn(usize) -> anyhow::Result<Option<T>>,
+) -> anyhow::Result<T> {
     let mut children = Vec::new();
     for process in 0..count {
         match start(process, body) {
@@ -158,14 +158,14 @@ fn processes(
     if let Some(failure) = failure {
         return Err(failure);
     }
-    let mut measured = None;
+    let mut measured: Option<T> = None;
     for mut child in children {
         let mut text = String::new();
         child
             .result
             .read_to_string(&mut text)
             .context("a process's result")?;
-        let result: Result<Option<Window>, String> =
+        let result: Result<Option<T>, String> =
             serde_json::from_str(&text).context("a process's result")?;
         measured = measured.or(result.map_err(|why| anyhow!(why))?);
     }
@@ -179,9 +179,9 @@ fn end(children: &[Child]) {
     }
 }
 
-fn start(
+fn start<T: Serialize>(
     process: usize,
-    body: &dyn Fn(usize) -> anyhow::Result<Option<Window>>,
+    body: &dyn Fn(usize) -> anyhow::Result<Option<T>>,
 ) -> anyhow::Result<Child> {
     let mut ends = [0; 2];
     // SAFETY: room for two descriptors.
