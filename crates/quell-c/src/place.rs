@@ -117,7 +117,7 @@ impl Place for quell_space {
     type Content = AddressSpace<Machine>;
 }
 impl Place for quell_batch {
-    type Content = Gather;
+    type Content = BatchPlace;
 }
 impl Place for quell_residue {
     type Content = Residue<Machine>;
@@ -449,19 +449,19 @@ pub(crate) type CBatch =
     Batch<'static, 'static, Machine, &'static AddressSpace<Machine>, *mut c_void, AllRules, Frames>;
 
 /// A batch. The seal says whether there is one.
-pub(crate) struct Gather {
+pub(crate) struct BatchPlace {
     seal: u64,
     batch: MaybeUninit<CBatch>,
 }
 
-impl Gather {
+impl BatchPlace {
     const SEAL: u64 = 0x0071_7565_6c6c_0b01;
 
     /// Begins a batch in its place.
     ///
     /// # Safety
-    /// `room` is memory for a `Gather` that nobody else uses.
-    pub(crate) unsafe fn begin(room: *mut Gather, batch: impl FnOnce() -> CBatch) {
+    /// `room` is memory for a `BatchPlace` that nobody else uses.
+    pub(crate) unsafe fn begin(room: *mut BatchPlace, batch: impl FnOnce() -> CBatch) {
         // SAFETY: as the caller promises.
         unsafe {
             (&raw mut (*room).batch).write(MaybeUninit::new(batch()));
@@ -479,11 +479,11 @@ impl Gather {
 /// The memory is initialised, and nobody else uses it for as long as `'a`; or the pointer is NULL.
 #[inline]
 pub(crate) unsafe fn batch<'a>(place: *mut quell_batch) -> Result<&'a mut CBatch, quell_status> {
-    // SAFETY: every pattern of bits is a `Gather` whose seal says whether there is more.
-    let gather = unsafe { &mut *room(place)? };
-    if gather.seal != Gather::SEAL {
+    // SAFETY: every pattern of bits is a `BatchPlace` whose seal says whether there is more.
+    let held = unsafe { &mut *room(place)? };
+    if held.seal != BatchPlace::SEAL {
         return Err(quell_status::NoBatch);
     }
     // SAFETY: the seal was written with the batch.
-    Ok(unsafe { gather.batch.assume_init_mut() })
+    Ok(unsafe { held.batch.assume_init_mut() })
 }

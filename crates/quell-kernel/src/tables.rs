@@ -69,7 +69,7 @@ pub unsafe fn extend_direct_map(root: Frame, gigabytes: core::ops::Range<u64>) {
 /// published to the walkers by a barrier. On RISC-V a CPU that has kept that nothing was there faults, and forgets it.
 ///
 /// # Safety
-/// The address is in the kernel's half, where nothing else is or will be; whoever may access the leaf's
+/// The address is in the kernel's half, where nothing else is or will be; the code that may access the leaf's
 /// frames by its rights may store there.
 ///
 /// # Panics

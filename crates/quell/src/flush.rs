@@ -97,8 +97,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let mut mine = Stack::<FlushInfo, SPACES>::new();
         let mut shootdown = self.begin_shootdown(me);
         let (scope, kernel) = self.post_all(me, requests, &mut mine, &mut shootdown);
-        let nobody = !shootdown.has_targets();
-        self.count(me, Counter::SkippedNoTarget, u64::from(nobody));
+        let no_target = !shootdown.has_targets();
+        self.count(me, Counter::SkippedNoTarget, u64::from(no_target));
         self.interrupt(me, &shootdown);
         if self.on().concurrent {
             self.flush_own(me, mine.as_slice());

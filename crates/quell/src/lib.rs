@@ -103,7 +103,7 @@
 //! | [`change`] | does this change of an entry need a flush? |
 //! | [`request`] | what to invalidate |
 //! | [`pending`] | what a batch has gathered of one space |
-//! | [`batch`] | gathers, which own frames and yield them against proof of the flush (S0) |
+//! | [`batch`] | batches, which own frames and yield them against proof of the flush (S0) |
 //! | [`flushed`] | what comes out of them: that proof, or a debt |
 //! | [`target`] | what a target does with a request |
 //! | [`in_flight`] | batches that finish without being waited for |

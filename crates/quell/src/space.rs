@@ -150,7 +150,7 @@ impl<H: Hardware> AddressSpace<H> {
     /// The kernel's mappings: every CPU, of so many, has them loaded, and none ever leaves them.
     pub(crate) fn of_kernel(id: SpaceId, root: Frame, cpus: usize) -> Self {
         let space = Self::new(id, root);
-        // Relaxed: nobody else knows the space yet.
+        // Relaxed: no other CPU knows the space yet.
         space.loaded.assign(cpus, &CpuSet::first(cpus), Relaxed);
         space
     }

@@ -184,7 +184,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// The CPU comes back to `space`, which it has kept lazily: what a kernel thread calls before it accesses the space's
     /// user memory, and the end of an idle period. `false`, and nothing was done, if it has left that root meanwhile
     /// ([`Engine::switch_to`] then). [`Engine::enter_lazy`] ends it. Never waits.
-    #[must_use = "if this CPU has left the root, user memory is another space's or nobody's"]
+    #[must_use = "if this CPU has left the root, user memory is another space's, or there is none"]
     pub fn resume(&self, space: &AddressSpace<H>) -> bool {
         let were_on = self.hw.mask_interrupts();
         let me = self.hw.this_cpu();

@@ -234,14 +234,7 @@ const STEPS: &[Step] = &[
         name: "kernels",
         shows: "every edit of the integration fits Linux 6.12, and Linux builds with the engine and without",
         environment: &[],
-        cargo: &[
-            "run",
-            "--quiet",
-            "--package",
-            "quell-linux",
-            "--",
-            "both",
-        ],
+        cargo: &["run", "--quiet", "--package", "quell-linux", "--", "both"],
         boots: true,
     },
     Step {

@@ -28,7 +28,6 @@ use anyhow::Context;
 use protocol::{CONFORMANCE, Event, Job, PREFIX, STRESS};
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::AsRawFd;
 
 fn main() {
     setup::file_systems();
@@ -100,6 +99,5 @@ fn say(serial: &mut File, event: &Event) {
     let json = serde_json::to_string(event).expect("events hold only text and numbers");
     // If the console is gone, there is nowhere left to say it.
     let _ = serial.write_all(format!("{PREFIX}{json}\n").as_bytes());
-    // SAFETY: takes an open descriptor.
-    unsafe { libc::tcdrain(serial.as_raw_fd()) };
+    let _ = rustix::termios::tcdrain(serial);
 }

@@ -6,8 +6,11 @@
 
 use crate::faults;
 use crate::linux::{self, Linux};
-use anyhow::bail;
+use anyhow::Context;
 use quell_vm::{Call, Error, Fault, Mark, User};
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+use rustix::process::{Pid, Signal, WaitOptions, set_parent_process_death_signal, waitpid};
+use rustix::thread::futex;
 use std::cell::{Cell, UnsafeCell};
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering::SeqCst};
 
@@ -55,21 +58,17 @@ unsafe impl Sync for Others {}
 impl Others {
     /// Room for processes, shared with every process made from now on.
     pub fn new() -> anyhow::Result<&'static Others> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping, at an address that the kernel chooses.
         let memory = unsafe {
-            libc::mmap(
+            mmap_anonymous(
                 std::ptr::null_mut(),
                 size_of::<Others>(),
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED | libc::MAP_ANONYMOUS,
-                -1,
-                0,
+                protection,
+                MapFlags::SHARED,
             )
         };
-        if memory == libc::MAP_FAILED {
-            bail!("shared memory: {}", std::io::Error::last_os_error());
-        }
-        let others = memory.cast::<Others>();
+        let others = memory.context("shared memory")?.cast::<Others>();
         let fresh = std::array::from_fn(|_| Mailbox {
             turn: AtomicU32::new(IDLE),
             process: AtomicI32::new(0),
@@ -86,23 +85,13 @@ impl Others {
 
 /// Sleeps as long as the word has this value, or wakes up for nothing.
 fn sleep_while(word: &AtomicU32, value: u32) {
-    let forever = std::ptr::null::<libc::timespec>();
-    // SAFETY: the word outlives the call; a null pointer means no limit.
-    unsafe {
-        libc::syscall(
-            libc::SYS_futex,
-            word.as_ptr(),
-            libc::FUTEX_WAIT,
-            value,
-            forever,
-        )
-    };
+    // Whoever is woken looks again.
+    let _ = futex::wait(word, futex::Flags::empty(), value, None);
 }
 
 fn pass_on(word: &AtomicU32, value: u32) {
     word.store(value, SeqCst);
-    // SAFETY: the word outlives the call.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, 1) };
+    let _ = futex::wake(word, futex::Flags::empty(), 1);
 }
 
 impl Mailbox {
@@ -175,8 +164,7 @@ impl<'c> Visitor<'c> {
                 Err(Error::OutOfMemory)
             }
             0 => {
-                // SAFETY: takes numbers alone.
-                unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+                let _ = set_parent_process_death_signal(Some(Signal::KILL));
                 if !copy {
                     linux::forget_all();
                 }
@@ -223,10 +211,10 @@ impl<'c> Visitor<'c> {
     fn end(&self, process: u32) -> Result<u64, Error> {
         let mailbox = self.other(process)?;
         mailbox.ask(Ask::End);
-        let id = mailbox.process.load(SeqCst);
-        let mut status = 0;
-        // SAFETY: a child of this process; the status outlives the call.
-        unsafe { libc::waitpid(id, &mut status, 0) };
+        let _ = waitpid(
+            Pid::from_raw(mailbox.process.load(SeqCst)),
+            WaitOptions::empty(),
+        );
         mailbox.process.store(0, SeqCst);
         Ok(0)
     }

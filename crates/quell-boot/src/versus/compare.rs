@@ -7,8 +7,8 @@ use super::{counters, guest, linux, ours, protocol};
 use crate::arch::Arch;
 use crate::ending::told_to_end;
 use crate::images::Images;
-use crate::mistake::Mistake;
 use crate::qemu::{self, Accelerator, Machine};
+use crate::usage::UsageError;
 use crate::{follow, toolchain};
 use anyhow::{Context, bail};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -63,7 +63,7 @@ impl Comparison {
     ///
     /// # Errors
     /// If something needed is missing, a workload does not exist, or none that was asked for has rows on these
-    /// numbers of CPUs ([`crate::Mistake`]).
+    /// numbers of CPUs ([`crate::UsageError`]).
     pub fn plan(options: Options) -> anyhow::Result<Self> {
         let mut cpus = options.cpus.clone();
         cpus.sort_unstable();
@@ -77,7 +77,7 @@ impl Comparison {
             }
         }
         if runs.is_empty() {
-            return Err(Mistake::NoRows { without }.into());
+            return Err(UsageError::NoRows { without }.into());
         }
         let emulator = qemu::find(Arch::X86_64)?;
         let kernel = linux::find(
