@@ -884,6 +884,13 @@ enum quell_status quell_zero(const struct quell_zero_plan *plan,
                              const void *fault,
                              void (*preempt)(void));
 
+// Leaves one of the engine's rules out from here on, named by its mutant (`quell explore --list` has the names): for tests that show
+// that they notice. QUELL_STATUS_UNSUPPORTED in a library that was built without the feature "mutants",
+// QUELL_STATUS_VALUE if there is no such rule.
+//
+// Context: any, before the first engine is made.
+enum quell_status quell_forget(const char *name);
+
 #ifdef __cplusplus
 }  // extern "C"
 #endif  // __cplusplus

@@ -8,13 +8,13 @@
 //! nothing and is refused. Memory with any other content is what its owner says it is.
 
 use crate::machine::Machine;
+use crate::mistakes::Kept;
 use crate::status::quell_status;
 use core::ffi::c_void;
 use core::mem::{MaybeUninit, align_of, size_of};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use quell::{
-    AddressSpace, AllRules, Batch, Engine, FrameList, Hardware, LedgerEntry, PerCpu, Residue, Slot,
-    Stamp,
+    AddressSpace, Batch, Engine, FrameList, Hardware, LedgerEntry, PerCpu, Residue, Slot, Stamp,
 };
 
 /// Bytes of a `struct quell_engine`.
@@ -192,7 +192,7 @@ pub(crate) struct Made {
     /// How many CPUs are online.
     online: AtomicUsize,
     machine: MaybeUninit<Machine>,
-    engine: MaybeUninit<Engine<'static, Machine>>,
+    engine: MaybeUninit<CEngine>,
 }
 
 impl Made {
@@ -217,7 +217,7 @@ impl Made {
         room: *mut Made,
         cpus: usize,
         machine: Machine,
-        with: impl FnOnce(&'static Machine) -> Result<Engine<'static, Machine>, quell_status>,
+        with: impl FnOnce(&'static Machine) -> Result<CEngine, quell_status>,
     ) -> Result<(), quell_status> {
         // SAFETY: as the caller promises. The machine is written before it is referred to, and never again.
         unsafe {
@@ -234,7 +234,7 @@ impl Made {
 
     /// The engine.
     #[inline]
-    pub(crate) fn engine(&self) -> &Engine<'static, Machine> {
+    pub(crate) fn engine(&self) -> &CEngine {
         // SAFETY: there is no `&Made` without the seal: `made` looks for it.
         unsafe { self.engine.assume_init_ref() }
     }
@@ -282,7 +282,7 @@ impl Made {
     ///
     /// # Errors
     /// If the engine has no such CPU, or if it is not online.
-    pub(crate) fn on_online_cpu(&self) -> Result<&Engine<'static, Machine>, quell_status> {
+    pub(crate) fn on_online_cpu(&self) -> Result<&CEngine, quell_status> {
         self.this_cpu()?;
         let engine = self.engine();
         if engine.is_online() {
@@ -320,9 +320,7 @@ pub(crate) unsafe fn made<'a>(place: *const quell_engine) -> Result<&'a Made, qu
 /// # Safety
 /// As [`made`].
 #[inline]
-pub(crate) unsafe fn engine<'a>(
-    place: *const quell_engine,
-) -> Result<&'a Engine<'static, Machine>, quell_status> {
+pub(crate) unsafe fn engine<'a>(place: *const quell_engine) -> Result<&'a CEngine, quell_status> {
     // SAFETY: as the caller promises.
     unsafe { made(place) }.map(Made::engine)
 }
@@ -444,9 +442,12 @@ impl FrameList<*mut c_void> for Frames {
     }
 }
 
+/// The engine.
+pub(crate) type CEngine = Engine<'static, Machine, Kept>;
+
 /// The engine's batch.
 pub(crate) type CBatch =
-    Batch<'static, 'static, Machine, &'static AddressSpace<Machine>, *mut c_void, AllRules, Frames>;
+    Batch<'static, 'static, Machine, &'static AddressSpace<Machine>, *mut c_void, Kept, Frames>;
 
 /// A batch. The seal says whether there is one.
 pub(crate) struct BatchPlace {

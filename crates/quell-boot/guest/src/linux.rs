@@ -162,9 +162,10 @@ fn map(
 
 /// Takes away all that workloads have mapped in this process.
 pub fn forget_all() {
-    let bytes = NEXT.load(Ordering::Relaxed) - BASE;
-    // SAFETY: nothing of this program lies there, and workloads map and access by addresses that they were given here.
-    let _ = unsafe { rustix::mm::munmap(pointer(BASE), bytes as usize) };
+    /// Programs that choose addresses themselves keep above this, and below twice [`BASE`].
+    const LOWEST: u64 = 1 << 32;
+    // SAFETY: the loader, the heap and the stacks are elsewhere: nothing of this program lies there.
+    let _ = unsafe { rustix::mm::munmap(pointer(LOWEST), (2 * BASE - LOWEST) as usize) };
 }
 
 fn advise(address: u64, bytes: u64, advice: Advice) -> Result<u64, Error> {

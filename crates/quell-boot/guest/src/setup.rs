@@ -153,6 +153,13 @@ pub fn join_group() -> anyhow::Result<()> {
     write(format!("{GROUP}/cgroup.procs"), "0").context("limiting this process's memory")
 }
 
+/// Has the kernel reclaim memory of the group, as much as it finds; Linux does not say how much that was, so 0.
+pub fn reclaim(bytes: u64) -> u64 {
+    // It is refused where less could be had.
+    let _ = write(format!("{GROUP}/memory.reclaim"), bytes.to_string());
+    0
+}
+
 /// Removes what a job has left behind, and waits until the kernel is done with it.
 pub fn clean() -> anyhow::Result<()> {
     for entry in fs::read_dir(FILES).into_iter().flatten() {

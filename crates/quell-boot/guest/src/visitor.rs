@@ -6,6 +6,7 @@
 
 use crate::faults;
 use crate::linux::{self, Linux};
+use crate::setup;
 use anyhow::Context;
 use quell_vm::{Call, Error, Fault, Mark, User};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
@@ -259,6 +260,9 @@ impl User for Visitor<'_> {
             (Call::Spawn, None) => self.start(false),
             (Call::Exit { process }, None) => self.end(process),
             (Call::Fork | Call::Spawn | Call::Exit { .. }, Some(_)) => Err(Error::BadCall),
+            (Call::Reclaim { pages }, _) => Ok(setup::reclaim(4096 * pages)),
+            // Which pages were not used lately is for Linux to know: it demotes by itself, or not.
+            (Call::Demote { .. }, _) => Ok(0),
             (call, None) => self.home.call(call),
             (call, Some(other)) => match other.ask(Ask::Call(call)) {
                 Answer::Call(result) => result,
