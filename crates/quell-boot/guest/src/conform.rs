@@ -15,7 +15,7 @@ use std::cell::{Cell, RefCell};
 const HOME: u32 = 0;
 
 /// More than this the stress may not use, in bytes: so that memory runs short.
-const SHORT: u64 = 24 << 20;
+const SHORT: u64 = 48 << 20;
 
 /// A check: its name, on how many CPUs it failed, and what was seen.
 type Checked = (String, u64, String);
