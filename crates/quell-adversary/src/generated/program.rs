@@ -15,6 +15,8 @@ use serde::{Deserialize, Serialize};
 
 /// The most address spaces of a program: two more than a batch takes before it flushes early.
 pub const SPACES: usize = 10;
+/// The greatest number that the first CPU of a program may have.
+pub const FIRST_CPU: usize = 128;
 /// The most debts that can be owed at once.
 pub const LEDGER_ENTRIES: usize = 8;
 /// How many batches can be open at once, wherever they were opened.
@@ -423,7 +425,7 @@ impl Program {
         within("the number of CPUs", self.cpus() as u64, 1, MAX_CPUS as u64)?;
         match self {
             Program::Engine { shape, cpu } => {
-                within("first_cpu", shape.first_cpu.into(), 0, 128)?;
+                within("first_cpu", shape.first_cpu.into(), 0, FIRST_CPU as u64)?;
                 within("spaces", shape.spaces.into(), 1, SPACES as u64)?;
                 within("ledger", shape.ledger.into(), 0, LEDGER_ENTRIES as u64)?;
                 within("tags", shape.tags.into(), 1, 8)?;

@@ -7,7 +7,9 @@ use crate::action::MAX_CPUS;
 use crate::cell::AdversaryWord;
 use crate::context;
 use crate::coverage::Coverage;
-use crate::generated::program::{EngineOp, Flags, LEDGER_ENTRIES, Lane, Shape, WINDOW};
+use crate::generated::program::{
+    EngineOp, FIRST_CPU, Flags, LEDGER_ENTRIES, Lane, Shape, WINDOW,
+};
 use crate::hardware::{Adversary, RunRules};
 use crate::names::Address;
 use crate::stage::{Hw, Stage};
@@ -48,16 +50,15 @@ pub(in crate::generated) fn perform(
     context::with(|core| core.features = features);
     let machine = Adversary::with(stage.kind, features, shape.first_cpu, count, memory);
     let hw = stage.broken(machine);
-    // Few lie on the stack, at the same place in every run of a search.
-    let (few, many): ([PerCpu<'_, Hw>; MAX_CPUS], Vec<_>);
+    // On the stack, like all other words of the kernel: one after the other at the same distances in every run,
+    // whatever the host's allocator has to do. Mostly there are few.
+    let (few, many): ([PerCpu<'_, Hw>; MAX_CPUS], [PerCpu<'_, Hw>; FIRST_CPU + MAX_CPUS]);
     let cpus: &[PerCpu<'_, Hw>] = if first == 0 {
         few = std::array::from_fn(|_| PerCpu::new());
         &few[..count]
     } else {
-        many = (0..first + count)
-            .map(|_| PerCpu::new())
-            .collect::<Vec<_>>();
-        &many
+        many = std::array::from_fn(|_| PerCpu::new());
+        &many[..first + count]
     };
     let ledger: [LedgerEntry<Hw>; LEDGER_ENTRIES] = std::array::from_fn(|_| LedgerEntry::new());
     let ledger = &ledger[..shape.ledger.into()];
