@@ -147,7 +147,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// the kernel was written, mapped or unmapped, and the batch that was told of it has finished. What the machine's
     /// instruction caches need is the embedder's and comes before. May wait for other CPUs.
     ///
-    /// Calls [`Hardware::synchronize_text`] on every CPU, by interrupts, on machines that broadcast too.
+    /// Calls [`Hardware::synchronize_text`] on every CPU, by interrupts, on machines that broadcast too. A CPU that is
+    /// offline is not told, now or later: see [`Engine::cpu_online`].
     pub fn synchronize_text(&self) {
         self.assert_may_wait();
         let me = self.hw.this_cpu();

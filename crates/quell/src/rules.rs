@@ -163,6 +163,11 @@ crate::rules! {
     "C6" fn retired_root_is_left() -> bool { true }
         or RetireSkipsEviction { false } "A dying space's root is freed under CPUs that hold it lazily (bug 25).";
 
+    /// A CPU that has answered has left a dying root, and will not load it again; nobody else takes it out of the
+    /// space's set if it went offline without naming the space.
+    "C7" fn answered_cpu_is_out() -> bool { true }
+        or RetireAsksAgain { false } "A dying space asks the same CPU again and again, which has left it and runs another (C7).";
+
     // The kernel's mappings.
 
     /// Every CPU that is online uses the kernel's mappings: one that is idle, or has left its root, does too.

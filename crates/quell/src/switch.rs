@@ -295,6 +295,12 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
                 break;
             }
             self.wait(me, &shootdown, Scope::Tables, false);
+            if self.rules.answered_cpu_is_out() {
+                // Those that were evicted and went offline without naming the space would stay in its set for ever.
+                for cpu in shootdown.targets.iter() {
+                    space.leave(cpu);
+                }
+            }
             self.hw.relax();
         }
         if self.broadcasts().is_some() {

@@ -52,6 +52,7 @@ mod reclaim_protect;
 mod reclaim_shared;
 mod reclaim_unmap;
 mod retire_lazy;
+mod retire_offline;
 mod rollover_switch;
 mod rollover_unmap;
 mod spurious;
@@ -151,6 +152,7 @@ impl Scenario<'static> {
         nested_alone::SCENARIO,
         many_batches::SCENARIO,
         retire_lazy::SCENARIO,
+        retire_offline::SCENARIO,
         late_content::SCENARIO,
         lazy_claim::SCENARIO,
         lazy_rewrite::SCENARIO,
