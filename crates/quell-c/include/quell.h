@@ -889,7 +889,7 @@ enum quell_status quell_zero(const struct quell_zero_plan *plan,
 // QUELL_STATUS_VALUE if there is no such rule.
 //
 // Context: any, before the first engine is made.
-enum quell_status quell_forget(const char *name);
+enum quell_status quell_leave_out(const char *name);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -1,6 +1,6 @@
 //! Mistakes on purpose, so that a kernel's tests can show that they notice.
 //!
-//! A library that is built with the feature `mutants` leaves out the rule that [`quell_forget`] names. Without the feature
+//! A library that is built with the feature `mutants` leaves out the rule that [`quell_leave_out`] names. Without the feature
 //! every rule is kept, and nothing is asked.
 
 use crate::status::{answer, quell_status};
@@ -37,7 +37,7 @@ impl Rules for Kept {
 /// # Safety
 /// `name` is NULL, or ends with a zero byte.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn quell_forget(name: *const c_char) -> quell_status {
+pub unsafe extern "C" fn quell_leave_out(name: *const c_char) -> quell_status {
     answer(|| {
         if cfg!(not(feature = "mutants")) {
             return Err(quell_status::Unsupported);

@@ -38,7 +38,6 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
                 cpu.state.flushed_everything(now);
             },
         );
-
         self.on_interrupt();
     }
 

@@ -295,9 +295,14 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
                 break;
             }
             self.wait(me, &shootdown, Scope::Tables, false);
-            if self.rules.answered_cpu_is_out() {
-                // Those that were evicted and went offline without naming the space would stay in its set for ever.
-                for cpu in shootdown.targets.iter() {
+            // Those that were evicted and went offline without naming the space would stay in its set for ever. One
+            // that has yet to leave its root takes itself out.
+            for cpu in shootdown.targets.iter() {
+                let elsewhere = self.cpu(cpu).state.is_elsewhere(space.id());
+                if self
+                    .rules
+                    .answered_cpu_is_out(self.rules.is_elsewhere(elsewhere))
+                {
                     space.leave(cpu);
                 }
             }

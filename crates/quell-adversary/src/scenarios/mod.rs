@@ -53,6 +53,7 @@ mod reclaim_shared;
 mod reclaim_unmap;
 mod retire_lazy;
 mod retire_offline;
+mod retire_running;
 mod rollover_switch;
 mod rollover_unmap;
 mod spurious;
@@ -153,6 +154,7 @@ impl Scenario<'static> {
         many_batches::SCENARIO,
         retire_lazy::SCENARIO,
         retire_offline::SCENARIO,
+        retire_running::SCENARIO,
         late_content::SCENARIO,
         lazy_claim::SCENARIO,
         lazy_rewrite::SCENARIO,

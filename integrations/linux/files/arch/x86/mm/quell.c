@@ -109,7 +109,7 @@ early_param("quell", quell_setup);
 #ifdef CONFIG_QUELL_MUTANTS
 static int __init quell_forget_setup(char *name)
 {
-	enum quell_status status = quell_forget(name);
+	enum quell_status status = quell_leave_out(name);
 
 	if (status != QUELL_STATUS_OK)
 		panic("quell_forget=%s: %s", name, quell_status_text(status));
