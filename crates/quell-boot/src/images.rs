@@ -1,8 +1,8 @@
 //! What an emulator loads: built on demand, or taken from a directory.
 
 use crate::arch::Arch;
-use crate::mistake::{self, Mistake};
 use crate::toolchain;
+use crate::usage::{self, UsageError};
 use anyhow::Context;
 use elf::{ElfBytes, abi, endian::LittleEndian, segment::ProgramHeader};
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ pub fn prepare(arch: Arch, built: Option<&Path>, mutants: bool) -> anyhow::Resul
     let (kernel, program) = (directory.join("quell-kernel"), directory.join("quell-user"));
     for file in [&kernel, &program] {
         if !file.is_file() {
-            return Err(Mistake::unfit(file, "missing; leave --kernel out to build it").into());
+            return Err(UsageError::unfit(file, "missing; leave --kernel out to build it").into());
         }
     }
     let kernel = match arch {
@@ -45,10 +45,11 @@ pub fn prepare(arch: Arch, built: Option<&Path>, mutants: bool) -> anyhow::Resul
 /// Memory that the file leaves to be zeroed is in the image as zeros.
 ///
 /// # Errors
-/// If the file cannot be read, is no ELF file with segments ([`Mistake`]), or the image cannot be written.
+/// If the file cannot be read, is no ELF file with segments ([`UsageError`]), or the image cannot be written.
 fn flat_image(kernel: &Path) -> anyhow::Result<PathBuf> {
-    let bytes = mistake::read(kernel)?;
-    let image = flattened(&bytes).ok_or_else(|| Mistake::unfit(kernel, "no kernel's ELF file"))?;
+    let bytes = usage::read(kernel)?;
+    let image =
+        flattened(&bytes).ok_or_else(|| UsageError::unfit(kernel, "no kernel's ELF file"))?;
     let flat = kernel.with_extension("img");
     std::fs::write(&flat, image).with_context(|| format!("writing {}", flat.display()))?;
     Ok(flat)

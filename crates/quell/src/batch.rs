@@ -1,4 +1,4 @@
-//! Gathers (S0): one place where entries that changed wait for their flush, and where frames wait
+//! Batches (S0): one place where entries that changed wait for their flush, and where frames wait
 //! with them.
 //!
 //! A [`Batch`] owns the frames that were unmapped and gives them back as [`Flushed`], the proof
@@ -105,7 +105,7 @@ where
 }
 
 impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
-    /// Begins a gather, with room for 64 frames.
+    /// Begins a batch, with room for 64 frames.
     #[inline]
     pub fn batch<S, F>(&self, purpose: Purpose) -> Batch<'_, 'm, H, S, F, R>
     where
@@ -114,7 +114,7 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
         self.batch_into(purpose, InPlace::new())
     }
 
-    /// Begins a gather whose frames wait in a list of the embedder's choice, which is empty.
+    /// Begins a batch whose frames wait in a list of the embedder's choice, which is empty.
     #[inline]
     pub fn batch_into<S, F, L>(&self, purpose: Purpose, frames: L) -> Batch<'_, 'm, H, S, F, R, L>
     where
@@ -239,7 +239,7 @@ where
         self.unflushed.flush();
     }
 
-    /// Frames whose flush nobody waits for any more never come out: they are leaked, which is safe.
+    /// Frames of a flush whose [`InFlight`](crate::InFlight) is gone never come out: they are leaked, which is safe.
     #[inline]
     fn lose_borrowed(&mut self) {
         if self.borrowed {
@@ -276,7 +276,7 @@ where
         let tables = pending
             .iter()
             .any(|entry| entry.request.scope() == Scope::Tables);
-        if !engine.policy.lazy_unmap || tables {
+        if !engine.on().lazy_unmap || tables {
             return Outcome::Flushed(self.finish());
         }
         let me = engine.hw.this_cpu();
@@ -339,8 +339,8 @@ where
     fn add_another(&mut self, space: S, range: Option<PageRange>, scope: Scope) {
         let engine = self.engine;
         let request = || Request::of(range, scope);
-        let gathers = engine.policy.batch || self.purpose == Purpose::Call;
-        let joins = gathers && engine.broadcasts().is_none();
+        let deferred = engine.on().batch || self.purpose == Purpose::Call;
+        let joins = deferred && engine.broadcasts().is_none();
         if joins && self.pending.is_empty() {
             // The first of a batch, and mostly the only one.
             if !engine.begin_debt(&space) {
@@ -357,8 +357,8 @@ where
             });
             return;
         }
-        let may_owe = self.purpose == Purpose::Lazy && engine.policy.lazy_unmap;
-        if !(gathers || may_owe) {
+        let may_owe = self.purpose == Purpose::Lazy && engine.on().lazy_unmap;
+        if !(deferred || may_owe) {
             return engine.flush_at_once(&space, &request());
         }
         let me = engine.hw.this_cpu();

@@ -52,6 +52,8 @@ mod reclaim_protect;
 mod reclaim_shared;
 mod reclaim_unmap;
 mod retire_lazy;
+mod retire_offline;
+mod retire_running;
 mod rollover_switch;
 mod rollover_unmap;
 mod spurious;
@@ -151,6 +153,8 @@ impl Scenario<'static> {
         nested_alone::SCENARIO,
         many_batches::SCENARIO,
         retire_lazy::SCENARIO,
+        retire_offline::SCENARIO,
+        retire_running::SCENARIO,
         late_content::SCENARIO,
         lazy_claim::SCENARIO,
         lazy_rewrite::SCENARIO,

@@ -5,7 +5,7 @@
 //! asleep in it, or absent, and with pages that are dirty or clean.
 
 use super::protocol::{Handover, Job};
-use crate::mistake::Mistake;
+use crate::usage::UsageError;
 use quell_workloads::Workload;
 
 /// How much is done.
@@ -110,7 +110,7 @@ pub fn rows(names: &[String], cpus: u16, scale: Scale) -> anyhow::Result<Rows> {
     let known: Vec<_> = Workload::all().iter().map(Workload::name).collect();
     if let Some(unknown) = names.iter().find(|name| !known.contains(&name.as_str())) {
         let name = unknown.clone();
-        return Err(Mistake::Workload { name, known }.into());
+        return Err(UsageError::Workload { name, known }.into());
     }
     let mut rows = Rows::default();
     for workload in Workload::all() {

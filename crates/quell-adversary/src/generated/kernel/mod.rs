@@ -27,6 +27,7 @@
 //! | [`spaces`] | running, idling, accesses; spaces that end and begin anew |
 //! | [`mapping`] | mapping, and moving what is mapped |
 //! | [`promises`] | what calls promise when they return |
+//! | [`own_half`] | the kernel's own mappings: taken away, used again, and its text |
 //! | [`files`] | files of one page, reclaimed at once or lazily |
 //! | [`batches`] | batches, and what their end means |
 //! | [`operations`] | what each operation of a program does; interrupts, NMIs, preemption |
@@ -36,11 +37,11 @@
 //! [`Engine::settle_residue`]: quell::Engine::settle_residue
 
 mod batches;
-
 mod files;
 mod layout;
 mod mapping;
 mod operations;
+mod own_half;
 mod promises;
 mod run;
 mod spaces;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 /// Something asked for does not exist.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Mistake {
+pub enum UsageError {
     /// No workload has that name.
     #[error("no workload `{name}`; there are {}", known.join(", "))]
     Workload {
@@ -41,11 +41,11 @@ pub enum Mistake {
     },
 }
 
-impl Mistake {
+impl UsageError {
     /// That the file `path` cannot be used, and why.
     pub(crate) fn unfit(path: &Path, why: impl ToString) -> Self {
         let (path, why) = (path.to_path_buf(), why.to_string());
-        Mistake::Unfit { path, why }
+        UsageError::Unfit { path, why }
     }
 }
 
@@ -56,14 +56,14 @@ const LONGEST: u64 = 256 << 20;
 ///
 /// # Errors
 /// If it cannot be read, is no ordinary file, or is longer than any image.
-pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Mistake> {
-    let unfit = |error: std::io::Error| Mistake::unfit(path, error);
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, UsageError> {
+    let unfit = |error: std::io::Error| UsageError::unfit(path, error);
     let about = std::fs::metadata(path).map_err(unfit)?;
     if !about.is_file() {
-        return Err(Mistake::unfit(path, "no ordinary file"));
+        return Err(UsageError::unfit(path, "no ordinary file"));
     }
     if about.len() > LONGEST {
-        return Err(Mistake::unfit(
+        return Err(UsageError::unfit(
             path,
             "longer than 256 MB: no image of a kernel",
         ));

@@ -83,14 +83,23 @@ pub fn check_tools() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Builds the engine; returns the object.
+/// Builds the engine, with what the integration has of its mechanisms; returns the object. With `mutants` its rules can be
+/// left out.
 ///
 /// # Errors
 /// If no toolchain can.
-pub fn engine() -> anyhow::Result<PathBuf> {
+pub fn engine(mutants: bool) -> anyhow::Result<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let output = Command::new(root.join("scripts/build-c"))
         .env("QUELL_BUILD_STD", "1")
+        .env(
+            "QUELL_FEATURES",
+            if mutants {
+                "batch,extents,tags,remote,mutants"
+            } else {
+                "batch,extents,tags,remote"
+            },
+        )
         .env(
             "RUSTFLAGS",
             "-C relocation-model=static -C code-model=kernel -C no-redzone=yes -Zplt=yes \
@@ -152,7 +161,7 @@ fn used() -> anyhow::Result<Vec<String>> {
     for file in std::fs::read_dir(&folder)? {
         text.push_str(&std::fs::read_to_string(file?.path())?);
     }
-    let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("../quell-c/include/quell.h");
+    let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/quell-c/include/quell.h");
     Ok(called(&std::fs::read_to_string(header)?, &text))
 }
 
@@ -196,7 +205,9 @@ pub fn configure(flavour: Flavour) -> anyhow::Result<(PathBuf, PathBuf)> {
     let source = tree::fetch()?;
     let source = match flavour {
         Flavour::Stock => source,
-        Flavour::Quell | Flavour::Debug => tree::with_engine(&source, &engine()?)?,
+        Flavour::Quell | Flavour::Debug => {
+            tree::with_engine(&source, &engine(flavour == Flavour::Debug)?)?
+        }
     };
     let source = source.canonicalize()?;
     let build = directory().join(flavour.name());

@@ -4,13 +4,12 @@
 //! with the engine shares its files with it (hard links), but for those that are edited or ours: these are written anew,
 //! and only if they differ from what is there, so that a build after a change compiles what has changed.
 
-use crate::edits::{self, Edit};
 use anyhow::{Context, bail};
 use quell_boot::toolchain::{target_directory, which};
+use quell_edits::{Edits, write};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use walkdir::WalkDir;
 
 /// Debian's package of the source.
 const PACKAGE: &str = "linux-source-6.12";
@@ -22,7 +21,7 @@ pub fn directory() -> PathBuf {
 
 /// Where the integration's own files are.
 pub fn integration() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../integrations/linux")
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
 /// Runs a command to its end.
@@ -107,135 +106,80 @@ pub fn with_engine(source: &Path, object: &Path) -> anyhow::Result<PathBuf> {
         std::fs::rename(&partial, &tree)?;
     }
     for (file, content) in &files {
-        replace(&tree.join(file), content)?;
+        write(&tree.join(file), content)?;
     }
     // What an edit has changed and no longer does.
     let marker = directory().join("edited");
     for file in std::fs::read_to_string(&marker).unwrap_or_default().lines() {
-        if files.contains_key(file) {
+        if files.contains_key(Path::new(file)) {
             continue;
         }
         match std::fs::read(source.join(file)) {
-            Ok(content) => replace(&tree.join(file), &content)?,
+            Ok(content) => write(&tree.join(file), &content)?,
             Err(_) => std::fs::remove_file(tree.join(file))?,
         }
     }
-    let names: Vec<&str> = files.keys().map(String::as_str).collect();
+    let names: Vec<_> = files.keys().map(|name| name.to_string_lossy()).collect();
     std::fs::write(&marker, names.join("\n"))?;
-    replace(
+    write(
         &tree.join("arch/x86/mm/quell_engine.o_shipped"),
-        &std::fs::read(object).with_context(|| format!("reading {}", object.display()))?,
+        std::fs::read(object).with_context(|| format!("reading {}", object.display()))?,
     )?;
     Ok(tree)
+}
+
+/// The list of what is changed in Linux.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn edits() -> anyhow::Result<Edits> {
+    Ok(Edits::read(&integration().join("edits.toml"), &[])?)
 }
 
 /// The files that are edited or ours, with their contents.
 ///
 /// # Errors
 /// If an edit does not fit, or a file cannot be read.
-pub fn changed(source: &Path) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
-    let here = integration();
-    let list = here.join("edits.toml");
-    let text =
-        std::fs::read_to_string(&list).with_context(|| format!("reading {}", list.display()))?;
-    let edits = edits::read(&text).with_context(|| format!("reading {}", list.display()))?;
-    let mut files = edited(source, &edits)?;
-    let own = here.join("files");
-    for entry in WalkDir::new(&own) {
-        let entry = entry?;
-        if entry.file_type().is_file() {
-            let name = entry
-                .path()
-                .strip_prefix(&own)?
-                .to_string_lossy()
-                .into_owned();
-            if source.join(&name).exists() {
-                bail!("{name} is a file of Linux's: ours needs another name");
-            }
-            files.insert(name, std::fs::read(entry.path())?);
-        }
+pub fn changed(source: &Path) -> anyhow::Result<BTreeMap<PathBuf, Vec<u8>>> {
+    let (edits, here) = (edits()?, integration());
+    let added = edits.added(&here)?;
+    if let Some((_, name)) = added.iter().find(|(_, name)| source.join(name).exists()) {
+        bail!(
+            "{} is a file of Linux's: ours needs another name",
+            name.display()
+        );
     }
-    let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("../quell-c/include/quell.h");
-    files.insert("include/quell/engine.h".into(), std::fs::read(header)?);
-    Ok(files)
-}
-
-/// The files that edits change, with all edits made.
-fn edited(source: &Path, edits: &[Edit]) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
-    let mut texts: BTreeMap<String, String> = BTreeMap::new();
-    for edit in edits {
-        let text = match texts.remove(&edit.file) {
-            Some(text) => text,
-            None => {
-                let path = source.join(&edit.file);
-                std::fs::read_to_string(&path)
-                    .with_context(|| format!("reading {}", path.display()))?
-            }
-        };
-        texts.insert(edit.file.clone(), edit.apply(&text)?);
-    }
-    Ok(texts
-        .into_iter()
-        .map(|(file, text)| (file, text.into_bytes()))
-        .collect())
-}
-
-/// Makes a file of this content, if it is not one: a new file, since the old one is shared.
-fn replace(path: &Path, content: &[u8]) -> anyhow::Result<()> {
-    if std::fs::read(path).is_ok_and(|now| now == content) {
-        return Ok(());
-    }
-    let write = || -> std::io::Result<()> {
-        if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder)?;
-        }
-        let _ = std::fs::remove_file(path);
-        std::fs::write(path, content)
-    };
-    write().with_context(|| format!("writing {}", path.display()))
+    edits
+        .changed(source, &here)
+        .context("integrations/linux/edits.toml")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn list(at: &str) -> Vec<Edit> {
-        edits::read(&format!(
-            "[[edit]]\nfile = \"a.c\"\nwhy = \"x\"\nat = \"{at}\"\nafter = \"two\\n\"\n\
-             [[edit]]\nfile = \"a.c\"\nwhy = \"y\"\nat = \"two\"\nafter = \"three\\n\"\n"
-        ))
-        .unwrap()
-    }
-
+    /// Each edit of the real list can be read, and does something.
     #[test]
-    fn edits_of_a_file_build_on_each_other_and_leave_the_source_alone() {
-        let folder = tempfile::tempdir().unwrap();
-        let source = folder.path().join("a.c");
-        std::fs::write(&source, "one\n").unwrap();
-        for _ in 0..2 {
-            let files = edited(folder.path(), &list("one")).unwrap();
-            assert_eq!(files["a.c"], b"one\ntwo\nthree\n");
+    fn the_list_of_the_integration_is_one() {
+        let list = edits().unwrap();
+        assert!(list.edit.len() > 20);
+        for edit in &list.edit {
+            assert!(!edit.why.is_empty(), "{edit:?}");
+            assert_eq!(edit.at, edit.at.trim(), "{}", edit.file.display());
+            for lines in [&edit.before, &edit.after].into_iter().flatten() {
+                assert!(lines.ends_with('\n'), "{edit:?}");
+            }
+            let stand_in = [edit.within.as_deref().unwrap_or_default(), &edit.at].join("\n");
+            assert_ne!(edit.apply(&stand_in).unwrap(), stand_in, "{edit:?}");
         }
-        assert_eq!(std::fs::read(&source).unwrap(), b"one\n");
-        let error = edited(folder.path(), &list("none")).unwrap_err();
-        assert!(
-            error.to_string().contains("a.c: no line \"none\""),
-            "{error}"
-        );
     }
 
     #[test]
-    fn a_file_is_written_only_if_it_differs_and_never_through_a_link() {
-        let folder = tempfile::tempdir().unwrap();
-        let (source, tree) = (folder.path().join("source"), folder.path().join("tree"));
-        std::fs::write(&source, "same").unwrap();
-        std::fs::hard_link(&source, &tree).unwrap();
-        let written = || std::fs::metadata(&tree).unwrap().modified().unwrap();
-        let before = written();
-        replace(&tree, b"same").unwrap();
-        assert_eq!(written(), before);
-        replace(&tree, b"other").unwrap();
-        assert_eq!(std::fs::read(&source).unwrap(), b"same");
-        assert_eq!(std::fs::read(&tree).unwrap(), b"other");
+    fn the_files_of_the_integration_are_added() {
+        let added = edits().unwrap().added(&integration()).unwrap();
+        for name in ["arch/x86/mm/quell.c", "include/quell/engine.h"] {
+            let found = added.iter().find(|(_, to)| to == Path::new(name));
+            assert!(found.is_some_and(|(from, _)| from.is_file()), "{added:?}");
+        }
     }
 }
