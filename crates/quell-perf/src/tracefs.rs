@@ -25,7 +25,7 @@ impl Tracefs {
             match std::fs::read_dir(Path::new(place).join("events")) {
                 Ok(_) => return Ok(Self(place.into())),
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                    refused = Some(place)
+                    refused = refused.or(Some(place))
                 }
                 Err(_) => {}
             }

@@ -25,7 +25,8 @@ const OTHER_TIME: usize = 24;
 /// A record that says that a program was loaded has this bit.
 const COMM_EXEC: u16 = 1 << 13;
 
-/// The kernel's request to let an event write into another's buffer (`PERF_EVENT_IOC_SET_OUTPUT`).
+/// The kernel's request to let an event write into another's buffer (`PERF_EVENT_IOC_SET_OUTPUT`), which neither rustix nor
+/// perf-event2 makes.
 const SET_OUTPUT: libc::c_ulong = 0x2405;
 
 /// Which stacks a record of an event carries.

@@ -25,6 +25,8 @@ pub struct Symbols {
     files: HashMap<Arc<str>, Option<elf::Functions>>,
     compiled: HashMap<u32, Option<Table>>,
     notes: Vec<String>,
+    /// Files without symbols.
+    stripped: Vec<Arc<str>>,
 }
 
 impl Symbols {
@@ -46,9 +48,12 @@ impl Symbols {
     pub fn file(&mut self, path: &Arc<str>, pid: u32, offset: u64) -> Option<Arc<str>> {
         if !self.files.contains_key(path) {
             let read = elf::read(&seen(path, pid));
-            if let Err(why) = &read {
-                self.notes
-                    .push(format!("{path}: its functions have no names: {why}"));
+            match &read {
+                Err(why) => self
+                    .notes
+                    .push(format!("{path}: its functions have no names: {why}")),
+                Ok(functions) if functions.is_empty() => self.stripped.push(path.clone()),
+                Ok(_) => {}
             }
             self.files.insert(path.clone(), read.ok());
         }
@@ -87,7 +92,19 @@ impl Symbols {
 
     /// What could not be read, in sentences; each once.
     pub fn notes(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.notes)
+        let stripped = std::mem::take(&mut self.stripped);
+        let mut notes = std::mem::take(&mut self.notes);
+        if let Some((first, others)) = stripped.split_first() {
+            let others = match others.len() {
+                0 => String::new(),
+                1 => " and 1 other file".to_owned(),
+                more => format!(" and {more} other files"),
+            };
+            notes.push(format!(
+                "functions of {first}{others} have no names: they were stripped, and no debug files are installed for them"
+            ));
+        }
+        notes
     }
 }
 
