@@ -317,7 +317,8 @@ where
     fn add(&mut self, space: S, range: Option<PageRange>, scope: Scope) {
         match self.pending.last_mut() {
             Some(last) if last.whole >= Some(scope) && last.is_of(&space) => {}
-            _ => self.add_next(space, range, scope),
+            Some(_) => self.add_next(space, range, scope),
+            None => self.add_first(space, range, scope),
         }
     }
 
@@ -335,30 +336,45 @@ where
         self.add_another(space, range, scope);
     }
 
+    /// The first of a batch, and mostly the only one.
+    #[inline(never)]
+    fn add_first(&mut self, space: S, range: Option<PageRange>, scope: Scope) {
+        let engine = self.engine;
+        if !self.joins() {
+            return self.add_another(space, range, scope);
+        }
+        if !engine.begin_debt(&space) {
+            return engine.flush_at_once(&space, &Request::of(range, scope));
+        }
+        self.pending.push(Pending {
+            space,
+            request: Request::of(range, scope),
+            sent: false,
+            fresh: true,
+            joins: true,
+            strides: range.map_or(0, PageRange::strides),
+            whole: None,
+        });
+    }
+
+    /// Whether changes wait for the end of the batch.
+    #[inline]
+    fn is_deferred(&self) -> bool {
+        self.engine.on().batch || self.purpose == Purpose::Call
+    }
+
+    /// Whether what is added is flushed with the rest, and nothing is sent before.
+    #[inline]
+    fn joins(&self) -> bool {
+        self.is_deferred() && self.engine.broadcasts().is_none()
+    }
+
     #[inline(never)]
     fn add_another(&mut self, space: S, range: Option<PageRange>, scope: Scope) {
         let engine = self.engine;
         let request = || Request::of(range, scope);
-        let deferred = engine.on().batch || self.purpose == Purpose::Call;
-        let joins = deferred && engine.broadcasts().is_none();
-        if joins && self.pending.is_empty() {
-            // The first of a batch, and mostly the only one.
-            if !engine.begin_debt(&space) {
-                return engine.flush_at_once(&space, &request());
-            }
-            self.pending.push(Pending {
-                space,
-                request: request(),
-                sent: false,
-                fresh: true,
-                joins,
-                strides: range.map_or(0, PageRange::strides),
-                whole: None,
-            });
-            return;
-        }
         let may_owe = self.purpose == Purpose::Lazy && engine.on().lazy_unmap;
-        if !(deferred || may_owe) {
+        if !(self.is_deferred() || may_owe) {
             return engine.flush_at_once(&space, &request());
         }
         let me = engine.hw.this_cpu();
@@ -396,7 +412,7 @@ where
                     request: request(),
                     sent: send_now,
                     fresh,
-                    joins,
+                    joins: self.joins(),
                     strides: range.map_or(0, PageRange::strides),
                     whole: None,
                 });

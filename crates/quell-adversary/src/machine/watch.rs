@@ -201,3 +201,28 @@ impl Watch {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_loop_reads_stays_however_much_was_read_before() {
+        let words: Vec<_> = (0..WORDS as u64 + 3).map(AdversaryWord::holding).collect();
+        let mut watch = Watch::new();
+        watch.clear(words.as_ptr().addr(), 0..0);
+        let (before, waited_for) = words.split_at(WORDS);
+        let read = |watch: &mut Watch, words: &[AdversaryWord]| {
+            for word in words {
+                watch.read(word, word.peek());
+            }
+        };
+        read(&mut watch, before);
+        watch.turn();
+        read(&mut watch, waited_for);
+        for word in waited_for {
+            word.poke(99);
+        }
+        assert_eq!(watch.changed().count(), waited_for.len());
+    }
+}

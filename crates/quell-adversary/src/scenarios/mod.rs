@@ -16,6 +16,7 @@ mod lazy_gap;
 mod lazy_idle;
 mod lazy_ledger;
 mod lazy_rescue;
+mod lazy_rescue_one;
 mod lazy_rewrite;
 mod lazy_stranger;
 mod lazy_switch;
@@ -160,6 +161,7 @@ impl Scenario<'static> {
         lazy_rewrite::SCENARIO,
         lazy_unmap_call::SCENARIO,
         lazy_rescue::SCENARIO,
+        lazy_rescue_one::SCENARIO,
         lazy_switch::SCENARIO,
         lazy_idle::SCENARIO,
         lazy_stranger::SCENARIO,

@@ -15,13 +15,13 @@ use crate::schedule::Rng;
 /// What a program may do.
 #[derive(Clone)]
 pub(super) struct Swarm {
-    kinds: Vec<(u64, Kind)>,
+    pub(super) kinds: Vec<(u64, Kind)>,
     pages: Vec<u64>,
     files: Vec<u8>,
     spaces: u64,
     batches: std::ops::Range<u64>,
     /// Pages of the kernel's own half.
-    own: Vec<u8>,
+    pub(super) own: Vec<u8>,
 }
 
 impl Swarm {
@@ -107,12 +107,6 @@ impl Swarm {
         self.kinds.iter().any(|(_, kind)| *kind == Kind::Code)
     }
 
-    /// Whether what a program does is about the kernel's own half.
-    fn uses_own_half(&self) -> bool {
-        use Kind::{Own, OwnLazily, Patch, UnmapOwn};
-        { self.kinds.iter() }.any(|(_, kind)| matches!(kind, Own | UnmapOwn | OwnLazily | Patch))
-    }
-
     /// Whether what a program does is about files.
     fn files(&self) -> bool {
         let about = |(_, kind): &(u64, Kind)| {
@@ -176,15 +170,6 @@ impl Swarm {
             page,
             pages,
             report,
-        }
-    }
-
-    fn use_own(&self, rng: &mut Rng) -> EngineOp {
-        let own = rng.pick(&self.own);
-        if rng.one_in(3) {
-            EngineOp::RunOwn { own }
-        } else {
-            EngineOp::ReadOwn { own }
         }
     }
 
@@ -320,6 +305,9 @@ impl Swarm {
             Kind::Pay => into.push(EngineOp::Pay),
             Kind::CatchUp => into.push(EngineOp::CatchUp),
             Kind::Hotplug => {
+                if rng.one_in(4) {
+                    into.push(EngineOp::Lazy);
+                }
                 into.push(EngineOp::Offline);
                 if rng.below(3) > 0 {
                     into.push(EngineOp::Online);
@@ -343,26 +331,9 @@ impl Swarm {
                 into.push(EngineOp::Mask { on: false });
             }
             Kind::Own => into.push(self.use_own(rng)),
-            Kind::UnmapOwn => {
-                let own = rng.pick(&self.own);
-                let purpose = rng.pick(&[For::Call, For::Reclaim]);
-                into.push(EngineOp::UnmapOwn { own, purpose });
-                if rng.one_in(3) {
-                    into.push(EngineOp::MapOwn { own });
-                }
+            kind @ (Kind::UnmapOwn | Kind::OwnLazily | Kind::Patch) => {
+                self.change_own(kind, rng, into);
             }
-            Kind::OwnLazily => {
-                let own = rng.pick(&self.own);
-                into.push(EngineOp::UnmapOwnLazily { own });
-                into.push(match rng.below(4) {
-                    0 => EngineOp::MapOwn { own },
-                    1 => EngineOp::Pay,
-                    _ => EngineOp::ClaimOwn { own },
-                });
-            }
-            Kind::Patch => into.push(EngineOp::Patch {
-                own: rng.pick(&self.own),
-            }),
             Kind::Start => {
                 into.push(open(rng.pick(&[For::Call, For::Reclaim])));
                 for _ in 0..rng.few(2) {

@@ -3,6 +3,7 @@
 //! The first half of its pages have global entries, the others have not. A page that was taken away lazily may be mapped
 //! again once its stamp is settled, and its frame goes to somebody else by a claim.
 
+use super::own_state::Taken;
 use super::state::{Held, Kernel, SECRET, Space, What};
 use crate::cell::AdversaryWord;
 use crate::context;
@@ -10,11 +11,8 @@ use crate::coverage::Happening;
 use crate::generated::program::{HUGE, OWN_PAGES};
 use crate::op::{AccessKind, Op};
 use crate::tables;
-use quell::{Frame, Hardware, Outcome, Page, PageRange, Purpose, Stamp, Word};
+use quell::{Frame, Hardware, Outcome, Page, PageRange, Purpose, Word};
 use quell_vm::machine::{Event, Machine};
-use rustc_hash::FxBuildHasher;
-use std::cell::Cell;
-use std::hash::BuildHasher;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 /// Its root.
@@ -25,42 +23,6 @@ const FIRST: u64 = 3 * HUGE;
 /// The page of this number.
 fn page_of(own: usize) -> u64 {
     FIRST + own as u64
-}
-
-/// What was taken away lazily at a page, and not given to somebody else yet.
-#[derive(Clone, Copy)]
-struct Taken {
-    frame: Frame,
-    /// `None` if it was flushed after all.
-    stamp: Option<Stamp>,
-}
-
-/// What the kernel knows of its own half.
-pub(super) struct OwnHalf {
-    /// The space of the pages whose entries are global, and that of the others.
-    pub(super) spaces: [Space; 2],
-    pub(super) lock: AdversaryWord,
-    /// Under the lock.
-    taken: [Cell<Option<Taken>>; OWN_PAGES],
-}
-
-impl OwnHalf {
-    pub(super) fn new(spaces: [Space; 2]) -> Self {
-        OwnHalf {
-            spaces,
-            lock: AdversaryWord::new(0),
-            taken: Default::default(),
-        }
-    }
-
-    /// What stands in no word, as a number.
-    pub(super) fn kept(&self) -> u64 {
-        let taken = |taken: &Cell<Option<Taken>>| {
-            let taken = taken.get();
-            taken.map(|taken| (taken.frame.0, taken.stamp))
-        };
-        FxBuildHasher.hash_one(self.taken.each_ref().map(taken))
-    }
 }
 
 impl Kernel<'_> {

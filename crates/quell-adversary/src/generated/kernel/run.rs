@@ -2,7 +2,8 @@
 
 use super::batches::Desk;
 use super::layout::{Layout, SINGLES};
-use super::own_half::{self, OwnHalf};
+use super::own_half;
+use super::own_state::OwnHalf;
 use super::state::{Kernel, Space};
 use crate::action::MAX_CPUS;
 use crate::cell::AdversaryWord;

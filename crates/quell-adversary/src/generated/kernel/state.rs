@@ -1,7 +1,7 @@
 //! What the kernel keeps, and what lies at its bottom: locks, frames with owners, the entries of tables.
 
 use super::layout::{Layout, SINGLES};
-use super::own_half::OwnHalf;
+use super::own_state::OwnHalf;
 use crate::action::MAX_CPUS;
 use crate::cell::AdversaryWord;
 use crate::context;
