@@ -238,7 +238,13 @@ pub fn answer(
             time(other.ns)
         ));
     }
-    lines.push(match (from.evidence(), dear, worst) {
+    // A verdict on what was not recorded would be none.
+    let seen = report.attributed as f64 - mappings;
+    let missed = row.filter(|&row| row >= 50 && seen < 0.5 * row as f64);
+    let verdict = match (from.evidence(), dear, worst) {
+        _ if missed.is_some() => {
+            "Most of what /proc/interrupts counted is not in the recording, so whether it is the TLB cannot be told from it.".into()
+        }
         (Evidence::Nothing, ..) if !from.seen.flushes => {
             "Whether it is the TLB cannot be told from this recording.".into()
         }
@@ -256,7 +262,8 @@ pub fn answer(
         (_, _, None) => {
             "What that is of each program's CPU time cannot be told from this recording.".into()
         }
-    });
+    };
+    lines.push(verdict);
     match report.advice.first() {
         Some(advice) => lines.push(format!("Try first: {}", advice.text)),
         None if only.is_some() || all > 0.0 => {

@@ -227,6 +227,21 @@ fn what_is_no_shootdown_is_told_apart() {
 }
 
 #[test]
+fn there_is_no_verdict_on_what_was_not_recorded() {
+    let part = PERF.replace("5961246   TLB", "5971246   TLB");
+    assert_ne!(part, PERF);
+    let report = Report::new(analysed(&part), None);
+    assert_eq!((report.interrupts, report.attributed), (10_097, 97));
+    let verdict = |begin: &str| report.answer.iter().any(|line| line.starts_with(begin));
+    assert!(!verdict("It is"), "{:#?}", report.answer);
+    assert!(
+        verdict("Most of what /proc/interrupts counted"),
+        "{:#?}",
+        report.answer
+    );
+}
+
+#[test]
 fn trace_cmd_and_the_kernels_own_file_say_the_same() {
     for (name, text) in [("trace-cmd", TRACE_CMD), ("trace", TRACE)] {
         let sent =

@@ -60,10 +60,10 @@ pub fn sites(report: &Report) -> Table {
         words("site"),
         words("call"),
         number("interrupts"),
-        number("flushes"),
+        number("flushes").spare(),
         number("pages").spare(),
         number("wait of each"),
-        number("taken from each"),
+        number("taken from each").spare(),
         number("filled again").spare(),
     ]);
     for site in report
@@ -96,9 +96,9 @@ pub fn programs(report: &Report) -> Table {
         words("program"),
         number("sent"),
         number("taken"),
-        number("CPU time"),
-        number("waited"),
-        number("taken away"),
+        number("CPU time").spare(),
+        number("waited").spare(),
+        number("taken away").spare(),
         number("share"),
     ]);
     for program in report.programs.iter().take(ROWS) {

@@ -97,7 +97,7 @@ pub struct Attribution {
     pub sites: Vec<Site>,
     places: FxHashMap<Place, usize>,
     /// The site of a stack in a program and a call.
-    placed: FxHashMap<Situation, (Arc<Told>, usize)>,
+    placed: FxHashMap<Situation, (Arc<Told>, usize, Arc<str>)>,
     /// All programs.
     pub programs: Vec<Program>,
     program_of_name: FxHashMap<Arc<str>, usize>,
@@ -329,7 +329,7 @@ impl Attribution {
     }
 
     /// The site of this sample, in the call that the thread is in.
-    fn site(&mut self, sample: &Sample, program: usize) -> (Arc<Told>, usize) {
+    fn site(&mut self, sample: &Sample, program: usize) -> (usize, Arc<str>) {
         let told = self.stacks.tell(&sample.stack);
         let call = self
             .threads
@@ -337,8 +337,8 @@ impl Attribution {
             .and_then(|thread| thread.call.as_ref());
         let call = call.map(|call| call.name.clone());
         let key = (Arc::as_ptr(&told) as usize, program, call.clone());
-        if let Some((told, site)) = self.placed.get(&key) {
-            return (told.clone(), *site);
+        if let Some((_, site, folded)) = self.placed.get(&key) {
+            return (*site, folded.clone());
         }
         let kernel = told.cause.map(Arc::from);
         let fault = || told.fault.then(|| Arc::from("page fault"));
@@ -356,8 +356,14 @@ impl Attribution {
         if self.placed.len() > 1 << 16 {
             self.placed.clear();
         }
-        self.placed.insert(key, (told.clone(), site));
-        (told, site)
+        let name = &self.programs[program].name;
+        let folded: Arc<str> = match told.folded.is_empty() {
+            true => name.clone(),
+            false => format!("{name};{}", told.folded).into(),
+        };
+        // What the stack tells is kept, so that no other can get its address.
+        self.placed.insert(key, (told, site, folded.clone()));
+        (site, folded)
     }
 
     fn cpu(&mut self, cpu: u32) -> &mut Cpu {
@@ -454,7 +460,7 @@ impl Attribution {
                 };
                 self.threads.entry(sample.tid).or_default().call = Some(call);
                 if !sample.stack.is_empty() {
-                    let (_, site) = self.site(sample, program);
+                    let (site, _) = self.site(sample, program);
                     self.of_call(sample.tid, site);
                 }
             }
@@ -526,7 +532,7 @@ impl Attribution {
 
     /// The request that this event is part of: the thread's last one if it lacks this part, or a new one.
     fn request(&mut self, sample: &Sample, program: usize, asks: bool, pages: Option<u64>) -> u64 {
-        let (told, site) = self.site(sample, program);
+        let (site, folded) = self.site(sample, program);
         let open = self.threads.get(&sample.tid).and_then(|thread| thread.open);
         if let Some(request) = open.and_then(|id| self.requests.get_mut(id)) {
             let lacks = if asks { !request.asked } else { !request.local };
@@ -540,7 +546,7 @@ impl Attribution {
         let gap = self.gap(sample, site);
         let id = self.requests.add(Request {
             site,
-            folded: told.folded.clone(),
+            folded,
             program,
             pid: sample.pid,
             cpu: sample.cpu,
@@ -597,7 +603,7 @@ impl Attribution {
     /// The request for which this thread interrupts others now.
     fn sending(&mut self, sample: &Sample, program: usize) -> u64 {
         let open = self.threads.get(&sample.tid).and_then(|thread| thread.open);
-        let site = self.site(sample, program).1;
+        let site = self.site(sample, program).0;
         let known = open.filter(|id| {
             self.requests
                 .get(*id)
