@@ -144,7 +144,9 @@ fn is_small(case: &Case) -> bool {
                 broadcast
             }
             ("nmi-switch" | "rollover-switch", _)
-            | ("nested-posting" | "nested-outbox" | "nested-alone" | "many-batches", _) => false,
+            | ("nested-posting" | "nested-outbox" | "nested-alone" | "many-batches", _)
+            // The one that retires asks again and again until the other has left.
+            | ("retire-running", _) => false,
             ("own-nmi", _) => !riscv,
             (_, Program::Engine(_)) => true,
             // Over the manager, of which one call is as long as a whole program over the engine.
