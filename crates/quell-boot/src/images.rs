@@ -1,9 +1,8 @@
 //! What an emulator loads: built on demand, or taken from a directory.
 
 use crate::arch::Arch;
-use crate::toolchain;
 use crate::usage::{self, UsageError};
-use anyhow::Context;
+use crate::{files, toolchain};
 use elf::{ElfBytes, abi, endian::LittleEndian, segment::ProgramHeader};
 use std::path::{Path, PathBuf};
 
@@ -51,7 +50,7 @@ fn flat_image(kernel: &Path) -> anyhow::Result<PathBuf> {
     let image =
         flattened(&bytes).ok_or_else(|| UsageError::unfit(kernel, "no kernel's ELF file"))?;
     let flat = kernel.with_extension("img");
-    std::fs::write(&flat, image).with_context(|| format!("writing {}", flat.display()))?;
+    files::replace(&flat, &image)?;
     Ok(flat)
 }
 

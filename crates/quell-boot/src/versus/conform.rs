@@ -68,7 +68,7 @@ impl Programs {
                 accelerator: Accelerator::Tcg,
             };
             let jobs = self.jobs(cpus);
-            let images = initial_files(&kernel, &program, cpus, &jobs)?;
+            let (images, _file) = initial_files(&kernel, &program, &jobs)?;
             let mut words: Vec<String> = linux::WORDS.map(String::from).into();
             words.extend(self.mechanisms.iter().map(|on| format!("quell={on}")));
             words.extend(self.words.iter().cloned());
