@@ -129,7 +129,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     }
 
     /// Flushes all that this CPU has, and tells the flush clock's readers.
-    fn flush_everything(&self, me: CpuId) {
+    pub(crate) fn flush_everything(&self, me: CpuId) {
         let cpu = self.cpu(me);
         self.count(me, Counter::FlushedFull, 1);
         let now = self.rules.read_clock_then_flush(
