@@ -177,8 +177,9 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     }
 
     /// Loads a root under a tag. With `keep`, entries under the tag survive; without it, all of
-    /// them are gone when the call returns. On machines without tags nothing survives. Called with interrupts
-    /// masked.
+    /// them are gone when the call returns. On machines without tags nothing survives; only where broadcasts name none,
+    /// and reach the entries of every CPU under whatever tag, may a machine keep what a root has filled under a tag of its
+    /// own, of which the engine does not know. Called with interrupts masked.
     ///
     /// # Safety
     /// `root` holds a root table of the machine's format, which maps the kernel as every root does, until another
