@@ -206,7 +206,8 @@ impl<W: Word> CpuState<W> {
 
     /// Leaves a flush of the kernel's mappings to the CPU's entry into the kernel, if it runs a program: it must be asked
     /// otherwise. Asked by others, after they have changed the tables.
-    #[inline]
+    #[cold]
+    #[inline(never)]
     fn leave_to_entry(&self, scope: Scope, rules: &impl Rules) -> Asked {
         let activity = &self.published.activity;
         // Relaxed: what is written counts, and it is written only where this is still true.
@@ -296,11 +297,15 @@ impl<W: Word> CpuState<W> {
         victim
     }
 
-    /// It leaves the old space, to which it still belongs, for a new one.
-    pub(crate) fn begin_switch(&self) {
+    /// It leaves the old space, to which it still belongs, for a new one. Unless anything is ever owed (`owes`), nobody
+    /// asks when it has flushed.
+    #[inline]
+    pub(crate) fn begin_switch(&self, owes: bool) {
         self.private.space.store(SWITCHING, Relaxed);
-        // A payer that finds this CPU in the new space's set must not find the old tag's newer flush time.
-        self.published.flushed_at.store(0, Relaxed);
+        if owes {
+            // A payer that finds this CPU in the new space's set must not find the old tag's newer flush time.
+            self.published.flushed_at.store(0, Relaxed);
+        }
     }
 
     /// It is in the new space's set and is about to run it.
@@ -316,9 +321,13 @@ impl<W: Word> CpuState<W> {
         }
     }
 
-    /// The new space is loaded, under this tag.
-    pub(crate) fn end_switch(&self, space: SpaceId, flushed_at: u64) {
+    /// The new space is loaded. Unless anything is ever owed (`owes`), nobody asks when it has flushed.
+    #[inline]
+    pub(crate) fn end_switch(&self, space: SpaceId, flushed_at: u64, owes: bool) {
         self.private.space.store(space.0, Relaxed);
+        if !owes {
+            return;
+        }
         // Release pairs with `has_flushed_since`: what this CPU did under the tag that it had before is over.
         // Lost without it: a claim against a CPU that leaves.
         self.published.flushed_at.store(flushed_at, Release);

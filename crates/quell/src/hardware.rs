@@ -12,8 +12,8 @@
 //! The engine expects of the caller, everywhere: the calling thread does not migrate to
 //! another CPU while it is inside the engine. Interrupts may be on or off; the engine masks them
 //! where it must ([`Hardware::mask_interrupts`]). A thread inside the engine may be preempted, and an interrupt
-//! handler may call the engine, wherever interrupts are not masked; an NMI handler may only ask
-//! [`Engine::user_access_allowed`](crate::Engine::user_access_allowed).
+//! handler may call the engine, wherever interrupts are not masked; an NMI handler may only call
+//! [`Engine::user_access_allowed`](crate::Engine::user_access_allowed) and [`Engine::enter_kernel`](crate::Engine::enter_kernel).
 //!
 //! # Locks
 //!

@@ -38,7 +38,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// # Safety
     /// From here on until [`Engine::enter_kernel`] this CPU uses no mapping that is ever reported to a batch of a
     /// [kernel space](Engine::new_kernel_space), to execute, to load or to store: what lies on its way out of the kernel and
-    /// in again (text, stack, the engine and its words) is never unmapped or moved. It calls nothing else of the engine there.
+    /// in again (text, stack, the engine and its words) is never unmapped or moved. Of the engine it calls
+    /// nothing but [`Engine::on_interrupt`].
     #[allow(unsafe_code)] // A declaration: there is nothing unsafe in here.
     pub unsafe fn enter_user(&self) {
         self.cpu(self.hw.this_cpu()).state.enter_user();

@@ -1,5 +1,5 @@
 //! CPU 1 runs a program and is not to be disturbed, while CPU 0 unmaps two pages of the kernel's half, one of them global and
-//! one not. CPU 1 enters the kernel at any moment, and uses both.
+//! one not. CPU 1 enters the kernel at any moment, before, between or after, and uses both.
 
 use crate::bare_kernel::own_half::{OWN, OWN_TAGGED};
 use crate::bare_kernel::{BareKernel, frame};
@@ -31,6 +31,9 @@ fn start(k: &BareKernel<'_>, cpu: usize) {
         k.map_own(OWN_TAGGED, frame(1));
     }
     k.switch(0);
+    if cpu == 1 {
+        k.enter_user();
+    }
 }
 
 fn body(k: &BareKernel<'_>, cpu: usize) {
@@ -41,11 +44,8 @@ fn body(k: &BareKernel<'_>, cpu: usize) {
             }
         }
     } else {
-        k.enter_user();
         k.enter_kernel();
         k.read_own(OWN);
-        k.enter_user();
-        k.enter_kernel();
         k.read_own(OWN_TAGGED);
     }
 }
