@@ -169,24 +169,10 @@ impl<W: Word> CpuState<W> {
             Concern::Flush(scope) => scope == Scope::Tables,
             Concern::Retirement => true,
             Concern::Debt(_) => false,
-            Concern::KernelDebt(stamp) => {
-                let own = rules.kernel_debt_is_its_own();
-                let flushed_at = if own {
-                    &published.all_flushed_at
-                } else {
-                    &published.flushed_at
-                };
-                return if Self::has_flushed_since(flushed_at, stamp) {
-                    Asked::Flushed
-                } else {
-                    self.leave_to_entry(Scope::Leaf, rules)
-                };
+            Concern::Kernel(_) if !rules.kernel_is_used_everywhere() => false,
+            Concern::Kernel(_) | Concern::KernelDebt(_) | Concern::Text => {
+                return self.must_be_asked_by_kernel(concern, rules);
             }
-            Concern::Text => return Asked::Must,
-            Concern::Kernel(scope) if rules.kernel_is_used_everywhere() => {
-                return self.leave_to_entry(scope, rules);
-            }
-            Concern::Kernel(_) => false,
         };
         // SeqCst pairs with `declare_running`, `wake`, `go_lazy` and `detach`: the initiator has changed the
         // generation or the debt before it looks here, so it sees a CPU that is about to run, or that CPU
@@ -204,10 +190,32 @@ impl<W: Word> CpuState<W> {
         }
     }
 
-    /// Leaves a flush of the kernel's mappings to the CPU's entry into the kernel, if it runs a program: it must be asked
-    /// otherwise. Asked by others, after they have changed the tables.
+    /// The same where it is the kernel's mappings, or its text, that the initiator wants to be sure of.
     #[cold]
     #[inline(never)]
+    fn must_be_asked_by_kernel(&self, concern: Concern, rules: &impl Rules) -> Asked {
+        let published = &self.published;
+        match concern {
+            Concern::Kernel(scope) => self.leave_to_entry(scope, rules),
+            Concern::KernelDebt(stamp) => {
+                let own = rules.kernel_debt_is_its_own();
+                let flushed_at = if own {
+                    &published.all_flushed_at
+                } else {
+                    &published.flushed_at
+                };
+                if Self::has_flushed_since(flushed_at, stamp) {
+                    Asked::Flushed
+                } else {
+                    self.leave_to_entry(Scope::Leaf, rules)
+                }
+            }
+            _ => Asked::Must,
+        }
+    }
+
+    /// Leaves a flush of the kernel's mappings to the CPU's entry into the kernel, if it runs a program: it must be asked
+    /// otherwise. Asked by others, after they have changed the tables.
     fn leave_to_entry(&self, scope: Scope, rules: &impl Rules) -> Asked {
         let activity = &self.published.activity;
         // Relaxed: what is written counts, and it is written only where this is still true.
