@@ -42,6 +42,10 @@ mod own_claim;
 mod own_meets_user;
 mod own_nmi;
 mod own_online;
+mod own_program;
+mod own_program_debt;
+mod own_program_nmi;
+mod own_program_table;
 mod own_reuse;
 mod own_switch;
 mod own_table_free;
@@ -182,6 +186,10 @@ impl Scenario<'static> {
         own_claim::SCENARIO,
         own_table_free::SCENARIO,
         own_text::SCENARIO,
+        own_program::SCENARIO,
+        own_program_nmi::SCENARIO,
+        own_program_table::SCENARIO,
+        own_program_debt::SCENARIO,
         vm_unmap_access::SCENARIO,
         vm_table_free::SCENARIO,
         vm_table_free_idle::SCENARIO,
