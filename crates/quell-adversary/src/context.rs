@@ -252,6 +252,15 @@ pub(crate) fn faultlessly<R>(body: impl FnOnce() -> R) -> R {
     body()
 }
 
+/// Does `body` as if CPU `cpu` did: it sees the stores that lie in that CPU's buffer, and no other CPU's.
+pub(crate) fn as_cpu<R>(cpu: usize, body: impl FnOnce() -> R) -> R {
+    let context = expect();
+    let me = context.cpu.replace(cpu as u8);
+    let done = body();
+    context.cpu.set(me);
+    done
+}
+
 /// The page-table pages of the machine.
 #[inline]
 pub(crate) fn arena() -> *const Arena {

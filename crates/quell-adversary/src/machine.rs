@@ -23,6 +23,7 @@
 //! | [`choose`] | what may happen next, and what it touches |
 //! | [`memory`] | words, frames, store buffers |
 //! | [`access`] | translations, and accesses through them |
+//! | [`bystanders`] | what programs could do at a moment, without doing it |
 //! | [`note`] | what the kernel tells the judge |
 //! | [`misuse`] | what the machine does not allow |
 //! | [`buffer`] | what a CPU has stored and others do not see yet |
@@ -32,6 +33,7 @@
 
 mod access;
 pub(crate) mod buffer;
+mod bystanders;
 mod choose;
 mod memory;
 mod misuse;
@@ -224,6 +226,8 @@ pub(crate) struct Core {
     pub(crate) searches: bool,
     /// A CPU has arrived and the next action is not chosen yet.
     open: bool,
+    /// Which CPUs are in the code of a program, as bits ([`bystanders`]).
+    programs: u8,
     /// Stale translations that were used lawfully.
     pub(crate) stale_uses: u64,
     pub(crate) nmis_taken: u64,
@@ -293,6 +297,7 @@ impl Core {
             digest: RefCell::default(),
             searches: false,
             open: false,
+            programs: 0,
             stale_uses: 0,
             nmis_taken: 0,
             nmi_accesses: 0,
@@ -324,6 +329,7 @@ impl Core {
         self.sums = Sums::default();
         self.locals = Locals::default();
         self.open = false;
+        self.programs = 0;
         if let Some(timeline) = &mut self.timeline {
             timeline.clear();
         }

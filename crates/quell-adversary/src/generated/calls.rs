@@ -29,6 +29,8 @@ struct Player<'p> {
     begun: Cell<bool>,
     offline: [Cell<bool>; MAX_CPUS],
     flag: [Cell<u8>; MAX_CPUS],
+    /// The process whose program each CPU runs while it is in one.
+    process: [Cell<Option<ProcessId>>; MAX_CPUS],
     stores: [Cell<u64>; MAX_CPUS],
 }
 
@@ -113,6 +115,33 @@ impl Player<'_> {
                     }
                 }
             });
+        }
+    }
+
+    /// The CPU is back in its program, if it runs one.
+    fn back_in_program(&self, k: &VmKernel<'_>, me: usize) {
+        let process = if self.offline[me].get() {
+            None
+        } else {
+            context::quietly(|| k.vm.current())
+        };
+        self.process[me].set(process);
+        if process.is_some() {
+            context::with(|core| core.enter_program(me));
+        }
+    }
+
+    /// What programs could load through translations left behind is what the manager says.
+    fn compare_all(&self, k: &VmKernel<'_>) {
+        for cpu in 0..self.lanes.len() {
+            let Some(process) = self.process[cpu].get() else {
+                continue;
+            };
+            for stale in context::with(|core| core.stale_loads(cpu)) {
+                context::as_cpu(cpu, || {
+                    k.compare(cpu, process, stale.page, (stale.frame, stale.held));
+                });
+            }
         }
     }
 
@@ -351,6 +380,7 @@ pub(super) fn perform(
         begun: Cell::new(false),
         offline: Default::default(),
         flag: Default::default(),
+        process: Default::default(),
         stores: Default::default(),
     };
     let parts = Parts {
@@ -367,6 +397,8 @@ pub(super) fn perform(
             for &op in &player.lanes[cpu].run {
                 player.perform(k, cpu, op);
                 context::come_further();
+                player.back_in_program(k, cpu);
+                player.compare_all(k);
             }
         },
         after: &|k| player.after(k),
