@@ -359,7 +359,10 @@ impl Core {
 
     /// A program has come to the end of one of its operations, of which it has a limited number: the next may
     /// take its time.
-    pub(crate) fn come_further(&mut self) {
+    pub(crate) fn come_further(&mut self, me: usize) {
+        if let Some(footprints) = &mut self.footprints {
+            footprints.come_further(me);
+        }
         self.limit = self.limit.max(self.decisions.saturating_add(self.patience));
     }
 
@@ -378,6 +381,7 @@ impl Core {
     }
 
     pub(crate) fn begin_interrupt(&mut self, me: usize) -> bool {
+        self.nest(me, true);
         self.record(me, What::Interrupt);
         self.past.hear(me);
         let cpu = &mut self.cpus[me];
@@ -392,6 +396,7 @@ impl Core {
     }
 
     pub(crate) fn end_interrupt(&mut self, me: usize, were_on: bool) {
+        self.nest(me, false);
         self.check_handler(me);
         self.cpus[me].interrupts_on = were_on;
         self.cpus[me].woken = true;
@@ -399,6 +404,7 @@ impl Core {
     }
 
     pub(crate) fn begin_nmi(&mut self, me: usize) {
+        self.nest(me, true);
         self.record(me, What::Nmi);
         self.cpus[me].in_nmi = true;
         self.nmis -= 1;
@@ -407,12 +413,14 @@ impl Core {
     }
 
     pub(crate) fn end_nmi(&mut self, me: usize) {
+        self.nest(me, false);
         self.cpus[me].in_nmi = false;
         self.cpus[me].woken = true;
         self.record(me, What::NmiDone);
     }
 
     pub(crate) fn begin_preemption(&mut self, me: usize) {
+        self.nest(me, true);
         self.record(me, What::Preempted);
         self.preemptions -= 1;
         self.changes += 1;
@@ -420,8 +428,16 @@ impl Core {
     }
 
     pub(crate) fn end_preemption(&mut self, me: usize) {
+        self.nest(me, false);
         self.cpus[me].woken = true;
         self.record(me, What::PreemptionDone);
+    }
+
+    /// Something begins to interrupt what the CPU does, or is over.
+    fn nest(&mut self, me: usize, begins: bool) {
+        if let Some(footprints) = &mut self.footprints {
+            footprints.nest(me, begins);
+        }
     }
 
     /// Whether an interrupt could be taken now.

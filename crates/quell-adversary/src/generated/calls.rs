@@ -7,7 +7,7 @@
 //! reaches nothing. So beside it stands [what is expected](super::expected): what memory must hold when a CPU
 //! reads it, and when the run is over.
 
-use super::expected::{Behind, Expected, Known, Place};
+use super::expected::{Behind, Expected, Known, NOBODY, Place};
 use super::program::{CallOp, Flags, Lane, Memory};
 use crate::action::MAX_CPUS;
 use crate::context;
@@ -89,11 +89,11 @@ impl Player<'_> {
             expected.places.get(&place).copied()
         });
         if let Some(Known::Written(writer, value)) = known
-            && writer == me
+            && (writer == me || writer == NOBODY)
             && value != held
         {
             let account = format!(
-                "CPU {me} has written {value:#x} to page {page:#x} and reads {held:#x} there"
+                "CPU {me} reads {held:#x} from page {page:#x}, where {value:#x} was written last"
             );
             k.hw.fail(Clause::C2, None::<Frame>, account);
         }
@@ -293,10 +293,13 @@ impl Player<'_> {
             }),
             CallOp::Truncate { file, pages } => {
                 self.expected(|expected| expected.cut(file));
-                refused(Call::Truncate {
+                let call = Call::Truncate {
                     file,
                     bytes: bytes(pages),
-                });
+                };
+                if k.try_call(call).is_ok() {
+                    k.has_truncated(file, pages);
+                }
                 self.expected(|expected| expected.has_cut(file));
             }
             CallOp::Sync { file } => refused(Call::Sync { file }),
@@ -347,7 +350,7 @@ impl Player<'_> {
             known
         });
         for (place, known) in known {
-            let Known::Written(cpu, value) = known else {
+            let Known::Written(_, value) = known else {
                 continue;
             };
             let held = match place {
@@ -358,7 +361,7 @@ impl Player<'_> {
                 && held != value
             {
                 let account =
-                    format!("CPU {cpu} has written {value:#x} to {place:?}, which holds {held:#x}");
+                    format!("{place:?} holds {held:#x}, where {value:#x} was written last");
                 k.hw.fail(Clause::C2, None, account);
             }
         }
@@ -393,7 +396,10 @@ pub(super) fn perform(
             context::faultlessly(|| k.hw.faultlessly(start));
         },
         body: &|k, cpu| {
-            player.begun.set(true);
+            if !player.begun.replace(true) {
+                player.expected(Expected::begins);
+            }
+            player.back_in_program(k, cpu);
             for &op in &player.lanes[cpu].run {
                 player.perform(k, cpu, op);
                 context::come_further();

@@ -11,6 +11,8 @@
 //! sense of what commutes knows nothing of it.
 
 use super::Core;
+use crate::kind::Stores;
+use crate::mmu::Leaf;
 use crate::op::AccessKind;
 use crate::oracle::Used;
 use crate::tables;
@@ -66,6 +68,31 @@ impl Core {
         if self.programs != 0 {
             for cpu in 0..self.count {
                 self.judge_program(cpu);
+            }
+        }
+    }
+
+    /// An entry has become visible: what it maps must be, to the program of every other CPU.
+    pub(super) fn judge_contents(&mut self) {
+        let fills = |cpu: &super::Cpu| cpu.fills().next().is_some();
+        if self.programs == 0
+            || self.kind.stores == Stores::Ordered
+            || !self.cpus[..self.count].iter().any(fills)
+        {
+            return;
+        }
+        for cpu in 0..self.count {
+            if !self.in_program(cpu) {
+                continue;
+            }
+            let readable = tables::PRESENT | tables::USER;
+            let leaves = self.mmu.held(cpu);
+            let leaves: Vec<Leaf> = leaves
+                .filter(|leaf| leaf.word & readable == readable)
+                .copied()
+                .collect();
+            for leaf in leaves {
+                self.check_content(cpu, &leaf, &leaf.used(leaf.pages_of().start));
             }
         }
     }
