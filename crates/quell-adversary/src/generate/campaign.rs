@@ -277,7 +277,7 @@ impl Campaign {
             let shows = |kept: &Arc<Kept>| may_show(wanted, &kept.asked, &kept.recorded.kind);
             match (rng.below(8), rule_of(Some(wanted))) {
                 (0 | 1, _) => stock.retain(|kept| kept.kills),
-                (2..4, _) => stock.retain(|kept| kept.differs.contains(&wanted)),
+                (2..4, _) | (4..7, None) => stock.retain(|kept| kept.differs.contains(&wanted)),
                 // Whatever others may be in the middle of, each as often.
                 (4.., Some(rule)) => {
                     let meets =

@@ -55,7 +55,7 @@ pub(super) struct Share {
     pub(super) count: u64,
     /// Or as many as take so many moments.
     pub(super) most: u64,
-    /// The rule at which CPUs stall in every other of the schedules that lurk; else it is any that the program
+    /// The rule at which CPUs stall in two of three of the schedules that lurk; else it is any that the program
     /// comes by.
     pub(super) watched: Option<&'static Rule>,
     /// Rules at which others stood when the one that is watched was asked about: one of them is watched instead now and
@@ -115,7 +115,8 @@ pub(super) fn search(
             break;
         }
         let seed = plan.seed.wrapping_add(number);
-        let kind = if plan.seeks && number % 3 > 0 {
+        let own = plan.watched.is_some() && matches!(number % 8, 2 | 5);
+        let kind = if own || plan.seeks && number % 3 > 0 {
             Kind::Lurking
         } else {
             KINDS[number as usize % KINDS.len()]
@@ -125,7 +126,7 @@ pub(super) fn search(
             Kind::Pct => Strategy::pct(seed, 1 + (number / 8 % DEPTH) as u32, longest),
             Kind::Lurking => {
                 // Others matter, too: there somebody else may be in the middle of what the first relies on.
-                let first = plan.watched.filter(|_| number % 8 == 2);
+                let first = plan.watched.filter(|_| own);
                 let partner = || any_of(&plan.partners, seed).filter(|_| number % 16 == 6);
                 session.watched = first
                     .or_else(partner)

@@ -35,6 +35,11 @@ const SEARCH: u64 = 400_000;
 /// How many times as many schedules as others the mutant gets that a program was drawn for.
 const WANTED: u64 = 8;
 
+/// How many times as many it gets when fewer mutants are left than that.
+const MORE: u64 = 12;
+/// See [`MORE`].
+const FEW: usize = 32;
+
 /// And that many runs at least, however long they are.
 const LONG_RUNS: u64 = 24;
 
@@ -168,6 +173,12 @@ impl Trial<'_> {
             12..15 => 12,
             _ => 60,
         };
+        // What is left in the end needs its own programs, and those many schedules.
+        let (count, most) = if alive.len() < FEW {
+            (count / 2, MORE * count)
+        } else {
+            (count, WANTED * count)
+        };
         let asking = alive
             .iter()
             .filter(|mutant| may_show(**mutant, &asked, &self.recorded.kind));
@@ -180,7 +191,7 @@ impl Trial<'_> {
             let wanted = self.wanted == Some(mutant);
             let plan = Share {
                 seed: self.seed,
-                count: if wanted { WANTED * count } else { count },
+                count: if wanted { most } else { count },
                 most: if wanted {
                     SEARCH.max(LONG_RUNS * cost)
                 } else {

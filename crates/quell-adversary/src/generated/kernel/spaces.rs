@@ -83,9 +83,12 @@ impl Kernel<'_> {
         slot.map(|(slot, _)| slot.into())
     }
 
-    /// The CPU is back in its program, if it runs one.
+    /// The CPU is back in its program, if it runs one; the kernel may use its own half there, as anywhere.
     pub(super) fn back_in_program(&self) {
         let me = self.me();
+        if self.layout.own && !self.here().offline {
+            context::with(|core| core.judge_kernel(me));
+        }
         if self.program_of(me).is_some() {
             context::with(|core| core.enter_program(me));
         }
