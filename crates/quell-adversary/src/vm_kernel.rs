@@ -167,18 +167,24 @@ impl VmKernel<'_> {
                 if let Some(frame) = stale
                     && kind != AccessKind::Store
                 {
-                    self.compare(me, page, frame, held);
+                    if let Some(process) = self.vm.current() {
+                        self.compare(me, process, page, (frame, held));
+                    }
                 }
                 Some(held)
             }
         }
     }
 
-    /// A load went through a translation that the tables do not have any more.
-    fn compare(&self, me: usize, page: u64, frame: u32, held: u64) {
-        let Some(process) = self.vm.current() else {
-            return;
-        };
+    /// A load of this frame went, or could go, through a translation that the tables do not have any more, and returned
+    /// what is held there.
+    pub(crate) fn compare(
+        &self,
+        me: usize,
+        process: ProcessId,
+        page: u64,
+        (frame, held): (u32, u64),
+    ) {
         if self.explained(process, page) {
             return;
         }
@@ -230,7 +236,12 @@ impl VmKernel<'_> {
 
 impl Kernel for VmKernel<'_> {
     fn interrupt(&self) {
+        let me = self.hw.this_cpu().index();
+        let was = context::with(|core| core.leave_program(me));
         self.vm.engine().on_interrupt();
+        if was {
+            context::with(|core| core.enter_program(me));
+        }
     }
 
     fn preempt(&self) {}

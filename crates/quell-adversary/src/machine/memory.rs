@@ -201,6 +201,7 @@ impl Core {
         if let Some(place) = self.arena.place(word) {
             let arena = Rc::clone(&self.arena);
             self.mmu.written(&arena, self.now, place, (old, value));
+            self.judge_contents();
             self.check_tables();
         }
     }
