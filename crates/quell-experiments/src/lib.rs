@@ -21,6 +21,7 @@ pub mod report;
 pub mod reproduce;
 pub mod scale;
 pub mod trial;
+pub mod workloads;
 
 /// The same run gives the same figures on every thread.
 #[cfg(test)]

@@ -182,6 +182,21 @@ fn every_workload_is_covered_here_and_ends_with_a_figure() {
 }
 
 #[test]
+fn every_built_in_file_can_be_read_and_has_its_name() {
+    for file in &builtin::FILES {
+        match Workload::parse(file.name, file.text) {
+            Ok(workload) => assert_eq!(workload.name(), file.name),
+            Err(mistakes) => panic!("{mistakes}"),
+        }
+        assert_eq!(
+            Workload::from_name(file.name),
+            file.workload(),
+            "read once, and equal"
+        );
+    }
+}
+
+#[test]
 fn a_refused_call_ends_every_cpu_and_leaves_no_figure() {
     for (workload, cpus) in all_small() {
         let refused = run(workload, cpus, |call| matches!(call, Call::Map { .. }));
@@ -191,7 +206,8 @@ fn a_refused_call_ends_every_cpu_and_leaves_no_figure() {
                 result,
                 Err(Failure::Call {
                     error: Error::OutOfMemory,
-                    ..
+                    what: "map",
+                    line: 10..,
                 })
             )),
             "{name}: {:?}",

@@ -30,17 +30,14 @@ pub fn perform(job: &Job) -> anyhow::Result<Window> {
         .map_err(|needs| anyhow!("needs {needs}"))?;
     setup::clean()?;
     let control = Control::new()?;
-    if let Workload::Pingpong(parameters) = workload {
-        let count = parameters.processes as usize;
+    if workload.name() == "pingpong" {
+        let count = workload.get("processes").unwrap_or(1) as usize;
         let ring = Ring::new(job.handover, count)?;
         return processes(count, &|process| {
-            pingpong::run(&parameters, job.traced, &ring, control, process)
+            pingpong::run(&workload, job.traced, &ring, control, process)
         });
     }
-    let count = match workload {
-        Workload::Readers(readers) => readers.processes as usize,
-        _ => 1,
-    };
+    let count = workload.processes();
     let memory = workload.memory(job.team);
     // Where memory is to run short, it is all that there is: ordinary and slow memory are one here.
     let all = memory.nodes * memory.node + memory.slow.unwrap_or(0);

@@ -7,7 +7,6 @@
 use super::plan::Case;
 use super::protocol::{Counters, Event};
 use super::report::{Outcome, Side};
-use quell_workloads::Workload;
 use std::collections::BTreeMap;
 
 /// One line of the histogram.
@@ -166,14 +165,14 @@ fn side(case: &Case, timed: &Window<'_>, traced: &Window<'_>) -> Outcome {
     let Some(flushes) = invalidations(traced.flushes) else {
         return Err("the histogram of flushes is incomplete".to_string());
     };
-    let operations = case.operations(timed.done);
-    let traced_operations = case.operations(traced.done);
+    let operations = case.workload.operations(timed.done);
+    let traced_operations = case.workload.operations(traced.done);
     if operations == 0 || traced_operations == 0 {
         return Err("nothing was done".to_string());
     }
     // While every CPU sleeps the clock goes on and nothing is executed. Where all work is the first
     // CPU's, its sleep is no work; what spins meanwhile is none either.
-    let slept = if case.first_cpu_works() {
+    let slept = if case.workload.first_cpu_works() {
         let slept = |counters: &Counters| {
             idle(&counters.idle).ok_or("no row .idle_sleeptime in /proc/timer_list")
         };
@@ -204,20 +203,15 @@ fn doubt(case: &Case, operations: u64, timed: &Window<'_>) -> Option<String> {
         rows.map(|(name, now)| now.saturating_sub(before.get(name).copied().unwrap_or(0)))
             .sum()
     };
-    let (what, count) = match case.workload {
+    let is = |parameter: &str, value: u64| case.workload.get(parameter) == Some(value);
+    let (what, count) = match case.workload.name() {
         // Counted in KB; what was not read was not gone.
-        Workload::Swap(swap) if swap.clean != 0 => ("pages read", grown("pgpgin") / 4),
-        Workload::Swap(_) => ("pages swapped out", grown("pswpout")),
-        Workload::Migrate(_) => ("pages moved", grown("pgmigrate_success")),
-        Workload::Demand(demand) if demand.page == 1 << 21 => {
-            ("large pages", grown("thp_fault_alloc"))
-        }
+        "swap" if is("clean", 1) => ("pages read", grown("pgpgin") / 4),
+        "swap" => ("pages swapped out", grown("pswpout")),
+        "migrate" => ("pages moved", grown("pgmigrate_success")),
+        "demand" if is("page", 1 << 21) => ("large pages", grown("thp_fault_alloc")),
         // Nothing is looked at that Linux counts.
-        Workload::Demand(_)
-        | Workload::Dontneed(_)
-        | Workload::Fileio(_)
-        | Workload::Pingpong(_)
-        | Workload::Readers(_) => return None,
+        _ => return None,
     };
     // The last pages may still be on their way.
     (count < operations - operations / 50)

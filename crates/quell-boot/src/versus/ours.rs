@@ -64,7 +64,7 @@ fn side(case: &Case, event: &Value) -> Outcome {
             .as_u64()
             .ok_or_else(|| format!("the kernel's event has no {name}"))
     };
-    let operations = case.operations(count("done")?);
+    let operations = case.workload.operations(count("done")?);
     if operations == 0 {
         return Err("nothing was done".to_string());
     }
@@ -90,7 +90,7 @@ fn side(case: &Case, event: &Value) -> Outcome {
 
 /// What shows that the row's work was not done.
 fn doubt(case: &Case, operations: u64, faults: u64) -> Option<String> {
-    (case.faults() && faults < operations - operations / 50).then(|| {
+    (case.workload.faults() && faults < operations - operations / 50).then(|| {
         format!(
             "{faults} faults in {operations} operations: the program read on through \
              translations that were left behind, so nothing was read again"

@@ -188,7 +188,7 @@ impl Report {
             workload: case.workload.name(),
             variant: case.variant.clone(),
             cpus,
-            operation: case.operation(),
+            operation: case.workload.operation(),
             parameters: case.parameters.clone(),
             linux,
             linux_on_quell,

@@ -1,0 +1,750 @@
+//! From the text of a workload file to a [`Script`], or to a list of mistakes with lines.
+//!
+//! `docs/workloads.md` describes the format; [`statement`] has the table of statements that it is written from.
+
+mod names;
+mod statement;
+
+use crate::expression::{Expression, Name};
+use crate::parameter::{Parameter, Unit};
+use crate::script::{Figure, MemoryOf, Operation, PARAMETERS, Refusal, Said, Script, Thread};
+use crate::team::word;
+use alloc::borrow::ToOwned;
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt;
+use names::{Context, Names};
+use quell::Mechanism;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+pub use statement::{STATEMENTS, Statement as StatementForm};
+
+/// A mistake in a workload file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Mistake {
+    /// The line, from 1; 0 if something is missing that has no line.
+    pub line: usize,
+    /// The key; empty if the mistake is not at a key.
+    pub key: String,
+    /// What is wrong and what was expected.
+    pub message: String,
+}
+
+/// Why a workload file was refused.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FileError {
+    /// The file.
+    pub path: String,
+    /// Every mistake found, in the order of lines; never empty.
+    pub mistakes: Vec<Mistake>,
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, mistake) in self.mistakes.iter().enumerate() {
+            if index > 0 {
+                writeln!(f)?;
+            }
+            write!(f, "{}", self.path)?;
+            if mistake.line > 0 {
+                write!(f, ":{}", mistake.line)?;
+            }
+            if !mistake.key.is_empty() {
+                write!(f, ": {}", mistake.key)?;
+            }
+            write!(f, ": {}", mistake.message)?;
+        }
+        Ok(())
+    }
+}
+
+impl core::error::Error for FileError {}
+
+/// A value of the file, with its place.
+pub(super) type Item<'t> = Spanned<DeValue<'t>>;
+
+/// So many mistakes are kept: a file that has more is something else.
+const MISTAKES: usize = 20;
+
+/// Collects mistakes.
+pub(super) struct Reader<'t> {
+    text: &'t str,
+    mistakes: Vec<Mistake>,
+}
+
+impl Reader<'_> {
+    pub(super) fn line(&self, offset: usize) -> usize {
+        let before = self.text.as_bytes().iter().take(offset);
+        1 + before.filter(|&&byte| byte == b'\n').count()
+    }
+
+    pub(super) fn refuse(&mut self, offset: usize, key: &str, message: impl Into<String>) {
+        let line = self.line(offset);
+        self.refuse_line(line, key, message.into());
+    }
+
+    fn missing(&mut self, key: &str, message: impl Into<String>) {
+        self.refuse_line(0, key, format!("missing: {}", message.into()));
+    }
+
+    fn refuse_line(&mut self, line: usize, key: &str, message: String) {
+        if self.mistakes.len() < MISTAKES {
+            self.mistakes.push(Mistake {
+                line,
+                key: key.into(),
+                message,
+            });
+        }
+    }
+
+    /// The keys of a table, in the order of the file, each of which must be known.
+    fn table<'v, 't>(
+        &mut self,
+        key: &str,
+        item: &'v Item<'t>,
+        known: &[&str],
+    ) -> Option<&'v DeTable<'t>> {
+        let Some(table) = item.get_ref().as_table() else {
+            let found = item.get_ref().type_str();
+            self.refuse(
+                item.span().start,
+                key,
+                format!("expected a table, found {found}"),
+            );
+            return None;
+        };
+        self.check_keys(key, table, known);
+        Some(table)
+    }
+
+    fn check_keys(&mut self, key: &str, table: &DeTable<'_>, known: &[&str]) {
+        for (inner, _) in table {
+            let word = inner.get_ref().as_ref();
+            if !known.contains(&word) {
+                let whole = match key {
+                    "" => word.to_owned(),
+                    key => format!("{key}.{word}"),
+                };
+                self.refuse(
+                    inner.span().start,
+                    &whole,
+                    format!("unknown; expected one of {}", known.join(", ")),
+                );
+            }
+        }
+    }
+
+    pub(super) fn text(&mut self, key: &str, item: &Item<'_>) -> Option<String> {
+        match item.get_ref().as_str() {
+            Some(text) => Some(text.to_owned()),
+            None => {
+                let found = item.get_ref().type_str();
+                self.refuse(
+                    item.span().start,
+                    key,
+                    format!("expected a text, found {found}"),
+                );
+                None
+            }
+        }
+    }
+
+    fn truth(&mut self, key: &str, item: Option<&Item<'_>>) -> bool {
+        let Some(item) = item else { return false };
+        match item.get_ref().as_bool() {
+            Some(truth) => truth,
+            None => {
+                self.refuse(item.span().start, key, "expected true or false");
+                false
+            }
+        }
+    }
+
+    /// An expression: a text, a number, or true or false.
+    pub(super) fn expression(
+        &mut self,
+        key: &str,
+        item: &Item<'_>,
+        names: &Names,
+        context: Context,
+    ) -> Option<Expression> {
+        let value = item.get_ref();
+        let at = item.span().start;
+        let read = if let Some(text) = value.as_str() {
+            Expression::parse(text, &mut |name| names.find(name, context))
+        } else if let Some(integer) = value.as_integer() {
+            u64::from_str_radix(&integer.as_str().replace('_', ""), integer.radix())
+                .map(Expression::number)
+                .map_err(|_| "expected a number from 0 to 2^64 - 1".to_string())
+        } else if let Some(truth) = value.as_bool() {
+            Ok(Expression::number(truth.into()))
+        } else {
+            Err(format!(
+                "expected a number or an expression in quotes, found {}",
+                value.type_str()
+            ))
+        };
+        let read = read.and_then(|expression| {
+            if context == Context::Figure {
+                return if expression.has_real_value() {
+                    Ok(expression)
+                } else {
+                    Err(
+                        "a figure has numbers, + - * /, comparisons, min, max and choose alone"
+                            .into(),
+                    )
+                };
+            }
+            if expression.is_real() {
+                return Err("fractions and exponents are for `figure.value` alone".into());
+            }
+            if context != Context::Program && expression.is_random() {
+                return Err("random is for programs alone".into());
+            }
+            Ok(expression)
+        });
+        read.map_err(|why| self.refuse(at, key, why)).ok()
+    }
+
+    /// An expression of parameters (and CPUs), or this number where there is none.
+    fn or(
+        &mut self,
+        key: &str,
+        item: Option<&Item<'_>>,
+        names: &Names,
+        context: Context,
+        otherwise: u64,
+    ) -> Expression {
+        item.and_then(|item| self.expression(key, item, names, context))
+            .unwrap_or(Expression::number(otherwise))
+    }
+}
+
+/// Kept for as long as the process runs, as a workload is.
+pub(super) fn keep(text: String) -> &'static str {
+    String::leak(text)
+}
+
+/// Reads a file.
+pub(crate) fn read(path: &str, text: &str) -> Result<Script, FileError> {
+    let mut reader = Reader {
+        text,
+        mistakes: Vec::new(),
+    };
+    match script(&mut reader, path) {
+        Some(script) if reader.mistakes.is_empty() => Ok(script),
+        _ => {
+            let mut mistakes = reader.mistakes;
+            mistakes.sort_by_key(|mistake| (mistake.line == 0, mistake.line));
+            if mistakes.is_empty() {
+                mistakes.push(Mistake {
+                    line: 0,
+                    key: String::new(),
+                    message: "is no workload".into(),
+                });
+            }
+            Err(FileError {
+                path: path.into(),
+                mistakes,
+            })
+        }
+    }
+}
+
+const KEYS: [&str; 14] = [
+    "name",
+    "title",
+    "mechanism",
+    "cpus",
+    "processes",
+    "parameters",
+    "shared",
+    "memory",
+    "figure",
+    "operation",
+    "refuse",
+    "blocks",
+    "threads",
+    "about",
+];
+
+fn script(reader: &mut Reader<'_>, path: &str) -> Option<Script> {
+    let text = reader.text;
+    let document = match DeTable::parse(text) {
+        Ok(document) => document,
+        Err(error) => {
+            let at = error.span().map_or(0, |span| span.start);
+            reader.refuse(at, "", format!("not TOML: {}", error.message()));
+            return None;
+        }
+    };
+    let document = document.get_ref();
+    reader.check_keys("", document, &KEYS);
+    let line = |reader: &mut Reader<'_>, key: &str, what: &str| match document.get(key) {
+        Some(item) => reader.text(key, item),
+        None => {
+            reader.missing(key, what);
+            None
+        }
+    };
+    let name = line(reader, "name", "a short name, one word");
+    let title = line(reader, "title", "what it does, in a sentence");
+    if let Some(item) = document.get("about") {
+        reader.text("about", item);
+    }
+    let mechanism = mechanism(reader, document);
+    if let (Some(name), Some(item)) = (&name, document.get("name"))
+        && !names::is_name(&name.replace('-', "_"))
+    {
+        reader.refuse(
+            item.span().start,
+            "name",
+            format!("`{name}`: expected a word of small letters, digits and hyphens"),
+        );
+    }
+    let mut names = Names::new();
+    let parameters = parameters(reader, document, &mut names);
+    shared(reader, document, &mut names);
+    let cpus = reader.or("cpus", document.get("cpus"), &names, Context::Parameters, 1);
+    let processes = reader.or(
+        "processes",
+        document.get("processes"),
+        &names,
+        Context::Parameters,
+        1,
+    );
+    let memory = memory(reader, document, &names);
+    let figure = figure(reader, document, &names);
+    let operation = operation(reader, document, &names);
+    let refusals = refusals(reader, document, &names, &parameters);
+    let threads = threads(reader, document, &mut names);
+    if !reader.mistakes.is_empty() {
+        return None;
+    }
+    Some(Script {
+        path: keep(path.to_owned()),
+        name: keep(name?),
+        title: keep(title?),
+        mechanism: mechanism?,
+        parameters: Vec::leak(parameters.into_iter().map(Draft::keep).collect()),
+        cpus,
+        processes,
+        memory: memory?,
+        figure: figure?,
+        operation: operation?,
+        refusals,
+        threads: threads?,
+    })
+}
+
+fn mechanism(reader: &mut Reader<'_>, document: &DeTable<'_>) -> Option<Mechanism> {
+    let Some(item) = document.get("mechanism") else {
+        let all: Vec<_> = Mechanism::ALL
+            .iter()
+            .map(|known| format!("{} ({})", known.name(), known.title()))
+            .collect();
+        reader.missing(
+            "mechanism",
+            format!("what it shows first, one of {}", all.join(", ")),
+        );
+        return None;
+    };
+    let text = reader.text("mechanism", item)?;
+    let found = Mechanism::ALL
+        .into_iter()
+        .find(|known| known.name() == text);
+    if found.is_none() {
+        reader.refuse(
+            item.span().start,
+            "mechanism",
+            format!("`{text}` is not one of S0, S1, S2, S3, S4"),
+        );
+    }
+    found
+}
+
+/// A parameter, before it is known that the file is good.
+struct Draft {
+    name: String,
+    unit: Unit,
+    default: u64,
+    least: u64,
+    most: u64,
+    meaning: String,
+}
+
+impl Draft {
+    fn keep(self) -> Parameter {
+        Parameter {
+            name: keep(self.name),
+            unit: self.unit,
+            default: self.default,
+            least: self.least,
+            most: self.most,
+            meaning: keep(self.meaning),
+        }
+    }
+}
+
+/// The entries of a table in the order of the file.
+fn in_order<'v, 't>(table: &'v DeTable<'t>) -> Vec<(usize, &'v str, &'v Item<'t>)> {
+    let mut entries: Vec<_> = table
+        .iter()
+        .map(|(key, item)| (key.span().start, key.get_ref().as_ref(), item))
+        .collect();
+    entries.sort_by_key(|&(at, ..)| at);
+    entries
+}
+
+fn parameters(reader: &mut Reader<'_>, document: &DeTable<'_>, names: &mut Names) -> Vec<Draft> {
+    let mut drafts = Vec::new();
+    let Some(section) = document.get("parameters") else {
+        return drafts;
+    };
+    let Some(table) = section.get_ref().as_table() else {
+        reader.refuse(section.span().start, "parameters", "expected a table");
+        return drafts;
+    };
+    for (at, name, item) in in_order(table) {
+        let key = format!("parameters.{name}");
+        if let Err(why) = names.add_parameter(name) {
+            reader.refuse(at, &key, why);
+            continue;
+        }
+        if drafts.len() == PARAMETERS {
+            reader.refuse(at, &key, format!("more than {PARAMETERS} parameters"));
+            break;
+        }
+        drafts.extend(parameter(reader, name, &key, item));
+    }
+    drafts
+}
+
+fn parameter(reader: &mut Reader<'_>, name: &str, key: &str, item: &Item<'_>) -> Option<Draft> {
+    let known = ["unit", "default", "least", "most", "meaning"];
+    let table = reader.table(key, item, &known)?;
+    let here = item.span().start;
+    let need = |reader: &mut Reader<'_>, word: &str| {
+        let found = table.get(word);
+        if found.is_none() {
+            reader.refuse(here, key, format!("`{word}` is missing"));
+        }
+        found
+    };
+    let unit = need(reader, "unit")?;
+    let word = reader.text(key, unit)?;
+    let Some((_, unit_of)) = Unit::ALL.into_iter().find(|(known, _)| *known == word) else {
+        let known: Vec<_> = Unit::ALL.iter().map(|(known, _)| *known).collect();
+        reader.refuse(
+            unit.span().start,
+            key,
+            format!("unit `{word}` is not one of {}", known.join(", ")),
+        );
+        return None;
+    };
+    let value = |reader: &mut Reader<'_>, item: &Item<'_>| {
+        let value = item.get_ref();
+        let read = if let Some(text) = value.as_str() {
+            unit_of.parse(text)
+        } else if let Some(integer) = value.as_integer() {
+            u64::from_str_radix(&integer.as_str().replace('_', ""), integer.radix()).ok()
+        } else {
+            value
+                .as_bool()
+                .filter(|_| unit_of == Unit::Switch)
+                .map(u64::from)
+        };
+        if read.is_none() {
+            reader.refuse(
+                item.span().start,
+                key,
+                format!("expected {}", unit_of.spelling()),
+            );
+        }
+        read
+    };
+    let default = need(reader, "default").and_then(|item| value(reader, item));
+    let bound = |reader: &mut Reader<'_>, word: &str, otherwise| match table.get(word) {
+        Some(item) => value(reader, item),
+        None => Some(otherwise),
+    };
+    let (lowest, highest) = match unit_of {
+        Unit::Switch => (0, 1),
+        Unit::PageSize => (1 << 12, 1 << 30),
+        _ => (0, u64::MAX),
+    };
+    let least = bound(reader, "least", lowest);
+    let most = bound(reader, "most", highest);
+    let meaning = need(reader, "meaning").and_then(|item| reader.text(key, item));
+    let draft = Draft {
+        name: name.to_owned(),
+        unit: unit_of,
+        default: default?,
+        least: least?,
+        most: most?,
+        meaning: meaning?,
+    };
+    if !(draft.least..=draft.most).contains(&draft.default) {
+        let [default, least, most] =
+            [draft.default, draft.least, draft.most].map(|value| unit_of.show(value));
+        reader.refuse(
+            here,
+            key,
+            format!("the default, {default}, is not from {least} to {most}"),
+        );
+        return None;
+    }
+    Some(draft)
+}
+
+fn shared(reader: &mut Reader<'_>, document: &DeTable<'_>, names: &mut Names) {
+    let Some(section) = document.get("shared") else {
+        return;
+    };
+    let Some(table) = section.get_ref().as_table() else {
+        reader.refuse(section.span().start, "shared", "expected a table");
+        return;
+    };
+    for (at, name, item) in in_order(table) {
+        let key = format!("shared.{name}");
+        let count = item
+            .get_ref()
+            .as_integer()
+            .and_then(|integer| u8::from_str_radix(integer.as_str(), integer.radix()).ok());
+        let added = match count {
+            Some(count) if count > 0 => names.add_shared(name, count),
+            _ => Err("expected a number of words, as in `address = 1`".into()),
+        };
+        if let Err(why) = added {
+            reader.refuse(at, &key, why);
+        }
+    }
+}
+
+fn memory(reader: &mut Reader<'_>, document: &DeTable<'_>, names: &Names) -> Option<MemoryOf> {
+    let Some(item) = document.get("memory") else {
+        reader.missing(
+            "memory",
+            "what it needs: `touched`, or `node` and `slow` where memory is to be short",
+        );
+        return None;
+    };
+    let known = ["touched", "nodes", "node", "slow", "ahead", "idle_reclaims"];
+    let table = reader.table("memory", item, &known)?;
+    let context = Context::Static;
+    let nodes = reader.or("memory.nodes", table.get("nodes"), names, context, 1);
+    match (table.get("touched"), table.get("node")) {
+        (Some(bytes), None) => {
+            for word in ["slow", "ahead", "idle_reclaims"] {
+                if let Some(item) = table.get(word) {
+                    let why = "goes with `node`, not with `touched`";
+                    reader.refuse(item.span().start, &format!("memory.{word}"), why);
+                }
+            }
+            let bytes = reader.expression("memory.touched", bytes, names, context)?;
+            Some(MemoryOf::Touched { bytes, nodes })
+        }
+        (None, Some(node)) => {
+            let node = reader.expression("memory.node", node, names, context)?;
+            let mut or = |word: &str| {
+                reader.or(
+                    &format!("memory.{word}"),
+                    table.get(word),
+                    names,
+                    context,
+                    0,
+                )
+            };
+            let (slow, idle_reclaims) = (or("slow"), or("idle_reclaims"));
+            let ahead = match table.get("ahead") {
+                Some(item) => Some(reader.expression("memory.ahead", item, names, context)?),
+                None => None,
+            };
+            Some(MemoryOf::Exact {
+                node,
+                slow,
+                nodes,
+                ahead,
+                idle_reclaims,
+            })
+        }
+        _ => {
+            reader.refuse(
+                item.span().start,
+                "memory",
+                "expected `touched` (bytes that are touched; there is room) or `node` (bytes that there are)",
+            );
+            None
+        }
+    }
+}
+
+fn figure(reader: &mut Reader<'_>, document: &DeTable<'_>, names: &Names) -> Option<Figure> {
+    let Some(item) = document.get("figure") else {
+        reader.missing("figure", "what is measured: `says` and `value`");
+        return None;
+    };
+    let table = reader.table("figure", item, &["says", "value", "more_is_better"])?;
+    let (Some(says), Some(value)) = (table.get("says"), table.get("value")) else {
+        reader.refuse(
+            item.span().start,
+            "figure",
+            "expected `says`, as in \"ns per iteration\", and `value`, as in \"nanoseconds / done\"",
+        );
+        return None;
+    };
+    let more_is_better = reader.truth("figure.more_is_better", table.get("more_is_better"));
+    let says = reader.text("figure.says", says);
+    let value = reader.expression("figure.value", value, names, Context::Figure);
+    Some(Figure {
+        metric: keep(says?),
+        more_is_better,
+        value: value?,
+    })
+}
+
+fn operation(reader: &mut Reader<'_>, document: &DeTable<'_>, names: &Names) -> Option<Operation> {
+    let Some(item) = document.get("operation") else {
+        reader.missing(
+            "operation",
+            "what is one operation: `is`, and `count` if it is not `done`",
+        );
+        return None;
+    };
+    let known = ["is", "count", "faults", "first_cpu_works"];
+    let table = reader.table("operation", item, &known)?;
+    let Some(name) = table.get("is") else {
+        reader.refuse(
+            item.span().start,
+            "operation",
+            "expected `is`, as in \"page touched\"",
+        );
+        return None;
+    };
+    let name = reader.text("operation.is", name);
+    let count = match table.get("count") {
+        Some(count) => reader.expression("operation.count", count, names, Context::Count),
+        None => Some(Expression::name(Name::Shared(word::DONE as u8))),
+    };
+    let faults = reader.truth("operation.faults", table.get("faults"));
+    let first_cpu_works = reader.truth("operation.first_cpu_works", table.get("first_cpu_works"));
+    Some(Operation {
+        name: keep(name?),
+        count: count?,
+        faults,
+        first_cpu_works,
+    })
+}
+
+fn refusals(
+    reader: &mut Reader<'_>,
+    document: &DeTable<'_>,
+    names: &Names,
+    parameters: &[Draft],
+) -> Vec<Refusal> {
+    let mut refusals = Vec::new();
+    for item in list(reader, document, "refuse") {
+        let Some(table) = reader.table("refuse", item, &["when", "why"]) else {
+            continue;
+        };
+        let (Some(when), Some(why)) = (table.get("when"), table.get("why")) else {
+            let expected = "expected `when`, an expression, and `why`, a text";
+            reader.refuse(item.span().start, "refuse", expected);
+            continue;
+        };
+        let when = reader.expression("refuse.when", when, names, Context::Static);
+        let Some(text) = reader.text("refuse.why", why) else {
+            continue;
+        };
+        match said(&text, names, parameters) {
+            Ok(why) => refusals.extend(when.map(|when| Refusal { when, why })),
+            Err(wrong) => reader.refuse(why.span().start, "refuse.why", wrong),
+        }
+    }
+    refusals
+}
+
+/// A message with expressions in braces.
+fn said(text: &str, names: &Names, parameters: &[Draft]) -> Result<Vec<Said>, String> {
+    let mut pieces = Vec::new();
+    let mut rest = text;
+    while let Some((before, behind)) = rest.split_once('{') {
+        pieces.push(Said::Text(before.into()));
+        let Some((inner, after)) = behind.split_once('}') else {
+            return Err("expected `}`".into());
+        };
+        let place = parameters.iter().position(|known| known.name == inner);
+        pieces.push(match place {
+            Some(index) => Said::Parameter(index as u8),
+            None => Said::Value(Expression::parse(inner, &mut |name| {
+                names.find(name, Context::Static)
+            })?),
+        });
+        rest = after;
+    }
+    pieces.push(Said::Text(rest.into()));
+    Ok(pieces)
+}
+
+/// The items of an array of tables; none if there is none of that name.
+fn list<'v, 't>(
+    reader: &mut Reader<'_>,
+    document: &'v DeTable<'t>,
+    key: &str,
+) -> Vec<&'v Item<'t>> {
+    let Some(item) = document.get(key) else {
+        return Vec::new();
+    };
+    match item.get_ref().as_array() {
+        Some(items) => items.iter().collect(),
+        None => {
+            let expected = format!("expected tables, each under `[[{key}]]`");
+            reader.refuse(item.span().start, key, expected);
+            Vec::new()
+        }
+    }
+}
+
+fn threads(
+    reader: &mut Reader<'_>,
+    document: &DeTable<'_>,
+    names: &mut Names,
+) -> Option<Vec<Thread>> {
+    let no_blocks = DeTable::new();
+    let blocks = match document.get("blocks") {
+        None => &no_blocks,
+        Some(item) => match item.get_ref().as_table() {
+            Some(table) => table,
+            None => {
+                reader.refuse(item.span().start, "blocks", "expected a table of programs");
+                return None;
+            }
+        },
+    };
+    let items = list(reader, document, "threads");
+    if items.is_empty() {
+        reader.missing(
+            "threads",
+            "what the CPUs do: `[[threads]]` with a `program`",
+        );
+        return None;
+    }
+    let mut threads = Vec::new();
+    for item in items {
+        let Some(table) = reader.table("threads", item, &["when", "program"]) else {
+            continue;
+        };
+        names.forget_locals();
+        let when = reader.or("threads.when", table.get("when"), names, Context::Place, 1);
+        let Some(program) = table.get("program") else {
+            reader.refuse(item.span().start, "threads", "`program` is missing");
+            continue;
+        };
+        let program: Box<[_]> = statement::program(reader, program, blocks, names).into();
+        threads.push(Thread { when, program });
+    }
+    Some(threads)
+}
