@@ -1,6 +1,7 @@
 //! What an emulator loads: built on demand, or taken from a directory.
 
 use crate::arch::Arch;
+use crate::attached;
 use crate::mistake::{self, Mistake};
 use crate::toolchain;
 use anyhow::Context;
@@ -38,6 +39,24 @@ pub fn prepare(arch: Arch, built: Option<&Path>, mutants: bool) -> anyhow::Resul
         Arch::Aarch64 => flat_image(&kernel)?,
     };
     Ok(Images { kernel, program })
+}
+
+impl Images {
+    /// The same with a workload file, which the kernel then runs: a user program beside the other that has it behind
+    /// its end. `name` is the workload's.
+    ///
+    /// # Errors
+    /// If the program cannot be read or the other not be written.
+    pub fn with_file(&self, name: &str, text: &str) -> anyhow::Result<Images> {
+        let mut program = mistake::read(&self.program)?;
+        program.extend(attached::ending(text));
+        let place = self.program.with_file_name(format!("quell-user-{name}"));
+        std::fs::write(&place, program).with_context(|| format!("writing {}", place.display()))?;
+        Ok(Images {
+            kernel: self.kernel.clone(),
+            program: place,
+        })
+    }
 }
 
 /// Writes the memory image of a kernel's ELF file beside it and returns its path.
@@ -82,4 +101,28 @@ fn flattened(bytes: &[u8]) -> Option<Vec<u8>> {
             .copy_from_slice(data);
     }
     Some(image)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_text_behind_a_file_is_found_and_nothing_else_is(
+            file in proptest::collection::vec(any::<u8>(), 0..200),
+            text in ".{0,80}",
+        ) {
+            let mut both = file.clone();
+            both.extend(attached::ending(&text));
+            prop_assert_eq!(attached::text(&both), Some(text.as_str()));
+            prop_assert_eq!(attached::text(&both[..both.len() - 1]), None);
+            // A length that reaches beyond the beginning.
+            let tail = both.split_off(both.len().saturating_sub(16));
+            if !text.is_empty() {
+                prop_assert_eq!(attached::text(&tail), None);
+            }
+        }
+    }
 }

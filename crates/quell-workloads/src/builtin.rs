@@ -38,5 +38,6 @@ macro_rules! files {
 }
 
 files! {
-    "dontneed", "fileio", "swap", "migrate", "demand", "pingpong", "readers",
+    "dontneed", "fileio", "swap", "migrate", "demand", "pingpong", "readers", "crowd", "protect", "munmap", "scattered",
+    "collector", "promote",
 }

@@ -144,10 +144,15 @@ impl Workload {
         file.workload()
     }
 
-    /// The text of the built-in workload of that name.
-    pub fn text(name: &str) -> Option<&'static str> {
-        let file = builtin::FILES.iter().find(|file| file.name == name)?;
-        Some(file.text)
+    /// The text that it was read from.
+    pub fn text(&self) -> &'static str {
+        self.script.text
+    }
+
+    /// Whether it is one that [`Workload::from_name`] finds.
+    pub fn is_built_in(&self) -> bool {
+        let file = builtin::FILES.iter().find(|file| file.name == self.name());
+        file.is_some_and(|file| file.text == self.text())
     }
 
     /// Its name.

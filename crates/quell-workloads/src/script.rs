@@ -22,6 +22,7 @@ pub(crate) const LOCALS: usize = 48;
 pub(crate) struct Script {
     /// Where it came from, for messages; a name for those that are built in.
     pub path: &'static str,
+    pub text: &'static str,
     pub name: &'static str,
     pub title: &'static str,
     pub mechanism: Mechanism,

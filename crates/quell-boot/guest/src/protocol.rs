@@ -19,6 +19,8 @@ pub const PREFIX: &str = "quell: ";
 pub struct Job {
     /// The workload's name.
     pub workload: String,
+    /// The workload's file, if it is not built in.
+    pub file: Option<String>,
     /// Parameters that differ from its defaults, like `pages=512`.
     pub parameters: Vec<String>,
     /// How many CPUs take part; the machine may have more, which are then idle.

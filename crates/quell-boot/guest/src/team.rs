@@ -20,8 +20,11 @@ const SEED: u64 = 1;
 /// # Errors
 /// What could not be done. No process of the job is left.
 pub fn perform(job: &Job) -> anyhow::Result<Window> {
-    let mut workload = Workload::from_name(&job.workload)
-        .with_context(|| format!("no workload {}", job.workload))?;
+    let mut workload = match &job.file {
+        Some(text) => Workload::parse(&job.workload, text).map_err(|wrong| anyhow!("{wrong}"))?,
+        None => Workload::from_name(&job.workload)
+            .with_context(|| format!("no workload {}", job.workload))?,
+    };
     for pair in &job.parameters {
         workload.set(pair)?;
     }
@@ -30,7 +33,7 @@ pub fn perform(job: &Job) -> anyhow::Result<Window> {
         .map_err(|needs| anyhow!("needs {needs}"))?;
     setup::clean()?;
     let control = Control::new()?;
-    if workload.name() == "pingpong" {
+    if job.file.is_none() && workload.name() == "pingpong" {
         let count = workload.get("processes").unwrap_or(1) as usize;
         let ring = Ring::new(job.handover, count)?;
         return processes(count, &|process| {

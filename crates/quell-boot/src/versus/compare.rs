@@ -13,6 +13,7 @@ use crate::{follow, toolchain};
 use anyhow::{Context, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use quell::Policy;
+use quell_workloads::Workload;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -32,8 +33,8 @@ pub struct Options {
     pub on_quell: Option<PathBuf>,
     /// Which mechanisms are on there, as Linux's option `quell=` takes them.
     pub mechanisms: String,
-    /// The names of the workloads; all if none is named.
-    pub workloads: Vec<String>,
+    /// The workloads; all that are built in if there is none.
+    pub workloads: Vec<Workload>,
     /// The numbers of CPUs.
     pub cpus: Vec<u16>,
     /// What quell's engine may do.
@@ -126,6 +127,7 @@ impl Comparison {
             let images = ours::images()?;
             for case in cases {
                 let words = ours::words(case, self.options.policy);
+                let images = ours::with_file(&images, case)?;
                 shown.push(command_for(&self.emulator, machine, &images, &words)?.shown());
             }
         }
@@ -308,7 +310,8 @@ fn run_ours(
     let mut outcomes = Vec::new();
     for case in cases {
         let words = ours::words(case, options.policy);
-        let command = command_for(emulator, machine, images, &words)?;
+        let images = ours::with_file(images, case)?;
+        let command = command_for(emulator, machine, &images, &words)?;
         let outcome = follow(options, command, &bar, |event| event["event"] == "exit")?;
         outcomes.push(ours::outcome(case, &outcome));
     }

@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn time_comes_from_the_timed_job_and_flushes_from_the_traced_one() {
-        let cases = rows(&["dontneed".to_string()], 1, Scale::Times(1))
+        let cases = rows(&[quell_workloads::Workload::from_name("dontneed").unwrap()], 1, Scale::Times(1))
             .unwrap()
             .cases;
         // Of which the first CPU slept 200.
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn a_case_without_result_says_why() {
-        let cases = rows(&["dontneed".to_string()], 2, Scale::Times(1))
+        let cases = rows(&[quell_workloads::Workload::from_name("dontneed").unwrap()], 2, Scale::Times(1))
             .unwrap()
             .cases;
         let failed = Event::Failed {
@@ -309,7 +309,7 @@ mod tests {
 
     #[test]
     fn work_that_was_not_done_is_remarked() {
-        let cases = rows(&["swap".to_string()], 1, Scale::Times(1))
+        let cases = rows(&[quell_workloads::Workload::from_name("swap").unwrap()], 1, Scale::Times(1))
             .unwrap()
             .cases;
         let events = [done(0, 5_000, ""), done(1, 9_000, HISTOGRAM)];

@@ -16,6 +16,17 @@ pub fn images() -> anyhow::Result<Images> {
     prepare(Arch::X86_64, None, false)
 }
 
+/// The images for a case: with the file of its workload, if that is not built in.
+///
+/// # Errors
+/// If they cannot be written.
+pub fn with_file(images: &Images, case: &Case) -> anyhow::Result<Images> {
+    match case.workload.is_built_in() {
+        true => Ok(images.clone()),
+        false => images.with_file(case.workload.name(), case.workload.text()),
+    }
+}
+
 /// How many pages quell moves behind one flush: all of a call, where Linux takes 512.
 pub const MIGRATE_TOGETHER: u64 = 8192;
 
@@ -105,7 +116,7 @@ mod tests {
     use serde_json::json;
 
     fn run(events: Vec<Value>, failure: Option<&str>) -> Outcome {
-        let case = &rows(&["dontneed".to_string()], 2, Scale::Times(1))
+        let case = &rows(&[quell_workloads::Workload::from_name("dontneed").unwrap()], 2, Scale::Times(1))
             .unwrap()
             .cases[0];
         let run = follow::Outcome {

@@ -5,7 +5,6 @@
 //! asleep in it, or absent, and with pages that are dirty or clean.
 
 use super::protocol::{Handover, Job};
-use crate::mistake::Mistake;
 use quell_workloads::Workload;
 
 /// How much is done.
@@ -52,21 +51,16 @@ pub struct Rows {
     pub without: Vec<String>,
 }
 
-/// The rows for a machine with that many CPUs; none for workloads that were not asked for.
+/// The rows of these workloads for a machine with that many CPUs; of all that are built in, if none is named.
 ///
 /// # Errors
-/// If a name is none of a workload.
-pub fn rows(names: &[String], cpus: u16, scale: Scale) -> anyhow::Result<Rows> {
-    let known: Vec<_> = Workload::all().iter().map(Workload::name).collect();
-    if let Some(unknown) = names.iter().find(|name| !known.contains(&name.as_str())) {
-        let name = unknown.clone();
-        return Err(Mistake::Workload { name, known }.into());
-    }
+/// If a parameter of a row is refused.
+pub fn rows(workloads: &[Workload], cpus: u16, scale: Scale) -> anyhow::Result<Rows> {
     let mut rows = Rows::default();
-    for workload in Workload::all() {
-        if names.is_empty() || names.iter().any(|wanted| wanted == workload.name()) {
-            add(workload, cpus, scale, &mut rows)?;
-        }
+    let all = Workload::all();
+    let workloads = if workloads.is_empty() { &all } else { workloads };
+    for workload in workloads {
+        add(*workload, cpus, scale, &mut rows)?;
     }
     Ok(rows)
 }
@@ -96,7 +90,9 @@ fn add(plain: Workload, cpus: u16, scale: Scale, rows: &mut Rows) -> anyhow::Res
             ("others asleep", &["idle=yes", "spin=1ms"]),
         ],
     };
-    match plain.name() {
+    // A file of one's own may have the name of another.
+    let name = if plain.is_built_in() { plain.name() } else { "" };
+    match name {
         "dontneed" => {
             let much = format!("iterations={}", scale.of(500));
             for (variant, parameters) in others {
@@ -170,7 +166,10 @@ fn add(plain: Workload, cpus: u16, scale: Scale, rows: &mut Rows) -> anyhow::Res
                 ));
             }
         }
-        _ => case("as in its file", cpus, &[], usual)?,
+        _ => match plain.check(usize::from(cpus)) {
+            Ok(()) => case("as in its file", cpus, &[], usual)?,
+            Err(why) => without.push(format!("{}: {why}", plain.name())),
+        },
     }
     Ok(())
 }
@@ -179,6 +178,7 @@ fn add(plain: Workload, cpus: u16, scale: Scale, rows: &mut Rows) -> anyhow::Res
 pub fn jobs(cases: &[Case]) -> Vec<Job> {
     let job = |case: &Case, traced| Job {
         workload: case.workload.name().to_string(),
+        file: (!case.workload.is_built_in()).then(|| case.workload.text().to_string()),
         parameters: case.parameters.clone(),
         team: usize::from(case.team),
         handover: case.handover,
@@ -239,20 +239,14 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_workload_is_named() {
-        let error = rows(&["dontned".to_string()], 1, Scale::Quick).unwrap_err();
-        assert!(error.to_string().contains("dontned") && error.to_string().contains("dontneed"));
-    }
-
-    #[test]
     fn only_what_was_asked_for() {
-        let cases = rows(&["swap".to_string()], 1, Scale::Quick).unwrap().cases;
+        let cases = rows(&[quell_workloads::Workload::from_name("swap").unwrap()], 1, Scale::Quick).unwrap().cases;
         assert!(cases.iter().all(|case| case.workload.name() == "swap") && cases.len() == 2);
     }
 
     #[test]
     fn operations_of_readers_are_pages_of_the_measured_passes() {
-        let case = &rows(&["readers".to_string()], 4, Scale::Times(3))
+        let case = &rows(&[quell_workloads::Workload::from_name("readers").unwrap()], 4, Scale::Times(3))
             .unwrap()
             .cases[0];
         // Two processes of two threads, three passes, whatever time they took.

@@ -320,7 +320,7 @@ mod tests {
     }
 
     fn report(quell: Outcome) -> Report {
-        let case = &rows(&["dontneed".to_string()], 2, Scale::Times(1))
+        let case = &rows(&[quell_workloads::Workload::from_name("dontneed").unwrap()], 2, Scale::Times(1))
             .unwrap()
             .cases[0];
         let mut report = Report::new("6.12", "QEMU", Policy::ALL);
@@ -375,7 +375,7 @@ mod tests {
 
     #[test]
     fn linux_on_quell_stands_beside_linux_if_it_was_asked_for() {
-        let case = &rows(&["dontneed".to_string()], 2, Scale::Times(1))
+        let case = &rows(&[quell_workloads::Workload::from_name("dontneed").unwrap()], 2, Scale::Times(1))
             .unwrap()
             .cases[0];
         let mut report = Report::new("6.12", "QEMU", Policy::ALL);

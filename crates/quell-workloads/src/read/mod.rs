@@ -326,6 +326,7 @@ fn script(reader: &mut Reader<'_>, path: &str) -> Option<Script> {
     }
     Some(Script {
         path: keep(path.to_owned()),
+        text: keep(text.to_owned()),
         name: keep(name?),
         title: keep(title?),
         mechanism: mechanism?,

@@ -41,6 +41,27 @@ pub struct Statement {
     pub meaning: &'static str,
 }
 
+impl Statement {
+    /// A line of the table in `docs/workloads.md`.
+    pub fn row(&self) -> String {
+        let of = match self.main {
+            Main::Value => "value",
+            Main::Variable => "variable",
+            Main::True => "`true`",
+            Main::Block => "block",
+        };
+        let needs = self.needs.iter().map(|key| format!("`{key}`"));
+        let takes = self.takes.iter().map(|key| format!("[`{key}`]"));
+        let keys: Vec<_> = needs.chain(takes).collect();
+        format!(
+            "| `{}` | {of} | {} | {} |",
+            self.word,
+            keys.join(", "),
+            self.meaning
+        )
+    }
+}
+
 const fn form(
     word: &'static str,
     main: Main,
