@@ -11,6 +11,7 @@ use crate::counts::Counts;
 use crate::cpu::{Activity, Cpu};
 use crate::file::{MachineFile, Parameter, Time};
 use crate::kernel::Kernel;
+use crate::latency::Latency;
 use crate::machine::{self, Model};
 use crate::memory::{Memory, Tables};
 use crate::progress::Progress;
@@ -128,6 +129,8 @@ pub struct RunResult {
     /// How long it was between the program's marks, in picoseconds, and what all CPUs counted
     /// meanwhile; `None` if it made none.
     pub window: Option<(Time, Counts)>,
+    /// How long the calls took that began and ended between the program's marks, by their names.
+    pub latencies: Vec<Latency>,
     /// The control words that the programs shared, as they left them.
     pub control: [u64; SHARED_WORDS],
     /// How many breaches of the contract the oracle found.
@@ -340,6 +343,7 @@ fn drive(
         times: core.cpus.iter().filter_map(|cpu| cpu.ended).collect(),
         cpus: core.cpus.iter().map(|cpu| cpu.counts).collect(),
         window: core.window,
+        latencies: std::mem::take(&mut core.latencies).sorted(),
         control: std::array::from_fn(|index| control[index].value()),
         violation_count: core.oracle.found(),
         violations: core.oracle.violations().to_vec(),

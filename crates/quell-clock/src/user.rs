@@ -169,6 +169,7 @@ impl User for ModelUser<'_> {
         context::shared(|core| {
             core.cpu().call = None;
             let now = core.cpu().now;
+            core.call_ended(name(call), start);
             core.trace
                 .span(core.current, start, now, Mark::Call(name(call)));
         });

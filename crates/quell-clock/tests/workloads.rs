@@ -19,8 +19,30 @@ fn pick<'a>(rng: &mut Pcg64, from: &[&'a str]) -> &'a str {
 fn expression(rng: &mut Pcg64, deep: u32) -> String {
     if deep > 2 || rng.random_range(0..3) > 0 {
         let leaves = [
-            "0", "1", "2", "3", "4K", "8K", "64K", "2M", "1us", "a", "b", "c", "p", "s", "cpu", "cpus", "area", "t[0]",
-            "t[cpu]", "t[9]", "now", "stopped", "1G", "18446744073709551615",
+            "0",
+            "1",
+            "2",
+            "3",
+            "4K",
+            "8K",
+            "64K",
+            "2M",
+            "1us",
+            "a",
+            "b",
+            "c",
+            "p",
+            "s",
+            "cpu",
+            "cpus",
+            "area",
+            "t[0]",
+            "t[cpu]",
+            "t[9]",
+            "now",
+            "stopped",
+            "1G",
+            "18446744073709551615",
         ];
         return pick(rng, &leaves).into();
     }
@@ -46,12 +68,15 @@ fn likely(rng: &mut Pcg64, key: &str) -> String {
         "stride" => &["4K", "64", "8K"],
         "node" => &["0", "1"],
         "page" => &["4K", "2M"],
-        "file" | "sync" | "truncate" | "file_write" | "file_read" | "shared" | "private" => &["file"],
+        "file" | "sync" | "truncate" | "file_write" | "file_read" | "shared" | "private" => {
+            &["file"]
+        }
         "enter" | "exit" => &["process"],
         "repeat" | "below" => &["2", "3", "p"],
         "compute" | "sleep" | "bystand" => &["1us", "200"],
         "offset" => &["0", "8", "4K"],
-        "without" | "demote" | "reclaim" | "collapse" | "be" | "value" | "by" | "from" | "if" | "while" => &["0", "1", "a"],
+        "without" | "demote" | "reclaim" | "collapse" | "be" | "value" | "by" | "from" | "if"
+        | "while" => &["0", "1", "a"],
         _ => &["area", "area", "area + 4K", "area + random(16) * 8"],
     };
     match rng.random_range(0..4) {
@@ -188,7 +213,15 @@ fn no_built_in_file_with_words_exchanged_makes_anything_panic() {
     let mut read = 0;
     for seed in 0..120 {
         let mut rng = Pcg64::seed_from_u64(seed);
-        let names = ["dontneed", "swap", "munmap", "protect", "collector", "scattered", "crowd"];
+        let names = [
+            "dontneed",
+            "swap",
+            "munmap",
+            "protect",
+            "collector",
+            "scattered",
+            "crowd",
+        ];
         let original = Workload::from_name(pick(&mut rng, &names)).expect("built in");
         let mut pieces = pieces(original.text());
         for _ in 0..rng.random_range(1..3) {

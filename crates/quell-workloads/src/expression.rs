@@ -118,8 +118,8 @@ pub enum NoValue {
     /// More than 64 bits, or a difference below zero.
     #[error("the result is below zero or above 64 bits")]
     Overflow,
-    /// A division by zero, or something random below zero.
-    #[error("a division by zero")]
+    /// A division by zero, a step of zero, or something random below zero.
+    #[error("a division by zero, a step of zero, or a random number below zero")]
     Zero,
     /// An index that is not below the number of elements.
     #[error("the index is beyond the last element")]

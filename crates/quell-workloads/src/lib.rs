@@ -170,6 +170,11 @@ impl Workload {
         self.script.mechanism
     }
 
+    /// What its figure says.
+    pub fn metric(&self) -> &'static str {
+        self.script.figure.metric
+    }
+
     /// Whether more of its figure is better.
     pub fn more_is_better(&self) -> bool {
         self.script.figure.more_is_better
@@ -264,6 +269,28 @@ impl Workload {
             }
         }
         text
+    }
+
+    /// The same for so many CPUs: where it does not run on them as it is, with the parameters changed that its file
+    /// says follow the number of CPUs.
+    ///
+    /// # Errors
+    /// Why it does not run on them nevertheless: a sentence that begins after the workload's name.
+    pub fn fitted(&self, cpus: usize) -> Result<Workload, String> {
+        let mut fitted = *self;
+        let Err(why) = self.check(cpus) else {
+            return Ok(fitted);
+        };
+        for (index, value) in &self.script.fits {
+            let (index, parameter) = (usize::from(*index), &self.parameters()[usize::from(*index)]);
+            match value.evaluate(&fitted.before(cpus as u64, 0)) {
+                Ok(value) if (parameter.least..=parameter.most).contains(&value) => {
+                    fitted.values[index] = value;
+                }
+                _ => return Err(why),
+            }
+        }
+        fitted.check(cpus).map(|()| fitted)
     }
 
     /// The memory it needs on that many CPUs; hardly any if [`Workload::check`] refuses them.

@@ -29,6 +29,8 @@ pub(crate) struct Script {
     pub parameters: &'static [Parameter],
     pub cpus: Expression,
     pub processes: Expression,
+    /// Parameters that follow the number of CPUs where that is chosen for a workload.
+    pub fits: Vec<(u8, Expression)>,
     pub memory: MemoryOf,
     pub figure: Figure,
     pub operation: Operation,

@@ -277,9 +277,13 @@ mod tests {
 
     #[test]
     fn time_comes_from_the_timed_job_and_flushes_from_the_traced_one() {
-        let cases = rows(&[quell_workloads::Workload::from_name("dontneed").unwrap()], 1, Scale::Times(1))
-            .unwrap()
-            .cases;
+        let cases = rows(
+            &[quell_workloads::Workload::from_name("dontneed").unwrap()],
+            1,
+            Scale::Times(1),
+        )
+        .unwrap()
+        .cases;
         // Of which the first CPU slept 200.
         let events = [done(0, 5_200, ""), done(1, 9_000, HISTOGRAM)];
         let outcomes = outcomes(&cases, &events, None);
@@ -291,9 +295,13 @@ mod tests {
 
     #[test]
     fn a_case_without_result_says_why() {
-        let cases = rows(&[quell_workloads::Workload::from_name("dontneed").unwrap()], 2, Scale::Times(1))
-            .unwrap()
-            .cases;
+        let cases = rows(
+            &[quell_workloads::Workload::from_name("dontneed").unwrap()],
+            2,
+            Scale::Times(1),
+        )
+        .unwrap()
+        .cases;
         let failed = Event::Failed {
             job: 1,
             why: "no tracefs".to_string(),
@@ -309,9 +317,13 @@ mod tests {
 
     #[test]
     fn work_that_was_not_done_is_remarked() {
-        let cases = rows(&[quell_workloads::Workload::from_name("swap").unwrap()], 1, Scale::Times(1))
-            .unwrap()
-            .cases;
+        let cases = rows(
+            &[quell_workloads::Workload::from_name("swap").unwrap()],
+            1,
+            Scale::Times(1),
+        )
+        .unwrap()
+        .cases;
         let events = [done(0, 5_000, ""), done(1, 9_000, HISTOGRAM)];
         let outcomes = outcomes(&cases[..1], &events, None);
         let remark = outcomes[0].as_ref().unwrap().remark.clone();

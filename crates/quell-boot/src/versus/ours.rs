@@ -116,9 +116,13 @@ mod tests {
     use serde_json::json;
 
     fn run(events: Vec<Value>, failure: Option<&str>) -> Outcome {
-        let case = &rows(&[quell_workloads::Workload::from_name("dontneed").unwrap()], 2, Scale::Times(1))
-            .unwrap()
-            .cases[0];
+        let case = &rows(
+            &[quell_workloads::Workload::from_name("dontneed").unwrap()],
+            2,
+            Scale::Times(1),
+        )
+        .unwrap()
+        .cases[0];
         let run = follow::Outcome {
             events,
             code: None,

@@ -58,7 +58,11 @@ pub struct Rows {
 pub fn rows(workloads: &[Workload], cpus: u16, scale: Scale) -> anyhow::Result<Rows> {
     let mut rows = Rows::default();
     let all = Workload::all();
-    let workloads = if workloads.is_empty() { &all } else { workloads };
+    let workloads = if workloads.is_empty() {
+        &all
+    } else {
+        workloads
+    };
     for workload in workloads {
         add(*workload, cpus, scale, &mut rows)?;
     }
@@ -91,7 +95,11 @@ fn add(plain: Workload, cpus: u16, scale: Scale, rows: &mut Rows) -> anyhow::Res
         ],
     };
     // A file of one's own may have the name of another.
-    let name = if plain.is_built_in() { plain.name() } else { "" };
+    let name = if plain.is_built_in() {
+        plain.name()
+    } else {
+        ""
+    };
     match name {
         "dontneed" => {
             let much = format!("iterations={}", scale.of(500));
@@ -240,15 +248,25 @@ mod tests {
 
     #[test]
     fn only_what_was_asked_for() {
-        let cases = rows(&[quell_workloads::Workload::from_name("swap").unwrap()], 1, Scale::Quick).unwrap().cases;
+        let cases = rows(
+            &[quell_workloads::Workload::from_name("swap").unwrap()],
+            1,
+            Scale::Quick,
+        )
+        .unwrap()
+        .cases;
         assert!(cases.iter().all(|case| case.workload.name() == "swap") && cases.len() == 2);
     }
 
     #[test]
     fn operations_of_readers_are_pages_of_the_measured_passes() {
-        let case = &rows(&[quell_workloads::Workload::from_name("readers").unwrap()], 4, Scale::Times(3))
-            .unwrap()
-            .cases[0];
+        let case = &rows(
+            &[quell_workloads::Workload::from_name("readers").unwrap()],
+            4,
+            Scale::Times(3),
+        )
+        .unwrap()
+        .cases[0];
         // Two processes of two threads, three passes, whatever time they took.
         assert_eq!(
             case.workload.operations(1_000_000),

@@ -254,7 +254,7 @@ pub(crate) fn read(path: &str, text: &str) -> Result<Script, FileError> {
     }
 }
 
-const KEYS: [&str; 14] = [
+const KEYS: [&str; 15] = [
     "name",
     "title",
     "mechanism",
@@ -262,6 +262,7 @@ const KEYS: [&str; 14] = [
     "processes",
     "parameters",
     "shared",
+    "fit",
     "memory",
     "figure",
     "operation",
@@ -316,6 +317,7 @@ fn script(reader: &mut Reader<'_>, path: &str) -> Option<Script> {
         Context::Parameters,
         1,
     );
+    let fits = fits(reader, document, &names, &parameters);
     let memory = memory(reader, document, &names);
     let figure = figure(reader, document, &names);
     let operation = operation(reader, document, &names);
@@ -333,6 +335,7 @@ fn script(reader: &mut Reader<'_>, path: &str) -> Option<Script> {
         parameters: Vec::leak(parameters.into_iter().map(Draft::keep).collect()),
         cpus,
         processes,
+        fits,
         memory: memory?,
         figure: figure?,
         operation: operation?,
@@ -523,6 +526,28 @@ fn shared(reader: &mut Reader<'_>, document: &DeTable<'_>, names: &mut Names) {
             reader.refuse(at, &key, why);
         }
     }
+}
+
+fn fits(
+    reader: &mut Reader<'_>,
+    document: &DeTable<'_>,
+    names: &Names,
+    parameters: &[Draft],
+) -> Vec<(u8, Expression)> {
+    let mut fits = Vec::new();
+    let Some(section) = document.get("fit") else {
+        return fits;
+    };
+    let known: Vec<_> = parameters.iter().map(|known| known.name.as_str()).collect();
+    let Some(table) = reader.table("fit", section, &known) else {
+        return fits;
+    };
+    for (_, name, item) in in_order(table) {
+        let place = known.iter().position(|known| *known == name);
+        let value = reader.expression(&format!("fit.{name}"), item, names, Context::Static);
+        fits.extend(place.zip(value).map(|(place, value)| (place as u8, value)));
+    }
+    fits
 }
 
 fn memory(reader: &mut Reader<'_>, document: &DeTable<'_>, names: &Names) -> Option<MemoryOf> {
