@@ -3,7 +3,7 @@
 //! Durations are counted in classes whose width is a 64th of their power of two, so a percentile is at most 1.6 % too
 //! high; how many there were and the longest are exact. Counting takes no time of the machine's.
 
-use crate::clock::Time;
+use crate::file::Time;
 
 /// Classes of each power of two, as a power of two.
 const FINE: u32 = 6;

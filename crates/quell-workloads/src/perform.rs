@@ -49,6 +49,8 @@ struct Performer<'p, 'u, U: User + ?Sized> {
     values: &'p [u64],
     locals: [Cell<u64>; LOCALS],
     offset: Cell<u64>,
+    /// How far the last `progress` was.
+    progress: Cell<Option<u64>>,
     random: RefCell<Pcg64>,
 }
 
@@ -89,6 +91,7 @@ pub(crate) fn perform<U: User + ?Sized>(
         values,
         locals: [const { Cell::new(0) }; LOCALS],
         offset: Cell::new(0),
+        progress: Cell::new(None),
         random: RefCell::new(random(seed, team.user.cpu())),
     };
     for thread in &script.threads {
@@ -285,8 +288,12 @@ impl<U: User + ?Sized> Performer<'_, '_, U> {
                 *idle += 1;
             }
             Does::Progress { done, all } => {
-                if team.leads() {
-                    team.step(self.of(done)?, self.of(all)?);
+                let (done, all) = (self.of(done)?, self.of(all)?);
+                // Whoever waits gives up a program that does not get on, so saying so is not enough.
+                let further = self.progress.get().is_none_or(|before| done > before);
+                if team.leads() && further && done <= all {
+                    self.progress.set(Some(done));
+                    team.step(done, all);
                 }
                 *idle += 1;
             }

@@ -283,7 +283,7 @@ fn plot(points: &[Point], metric: &str) -> Option<String> {
     for name in first.parameters.keys() {
         let count = different(&|point| of(point, name));
         if count > best.1 {
-            best = (name, count);
+            best = (name.as_str(), count);
         }
     }
     let (axis, count) = best;

@@ -1,14 +1,16 @@
 //! From the text of a workload file to a [`Script`], or to a list of mistakes with lines.
 //!
-//! `docs/workloads.md` describes the format; [`statement`] has the table of statements that it is written from.
+//! `docs/workloads.md` describes the format; [`forms`] has the table of statements that its own is held against.
 
+mod fields;
+mod forms;
 mod names;
+mod parameters;
+mod sections;
 mod statement;
 
-use crate::expression::{Expression, Name};
-use crate::parameter::{Parameter, Unit};
-use crate::script::{Figure, MemoryOf, Operation, PARAMETERS, Refusal, Said, Script, Thread};
-use crate::team::word;
+use crate::expression::Expression;
+use crate::script::{Script, Thread};
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
 use alloc::format;
@@ -16,11 +18,13 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 use names::{Context, Names};
+use parameters::{Draft, parameters};
 use quell::Mechanism;
+use sections::{figure, memory, operation, refusals};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-pub use statement::{STATEMENTS, Statement as StatementForm};
+pub use forms::{STATEMENTS, Statement as StatementForm};
 
 /// A mistake in a workload file.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -370,29 +374,6 @@ fn mechanism(reader: &mut Reader<'_>, document: &DeTable<'_>) -> Option<Mechanis
     found
 }
 
-/// A parameter, before it is known that the file is good.
-struct Draft {
-    name: String,
-    unit: Unit,
-    default: u64,
-    least: u64,
-    most: u64,
-    meaning: String,
-}
-
-impl Draft {
-    fn keep(self) -> Parameter {
-        Parameter {
-            name: keep(self.name),
-            unit: self.unit,
-            default: self.default,
-            least: self.least,
-            most: self.most,
-            meaning: keep(self.meaning),
-        }
-    }
-}
-
 /// The entries of a table in the order of the file.
 fn in_order<'v, 't>(table: &'v DeTable<'t>) -> Vec<(usize, &'v str, &'v Item<'t>)> {
     let mut entries: Vec<_> = table
@@ -401,107 +382,6 @@ fn in_order<'v, 't>(table: &'v DeTable<'t>) -> Vec<(usize, &'v str, &'v Item<'t>
         .collect();
     entries.sort_by_key(|&(at, ..)| at);
     entries
-}
-
-fn parameters(reader: &mut Reader<'_>, document: &DeTable<'_>, names: &mut Names) -> Vec<Draft> {
-    let mut drafts = Vec::new();
-    let Some(section) = document.get("parameters") else {
-        return drafts;
-    };
-    let Some(table) = section.get_ref().as_table() else {
-        reader.refuse(section.span().start, "parameters", "expected a table");
-        return drafts;
-    };
-    for (at, name, item) in in_order(table) {
-        let key = format!("parameters.{name}");
-        if let Err(why) = names.add_parameter(name) {
-            reader.refuse(at, &key, why);
-            continue;
-        }
-        if drafts.len() == PARAMETERS {
-            reader.refuse(at, &key, format!("more than {PARAMETERS} parameters"));
-            break;
-        }
-        drafts.extend(parameter(reader, name, &key, item));
-    }
-    drafts
-}
-
-fn parameter(reader: &mut Reader<'_>, name: &str, key: &str, item: &Item<'_>) -> Option<Draft> {
-    let known = ["unit", "default", "least", "most", "meaning"];
-    let table = reader.table(key, item, &known)?;
-    let here = item.span().start;
-    let need = |reader: &mut Reader<'_>, word: &str| {
-        let found = table.get(word);
-        if found.is_none() {
-            reader.refuse(here, key, format!("`{word}` is missing"));
-        }
-        found
-    };
-    let unit = need(reader, "unit")?;
-    let word = reader.text(key, unit)?;
-    let Some((_, unit_of)) = Unit::ALL.into_iter().find(|(known, _)| *known == word) else {
-        let known: Vec<_> = Unit::ALL.iter().map(|(known, _)| *known).collect();
-        reader.refuse(
-            unit.span().start,
-            key,
-            format!("unit `{word}` is not one of {}", known.join(", ")),
-        );
-        return None;
-    };
-    let value = |reader: &mut Reader<'_>, item: &Item<'_>| {
-        let value = item.get_ref();
-        let read = if let Some(text) = value.as_str() {
-            unit_of.parse(text)
-        } else if let Some(integer) = value.as_integer() {
-            u64::from_str_radix(&integer.as_str().replace('_', ""), integer.radix()).ok()
-        } else {
-            value
-                .as_bool()
-                .filter(|_| unit_of == Unit::Switch)
-                .map(u64::from)
-        };
-        if read.is_none() {
-            reader.refuse(
-                item.span().start,
-                key,
-                format!("expected {}", unit_of.spelling()),
-            );
-        }
-        read
-    };
-    let default = need(reader, "default").and_then(|item| value(reader, item));
-    let bound = |reader: &mut Reader<'_>, word: &str, otherwise| match table.get(word) {
-        Some(item) => value(reader, item),
-        None => Some(otherwise),
-    };
-    let (lowest, highest) = match unit_of {
-        Unit::Switch => (0, 1),
-        Unit::PageSize => (1 << 12, 1 << 30),
-        _ => (0, u64::MAX),
-    };
-    let least = bound(reader, "least", lowest);
-    let most = bound(reader, "most", highest);
-    let meaning = need(reader, "meaning").and_then(|item| reader.text(key, item));
-    let draft = Draft {
-        name: name.to_owned(),
-        unit: unit_of,
-        default: default?,
-        least: least?,
-        most: most?,
-        meaning: meaning?,
-    };
-    if !(draft.least..=draft.most).contains(&draft.default) {
-        let [default, least, most] =
-            [draft.default, draft.least, draft.most].map(|value| unit_of.show(value));
-        reader.refuse(
-            here,
-            key,
-            format!("the default, {default}, is not from {least} to {most}"),
-        );
-        return None;
-    }
-    Some(draft)
 }
 
 fn shared(reader: &mut Reader<'_>, document: &DeTable<'_>, names: &mut Names) {
@@ -548,171 +428,6 @@ fn fits(
         fits.extend(place.zip(value).map(|(place, value)| (place as u8, value)));
     }
     fits
-}
-
-fn memory(reader: &mut Reader<'_>, document: &DeTable<'_>, names: &Names) -> Option<MemoryOf> {
-    let Some(item) = document.get("memory") else {
-        reader.missing(
-            "memory",
-            "what it needs: `touched`, or `node` and `slow` where memory is to be short",
-        );
-        return None;
-    };
-    let known = ["touched", "nodes", "node", "slow", "ahead", "idle_reclaims"];
-    let table = reader.table("memory", item, &known)?;
-    let context = Context::Static;
-    let nodes = reader.or("memory.nodes", table.get("nodes"), names, context, 1);
-    match (table.get("touched"), table.get("node")) {
-        (Some(bytes), None) => {
-            for word in ["slow", "ahead", "idle_reclaims"] {
-                if let Some(item) = table.get(word) {
-                    let why = "goes with `node`, not with `touched`";
-                    reader.refuse(item.span().start, &format!("memory.{word}"), why);
-                }
-            }
-            let bytes = reader.expression("memory.touched", bytes, names, context)?;
-            Some(MemoryOf::Touched { bytes, nodes })
-        }
-        (None, Some(node)) => {
-            let node = reader.expression("memory.node", node, names, context)?;
-            let mut or = |word: &str| {
-                reader.or(
-                    &format!("memory.{word}"),
-                    table.get(word),
-                    names,
-                    context,
-                    0,
-                )
-            };
-            let (slow, idle_reclaims) = (or("slow"), or("idle_reclaims"));
-            let ahead = match table.get("ahead") {
-                Some(item) => Some(reader.expression("memory.ahead", item, names, context)?),
-                None => None,
-            };
-            Some(MemoryOf::Exact {
-                node,
-                slow,
-                nodes,
-                ahead,
-                idle_reclaims,
-            })
-        }
-        _ => {
-            reader.refuse(
-                item.span().start,
-                "memory",
-                "expected `touched` (bytes that are touched; there is room) or `node` (bytes that there are)",
-            );
-            None
-        }
-    }
-}
-
-fn figure(reader: &mut Reader<'_>, document: &DeTable<'_>, names: &Names) -> Option<Figure> {
-    let Some(item) = document.get("figure") else {
-        reader.missing("figure", "what is measured: `says` and `value`");
-        return None;
-    };
-    let table = reader.table("figure", item, &["says", "value", "more_is_better"])?;
-    let (Some(says), Some(value)) = (table.get("says"), table.get("value")) else {
-        reader.refuse(
-            item.span().start,
-            "figure",
-            "expected `says`, as in \"ns per iteration\", and `value`, as in \"nanoseconds / done\"",
-        );
-        return None;
-    };
-    let more_is_better = reader.truth("figure.more_is_better", table.get("more_is_better"));
-    let says = reader.text("figure.says", says);
-    let value = reader.expression("figure.value", value, names, Context::Figure);
-    Some(Figure {
-        metric: keep(says?),
-        more_is_better,
-        value: value?,
-    })
-}
-
-fn operation(reader: &mut Reader<'_>, document: &DeTable<'_>, names: &Names) -> Option<Operation> {
-    let Some(item) = document.get("operation") else {
-        reader.missing(
-            "operation",
-            "what is one operation: `is`, and `count` if it is not `done`",
-        );
-        return None;
-    };
-    let known = ["is", "count", "faults", "first_cpu_works"];
-    let table = reader.table("operation", item, &known)?;
-    let Some(name) = table.get("is") else {
-        reader.refuse(
-            item.span().start,
-            "operation",
-            "expected `is`, as in \"page touched\"",
-        );
-        return None;
-    };
-    let name = reader.text("operation.is", name);
-    let count = match table.get("count") {
-        Some(count) => reader.expression("operation.count", count, names, Context::Count),
-        None => Some(Expression::name(Name::Shared(word::DONE as u8))),
-    };
-    let faults = reader.truth("operation.faults", table.get("faults"));
-    let first_cpu_works = reader.truth("operation.first_cpu_works", table.get("first_cpu_works"));
-    Some(Operation {
-        name: keep(name?),
-        count: count?,
-        faults,
-        first_cpu_works,
-    })
-}
-
-fn refusals(
-    reader: &mut Reader<'_>,
-    document: &DeTable<'_>,
-    names: &Names,
-    parameters: &[Draft],
-) -> Vec<Refusal> {
-    let mut refusals = Vec::new();
-    for item in list(reader, document, "refuse") {
-        let Some(table) = reader.table("refuse", item, &["when", "why"]) else {
-            continue;
-        };
-        let (Some(when), Some(why)) = (table.get("when"), table.get("why")) else {
-            let expected = "expected `when`, an expression, and `why`, a text";
-            reader.refuse(item.span().start, "refuse", expected);
-            continue;
-        };
-        let when = reader.expression("refuse.when", when, names, Context::Static);
-        let Some(text) = reader.text("refuse.why", why) else {
-            continue;
-        };
-        match said(&text, names, parameters) {
-            Ok(why) => refusals.extend(when.map(|when| Refusal { when, why })),
-            Err(wrong) => reader.refuse(why.span().start, "refuse.why", wrong),
-        }
-    }
-    refusals
-}
-
-/// A message with expressions in braces.
-fn said(text: &str, names: &Names, parameters: &[Draft]) -> Result<Vec<Said>, String> {
-    let mut pieces = Vec::new();
-    let mut rest = text;
-    while let Some((before, behind)) = rest.split_once('{') {
-        pieces.push(Said::Text(before.into()));
-        let Some((inner, after)) = behind.split_once('}') else {
-            return Err("expected `}`".into());
-        };
-        let place = parameters.iter().position(|known| known.name == inner);
-        pieces.push(match place {
-            Some(index) => Said::Parameter(index as u8),
-            None => Said::Value(Expression::parse(inner, &mut |name| {
-                names.find(name, Context::Static)
-            })?),
-        });
-        rest = after;
-    }
-    pieces.push(Said::Text(rest.into()));
-    Ok(pieces)
 }
 
 /// The items of an array of tables; none if there is none of that name.
