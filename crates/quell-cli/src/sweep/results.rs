@@ -300,7 +300,7 @@ fn write(place: &Path, first: &str, lines: &BTreeMap<usize, String>) -> Result<F
     }
     let mut beside = place.as_os_str().to_owned();
     beside.push(".new");
-    let mut write = || {
+    let write = || {
         let mut file = File::create(&beside)?;
         file.write_all(text.as_bytes())?;
         fs::rename(&beside, place)?;
