@@ -228,10 +228,13 @@ pub(crate) fn this_cpu() -> usize {
 #[inline]
 pub(crate) fn keeps(rule: &'static Rule) -> bool {
     let context = expect();
-    context.asked.insert(rule);
-    if context.watched == Some(rule) && context.mode.get() == Mode::Loud {
-        let me = this_cpu();
-        context.machine(|core| core.strategy.come_by(me, core.decisions));
+    // Before the run nobody else is there.
+    if context.mode.get() == Mode::Loud {
+        context.asked.insert(rule);
+        if context.watched == Some(rule) {
+            let me = this_cpu();
+            context.machine(|core| core.strategy.come_by(me, core.decisions));
+        }
     }
     context.forgotten != Some(rule) || context.spared.get()
 }

@@ -98,6 +98,8 @@ pub struct Random {
     lurks: u32,
     /// They do at one in so many visits.
     lurks_one_in: u64,
+    /// They do so where they have taken something away in a table, instead.
+    lurks_at_changes: bool,
     /// Whether CPUs are sometimes interrupted there instead, as far as anything can interrupt them.
     prompts: bool,
     /// The CPU that is to be interrupted, and from which decision on.
@@ -134,6 +136,7 @@ impl Random {
             return;
         }
         let length = match self.rng.below(4) {
+            2.. if self.lurks_at_changes => u32::MAX,
             0..2 => 8 + self.rng.below(64) as u32,
             2 => 400,
             _ => u32::MAX,
@@ -220,6 +223,7 @@ impl Strategy {
             early: Early::draw(seed),
             lurks: 0,
             lurks_one_in: 1,
+            lurks_at_changes: false,
             prompts: false,
             prompted: None,
         })
@@ -240,9 +244,35 @@ impl Strategy {
         strategy
     }
 
+    /// The same where a CPU has taken an entry, or a right, away in a table and nobody has flushed yet: it is in the middle
+    /// of what every other CPU relies on. Mostly it stalls until no other CPU can do anything.
+    pub(crate) fn changing(seed: u64, prompts: bool) -> Self {
+        let mut strategy = Strategy::random(seed);
+        if let Strategy::Random(random) = &mut strategy {
+            let draw = random.rng.draw();
+            random.lurks = [1, 1, 2, u32::MAX][draw as usize % 4];
+            random.lurks_one_in = [1, 1, 2, 4][(draw >> 8) as usize % 4];
+            random.lurks_at_changes = true;
+            random.prompts = prompts && draw >> 16 & 3 == 0;
+        }
+        strategy
+    }
+
+    /// CPU `cpu` has taken something away in a table.
+    #[inline]
+    pub(crate) fn has_changed_table(&mut self, cpu: usize, decision: u32) {
+        if let Strategy::Random(random) = self
+            && random.lurks_at_changes
+        {
+            random.come_by(cpu, decision);
+        }
+    }
+
     /// CPU `cpu` comes by the rule that the run watches.
     pub(crate) fn come_by(&mut self, cpu: usize, decision: u32) {
-        if let Strategy::Random(random) = self {
+        if let Strategy::Random(random) = self
+            && !random.lurks_at_changes
+        {
             random.come_by(cpu, decision);
         }
     }
@@ -280,6 +310,7 @@ impl Strategy {
             early: Early::draw(seed),
             lurks: 0,
             lurks_one_in: 1,
+            lurks_at_changes: false,
             prompts: false,
             prompted: None,
         })

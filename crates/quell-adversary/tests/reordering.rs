@@ -100,7 +100,7 @@ fn drawn(managed: bool) -> impl Iterator<Item = Recorded> {
     let mut rng = Rng::new(11);
     let programs = std::iter::from_fn(move || {
         let program = match managed {
-            true => random::calls_program(&mut rng),
+            true => random::calls_program(&mut rng, false),
             false => random::engine_program(&mut rng),
         };
         let mut recorded = random::place(&mut rng, program);

@@ -2,8 +2,8 @@
 
 use crate::arch::Arch;
 use crate::attached;
-use crate::mistake::{self, Mistake};
 use crate::toolchain;
+use crate::usage::{self, UsageError};
 use anyhow::Context;
 use elf::{ElfBytes, abi, endian::LittleEndian, segment::ProgramHeader};
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ pub fn prepare(arch: Arch, built: Option<&Path>, mutants: bool) -> anyhow::Resul
     let (kernel, program) = (directory.join("quell-kernel"), directory.join("quell-user"));
     for file in [&kernel, &program] {
         if !file.is_file() {
-            return Err(Mistake::unfit(file, "missing; leave --kernel out to build it").into());
+            return Err(UsageError::unfit(file, "missing; leave --kernel out to build it").into());
         }
     }
     let kernel = match arch {
@@ -48,7 +48,7 @@ impl Images {
     /// # Errors
     /// If the program cannot be read or the other not be written.
     pub fn with_file(&self, name: &str, text: &str) -> anyhow::Result<Images> {
-        let mut program = mistake::read(&self.program)?;
+        let mut program = usage::read(&self.program)?;
         program.extend(attached::ending(text));
         let place = self.program.with_file_name(format!("quell-user-{name}"));
         std::fs::write(&place, program).with_context(|| format!("writing {}", place.display()))?;
@@ -64,10 +64,11 @@ impl Images {
 /// Memory that the file leaves to be zeroed is in the image as zeros.
 ///
 /// # Errors
-/// If the file cannot be read, is no ELF file with segments ([`Mistake`]), or the image cannot be written.
+/// If the file cannot be read, is no ELF file with segments ([`UsageError`]), or the image cannot be written.
 fn flat_image(kernel: &Path) -> anyhow::Result<PathBuf> {
-    let bytes = mistake::read(kernel)?;
-    let image = flattened(&bytes).ok_or_else(|| Mistake::unfit(kernel, "no kernel's ELF file"))?;
+    let bytes = usage::read(kernel)?;
+    let image =
+        flattened(&bytes).ok_or_else(|| UsageError::unfit(kernel, "no kernel's ELF file"))?;
     let flat = kernel.with_extension("img");
     std::fs::write(&flat, image).with_context(|| format!("writing {}", flat.display()))?;
     Ok(flat)

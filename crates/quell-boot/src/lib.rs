@@ -25,16 +25,16 @@ mod ending;
 mod ending;
 pub mod follow;
 mod images;
-mod mistake;
 #[path = "../../quell-kernel/src/options.rs"]
 mod options;
 mod patience;
 pub mod qemu;
 pub mod toolchain;
+mod usage;
 pub mod versus;
 
 pub use arch::Arch;
 pub use ending::told_to_end;
 pub use images::{Images, prepare};
-pub use mistake::Mistake;
 pub use options::{OptionError, Options};
+pub use usage::UsageError;

@@ -599,7 +599,7 @@ enum quell_status quell_space_new(struct quell_engine *engine,
 //
 // A CPU that was made to leave the space earlier is not waited for. So the kernel sees to it that no CPU is, or will
 // be, in quell_switch_to or quell_cpu_offline with this space as `from` or `current` when this returns: such a call
-// writes to the memory of the space. A kernel that counts who has a space as the one that it loaded last calls this
+// writes to the memory of the space. A kernel that counts the CPUs that have loaded a space last calls this
 // when the count is zero.
 //
 // Refuses a space that this CPU runs (switch away, or enter lazy mode first), and one that an unfinished batch was told
@@ -634,7 +634,7 @@ enum quell_status quell_refresh(struct quell_engine *engine,
 // `room` frames: a batch that is full is finished, which costs a shootdown, so the more the better; NULL if `room` is
 // 0. Until the batch is finished the array is the batch's.
 //
-// Whoever begins a batch finishes it: one that is forgotten after a report leaves its entries unflushed, and its spaces
+// The code that begins a batch finishes it: one that is forgotten after a report leaves its entries unflushed, and its spaces
 // in debt for ever.
 //
 // Context: any but an NMI. Does not wait.
@@ -764,7 +764,7 @@ QUELL_MUST_USE
 bool quell_rescue(struct quell_engine *engine,
                   struct quell_residue *residue);
 
-// Claims a frame for a new owner, paying what it owes if nobody has. True: the frame is the caller's. False: it was
+// Claims a frame for a new owner, paying what it owes if no CPU has. True: the frame is the caller's. False: it was
 // rescued, or never owed, or a pointer is refused; then it is not.
 //
 // Context: interrupts on or off. May wait.
@@ -772,7 +772,7 @@ QUELL_MUST_USE
 bool quell_claim(struct quell_engine *engine,
                  struct quell_residue *residue);
 
-// Whether a claim of this frame would interrupt nobody: one load when nothing is owed. False where a pointer is
+// Whether a claim of this frame would interrupt no CPU: one load when nothing is owed. False where a pointer is
 // refused.
 //
 // Context: any but an NMI. Does not wait.
@@ -861,7 +861,7 @@ enum quell_status quell_cpu_stats(const struct quell_engine *engine,
 // by page, and the longest run, are as the policy of `engine` says; with a NULL `engine` whole extents, and 32 MB.
 // `plan` is memory of any content.
 //
-// With `vectors`, whoever zeroes may overwrite vector registers: false in a kernel that does not save them.
+// With `vectors`, zeroing may overwrite vector registers: false in a kernel that does not save them.
 //
 // Context: any but an NMI. Does not wait.
 QUELL_MUST_USE
@@ -869,10 +869,10 @@ enum quell_status quell_zero_plan_new(struct quell_zero_plan *plan,
                                       const struct quell_engine *engine,
                                       bool vectors);
 
-// Zeroes `bytes` bytes from `start`, which are ordinary memory of the caller's that nobody else accesses meanwhile. What
+// Zeroes `bytes` bytes from `start`, which are ordinary memory of the caller's that no other code accesses meanwhile. What
 // is at `fault`, with its neighbours, is cleared last and is in the caches afterwards; NULL, or an address elsewhere: all
 // is cleared around them. `preempt`, if not NULL, is called between two runs, and may sleep and come back on another
-// CPU of the same kind. The zeroes are seen by whoever acquires what the caller releases on return.
+// CPU of the same kind. A CPU that acquires what the caller releases on return sees the zeroes.
 //
 // Refuses a `start` that is not a multiple of 4096, and `bytes` that are none or not a multiple of 4096.
 //
@@ -883,6 +883,13 @@ enum quell_status quell_zero(const struct quell_zero_plan *plan,
                              size_t bytes,
                              const void *fault,
                              void (*preempt)(void));
+
+// Leaves one of the engine's rules out from here on, named by its mutant (`quell explore --list` has the names): for tests that show
+// that they notice. QUELL_STATUS_UNSUPPORTED in a library that was built without the feature "mutants",
+// QUELL_STATUS_VALUE if there is no such rule.
+//
+// Context: any, before the first engine is made.
+enum quell_status quell_leave_out(const char *name);
 
 #ifdef __cplusplus
 }  // extern "C"

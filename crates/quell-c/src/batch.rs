@@ -3,7 +3,9 @@
 //! The frames wait in an array of the caller's, which is theirs and the batch's in turn: where Rust's iterator gives out
 //! what was flushed, here the array counts.
 
-use crate::place::{CBatch, Frames, Gather, batch, engine, quell_batch, quell_engine, quell_space};
+use crate::place::{
+    BatchPlace, CBatch, Frames, batch, engine, quell_batch, quell_engine, quell_space,
+};
 use crate::place::{quell_stamp, room, space};
 use crate::status::{answer, quell_status};
 use crate::values::{purpose, quell_range, scope};
@@ -14,7 +16,7 @@ use quell::{Outcome, Scope};
 /// `room` frames: a batch that is full is finished, which costs a shootdown, so the more the better; NULL if `room` is
 /// 0. Until the batch is finished the array is the batch's.
 ///
-/// Whoever begins a batch finishes it: one that is forgotten after a report leaves its entries unflushed, and its spaces
+/// The code that begins a batch finishes it: one that is forgotten after a report leaves its entries unflushed, and its spaces
 /// in debt for ever.
 ///
 /// Context: any but an NMI. Does not wait.
@@ -43,7 +45,7 @@ pub unsafe extern "C" fn quell_batch_begin(
         }
         // SAFETY: as above.
         unsafe {
-            Gather::begin(place, || {
+            BatchPlace::begin(place, || {
                 engine.batch_into(purpose, Frames::new(frames, room))
             })
         };

@@ -1,6 +1,7 @@
 //! Making an engine, and what it says of itself.
 
 use crate::machine::Machine;
+use crate::mistakes::Kept;
 use crate::place::{
     Made, Place, engine, quell_cpu, quell_engine, quell_ledger_entry, quell_slot, room,
 };
@@ -234,7 +235,7 @@ pub unsafe extern "C" fn quell_engine_new(
         // SAFETY: C gives this memory to the engine, and does not move it.
         unsafe {
             Made::make(place, cpus, Machine::new(features), |machine| {
-                Engine::new(machine, per_cpu, ledger, policy)
+                Engine::with_rules(machine, per_cpu, ledger, policy, Kept)
                     .map_err(|error| unsupported(&mut why, error))
             })
         }

@@ -106,7 +106,7 @@ pub unsafe extern "C" fn quell_rescue(
     }
 }
 
-/// Claims a frame for a new owner, paying what it owes if nobody has. True: the frame is the caller's. False: it was
+/// Claims a frame for a new owner, paying what it owes if no CPU has. True: the frame is the caller's. False: it was
 /// rescued, or never owed, or a pointer is refused; then it is not.
 ///
 /// Context: interrupts on or off. May wait.
@@ -126,7 +126,7 @@ pub unsafe extern "C" fn quell_claim(
     }
 }
 
-/// Whether a claim of this frame would interrupt nobody: one load when nothing is owed. False where a pointer is
+/// Whether a claim of this frame would interrupt no CPU: one load when nothing is owed. False where a pointer is
 /// refused.
 ///
 /// Context: any but an NMI. Does not wait.

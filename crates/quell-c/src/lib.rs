@@ -45,6 +45,7 @@ pub mod cpu;
 pub mod engine;
 pub mod lazy;
 pub mod machine;
+pub mod mistakes;
 pub mod panic;
 pub mod place;
 pub mod space;

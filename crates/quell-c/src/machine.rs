@@ -7,7 +7,8 @@ use core::mem::size_of;
 use core::sync::atomic::AtomicU64;
 use quell::cpu_set::MAX_CPUS;
 use quell::{
-    Broadcast, CpuId, CpuSet, Features, Frame, Hardware, Invalidate, PageRange, Scope, Tag,
+    Broadcast, CpuId, CpuSet, Features, Frame, Hardware, Invalidate, Mechanism, PageRange, Policy,
+    Scope, Tag,
 };
 
 use crate::values::{quell_range, quell_scope};
@@ -144,8 +145,31 @@ impl Machine {
     }
 }
 
+/// The mechanisms that the library was built with.
+const fn compiled_in() -> Policy {
+    let mut policy = Policy::BASELINE;
+    if cfg!(feature = "batch") {
+        policy = policy.with(Mechanism::Batch);
+    }
+    if cfg!(feature = "extents") {
+        policy = policy.with(Mechanism::Extents);
+    }
+    if cfg!(feature = "tags") {
+        policy = policy.with(Mechanism::Tags);
+    }
+    if cfg!(feature = "lazy") {
+        policy = policy.with(Mechanism::LazyUnmap);
+    }
+    if cfg!(feature = "remote") {
+        policy = policy.with(Mechanism::RemoteFlush);
+    }
+    policy
+}
+
 // SAFETY: every guarantee is passed on to the embedder's function of the same name, whose documentation asks for it.
 unsafe impl Hardware for Machine {
+    const MECHANISMS: Policy = compiled_in();
+
     type Word = AtomicU64;
     type Broadcasts = Self;
 

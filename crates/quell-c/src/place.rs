@@ -8,13 +8,13 @@
 //! nothing and is refused. Memory with any other content is what its owner says it is.
 
 use crate::machine::Machine;
+use crate::mistakes::Kept;
 use crate::status::quell_status;
 use core::ffi::c_void;
 use core::mem::{MaybeUninit, align_of, size_of};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use quell::{
-    AddressSpace, AllRules, Batch, Engine, FrameList, Hardware, LedgerEntry, PerCpu, Residue, Slot,
-    Stamp,
+    AddressSpace, Batch, Engine, FrameList, Hardware, LedgerEntry, PerCpu, Residue, Slot, Stamp,
 };
 
 /// Bytes of a `struct quell_engine`.
@@ -117,7 +117,7 @@ impl Place for quell_space {
     type Content = AddressSpace<Machine>;
 }
 impl Place for quell_batch {
-    type Content = Gather;
+    type Content = BatchPlace;
 }
 impl Place for quell_residue {
     type Content = Residue<Machine>;
@@ -192,7 +192,7 @@ pub(crate) struct Made {
     /// How many CPUs are online.
     online: AtomicUsize,
     machine: MaybeUninit<Machine>,
-    engine: MaybeUninit<Engine<'static, Machine>>,
+    engine: MaybeUninit<CEngine>,
 }
 
 impl Made {
@@ -217,7 +217,7 @@ impl Made {
         room: *mut Made,
         cpus: usize,
         machine: Machine,
-        with: impl FnOnce(&'static Machine) -> Result<Engine<'static, Machine>, quell_status>,
+        with: impl FnOnce(&'static Machine) -> Result<CEngine, quell_status>,
     ) -> Result<(), quell_status> {
         // SAFETY: as the caller promises. The machine is written before it is referred to, and never again.
         unsafe {
@@ -234,7 +234,7 @@ impl Made {
 
     /// The engine.
     #[inline]
-    pub(crate) fn engine(&self) -> &Engine<'static, Machine> {
+    pub(crate) fn engine(&self) -> &CEngine {
         // SAFETY: there is no `&Made` without the seal: `made` looks for it.
         unsafe { self.engine.assume_init_ref() }
     }
@@ -282,7 +282,7 @@ impl Made {
     ///
     /// # Errors
     /// If the engine has no such CPU, or if it is not online.
-    pub(crate) fn on_online_cpu(&self) -> Result<&Engine<'static, Machine>, quell_status> {
+    pub(crate) fn on_online_cpu(&self) -> Result<&CEngine, quell_status> {
         self.this_cpu()?;
         let engine = self.engine();
         if engine.is_online() {
@@ -320,9 +320,7 @@ pub(crate) unsafe fn made<'a>(place: *const quell_engine) -> Result<&'a Made, qu
 /// # Safety
 /// As [`made`].
 #[inline]
-pub(crate) unsafe fn engine<'a>(
-    place: *const quell_engine,
-) -> Result<&'a Engine<'static, Machine>, quell_status> {
+pub(crate) unsafe fn engine<'a>(place: *const quell_engine) -> Result<&'a CEngine, quell_status> {
     // SAFETY: as the caller promises.
     unsafe { made(place) }.map(Made::engine)
 }
@@ -444,24 +442,27 @@ impl FrameList<*mut c_void> for Frames {
     }
 }
 
+/// The engine.
+pub(crate) type CEngine = Engine<'static, Machine, Kept>;
+
 /// The engine's batch.
 pub(crate) type CBatch =
-    Batch<'static, 'static, Machine, &'static AddressSpace<Machine>, *mut c_void, AllRules, Frames>;
+    Batch<'static, 'static, Machine, &'static AddressSpace<Machine>, *mut c_void, Kept, Frames>;
 
 /// A batch. The seal says whether there is one.
-pub(crate) struct Gather {
+pub(crate) struct BatchPlace {
     seal: u64,
     batch: MaybeUninit<CBatch>,
 }
 
-impl Gather {
+impl BatchPlace {
     const SEAL: u64 = 0x0071_7565_6c6c_0b01;
 
     /// Begins a batch in its place.
     ///
     /// # Safety
-    /// `room` is memory for a `Gather` that nobody else uses.
-    pub(crate) unsafe fn begin(room: *mut Gather, batch: impl FnOnce() -> CBatch) {
+    /// `room` is memory for a `BatchPlace` that nobody else uses.
+    pub(crate) unsafe fn begin(room: *mut BatchPlace, batch: impl FnOnce() -> CBatch) {
         // SAFETY: as the caller promises.
         unsafe {
             (&raw mut (*room).batch).write(MaybeUninit::new(batch()));
@@ -479,11 +480,11 @@ impl Gather {
 /// The memory is initialised, and nobody else uses it for as long as `'a`; or the pointer is NULL.
 #[inline]
 pub(crate) unsafe fn batch<'a>(place: *mut quell_batch) -> Result<&'a mut CBatch, quell_status> {
-    // SAFETY: every pattern of bits is a `Gather` whose seal says whether there is more.
-    let gather = unsafe { &mut *room(place)? };
-    if gather.seal != Gather::SEAL {
+    // SAFETY: every pattern of bits is a `BatchPlace` whose seal says whether there is more.
+    let held = unsafe { &mut *room(place)? };
+    if held.seal != BatchPlace::SEAL {
         return Err(quell_status::NoBatch);
     }
     // SAFETY: the seal was written with the batch.
-    Ok(unsafe { gather.batch.assume_init_mut() })
+    Ok(unsafe { held.batch.assume_init_mut() })
 }

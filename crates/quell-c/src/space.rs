@@ -38,7 +38,7 @@ pub unsafe extern "C" fn quell_space_new(
 ///
 /// A CPU that was made to leave the space earlier is not waited for. So the kernel sees to it that no CPU is, or will
 /// be, in quell_switch_to or quell_cpu_offline with this space as `from` or `current` when this returns: such a call
-/// writes to the memory of the space. A kernel that counts who has a space as the one that it loaded last calls this
+/// writes to the memory of the space. A kernel that counts the CPUs that have loaded a space last calls this
 /// when the count is zero.
 ///
 /// Refuses a space that this CPU runs (switch away, or enter lazy mode first), and one that an unfinished batch was told

@@ -67,7 +67,7 @@ impl Clear for Mapped {
 /// by page, and the longest run, are as the policy of `engine` says; with a NULL `engine` whole extents, and 32 MB.
 /// `plan` is memory of any content.
 ///
-/// With `vectors`, whoever zeroes may overwrite vector registers: false in a kernel that does not save them.
+/// With `vectors`, zeroing may overwrite vector registers: false in a kernel that does not save them.
 ///
 /// Context: any but an NMI. Does not wait.
 ///
@@ -109,10 +109,10 @@ pub unsafe extern "C" fn quell_zero_plan_new(
     })
 }
 
-/// Zeroes `bytes` bytes from `start`, which are ordinary memory of the caller's that nobody else accesses meanwhile. What
+/// Zeroes `bytes` bytes from `start`, which are ordinary memory of the caller's that no other code accesses meanwhile. What
 /// is at `fault`, with its neighbours, is cleared last and is in the caches afterwards; NULL, or an address elsewhere: all
 /// is cleared around them. `preempt`, if not NULL, is called between two runs, and may sleep and come back on another
-/// CPU of the same kind. The zeroes are seen by whoever acquires what the caller releases on return.
+/// CPU of the same kind. A CPU that acquires what the caller releases on return sees the zeroes.
 ///
 /// Refuses a `start` that is not a multiple of 4096, and `bytes` that are none or not a multiple of 4096.
 ///

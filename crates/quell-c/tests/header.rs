@@ -9,7 +9,7 @@ use support::{compiler, run, source};
 /// The files in the order in which the header tells of them.
 const FILES: &[&str] = &[
     "status", "place", "values", "machine", "panic", "engine", "cpu", "space", "batch", "lazy",
-    "stats", "zero",
+    "stats", "zero", "mistakes",
 ];
 
 /// The header as it should be.

@@ -8,7 +8,7 @@ use anyhow::Context;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use quell_boot::qemu::{self, Machine};
-use quell_boot::{Arch, Mistake, Options, bochs, follow, prepare, told_to_end, toolchain};
+use quell_boot::{Arch, Options, UsageError, bochs, follow, prepare, told_to_end, toolchain};
 use quell_experiments::workloads;
 use quell_workloads::Workload;
 use serde_json::Value;
@@ -187,7 +187,7 @@ fn check(options: &Options<'_>, cpus: u16, workload: Option<Workload>) -> anyhow
 
 /// What is wrong with what the user named, apart from what went wrong.
 pub fn mistaken(error: anyhow::Error) -> anyhow::Error {
-    match error.downcast::<Mistake>() {
+    match error.downcast::<UsageError>() {
         Ok(mistake) => usage(mistake),
         Err(error) => error,
     }

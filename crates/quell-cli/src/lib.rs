@@ -17,6 +17,7 @@ mod numbers;
 mod options;
 mod output;
 mod predict;
+mod record;
 mod refusal;
 mod reproduce;
 mod run;
@@ -68,6 +69,8 @@ enum Command {
     Measure(measure::MeasureArgs),
     /// Predict what each mechanism would save on this host, from `measure host`'s machine file
     Predict(predict::PredictArgs),
+    /// What shootdowns cost a program: which calls cause them, who pays, what would remove them
+    Record(record::RecordArgs),
     /// Run the same workloads on stock Linux in the same emulator, side by side
     Versus(versus::VersusArgs),
     /// Print completions for a shell
@@ -99,6 +102,7 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
         Some(Command::Boot(args)) => boot::run(args),
         Some(Command::Measure(args)) => measure::run(args),
         Some(Command::Predict(args)) => predict::run(&args),
+        Some(Command::Record(args)) => record::run(&args),
         Some(Command::Versus(args)) => versus::run(args),
         Some(Command::Completions { shell }) => {
             let mut script = Vec::new();

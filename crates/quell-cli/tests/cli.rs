@@ -152,6 +152,7 @@ fn a_trace_is_one_that_perfetto_reads() {
 
 #[test]
 fn scale_prints_baseline_beside_mechanisms() {
+    let folder = tempfile::tempdir().unwrap();
     quell(&[
         "scale",
         "dontneed",
@@ -160,9 +161,11 @@ fn scale_prints_baseline_beside_mechanisms() {
         "--param",
         "iterations=20",
     ])
+    .current_dir(folder.path())
     .assert()
     .success()
     .stdout(contains("baseline").and(contains("all")));
+    assert!(folder.path().join("quell-scale.svg").is_file());
 }
 
 #[test]

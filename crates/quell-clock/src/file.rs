@@ -24,6 +24,6 @@ mod parse;
 mod set;
 
 pub use builtin::BUILT_IN;
-pub use machine::{FileError, MachineFile, Mistake, Time, Value};
+pub use machine::{Diagnostic, FileError, MachineFile, Time, Value};
 pub use parameter::{Description, PARAMETERS, Parameter, Unit};
 pub use parse::built_in;

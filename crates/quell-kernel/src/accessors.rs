@@ -1,9 +1,16 @@
 //! Accesses of the kernel that may fault: to user memory, and to the pages of its own half that tests map.
 //!
-//! They go through two functions of assembly (`probe_load`, `probe_store`), which a page fault leaves if it cannot be
+//! They go through two functions of assembly, in each architecture's `traps.s`, which a page fault leaves if it cannot be
 //! handled. Nothing else of the kernel may fault.
 
 use crate::{arch, tables};
+
+unsafe extern "C" {
+    /// Loads a word into `value`; not 0 if that faults.
+    unsafe fn probe_load(address: u64, value: *mut u64) -> u64;
+    /// Stores a word; not 0 if that faults.
+    unsafe fn probe_store(address: u64, value: u64) -> u64;
+}
 
 /// Whether these accesses may fault at an address: in user mode's half, and where tests map pages.
 pub fn may_fault(address: u64) -> bool {
@@ -34,7 +41,7 @@ pub fn load_own(address: u64) -> Option<u64> {
 unsafe fn load(address: u64) -> Option<u64> {
     let mut value = 0;
     // SAFETY: the caller's claim, and a fault is handled; the value is this call's.
-    let refused = unsafe { arch::traps::probe_load(address, &raw mut value) } != 0;
+    let refused = unsafe { probe_load(address, &raw mut value) } != 0;
     (!refused).then_some(value)
 }
 
@@ -42,7 +49,7 @@ unsafe fn load(address: u64) -> Option<u64> {
 /// address is not in user mode's half.
 pub fn store_user(address: u64, value: u64) -> bool {
     // SAFETY: in that half there is open memory alone, and a fault is handled.
-    in_user_half(address) && unsafe { arch::traps::probe_store(address, value) } == 0
+    in_user_half(address) && unsafe { probe_store(address, value) } == 0
 }
 
 /// Whether a word at the address is in user mode's half.

@@ -3,13 +3,13 @@
 
 use crate::mistakes::KernelRules;
 use crate::platform::{PLATFORM, Platform};
-use crate::{accessors, arch, cpu, memory, sched, tables, trap};
+use crate::{accessors, arch, cpu, machine, memory, sched, tables, trap};
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering::SeqCst;
 use quell::{Engine, Entry, Extent, Frame, Hardware, Invalidate, KernelEntries, Page};
 use quell_conformance::{Bench, Check, Rights, Suite};
 
-// SAFETY: the frames are taken from the kernel's allocator, roots are made by `tables::new_root`, and words are
+// SAFETY: the frames are taken from the kernel's allocator, roots are made by `machine::new_root`, and words are
 // reached through the direct map, after a check that the frame is memory.
 unsafe impl Bench for Platform {
     fn cpus(&self) -> usize {
@@ -21,7 +21,7 @@ unsafe impl Bench for Platform {
     }
 
     fn new_root(&self) -> Frame {
-        tables::new_root()
+        machine::new_root()
     }
 
     fn set(&self, root: Frame, page: Page, to: Option<(Frame, Rights)>) {

@@ -16,6 +16,13 @@ use quell_zero::{Clear, Strategy};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Kernel;
 
+/// A new root in which user mode has nothing: for spaces without a manager, which makes its own.
+pub fn new_root() -> Frame {
+    let root = memory::take_frame();
+    arch::paging::prepare_root(root);
+    root
+}
+
 /// How wide system-wide tags are to be; 0 for as wide as the processor has them.
 static TAG_BITS: AtomicU8 = AtomicU8::new(0);
 

@@ -28,13 +28,6 @@ fn word(root: Frame, address: u64, level: Level) -> &'static AtomicU64 {
     &memory::words(table)[level.index(page)]
 }
 
-/// A new root in which user mode has nothing.
-pub fn new_root() -> Frame {
-    let root = memory::take_frame();
-    arch::paging::prepare_root(root);
-    root
-}
-
 /// Copies the entries of a root's upper half, where it serves both halves and the upper one is the kernel's.
 ///
 /// # Panics
@@ -76,7 +69,7 @@ pub unsafe fn extend_direct_map(root: Frame, gigabytes: core::ops::Range<u64>) {
 /// published to the walkers by a barrier. On RISC-V a CPU that has kept that nothing was there faults, and forgets it.
 ///
 /// # Safety
-/// The address is in the kernel's half, where nothing else is or will be; whoever may access the leaf's
+/// The address is in the kernel's half, where nothing else is or will be; the code that may access the leaf's
 /// frames by its rights may store there.
 ///
 /// # Panics

@@ -32,14 +32,19 @@ fn dependencies(manifest: &Table, kinds: &[&str]) -> Vec<String> {
     names
 }
 
-/// The crates below a folder, by name, each with what it uses of the others.
+/// The crates below some folders, by name, each with what it uses of the others.
 ///
 /// # Errors
 /// If a manifest cannot be read or names no package.
-pub fn packages(folder: &Path) -> Result<Vec<Package>, Unreadable> {
+pub fn packages(folders: &[impl AsRef<Path>]) -> Result<Vec<Package>, Unreadable> {
     let mut manifests = BTreeMap::new();
-    let files = WalkDir::new(folder).into_iter();
-    for entry in files.filter_entry(|entry| entry.file_name() != "target") {
+    let entries = folders.iter().flat_map(|folder| {
+        let folder = folder.as_ref();
+        let files = WalkDir::new(folder).into_iter();
+        let ours = files.filter_entry(|entry| entry.file_name() != "target");
+        ours.map(move |entry| (folder, entry))
+    });
+    for (folder, entry) in entries {
         let entry = entry.map_err(|error| Unreadable::File {
             path: folder.to_owned(),
             error: error.into(),

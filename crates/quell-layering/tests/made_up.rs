@@ -133,7 +133,7 @@ fn crates_are_held_to_their_order() {
             "[package]\nname = \"odd\"\n[target.'cfg(unix)'.dependencies]\nhigh.workspace = true\n",
         ),
     ]);
-    let packages = crates::packages(folder.path()).expect("manifests");
+    let packages = crates::packages(&[folder.path()]).expect("manifests");
     let disorder = |order: &str| {
         let document = format!("# Title\n\n```\ncrates/\n{order}others/  something\n```\n");
         crates::disorder(&packages, &crates::order(&document))

@@ -9,6 +9,11 @@ fn root() -> PathBuf {
     here.join("../..").canonicalize().expect("the workspace")
 }
 
+/// Where the crates are.
+fn folders() -> [PathBuf; 2] {
+    ["crates", "integrations"].map(|name| root().join(name))
+}
+
 /// Fails with what was found and is not known, and with what is known and was not found: so a list of
 /// what is known can only shrink.
 #[track_caller]
@@ -35,7 +40,7 @@ fn no_modules_import_each_other_in_a_circle() {
     let root = root();
     let mut found = Vec::new();
     let mut imports = 0;
-    for package in crates::packages(&root.join("crates")).expect("manifests") {
+    for package in crates::packages(&folders()).expect("manifests") {
         let findings = modules::of_crate(&package.folder).expect("sources");
         assert_eq!(
             findings.strays,
@@ -59,7 +64,7 @@ fn no_modules_import_each_other_in_a_circle() {
 #[test]
 fn crates_use_only_those_before_them_in_the_architecture() {
     let root = root();
-    let packages = crates::packages(&root.join("crates")).expect("manifests");
+    let packages = crates::packages(&folders()).expect("manifests");
     let text = std::fs::read_to_string(root.join("docs/architecture.md")).expect("the document");
     let order = crates::order(&text);
     assert!(order.len() > 10, "{order:?}");
@@ -70,7 +75,10 @@ fn crates_use_only_those_before_them_in_the_architecture() {
 #[test]
 fn long_files_say_why() {
     let root = root();
-    let found = length::unexplained(&root.join("crates")).expect("sources");
+    let found = folders()
+        .iter()
+        .flat_map(|folder| length::unexplained(folder).expect("sources"))
+        .collect::<Vec<_>>();
     let name = |(path, lines): &(PathBuf, usize)| {
         println!("{}: {lines} lines", path.display());
         let path = path.strip_prefix(&root).unwrap_or(path);
@@ -84,25 +92,31 @@ fn long_files_say_why() {
     );
 }
 
-/// `cargo run --release` is the first thing that a stranger types, and cargo refuses it if there are two.
+/// `cargo run --release` is the first thing that a stranger types. Where exactly one default member names a binary to
+/// run, cargo builds that and what it stands on, and nothing else; where none or two do, it builds all default members, and
+/// refuses to choose.
 #[test]
 fn there_is_one_command_to_run() {
     let root = root();
-    let manifest = std::fs::read_to_string(root.join("Cargo.toml")).expect("a manifest");
-    let manifest: toml::Table = manifest.parse().expect("a manifest");
+    let read = |folder: &Path| -> toml::Table {
+        let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).expect("a manifest");
+        manifest.parse().expect("a manifest")
+    };
+    let manifest = read(&root);
     let members = manifest["workspace"]["default-members"].as_array();
     let members = members.expect("a list").iter();
-    let with_binaries: Vec<_> = members
-        .map(|folder| root.join(folder.as_str().expect("a folder")))
-        .filter(|folder| {
-            let own = std::fs::read_to_string(folder.join("Cargo.toml")).expect("a manifest");
-            let own: toml::Table = own.parse().expect("a manifest");
-            own.contains_key("bin")
-                || folder.join("src/main.rs").exists()
-                || folder.join("src/bin").exists()
+    let named: Vec<_> = members
+        .map(|folder| folder.as_str().expect("a folder"))
+        .filter_map(|folder| {
+            let own = read(&root.join(folder));
+            let run = own["package"]
+                .get("default-run")?
+                .as_str()
+                .map(str::to_owned);
+            Some((folder, run.expect("a name")))
         })
         .collect();
-    assert_eq!(with_binaries, [root.join("crates/quell-cli")]);
+    assert_eq!(named, [("crates/quell-cli", "quell".to_owned())]);
 }
 
 /// A crate that is added must not be left out of `cargo test` unnoticed.

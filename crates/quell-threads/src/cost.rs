@@ -335,10 +335,10 @@ fn owe_and_claim(
     residue: &Residue<Machine>,
 ) {
     residue.begin();
-    let mut gather: Batch<'_, '_, Machine, &AddressSpace<Machine>, Frame> =
+    let mut batch: Batch<'_, '_, Machine, &AddressSpace<Machine>, Frame> =
         engine.batch(Purpose::Lazy);
-    gather.unmapped(space, page(0), Frame(0));
-    match gather.finish_owed() {
+    batch.unmapped(space, page(0), Frame(0));
+    match batch.finish_owed() {
         Outcome::Owed(owed) => residue.owe(owed.stamp()),
         Outcome::Flushed(_) => residue.settle_flushed(),
     }

@@ -42,12 +42,12 @@ const COUNTER: u64 = (1 << COUNTER_BITS) - 1;
 
 /// An entry word, taken apart. Without any right it is a marker or empty.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Entry(pub u64);
+pub struct EntryWord(pub u64);
 
-impl Entry {
+impl EntryWord {
     /// A present entry.
     pub fn new(frame: usize, owner: u64, version: u64, writable: bool) -> Self {
-        Entry(
+        EntryWord(
             PRESENT
                 | if writable { WRITABLE } else { 0 }
                 | (frame as u64) << FRAME_SHIFT
@@ -57,7 +57,7 @@ impl Entry {
     }
     /// What is left where an entry for `frame` was cleared lazily.
     pub fn marker(frame: usize) -> Self {
-        Entry(MARKER | (frame as u64) << FRAME_SHIFT)
+        EntryWord(MARKER | (frame as u64) << FRAME_SHIFT)
     }
     /// Whether the hardware may use it.
     pub fn present(self) -> bool {
@@ -139,7 +139,7 @@ pub struct Space {
 
 /// A slot of the page cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Slot {
+pub enum CacheSlot {
     /// Holds nothing.
     Empty,
     /// Holds the frame.
@@ -164,7 +164,7 @@ pub struct World {
     /// The frames.
     pub frames: Vec<FrameState>,
     /// The page cache.
-    pub slots: Vec<Mutex<Slot>>,
+    pub slots: Vec<Mutex<CacheSlot>>,
     /// What was last written to each page of the file.
     pub written: Vec<AtomicU64>,
     /// Frames without an owner.
@@ -228,7 +228,9 @@ impl World {
         World {
             spaces: (0..spaces).map(space).collect(),
             frames: (0..frames).map(|_| frame()).collect(),
-            slots: (0..FILE_PAGES).map(|_| Mutex::new(Slot::Empty)).collect(),
+            slots: (0..FILE_PAGES)
+                .map(|_| Mutex::new(CacheSlot::Empty))
+                .collect(),
             written: (0..FILE_PAGES).map(|_| AtomicU64::new(0)).collect(),
             free: Mutex::new((0..frames).map(Free::Clear).collect()),
             violation: Mutex::new(None),
@@ -292,13 +294,13 @@ mod tests {
 
     #[test]
     fn words_keep_what_is_put_into_them() {
-        let entry = Entry::new(511, COUNTER, COUNTER - 1, true);
+        let entry = EntryWord::new(511, COUNTER, COUNTER - 1, true);
         assert!(entry.present() && entry.writable() && !entry.is_marker());
         assert_eq!(
             (entry.frame(), entry.owner(), entry.version()),
             (511, COUNTER, COUNTER - 1)
         );
-        let marker = Entry::marker(300);
+        let marker = EntryWord::marker(300);
         assert!(!marker.present() && marker.is_marker() && marker.frame() == 300);
         let content = Content::new(COUNTER, 5, 0xffff_ffff);
         assert_eq!(

@@ -168,7 +168,7 @@ impl<'v, 'm, M: Machine> Lazily<'v, 'm, M> {
             match &outcome {
                 Outcome::Owed(owed) if alone => {
                     state.set_references(0);
-                    // From when it owes its flush, whoever finds it may claim it: it may still stand on the
+                    // From when it owes its flush, an allocation that finds it may claim it: it may still stand on the
                     // list of those that do, from before it was rescued.
                     machine.note(Event::FrameFreed { frame, frames: 1 });
                     info.residue().owe(owed.stamp());

@@ -22,15 +22,15 @@ impl Page {
     pub const fn containing(address: u64) -> Self {
         Page(address / PAGE_BYTES)
     }
-    /// The address of the page's first byte.
+    /// The address of the page's first byte, modulo 2^64: pages beyond the last address are those at the first.
     #[inline]
     pub const fn address(self) -> u64 {
-        self.0 * PAGE_BYTES
+        self.0.wrapping_mul(PAGE_BYTES)
     }
-    /// The page `pages` base pages further on.
+    /// The page `pages` base pages further on; numbers wrap round.
     #[inline]
     pub const fn plus(self, pages: u64) -> Self {
-        Page(self.0 + pages)
+        Page(self.0.wrapping_add(pages))
     }
 }
 
@@ -40,15 +40,15 @@ impl Frame {
     pub const fn containing(address: u64) -> Self {
         Frame(address / PAGE_BYTES)
     }
-    /// The physical address of the frame's first byte.
+    /// The physical address of the frame's first byte, modulo 2^64.
     #[inline]
     pub const fn address(self) -> u64 {
-        self.0 * PAGE_BYTES
+        self.0.wrapping_mul(PAGE_BYTES)
     }
-    /// The frame `frames` base frames further on.
+    /// The frame `frames` base frames further on; numbers wrap round.
     #[inline]
     pub const fn plus(self, frames: u64) -> Self {
-        Frame(self.0 + frames)
+        Frame(self.0.wrapping_add(frames))
     }
 }
 
@@ -115,10 +115,10 @@ impl PageRange {
             stride,
         }
     }
-    /// The first page after the range.
+    /// The first page after the range; numbers wrap round.
     #[inline]
     pub const fn end(self) -> Page {
-        Page(self.start.0 + self.pages)
+        self.start.plus(self.pages)
     }
     /// How many invalidations, one per entry, cover the range.
     #[inline]
@@ -146,12 +146,14 @@ impl PageRange {
     pub const fn names(self, first: Page, pages: u64) -> bool {
         let stride = self.stride.pages();
         let skipped = first.0.saturating_sub(self.start.0).div_ceil(stride);
-        skipped < self.strides() && self.start.0 + skipped * stride < first.0 + pages
+        // Not before `first`, unless the range begins there: numbers wrap round.
+        let named = self.start.0.wrapping_add(skipped.wrapping_mul(stride));
+        skipped < self.strides() && named.wrapping_sub(first.0) < pages
     }
     /// Whether `page` lies in the range.
     #[inline]
     pub const fn contains(self, page: Page) -> bool {
-        page.0 >= self.start.0 && page.0 < self.start.0 + self.pages
+        page.0.wrapping_sub(self.start.0) < self.pages
     }
 }
 
@@ -165,9 +167,9 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// The extent's length in bytes.
+    /// The extent's length in bytes; [`u64::MAX`] if it is longer.
     #[inline]
     pub const fn bytes(self) -> u64 {
-        self.frames * PAGE_BYTES
+        self.frames.saturating_mul(PAGE_BYTES)
     }
 }

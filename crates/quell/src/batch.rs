@@ -1,4 +1,4 @@
-//! Gathers (S0): one place where entries that changed wait for their flush, and where frames wait
+//! Batches (S0): one place where entries that changed wait for their flush, and where frames wait
 //! with them.
 //!
 //! A [`Batch`] owns the frames that were unmapped and gives them back as [`Flushed`], the proof
@@ -105,7 +105,7 @@ where
 }
 
 impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
-    /// Begins a gather, with room for 64 frames.
+    /// Begins a batch, with room for 64 frames.
     #[inline]
     pub fn batch<S, F>(&self, purpose: Purpose) -> Batch<'_, 'm, H, S, F, R>
     where
@@ -114,7 +114,7 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
         self.batch_into(purpose, InPlace::new())
     }
 
-    /// Begins a gather whose frames wait in a list of the embedder's choice, which is empty.
+    /// Begins a batch whose frames wait in a list of the embedder's choice, which is empty.
     #[inline]
     pub fn batch_into<S, F, L>(&self, purpose: Purpose, frames: L) -> Batch<'_, 'm, H, S, F, R, L>
     where
@@ -239,7 +239,7 @@ where
         self.unflushed.flush();
     }
 
-    /// Frames whose flush nobody waits for any more never come out: they are leaked, which is safe.
+    /// Frames of a flush whose [`InFlight`](crate::InFlight) is gone never come out: they are leaked, which is safe.
     #[inline]
     fn lose_borrowed(&mut self) {
         if self.borrowed {
@@ -276,7 +276,7 @@ where
         let tables = pending
             .iter()
             .any(|entry| entry.request.scope() == Scope::Tables);
-        if !engine.policy.lazy_unmap || tables {
+        if !engine.on().lazy_unmap || tables {
             return Outcome::Flushed(self.finish());
         }
         let me = engine.hw.this_cpu();
@@ -317,7 +317,8 @@ where
     fn add(&mut self, space: S, range: Option<PageRange>, scope: Scope) {
         match self.pending.last_mut() {
             Some(last) if last.whole >= Some(scope) && last.is_of(&space) => {}
-            _ => self.add_next(space, range, scope),
+            Some(_) => self.add_next(space, range, scope),
+            None => self.add_first(space, range, scope),
         }
     }
 
@@ -335,30 +336,45 @@ where
         self.add_another(space, range, scope);
     }
 
+    /// The first of a batch, and mostly the only one.
+    #[inline(never)]
+    fn add_first(&mut self, space: S, range: Option<PageRange>, scope: Scope) {
+        let engine = self.engine;
+        if !self.joins() {
+            return self.add_another(space, range, scope);
+        }
+        if !engine.begin_debt(&space) {
+            return engine.flush_at_once(&space, &Request::of(range, scope));
+        }
+        self.pending.push(Pending {
+            space,
+            request: Request::of(range, scope),
+            sent: false,
+            fresh: true,
+            joins: true,
+            strides: range.map_or(0, PageRange::strides),
+            whole: None,
+        });
+    }
+
+    /// Whether changes wait for the end of the batch.
+    #[inline]
+    fn is_deferred(&self) -> bool {
+        self.engine.on().batch || self.purpose == Purpose::Call
+    }
+
+    /// Whether what is added is flushed with the rest, and nothing is sent before.
+    #[inline]
+    fn joins(&self) -> bool {
+        self.is_deferred() && self.engine.broadcasts().is_none()
+    }
+
     #[inline(never)]
     fn add_another(&mut self, space: S, range: Option<PageRange>, scope: Scope) {
         let engine = self.engine;
         let request = || Request::of(range, scope);
-        let gathers = engine.policy.batch || self.purpose == Purpose::Call;
-        let joins = gathers && engine.broadcasts().is_none();
-        if joins && self.pending.is_empty() {
-            // The first of a batch, and mostly the only one.
-            if !engine.begin_debt(&space) {
-                return engine.flush_at_once(&space, &request());
-            }
-            self.pending.push(Pending {
-                space,
-                request: request(),
-                sent: false,
-                fresh: true,
-                joins,
-                strides: range.map_or(0, PageRange::strides),
-                whole: None,
-            });
-            return;
-        }
-        let may_owe = self.purpose == Purpose::Lazy && engine.policy.lazy_unmap;
-        if !(gathers || may_owe) {
+        let may_owe = self.purpose == Purpose::Lazy && engine.on().lazy_unmap;
+        if !(self.is_deferred() || may_owe) {
             return engine.flush_at_once(&space, &request());
         }
         let me = engine.hw.this_cpu();
@@ -396,7 +412,7 @@ where
                     request: request(),
                     sent: send_now,
                     fresh,
-                    joins,
+                    joins: self.joins(),
                     strides: range.map_or(0, PageRange::strides),
                     whole: None,
                 });

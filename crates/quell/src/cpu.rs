@@ -178,6 +178,18 @@ impl<W: Word> CpuState<W> {
         }
     }
 
+    /// Whether this CPU, of which an answer was seen, has another space loaded than this one, or none: it has left the
+    /// root then. Asked by others, of a space that no CPU switches to any more.
+    pub(crate) fn is_elsewhere(&self, space: SpaceId) -> bool {
+        // Relaxed: with its answer came what it had loaded then; what it stores later comes after it has loaded the
+        // root.
+        match self.loaded() {
+            Loaded::Space(loaded) => loaded != space,
+            Loaded::Switching => false,
+            Loaded::Nothing | Loaded::Offline => true,
+        }
+    }
+
     fn has_flushed_since(flushed_at: &W, stamp: u64) -> bool {
         // Acquire pairs with `end_switch` and `publish`: the target's accesses from before that flush are
         // over.

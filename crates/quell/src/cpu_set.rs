@@ -10,12 +10,18 @@
 //! The callers choose the orderings, so the operations pass on their caller's place: the check of orderings
 //! (`docs/orderings.md`) weakens them there.
 
+use crate::stack::Few;
 use crate::word::Word;
 use core::fmt;
 use core::sync::atomic::Ordering;
 
-/// The largest number of CPUs that the engine handles.
-pub const MAX_CPUS: usize = 1024;
+/// The largest number of CPUs that the engine handles: 1024, or 8192 if the crate is built with the feature `cpus-8192`.
+/// Smaller machines pay for that in memory alone: no operation looks further than their CPUs go.
+pub const MAX_CPUS: usize = if cfg!(feature = "cpus-8192") {
+    8192
+} else {
+    1024
+};
 
 const WORDS: usize = MAX_CPUS / 64;
 
@@ -34,17 +40,13 @@ impl CpuId {
 /// A set of CPUs.
 #[derive(Clone, Copy)]
 pub struct CpuSet {
-    bits: [u64; WORDS],
-    /// So many words may hold members; the others are zero. At most [`WORDS`].
-    used: usize,
+    /// As many words as may hold members.
+    words: Few<u64, WORDS>,
 }
 
 impl CpuSet {
     /// The set without members.
-    pub const EMPTY: CpuSet = CpuSet {
-        bits: [0; WORDS],
-        used: 0,
-    };
+    pub const EMPTY: CpuSet = CpuSet { words: Few::new() };
 
     /// The CPUs `0..count`.
     ///
@@ -56,17 +58,16 @@ impl CpuSet {
             "{count} CPUs, but at most {MAX_CPUS} are supported"
         );
         let mut set = Self::EMPTY;
-        set.used = count.div_ceil(64);
-        for (index, word) in set.bits.iter_mut().take(set.used).enumerate() {
-            let below = (count - index * 64).min(64);
-            *word = u64::MAX >> (64 - below);
+        for begin in (0..count).step_by(64) {
+            let below = (count - begin).min(64);
+            set.words.push(u64::MAX >> (64 - below));
         }
         set
     }
 
     #[inline]
     fn words(&self) -> &[u64] {
-        &self.bits[..self.used.min(WORDS)]
+        self.words.as_slice()
     }
 
     /// Whether the set has no members.
@@ -96,14 +97,16 @@ impl CpuSet {
     #[inline]
     pub fn insert(&mut self, cpu: CpuId) {
         let index = cpu.index() / 64;
-        self.bits[index] |= 1 << (cpu.index() % 64);
-        self.used = self.used.max(index + 1);
+        while self.words().len() <= index {
+            self.words.push(0);
+        }
+        self.words.as_mut_slice()[index] |= 1 << (cpu.index() % 64);
     }
 
     /// Makes `cpu` no member.
     #[inline]
     pub fn remove(&mut self, cpu: CpuId) {
-        if let Some(word) = self.bits.get_mut(cpu.index() / 64) {
+        if let Some(word) = self.words.as_mut_slice().get_mut(cpu.index() / 64) {
             *word &= !(1 << (cpu.index() % 64));
         }
     }
@@ -111,10 +114,12 @@ impl CpuSet {
     /// Adds the members of `other`.
     #[inline]
     pub fn union(&mut self, other: &CpuSet) {
-        for (mine, theirs) in self.bits.iter_mut().zip(other.words()) {
+        while self.words().len() < other.words().len() {
+            self.words.push(0);
+        }
+        for (mine, theirs) in self.words.as_mut_slice().iter_mut().zip(other.words()) {
             *mine |= theirs;
         }
-        self.used = self.used.max(other.used);
     }
 
     /// The members in ascending order.
@@ -131,7 +136,7 @@ impl CpuSet {
 
 impl PartialEq for CpuSet {
     fn eq(&self, other: &Self) -> bool {
-        self.bits == other.bits
+        self.iter().eq(other.iter())
     }
 }
 
@@ -183,7 +188,7 @@ impl FromIterator<CpuId> for CpuSet {
     }
 }
 
-/// A set of CPUs that many CPUs change at once. Two cache lines of bits.
+/// A set of CPUs that many CPUs change at once. Two cache lines of bits, for 1024 CPUs.
 #[repr(align(64))]
 pub struct AtomicCpuSet<W> {
     bits: [W; WORDS],
@@ -242,9 +247,8 @@ impl<W: Word> AtomicCpuSet<W> {
     #[track_caller]
     pub fn snapshot(&self, cpus: usize, order: Ordering) -> CpuSet {
         let mut set = CpuSet::EMPTY;
-        set.used = cpus.div_ceil(64).min(WORDS);
-        for (word, shared) in set.bits.iter_mut().zip(&self.bits).take(set.used) {
-            *word = shared.load(order);
+        for shared in self.bits.iter().take(cpus.div_ceil(64)) {
+            set.words.push(shared.load(order));
         }
         set
     }
@@ -253,7 +257,8 @@ impl<W: Word> AtomicCpuSet<W> {
     #[inline]
     #[track_caller]
     pub fn assign(&self, cpus: usize, members: &CpuSet, order: Ordering) {
-        for (word, shared) in members.bits.iter().zip(&self.bits).take(cpus.div_ceil(64)) {
+        let words = members.words().iter().chain(core::iter::repeat(&0));
+        for (word, shared) in words.zip(&self.bits).take(cpus.div_ceil(64)) {
             shared.store(*word, order);
         }
     }
@@ -276,13 +281,14 @@ mod tests {
     #[test]
     fn atomic_set_follows_its_members() {
         let shared = AtomicCpuSet::<AtomicU64>::new();
-        for cpu in [0, 63, 64, 1023] {
+        let last = CpuId(MAX_CPUS as u16 - 1);
+        for cpu in [0, 63, 64, last.0] {
             shared.insert(CpuId(cpu), Ordering::SeqCst);
             assert!(shared.contains(CpuId(cpu), Ordering::SeqCst));
             assert!(!shared.is_within(CpuId(cpu), MAX_CPUS, Ordering::SeqCst) || cpu == 0);
         }
         shared.remove(CpuId(63), Ordering::SeqCst);
         let seen = shared.snapshot(MAX_CPUS, Ordering::SeqCst);
-        assert!(seen.iter().eq([CpuId(0), CpuId(64), CpuId(1023)]));
+        assert!(seen.iter().eq([CpuId(0), CpuId(64), last]));
     }
 }

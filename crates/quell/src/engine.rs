@@ -26,7 +26,7 @@ pub struct Engine<'m, H: Hardware, R: Rules = AllRules> {
     /// See [`Engine::broadcasts`].
     broadcasts: Option<&'m H::Broadcasts>,
     pub(crate) features: Features,
-    pub(crate) policy: Policy,
+    policy: Policy,
     pub(crate) rules: R,
     /// The state of the CPUs, unless the machine says where it is.
     given: &'m [PerCpu<'m, H>],
@@ -36,8 +36,8 @@ pub struct Engine<'m, H: Hardware, R: Rules = AllRules> {
     pub(crate) tags: GlobalTags<H::Word>,
     /// How many tag slots of each CPU are used.
     pub(crate) slots: usize,
-    /// Whether tags keep entries across switches.
-    pub(crate) tags_on: bool,
+    /// See [`Engine::keeps_tags`].
+    tags_on: bool,
     next_space: H::Word,
     /// How many flushes were started and are not known to be over.
     pub(crate) started: H::Word,
@@ -106,6 +106,9 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
     ) -> Result<Self, Unsupported> {
         let features = hw.features();
         features.check(count)?;
+        if let Some(mechanism) = H::MECHANISMS.lacks(&policy) {
+            return Err(Unsupported::LeftOut { mechanism });
+        }
         let broadcasts = hw.broadcasts().filter(|_| features.broadcast);
         if features.broadcast && broadcasts.is_none() {
             return Err(Unsupported::NoBroadcasts);
@@ -155,6 +158,18 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
     /// Which mechanisms are on.
     pub fn policy(&self) -> &Policy {
         &self.policy
+    }
+
+    /// Which mechanisms are on, as the compiler sees it: of those that the machine leaves out it knows that they are not.
+    #[inline(always)]
+    pub(crate) fn on(&self) -> Policy {
+        self.policy.within(&H::MECHANISMS)
+    }
+
+    /// Whether tags keep entries across switches.
+    #[inline(always)]
+    pub(crate) fn keeps_tags(&self) -> bool {
+        H::MECHANISMS.has(Mechanism::Tags) && self.tags_on
     }
 
     /// How to reach every CPU without interrupts, if the machine has that. On machines that never have, what is done

@@ -12,6 +12,7 @@
 //! | system-wide | refused: nothing reaches a tag that a CPU keeps without running it | Arm; x86 with INVLPGB |
 
 use crate::cpu_set::MAX_CPUS;
+use crate::policy::Mechanism;
 use core::fmt;
 
 /// How the machine tags TLB entries with the address space they belong to.
@@ -116,6 +117,12 @@ pub enum Unsupported {
         /// Which CPU.
         cpu: usize,
     },
+    /// The policy asks for a mechanism that the machine leaves out
+    /// ([`Hardware::MECHANISMS`](crate::Hardware::MECHANISMS)).
+    LeftOut {
+        /// Which.
+        mechanism: Mechanism,
+    },
     /// A CPU was given memory for no tag at all.
     NoSlots {
         /// Which CPU.
@@ -163,6 +170,13 @@ impl fmt::Display for Unsupported {
                 write!(
                     f,
                     "Hardware::per_cpu does not say where the state of CPU {cpu} is"
+                )
+            }
+            Unsupported::LeftOut { mechanism } => {
+                let (name, title) = (mechanism.name(), mechanism.title());
+                write!(
+                    f,
+                    "the policy asks for {name} ({title}), which this machine's Hardware::MECHANISMS leaves out"
                 )
             }
             Unsupported::NoSlots { cpu } => {

@@ -97,10 +97,10 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let mut mine = Stack::<FlushInfo, SPACES>::new();
         let mut shootdown = self.begin_shootdown(me);
         let (scope, kernel) = self.post_all(me, requests, &mut mine, &mut shootdown);
-        let nobody = !shootdown.has_targets();
-        self.count(me, Counter::SkippedNoTarget, u64::from(nobody));
+        let no_target = !shootdown.has_targets();
+        self.count(me, Counter::SkippedNoTarget, u64::from(no_target));
         self.interrupt(me, &shootdown);
-        if self.policy.concurrent {
+        if self.on().concurrent {
             self.flush_own(me, mine.as_slice());
             self.let_interrupts_in(&shootdown);
             self.wait(me, &shootdown, scope, kernel);
@@ -131,7 +131,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let scope = scope.unwrap_or_default();
         let mut kernel = false;
         // One request fits into the outbox: a flush of several spaces sends "everything" from there.
-        let one_request = !self.policy.inline_requests && requests.len() > 1;
+        let one_request = !self.on().inline_requests && requests.len() > 1;
         for (space, request) in requests {
             self.count(me, Counter::Requested, 1);
             let request = self.limited(me, request);
@@ -279,7 +279,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     pub(crate) fn begin_shootdown(&self, me: CpuId) -> Shootdown {
         let mut shootdown = self.mask_for_shootdown();
         // A flush that this one has preempted may still wait for targets that read the outbox.
-        shootdown.outbox = !self.policy.inline_requests && self.cpu(me).outbox.claim(&self.rules);
+        shootdown.outbox = !self.on().inline_requests && self.cpu(me).outbox.claim(&self.rules);
         shootdown
     }
 
@@ -304,7 +304,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         concern: Concern,
         shootdown: &mut Shootdown,
     ) {
-        let post = match (self.policy.inline_requests, shootdown.outbox) {
+        let post = match (self.on().inline_requests, shootdown.outbox) {
             (true, _) => Post::Inline(info),
             (false, true) => {
                 self.cpu(me).outbox.lay_out(info);
@@ -387,7 +387,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     #[inline]
     pub(crate) fn until(&self, scope: Scope, kernel: bool) -> Until {
         // A receipt comes before the request was read: enough only if it lies in the target's own line.
-        let receipt = self.policy.asynchronous && self.policy.inline_requests;
+        let receipt = self.on().asynchronous && self.on().inline_requests;
         let flushed = self.rules.kernel_is_waited_for(kernel);
         if receipt && !flushed && self.rules.receipt_is_enough(scope) {
             Until::Received

@@ -20,13 +20,14 @@
 //! Every call says whether it may wait. One that does waits until other CPUs have taken an interrupt, and serves its own
 //! inbox meanwhile, so waiting with interrupts off does not deadlock by itself (C7). It would for ever if another CPU
 //! spins, with interrupts off, for a lock that the waiter holds. So there is one rule: a call that may wait is not made
-//! under a lock that is taken with interrupts off, unless everybody who spins for that lock calls
+//! under a lock that is taken with interrupts off, unless every loop that spins for that lock calls
 //! [`Engine::poll`](crate::Engine::poll) in the loop. Locks that are taken with interrupts on may be held.
 //! [`Hardware::may_wait`] lets a debug build notice.
 
 use crate::addr::{Frame, PageRange};
 use crate::cpu_set::{CpuId, CpuSet};
 use crate::features::Features;
+use crate::policy::Policy;
 use crate::word::Word;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
@@ -132,6 +133,12 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// Memory shared between CPUs.
     type Word: Word;
 
+    /// The mechanisms that an engine on this machine can have on, all unless said otherwise. What the others need is
+    /// compiled away; a policy that asks for one of them is refused
+    /// ([`Unsupported::LeftOut`](crate::Unsupported::LeftOut)). Of the policy it matters alone which mechanisms it
+    /// [has](Policy::has).
+    const MECHANISMS: Policy = Policy::ALL;
+
     /// Whether others than CPUs walk the tables of spaces: [`Hardware::start_secondary`] is called then alone.
     const HAS_SECONDARY: bool = false;
 
@@ -199,7 +206,7 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// wait for a target.
     fn interrupt(&self, targets: &CpuSet);
 
-    /// Has the flush of a virtual CPU that does not run done by whoever runs it: `true` if it did not run, and will have
+    /// Has the hypervisor flush a virtual CPU that does not run: `true` if it did not run, and will have
     /// lost every translation, global ones and walker caches included, before it executes or walks again. It is
     /// not interrupted then. Asked for each target, after the tables were changed; answered by one atomic operation on
     /// what the hypervisor shares with this guest ("preempted" becomes "preempted, to be flushed"), a full barrier.
@@ -235,7 +242,7 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     fn relax(&self);
 
     /// This CPU has answered requests while some flush was started and not waited for
-    /// ([`Batch::start`](crate::Batch::start)): the kernel may wake, or queue, whoever asks
+    /// ([`Batch::start`](crate::Batch::start)): the kernel may wake, or queue, the code that asks
     /// [`InFlight::is_done`](crate::InFlight::is_done). Called with interrupts masked, at the end of every
     /// [`Engine::on_interrupt`](crate::Engine::on_interrupt) while such a flush is about, and by every CPU that goes offline:
     /// often for nothing, never too early.

@@ -16,6 +16,9 @@ use crate::space::AddressSpace;
 impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// Takes this CPU into the protocol. Called on the CPU itself, before it loads its first space, before it uses a
     /// mapping of the kernel that may change, and with interrupts masked or nothing to interrupt. Never waits.
+    ///
+    /// Of text that has changed meanwhile it says nothing ([`Engine::synchronize_text`] tells CPUs that are online):
+    /// afterwards, and before it executes any, the CPU drops what it has fetched, as [`Hardware::synchronize_text`] does.
     pub fn cpu_online(&self) {
         let cpu = self.cpu(self.hw.this_cpu());
         for slot in cpu.slots() {
@@ -44,8 +47,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     ///
     /// `current` is what `from` is in [`Engine::switch_to`]: the space that this CPU had loaded last, lazily or not
     /// and even if it was evicted from it; `None` only if there was none or if it has been retired. A space that is
-    /// left out goes on naming this CPU, and [`Engine::retire`] of it does not end once the CPU is back and runs
-    /// another space.
+    /// left out goes on naming this CPU until it is retired: once the CPU is back, flushes of the space interrupt it for
+    /// nothing.
     pub fn cpu_offline(&self, current: Option<&AddressSpace<H>>) {
         let were_on = self.hw.mask_interrupts();
         let me = self.hw.this_cpu();

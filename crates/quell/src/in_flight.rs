@@ -14,8 +14,8 @@
 //!
 //! # What this does not guarantee
 //!
-//! That anything comes of a flush that nobody asks after: its debts stand until then, and second actors pay for
-//! each. A value that is leaked leaves the batch borrowed; dropped, the batch then flushes again.
+//! That anything comes of a flush that the kernel does not ask after: its debts stand until then, and second actors pay
+//! for each. A value that is leaked leaves the batch borrowed; dropped, the batch then flushes again.
 
 use crate::batch::{Batch, Unflushed};
 use crate::cpu_set::{CpuId, CpuSet};
@@ -44,8 +44,8 @@ struct Awaited {
 }
 
 impl Awaited {
-    /// Nobody is waited for.
-    const NOBODY: Awaited = Awaited {
+    /// No target is waited for.
+    const NO_TARGET: Awaited = Awaited {
         targets: CpuSet::EMPTY,
         until: Until::Done,
         first: None,
@@ -53,7 +53,7 @@ impl Awaited {
 }
 
 impl<H: Hardware, R: Rules> Engine<'_, H, R> {
-    /// Begins to flush what [`Engine::flush`] flushes, and waits for nobody: the flush goes on by itself.
+    /// Begins to flush what [`Engine::flush`] flushes, and waits for no target: the flush goes on by itself.
     fn start_flush<'s>(
         &self,
         me: CpuId,
@@ -65,7 +65,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let mut mine = Stack::<FlushInfo, SPACES>::new();
         // Its initiator may be elsewhere when the targets have flushed: no outbox is kept for it.
         let mut shootdown = self.mask_for_shootdown();
-        // Relaxed: whoever sees a post of this flush sees it started.
+        // Relaxed: a target that sees a post of this flush sees it started.
         self.started.fetch_add(1, Relaxed);
         let (scope, kernel) = self.post_all(me, requests, &mut mine, &mut shootdown);
         self.interrupt(me, &shootdown);
@@ -117,7 +117,7 @@ impl<H: Hardware, S, R: Rules, const N: usize> Unflushed<'_, '_, H, S, R, N>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
-    /// Begins to flush what is outstanding and waits for nobody; `None` if that is all.
+    /// Begins to flush what is outstanding and waits for no target; `None` if that is all.
     fn start(&mut self) -> Option<Awaited> {
         let engine = self.engine;
         let me = engine.hw.this_cpu();
@@ -141,7 +141,7 @@ where
         }
         self.cpu = me;
         (self.pending.as_mut_slice().iter_mut()).for_each(|entry| entry.sent = true);
-        Some(Awaited::NOBODY)
+        Some(Awaited::NO_TARGET)
     }
 
     /// Whether what was started is over; then the debts of the batch end. Never waits for another CPU's answer.
@@ -186,7 +186,7 @@ impl<'e, 'm, H: Hardware, S, F, R: Rules, L: FrameList<F>, const N: usize>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
-    /// Begins to flush, and waits for nobody: what [`Batch::finish`] does without the wait. Never waits.
+    /// Begins to flush, and waits for no target: what [`Batch::finish`] does without the wait. Never waits.
     pub fn start(&mut self) -> InFlight<'_, 'e, 'm, H, S, F, R, L, N> {
         let awaited = self.unflushed.start();
         InFlight {

@@ -22,7 +22,7 @@
 //!
 //! # Lazy unmapping of kernel ranges
 //!
-//! A range that nobody uses any more may be unmapped without a flush, whatever its rights were: rules 1 to 4 of
+//! A range that the kernel uses no more may be unmapped without a flush, whatever its rights were: rules 1 to 4 of
 //! [`lazy`](crate::lazy) are two for it, because no access is lawful any more.
 //!
 //! 1. Its *addresses* are given out again after [`Engine::settle_stamp`] with the stamp that
@@ -31,7 +31,7 @@
 //!
 //! So a flush of everything on every CPU is paid for by as many ranges as the ledger has entries. A debt of the kernel's
 //! mappings is paid by a flush that reaches them alone: flushes of user spaces pay nothing of it, and claims of users'
-//! frames leave it to whoever needs it.
+//! frames leave it to the calls that need it.
 //!
 //! # Text
 //!
@@ -147,7 +147,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// the kernel was written, mapped or unmapped, and the batch that was told of it has finished. What the machine's
     /// instruction caches need is the embedder's and comes before. May wait for other CPUs.
     ///
-    /// Calls [`Hardware::synchronize_text`] on every CPU, by interrupts, on machines that broadcast too.
+    /// Calls [`Hardware::synchronize_text`] on every CPU, by interrupts, on machines that broadcast too. A CPU that is
+    /// offline is not told, now or later: see [`Engine::cpu_online`].
     pub fn synchronize_text(&self) {
         self.assert_may_wait();
         let me = self.hw.this_cpu();

@@ -28,7 +28,7 @@
 //! unmap by the program as well as reclaim, lazy or not, reports the marker's range to its batch as if the entry
 //! were present, or settles the space. (`quell-vm` does the second: its reverse map lists the markers.)
 //!
-//! # Who takes part
+//! # Participants
 //!
 //! The rules bind all code that could break them. Whatever changes the bytes of a file page by another way (a hole is
 //! punched, a server says that the file has changed) takes the lock of the page's slot too and keeps rules 3 and 4; the
@@ -342,7 +342,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     #[inline]
     pub fn catch_up(&self) {
         let far = (self.ledger.capacity() as u64).div_ceil(16);
-        if far == 0 || !self.policy.lazy_unmap || self.broadcasts().is_some() {
+        if far == 0 || !self.on().lazy_unmap || self.broadcasts().is_some() {
             return;
         }
         let me = self.hw.this_cpu();
@@ -399,8 +399,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             }
             let mut late = behind;
             self.add_behind(me, &debt, &mut late);
-            let nobody = behind.is_empty() && !paid.is_empty() && known;
-            if stamp > through && nobody && !late.is_empty() {
+            let told = behind.is_empty() && !paid.is_empty() && known;
+            if stamp > through && told && !late.is_empty() {
                 // Every CPU has flushed since what is asked for: younger debts can wait.
                 continue;
             }

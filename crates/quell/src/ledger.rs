@@ -112,9 +112,12 @@ impl<'m, H: Hardware> Ledger<'m, H> {
         }
     }
 
-    /// What the clock shows.
+    /// What the clock shows. Where S3 is left out nothing is ever owed, and the clock stands still.
     #[inline]
     pub(crate) fn now(&self) -> u64 {
+        if !H::MECHANISMS.lazy_unmap {
+            return 0;
+        }
         // Acquire pairs with `tick`: the flush that follows walks the tables as they were when the clock
         // ticked.
         // Lost without it: a debt against a flush.
@@ -128,6 +131,9 @@ impl<'m, H: Hardware> Ledger<'m, H> {
     /// Whether every debt up to `stamp` is paid. A CPU that finds it so sees the flushes done.
     #[inline]
     pub(crate) fn is_settled(&self, stamp: u64) -> bool {
+        if !H::MECHANISMS.lazy_unmap {
+            return true;
+        }
         // Acquire pairs with `settle_on`: a CPU that finds the debt settled sees the flushes done.
         // Lost without it: a refill against a claim.
         stamp <= self.settled.0.load(Acquire)

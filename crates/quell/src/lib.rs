@@ -103,7 +103,7 @@
 //! | [`change`] | does this change of an entry need a flush? |
 //! | [`request`] | what to invalidate |
 //! | [`pending`] | what a batch has gathered of one space |
-//! | [`batch`] | gathers, which own frames and yield them against proof of the flush (S0) |
+//! | [`batch`] | batches, which own frames and yield them against proof of the flush (S0) |
 //! | [`flushed`] | what comes out of them: that proof, or a debt |
 //! | [`target`] | what a target does with a request |
 //! | [`in_flight`] | batches that finish without being waited for |
@@ -125,6 +125,15 @@
 //! Imports go one way, downwards in this order: `in_flight`; `batch`, `lazy`, `switch`, `hotplug`; `flush`, `broadcast`, `kernel`, `target`; `engine`,
 //! `per_cpu`; `inbox`, `cpu`, `asid`, `tags`, `ledger`, `space`; `request`, `rules`, `hardware`, `features` and
 //! what those stand on.
+//!
+//! # Panics
+//!
+//! Calls whose arguments the types allow do not panic, with these exceptions: [`Engine::switch_to`](Engine::switch_to) on a CPU that is not
+//! online, [`Engine::retire`](Engine::retire) of a space that the caller runs or that is the kernel's, a frame for a [`Batch`] that is
+//! full, a CPU whose number an engine or a [`CpuSet`] has no room for, and
+//! [`Engine::synchronize_text`](Engine::synchronize_text) on a machine that does not define how. A [`Stamp`], a [`Residue`] or a
+//! space belongs to the engine that it came from: what another does with it is not defined, but reaches no memory.
+//! `tests/arguments.rs` calls everything with everything.
 //!
 //! # What the engine does not do
 //!

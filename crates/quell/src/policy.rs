@@ -156,6 +156,30 @@ impl Policy {
         self
     }
 
+    /// The first mechanism that `other` has, at least a part of, and this policy has not.
+    #[inline(always)]
+    pub(crate) fn lacks(&self, other: &Policy) -> Option<Mechanism> {
+        Mechanism::ALL
+            .into_iter()
+            .find(|mechanism| !self.has(*mechanism) && other.has(*mechanism))
+    }
+
+    /// This policy, without the mechanisms that `most` has no part of.
+    #[inline(always)]
+    pub(crate) const fn within(mut self, most: &Policy) -> Policy {
+        let remote = most.has(Mechanism::RemoteFlush);
+        self.batch = self.batch && most.batch;
+        self.extents = self.extents && most.extents;
+        if !most.has(Mechanism::Tags) {
+            self.tags = TagPolicy::Off;
+        }
+        self.lazy_unmap = self.lazy_unmap && most.lazy_unmap;
+        self.concurrent = self.concurrent && remote;
+        self.asynchronous = self.asynchronous && remote;
+        self.inline_requests = self.inline_requests && remote;
+        self
+    }
+
     /// Whether any part of a mechanism is on.
     pub const fn has(&self, mechanism: Mechanism) -> bool {
         match mechanism {

@@ -260,6 +260,7 @@ fn join(one: u64, other: u64) -> Option<u64> {
 
 /// Packs a range into a word: 45 bits of page number (57-bit addresses), 16 bits of strides, 2 bits
 /// of stride. The range has at most [`MAX_PACKED_STRIDES`].
+#[inline]
 pub(crate) fn pack(range: PageRange) -> u64 {
     let page = range.start.0 & PAGE_MASK;
     page | range.strides() << PAGE_BITS | (range.stride as u64) << SIZE_SHIFT

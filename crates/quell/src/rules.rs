@@ -163,6 +163,15 @@ crate::rules! {
     "C6" fn retired_root_is_left() -> bool { true }
         or RetireSkipsEviction { false } "A dying space's root is freed under CPUs that hold it lazily (bug 25).";
 
+    /// A CPU that has answered and has another root loaded will not load a dying one again; nobody else takes it out of
+    /// the space's set if it went offline without naming the space.
+    "C7" fn answered_cpu_is_out(elsewhere: bool) -> bool { elsewhere }
+        or RetireAsksAgain { false } "A dying space asks the same CPU again and again, which has left it and runs another (C7).";
+
+    /// A CPU may answer before it has left a dying root: its thread is on its way out, and switches later.
+    "C6" fn is_elsewhere(elsewhere: bool) -> bool { elsewhere }
+        or RetireTrustsAnswer { true } "A CPU that has answered is taken for gone from a dying root that it still has loaded.";
+
     // The kernel's mappings.
 
     /// Every CPU that is online uses the kernel's mappings: one that is idle, or has left its root, does too.

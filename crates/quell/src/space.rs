@@ -150,7 +150,7 @@ impl<H: Hardware> AddressSpace<H> {
     /// The kernel's mappings: every CPU, of so many, has them loaded, and none ever leaves them.
     pub(crate) fn of_kernel(id: SpaceId, root: Frame, cpus: usize) -> Self {
         let space = Self::new(id, root);
-        // Relaxed: nobody else knows the space yet.
+        // Relaxed: no other CPU knows the space yet.
         space.loaded.assign(cpus, &CpuSet::first(cpus), Relaxed);
         space
     }
@@ -210,6 +210,9 @@ impl<H: Hardware> AddressSpace<H> {
     /// [`Flushes::deferred`], so a CPU that reads that first misses neither.
     #[inline]
     pub(crate) fn owed(&self) -> u64 {
+        if !H::MECHANISMS.lazy_unmap {
+            return 0;
+        }
         // Acquire pairs with `owed_paid`: a second actor that finds nothing owed sees the flushes done.
         // Lost without it: two second actors meet a debt.
         self.owed.load(Acquire)

@@ -114,7 +114,7 @@ pub(crate) struct Few<T: Copy, const N: usize> {
 
 impl<T: Copy, const N: usize> Few<T, N> {
     #[inline]
-    pub(crate) fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Few {
             // A longer list than `count` can count does not compile.
             room: [const {

@@ -68,7 +68,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             },
             || match self.broadcasts() {
                 Some(_) => self.load_global(me, to),
-                None if self.tags_on => self.load_per_cpu(me, to),
+                None if self.keeps_tags() => self.load_per_cpu(me, to),
                 None => self.load_afresh(cpu, to),
             },
         );
@@ -154,7 +154,11 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// Broadcasts reach every CPU under every tag, so there is no generation to catch up with.
     #[inline(never)]
     fn load_global(&self, me: CpuId, to: &AddressSpace<H>) -> u64 {
-        let flushed_at = if self.tags_on { 0 } else { self.ledger.now() };
+        let flushed_at = if self.keeps_tags() {
+            0
+        } else {
+            self.ledger.now()
+        };
         let cpu = self.cpu(me);
         let tag = if self.features.tagging == Tagging::None {
             Tag::KERNEL
@@ -166,8 +170,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             tag
         };
         cpu.state.use_tag(tag, None);
-        self.count(me, Counter::SwitchKept, u64::from(self.tags_on));
-        to.load(self.hw, tag, self.tags_on);
+        self.count(me, Counter::SwitchKept, u64::from(self.keeps_tags()));
+        to.load(self.hw, tag, self.keeps_tags());
         flushed_at
     }
 
@@ -180,7 +184,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// The CPU comes back to `space`, which it has kept lazily: what a kernel thread calls before it accesses the space's
     /// user memory, and the end of an idle period. `false`, and nothing was done, if it has left that root meanwhile
     /// ([`Engine::switch_to`] then). [`Engine::enter_lazy`] ends it. Never waits.
-    #[must_use = "if this CPU has left the root, user memory is another space's or nobody's"]
+    #[must_use = "if this CPU has left the root, user memory is another space's, or there is none"]
     pub fn resume(&self, space: &AddressSpace<H>) -> bool {
         let were_on = self.hw.mask_interrupts();
         let me = self.hw.this_cpu();
@@ -291,6 +295,17 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
                 break;
             }
             self.wait(me, &shootdown, Scope::Tables, false);
+            // Those that were evicted and went offline without naming the space would stay in its set for ever. One
+            // that has yet to leave its root takes itself out.
+            for cpu in shootdown.targets.iter() {
+                let elsewhere = self.cpu(cpu).state.is_elsewhere(space.id());
+                if self
+                    .rules
+                    .answered_cpu_is_out(self.rules.is_elsewhere(elsewhere))
+                {
+                    space.leave(cpu);
+                }
+            }
             self.hw.relax();
         }
         if self.broadcasts().is_some() {

@@ -7,14 +7,19 @@
 //! * Intel's remote action requests: an invalidation is laid into the table of each target, whose hardware carries it out
 //!   without an interrupt; the sender waits until the targets have marked it done. To the engine that is a broadcast, with
 //!   PCIDs that are dealt for all CPUs.
+//! * A second stage: spaces of guest-physical addresses, whose entries are tagged by their root (Intel's EPT), and which
+//!   lose all of them at once (`INVEPT`). An interrupt makes a CPU leave the guest.
+//! * Contiguous entries: a TLB may keep a block of pages as one entry, or as many, so whoever takes a block apart reports all of
+//!   its pages. A range is one operation.
+//! * A kernel that has room for one mechanism.
 //!
-//! Two that are not expressed yet: broadcasts for some spaces and tags of each CPU's own for the rest (Linux's use of
-//! INVLPGB), and broadcasts that name tags of each CPU's own. [`Features::check`] refuses both, with reasons: which of the two
-//! a space uses is said of the machine today, and would have to be said of the space.
+//! Broadcasts for some spaces and tags of each CPU's own for the rest (Linux's use of INVLPGB) are two engines over one
+//! machine: `mixed.rs`. Broadcasts that name a tag of each CPU's own are refused by [`Features::check`]: what they
+//! reach is another space on each CPU.
 
 use quell::{
-    Broadcast, CpuId, CpuSet, Engine, Features, Frame, Hardware, Invalidate, LedgerEntry, Page,
-    PageRange, PerCpu, Policy, Purpose, Tag, Tagging,
+    Broadcast, CpuId, CpuSet, Engine, Features, Frame, Hardware, Invalidate, LedgerEntry,
+    Mechanism, Outcome, Page, PageRange, PerCpu, Policy, Purpose, Tag, Tagging, Unsupported,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -27,6 +32,11 @@ const CPUS: usize = 2;
 /// What is particular about a machine.
 trait Kind: Sized + 'static {
     const FEATURES: Features;
+    const MECHANISMS: Policy = Policy::ALL;
+    /// Whether entries belong to the root that they came from, whatever tag that has been given.
+    const TAGGED_BY_ROOT: bool = false;
+    /// So many pages may be one entry, found by its first page alone.
+    const BLOCK: u64 = 1;
     /// The operations that an invalidation takes.
     fn operations(what: Invalidate) -> u64;
 }
@@ -72,6 +82,44 @@ impl Kind for RemoteActions {
     }
 }
 
+/// Tables that a hypervisor has made for a guest: `INVEPT` names a root, and takes all that came from it, or takes everything.
+struct SecondStage;
+impl Kind for SecondStage {
+    const FEATURES: Features = Features {
+        // Nothing limits how many roots a CPU remembers.
+        tagging: Tagging::PerCpu { count: 8 },
+        broadcast: false,
+        full_above: 0,
+    };
+    const TAGGED_BY_ROOT: bool = true;
+    fn operations(what: Invalidate) -> u64 {
+        assert!(
+            !matches!(what, Invalidate::Range { .. } | Invalidate::Kernel { .. }),
+            "there is no operation for {what:?}"
+        );
+        1
+    }
+}
+
+/// A machine that may keep sixteen pages as one entry.
+struct Contiguous;
+impl Kind for Contiguous {
+    const FEATURES: Features = ArmLocal::FEATURES;
+    const BLOCK: u64 = 16;
+    fn operations(_what: Invalidate) -> u64 {
+        1
+    }
+}
+
+struct OnlyBatches;
+impl Kind for OnlyBatches {
+    const FEATURES: Features = RiscvEverywhere::FEATURES;
+    const MECHANISMS: Policy = Policy::only(Mechanism::Batch);
+    fn operations(what: Invalidate) -> u64 {
+        RiscvEverywhere::operations(what)
+    }
+}
+
 /// One thread is each of the CPUs in turn: a target takes its interrupt, or its hardware looks into its table, while
 /// the initiator waits.
 struct Machine<K: Kind> {
@@ -96,11 +144,21 @@ impl<K: Kind> Machine<K> {
         self.operations
             .set(self.operations.get() + K::operations(what));
         self.tlb[cpu].borrow_mut().retain(|&(of, page)| match what {
-            Invalidate::Range { tag, range, .. } => of != tag || !range.contains(page),
-            Invalidate::Tag(tag) => of != tag,
+            Invalidate::Range { tag, range, .. } => {
+                of != self.name(cpu, tag) || !range.contains(page)
+            }
+            Invalidate::Tag(tag) => of != self.name(cpu, tag),
             Invalidate::Kernel { .. } => true,
             Invalidate::All | Invalidate::Everything => false,
         });
+    }
+
+    /// What the entries of a CPU are told apart by.
+    fn name(&self, cpu: usize, tag: Tag) -> Tag {
+        match self.root[cpu].get() {
+            Some((root, _)) if K::TAGGED_BY_ROOT => Tag(root.0 as u16),
+            _ => tag,
+        }
     }
 
     fn on<R>(&self, cpu: usize, action: impl FnOnce() -> R) -> R {
@@ -112,12 +170,17 @@ impl<K: Kind> Machine<K> {
 
     /// A program on this CPU uses a page.
     fn touch(&self, page: Page) {
-        let (_, tag) = self.root[self.me.get()].get().expect("a root");
-        self.tlb[self.me.get()].borrow_mut().insert((tag, page));
+        let me = self.me.get();
+        let (_, tag) = self.root[me].get().expect("a root");
+        let first = Page(page.0 / K::BLOCK * K::BLOCK);
+        self.tlb[me]
+            .borrow_mut()
+            .insert((self.name(me, tag), first));
     }
 
     fn holds(&self, cpu: usize, page: Page) -> bool {
-        self.tlb[cpu].borrow().iter().any(|held| held.1 == page)
+        let first = Page(page.0 / K::BLOCK * K::BLOCK);
+        self.tlb[cpu].borrow().iter().any(|held| held.1 == first)
     }
 }
 
@@ -138,6 +201,8 @@ impl<K: Kind> Broadcast for Machine<K> {
 
 // SAFETY: sets of numbers, which reach no memory; what is to be dropped from them is.
 unsafe impl<K: Kind> Hardware for Machine<K> {
+    const MECHANISMS: Policy = K::MECHANISMS;
+
     type Word = AtomicU64;
     type Broadcasts = Self;
 
@@ -157,10 +222,10 @@ unsafe impl<K: Kind> Hardware for Machine<K> {
         self.drop_from(self.me.get(), what);
     }
     unsafe fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
+        self.root[self.me.get()].set(Some((root, tag)));
         if !keep {
             self.drop_from(self.me.get(), Invalidate::Tag(tag));
         }
-        self.root[self.me.get()].set(Some((root, tag)));
     }
     fn unload_root(&self) {
         self.root[self.me.get()].set(None);
@@ -186,10 +251,8 @@ fn leak<T>(value: T) -> &'static T {
     Box::leak(Box::new(value))
 }
 
-/// A page is unmapped while one CPU runs its space, and another has it under a tag that is not loaded. Returns how many
-/// operations a range of eight pages took.
-fn unmaps<K: Kind>() -> u64 {
-    let machine: &'static Machine<K> = leak(Machine {
+fn machine<K: Kind>() -> &'static Machine<K> {
+    leak(Machine {
         me: Cell::new(0),
         root: Default::default(),
         tlb: Default::default(),
@@ -198,51 +261,104 @@ fn unmaps<K: Kind>() -> u64 {
         operations: Cell::new(0),
         engine: OnceLock::new(),
         kind: PhantomData,
-    });
+    })
+}
+
+fn engine<K: Kind>(
+    machine: &'static Machine<K>,
+    policy: Policy,
+) -> Result<&'static Engine<'static, Machine<K>>, Unsupported> {
     let cpus = leak([(); CPUS].map(|()| PerCpu::new()));
     let ledger = leak([(); 4].map(|()| LedgerEntry::new()));
-    let engine = leak(Engine::new(machine, cpus, ledger, Policy::ALL).expect("an engine"));
+    let engine = leak(Engine::new(machine, cpus, ledger, policy)?);
     assert!(machine.engine.set(engine).is_ok());
+    Ok(engine)
+}
+
+/// Some pages are unmapped while one CPU runs their space, and another has it under a tag that is not loaded. Returns how many
+/// operations a range of `pages` took.
+fn unmaps<K: Kind>(pages: u64) -> u64 {
+    let machine = machine::<K>();
+    let engine = engine(machine, K::MECHANISMS).expect("an engine");
     // SAFETY: this machine walks no tables.
     let [one, other] = [1, 2].map(|root| leak(unsafe { engine.new_space(Frame(root)) }));
     for cpu in [1, 0] {
         machine.on(cpu, || {
             engine.cpu_online();
             engine.switch_to(None, one);
-            (0..9).for_each(|page| machine.touch(Page(page)));
+            (0..=pages).for_each(|page| machine.touch(Page(page)));
         });
     }
     machine.on(1, || engine.switch_to(Some(one), other));
     let before = machine.operations.get();
     let mut batch = engine.batch(Purpose::Call);
     batch.hold(Frame(7));
-    batch.changed(one, PageRange::base(Page(0), 8), quell::Scope::Leaf);
+    batch.changed(one, PageRange::base(Page(0), pages), quell::Scope::Leaf);
     assert!(batch.finish().eq([Frame(7)]));
     let operations = machine.operations.get() - before;
-    assert!(!machine.holds(0, Page(0)) && machine.holds(0, Page(8)));
+    // What needs whole flushes loses the page behind as well.
+    let whole = K::FEATURES.full_above == 0;
+    assert!(!machine.holds(0, Page(0)) && machine.holds(0, Page(pages)) != whole);
     machine.on(1, || engine.switch_to(Some(other), one));
     assert!(!machine.holds(1, Page(0)), "loaded with what it had");
     // And while both run it.
-    machine.on(1, || machine.touch(Page(8)));
+    machine.on(1, || machine.touch(Page(pages)));
     let mut batch = engine.batch::<_, Frame>(Purpose::Call);
-    batch.changed(one, PageRange::base(Page(8), 1), quell::Scope::Leaf);
+    batch.changed(
+        one,
+        PageRange::base(Page(pages), K::BLOCK),
+        quell::Scope::Leaf,
+    );
     batch.finish().for_each(drop);
-    assert!((0..CPUS).all(|cpu| !machine.holds(cpu, Page(8))));
+    assert!((0..CPUS).all(|cpu| !machine.holds(cpu, Page(pages))));
     operations
 }
 
 #[test]
 fn an_arm_without_broadcasts_lends_each_cpu_its_tags() {
-    assert_eq!(unmaps::<ArmLocal>(), 1);
+    assert_eq!(unmaps::<ArmLocal>(8), 1);
 }
 
 #[test]
 fn a_riscv_without_broadcasts_lends_each_hart_its_asids() {
-    assert_eq!(unmaps::<RiscvEverywhere>(), 8);
+    assert_eq!(unmaps::<RiscvEverywhere>(8), 8);
 }
 
 #[test]
 fn remote_actions_are_broadcasts() {
     // On each CPU.
-    assert_eq!(unmaps::<RemoteActions>(), CPUS as u64);
+    assert_eq!(unmaps::<RemoteActions>(8), CPUS as u64);
+}
+
+#[test]
+fn a_second_stage_loses_all_of_a_root_at_once() {
+    assert_eq!(unmaps::<SecondStage>(8), 1);
+}
+
+#[test]
+fn a_block_that_is_taken_apart_is_reported_whole() {
+    assert_eq!(unmaps::<Contiguous>(16), 1);
+}
+
+#[test]
+fn a_kernel_has_what_it_has_room_for() {
+    assert_eq!(unmaps::<OnlyBatches>(8), 8);
+    let refused = engine(machine::<OnlyBatches>(), Policy::ALL).err();
+    let mechanism = Mechanism::Extents;
+    assert_eq!(refused, Some(Unsupported::LeftOut { mechanism }));
+    let why = refused.map(|why| why.to_string()).unwrap_or_default();
+    assert!(why.contains("S1") && why.contains("MECHANISMS"), "{why}");
+
+    // Nothing is owed where S3 is left out.
+    let machine = machine::<OnlyBatches>();
+    let engine = engine(machine, OnlyBatches::MECHANISMS).expect("an engine");
+    // SAFETY: this machine walks no tables.
+    let space = leak(unsafe { engine.new_space(Frame(1)) });
+    engine.cpu_online();
+    engine.switch_to(None, space);
+    machine.touch(Page(0));
+    let mut batch = engine.batch::<_, Frame>(Purpose::Lazy);
+    batch.changed(space, PageRange::base(Page(0), 1), quell::Scope::Leaf);
+    assert!(matches!(batch.finish_owed(), Outcome::Flushed(_)));
+    assert!(!machine.holds(0, Page(0)) && !engine.owes_anything());
 }

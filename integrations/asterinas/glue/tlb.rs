@@ -98,7 +98,7 @@ pub(crate) fn init_on_ap() {
     engine().cpu_online();
 }
 
-/// A range of the kernel's half that nobody uses any more: unmapped, but perhaps still in TLBs.
+/// A range of the kernel's half that is used no more: unmapped, but perhaps still in TLBs.
 struct Unused {
     range: Range<Vaddr>,
     /// What was mapped there.

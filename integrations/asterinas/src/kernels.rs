@@ -1,10 +1,10 @@
 //! The two kernels: fetched, edited, built.
 
-use crate::edits::{Edits, write};
 use anyhow::{Context, bail};
 use elf::{ElfBytes, endian::LittleEndian};
 use quell_boot::Arch;
 use quell_boot::toolchain::{self, Toolchain};
+use quell_edits::{Edits, files, write};
 use serde_json::Value;
 use similar::{ChangeTag, TextDiff};
 use std::path::{Path, PathBuf};
@@ -62,28 +62,6 @@ pub fn home() -> anyhow::Result<PathBuf> {
 
 fn read(path: &Path) -> anyhow::Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
-}
-
-/// All files below a folder, relative to it.
-fn files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    let mut folders = vec![PathBuf::new()];
-    while let Some(relative) = folders.pop() {
-        let path = folder.join(&relative);
-        let entries =
-            std::fs::read_dir(&path).with_context(|| format!("reading {}", path.display()))?;
-        for entry in entries {
-            let entry = entry?;
-            let name = relative.join(entry.file_name());
-            if entry.file_type()?.is_dir() {
-                folders.push(name);
-            } else {
-                found.push(name);
-            }
-        }
-    }
-    found.sort();
-    Ok(found)
 }
 
 /// Where the package client has put the sources of ostd, fetched if need be.

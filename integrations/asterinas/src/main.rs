@@ -2,11 +2,11 @@
 
 use anyhow::Context;
 use clap::Parser;
-use quell_asterinas::edits::Edits;
 use quell_asterinas::kernels::{self, Flusher};
 use quell_asterinas::machine;
 use quell_asterinas::table::{self, Row};
 use quell_boot::{Arch, qemu, toolchain};
+use quell_edits::Edits;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! Who waits for whom: flushes under a lock that others spin for, and flushes that nobody waits for.
+//! Waits: flushes under a lock that other CPUs spin for, and flushes that no CPU waits for.
 
 use super::BareKernel;
 use quell::{Frame, Hardware, Page, PageRange, Purpose, Word};

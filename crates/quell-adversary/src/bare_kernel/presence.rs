@@ -1,6 +1,6 @@
 //! CPUs that are idle, leave, come back, and go offline.
 
-use super::BareKernel;
+use super::{BareKernel, Space};
 use crate::coverage::Happening;
 use quell::Hardware;
 
@@ -25,9 +25,19 @@ impl BareKernel<'_> {
     /// This CPU goes offline.
     pub fn offline(&self) {
         let me = self.hw.this_cpu().index();
+        let current = self.current[me].take().map(|space| &self.spaces[space]);
+        self.go_offline(current);
+    }
+
+    /// The same in a kernel that does not name the space that it had loaded last, because it was evicted from it.
+    pub fn offline_unnamed(&self) {
+        self.current[self.hw.this_cpu().index()].set(None);
+        self.go_offline(None);
+    }
+
+    fn go_offline(&self, current: Option<&Space>) {
         self.hw.say(|| "goes offline".into());
         self.hw.happen(Happening::Offline);
-        let current = self.current[me].take().map(|space| &self.spaces[space]);
         self.hw.mask_interrupts();
         self.engine.cpu_offline(current);
         self.hw.offline();

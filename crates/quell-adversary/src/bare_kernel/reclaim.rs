@@ -2,8 +2,9 @@
 
 use super::BareKernel;
 use crate::coverage::Happening;
+use crate::hardware::RunRules;
 use crate::tables;
-use quell::{Frame, Outcome, Page, PageRange, Purpose, Scope, Word};
+use quell::{Frame, Outcome, Page, PageRange, Purpose, Rules, Scope, Word};
 use quell_vm::machine::{Event, Machine};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -35,29 +36,64 @@ impl BareKernel<'_> {
     /// Takes a clean page away without a flush, where the policy allows it; the frame is then
     /// behind its residue.
     pub fn reclaim_lazily(&self, space: usize, page: u64) -> Option<Frame> {
+        self.reclaim_lazily_from(&[space], page)
+    }
+
+    /// The same with a page that several spaces map.
+    pub fn reclaim_lazily_from(&self, spaces: &[usize], page: u64) -> Option<Frame> {
         self.hw
-            .say(|| format!("reclaim page {page:#x} of {space} lazily"));
-        self.lock(space);
-        let old = self.entry(space, page).load(Relaxed);
-        if old & tables::PRESENT == 0 {
-            self.unlock(space);
-            return None;
+            .say(|| format!("reclaim page {page:#x} of {spaces:?} lazily"));
+        for &space in spaces {
+            self.lock(space);
         }
-        let frame = Frame(old >> 12);
-        let residue = self.residue(frame);
-        residue.begin();
         let mut batch = self.engine.batch(Purpose::Lazy);
-        self.clear(space, page);
-        batch.unmapped(&self.spaces[space], PageRange::base(Page(page), 1), frame);
-        let outcome = batch.finish_owed();
-        // Once the residue says "owed" anybody may claim the frame.
-        self.hw.note(Event::FrameFreed { frame, frames: 1 });
-        match outcome {
-            Outcome::Owed(owed) => residue.owe(owed.stamp()),
-            Outcome::Flushed(_) => residue.settle_flushed(),
+        let mut taken = None;
+        for &space in spaces {
+            let old = self.entry(space, page).load(Relaxed);
+            if old & tables::PRESENT == 0 {
+                continue;
+            }
+            if taken.is_none() {
+                taken = Some(Frame(old >> 12));
+                self.residue(Frame(old >> 12)).begin();
+            }
+            self.clear(space, page);
+            let range = PageRange::base(Page(page), 1);
+            batch.changed(&self.spaces[space], range, Scope::Leaf);
         }
-        self.unlock(space);
-        Some(frame)
+        if let Some(frame) = taken {
+            batch.hold(frame);
+            let outcome = batch.finish_owed();
+            // Once the residue says "owed" anybody may claim the frame.
+            self.hw.note(Event::FrameFreed { frame, frames: 1 });
+            match outcome {
+                Outcome::Owed(owed) => self.residue(frame).owe(owed.stamp()),
+                Outcome::Flushed(_) => self.residue(frame).settle_flushed(),
+            }
+        }
+        for &space in spaces {
+            self.unlock(space);
+        }
+        taken
+    }
+
+    /// Takes a page away for good that was rescued in one space alone: where it was not mapped again it still counts as
+    /// mapped, because its residue says nothing any more.
+    pub fn reclaim_rescued(&self, mapped: usize, left: usize, page: u64) -> Option<Frame> {
+        self.hw
+            .say(|| format!("reclaim page {page:#x} of {mapped}, and what is left in {left}"));
+        let mut batch = self.engine.batch(Purpose::Reclaim);
+        let range = PageRange::base(Page(page), 1);
+        self.lock(mapped);
+        let frame = self.clear(mapped, page);
+        if let Some(frame) = frame {
+            batch.unmapped(&self.spaces[mapped], range, frame);
+            if RunRules.keeps(&quell_vm::rules::VmIgnoresMarker) {
+                batch.changed(&self.spaces[left], range, Scope::Leaf);
+            }
+        }
+        self.unlock(mapped);
+        batch.finish().next()
     }
 
     /// Gives a frame that owes a flush to somebody else; whether it was to be had.

@@ -240,7 +240,8 @@ impl Campaign {
         };
         let mut recorded = self.changed(rng, wanted, managed).unwrap_or_else(|| {
             let program = if managed {
-                random::calls_program(rng)
+                let far = wanted.is_some_and(|wanted| self.reaching(wanted) < REACHING);
+                random::calls_program(rng, far)
             } else {
                 random::engine_program(rng)
             };

@@ -12,6 +12,28 @@ use quell_contract::Violation;
 /// The greatest depth of priority-based search.
 const DEPTH: u64 = 4;
 
+/// A kind of schedules.
+#[derive(Clone, Copy)]
+enum Kind {
+    Random,
+    Pct,
+    Lurking,
+    Stalling,
+    Changing,
+}
+
+/// The kinds in turn.
+const KINDS: [Kind; 8] = [
+    Kind::Random,
+    Kind::Changing,
+    Kind::Lurking,
+    Kind::Stalling,
+    Kind::Pct,
+    Kind::Changing,
+    Kind::Lurking,
+    Kind::Stalling,
+];
+
 /// What was spent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
@@ -59,7 +81,7 @@ pub(super) fn rule_of(mistake: Option<Mistake>) -> Option<&'static Rule> {
 fn any_of(asked: &Asked, seed: u64) -> Option<&'static Rule> {
     let rules = Mistake::all().filter_map(|mistake| rule_of(Some(mistake)));
     let rules: Vec<_> = rules.filter(|rule| asked.contains(rule)).collect();
-    let number = Rng::new(seed).below(rules.len() as u64) as usize;
+    let number = Rng::new(seed).below(rules.len().max(1) as u64) as usize;
     rules.get(number).copied()
 }
 
@@ -80,20 +102,21 @@ pub(super) fn search(
         }
         let seed = plan.seed.wrapping_add(number);
         let kind = if plan.seeks && number % 3 > 0 {
-            2
+            Kind::Lurking
         } else {
-            number % 4
+            KINDS[number as usize % KINDS.len()]
         };
         let strategy = match kind {
-            0 => Strategy::random(seed),
-            1 => Strategy::pct(seed, 1 + (number / 4 % DEPTH) as u32, longest),
-            2 => {
+            Kind::Random => Strategy::random(seed),
+            Kind::Pct => Strategy::pct(seed, 1 + (number / 8 % DEPTH) as u32, longest),
+            Kind::Lurking => {
                 // Others matter, too: there somebody else may be in the middle of what the first relies on.
                 let first = plan.watched.filter(|_| number % 8 == 2);
                 session.watched = first.or_else(|| any_of(&session.asked, seed));
                 Strategy::lurking(seed, prompts)
             }
-            _ => Strategy::stalling(seed, cpus, longest),
+            Kind::Stalling => Strategy::stalling(seed, cpus, longest),
+            Kind::Changing => Strategy::changing(seed, prompts),
         };
         let run = session.run(strategy).0;
         longest = longest.max(run.decisions.min(steps));

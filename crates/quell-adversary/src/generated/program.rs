@@ -15,6 +15,8 @@ use serde::{Deserialize, Serialize};
 
 /// The most address spaces of a program: two more than a batch takes before it flushes early.
 pub const SPACES: usize = 10;
+/// The greatest number that the first CPU of a program may have.
+pub const FIRST_CPU: usize = 128;
 /// The most debts that can be owed at once.
 pub const LEDGER_ENTRIES: usize = 8;
 /// How many batches can be open at once, wherever they were opened.
@@ -31,6 +33,8 @@ pub const HUGE: u64 = 1 << 18;
 /// The pages that programs over the engine use: the beginning of a leaf table, the end of it, which is
 /// the beginning of the next, and the huge mapping.
 pub const PAGES: [u64; 11] = [0, 1, 2, 3, 510, 511, 512, 513, 514, HUGE, HUGE + 1];
+/// How many pages of its own half the kernel maps, and takes away: half of them with global entries.
+pub const OWN_PAGES: usize = 4;
 /// The page that each file is mapped at, in every space that maps it.
 pub const FILE_PAGES: [u64; FILES] = [3, 510, 514];
 
@@ -118,6 +122,8 @@ pub enum EngineOp {
     Unlink { batch: u8, space: u8, window: u8 },
     /// Flushes a batch: its frames are free, the calls that it was for return.
     Finish { batch: u8 },
+    /// The same, begun and not waited for: the CPU looks when it hears that another has answered.
+    Start { batch: u8 },
     /// Forgets a batch, which flushes.
     Forget { batch: u8 },
     /// A call that finds pages unmapped by somebody else relies on that and returns.
@@ -159,6 +165,20 @@ pub enum EngineOp {
     Retire { space: u8 },
     /// Makes a new space with the root of one that has ended.
     Revive { space: u8 },
+    /// Maps fresh memory at a page of the kernel's own half, if nothing is there.
+    MapOwn { own: u8 },
+    /// Loads from such a page, as the kernel.
+    ReadOwn { own: u8 },
+    /// Executes an instruction there.
+    RunOwn { own: u8 },
+    /// Unmaps it; the frame is free after the flush.
+    UnmapOwn { own: u8, purpose: For },
+    /// Unmaps it when nobody is to use it any more, the flush owed until the address or the frame is used again.
+    UnmapOwnLazily { own: u8 },
+    /// Gives the frame that was taken so to somebody else.
+    ClaimOwn { own: u8 },
+    /// Writes the kernel's text there, and tells every CPU.
+    Patch { own: u8 },
     /// Masks interrupts, or turns them on again.
     Mask { on: bool },
     /// Tells the others that something has happened.
@@ -423,7 +443,7 @@ impl Program {
         within("the number of CPUs", self.cpus() as u64, 1, MAX_CPUS as u64)?;
         match self {
             Program::Engine { shape, cpu } => {
-                within("first_cpu", shape.first_cpu.into(), 0, 128)?;
+                within("first_cpu", shape.first_cpu.into(), 0, FIRST_CPU as u64)?;
                 within("spaces", shape.spaces.into(), 1, SPACES as u64)?;
                 within("ledger", shape.ledger.into(), 0, LEDGER_ENTRIES as u64)?;
                 within("tags", shape.tags.into(), 1, 8)?;
@@ -492,12 +512,29 @@ impl EngineOp {
                 | Protect { .. }
                 | Finish { .. }
                 | Forget { .. }
+                | ReadOwn { .. }
+                | RunOwn { .. }
                 | Confirm { .. }
                 | Move { .. }
                 | Migrate { .. }
                 | Map { .. }
                 | Pay
                 | CatchUp
+        )
+    }
+
+    /// Whether it is about the kernel's own half.
+    pub(super) fn is_of_own_half(self) -> bool {
+        use EngineOp::*;
+        matches!(
+            self,
+            MapOwn { .. }
+                | ReadOwn { .. }
+                | RunOwn { .. }
+                | UnmapOwn { .. }
+                | UnmapOwnLazily { .. }
+                | ClaimOwn { .. }
+                | Patch { .. }
         )
     }
 
@@ -540,7 +577,22 @@ impl EngineOp {
                 space: s,
                 window: w,
             } => space(s).and(window(w)),
-            Open { batch: b, .. } | Finish { batch: b } | Forget { batch: b } => batch(b),
+            Open { batch: b, .. }
+            | Finish { batch: b }
+            | Start { batch: b }
+            | Forget { batch: b } => batch(b),
+            MapOwn { own }
+            | ReadOwn { own }
+            | RunOwn { own }
+            | UnmapOwn { own, .. }
+            | UnmapOwnLazily { own }
+            | ClaimOwn { own }
+            | Patch { own } => within(
+                "a page of the kernel's own",
+                own.into(),
+                0,
+                OWN_PAGES as u64 - 1,
+            ),
             Unmap {
                 batch: b,
                 space: s,

@@ -6,11 +6,15 @@ use crate::action::BUFFER;
 use crate::cell::AdversaryWord;
 use crate::kind::Stores;
 use crate::oracle::Moment;
+use crate::tables;
 use crate::timeline::What;
 use quell::{CpuId, Frame, Page};
 use quell_contract::{Clause, Violation};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
+
+/// What is missed by programs that use an entry.
+const TAKEN: u64 = tables::PRESENT | tables::WRITABLE | tables::EXECUTABLE;
 
 impl Core {
     /// The current CPU has read or written `value`: a loop of it need not go round before that changes.
@@ -99,6 +103,13 @@ impl Core {
         let new = change(held);
         // What the CPU itself changes is no news to it.
         self.watch(word, new);
+        if held & !new & TAKEN != 0
+            && held & tables::PRESENT != 0
+            && self.arena.place(word).is_some()
+        {
+            self.strategy
+                .has_changed_table(self.current, self.decisions);
+        }
         self.write(word, new);
         self.stored(self.current, word, order == Ordering::SeqCst);
         held

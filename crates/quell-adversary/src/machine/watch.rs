@@ -7,6 +7,9 @@ use std::ops::Range;
 /// How many words are remembered; more have been read only by code that is not in a loop.
 const WORDS: usize = 24;
 
+/// A bit for each of them.
+const ALL: u32 = (1 << WORDS) - 1;
+
 /// How many turns of loops a word may cause. A change concerns the innermost loop that reads the
 /// word, which may be an outer one: so it is good for a few turns, not for one alone.
 const TURNS: u8 = 2;
@@ -26,6 +29,8 @@ pub(super) struct Watch {
     turns: [u8; WORDS],
     /// Which of the words go first, see [`Watch::key`].
     keys: [u64; WORDS],
+    /// A bit for each word that was read since the last turn of a loop: they stay.
+    fresh: u32,
     /// How many of the words have an address of each kind: most that are looked for are not there.
     kinds: [u8; KINDS],
 }
@@ -48,6 +53,7 @@ impl Watch {
             seen: [0; WORDS],
             turns: [0; WORDS],
             keys: [0; WORDS],
+            fresh: 0,
             kinds: [0; KINDS],
         }
     }
@@ -55,6 +61,7 @@ impl Watch {
     /// Forgets all. `origin` is where the words of the tables begin, `heap` is where programs allocate.
     pub(super) fn clear(&mut self, origin: usize, heap: Range<usize>) {
         self.count = 0;
+        self.fresh = 0;
         self.origin = origin;
         self.heap = heap;
         self.kinds = [0; KINDS];
@@ -90,6 +97,7 @@ impl Watch {
     #[inline]
     pub(super) fn read(&mut self, word: *const AdversaryWord, value: u64) {
         if let Some(known) = self.place(word) {
+            self.fresh |= 1 << known;
             return self.set(known, word, value, 0);
         }
         let place = if self.count < WORDS {
@@ -101,17 +109,19 @@ impl Watch {
             place
         };
         self.kinds[kind(word)] += 1;
+        self.fresh |= 1 << place;
         self.set(place, word, value, 0);
     }
 
-    /// The word that goes where there is no room. It does not depend on the order in which they came, which is
-    /// not state, nor on where the host has put them: words of tables, words that programs have allocated and
-    /// others are each in one place, and which of those comes first is decided here.
+    /// The word that goes where there is no room: what the loop has read that the CPU goes round stays. Else it does
+    /// not depend on the order in which they came, which is not state, nor on where the host has put them: words of
+    /// tables, words that programs have allocated and others are each in one place, and which of those comes first is
+    /// decided here.
     #[inline]
     fn dispensable(&self) -> usize {
-        let mut last = 0;
         // Almost always: written out, because it is where much of a run's time goes.
-        if self.turns == [0; WORDS] {
+        if self.fresh == ALL && self.turns == [0; WORDS] {
+            let mut last = 0;
             for place in 1..WORDS {
                 if self.keys[place] >= self.keys[last] {
                     last = place;
@@ -119,13 +129,11 @@ impl Watch {
             }
             return last;
         }
-        let rank = |place: usize| (self.turns[place], self.keys[place]);
-        for place in 1..WORDS {
-            if rank(place) >= rank(last) {
-                last = place;
-            }
-        }
-        last
+        let stays = |place: &usize| self.fresh != ALL && self.fresh >> place & 1 != 0;
+        let others = (0..WORDS).filter(|place| !stays(place));
+        others
+            .max_by_key(|&place| (self.turns[place], self.keys[place]))
+            .unwrap_or(0)
     }
 
     /// The CPU has changed a word: that is no news to it.
@@ -157,6 +165,7 @@ impl Watch {
             self.turns[place] += u8::from(self.has_changed(place));
         }
         self.retain(|watch, place| watch.turns[place] < TURNS);
+        self.fresh = 0;
     }
 
     /// A word goes.
@@ -168,9 +177,11 @@ impl Watch {
 
     fn retain(&mut self, keeps: impl Fn(&Self, usize) -> bool) {
         let mut kept = 0;
+        let fresh = std::mem::take(&mut self.fresh);
         for place in 0..self.count {
             if keeps(self, place) {
                 self.set(kept, self.words[place], self.seen[place], self.turns[place]);
+                self.fresh |= (fresh >> place & 1) << kept;
                 kept += 1;
             } else {
                 self.kinds[kind(self.words[place])] -= 1;
@@ -181,9 +192,37 @@ impl Watch {
 
     /// What of this matters to what the CPU does next.
     pub(super) fn state(&self) -> impl Iterator<Item = impl Hash> + '_ {
-        (0..self.count).map(|place| {
+        // Which of them are fresh matters where one has to go.
+        let fresh = if self.count == WORDS { self.fresh } else { 0 };
+        (0..self.count).map(move |place| {
             let changed = self.has_changed(place).then_some(self.seen[place]);
-            (self.words[place], self.turns[place], changed)
+            let stays = fresh >> place & 1;
+            (self.words[place], self.turns[place], changed, stays)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_loop_reads_stays_however_much_was_read_before() {
+        let words: Vec<_> = (0..WORDS as u64 + 3).map(AdversaryWord::holding).collect();
+        let mut watch = Watch::new();
+        watch.clear(words.as_ptr().addr(), 0..0);
+        let (before, waited_for) = words.split_at(WORDS);
+        let read = |watch: &mut Watch, words: &[AdversaryWord]| {
+            for word in words {
+                watch.read(word, word.peek());
+            }
+        };
+        read(&mut watch, before);
+        watch.turn();
+        read(&mut watch, waited_for);
+        for word in waited_for {
+            word.poke(99);
+        }
+        assert_eq!(watch.changed().count(), waited_for.len());
     }
 }

@@ -16,6 +16,7 @@ mod lazy_gap;
 mod lazy_idle;
 mod lazy_ledger;
 mod lazy_rescue;
+mod lazy_rescue_one;
 mod lazy_rewrite;
 mod lazy_stranger;
 mod lazy_switch;
@@ -52,6 +53,8 @@ mod reclaim_protect;
 mod reclaim_shared;
 mod reclaim_unmap;
 mod retire_lazy;
+mod retire_offline;
+mod retire_running;
 mod rollover_switch;
 mod rollover_unmap;
 mod spurious;
@@ -151,11 +154,14 @@ impl Scenario<'static> {
         nested_alone::SCENARIO,
         many_batches::SCENARIO,
         retire_lazy::SCENARIO,
+        retire_offline::SCENARIO,
+        retire_running::SCENARIO,
         late_content::SCENARIO,
         lazy_claim::SCENARIO,
         lazy_rewrite::SCENARIO,
         lazy_unmap_call::SCENARIO,
         lazy_rescue::SCENARIO,
+        lazy_rescue_one::SCENARIO,
         lazy_switch::SCENARIO,
         lazy_idle::SCENARIO,
         lazy_stranger::SCENARIO,

@@ -2,8 +2,10 @@
 
 use crate::counters::Recorder;
 use crate::protocol::Counters;
-use anyhow::bail;
+use anyhow::{Context, bail};
 use quell_workloads::WORDS;
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+use rustix::thread::{CpuSet, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::AtomicU64;
 
@@ -33,18 +35,14 @@ impl Control {
     pub fn new() -> anyhow::Result<&'static Control> {
         // SAFETY: a new mapping, at an address that the kernel chooses.
         let memory = unsafe {
-            libc::mmap(
+            mmap_anonymous(
                 std::ptr::null_mut(),
                 size_of::<Control>(),
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED | libc::MAP_ANONYMOUS,
-                -1,
-                0,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
             )
         };
-        if memory == libc::MAP_FAILED {
-            bail!("shared memory: {}", std::io::Error::last_os_error());
-        }
+        let memory = memory.context("shared memory")?;
         // SAFETY: the mapping is aligned to a page, large enough, zeroed, never unmapped, and
         // `Control` holds only atomics, for which zero is a value.
         Ok(unsafe { &*memory.cast::<Control>() })
@@ -84,14 +82,7 @@ impl Window {
 
 /// Keeps this thread on one CPU.
 pub fn pin(cpu: usize) -> anyhow::Result<()> {
-    // SAFETY: a set of CPUs is plain bits; the macros stay inside it for any CPU that it can hold.
-    let result = unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(cpu, &mut set);
-        libc::sched_setaffinity(0, size_of_val(&set), &set)
-    };
-    if result != 0 {
-        bail!("using CPU {cpu}: {}", std::io::Error::last_os_error());
-    }
-    Ok(())
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set).with_context(|| format!("using CPU {cpu}"))
 }

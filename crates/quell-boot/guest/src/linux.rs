@@ -2,7 +2,7 @@
 //!
 //! Each call becomes the system call that means the same. Differences that remain:
 //!
-//! * A thread of Linux cannot go on in another process. The processes of a job are made before it
+//! * A thread of Linux cannot go on in another process ([`Visitor`](crate::visitor::Visitor) is for programs that must). The processes of a job are made before it
 //!   starts, each with the threads that the workload is going to send there; `Spawn` hands out their
 //!   numbers and `Enter` only checks that the thread is where it asks to go.
 //! * An access that cannot be completed ends the process (`SIGSEGV`), and with it the job.
@@ -13,13 +13,16 @@
 
 use crate::control::Control;
 use crate::counters::Recorder;
-use libc::{c_int, c_void};
 use quell::PageSize;
 use quell_vm::{Backing, Call, Error, Fault, FileId, Mark, Protection, User};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags};
 use std::cell::RefCell;
-use std::ffi::CString;
-use std::os::fd::IntoRawFd;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::ffi::{c_int, c_void};
+use std::os::fd::OwnedFd;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The directory of the files that workloads create.
 pub const FILES: &str = "/files";
@@ -31,8 +34,8 @@ const MOST_FILES: usize = 64;
 
 /// The next address to hand out in this process.
 static NEXT: AtomicU64 = AtomicU64::new(BASE);
-/// The files that this process has open, or -1.
-static OPEN: [AtomicI32; MOST_FILES] = [const { AtomicI32::new(-1) }; MOST_FILES];
+/// The files that this process has open.
+static OPEN: [OnceLock<OwnedFd>; MOST_FILES] = [const { OnceLock::new() }; MOST_FILES];
 
 /// The time-stamp counter, which counts nanoseconds where the emulator counts instructions.
 pub fn ticks() -> u64 {
@@ -54,52 +57,53 @@ pub struct Linux<'c> {
     pub recorder: RefCell<Recorder>,
 }
 
-/// The error of a system call that failed.
-fn refused() -> Error {
-    match std::io::Error::last_os_error().raw_os_error() {
-        Some(libc::ENOMEM) => Error::OutOfMemory,
-        Some(libc::ENOENT | libc::EBADF) => Error::NoFile,
-        Some(libc::EEXIST) => Error::NoSpace,
-        Some(libc::ENODEV) => Error::NoNode,
-        Some(libc::EINVAL) => Error::BadRange,
+/// What a workload is told of a system call that failed.
+fn refused(error: Errno) -> Error {
+    match error {
+        Errno::NOMEM => Error::OutOfMemory,
+        Errno::NOENT | Errno::BADF => Error::NoFile,
+        Errno::EXIST => Error::NoSpace,
+        Errno::NODEV => Error::NoNode,
+        Errno::INVAL => Error::BadRange,
         _ => Error::BadCall,
     }
 }
 
-/// The result of a system call that says -1 if it failed.
-fn done(result: c_int) -> Result<u64, Error> {
-    u64::try_from(result).map_err(|_| refused())
+/// The error of a system call that rustix does not have, and that failed.
+fn last_refused() -> Error {
+    let error = std::io::Error::last_os_error();
+    refused(Errno::from_io_error(&error).unwrap_or(Errno::INVAL))
+}
+
+/// What a workload is told of a system call that says nothing but whether it failed.
+fn done(result: rustix::io::Result<()>) -> Result<u64, Error> {
+    result.map(|()| 0).map_err(refused)
 }
 
 fn pointer(address: u64) -> *mut c_void {
     std::ptr::with_exposed_provenance_mut(address as usize)
 }
 
-fn bits(protection: Protection) -> c_int {
-    let bit = |set: bool, bit| if set { bit } else { 0 };
-    bit(
-        protection.read || protection.write || protection.execute,
-        libc::PROT_READ,
-    ) | bit(protection.write, libc::PROT_WRITE)
-        | bit(protection.execute, libc::PROT_EXEC)
+fn bits(protection: Protection) -> ProtFlags {
+    let mut bits = ProtFlags::empty();
+    let readable = protection.read || protection.write || protection.execute;
+    bits.set(ProtFlags::READ, readable);
+    bits.set(ProtFlags::WRITE, protection.write);
+    bits.set(ProtFlags::EXEC, protection.execute);
+    bits
 }
 
 /// A file that some process of the job has created.
-fn open(file: FileId) -> Result<c_int, Error> {
+fn open(file: FileId) -> Result<&'static OwnedFd, Error> {
     let slot = OPEN.get(file as usize).ok_or(Error::NoFile)?;
-    let known = slot.load(Ordering::Acquire);
-    if known >= 0 {
+    if let Some(known) = slot.get() {
         return Ok(known);
     }
-    let path = CString::new(format!("{FILES}/{file}")).map_err(|_| Error::NoFile)?;
-    // SAFETY: the path is a string that ends in zero and outlives the call.
-    let fd = unsafe { libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
-    if fd < 0 {
-        return Err(refused());
-    }
-    // Another thread may have opened it meanwhile: both descriptors work, one is kept.
-    slot.store(fd, Ordering::Release);
-    Ok(fd)
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(format!("{FILES}/{file}"), flags, Mode::empty());
+    let opened = opened.map_err(refused)?;
+    // Another thread may have opened it meanwhile: one descriptor is kept.
+    Ok(slot.get_or_init(|| opened))
 }
 
 fn map(
@@ -109,17 +113,18 @@ fn map(
     backing: Backing,
 ) -> Result<u64, Error> {
     let bytes = bytes.next_multiple_of(4096);
-    let (flags, file, offset, page) = match backing {
-        Backing::Anonymous { page } => (
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-            -1,
-            0,
-            page,
+    let (flags, file, page) = match backing {
+        Backing::Anonymous { page } => (MapFlags::PRIVATE | MapFlags::NORESERVE, None, page),
+        Backing::Shared { file, offset } => (
+            MapFlags::SHARED,
+            Some((open(file)?, offset)),
+            PageSize::Base,
         ),
-        Backing::Shared { file, offset } => (libc::MAP_SHARED, open(file)?, offset, PageSize::Base),
-        Backing::Private { file, offset } => {
-            (libc::MAP_PRIVATE, open(file)?, offset, PageSize::Base)
-        }
+        Backing::Private { file, offset } => (
+            MapFlags::PRIVATE,
+            Some((open(file)?, offset)),
+            PageSize::Base,
+        ),
     };
     let alignment = match page {
         PageSize::Base => 1 << 12,
@@ -127,37 +132,59 @@ fn map(
         PageSize::Huge => return Err(Error::BadCall),
     };
     let (place, fixed) = match address {
-        Some(address) => (address, libc::MAP_FIXED),
+        Some(address) => (address, MapFlags::FIXED),
         None => {
             // Room for aligning, and a page between two mappings so that they do not merge.
             let from = NEXT.fetch_add(bytes + alignment + 4096, Ordering::Relaxed);
-            (from.next_multiple_of(alignment), libc::MAP_FIXED_NOREPLACE)
+            (from.next_multiple_of(alignment), MapFlags::FIXED_NOREPLACE)
         }
     };
     // SAFETY: the range was handed out here: nothing of this program lies in it, and what a workload
     // has there it reaches through the accesses below alone.
     let mapped = unsafe {
-        libc::mmap(
+        let (place, length, rights, flags) = (
             pointer(place),
             bytes as usize,
             bits(protection),
             flags | fixed,
-            file,
-            offset as i64,
-        )
+        );
+        match file {
+            None => rustix::mm::mmap_anonymous(place, length, rights, flags),
+            Some((file, offset)) => rustix::mm::mmap(place, length, rights, flags, file, offset),
+        }
     };
-    if mapped == libc::MAP_FAILED {
-        return Err(refused());
-    }
+    let mapped = mapped.map_err(refused)?;
     if page == PageSize::Large {
-        advise(place, bytes, libc::MADV_HUGEPAGE)?;
+        advise(place, bytes, Advice::LinuxHugepage)?;
     }
     Ok(mapped.expose_provenance() as u64)
 }
 
-fn advise(address: u64, bytes: u64, advice: c_int) -> Result<u64, Error> {
+/// Takes away all that workloads have mapped in this process.
+pub fn forget_all() {
+    /// Programs that choose addresses themselves keep above this, and below twice [`BASE`].
+    const LOWEST: u64 = 1 << 32;
+    // SAFETY: the loader, the heap and the stacks are elsewhere: nothing of this program lies there.
+    let _ = unsafe { rustix::mm::munmap(pointer(LOWEST), (2 * BASE - LOWEST) as usize) };
+}
+
+fn advise(address: u64, bytes: u64, advice: Advice) -> Result<u64, Error> {
     // SAFETY: advice changes at most the content of memory that a workload has mapped.
-    done(unsafe { libc::madvise(pointer(address), bytes as usize, advice) })
+    done(unsafe { rustix::mm::madvise(pointer(address), bytes as usize, advice) })
+}
+
+/// Makes one page of 2 MB of the small ones there; whether it did.
+fn collapse(address: u64) -> bool {
+    const LARGE: u64 = 1 << 21;
+    // SAFETY: as for `advise`; rustix does not have this advice.
+    let result = unsafe {
+        libc::madvise(
+            pointer(address & !(LARGE - 1)),
+            LARGE as usize,
+            libc::MADV_COLLAPSE,
+        )
+    };
+    result == 0
 }
 
 fn create(control: &Control, bytes: u64) -> Result<u64, Error> {
@@ -165,7 +192,7 @@ fn create(control: &Control, bytes: u64) -> Result<u64, Error> {
     if file as usize >= MOST_FILES {
         return Err(Error::NoSpace);
     }
-    let write = || -> std::io::Result<c_int> {
+    let write = || -> std::io::Result<OwnedFd> {
         use std::io::Write;
         let mut handle = std::fs::File::options()
             .read(true)
@@ -181,16 +208,15 @@ fn create(control: &Control, bytes: u64) -> Result<u64, Error> {
             left -= now;
         }
         handle.sync_all()?;
-        Ok(handle.into_raw_fd())
+        Ok(handle.into())
     };
-    let fd = write().map_err(|error| match error.raw_os_error() {
-        Some(libc::ENOSPC) => Error::NoSpace,
+    let handle = write().map_err(|error| match Errno::from_io_error(&error) {
+        Some(Errno::NOSPC) => Error::NoSpace,
         _ => Error::NoFile,
     })?;
-    OPEN[file as usize].store(fd, Ordering::Release);
-    // Not yet in memory, as the call promises.
-    // SAFETY: takes numbers alone.
-    unsafe { libc::posix_fadvise(fd, 0, 0, libc::POSIX_FADV_DONTNEED) };
+    let handle = OPEN[file as usize].get_or_init(|| handle);
+    // Not yet in memory, as the call promises. Where the advice is not taken, the first reads find it there.
+    let _ = rustix::fs::fadvise(handle, 0, None, rustix::fs::Advice::DontNeed);
     Ok(file)
 }
 
@@ -212,7 +238,7 @@ fn migrate(address: u64, bytes: u64, node: u32) -> Result<u64, Error> {
         for (index, page) in pages[..count].iter_mut().enumerate() {
             *page = address + ((first + index as u64) << 12);
         }
-        // SAFETY: the arrays hold at least `count` entries and outlive the call.
+        // SAFETY: the arrays hold at least `count` entries and outlive the call, which rustix does not have.
         let result = unsafe {
             libc::syscall(
                 libc::SYS_move_pages,
@@ -225,7 +251,7 @@ fn migrate(address: u64, bytes: u64, node: u32) -> Result<u64, Error> {
             )
         };
         if result < 0 {
-            return Err(refused());
+            return Err(last_refused());
         }
         moved += status[..count].iter().filter(|&&now| now == node).count() as u64;
         first += count as u64;
@@ -256,8 +282,7 @@ impl User for Linux<'_> {
     fn call(&self, call: Call) -> Result<u64, Error> {
         match call {
             Call::Nothing => {
-                // SAFETY: takes and changes nothing.
-                unsafe { libc::getppid() };
+                std::hint::black_box(rustix::process::getppid());
                 Ok(0)
             }
             Call::Map {
@@ -266,36 +291,30 @@ impl User for Linux<'_> {
                 protection,
                 backing,
             } => map(address, bytes, protection, backing),
-            // SAFETY: workloads unmap only what they mapped.
             Call::Unmap { address, bytes } => {
-                done(unsafe { libc::munmap(pointer(address), bytes as usize) })
+                // SAFETY: workloads unmap only what they mapped.
+                done(unsafe { rustix::mm::munmap(pointer(address), bytes as usize) })
             }
             Call::Protect {
                 address,
                 bytes,
                 protection,
             } => {
+                let rights = MprotectFlags::from_bits_retain(bits(protection).bits());
                 // SAFETY: workloads protect only what they mapped.
-                done(unsafe { libc::mprotect(pointer(address), bytes as usize, bits(protection)) })
+                done(unsafe { rustix::mm::mprotect(pointer(address), bytes as usize, rights) })
             }
-            Call::Discard { address, bytes } => advise(address, bytes, libc::MADV_DONTNEED),
-            Call::PageOut { address, bytes } => advise(address, bytes, libc::MADV_PAGEOUT),
+            Call::Discard { address, bytes } => advise(address, bytes, Advice::LinuxDontNeed),
+            Call::PageOut { address, bytes } => advise(address, bytes, Advice::LinuxPageOut),
             Call::Remap { address, bytes, to } => {
                 let to = to.unwrap_or_else(|| NEXT.fetch_add(bytes + 4096, Ordering::Relaxed));
-                let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-                let bytes = bytes as usize;
+                let (from, to, bytes) = (pointer(address), pointer(to), bytes as usize);
+                let flags = MremapFlags::MAYMOVE;
                 // SAFETY: both places belong to the workload, as for `map`.
-                let moved =
-                    unsafe { libc::mremap(pointer(address), bytes, bytes, flags, pointer(to)) };
-                if moved == libc::MAP_FAILED {
-                    return Err(refused());
-                }
-                Ok(moved.expose_provenance() as u64)
+                let moved = unsafe { rustix::mm::mremap_fixed(from, bytes, bytes, flags, to) };
+                Ok(moved.map_err(refused)?.expose_provenance() as u64)
             }
-            Call::Collapse { address } => {
-                const LARGE: u64 = 1 << 21;
-                Ok(advise(address & !(LARGE - 1), LARGE, libc::MADV_COLLAPSE).is_ok() as u64)
-            }
+            Call::Collapse { address } => Ok(u64::from(collapse(address))),
             Call::Spawn => Ok(self.control.spawned.fetch_add(1, Ordering::SeqCst)),
             Call::Enter { process } if process as usize == self.process => Ok(0),
             Call::Enter { .. } => Err(Error::NoProcess),
@@ -304,34 +323,21 @@ impl User for Linux<'_> {
                 file,
                 offset,
                 value,
-            } => {
-                let fd = open(file)?;
-                let word = value.to_le_bytes();
-                // SAFETY: the word outlives the call.
-                let written = unsafe { libc::pwrite(fd, word.as_ptr().cast(), 8, offset as i64) };
-                if written == 8 { Ok(0) } else { Err(refused()) }
-            }
+            } => match rustix::io::pwrite(open(file)?, &value.to_le_bytes(), offset) {
+                Ok(8) => Ok(0),
+                Ok(_) => Err(Error::NoSpace),
+                Err(error) => Err(refused(error)),
+            },
             Call::Read { file, offset } => {
-                let fd = open(file)?;
                 let mut word = [0; 8];
-                // SAFETY: the word outlives the call.
-                let read = unsafe { libc::pread(fd, word.as_mut_ptr().cast(), 8, offset as i64) };
-                match read {
-                    8 => Ok(u64::from_le_bytes(word)),
-                    0.. => Err(Error::BeyondEnd),
-                    _ => Err(refused()),
+                match rustix::io::pread(open(file)?, &mut word, offset) {
+                    Ok(8) => Ok(u64::from_le_bytes(word)),
+                    Ok(_) => Err(Error::BeyondEnd),
+                    Err(error) => Err(refused(error)),
                 }
             }
-            Call::Truncate { file, bytes } => {
-                let fd = open(file)?;
-                // SAFETY: takes numbers alone.
-                done(unsafe { libc::ftruncate(fd, bytes as i64) })
-            }
-            Call::Sync { file } => {
-                let fd = open(file)?;
-                // SAFETY: takes a number alone.
-                done(unsafe { libc::fdatasync(fd) })
-            }
+            Call::Truncate { file, bytes } => done(rustix::fs::ftruncate(open(file)?, bytes)),
+            Call::Sync { file } => done(rustix::fs::fdatasync(open(file)?)),
             Call::Migrate {
                 address,
                 bytes,

@@ -6,23 +6,28 @@
 //! separately ([`pingpong`]). [`setup`] makes the swap device and the file system, [`counters`]
 //! reads what the kernel counted, [`team`] starts the threads.
 //!
+//! It also runs the programs of the conformance suite and the stress ([`conform`]), which visit other processes
+//! ([`visitor`]) and want to know why an access faulted ([`faults`]).
+//!
 //! One job after the other, each in processes of its own, so that none inherits another's address
 //! space. The clock is the time-stamp counter: where the emulator counts instructions, one tick is
 //! one instruction executed by any of the CPUs.
 
+mod conform;
 mod control;
 mod counters;
+mod faults;
 mod linux;
 mod pingpong;
 mod protocol;
 mod setup;
 mod team;
+mod visitor;
 
 use anyhow::Context;
-use protocol::{Event, Job, PREFIX};
+use protocol::{CONFORMANCE, Event, Job, PREFIX, STRESS};
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::AsRawFd;
 
 fn main() {
     setup::file_systems();
@@ -61,6 +66,14 @@ fn run(serial: &mut File) -> anyhow::Result<()> {
         std::fs::read_to_string(format!("/{}", protocol::PLAN)).context("reading the plan")?;
     for (number, line) in plan.lines().enumerate() {
         let job: Job = serde_json::from_str(line).with_context(|| format!("job {number}"))?;
+        if matches!(job.workload.as_str(), CONFORMANCE | STRESS) {
+            let events = conform::perform(number, &job).unwrap_or_else(|error| {
+                let why = format!("{error:#}");
+                vec![Event::Failed { job: number, why }]
+            });
+            events.iter().for_each(|event| say(serial, event));
+            continue;
+        }
         let event = match team::perform(&job) {
             Ok(window) => Event::Done {
                 job: number,
@@ -86,6 +99,5 @@ fn say(serial: &mut File, event: &Event) {
     let json = serde_json::to_string(event).expect("events hold only text and numbers");
     // If the console is gone, there is nowhere left to say it.
     let _ = serial.write_all(format!("{PREFIX}{json}\n").as_bytes());
-    // SAFETY: takes an open descriptor.
-    unsafe { libc::tcdrain(serial.as_raw_fd()) };
+    let _ = rustix::termios::tcdrain(serial);
 }

@@ -11,9 +11,9 @@ use anyhow::{Context, bail};
 use quell::PageSize;
 use quell_vm::{Backing, Call, Mark, Protection, User};
 use quell_workloads::Workload;
+use rustix::event::{EventfdFlags, eventfd};
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::FromRawFd;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
@@ -34,19 +34,12 @@ impl Ring {
     /// # Errors
     /// If the kernel refuses an eventfd.
     pub fn new(handover: Handover, processes: usize) -> anyhow::Result<Self> {
-        let eventfd = |_| {
-            // SAFETY: takes numbers alone.
-            let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
-            if fd < 0 {
-                bail!("an eventfd: {}", std::io::Error::last_os_error());
-            }
-            // SAFETY: a new descriptor, owned by nothing else.
-            Ok(unsafe { File::from_raw_fd(fd) })
-        };
+        let one = |_| eventfd(0, EventfdFlags::CLOEXEC).map(File::from);
         Ok(match handover {
             Handover::Yield => Ring::Yield,
             Handover::Eventfd => {
-                Ring::Eventfds((0..processes).map(eventfd).collect::<Result<_, _>>()?)
+                let all: Result<_, _> = (0..processes).map(one).collect();
+                Ring::Eventfds(all.context("an eventfd")?)
             }
         })
     }
@@ -54,12 +47,12 @@ impl Ring {
     /// Takes a place in the ring once all processes are there; returns which.
     ///
     /// Processes of equal real-time priority run in the order in which they became runnable, so
-    /// their places are those in which they find that everybody is.
+    /// their places are those in which they find that all are.
     fn join(&self, control: &Control, process: usize, all: u64) -> anyhow::Result<u64> {
         if let Ring::Eventfds(_) = self {
             return Ok(process as u64);
         }
-        // SAFETY: the parameter outlives the call.
+        // SAFETY: the parameter outlives the call, which rustix does not have.
         let result = unsafe {
             let priority = libc::sched_param { sched_priority: 1 };
             libc::sched_setscheduler(0, libc::SCHED_FIFO, &priority)

@@ -14,10 +14,17 @@ pub const PLAN: &str = "plan";
 #[allow(dead_code)] // The host follows lines of this form for its own kernel too.
 pub const PREFIX: &str = "quell: ";
 
-/// Something that the guest measures.
+/// The job that runs the conformance suite's programs: its events are [`Event::Checked`], one for each check.
+pub const CONFORMANCE: &str = "conformance";
+
+/// The job that performs every operation on every CPU at random, `rounds=N` rounds long, `seed=N`: one
+/// [`Event::Checked`].
+pub const STRESS: &str = "stress";
+
+/// Something that the guest measures, or checks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
-    /// The workload's name.
+    /// The workload's name, or [`CONFORMANCE`], or [`STRESS`].
     pub workload: String,
     /// The workload's file, if it is not built in.
     pub file: Option<String>,
@@ -74,6 +81,17 @@ pub enum Event {
         after: Counters,
         /// The kernel's histogram of flushes in the window by reason and pages, if it was traced.
         flushes: String,
+    },
+    /// A check has run.
+    Checked {
+        /// Its job's place in the plan, from 0.
+        job: usize,
+        /// Its name.
+        name: String,
+        /// On how many CPUs it failed.
+        failures: u64,
+        /// What was seen there, or what was done.
+        saw: String,
     },
     /// A job could not run.
     Failed {

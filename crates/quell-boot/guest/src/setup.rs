@@ -2,15 +2,16 @@
 
 use crate::linux::FILES;
 use anyhow::{Context, bail};
+use rustix::mount::MountFlags;
+use rustix::system::{RebootCommand, finit_module, reboot};
 use std::ffi::CString;
 use std::fs::{self, File, read_to_string, write};
 use std::io::{Seek, SeekFrom, Write};
-use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::time::Duration;
 
 /// The group of processes whose memory a job may limit.
-pub const GROUP: &str = "/sys/fs/cgroup/job";
+const GROUP: &str = "/sys/fs/cgroup/job";
 
 /// How large the compressed swap device pretends to be.
 const SWAP_BYTES: u64 = 256 << 20;
@@ -19,28 +20,16 @@ fn text(text: &str) -> anyhow::Result<CString> {
     CString::new(text).context("a zero byte in a name")
 }
 
-/// The error of the last system call, if it failed.
-fn check(result: i64) -> anyhow::Result<()> {
-    if result < 0 {
-        bail!(std::io::Error::last_os_error());
-    }
-    Ok(())
-}
-
 fn mount(source: &str, target: &str, kind: &str) -> anyhow::Result<()> {
-    let work = || {
+    let work = || -> std::io::Result<()> {
         fs::create_dir_all(target)?;
-        let (source, target, kind) = (text(source)?, text(target)?, text(kind)?);
-        // SAFETY: three strings that end in zero and outlive the call; no data.
-        check(i64::from(unsafe {
-            libc::mount(
-                source.as_ptr(),
-                target.as_ptr(),
-                kind.as_ptr(),
-                0,
-                std::ptr::null(),
-            )
-        }))
+        Ok(rustix::mount::mount(
+            source,
+            target,
+            kind,
+            MountFlags::empty(),
+            None,
+        )?)
     };
     work().with_context(|| format!("mounting {kind} on {target}"))
 }
@@ -106,17 +95,7 @@ fn modules() -> anyhow::Result<()> {
         let (name, options) = line.split_once(' ').unwrap_or((line, ""));
         let file = File::open(format!("/modules/{name}")).with_context(|| name.to_string())?;
         let flags = if name.ends_with(".ko") { 0 } else { COMPRESSED };
-        let options = text(options)?;
-        // SAFETY: an open file, a string that ends in zero and outlives the call, and flags.
-        let result = unsafe {
-            libc::syscall(
-                libc::SYS_finit_module,
-                file.as_raw_fd(),
-                options.as_ptr(),
-                flags,
-            )
-        };
-        check(result).with_context(|| name.to_string())?;
+        finit_module(&file, &text(options)?, flags).with_context(|| name.to_string())?;
     }
     Ok(())
 }
@@ -133,8 +112,11 @@ fn swap() -> anyhow::Result<()> {
     device.write_all(&header)?;
     device.sync_all()?;
     let path = text(DEVICE)?;
-    // SAFETY: a string that ends in zero and outlives the call.
-    check(i64::from(unsafe { libc::swapon(path.as_ptr(), 0) })).context("swapon")
+    // SAFETY: a string that ends in zero and outlives the call, which rustix does not have.
+    if unsafe { libc::swapon(path.as_ptr(), 0) } != 0 {
+        bail!("swapon: {}", std::io::Error::last_os_error());
+    }
+    Ok(())
 }
 
 fn files() -> anyhow::Result<()> {
@@ -161,6 +143,23 @@ fn group() -> anyhow::Result<()> {
     write(format!("{GROUP}/memory.max"), "max").context("memory.max")
 }
 
+/// Limits the memory of the processes that are in the group.
+pub fn limit(bytes: u64) -> anyhow::Result<()> {
+    write(format!("{GROUP}/memory.max"), bytes.to_string()).context("limiting memory")
+}
+
+/// Puts this process, and those that it makes, into the group whose memory is limited.
+pub fn join_group() -> anyhow::Result<()> {
+    write(format!("{GROUP}/cgroup.procs"), "0").context("limiting this process's memory")
+}
+
+/// Has the kernel reclaim memory of the group, as much as it finds; Linux does not say how much that was, so 0.
+pub fn reclaim(bytes: u64) -> u64 {
+    // It is refused where less could be had.
+    let _ = write(format!("{GROUP}/memory.reclaim"), bytes.to_string());
+    0
+}
+
 /// Removes what a job has left behind, and waits until the kernel is done with it.
 pub fn clean() -> anyhow::Result<()> {
     for entry in fs::read_dir(FILES).into_iter().flatten() {
@@ -170,17 +169,15 @@ pub fn clean() -> anyhow::Result<()> {
     if Path::new(&limit).exists() {
         write(&limit, "max").context(limit)?;
     }
-    // SAFETY: changes nothing in this process.
-    unsafe { libc::sync() };
+    rustix::fs::sync();
     std::thread::sleep(Duration::from_millis(20));
     Ok(())
 }
 
 /// Switches the machine off; does not return unless the kernel refuses.
 pub fn power_off() {
-    // SAFETY: changes nothing in this process.
-    unsafe {
-        libc::sync();
-        libc::reboot(libc::RB_POWER_OFF);
+    rustix::fs::sync();
+    if let Err(error) = reboot(RebootCommand::PowerOff) {
+        eprintln!("switching the machine off: {error}");
     }
 }

@@ -8,9 +8,12 @@ use crate::protocol::Job;
 use crate::setup;
 use anyhow::{Context, anyhow, bail};
 use quell_workloads::{Failure, Workload};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::FromRawFd;
 
 /// Decides what is random in a workload.
 const SEED: u64 = 1;
@@ -46,13 +49,11 @@ pub fn perform(job: &Job) -> anyhow::Result<Window> {
     let all = memory.nodes * memory.node + memory.slow.unwrap_or(0);
     let limit = memory.ahead.map(|_| all);
     if let Some(bytes) = limit {
-        std::fs::write(format!("{}/memory.max", setup::GROUP), bytes.to_string())
-            .context("limiting memory")?;
+        setup::limit(bytes)?;
     }
     processes(count, &|process| {
         if limit.is_some() {
-            std::fs::write(format!("{}/cgroup.procs", setup::GROUP), "0")
-                .context("limiting this process's memory")?;
+            setup::join_group()?;
         }
         threads(&workload, job, control, process, job.team / count)
     })
@@ -121,7 +122,7 @@ fn threads(
 
 /// A process of a job, and where its result comes from.
 struct Child {
-    id: libc::pid_t,
+    id: Pid,
     result: File,
 }
 
@@ -129,10 +130,10 @@ struct Child {
 ///
 /// # Errors
 /// What went wrong in the process that failed first. All processes have ended then.
-fn processes(
+pub fn processes<T: Serialize + DeserializeOwned>(
     count: usize,
-    body: &dyn Fn(usize) -> anyhow::Result<Option<Window>>,
-) -> anyhow::Result<Window> {
+    body: &dyn Fn(usize) -> anyhow::Result<Option<T>>,
+) -> anyhow::Result<T> {
     let mut children = Vec::new();
     for process in 0..count {
         match start(process, body) {
@@ -145,11 +146,9 @@ fn processes(
     }
     let mut failure = None;
     for _ in 0..count {
-        let mut status = 0;
-        // SAFETY: the status outlives the call.
-        let id = unsafe { libc::wait(&mut status) };
-        if libc::WIFSIGNALED(status) && failure.is_none() {
-            let signal = libc::WTERMSIG(status);
+        let ended = wait(WaitOptions::empty()).context("waiting for a process")?;
+        let killed = ended.and_then(|(id, status)| Some((id, status.terminating_signal()?)));
+        if let (Some((id, signal)), None) = (killed, &failure) {
             failure = Some(anyhow!("process {id} was ended by signal {signal}"));
             // They would wait for it.
             end(&children);
@@ -158,14 +157,14 @@ fn processes(
     if let Some(failure) = failure {
         return Err(failure);
     }
-    let mut measured = None;
+    let mut measured: Option<T> = None;
     for mut child in children {
         let mut text = String::new();
         child
             .result
             .read_to_string(&mut text)
             .context("a process's result")?;
-        let result: Result<Option<Window>, String> =
+        let result: Result<Option<T>, String> =
             serde_json::from_str(&text).context("a process's result")?;
         measured = measured.or(result.map_err(|why| anyhow!(why))?);
     }
@@ -174,32 +173,30 @@ fn processes(
 
 fn end(children: &[Child]) {
     for child in children {
-        // SAFETY: a process of this program's own that has not been waited for twice.
-        unsafe { libc::kill(child.id, libc::SIGKILL) };
+        // One that has ended already needs no signal.
+        let _ = kill_process(child.id, Signal::KILL);
     }
 }
 
-fn start(
+fn start<T: Serialize>(
     process: usize,
-    body: &dyn Fn(usize) -> anyhow::Result<Option<Window>>,
+    body: &dyn Fn(usize) -> anyhow::Result<Option<T>>,
 ) -> anyhow::Result<Child> {
-    let mut ends = [0; 2];
-    // SAFETY: room for two descriptors.
-    if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
-        bail!("a pipe: {}", std::io::Error::last_os_error());
+    let (result, say) = pipe_with(PipeFlags::CLOEXEC).context("a pipe")?;
+    let (result, mut say) = (File::from(result), File::from(say));
+    // SAFETY: this process has one thread, so its copy finds every lock free. rustix has no call that makes a process.
+    let id = unsafe { libc::fork() };
+    if id < 0 {
+        bail!("a process: {}", std::io::Error::last_os_error());
     }
-    // SAFETY: both descriptors are new and owned by nothing else.
-    let (result, mut say) = unsafe { (File::from_raw_fd(ends[0]), File::from_raw_fd(ends[1])) };
-    // SAFETY: this process has one thread, so its copy finds every lock free.
-    match unsafe { libc::fork() } {
-        -1 => bail!("a process: {}", std::io::Error::last_os_error()),
-        0 => {
+    match Pid::from_raw(id) {
+        None => {
             let result = body(process).map_err(|error| format!("{error:#}"));
             let text = serde_json::to_string(&result).unwrap_or_default();
             let _ = say.write_all(text.as_bytes());
-            // SAFETY: ends this copy without running what belongs to the original.
+            // SAFETY: ends this copy, as no call of rustix does, without running what belongs to the original.
             unsafe { libc::_exit(0) }
         }
-        id => Ok(Child { id, result }),
+        Some(id) => Ok(Child { id, result }),
     }
 }

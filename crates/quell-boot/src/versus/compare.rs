@@ -2,13 +2,14 @@
 //! for each row.
 
 use super::plan::{self, Case, Scale};
+use super::protocol::Job;
 use super::report::{Outcome, Report};
 use super::{counters, guest, linux, ours, protocol};
 use crate::arch::Arch;
 use crate::ending::told_to_end;
 use crate::images::Images;
-use crate::mistake::Mistake;
 use crate::qemu::{self, Accelerator, Machine};
+use crate::usage::UsageError;
 use crate::{follow, toolchain};
 use anyhow::{Context, bail};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -18,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Memory of either machine, in megabytes.
-const MEMORY_MB: u32 = 768;
+pub(super) const MEMORY_MB: u32 = 768;
 
 /// What is compared, and with what.
 #[derive(Clone, Debug)]
@@ -64,7 +65,7 @@ impl Comparison {
     ///
     /// # Errors
     /// If something needed is missing, a workload does not exist, or none that was asked for has rows on these
-    /// numbers of CPUs ([`crate::Mistake`]).
+    /// numbers of CPUs ([`crate::UsageError`]).
     pub fn plan(options: Options) -> anyhow::Result<Self> {
         let mut cpus = options.cpus.clone();
         cpus.sort_unstable();
@@ -78,7 +79,7 @@ impl Comparison {
             }
         }
         if runs.is_empty() {
-            return Err(Mistake::NoRows { without }.into());
+            return Err(UsageError::NoRows { without }.into());
         }
         let emulator = qemu::find(Arch::X86_64)?;
         let kernel = linux::find(
@@ -119,7 +120,7 @@ impl Comparison {
         let mut shown = Vec::new();
         for (machine, cases) in &self.runs {
             for (kernel, engine) in self.linuxes() {
-                let images = initial_files(kernel, &program, machine.cpus, cases)?;
+                let images = initial_files(kernel, &program, machine.cpus, &plan::jobs(cases))?;
                 let command =
                     linux_command(&self.options, &self.emulator, machine, &images, engine)?;
                 shown.push(command.shown());
@@ -199,7 +200,7 @@ fn machine(cpus: u16) -> Machine {
 }
 
 /// The emulator's command line for a kernel: memory in two nodes, all CPUs on the first.
-fn command_for(
+pub(super) fn command_for(
     emulator: &Path,
     machine: &Machine,
     images: &Images,
@@ -226,18 +227,18 @@ fn command_for(
     Ok(command)
 }
 
-/// Makes the initial file system for these cases; what Linux boots with.
-fn initial_files(
+/// Makes the initial file system with these jobs; what Linux boots with.
+pub(super) fn initial_files(
     kernel: &linux::Kernel,
     program: &Path,
     cpus: u16,
-    cases: &[Case],
+    jobs: &[Job],
 ) -> anyhow::Result<Images> {
     let directory = linux::cache();
     std::fs::create_dir_all(&directory)
         .with_context(|| format!("making {}", directory.display()))?;
     let place = directory.join(format!("initial-{cpus}.cpio"));
-    let archive = linux::initial_files(kernel, program, &plan::jobs(cases))?;
+    let archive = linux::initial_files(kernel, program, jobs)?;
     std::fs::write(&place, archive).with_context(|| format!("writing {}", place.display()))?;
     Ok(Images {
         kernel: kernel.image.clone(),
@@ -268,15 +269,18 @@ fn run_linux(
     cases: &[Case],
     engine: Option<&str>,
 ) -> anyhow::Result<Vec<Outcome>> {
-    let images = initial_files(kernel, program, machine.cpus, cases)?;
+    let jobs = plan::jobs(cases);
+    let images = initial_files(kernel, program, machine.cpus, &jobs)?;
     let command = linux_command(options, emulator, machine, &images, engine)?;
-    let jobs = plan::jobs(cases).len() as u64;
     let name = if engine.is_some() {
         "Linux with the engine"
     } else {
         "Linux"
     };
-    let bar = progress(format!("{name} on {}", counted(machine.cpus)), jobs);
+    let bar = progress(
+        format!("{name} on {}", counted(machine.cpus)),
+        jobs.len() as u64,
+    );
     let outcome = follow(options, command, &bar, |event| {
         matches!(event["event"].as_str(), Some("done" | "failed"))
     })?;
@@ -318,7 +322,7 @@ fn run_ours(
     Ok(outcomes)
 }
 
-fn counted(cpus: u16) -> String {
+pub(super) fn counted(cpus: u16) -> String {
     match cpus {
         1 => "1 CPU".to_string(),
         _ => format!("{cpus} CPUs"),

@@ -4,8 +4,8 @@
 //! its plan; there is no shell and nothing else.
 
 use super::protocol::{Job, PLAN};
-use crate::mistake::{self, Mistake};
 use crate::toolchain;
+use crate::usage::{self, UsageError};
 use anyhow::{Context, bail};
 use cpio::{NewcBuilder, write_cpio};
 use std::io::Cursor;
@@ -75,19 +75,19 @@ pub fn find(named: Option<&Path>, modules: Option<&Path>, fetch: bool) -> anyhow
     match fetched() {
         Some(image) => open(&image, None),
         None if fetch => open(&download()?, None),
-        None => Err(Mistake::NoKernel.into()),
+        None => Err(UsageError::NoKernel.into()),
     }
 }
 
 fn open(image: &Path, modules: Option<&Path>) -> anyhow::Result<Kernel> {
-    let bytes = mistake::read(image)?;
+    let bytes = usage::read(image)?;
     let release = release(&bytes)
-        .ok_or_else(|| Mistake::unfit(image, "no image of a Linux kernel for x86-64"))?;
+        .ok_or_else(|| UsageError::unfit(image, "no image of a Linux kernel for x86-64"))?;
     let modules = match modules {
         Some(directory) if directory.join("kernel").is_dir() => Some(directory.to_path_buf()),
         Some(directory) => {
             let directory = directory.to_path_buf();
-            return Err(Mistake::NoModules { directory }.into());
+            return Err(UsageError::NoModules { directory }.into());
         }
         None => beside(image, &release),
     };

@@ -5,12 +5,14 @@
 //! exactly. On Linux one static program, the first process ([`guest`]), performs the workloads from
 //! the source that quell's own kernel runs; [`plan`] says which, [`linux`] finds a kernel and puts
 //! the initial file system together, [`counters`] reads what Linux counted, [`ours`] what quell's
-//! kernel counted, [`report`] puts them side by side and [`compare`] carries it all out.
+//! kernel counted, [`report`] puts them side by side and [`compare`] carries it all out. [`conform`] has that program run
+//! the conformance suite instead, on one Linux.
 //!
 //! What this does not show: time on real hardware. An emulated instruction has no cache misses, an
 //! interrupt no latency, and TLBs that flush keep no entry that hardware would keep.
 
 mod compare;
+mod conform;
 mod counters;
 mod guest;
 mod linux;
@@ -21,4 +23,5 @@ mod protocol;
 pub mod report;
 
 pub use compare::{Comparison, Options};
+pub use conform::{Check, Programs};
 pub use plan::Scale;

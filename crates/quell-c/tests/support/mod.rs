@@ -70,8 +70,14 @@ pub fn host_library() -> PathBuf {
 
 /// The library for kernels; `None`, said aloud, where the target is not installed.
 pub fn kernel_library() -> Option<PathBuf> {
+    kernel_library_with("")
+}
+
+/// The library for kernels, with some features, or with those of the default if that is empty.
+pub fn kernel_library_with(features: &str) -> Option<PathBuf> {
     let script = source("../../scripts/build-c");
     let mut command = Command::new(script);
+    command.env("QUELL_FEATURES", features);
     // What is set for the host's build is not meant for this one.
     for name in ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "QUELL_BUILD_STD"] {
         command.env_remove(name);

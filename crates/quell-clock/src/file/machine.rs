@@ -107,11 +107,11 @@ impl MachineFile {
     ///
     /// # Errors
     /// If the amount is outside the parameter's range; the message says what the range is.
-    pub fn with(&self, parameter: Parameter, amount: f64) -> Result<Self, Mistake> {
+    pub fn with(&self, parameter: Parameter, amount: f64) -> Result<Self, Diagnostic> {
         let description = parameter.description();
         let (least, most) = bounds(description);
         if !(least..=most).contains(&amount) {
-            return Err(Mistake {
+            return Err(Diagnostic {
                 line: 0,
                 key: parameter.name(),
                 message: format!("{amount} is outside {least} to {most}"),
@@ -129,7 +129,7 @@ impl MachineFile {
 
 /// One mistake in a machine file.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Mistake {
+pub struct Diagnostic {
     /// The line, from 1; 0 if the mistake is that something is missing.
     pub line: usize,
     /// The key, `section.key`; empty if the mistake is not at a key.
@@ -144,7 +144,7 @@ pub struct FileError {
     /// The file.
     pub path: String,
     /// Every mistake found, in the order of lines; never empty.
-    pub mistakes: Vec<Mistake>,
+    pub mistakes: Vec<Diagnostic>,
 }
 
 impl fmt::Display for FileError {
@@ -166,14 +166,14 @@ impl fmt::Display for FileError {
     }
 }
 
-impl fmt::Display for Mistake {
+impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.key, self.message)
     }
 }
 
 impl std::error::Error for FileError {}
-impl std::error::Error for Mistake {}
+impl std::error::Error for Diagnostic {}
 
 /// The range of a parameter in its canonical unit.
 pub(super) fn bounds(description: &Description) -> (f64, f64) {

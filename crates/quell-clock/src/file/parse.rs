@@ -1,7 +1,7 @@
 //! From text to [`MachineFile`], or to a list of mistakes with lines.
 
 use super::builtin::BUILT_IN;
-use super::machine::{FileError, MachineFile, Mistake, Value, bounds};
+use super::machine::{Diagnostic, FileError, MachineFile, Value, bounds};
 use super::nearest::nearest;
 use super::parameter::{PARAMETERS, Parameter, Unit};
 use toml::Spanned;
@@ -9,7 +9,7 @@ use toml::de::{DeTable, DeValue};
 
 struct Reader<'t> {
     text: &'t str,
-    mistakes: Vec<Mistake>,
+    mistakes: Vec<Diagnostic>,
 }
 
 impl Reader<'_> {
@@ -20,7 +20,7 @@ impl Reader<'_> {
 
     fn refuse(&mut self, offset: usize, key: &str, message: impl Into<String>) {
         let line = self.line(offset);
-        self.mistakes.push(Mistake {
+        self.mistakes.push(Diagnostic {
             line,
             key: key.into(),
             message: message.into(),
@@ -346,7 +346,7 @@ fn read(
     }
     refuse_missing(reader, &missing);
     if name.is_none() {
-        reader.mistakes.push(Mistake {
+        reader.mistakes.push(Diagnostic {
             line: 0,
             key: "name".into(),
             message: "missing: the machine's short name".into(),
@@ -367,7 +367,7 @@ fn read(
 /// Refuses a file that lacks parameters.
 fn refuse_missing(reader: &mut Reader<'_>, missing: &[Parameter]) {
     let mut refuse = |key, message| {
-        reader.mistakes.push(Mistake {
+        reader.mistakes.push(Diagnostic {
             line: 0,
             key,
             message,
@@ -429,7 +429,7 @@ fn check_keys(reader: &mut Reader<'_>, table: &DeTable<'_>) {
 fn check_together(reader: &mut Reader<'_>, file: &MachineFile) {
     use Parameter as P;
     let mut wrong = |parameter: P, message: String| {
-        reader.mistakes.push(Mistake {
+        reader.mistakes.push(Diagnostic {
             line: 0,
             key: parameter.name(),
             message,

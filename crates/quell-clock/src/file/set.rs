@@ -3,7 +3,7 @@
 //! Such a text becomes a line of a machine file that is based on the machine to change, so units, ranges and what must
 //! fit together are checked by the code that reads files.
 
-use super::machine::{FileError, MachineFile, Mistake};
+use super::machine::{Diagnostic, FileError, MachineFile};
 use super::nearest::nearest;
 use super::parameter::{Parameter, Unit};
 use super::parse::parse;
@@ -43,8 +43,8 @@ impl MachineFile {
 
 /// The name of the parameter that a text like `interrupt.send=900ns` sets, and the line of a machine file that sets
 /// it.
-fn as_line(text: &str) -> Result<(String, String), Mistake> {
-    let refuse = |message: String| Mistake {
+fn as_line(text: &str) -> Result<(String, String), Diagnostic> {
+    let refuse = |message: String| Diagnostic {
         line: 0,
         key: text.into(),
         message,

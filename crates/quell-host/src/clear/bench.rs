@@ -7,6 +7,8 @@ use crate::process::own_thread_cpu_time;
 use anyhow::{Result, bail};
 use procfs_core::{FromRead, Meminfo};
 use quell_zero::{Available, Sample, Temperature};
+use rand::seq::SliceRandom;
+use rand_pcg::Pcg64;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
@@ -75,9 +77,9 @@ fn keep_quiet(cells: &mut [Cell]) {
 
 /// The cells of one length, in an order of chance. What ran just before leaves its lines in the caches and dirty, so in a
 /// fixed order, however rotated, some contenders would always come after the worst of the others.
-fn shuffled<'a>(cells: &'a mut [Cell], bytes: u64, order: &mut fastrand::Rng) -> Vec<&'a mut Cell> {
+fn shuffled<'a>(cells: &'a mut [Cell], bytes: u64, order: &mut Pcg64) -> Vec<&'a mut Cell> {
     let mut turn: Vec<_> = cells.iter_mut().filter(|c| c.bytes == bytes).collect();
-    order.shuffle(&mut turn);
+    turn.shuffle(order);
     turn
 }
 
@@ -210,7 +212,7 @@ impl Bench {
             })
             .collect();
         let deadline = Instant::now() + time;
-        let mut order = fastrand::Rng::with_seed(0);
+        let mut order = Pcg64::new(0, 0);
         for round in 0.. {
             for &bytes in sizes {
                 // As much time for the longest extents together as for short ones.
@@ -329,7 +331,7 @@ mod tests {
                 samples: Vec::new(),
             })
             .into();
-        let mut order = fastrand::Rng::with_seed(0);
+        let mut order = Pcg64::new(0, 0);
         let mut followed = std::collections::BTreeSet::new();
         for _ in 0..100 {
             let turn = shuffled(&mut cells, 4 << 10, &mut order);

@@ -32,7 +32,7 @@ use quell_clock::file::built_in;
 use quell_clock::{MachineFile, Parameter as P};
 use quell_workloads::Workload;
 
-use self::told::{Entry, told};
+use self::told::{Figure, told};
 use super::report::{Host, Shootdown, Units};
 use crate::predict::kernel::Kernel;
 use crate::processor::Processor;
@@ -69,10 +69,10 @@ fn base(arch: &str, vendor: Option<&str>) -> anyhow::Result<(&'static str, &'sta
 
 /// A switch with its two calls took this long in the published guest; what the call here costs more is part
 /// of it and not counted twice.
-fn schedule(system_call: f64) -> Option<Entry> {
+fn schedule(system_call: f64) -> Option<Figure> {
     let published = built_in("skylake-laptop")?;
     let total = published.amount(P::SystemCall) + published.amount(P::Schedule);
-    Some(Entry {
+    Some(Figure {
         parameter: P::Schedule,
         value: format!("{:.1}", (total - system_call).max(0.0) / 1e3),
         unit: "ns",
@@ -81,7 +81,7 @@ fn schedule(system_call: f64) -> Option<Entry> {
     })
 }
 
-fn text(name: &str, title: &str, base: &str, entries: &[Entry]) -> String {
+fn text(name: &str, title: &str, base: &str, entries: &[Figure]) -> String {
     let mut text = String::new();
     let _ = writeln!(
         text,
@@ -186,7 +186,7 @@ const FIT: Fit = Fit {
 struct Draft {
     machine: MachineFile,
     policy: Policy,
-    entries: Vec<Entry>,
+    entries: Vec<Figure>,
     notes: Vec<String>,
     /// What is said of figures that rest on rows which other programs disturbed.
     reliable: bool,
@@ -209,7 +209,7 @@ impl Draft {
         } else {
             "; NOT reliable, see the measurement's note"
         };
-        self.entries.push(Entry {
+        self.entries.push(Figure {
             parameter,
             value: format!("{written:.1}"),
             unit,

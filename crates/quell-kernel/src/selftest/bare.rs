@@ -1,6 +1,6 @@
 //! Spaces of one page without a manager, for the tests.
 
-use crate::machine::Kernel;
+use crate::machine::{self, Kernel};
 use crate::{cpu, memory, tables, watchdog};
 use alloc::string::String;
 use core::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -40,7 +40,7 @@ pub fn space(frame: Frame, writable: bool) -> Frame {
 }
 
 pub fn space_of(leaf: Entry) -> Frame {
-    let root = tables::new_root();
+    let root = machine::new_root();
     tables::set(root, Page::containing(ADDRESS), Some(leaf));
     Kernel.fence();
     root

@@ -28,7 +28,7 @@ pub fn be(cpu: u16) {
 pub enum Moment {
     /// A request was posted, its interrupt sent.
     Sent,
-    /// An inbox is locked, its letter about to be written.
+    /// An inbox is locked, its request about to be written.
     Locked,
 }
 

@@ -34,11 +34,11 @@ pub fn unmap<'a, H: Hardware, R: Rules>(
     space: &'a AddressSpace<H>,
     pages: impl Iterator<Item = usize>,
 ) {
-    let mut gather: SpaceBatch<'a, H, R> = engine.batch(Purpose::Call);
+    let mut batch: SpaceBatch<'a, H, R> = engine.batch(Purpose::Call);
     for index in pages {
-        gather.unmapped(space, page(index), Frame(index as u64));
+        batch.unmapped(space, page(index), Frame(index as u64));
     }
-    for frame in gather.finish() {
+    for frame in batch.finish() {
         black_box(frame);
     }
 }
@@ -49,9 +49,9 @@ pub fn paid_debt<H: Hardware, R: Rules>(
     space: &AddressSpace<H>,
 ) -> Stamp {
     let stamp = {
-        let mut gather: Batch<'_, '_, H, &AddressSpace<H>, Frame, R> = engine.batch(Purpose::Lazy);
-        gather.unmapped(space, page(0), Frame(0));
-        match gather.finish_owed() {
+        let mut batch: Batch<'_, '_, H, &AddressSpace<H>, Frame, R> = engine.batch(Purpose::Lazy);
+        batch.unmapped(space, page(0), Frame(0));
+        match batch.finish_owed() {
             Outcome::Owed(owed) => owed.stamp(),
             Outcome::Flushed(_) => unreachable!("an empty ledger has room"),
         }

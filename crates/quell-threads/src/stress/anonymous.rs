@@ -1,7 +1,7 @@
 //! What a program does to the anonymous pages of a space.
 
 use super::program::Program;
-use crate::world::{Entry, FILE_PAGES, FIRST_FILE_PAGE, Space, World};
+use crate::world::{EntryWord, FILE_PAGES, FIRST_FILE_PAGE, Space, World};
 use quell::{Frame, Hardware, Purpose, Scope};
 use quell_contract::{Clause, Violation};
 
@@ -19,7 +19,7 @@ impl<'a> Program<'a> {
         layout.versions[page] += 1;
         let owner = self.own(frame, FILE_PAGES, 0);
         let version = layout.versions[page];
-        self.write_entry(space, page, Entry::new(frame, owner, version, true));
+        self.write_entry(space, page, EntryWord::new(frame, owner, version, true));
     }
 
     pub fn unmap(&mut self, space: &'a Space, first: usize) {
@@ -34,7 +34,7 @@ impl<'a> Program<'a> {
             layout.versions[page] += 1;
             changes.push((page, layout.versions[page]));
             if entry.present() {
-                self.write_entry(space, page, Entry(0));
+                self.write_entry(space, page, EntryWord(0));
                 gather.unmapped(&space.engine, World::range(page), entry.frame());
                 if tables {
                     gather.changed(&space.engine, World::range(page), Scope::Tables);
@@ -63,7 +63,7 @@ impl<'a> Program<'a> {
                 layout.versions[page] += 1;
                 let version = layout.versions[page];
                 changes.push((page, version));
-                let narrow = Entry::new(entry.frame(), entry.owner(), version, false);
+                let narrow = EntryWord::new(entry.frame(), entry.owner(), version, false);
                 self.write_entry(space, page, narrow);
                 gather.changed(&space.engine, World::range(page), Scope::Leaf);
             }
@@ -78,7 +78,7 @@ impl<'a> Program<'a> {
         let entry = self.entry(space, page);
         if entry.present() && !entry.writable() {
             layout.versions[page] += 1;
-            let wide = Entry::new(entry.frame(), entry.owner(), layout.versions[page], true);
+            let wide = EntryWord::new(entry.frame(), entry.owner(), layout.versions[page], true);
             self.write_entry(space, page, wide);
         }
     }
@@ -91,7 +91,7 @@ impl<'a> Program<'a> {
             return;
         }
         layout.versions[page] += 1;
-        let narrow = Entry::new(entry.frame(), entry.owner(), layout.versions[page], false);
+        let narrow = EntryWord::new(entry.frame(), entry.owner(), layout.versions[page], false);
         self.write_entry(space, page, narrow);
         let mut gather = self.gather(Purpose::Call);
         gather.changed(&space.engine, World::range(page), Scope::Leaf);
@@ -126,7 +126,7 @@ impl<'a> Program<'a> {
                 let entry = self.entry(space, page);
                 if entry.present() {
                     layout.versions[page] += 1;
-                    self.write_entry(space, page, Entry(0));
+                    self.write_entry(space, page, EntryWord(0));
                     gather.unmapped(&space.engine, World::range(page), entry.frame());
                 }
             }

@@ -2,7 +2,9 @@
 
 use super::program::Program;
 use crate::machine::PAGES;
-use crate::world::{Content, Entry, FILE_PAGES, FIRST_FILE_PAGE, Free, Slot, Space, World, lock};
+use crate::world::{
+    CacheSlot, Content, EntryWord, FILE_PAGES, FIRST_FILE_PAGE, Free, Space, World, lock,
+};
 use quell::{Hardware, Outcome, Purpose, Scope};
 use std::sync::atomic::Ordering;
 
@@ -10,7 +12,7 @@ impl<'a> Program<'a> {
     /// Takes a page of the file away from every space that maps it, and owes the flush.
     pub fn reclaim_file(&mut self, file_page: usize) {
         let mut slot = self.lock_slot(file_page);
-        let Slot::Filled(frame) = *slot else {
+        let CacheSlot::Filled(frame) = *slot else {
             return;
         };
         let world: &'a World = self.world;
@@ -24,7 +26,7 @@ impl<'a> Program<'a> {
                 let entry = self.entry(space, page);
                 if entry.present() && entry.frame() == frame {
                     layout.versions[page] += 1;
-                    self.write_entry(space, page, Entry::marker(frame));
+                    self.write_entry(space, page, EntryWord::marker(frame));
                     gather.changed(&space.engine, World::range(page), Scope::Leaf);
                 }
             }
@@ -34,13 +36,13 @@ impl<'a> Program<'a> {
         match gather.finish_owed() {
             Outcome::Flushed(frames) => {
                 residue.settle_flushed();
-                *slot = Slot::Empty;
+                *slot = CacheSlot::Empty;
                 drop(locks);
                 frames.for_each(|frame| self.free(frame));
             }
             Outcome::Owed(owed) => {
                 residue.owe(owed.stamp());
-                *slot = Slot::Emptied(frame);
+                *slot = CacheSlot::Emptied(frame);
                 drop(locks);
                 let mut free = lock(&world.free, || self.hw.relax());
                 free.extend(owed.map(|frame| Free::Owed(frame, file_page)));
@@ -54,25 +56,25 @@ impl<'a> Program<'a> {
         let page = FIRST_FILE_PAGE + index;
         let file_page = self.lock_space(space).maps[index];
         let mut slot = self.lock_slot(file_page);
-        if let Slot::Emptied(frame) = *slot {
+        if let CacheSlot::Emptied(frame) = *slot {
             if self.rescue(frame) {
-                *slot = Slot::Filled(frame);
+                *slot = CacheSlot::Filled(frame);
             } else {
                 // Claimed by a CPU that has not told the slot yet; then it was paid.
                 self.settle_frame(frame, space);
-                *slot = Slot::Empty;
+                *slot = CacheSlot::Empty;
             }
         }
-        if *slot == Slot::Empty
+        if *slot == CacheSlot::Empty
             && let Some(frame) = spare.take()
         {
             let written = self.world.written[file_page].load(Ordering::Relaxed);
             self.own(frame, file_page, written);
-            *slot = Slot::Filled(frame);
+            *slot = CacheSlot::Filled(frame);
         }
         let mut layout = self.lock_space(space);
         let held = self.entry(space, page);
-        if let Slot::Filled(frame) = *slot
+        if let CacheSlot::Filled(frame) = *slot
             && !held.present()
             && layout.maps[index] == file_page
         {
@@ -81,7 +83,7 @@ impl<'a> Program<'a> {
             }
             layout.versions[page] += 1;
             let owner = self.world.content(frame).owner();
-            let entry = Entry::new(frame, owner, layout.versions[page], false);
+            let entry = EntryWord::new(frame, owner, layout.versions[page], false);
             self.write_entry(space, page, entry);
         }
         drop(layout);
@@ -106,9 +108,9 @@ impl<'a> Program<'a> {
         let owner = world.content(frame).owner();
         for (space, layout) in world.spaces.iter().zip(&mut locks) {
             for page in FIRST_FILE_PAGE..PAGES {
-                if self.entry(space, page) == Entry::marker(frame) {
+                if self.entry(space, page) == EntryWord::marker(frame) {
                     layout.versions[page] += 1;
-                    let entry = Entry::new(frame, owner, layout.versions[page], false);
+                    let entry = EntryWord::new(frame, owner, layout.versions[page], false);
                     self.write_entry(space, page, entry);
                 }
             }
@@ -129,7 +131,7 @@ impl<'a> Program<'a> {
         let written = &self.world.written[file_page];
         let value = written.load(Ordering::Relaxed) + 1;
         match *slot {
-            Slot::Filled(frame) => {
+            CacheSlot::Filled(frame) => {
                 let owner = self.world.content(frame).owner();
                 let content = Content::new(owner, file_page, value);
                 self.world.frames[frame]
@@ -139,17 +141,17 @@ impl<'a> Program<'a> {
             }
             before => {
                 if let Some(frame) = unused.take() {
-                    if let Slot::Emptied(old) = before {
+                    if let CacheSlot::Emptied(old) = before {
                         self.settle_frame(old, &self.world.spaces[0]);
                     }
                     self.own(frame, file_page, value);
-                    *slot = Slot::Filled(frame);
+                    *slot = CacheSlot::Filled(frame);
                     written.store(value, Ordering::Release);
                     for _ in 0..self.roll(50) {
                         self.poll();
                         self.hw.relax();
                     }
-                    if let Slot::Emptied(old) = before
+                    if let CacheSlot::Emptied(old) = before
                         && self.engine.claim(&self.world.frames[old].residue).is_some()
                     {
                         self.free(old);
@@ -171,7 +173,7 @@ impl<'a> Program<'a> {
         layout.maps[index] = self.roll(FILE_PAGES);
         layout.versions[page] += 1;
         let version = layout.versions[page];
-        self.write_entry(space, page, Entry(0));
+        self.write_entry(space, page, EntryWord(0));
         if entry.present() {
             let mut gather = self.gather(Purpose::Call);
             gather.changed(&space.engine, World::range(page), Scope::Leaf);

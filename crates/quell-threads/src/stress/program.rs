@@ -1,7 +1,9 @@
 //! One CPU's program: where it is, what it locks, and how it accesses memory.
 
 use crate::machine::Table;
-use crate::world::{Content, Entry, FILE_PAGES, Free, Layout, Machine, Slot, Space, World, lock};
+use crate::world::{
+    CacheSlot, Content, EntryWord, FILE_PAGES, Free, Layout, Machine, Space, World, lock,
+};
 use quell::{AddressSpace, Batch, CpuId, Engine, Frame, Hardware, Purpose};
 use quell_contract::{Clause, Violation};
 use rand::RngExt;
@@ -44,7 +46,7 @@ impl<'a> Program<'a> {
         })
     }
 
-    pub fn lock_slot(&self, page: usize) -> MutexGuard<'a, Slot> {
+    pub fn lock_slot(&self, page: usize) -> MutexGuard<'a, CacheSlot> {
         lock(&self.world.slots[page], || {
             self.poll();
             self.hw.relax();
@@ -74,7 +76,7 @@ impl<'a> Program<'a> {
             std::array::from_fn(|page| world.written[page].load(Ordering::Acquire));
         let completed = space.completed[page].load(Ordering::Relaxed);
         let judged = self.hw.access(page as u16, |cached| {
-            let entry = Entry(cached.entry);
+            let entry = EntryWord(cached.entry);
             let frame = entry.frame();
             let content = world.content(frame);
             let breaks = |clause, account: String| {
@@ -117,13 +119,13 @@ impl<'a> Program<'a> {
                 Free::Owed(frame, file_page) => {
                     let mut slot = self.lock_slot(file_page);
                     // Otherwise the page has it back, or it was claimed as the slot was refilled.
-                    if *slot == Slot::Emptied(frame)
+                    if *slot == CacheSlot::Emptied(frame)
                         && self
                             .engine
                             .claim(&self.world.frames[frame].residue)
                             .is_some()
                     {
-                        *slot = Slot::Empty;
+                        *slot = CacheSlot::Empty;
                         return Some(frame);
                     }
                 }
@@ -145,12 +147,12 @@ impl<'a> Program<'a> {
         owner
     }
 
-    pub fn write_entry(&self, space: &'a Space, page: usize, entry: Entry) {
+    pub fn write_entry(&self, space: &'a Space, page: usize, entry: EntryWord) {
         self.table(space)[page].store(entry.0, Ordering::Release);
     }
 
-    pub fn entry(&self, space: &'a Space, page: usize) -> Entry {
-        Entry(self.table(space)[page].load(Ordering::Relaxed))
+    pub fn entry(&self, space: &'a Space, page: usize) -> EntryWord {
+        EntryWord(self.table(space)[page].load(Ordering::Relaxed))
     }
 
     /// The changes have returned to the program.

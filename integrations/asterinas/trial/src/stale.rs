@@ -11,7 +11,7 @@ use ostd::task::disable_preempt;
 const PAGES: usize = 16;
 const ROUNDS: usize = 20;
 
-/// Programs read; nobody may see what is written into frames once they are gone. `true` if nobody did, and if
+/// Programs read; none may see what is written into frames once they are gone. `true` if none did, and if
 /// the programs do see it where the flush is left out: without that this shows nothing.
 pub fn check(world: &World) -> bool {
     world.read(PAGES);

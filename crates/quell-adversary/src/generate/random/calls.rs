@@ -23,6 +23,9 @@ pub(super) struct CallSwarm {
 /// How many kinds of calls there are.
 const CALLS: u8 = 25;
 
+/// The kind that forks.
+const FORK: u8 = 11;
+
 /// The kind that collapses pages.
 const COLLAPSE: u8 = 10;
 
@@ -48,8 +51,9 @@ impl CallSwarm {
         }
     }
 
-    pub(super) fn draw(rng: &mut Rng) -> Self {
-        let large = rng.one_in(16);
+    /// With `far` what is seldom drawn, because it takes long, is not.
+    pub(super) fn draw(rng: &mut Rng, far: bool) -> Self {
+        let large = rng.one_in(if far { 3 } else { 16 });
         let collapses = large && rng.one_in(3);
         let mut kinds = vec![0, 1];
         if large {
@@ -172,7 +176,7 @@ impl CallSwarm {
             }
             COLLAPSE if self.large => CallOp::Collapse { page },
             COLLAPSE => CallOp::Sync { file },
-            11 => {
+            FORK => {
                 into.push(CallOp::Fork);
                 match rng.below(4) {
                     0 => CallOp::Enter { process },
@@ -248,9 +252,9 @@ pub(super) fn pages_of(cpu: &[Lane<CallOp>]) -> Vec<u64> {
     })
 }
 
-/// A program over the memory manager.
-pub fn calls_program(rng: &mut Rng) -> Program {
-    let swarm = CallSwarm::draw(rng);
+/// A program over the memory manager. With `far` what is seldom drawn, because it takes long, is not.
+pub fn calls_program(rng: &mut Rng, far: bool) -> Program {
+    let swarm = CallSwarm::draw(rng, far);
     let cpus = rng.weigh(&[(5, 2), (3, 3), (1, MAX_CPUS)]);
     let mut cpu = vec![Lane::default(); cpus];
     let first = &mut cpu[0].start;
@@ -299,6 +303,9 @@ pub fn calls_program(rng: &mut Rng) -> Program {
                 CallOp::Read { page }
             });
         }
+    }
+    if swarm.kinds.contains(&FORK) && rng.one_in(3) {
+        first.push(CallOp::Fork);
     }
     // A page beside them, so that their table stays.
     if rng.below(3) > 0 {

@@ -7,19 +7,21 @@ use super::pages::few_of;
 use super::shape::shape;
 use crate::action::MAX_CPUS;
 use crate::generated::program::{
-    BATCHES, EngineOp, FILE_PAGES, FILES, FLAGS, For, HUGE, Lane, PAGES, Program, Reported, Right,
-    SPACES, WINDOW,
+    BATCHES, EngineOp, FILE_PAGES, FILES, FLAGS, For, HUGE, Lane, OWN_PAGES, PAGES, Program,
+    Reported, Right, SPACES, WINDOW,
 };
 use crate::schedule::Rng;
 
 /// What a program may do.
 #[derive(Clone)]
 pub(super) struct Swarm {
-    kinds: Vec<(u64, Kind)>,
+    pub(super) kinds: Vec<(u64, Kind)>,
     pages: Vec<u64>,
     files: Vec<u8>,
     spaces: u64,
     batches: std::ops::Range<u64>,
+    /// Pages of the kernel's own half.
+    pub(super) own: Vec<u8>,
 }
 
 impl Swarm {
@@ -48,12 +50,16 @@ impl Swarm {
             .map(|_| rng.below(FILES as u64) as u8)
             .collect();
         let batches = 0..rng.few(BATCHES as u64);
+        let own = (0..rng.few(2))
+            .map(|_| rng.below(OWN_PAGES as u64) as u8)
+            .collect();
         Swarm {
             kinds,
             pages,
             files,
             spaces,
             batches,
+            own,
         }
     }
 
@@ -74,6 +80,9 @@ impl Swarm {
             let side = if rng.one_in(3) { cpu % 2 } else { cpu };
             part.kinds = match kinds.get(side) {
                 Some(&kind) => vec![kind],
+                None if self.uses_own_half() => {
+                    vec![(4, Kind::Own), (1, Kind::Read), (2, Kind::Tour)]
+                }
                 None => vec![(4, Kind::Read), (1, Kind::Write), (1, Kind::Tour)],
             };
         }
@@ -162,6 +171,15 @@ impl Swarm {
             pages,
             report,
         }
+    }
+
+    /// Uses what the program is about.
+    fn look(&self, rng: &mut Rng) -> EngineOp {
+        if self.uses_own_half() && rng.below(3) > 0 {
+            return self.use_own(rng);
+        }
+        let page = self.page(rng);
+        EngineOp::Read { page }
     }
 
     /// A phrase.
@@ -287,6 +305,9 @@ impl Swarm {
             Kind::Pay => into.push(EngineOp::Pay),
             Kind::CatchUp => into.push(EngineOp::CatchUp),
             Kind::Hotplug => {
+                if rng.one_in(4) {
+                    into.push(EngineOp::Lazy);
+                }
                 into.push(EngineOp::Offline);
                 if rng.below(3) > 0 {
                     into.push(EngineOp::Online);
@@ -308,6 +329,18 @@ impl Swarm {
                 into.push(self.change(rng, batch, false));
                 into.push(EngineOp::Finish { batch });
                 into.push(EngineOp::Mask { on: false });
+            }
+            Kind::Own => into.push(self.use_own(rng)),
+            kind @ (Kind::UnmapOwn | Kind::OwnLazily | Kind::Patch) => {
+                self.change_own(kind, rng, into);
+            }
+            Kind::Start => {
+                into.push(open(rng.pick(&[For::Call, For::Reclaim])));
+                for _ in 0..rng.few(2) {
+                    let protects = rng.one_in(4);
+                    into.push(self.change(rng, batch, protects));
+                }
+                into.push(EngineOp::Start { batch });
             }
             Kind::Signal => {
                 let flag = rng.below(FLAGS as u64) as u8;
@@ -377,6 +410,9 @@ pub fn engine_program(rng: &mut Rng) -> Program {
             }
         }
     }
+    if swarm.uses_own_half() {
+        first.extend(swarm.own.iter().map(|&own| EngineOp::MapOwn { own }));
+    }
     // Who preempts the owner of a batch has one of its own.
     let preempting = Swarm {
         batches: BATCHES as u64 - 1..BATCHES as u64,
@@ -416,16 +452,14 @@ pub fn engine_program(rng: &mut Rng) -> Program {
         }
         // Who has done something uses it, too.
         if duel.is_some() && rng.one_in(2) {
-            let page = swarm.page(rng);
-            lane.run.push(EngineOp::Read { page });
+            lane.run.push(swarm.look(rng));
         }
         if duel.is_some() && waits {
             if number == told.0 {
                 lane.run.push(EngineOp::Tell { flag: told.1 });
             } else {
-                let page = swarm.page(rng);
                 lane.run.push(EngineOp::Wait { flag: told.1 });
-                lane.run.push(EngineOp::Read { page });
+                lane.run.push(swarm.look(rng));
             }
         }
         if shape.preemptions > 0 {

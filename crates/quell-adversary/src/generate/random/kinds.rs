@@ -35,10 +35,20 @@ pub(super) enum Kind {
     Mask,
     Signal,
     Tour,
+    /// Uses the kernel's own half.
+    Own,
+    /// Takes pages of it away.
+    UnmapOwn,
+    /// The same without a flush.
+    OwnLazily,
+    /// Writes its text.
+    Patch,
+    /// Flushes without waiting.
+    Start,
 }
 
 /// Every kind, with how often it is drawn.
-pub(super) const KINDS: [(u64, Kind); 32] = [
+pub(super) const KINDS: [(u64, Kind); 37] = [
     (8, Kind::Read),
     (5, Kind::Write),
     (4, Kind::Map),
@@ -71,4 +81,9 @@ pub(super) const KINDS: [(u64, Kind); 32] = [
     (2, Kind::Mask),
     (2, Kind::Signal),
     (5, Kind::Tour),
+    (2, Kind::Own),
+    (3, Kind::UnmapOwn),
+    (2, Kind::OwnLazily),
+    (1, Kind::Patch),
+    (2, Kind::Start),
 ];

@@ -8,6 +8,7 @@
 mod calls;
 mod engine;
 mod kinds;
+mod own_half;
 mod pages;
 mod shape;
 
@@ -63,7 +64,7 @@ pub fn draw(rng: &mut Rng) -> Recorded {
     let program = if rng.below(5) < 3 {
         engine_program(rng)
     } else {
-        calls_program(rng)
+        calls_program(rng, false)
     };
     place(rng, program)
 }
@@ -141,7 +142,7 @@ pub fn change(rng: &mut Rng, recorded: &mut Recorded, other: &Recorded) {
                     }
                 }
                 (Program::Calls { memory, cpu }, theirs) => {
-                    let mut swarm = CallSwarm::draw(rng);
+                    let mut swarm = CallSwarm::draw(rng, false);
                     swarm.large &= memory.fast > 500;
                     if rng.below(4) > 0 {
                         swarm = swarm.about(&calls::pages_of(cpu), rng);

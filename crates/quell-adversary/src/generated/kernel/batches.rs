@@ -10,10 +10,20 @@ use crate::hardware::RunRules;
 use crate::oracle::Moment;
 use crate::stage::Hw;
 use crate::tables;
-use quell::{Batch, Frame, Page, PageRange, PageSize, Purpose, Scope, Word};
+use quell::{Batch, Frame, Hardware, Page, PageRange, PageSize, Purpose, Scope, Word};
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+impl From<For> for Purpose {
+    fn from(purpose: For) -> Purpose {
+        match purpose {
+            For::Call => Purpose::Call,
+            For::Reclaim => Purpose::Reclaim,
+            For::Migration => Purpose::Migration,
+        }
+    }
+}
 
 /// A range that a call has changed.
 #[derive(Clone, Copy, Debug)]
@@ -135,11 +145,7 @@ impl<'k, 'm> Desk<'k, 'm> {
             if place.as_ref().is_some_and(|open| !open.batch.is_empty()) {
                 return;
             }
-            let purpose = match purpose {
-                For::Call => Purpose::Call,
-                For::Reclaim => Purpose::Reclaim,
-                For::Migration => Purpose::Migration,
-            };
+            let purpose = purpose.into();
             *place = Some(Open {
                 batch: self.kernel.engine.batch(purpose),
                 purpose,
@@ -354,6 +360,30 @@ impl<'k, 'm> Desk<'k, 'm> {
     pub(super) fn finish(&self, batch: u8) {
         self.with_open(batch, 1, |open| {
             drop(open.batch.finish());
+            self.ended(open);
+        });
+    }
+
+    /// Begins to flush, and looks whether it is over whenever another CPU has answered something. With interrupts off,
+    /// and in the middle of what another thread does, it waits as always.
+    pub(super) fn start(&self, batch: u8) {
+        let here = self.kernel.here();
+        if here.masked || here.preempts || !self.begun.get() {
+            return self.finish(batch);
+        }
+        let hw = self.kernel.hw;
+        self.with_open(batch, 3, |open| {
+            let mut flight = open.batch.start();
+            loop {
+                let rung = hw.bell().load(Acquire);
+                if flight.is_done() {
+                    break;
+                }
+                while hw.bell().load(Acquire) == rung {
+                    hw.relax();
+                }
+            }
+            drop(flight.finish());
             self.ended(open);
         });
     }

@@ -13,6 +13,8 @@ pub(super) const BLOCKS: u64 = 2;
 pub(in crate::generated) struct Layout {
     spaces: u64,
     pub(super) blocks: u64,
+    /// The kernel has a half of its own.
+    pub(super) own: bool,
 }
 
 impl Layout {
@@ -24,10 +26,11 @@ impl Layout {
                 EngineOp::MapLarge { .. } | EngineOp::MapHuge { .. } | EngineOp::Collapse { .. }
             )
         };
-        let mut ops = cpu.iter().flat_map(|l| l.start.iter().chain(&l.run));
+        let ops = || cpu.iter().flat_map(Lane::all);
         Layout {
             spaces: shape.spaces.into(),
-            blocks: if ops.any(large) { BLOCKS } else { 0 },
+            blocks: if ops().any(large) { BLOCKS } else { 0 },
+            own: ops().any(|op| op.is_of_own_half()),
         }
     }
 
@@ -48,9 +51,16 @@ impl Layout {
         2 * self.spaces + 4
     }
 
+    /// The tables of the kernel's own half below its root, if it has one: the middle one and the leaf table.
+    pub(super) fn own_tables(self) -> [Frame; 2] {
+        let first = self.first_leaf() + self.leaves();
+        [Frame(first), Frame(first + 1)]
+    }
+
     /// Frames that may be tables.
     pub(in crate::generated) fn tables(self) -> usize {
-        (self.first_leaf() + self.leaves()) as usize
+        let own = if self.own { 2 } else { 0 };
+        (self.first_leaf() + self.leaves() + own) as usize
     }
 
     pub(super) fn single(self, index: u64) -> Frame {

@@ -18,15 +18,17 @@
 //! * a space ends when nobody runs it; who goes idle does not count.
 //!
 //! Data that a lock protects lies in words that are read and written without a point: between taking
-//! the lock and giving it back nobody else looks at them.
+//! the lock and giving it back no other CPU looks at them.
 //!
-//! | room | what happens there |
+//! | module | what happens there |
 //! | --- | --- |
 //! | [`layout`] | where tables and frames lie |
 //! | [`state`] | what the kernel keeps: locks, frames with owners, entries |
 //! | [`spaces`] | running, idling, accesses; spaces that end and begin anew |
 //! | [`mapping`] | mapping, and moving what is mapped |
 //! | [`promises`] | what calls promise when they return |
+//! | [`own_half`] | the kernel's own mappings: taken away, used again, and its text |
+//! | [`own_state`] | what the kernel knows of them |
 //! | [`files`] | files of one page, reclaimed at once or lazily |
 //! | [`batches`] | batches, and what their end means |
 //! | [`operations`] | what each operation of a program does; interrupts, NMIs, preemption |
@@ -36,11 +38,12 @@
 //! [`Engine::settle_residue`]: quell::Engine::settle_residue
 
 mod batches;
-
 mod files;
 mod layout;
 mod mapping;
 mod operations;
+mod own_half;
+mod own_state;
 mod promises;
 mod run;
 mod spaces;

@@ -4,7 +4,7 @@ use super::batches::{Desk, Takes};
 use super::state::{LIVES, peek};
 use crate::context;
 use crate::coverage::Happening;
-use crate::generated::program::EngineOp;
+use crate::generated::program::{EngineOp, OWN_PAGES};
 use crate::op::{AccessKind, Op};
 use quell::{Frame, Hardware, Page, PageRange, Word};
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -79,7 +79,15 @@ impl<'k, 'm> Desk<'k, 'm> {
                 self.unlink(open, space.into(), window.into());
             }),
             EngineOp::Finish { batch } => self.finish(batch),
+            EngineOp::Start { batch } => self.start(batch),
             EngineOp::Forget { batch } => self.forget(batch),
+            EngineOp::MapOwn { own } => kernel.map_own(own.into()),
+            EngineOp::ReadOwn { own } => kernel.access_own(own.into(), AccessKind::Load),
+            EngineOp::RunOwn { own } => kernel.access_own(own.into(), AccessKind::Fetch),
+            EngineOp::UnmapOwn { own, purpose } => kernel.unmap_own(own.into(), purpose.into()),
+            EngineOp::UnmapOwnLazily { own } => kernel.unmap_own_lazily(own.into()),
+            EngineOp::ClaimOwn { own } => kernel.claim_own(own.into()),
+            EngineOp::Patch { own } => kernel.patch(own.into()),
             EngineOp::Confirm { space, page, pages } => kernel.confirm(space.into(), page, pages),
             EngineOp::Unprotect { space, page, right } => {
                 kernel.unprotect(space.into(), page, right);
@@ -108,6 +116,9 @@ impl<'k, 'm> Desk<'k, 'm> {
                 if kernel.here().offline {
                     kernel.hw.online();
                     kernel.engine.cpu_online();
+                    if kernel.layout.own {
+                        kernel.hw.synchronize_text();
+                    }
                     kernel.hw.restore_interrupts(true);
                     kernel.update(|here| here.offline = false);
                 }
@@ -137,7 +148,9 @@ impl<'k, 'm> Desk<'k, 'm> {
         kernel.hw.happen(Happening::Offline);
         kernel.update(|here| here.pinned = true);
         kernel.hw.mask_interrupts();
-        kernel.engine.cpu_offline(kernel.loaded());
+        // A kernel that forgets a space as its CPU is evicted does not name it.
+        let current = kernel.loaded().filter(|_| !kernel.engine.is_detached());
+        kernel.engine.cpu_offline(current);
         kernel.hw.offline();
         kernel.update(|here| {
             here.offline = true;
@@ -160,7 +173,7 @@ impl<'k, 'm> Desk<'k, 'm> {
         kernel.update(|here| here.flag = flag);
         while kernel.told[usize::from(flag)].load(Acquire) == 0 {
             if here.masked {
-                kernel.engine.on_interrupt();
+                kernel.engine.poll();
             }
             kernel.hw.relax();
         }
@@ -220,6 +233,12 @@ impl context::Kernel for Desk<'_, '_> {
     }
 
     fn nmi(&self) {
+        let here = self.kernel.here();
+        if self.kernel.layout.own && !here.offline && !here.pinned {
+            // It asks nobody.
+            let own = self.kernel.shape.nmi_page as usize % OWN_PAGES;
+            self.kernel.access_own(own, AccessKind::Load);
+        }
         if self.kernel.engine.user_access_allowed() {
             let me = self.kernel.me();
             context::point(Op::Access(AccessKind::Load));
@@ -245,6 +264,6 @@ impl context::Kernel for Desk<'_, '_> {
         let bits = bits
             .into_iter()
             .fold(loaded, |sum, bit| sum << 1 | u64::from(bit));
-        bits << 16 | u64::from(here.flag) << 8 | u64::from(here.stores)
+        (bits << 16 | u64::from(here.flag) << 8 | u64::from(here.stores)) ^ self.kernel.own.kept()
     }
 }

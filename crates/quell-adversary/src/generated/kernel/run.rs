@@ -2,18 +2,20 @@
 
 use super::batches::Desk;
 use super::layout::{Layout, SINGLES};
+use super::own_half;
+use super::own_state::OwnHalf;
 use super::state::{Kernel, Space};
 use crate::action::MAX_CPUS;
 use crate::cell::AdversaryWord;
 use crate::context;
 use crate::coverage::Coverage;
-use crate::generated::program::{EngineOp, Flags, LEDGER_ENTRIES, Lane, Shape, WINDOW};
+use crate::generated::program::{EngineOp, FIRST_CPU, Flags, LEDGER_ENTRIES, Lane, Shape, WINDOW};
 use crate::hardware::{Adversary, RunRules};
 use crate::names::Address;
 use crate::stage::{Hw, Stage};
 use quell::{
-    Batch, Engine, Extent, Frame, LedgerEntry, Page, PageRange, PerCpu, Purpose, Residue, Scope,
-    TagPolicy, Word,
+    Batch, Engine, Extent, Frame, KernelEntries, LedgerEntry, Page, PageRange, PerCpu, Purpose,
+    Residue, Scope, TagPolicy, Word,
 };
 use quell_contract::timeline::Line;
 use quell_vm::machine::{Machine, MemoryMap, Node};
@@ -48,16 +50,18 @@ pub(in crate::generated) fn perform(
     context::with(|core| core.features = features);
     let machine = Adversary::with(stage.kind, features, shape.first_cpu, count, memory);
     let hw = stage.broken(machine);
-    // Few lie on the stack, at the same place in every run of a search.
-    let (few, many): ([PerCpu<'_, Hw>; MAX_CPUS], Vec<_>);
+    // On the stack, like all other words of the kernel: one after the other at the same distances in every run,
+    // whatever the host's allocator has to do. Mostly there are few.
+    let (few, many): (
+        [PerCpu<'_, Hw>; MAX_CPUS],
+        [PerCpu<'_, Hw>; FIRST_CPU + MAX_CPUS],
+    );
     let cpus: &[PerCpu<'_, Hw>] = if first == 0 {
         few = std::array::from_fn(|_| PerCpu::new());
         &few[..count]
     } else {
-        many = (0..first + count)
-            .map(|_| PerCpu::new())
-            .collect::<Vec<_>>();
-        &many
+        many = std::array::from_fn(|_| PerCpu::new());
+        &many[..first + count]
     };
     let ledger: [LedgerEntry<Hw>; LEDGER_ENTRIES] = std::array::from_fn(|_| LedgerEntry::new());
     let ledger = &ledger[..shape.ledger.into()];
@@ -70,6 +74,8 @@ pub(in crate::generated) fn perform(
         .expect("the engine runs on every machine that is hunted on");
     // SAFETY: in this machine in software a root is a number, and every number will do.
     let space = |slot: usize| unsafe { engine.new_space(layout.root(slot)) };
+    // SAFETY: as above; which entries are global is decided by page.
+    let own = |entries| unsafe { engine.new_kernel_space(own_half::ROOT, entries) };
     let word = |value: u64| AdversaryWord::new(value);
     let kernel = Kernel {
         hw: &hw,
@@ -92,6 +98,7 @@ pub(in crate::generated) fn perform(
         traces: std::array::from_fn(|_| word(0)),
         current: Default::default(),
         flags,
+        own: OwnHalf::new([KernelEntries::Global, KernelEntries::Tagged].map(own)),
         engine,
     };
     let desk = Desk::new(&kernel, lanes);
@@ -99,6 +106,7 @@ pub(in crate::generated) fn perform(
         let top = &hw.table(layout.root(slot))[0];
         kernel.link(top, layout.middle(slot));
     }
+    kernel.link_own_half();
     // As many batches as the threads of a busy program hold open while they are preempted.
     let mut preempted: Vec<ManuallyDrop<Batch<'_, '_, Hw, &Space, Frame, RunRules>>> = Vec::new();
     for (cpu, lane) in lanes.iter().enumerate() {
@@ -145,6 +153,16 @@ impl Kernel<'_> {
                     let field = lives.iter().find_map(|space| space.word_name(word))?;
                     Some(format!("space{index}.{field}"))
                 })
+            })
+            .or_else(|| {
+                let mut own = ["global", "tagged"].into_iter().zip(&self.own.spaces);
+                own.find_map(|(name, space)| {
+                    Some(format!("{name} kernel space.{}", space.word_name(word)?))
+                })
+            })
+            .or_else(|| {
+                let own = at.lies_in(&self.own.lock);
+                own.then(|| "lock of the kernel's own half".into())
             })
             .or_else(|| at.numbered("lock of space", &self.locks[..]))
             .or_else(|| at.numbered("life of space", &self.lives[..]))

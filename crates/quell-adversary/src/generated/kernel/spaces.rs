@@ -51,6 +51,10 @@ impl Kernel<'_> {
         let Some(life) = self.join(slot) else {
             return self.update(|here| here.pinned = false);
         };
+        // The old one's last access is over: it may end while its root is still loaded.
+        if let (true, Some((old, _))) = (before.runs, before.loaded) {
+            self.quit(old.into());
+        }
         self.engine
             .switch_to(self.loaded(), &self.spaces[slot][life]);
         self.update(|here| {
@@ -58,9 +62,6 @@ impl Kernel<'_> {
             here.runs = true;
             here.pinned = false;
         });
-        if let (true, Some((old, _))) = (before.runs, before.loaded) {
-            self.quit(old.into());
-        }
     }
 
     pub(super) fn idle(&self) {

@@ -1,6 +1,7 @@
 //! What the kernel keeps, and what lies at its bottom: locks, frames with owners, the entries of tables.
 
 use super::layout::{Layout, SINGLES};
+use super::own_state::OwnHalf;
 use crate::action::MAX_CPUS;
 use crate::cell::AdversaryWord;
 use crate::context;
@@ -76,6 +77,7 @@ pub(super) struct Kernel<'m> {
     pub(super) traces: [AdversaryWord; BATCHES],
     pub(super) current: [Cell<Current>; MAX_CPUS],
     pub(super) flags: Flags,
+    pub(super) own: OwnHalf,
 }
 
 /// What a CPU does; only it looks.
@@ -147,7 +149,7 @@ impl<'m> Kernel<'m> {
         while word.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
             // Whoever holds it may wait for this CPU to flush.
             if self.here().masked {
-                self.engine.on_interrupt();
+                self.engine.poll();
             }
             self.hw.relax();
         }

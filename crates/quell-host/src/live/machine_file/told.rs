@@ -12,7 +12,7 @@ use crate::live::tlb::{self, Geometry};
 use crate::processor::Processor;
 
 /// One figure of the file.
-pub struct Entry {
+pub struct Figure {
     /// Which.
     pub parameter: P,
     /// As it stands in the file, quoted if it is a word.
@@ -32,10 +32,10 @@ pub fn read(path: impl AsRef<Path>) -> Option<String> {
 }
 
 /// What the system tells about itself.
-pub fn told(host: &Host, processor: &Processor) -> Vec<Entry> {
+pub fn told(host: &Host, processor: &Processor) -> Vec<Figure> {
     let mut entries = Vec::new();
     let mut add = |parameter, value: String, unit, source: &str, assumed| {
-        entries.push(Entry {
+        entries.push(Figure {
             parameter,
             value,
             unit,

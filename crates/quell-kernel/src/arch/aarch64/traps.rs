@@ -12,16 +12,12 @@ unsafe extern "C" {
     static probe_start: u8;
     static probe_end: u8;
     static probe_failed: u8;
-    /// Loads a word into `value`; not 0 if that faults.
-    pub unsafe fn probe_load(address: u64, value: *mut u64) -> u64;
-    /// Stores a word; not 0 if that faults.
-    pub unsafe fn probe_store(address: u64, value: u64) -> u64;
 }
 
 /// The registers at a trap, as `traps.s` saves them.
 #[repr(C)]
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Frame {
+pub struct TrapFrame {
     pub(super) x: [u64; 31],
     pub(super) sp: u64,
     pub(super) pc: u64,
@@ -56,7 +52,7 @@ pub fn class(syndrome: u64) -> u64 {
 }
 
 /// The page fault that an exception reports; `None` if it is something else.
-pub fn fault(frame: &Frame) -> Option<Fault> {
+pub fn fault(frame: &TrapFrame) -> Option<Fault> {
     let class = class(frame.syndrome);
     let fetch = matches!(class, FETCH_FROM_USER | FETCH_FROM_KERNEL);
     if !fetch && !matches!(class, ACCESS_FROM_USER | ACCESS_FROM_KERNEL) {
@@ -81,7 +77,7 @@ pub fn fault(frame: &Frame) -> Option<Fault> {
 
 /// A trap from kernel mode.
 #[unsafe(no_mangle)]
-extern "C" fn trap_kernel(frame: &mut Frame, kind: u64) {
+extern "C" fn trap_kernel(frame: &mut TrapFrame, kind: u64) {
     match kind {
         INTERRUPT => {
             if let Some(interrupt) = interrupts::acknowledge() {
@@ -102,7 +98,7 @@ extern "C" fn trap_kernel(frame: &mut Frame, kind: u64) {
 }
 
 /// A page fault of the kernel: its accessors to user memory may fault, nothing else.
-fn page_fault(frame: &mut Frame, fault: Fault) {
+fn page_fault(frame: &mut TrapFrame, fault: Fault) {
     let (start, end) = (&raw const probe_start as u64, &raw const probe_end as u64);
     if !(start..end).contains(&frame.pc) || !accessors::may_fault(fault.address) {
         panic!("page fault in the kernel: {fault:x?} {frame:#x?}");

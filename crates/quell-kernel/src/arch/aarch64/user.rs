@@ -1,6 +1,6 @@
 //! User mode, as a function call: [`Context::run`] enters it and returns when it is left.
 
-use super::traps::{EXCEPTION, Frame, INTERRUPT, NMI, SYSTEM_CALL};
+use super::traps::{EXCEPTION, INTERRUPT, NMI, SYSTEM_CALL, TrapFrame};
 use super::{cpu as registers, interrupts, traps};
 use crate::cause::{Exit, Interrupt};
 use crate::cpu::{self, Doing};
@@ -14,22 +14,22 @@ unsafe extern "C" {
 /// the address of this.
 #[repr(C, align(16))]
 pub struct Context {
-    frame: Frame,
+    frame: TrapFrame,
     /// The kernel's real stack pointer; written by `user_enter`.
     kernel_stack: u64,
     /// Which kind of exception left user mode; written by the vectors.
     kind: u64,
 }
-const _: () = assert!(size_of::<Frame>() == 36 * 8);
+const _: () = assert!(size_of::<TrapFrame>() == 36 * 8);
 
 impl Context {
     /// A context that begins at `entry` with a stack and three arguments.
     pub fn new(entry: u64, stack: u64, arguments: [u64; 3]) -> Self {
         // Status 0: user mode, everything unmasked.
-        let mut frame = Frame {
+        let mut frame = TrapFrame {
             pc: entry,
             sp: stack,
-            ..Frame::default()
+            ..TrapFrame::default()
         };
         frame.x[..3].copy_from_slice(&arguments);
         Context {

@@ -172,7 +172,7 @@ pub fn hardware_dirty() -> bool {
 /// What translates an address now, by the loaded root; `None` if nothing does, or the address is none of Sv48's. Another
 /// CPU may change it at any time.
 ///
-/// Called with interrupts masked: then no table on the way is freed meanwhile, because who frees one waits until
+/// Called with interrupts masked: then no table on the way is freed meanwhile, because a CPU that frees one waits until
 /// this CPU has flushed.
 ///
 /// # Panics

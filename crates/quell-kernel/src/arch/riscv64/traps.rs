@@ -13,16 +13,12 @@ unsafe extern "C" {
     static probe_start: u8;
     static probe_end: u8;
     static probe_failed: u8;
-    /// Loads a word into `value`; not 0 if that faults.
-    pub unsafe fn probe_load(address: u64, value: *mut u64) -> u64;
-    /// Stores a word; not 0 if that faults.
-    pub unsafe fn probe_store(address: u64, value: u64) -> u64;
 }
 
 /// The registers at a trap, as `traps.s` saves them.
 #[repr(C)]
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Frame {
+pub struct TrapFrame {
     /// x1 to x31.
     pub(super) x: [u64; 31],
     pub(super) pc: u64,
@@ -69,7 +65,7 @@ pub fn init_cpu() {
 ///
 /// The hardware does not say whether there was a translation that did not allow the access: that is looked up in the
 /// tables, as they are now.
-pub fn cause(frame: &Frame) -> Cause {
+pub fn cause(frame: &TrapFrame) -> Cause {
     const INTERRUPT: u64 = 1 << 63;
     if frame.cause & INTERRUPT != 0 {
         return Cause::Interrupt(frame.cause & !INTERRUPT);
@@ -109,7 +105,7 @@ pub fn cause(frame: &Frame) -> Cause {
 
 /// A trap from kernel mode.
 #[unsafe(no_mangle)]
-extern "C" fn trap_kernel(frame: &mut Frame) {
+extern "C" fn trap_kernel(frame: &mut TrapFrame) {
     match cause(frame) {
         Cause::Interrupt(number) => {
             if let Some(interrupt) = interrupts::acknowledge(number) {
@@ -123,7 +119,7 @@ extern "C" fn trap_kernel(frame: &mut Frame) {
 }
 
 /// A page fault of the kernel: its accessors to user memory may fault, nothing else.
-fn page_fault(frame: &mut Frame, fault: Fault) {
+fn page_fault(frame: &mut TrapFrame, fault: Fault) {
     let (start, end) = (&raw const probe_start as u64, &raw const probe_end as u64);
     if !(start..end).contains(&frame.pc) || !accessors::may_fault(fault.address) {
         panic!("page fault in the kernel: {fault:x?} {frame:#x?}");

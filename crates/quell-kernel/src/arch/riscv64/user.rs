@@ -1,6 +1,6 @@
 //! User mode, as a function call: [`Context::run`] enters it and returns when it is left.
 
-use super::traps::{self, Cause, FROM_KERNEL, Frame, INTERRUPTS_WERE_ON};
+use super::traps::{self, Cause, FROM_KERNEL, INTERRUPTS_WERE_ON, TrapFrame};
 use super::{cpu as registers, interrupts};
 use crate::cause::{Exit, Interrupt};
 use crate::cpu::{self, Doing};
@@ -14,15 +14,15 @@ unsafe extern "C" {
 /// The registers of user mode on one thread. While user mode runs, sscratch is the address of this.
 #[repr(C, align(16))]
 pub struct Context {
-    frame: Frame,
+    frame: TrapFrame,
     /// The kernel's stack pointer; written by `user_enter`.
     kernel_stack: u64,
     /// The CPU's number, for the way back; written by `user_enter`.
     cpu: u64,
 }
-const _: () = assert!(size_of::<Frame>() == 36 * 8);
+const _: () = assert!(size_of::<TrapFrame>() == 36 * 8);
 
-/// Where registers are in [`Frame`].
+/// Where registers are in [`TrapFrame`].
 const SP: usize = 1;
 const A0: usize = 9;
 const A1: usize = 10;
@@ -33,10 +33,10 @@ impl Context {
     pub fn new(entry: u64, stack: u64, arguments: [u64; 3]) -> Self {
         // User mode, interrupts on, the rest as the kernel has it.
         let status = sstatus::read().bits() as u64 & !FROM_KERNEL | INTERRUPTS_WERE_ON;
-        let mut frame = Frame {
+        let mut frame = TrapFrame {
             pc: entry,
             status,
-            ..Frame::default()
+            ..TrapFrame::default()
         };
         frame.x[SP] = stack;
         frame.x[A0..A0 + 3].copy_from_slice(&arguments);

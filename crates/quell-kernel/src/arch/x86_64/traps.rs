@@ -13,16 +13,12 @@ unsafe extern "C" {
     static probe_start: u8;
     static probe_end: u8;
     static probe_failed: u8;
-    /// Loads a word into `value`; not 0 if that faults.
-    pub unsafe fn probe_load(address: u64, value: *mut u64) -> u64;
-    /// Stores a word; not 0 if that faults.
-    pub unsafe fn probe_store(address: u64, value: u64) -> u64;
 }
 
 /// The registers at a trap, as `traps.s` pushes them.
 #[repr(C)]
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Frame {
+pub struct TrapFrame {
     pub(super) r15: u64,
     pub(super) r14: u64,
     pub(super) r13: u64,
@@ -108,7 +104,7 @@ pub fn fault(error: u64) -> Fault {
 /// must not let non-maskable interrupts in: they are held back in the handler of one until an
 /// `iretq`, whosever it is, and the handler may fault.
 #[unsafe(no_mangle)]
-extern "C" fn trap_kernel(frame: &mut Frame) -> bool {
+extern "C" fn trap_kernel(frame: &mut TrapFrame) -> bool {
     match frame.vector {
         NMI => {
             // The handler may fault, between a fault of what it interrupted and its handler.
@@ -135,7 +131,7 @@ extern "C" fn trap_kernel(frame: &mut Frame) -> bool {
 }
 
 /// A page fault of the kernel: its accessors to user memory may fault, nothing else.
-fn page_fault(frame: &mut Frame) {
+fn page_fault(frame: &mut TrapFrame) {
     let fault = fault(frame.error);
     let (start, end) = (&raw const probe_start as u64, &raw const probe_end as u64);
     if !(start..end).contains(&frame.rip) || !accessors::may_fault(fault.address) {

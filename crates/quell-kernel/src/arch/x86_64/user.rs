@@ -1,7 +1,7 @@
 //! User mode, as a function call: [`Context::run`] enters it and returns when it is left.
 
 use super::cpu::{USER_CODE, USER_DATA};
-use super::traps::{FIRST_INTERRUPT, Frame, PAGE_FAULT, SYSTEM_CALL};
+use super::traps::{FIRST_INTERRUPT, PAGE_FAULT, SYSTEM_CALL, TrapFrame};
 use super::{cpu as registers, interrupts, traps};
 use crate::cause::{Exit, Interrupt};
 use crate::cpu::{self, Doing};
@@ -17,17 +17,17 @@ unsafe extern "C" {
 /// of the frame must be aligned so.
 #[repr(C, align(16))]
 pub struct Context {
-    frame: Frame,
+    frame: TrapFrame,
     /// The kernel's stack pointer while user mode runs; written by `user_enter`.
     kernel_stack: u64,
     _aligned: u64,
 }
-const _: () = assert!(size_of::<Frame>().is_multiple_of(16));
+const _: () = assert!(size_of::<TrapFrame>().is_multiple_of(16));
 
 impl Context {
     /// A context that begins at `entry` with a stack and three arguments.
     pub fn new(entry: u64, stack: u64, arguments: [u64; 3]) -> Self {
-        let frame = Frame {
+        let frame = TrapFrame {
             rip: entry,
             cs: USER_CODE.into(),
             // Interrupts on, and the bit that is always 1.
@@ -38,7 +38,7 @@ impl Context {
             rdi: arguments[0],
             rsi: arguments[1],
             rdx: arguments[2],
-            ..Frame::default()
+            ..TrapFrame::default()
         };
         Context {
             frame,

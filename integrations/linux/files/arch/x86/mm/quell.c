@@ -106,6 +106,20 @@ static int __init quell_setup(char *text)
 }
 early_param("quell", quell_setup);
 
+#ifdef CONFIG_QUELL_MUTANTS
+static int __init quell_forget_setup(char *name)
+{
+	enum quell_status status = quell_leave_out(name);
+
+	if (status != QUELL_STATUS_OK)
+		panic("quell_forget=%s: %s", name, quell_status_text(status));
+	pr_warn("%s: a rule of the engine is left out, memory will be corrupted\n", name);
+	add_taint(TAINT_USER, LOCKDEP_STILL_OK);
+	return 0;
+}
+early_param("quell_forget", quell_forget_setup);
+#endif
+
 /* The machine. What touches CR3 is in quell_tlb.h. */
 
 uint32_t quell_hw_this_cpu(void)

@@ -1,0 +1,47 @@
+//! Phrases about the kernel's own half.
+
+use super::engine::Swarm;
+use super::kinds::Kind;
+use crate::generated::program::{EngineOp, For};
+use crate::schedule::Rng;
+
+impl Swarm {
+    /// Whether what a program does is about the kernel's own half.
+    pub(super) fn uses_own_half(&self) -> bool {
+        use Kind::{Own, OwnLazily, Patch, UnmapOwn};
+        { self.kinds.iter() }.any(|(_, kind)| matches!(kind, Own | UnmapOwn | OwnLazily | Patch))
+    }
+
+    /// A phrase that takes something away there, or writes text.
+    pub(super) fn change_own(&self, kind: Kind, rng: &mut Rng, into: &mut Vec<EngineOp>) {
+        let own = rng.pick(&self.own);
+        match kind {
+            Kind::UnmapOwn => {
+                let purpose = rng.pick(&[For::Call, For::Reclaim]);
+                into.push(EngineOp::UnmapOwn { own, purpose });
+                if rng.one_in(3) {
+                    into.push(EngineOp::MapOwn { own });
+                }
+            }
+            Kind::OwnLazily => {
+                into.push(EngineOp::UnmapOwnLazily { own });
+                into.push(match rng.below(4) {
+                    0 => EngineOp::MapOwn { own },
+                    1 => EngineOp::Pay,
+                    _ => EngineOp::ClaimOwn { own },
+                });
+            }
+            _ => into.push(EngineOp::Patch { own }),
+        }
+    }
+
+    /// An access.
+    pub(super) fn use_own(&self, rng: &mut Rng) -> EngineOp {
+        let own = rng.pick(&self.own);
+        if rng.one_in(3) {
+            EngineOp::RunOwn { own }
+        } else {
+            EngineOp::ReadOwn { own }
+        }
+    }
+}

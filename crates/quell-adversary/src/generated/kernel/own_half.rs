@@ -1,0 +1,202 @@
+//! The kernel's own half: mappings that every CPU has, whatever root it has loaded. All changes are made under one lock.
+//!
+//! The first half of its pages have global entries, the others have not. A page that was taken away lazily may be mapped
+//! again once its stamp is settled, and its frame goes to somebody else by a claim.
+
+use super::own_state::Taken;
+use super::state::{Held, Kernel, SECRET, Space, What};
+use crate::cell::AdversaryWord;
+use crate::context;
+use crate::coverage::Happening;
+use crate::generated::program::{HUGE, OWN_PAGES};
+use crate::op::{AccessKind, Op};
+use crate::tables;
+use quell::{Frame, Hardware, Outcome, Page, PageRange, Purpose, Word};
+use quell_vm::machine::{Event, Machine};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+/// Its root.
+pub(super) const ROOT: Frame = Frame(0);
+/// Its first page: that of the last entry that programs leave alone.
+const FIRST: u64 = 3 * HUGE;
+
+/// The page of this number.
+fn page_of(own: usize) -> u64 {
+    FIRST + own as u64
+}
+
+impl Kernel<'_> {
+    /// Before any CPU is online.
+    pub(super) fn link_own_half(&self) {
+        if !self.layout.own {
+            return;
+        }
+        let [middle, leaf] = self.layout.own_tables();
+        let link = |word: &AdversaryWord, table: Frame| {
+            let pointer = table.0 << 12 | tables::PRESENT | tables::TABLE | tables::WRITABLE;
+            word.store(pointer, Release);
+        };
+        link(&self.hw.table(ROOT)[(FIRST / HUGE) as usize], middle);
+        link(&self.hw.table(middle)[0], leaf);
+        context::with(|core| core.use_kernel(ROOT.0 as u32, FIRST));
+    }
+
+    fn own_entry(&self, own: usize) -> &AdversaryWord {
+        &self.hw.table(self.layout.own_tables()[1])[own]
+    }
+
+    fn is_global(own: usize) -> bool {
+        own < OWN_PAGES / 2
+    }
+
+    /// Does something under the lock, unless it is held by a thread that was preempted for this one.
+    fn with_own(&self, body: impl FnOnce()) {
+        if self.here().preempts {
+            if self
+                .own
+                .lock
+                .compare_exchange(0, 1, Acquire, Relaxed)
+                .is_err()
+            {
+                return;
+            }
+        } else {
+            self.lock_word(&self.own.lock);
+        }
+        body();
+        self.own.lock.store(0, Release);
+    }
+
+    pub(super) fn map_own(&self, own: usize) {
+        self.with_own(|| {
+            let entry = self.own_entry(own);
+            if entry.load(Relaxed) & tables::PRESENT != 0 {
+                return;
+            }
+            let Some(frame) = self.take_single() else {
+                return;
+            };
+            if let Some(stamp) = self.own.taken[own].get().and_then(|taken| taken.stamp) {
+                self.engine.settle_stamp(stamp);
+            }
+            self.fill(frame, own as u64 + 1);
+            let global = if Self::is_global(own) {
+                tables::GLOBAL
+            } else {
+                0
+            };
+            let rights = tables::PRESENT | tables::WRITABLE | tables::EXECUTABLE | tables::DIRTY;
+            entry.store(frame.0 << 12 | rights | global, Release);
+        });
+    }
+
+    /// Clears the entry of a page; the frame that was there.
+    fn clear_own(&self, own: usize) -> Option<Frame> {
+        let old = self.own_entry(own).swap(0, AcqRel);
+        (old & tables::PRESENT != 0).then_some(Frame(old >> 12))
+    }
+
+    fn own_space(&self, own: usize) -> &Space {
+        &self.own.spaces[usize::from(!Self::is_global(own))]
+    }
+
+    /// Unmaps a page. The lock is held to the end: nobody maps something else there before the flush.
+    pub(super) fn unmap_own(&self, own: usize, purpose: Purpose) {
+        self.with_own(|| {
+            let began = context::with(|core| core.now);
+            let range = PageRange::base(Page(page_of(own)), 1);
+            let mut batch = self.engine.batch(purpose);
+            let Some(frame) = self.clear_own(own) else {
+                return;
+            };
+            let what = What::Single(frame);
+            batch.unmapped(self.own_space(own), range, Held { kernel: self, what });
+            drop(batch.finish());
+            let me = self.me();
+            context::with(|core| core.set_call_began(me, began));
+            self.hw.note(Event::ReturnedUnmap { root: ROOT, range });
+        });
+    }
+
+    pub(super) fn unmap_own_lazily(&self, own: usize) {
+        self.with_own(|| {
+            if self.own_entry(own).load(Relaxed) & tables::PRESENT == 0 {
+                return;
+            }
+            self.give_away_own(own);
+            let mut batch = self.engine.batch(Purpose::Lazy);
+            let Some(frame) = self.clear_own(own) else {
+                return;
+            };
+            self.residue(frame).begin();
+            let range = PageRange::base(Page(page_of(own)), 1);
+            batch.unmapped(self.own_space(own), range, frame);
+            let stamp = match batch.finish_owed() {
+                Outcome::Owed(owed) => {
+                    let stamp = owed.stamp();
+                    owed.for_each(drop);
+                    Some(stamp)
+                }
+                Outcome::Flushed(frames) => {
+                    frames.for_each(drop);
+                    None
+                }
+            };
+            match stamp {
+                Some(stamp) => {
+                    self.hw.note(Event::FrameFreed { frame, frames: 1 });
+                    self.residue(frame).owe(stamp);
+                    let stamp = Some(stamp);
+                    self.own.taken[own].set(Some(Taken { frame, stamp }));
+                }
+                None => {
+                    self.residue(frame).settle_flushed();
+                    self.release(What::Single(frame));
+                }
+            }
+        });
+    }
+
+    /// Gives the frame that was taken away lazily at a page to somebody else.
+    pub(super) fn claim_own(&self, own: usize) {
+        self.with_own(|| self.give_away_own(own));
+    }
+
+    fn give_away_own(&self, own: usize) {
+        let Some(Taken { frame, .. }) = self.own.taken[own].take() else {
+            return;
+        };
+        if self.engine.claim(self.residue(frame)).is_none() {
+            return;
+        }
+        self.hw.happen(Happening::Claimed);
+        self.hw.note(Event::FrameAllocated { frame, frames: 1 });
+        self.fill(frame, SECRET);
+        let index = frame.0 - self.layout.single(0).0;
+        self.free_singles.fetch_or(1 << index, Release);
+    }
+
+    /// Writes the text at a page, and tells every CPU.
+    pub(super) fn patch(&self, own: usize) {
+        self.with_own(|| {
+            let held = self.own_entry(own).load(Relaxed);
+            if held & tables::PRESENT == 0 {
+                return;
+            }
+            context::point(Op::Note);
+            context::with(|core| core.change_text(page_of(own), false));
+            self.fill(Frame(held >> 12), held);
+            self.hw.fence();
+            self.engine.synchronize_text();
+            context::point(Op::Note);
+            context::with(|core| core.change_text(page_of(own), true));
+        });
+    }
+
+    /// Uses a page of the kernel's own half.
+    pub(super) fn access_own(&self, own: usize, kind: AccessKind) {
+        context::point(Op::Access(kind));
+        let me = self.me();
+        context::with(|core| core.access_kernel(me, page_of(own), (kind, 0)));
+    }
+}

@@ -1,0 +1,114 @@
+//! The conformance suite's programs on Linux: they see whether its flushes keep the contract, as far as programs can.
+
+use crate::control::{Control, pin};
+use crate::counters::Recorder;
+use crate::linux::Linux;
+use crate::protocol::{Event, Job, STRESS};
+use crate::visitor::{Others, Visitor};
+use crate::{faults, setup, team};
+use anyhow::{Context, anyhow};
+use quell_conformance_programs::programs::Suite;
+use quell_conformance_programs::stress::{self, Length, Progress};
+use std::cell::{Cell, RefCell};
+
+/// The process that programs are at home in.
+const HOME: u32 = 0;
+
+/// More than this the stress may not use, in bytes: so that memory runs short.
+const SHORT: u64 = 48 << 20;
+
+/// A check: its name, on how many CPUs it failed, and what was seen.
+type Checked = (String, u64, String);
+
+/// Performs a job; what its checks came to.
+///
+/// # Errors
+/// What could not be done, or how the program ended. No process of the job is left.
+pub fn perform(number: usize, job: &Job) -> anyhow::Result<Vec<Event>> {
+    setup::clean()?;
+    let (control, others) = (Control::new()?, Others::new()?);
+    let stressed = job.workload == STRESS;
+    if stressed {
+        setup::limit(SHORT)?;
+    }
+    let part = |cpu: usize| -> anyhow::Result<Vec<Checked>> {
+        pin(cpu)?;
+        let home = Linux {
+            control,
+            cpu,
+            cpus: job.team,
+            process: HOME as usize,
+            recorder: Recorder::new(false).into(),
+        };
+        let user = Visitor::new(home, others);
+        if stressed {
+            return disturbed(&user, job);
+        }
+        let checks = RefCell::new(Vec::new());
+        Suite::new(&user, HOME).run(|name, failures, saw| {
+            checks
+                .borrow_mut()
+                .push((name.into(), failures, saw.into()));
+        });
+        Ok(checks.into_inner())
+    };
+    let checks: Vec<Checked> = team::processes(1, &|_| {
+        faults::handle().context("handling faults")?;
+        if stressed {
+            setup::join_group()?;
+        }
+        let results: Vec<_> = std::thread::scope(|scope| {
+            let others: Vec<_> = (1..job.team)
+                .map(|cpu| scope.spawn(move || part(cpu)))
+                .collect();
+            let panicked = |_| Err(anyhow!("a thread panicked"));
+            let mut results = vec![part(0)];
+            results.extend(
+                others
+                    .into_iter()
+                    .map(|other| other.join().unwrap_or_else(panicked)),
+            );
+            results
+        });
+        let mut checks = Vec::new();
+        for result in results {
+            checks.extend(result?);
+        }
+        Ok(Some(checks))
+    })?;
+    let checked = |(name, failures, saw)| Event::Checked {
+        job: number,
+        name,
+        failures,
+        saw,
+    };
+    Ok(checks.into_iter().map(checked).collect())
+}
+
+/// This CPU's part of the stress; the first one tells what was done, and each what it has seen.
+fn disturbed(user: &Visitor<'_>, job: &Job) -> anyhow::Result<Vec<Checked>> {
+    let number = |name: &str| -> anyhow::Result<u64> {
+        let value = |pair: &'_ String| Some(pair.strip_prefix(name)?.strip_prefix('=')?.to_owned());
+        let given = job.parameters.iter().find_map(value);
+        let given = given.with_context(|| format!("a stress needs {name}=N"))?;
+        given.parse().with_context(|| format!("{name}={given}"))
+    };
+    let (rounds, seed) = (number("rounds")?, number("seed")?);
+    let done = Cell::new(None::<Progress>);
+    let outcome = stress::run(
+        user,
+        seed,
+        HOME,
+        Length::Rounds(rounds),
+        &|_| {},
+        |progress| {
+            done.set(Some(progress));
+        },
+    );
+    let name = || "every operation at random".to_string();
+    Ok(match (outcome, done.get()) {
+        (Err(saw), _) => vec![(name(), 1, saw)],
+        (Ok(()), Some(done)) => vec![(name(), 0, format!("{} operations", done.operations))],
+        (Ok(()), None) => Vec::new(),
+    })
+}

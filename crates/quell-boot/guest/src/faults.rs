@@ -1,0 +1,103 @@
+//! Accesses that may fault, and go on after it.
+//!
+//! A program of the conformance suite wants to be told what a fault was. Loads and stores go through two functions of assembly;
+//! the handler of the signal that a fault in them sends makes them return why, and everything else that faults ends the
+//! process, as ever.
+
+use libc::{c_int, c_void};
+use quell_vm::Fault;
+
+core::arch::global_asm!(
+    ".globl quell_probe_load, quell_probe_store, quell_probe_end, quell_probe_failed",
+    "quell_probe_load:",
+    "mov rax, [rdi]",
+    "mov [rsi], rax",
+    "xor eax, eax",
+    "ret",
+    "quell_probe_store:",
+    "mov [rdi], rsi",
+    "xor eax, eax",
+    "ret",
+    "quell_probe_end:",
+    // Where the handler goes on; what it was is in the register of the result.
+    "quell_probe_failed:",
+    "ret",
+);
+
+unsafe extern "C" {
+    /// Loads from an address into a place; 0, or why it faulted.
+    fn quell_probe_load(address: u64, into: *mut u64) -> u64;
+    /// Stores to an address; 0, or why it faulted.
+    fn quell_probe_store(address: u64, value: u64) -> u64;
+    fn quell_probe_end();
+    fn quell_probe_failed();
+}
+
+/// Why an access faulted, as the functions return it.
+const REASONS: [(u64, Fault); 3] = [
+    (1, Fault::NotMapped),
+    (2, Fault::Forbidden),
+    (3, Fault::BeyondEnd),
+];
+
+extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    /// `SEGV_MAPERR`: nothing is mapped there.
+    const NOT_MAPPED: c_int = 1;
+    // SAFETY: the kernel gives both to a handler that was set with SA_SIGINFO, and looks at the registers when it
+    // returns.
+    let (registers, code) = unsafe {
+        let context = &mut *context.cast::<libc::ucontext_t>();
+        (&mut context.uc_mcontext.gregs, (*info).si_code)
+    };
+    let at = registers[libc::REG_RIP as usize] as usize;
+    let begin = quell_probe_load as *const () as usize;
+    if !(begin..quell_probe_end as *const () as usize).contains(&at) {
+        // SAFETY: the access is repeated, and ends the process.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+        return;
+    }
+    registers[libc::REG_RAX as usize] = match (signal, code) {
+        (libc::SIGBUS, _) => 3,
+        (_, NOT_MAPPED) => 1,
+        _ => 2,
+    };
+    registers[libc::REG_RIP as usize] = quell_probe_failed as *const () as i64;
+}
+
+/// From here on faults of [`load`] and [`store`] are told, in this process and in those that it makes.
+pub fn handle() -> anyhow::Result<()> {
+    for signal in [libc::SIGSEGV, libc::SIGBUS] {
+        // SAFETY: zero is a value of it, and the handler touches nothing but what it is given.
+        let result = unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = on_fault as *const () as usize;
+            action.sa_flags = libc::SA_SIGINFO;
+            libc::sigaction(signal, &action, std::ptr::null_mut())
+        };
+        if result != 0 {
+            return Err(std::io::Error::last_os_error().into());
+        }
+    }
+    Ok(())
+}
+
+fn verdict(code: u64) -> Result<(), Fault> {
+    match REASONS.iter().find(|(known, _)| *known == code) {
+        Some((_, fault)) => Err(*fault),
+        None => Ok(()),
+    }
+}
+
+/// Loads a word of a workload's memory.
+pub fn load(address: u64) -> Result<u64, Fault> {
+    let mut value = 0;
+    // SAFETY: what is loaded from is memory of a workload's, or faults; the value is this call's.
+    verdict(unsafe { quell_probe_load(address, &raw mut value) })?;
+    Ok(value)
+}
+
+/// Stores a word into a workload's memory.
+pub fn store(address: u64, value: u64) -> Result<(), Fault> {
+    // SAFETY: as above: nothing of this program lies where workloads have mapped memory.
+    verdict(unsafe { quell_probe_store(address, value) })
+}

@@ -1,0 +1,291 @@
+//! [`User`] for programs that fork, and that go on in another process: those of the conformance suite.
+//!
+//! A thread of Linux cannot go on in another process, so a process that a program visits does for it what it asks: it
+//! is a child that waits, on the same CPU, until it is told to access an address, or to make a call. Where it is told so is
+//! memory that both share. Each visit is two real switches between address spaces.
+
+use crate::faults;
+use crate::linux::{self, Linux};
+use crate::setup;
+use anyhow::Context;
+use quell_vm::{Call, Error, Fault, Mark, User};
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+use rustix::process::{Pid, Signal, WaitOptions, set_parent_process_death_signal, waitpid};
+use rustix::thread::futex;
+use std::cell::{Cell, UnsafeCell};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering::SeqCst};
+
+/// How many processes can be visited at once.
+const MOST: usize = 64;
+
+/// What a visited process is to do.
+#[derive(Clone, Copy)]
+enum Ask {
+    Read(u64),
+    Write(u64, u64),
+    Call(Call),
+    End,
+}
+
+/// What came of it.
+#[derive(Clone, Copy)]
+enum Answer {
+    Access(Result<u64, Fault>),
+    Call(Result<u64, Error>),
+}
+
+const IDLE: u32 = 0;
+const ASKED: u32 = 1;
+const ANSWERED: u32 = 2;
+
+/// Where a process is told what to do. Whoever's turn it is by `turn` has the rest to itself: its CPU while that is
+/// [`IDLE`] or [`ANSWERED`], the process while it is [`ASKED`].
+struct Mailbox {
+    turn: AtomicU32,
+    /// 0 if no process has it, -1 if one is being made.
+    process: AtomicI32,
+    ask: UnsafeCell<Ask>,
+    answer: UnsafeCell<Answer>,
+}
+
+/// The processes of a job, in memory that they all share.
+pub struct Others {
+    boxes: [Mailbox; MOST],
+}
+
+// SAFETY: see [`Mailbox`] for who has what is in a cell.
+unsafe impl Sync for Others {}
+
+impl Others {
+    /// Room for processes, shared with every process made from now on.
+    pub fn new() -> anyhow::Result<&'static Others> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping, at an address that the kernel chooses.
+        let memory = unsafe {
+            mmap_anonymous(
+                std::ptr::null_mut(),
+                size_of::<Others>(),
+                protection,
+                MapFlags::SHARED,
+            )
+        };
+        let others = memory.context("shared memory")?.cast::<Others>();
+        let fresh = std::array::from_fn(|_| Mailbox {
+            turn: AtomicU32::new(IDLE),
+            process: AtomicI32::new(0),
+            ask: UnsafeCell::new(Ask::End),
+            answer: UnsafeCell::new(Answer::Access(Ok(0))),
+        });
+        // SAFETY: the mapping is aligned to a page, large enough, this process's alone so far, and never unmapped.
+        unsafe {
+            others.write(Others { boxes: fresh });
+            Ok(&*others)
+        }
+    }
+}
+
+/// Sleeps as long as the word has this value, or wakes up for nothing.
+fn sleep_while(word: &AtomicU32, value: u32) {
+    // Whoever is woken looks again.
+    let _ = futex::wait(word, futex::Flags::empty(), value, None);
+}
+
+fn pass_on(word: &AtomicU32, value: u32) {
+    word.store(value, SeqCst);
+    let _ = futex::wake(word, futex::Flags::empty(), 1);
+}
+
+impl Mailbox {
+    /// Tells the process what to do, and waits until it is done.
+    fn ask(&self, ask: Ask) -> Answer {
+        // SAFETY: it is this CPU's turn.
+        unsafe { *self.ask.get() = ask };
+        pass_on(&self.turn, ASKED);
+        while self.turn.load(SeqCst) == ASKED {
+            sleep_while(&self.turn, ASKED);
+        }
+        // SAFETY: as above.
+        unsafe { *self.answer.get() }
+    }
+}
+
+/// One CPU of a job whose programs visit other processes.
+pub struct Visitor<'c> {
+    home: Linux<'c>,
+    others: &'static Others,
+    /// The process that this CPU is in: 0 at home, else a mailbox's number and 1.
+    at: Cell<u32>,
+}
+
+impl<'c> Visitor<'c> {
+    /// A CPU at home.
+    pub fn new(home: Linux<'c>, others: &'static Others) -> Self {
+        Visitor {
+            home,
+            others,
+            at: Cell::new(0),
+        }
+    }
+
+    /// The mailbox of a process.
+    fn other(&self, process: u32) -> Result<&'static Mailbox, Error> {
+        let place = (process as usize).checked_sub(1).ok_or(Error::NoProcess)?;
+        let mailbox = self.others.boxes.get(place).ok_or(Error::NoProcess)?;
+        match mailbox.process.load(SeqCst) {
+            ..=0 => Err(Error::NoProcess),
+            _ => Ok(mailbox),
+        }
+    }
+
+    /// Where this CPU is, unless that is home.
+    fn visited(&self) -> Option<&'static Mailbox> {
+        match self.at.get() {
+            0 => None,
+            process => Some(
+                self.other(process)
+                    .expect("nobody ends a process that is visited"),
+            ),
+        }
+    }
+
+    /// Makes a process: a copy of this one, or one without memory of the workload.
+    fn start(&self, copy: bool) -> Result<u64, Error> {
+        let free = |mailbox: &Mailbox| {
+            let taken = mailbox.process.compare_exchange(0, -1, SeqCst, SeqCst);
+            taken.is_ok()
+        };
+        let place = self.others.boxes.iter().position(free);
+        let place = place.ok_or(Error::OutOfMemory)?;
+        let mailbox = &self.others.boxes[place];
+        mailbox.turn.store(IDLE, SeqCst);
+        // SAFETY: the child makes system calls and touches memory that is its own or shared with nobody who writes it.
+        match unsafe { libc::fork() } {
+            -1 => {
+                mailbox.process.store(0, SeqCst);
+                Err(Error::OutOfMemory)
+            }
+            0 => {
+                let _ = set_parent_process_death_signal(Some(Signal::KILL));
+                if !copy {
+                    linux::forget_all();
+                }
+                self.serve(mailbox)
+            }
+            process => {
+                mailbox.process.store(process, SeqCst);
+                Ok(place as u64 + 1)
+            }
+        }
+    }
+
+    /// Does what its CPU asks, to the end of this process.
+    fn serve(&self, mailbox: &Mailbox) -> ! {
+        loop {
+            while mailbox.turn.load(SeqCst) != ASKED {
+                let turn = mailbox.turn.load(SeqCst);
+                if turn != ASKED {
+                    sleep_while(&mailbox.turn, turn);
+                }
+            }
+            // SAFETY: it is this process's turn.
+            let answer = match unsafe { *mailbox.ask.get() } {
+                Ask::Read(address) => Answer::Access(faults::load(address)),
+                Ask::Write(address, value) => {
+                    Answer::Access(faults::store(address, value).map(|()| 0))
+                }
+                Ask::Call(call) => Answer::Call(self.home.call(call)),
+                Ask::End => Answer::Call(Ok(0)),
+            };
+            // SAFETY: as above.
+            let ends = unsafe {
+                *mailbox.answer.get() = answer;
+                matches!(*mailbox.ask.get(), Ask::End)
+            };
+            pass_on(&mailbox.turn, ANSWERED);
+            if ends {
+                // SAFETY: ends this copy without running what belongs to the original.
+                unsafe { libc::_exit(0) };
+            }
+        }
+    }
+
+    fn end(&self, process: u32) -> Result<u64, Error> {
+        let mailbox = self.other(process)?;
+        mailbox.ask(Ask::End);
+        let _ = waitpid(
+            Pid::from_raw(mailbox.process.load(SeqCst)),
+            WaitOptions::empty(),
+        );
+        mailbox.process.store(0, SeqCst);
+        Ok(0)
+    }
+}
+
+impl User for Visitor<'_> {
+    fn cpu(&self) -> usize {
+        self.home.cpu()
+    }
+    fn cpus(&self) -> usize {
+        self.home.cpus()
+    }
+    fn try_read(&self, address: u64) -> Result<u64, Fault> {
+        match self.visited().map(|other| other.ask(Ask::Read(address))) {
+            None => faults::load(address),
+            Some(Answer::Access(result)) => result,
+            Some(Answer::Call(_)) => unreachable!("an access was asked for"),
+        }
+    }
+    fn try_write(&self, address: u64, value: u64) -> Result<(), Fault> {
+        match self
+            .visited()
+            .map(|other| other.ask(Ask::Write(address, value)))
+        {
+            None => faults::store(address, value),
+            Some(Answer::Access(result)) => result.map(|_| ()),
+            Some(Answer::Call(_)) => unreachable!("an access was asked for"),
+        }
+    }
+    fn call(&self, call: Call) -> Result<u64, Error> {
+        match (call, self.visited()) {
+            (Call::Enter { process: 0 }, _) => {
+                self.at.set(0);
+                Ok(0)
+            }
+            (Call::Enter { process }, _) => {
+                self.other(process)?;
+                self.at.set(process);
+                Ok(0)
+            }
+            (Call::Fork, None) => self.start(true),
+            (Call::Spawn, None) => self.start(false),
+            (Call::Exit { process }, None) => self.end(process),
+            (Call::Fork | Call::Spawn | Call::Exit { .. }, Some(_)) => Err(Error::BadCall),
+            (Call::Reclaim { pages }, _) => Ok(setup::reclaim(4096 * pages)),
+            // Which pages were not used lately is for Linux to know: it demotes by itself, or not.
+            (Call::Demote { .. }, _) => Ok(0),
+            (call, None) => self.home.call(call),
+            (call, Some(other)) => match other.ask(Ask::Call(call)) {
+                Answer::Call(result) => result,
+                Answer::Access(_) => unreachable!("a call was asked for"),
+            },
+        }
+    }
+    fn compute(&self, nanoseconds: u64) {
+        self.home.compute(nanoseconds);
+    }
+    fn now(&self) -> u64 {
+        self.home.now()
+    }
+    fn mark(&self, mark: Mark) {
+        self.home.mark(mark);
+    }
+    fn shared(&self, index: usize) -> u64 {
+        self.home.shared(index)
+    }
+    fn set_shared(&self, index: usize, value: u64) {
+        self.home.set_shared(index, value);
+    }
+    fn add_shared(&self, index: usize, value: u64) -> u64 {
+        self.home.add_shared(index, value)
+    }
+}

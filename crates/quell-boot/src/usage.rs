@@ -1,0 +1,64 @@
+//! Mistakes of the person who asks for a boot or a comparison, as distinct from what goes wrong in it.
+
+use std::path::{Path, PathBuf};
+
+/// Something asked for does not exist.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum UsageError {
+    /// None of the workloads has rows on these numbers of CPUs.
+    #[error("nothing to compare: {}", without.join("; "))]
+    NoRows {
+        /// Why not, for each.
+        without: Vec<String>,
+    },
+    /// No kernel was named and none was fetched.
+    #[error(
+        "no Linux kernel to compare with: name an image with --kernel, or let --fetch get Debian's \
+         (needs apt-get and 35 MB)"
+    )]
+    NoKernel,
+    /// The directory that was named for modules has none.
+    #[error("{} holds no modules: name the directory that has `kernel` in it", directory.display())]
+    NoModules {
+        /// What was named.
+        directory: PathBuf,
+    },
+    /// A file or directory that was named is not what it is named for.
+    #[error("{}: {why}", path.display())]
+    Unfit {
+        /// What was named.
+        path: PathBuf,
+        /// What it is, or is not, and what is needed.
+        why: String,
+    },
+}
+
+impl UsageError {
+    /// That the file `path` cannot be used, and why.
+    pub(crate) fn unfit(path: &Path, why: impl ToString) -> Self {
+        let (path, why) = (path.to_path_buf(), why.to_string());
+        UsageError::Unfit { path, why }
+    }
+}
+
+/// No image of a kernel is longer.
+const LONGEST: u64 = 256 << 20;
+
+/// What a file holds that a person has named.
+///
+/// # Errors
+/// If it cannot be read, is no ordinary file, or is longer than any image.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, UsageError> {
+    let unfit = |error: std::io::Error| UsageError::unfit(path, error);
+    let about = std::fs::metadata(path).map_err(unfit)?;
+    if !about.is_file() {
+        return Err(UsageError::unfit(path, "no ordinary file"));
+    }
+    if about.len() > LONGEST {
+        return Err(UsageError::unfit(
+            path,
+            "longer than 256 MB: no image of a kernel",
+        ));
+    }
+    std::fs::read(path).map_err(unfit)
+}

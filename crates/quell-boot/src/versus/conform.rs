@@ -1,0 +1,151 @@
+//! The conformance suite's programs, and the stress, on a Linux: does it keep the contract, as far as programs can see?
+//!
+//! One boot for each number of CPUs. The CPUs of the emulator are threads of the host, so nothing is counted, and
+//! translations that nobody has flushed stay where they are.
+
+use super::compare::{MEMORY_MB, command_for, counted, initial_files};
+use super::protocol::{CONFORMANCE, Event, Handover, Job, STRESS};
+use super::{guest, linux};
+use crate::arch::Arch;
+use crate::ending::told_to_end;
+use crate::follow;
+use crate::qemu::{self, Accelerator, Machine};
+use anyhow::bail;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What is checked.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    /// The image of a Linux kernel for x86-64.
+    pub kernel: PathBuf,
+    /// What is on of quell's engine in it, as its option `quell=` takes that; nothing is said to it if this is `None`.
+    pub mechanisms: Option<String>,
+    /// Words to add to Linux's command line.
+    pub words: Vec<String>,
+    /// The numbers of CPUs.
+    pub cpus: Vec<u16>,
+    /// How many rounds of the stress follow, of a thousand operations on each CPU.
+    pub rounds: u64,
+    /// What decides the stress's operations.
+    pub seed: u64,
+    /// How long one boot may take before it is examined and ended.
+    pub limit: Duration,
+    /// Whether to show every line of the serial consoles, on standard error.
+    pub verbose: bool,
+}
+
+/// What a check came to.
+#[derive(Clone, Debug)]
+pub struct Check {
+    /// On how many CPUs the machine ran it.
+    pub cpus: u16,
+    /// Its name.
+    pub name: String,
+    /// On how many of them it failed.
+    pub failures: u64,
+    /// What was seen there, or what was done.
+    pub saw: String,
+}
+
+impl Programs {
+    /// Boots, and runs every check; `report` hears of each.
+    ///
+    /// # Errors
+    /// If something cannot be built or started, or if the machine came to no end: a kernel that has crashed is an error.
+    pub fn run(&self, mut report: impl FnMut(&Check)) -> anyhow::Result<Vec<Check>> {
+        let emulator = qemu::find(Arch::X86_64)?;
+        let kernel = linux::find(Some(&self.kernel), None, false)?;
+        let program = guest::build()?;
+        let mut checks = Vec::new();
+        for &cpus in &self.cpus {
+            let machine = Machine {
+                arch: Arch::X86_64,
+                cpus,
+                memory_mb: MEMORY_MB,
+                icount: false,
+                threads: true,
+                accelerator: Accelerator::Tcg,
+            };
+            let jobs = self.jobs(cpus);
+            let images = initial_files(&kernel, &program, cpus, &jobs)?;
+            let mut words: Vec<String> = linux::WORDS.map(String::from).into();
+            words.extend(self.mechanisms.iter().map(|on| format!("quell={on}")));
+            words.extend(self.words.iter().cloned());
+            let command = command_for(&emulator, &machine, &images, &words)?;
+            let mut lacking = Vec::new();
+            let outcome = follow::run(command, self.limit, |line| {
+                if self.verbose {
+                    match line {
+                        follow::Line::Event(event) => remark!("  | {event}"),
+                        follow::Line::Text(text) => remark!("  | {text}"),
+                    }
+                }
+                let follow::Line::Event(event) = line else {
+                    return;
+                };
+                match serde_json::from_value(event.clone()) {
+                    Ok(Event::Checked {
+                        name,
+                        failures,
+                        saw,
+                        ..
+                    }) => {
+                        let check = Check {
+                            cpus,
+                            name,
+                            failures,
+                            saw,
+                        };
+                        report(&check);
+                        checks.push(check);
+                    }
+                    Ok(Event::Failed { job, why }) => {
+                        let check = Check {
+                            cpus,
+                            name: jobs
+                                .get(job)
+                                .map_or_else(String::new, |job| job.workload.clone()),
+                            failures: 1,
+                            saw: why,
+                        };
+                        report(&check);
+                        checks.push(check);
+                    }
+                    Ok(Event::Lacking { what, why }) => lacking.push(format!("{what}: {why}")),
+                    _ => {}
+                }
+            })?;
+            for what in lacking {
+                remark!("Linux lacks {what}");
+            }
+            if told_to_end().is_some() {
+                bail!("ended by a signal");
+            }
+            if !outcome.passed() {
+                let why = outcome.failure.as_deref().unwrap_or("it came to no end");
+                let on = counted(cpus);
+                bail!("Linux on {on}: {why}\n{}", outcome.last_lines.join("\n"));
+            }
+        }
+        Ok(checks)
+    }
+
+    fn jobs(&self, cpus: u16) -> Vec<Job> {
+        let job = |workload: &str, parameters| Job {
+            workload: workload.into(),
+            file: None,
+            parameters,
+            team: cpus.into(),
+            handover: Handover::default(),
+            traced: false,
+        };
+        let mut jobs = vec![job(CONFORMANCE, Vec::new())];
+        if self.rounds > 0 {
+            let (rounds, seed) = (self.rounds, self.seed);
+            let parameters = vec![format!("rounds={rounds}"), format!("seed={seed}")];
+            jobs.push(job(STRESS, parameters));
+        }
+        jobs
+    }
+}

@@ -1,0 +1,81 @@
+//! What each mechanism takes in text: the library for kernels, built with that mechanism alone, with none of the others'
+//! code, and linked so that everything that C may call is in it, and nothing else.
+//!
+//! ```text
+//! cargo test -p quell-c --test size -- --nocapture
+//! ```
+//!
+//! prints the table.
+
+mod support;
+
+use object::read::archive::ArchiveFile;
+use object::{Object, ObjectSection, ObjectSymbol, SectionKind};
+use std::path::Path;
+use std::process::Command;
+use support::kernel_library_with;
+
+/// Mechanisms to build with: a name of the table, and the features.
+const BUILDS: [(&str, &str); 6] = [
+    ("S0 alone", "batch"),
+    ("S1 alone", "extents"),
+    ("S2 alone", "tags"),
+    ("S3 alone", "lazy"),
+    ("S4 alone", "remote"),
+    ("all", "batch,extents,tags,lazy,remote"),
+];
+
+/// The functions that a library has for C.
+fn functions(archive: &[u8]) -> Vec<String> {
+    let members = ArchiveFile::parse(archive).expect("an archive");
+    let mut names = Vec::new();
+    for member in members.members() {
+        let member = member.expect("a member");
+        let file =
+            object::File::parse(member.data(archive).expect("its bytes")).expect("an object");
+        let exported = file
+            .symbols()
+            .filter(|symbol| symbol.is_global() && symbol.is_definition());
+        let names_of = exported.filter_map(|symbol| symbol.name().ok().map(str::to_owned));
+        names.extend(names_of.filter(|name| name.starts_with("quell_")));
+    }
+    names
+}
+
+/// The bytes of text that a library brings into a kernel which calls everything that is in it.
+fn text(library: &Path, folder: &Path) -> u64 {
+    let archive = std::fs::read(library).expect("a library");
+    let linked = folder.join("linked.o");
+    let mut ld = Command::new("ld");
+    ld.args(["-r", "--gc-sections", "-o"]).arg(&linked);
+    for function in functions(&archive) {
+        ld.args(["-u", &function, "-e", &function]);
+    }
+    let (ok, said) = support::run(ld.arg(library));
+    assert!(ok, "{said}");
+    let bytes = std::fs::read(&linked).expect("what was linked");
+    let object = object::File::parse(&*bytes).expect("an object");
+    let sections = object.sections();
+    let code = sections.filter(|section| section.kind() == SectionKind::Text);
+    code.map(|section| section.size()).sum()
+}
+
+#[test]
+fn a_mechanism_that_is_left_out_takes_no_text() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut sizes = Vec::new();
+    for (name, mechanisms) in BUILDS {
+        let Some(library) = kernel_library_with(mechanisms) else {
+            return;
+        };
+        sizes.push((name, text(&library, folder.path())));
+    }
+    println!("| mechanisms | bytes of text |\n| --- | ---: |");
+    for (name, bytes) in &sizes {
+        println!("| {name} | {bytes} |");
+    }
+    let &(_, all) = sizes.last().expect("the last build");
+    for (name, bytes) in &sizes[..sizes.len() - 1] {
+        assert!(bytes < &all, "{name}: {bytes} bytes, {all} with all");
+    }
+}

@@ -1,0 +1,73 @@
+//! Which events are recorded to find out what shootdowns cost.
+
+use quell_perf::live::{Stack, Wanted};
+
+/// System calls after which other CPUs may have to flush, or that interrupt them for another reason.
+const CALLS: [&str; 17] = [
+    "brk",
+    "madvise",
+    "mbind",
+    "membarrier",
+    "migrate_pages",
+    "mmap",
+    "move_pages",
+    "mprotect",
+    "mremap",
+    "msync",
+    "munmap",
+    "pkey_mprotect",
+    "process_madvise",
+    "process_mrelease",
+    "remap_file_pages",
+    "shmdt",
+    "userfaultfd",
+];
+
+/// The events, where the kernel has them.
+pub fn wanted() -> Vec<Wanted> {
+    let one = |event: &str, everywhere, stack| Wanted {
+        event: event.to_owned(),
+        everywhere,
+        stack,
+        filter: None,
+    };
+    let with = |event, stack, filter: &str| Wanted {
+        filter: Some(filter.to_owned()),
+        ..one(event, true, stack)
+    };
+    let mut wanted = vec![
+        // The initiator's side says whose doing a flush is; what it does next within the same call needs no second copy
+        // of the stack.
+        with("tlb:tlb_flush", Stack::Unwound, "reason > 1"),
+        with("tlb:tlb_flush", Stack::Absent, "reason <= 1"),
+        one("csd:csd_queue_cpu", true, Stack::Whole),
+        one("csd:csd_function_entry", true, Stack::Absent),
+        one("csd:csd_function_exit", true, Stack::Absent),
+        one("ipi:ipi_send_cpumask", true, Stack::Whole),
+        // Those without a callback make their target reschedule, and are counted there.
+        with("ipi:ipi_send_cpu", Stack::Whole, "callback != 0"),
+        one("irq_vectors:call_function_entry", true, Stack::Absent),
+        one("irq_vectors:call_function_exit", true, Stack::Absent),
+        one(
+            "irq_vectors:call_function_single_entry",
+            true,
+            Stack::Absent,
+        ),
+        one("irq_vectors:call_function_single_exit", true, Stack::Absent),
+        one("irq_vectors:reschedule_entry", true, Stack::Absent),
+        one("sched:sched_switch", true, Stack::Absent),
+        one("exceptions:page_fault_user", false, Stack::Absent),
+        one("mmap_lock:mmap_lock_start_locking", false, Stack::Absent),
+        one("mmap_lock:mmap_lock_acquire_returned", false, Stack::Absent),
+    ];
+    for call in CALLS {
+        for end in ["enter", "exit"] {
+            wanted.push(one(
+                &format!("syscalls:sys_{end}_{call}"),
+                false,
+                Stack::Absent,
+            ));
+        }
+    }
+    wanted
+}

@@ -1,0 +1,267 @@
+//! Recording what runs here: the options, the file, and what is left without rights.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{BufWriter, IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use quell_perf::file::{Recording, Writer};
+use quell_perf::live::{Options, Recorder, Refused, Scope, Summary};
+use quell_perf::{Statistics, When, counters};
+
+use super::events;
+use crate::output::{note, paragraph, say};
+use crate::table::{Table, number, words};
+use crate::usage::usage;
+
+/// What is recorded, for how long, and into which file.
+#[derive(Debug, Args)]
+#[group(id = "live", multiple = true)]
+pub struct LiveArgs {
+    /// Record this process and what it starts; may be repeated
+    #[arg(short, long = "pid", value_name = "PID", conflicts_with_all = ["all", "cgroup", "command"])]
+    pids: Vec<u32>,
+    /// Record everything that runs here
+    #[arg(short, long, conflicts_with_all = ["cgroup", "command"])]
+    all: bool,
+    /// Record the processes of this control group (a directory in /sys/fs/cgroup: a container, a service)
+    #[arg(long, value_name = "DIRECTORY", conflicts_with = "command")]
+    cgroup: Option<PathBuf>,
+    /// For how long; otherwise until Ctrl-C, or until what is recorded has ended
+    #[arg(long, value_name = "N", value_parser = seconds)]
+    seconds: Option<Duration>,
+    /// Keep the recording in this file; `--import` reads it again
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// The share of the busy CPU time that recording may cost, in percent; what exceeds it is counted, not recorded
+    #[arg(long, value_name = "PERCENT", default_value_t = 1.5, value_parser = percent)]
+    overhead: f64,
+    /// Start this command, and record it and what it starts
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// What came of it.
+pub enum Outcome {
+    /// A recording, and by which name it goes.
+    Recorded(Box<Recording>, String),
+    /// Only what the kernel counts anyway; it has been said.
+    Counted,
+}
+
+/// For how long the kernel's counters are watched without rights, unless something else says so.
+const COUNTED: Duration = Duration::from_secs(5);
+
+impl LiveArgs {
+    /// Whether anything is to be recorded.
+    pub fn any(&self) -> bool {
+        !self.pids.is_empty() || self.all || self.cgroup.is_some() || !self.command.is_empty()
+    }
+
+    /// Records.
+    ///
+    /// # Errors
+    /// If the process or control group does not exist, the command does not start, or the file cannot be written.
+    pub fn record(&self) -> anyhow::Result<Outcome> {
+        let over = Arc::new(AtomicBool::new(false));
+        for signal in signal_hook::consts::TERM_SIGNALS {
+            signal_hook::flag::register(*signal, over.clone())?;
+        }
+        let overhead = self.overhead / 100.0;
+        let options = Options {
+            wanted: events::wanted(),
+            overhead,
+            buffer: None,
+        };
+        let recorder = match Recorder::open(options, self.scope()) {
+            Ok(recorder) => recorder,
+            Err(Refused::Absent(what)) => return Err(usage(what)),
+            Err(refused @ (Refused::Missing(_) | Refused::Event { .. })) => {
+                note!("cannot record: {refused}");
+                self.counted(&over)?;
+                return Ok(Outcome::Counted);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let (file, path, name) = self.file()?;
+        let writer = Writer::new(BufWriter::new(file)).with_context(|| name.clone())?;
+        let bar = self.bar();
+        let (summary, mut file) = recorder.run(writer, |progress| {
+            bar.set_message(format!("{} events, {} lost", progress.kept, progress.lost));
+            over.load(Ordering::Relaxed)
+                || self.seconds.is_some_and(|limit| progress.elapsed >= limit)
+        })?;
+        bar.finish_and_clear();
+        file.flush().with_context(|| name.clone())?;
+        let kept = self.output.is_some().then_some(&name);
+        told(&summary, kept, !self.command.is_empty());
+        let recording = Recording::open(&path)?;
+        Ok(Outcome::Recorded(Box::new(recording), self.title()))
+    }
+
+    /// What is recorded.
+    fn scope(&self) -> Scope {
+        match (self.command.split_first(), &self.cgroup) {
+            (Some((program, arguments)), _) => {
+                let mut command = Command::new(program);
+                command.args(arguments);
+                Scope::Command(command)
+            }
+            (None, Some(group)) => Scope::Cgroup(group.clone()),
+            (None, None) if self.all => Scope::Everything,
+            (None, None) => Scope::Processes(self.pids.clone()),
+        }
+    }
+
+    /// What was recorded, in a few words.
+    fn title(&self) -> String {
+        match (self.command.first(), &self.cgroup) {
+            (Some(program), _) => program.to_string_lossy().into_owned(),
+            (None, Some(group)) => group.display().to_string(),
+            (None, None) if self.all => "this host".to_owned(),
+            (None, None) => {
+                let pids: Vec<String> = self.pids.iter().map(u32::to_string).collect();
+                format!("process {}", pids.join(", "))
+            }
+        }
+    }
+
+    /// The file, how it is opened again, and its name: the one that was named, or one that goes when it is closed.
+    fn file(&self) -> anyhow::Result<(File, PathBuf, String)> {
+        if let Some(path) = &self.output {
+            let name = path.display().to_string();
+            let file = File::create(path)
+                .map_err(|error| usage(format_args!("--output {name}: {error}")))?;
+            return Ok((file, path.clone(), name));
+        }
+        let file = tempfile::tempfile().context("a temporary file for the recording")?;
+        let path = PathBuf::from(format!(
+            "/proc/self/fd/{}",
+            std::os::fd::AsRawFd::as_raw_fd(&file)
+        ));
+        Ok((file, path, "the recording".to_owned()))
+    }
+
+    /// How far the recording is; nothing where standard error is no terminal, or the command's own.
+    fn bar(&self) -> ProgressBar {
+        if !self.command.is_empty() || !std::io::stderr().is_terminal() {
+            return ProgressBar::hidden();
+        }
+        let bar = ProgressBar::new_spinner();
+        if let Ok(style) =
+            ProgressStyle::with_template("recording {elapsed}: {msg}; Ctrl-C ends it")
+        {
+            bar.set_style(style);
+        }
+        bar
+    }
+
+    /// Without rights: what the kernel counts for everybody, of the whole machine.
+    fn counted(&self, over: &AtomicBool) -> anyhow::Result<()> {
+        let begin = Instant::now();
+        let before = counters::read(When::Before, 0)?;
+        let mut child = match self.scope() {
+            Scope::Command(mut command) => {
+                Some(command.spawn().context("the command cannot be started")?)
+            }
+            _ => None,
+        };
+        let limit = self.seconds.or(child.is_none().then_some(COUNTED));
+        while !over.load(Ordering::Relaxed) && limit.is_none_or(|limit| begin.elapsed() < limit) {
+            if let Some(child) = &mut child
+                && child.try_wait()?.is_some()
+            {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let after = counters::read(When::After, 0)?;
+        let seconds = begin.elapsed().as_secs_f64();
+        paragraph(format!(
+            "What the kernel counts for everybody, in {seconds:.1} s on all CPUs together, whichever process it was:"
+        ));
+        say!("{}", counts(&before, &after, seconds));
+        Ok(())
+    }
+}
+
+/// What was recorded, on standard error: what it shows comes after.
+fn told(summary: &Summary, kept: Option<&String>, command: bool) {
+    let events: u64 = summary.counts.iter().map(|count| count.kept).sum();
+    let place = kept.map_or_else(String::new, |name| format!(" into {name}"));
+    note!(
+        "recorded {events} events in {:.1} s{place}; {} lost; overhead {:.2} %",
+        summary.elapsed.as_secs_f64(),
+        summary.lost,
+        summary.overhead() * 100.0
+    );
+    match summary.exit {
+        Some(exit) if !exit.success() => note!("the command ended with {exit}"),
+        None if command => note!("the command still runs"),
+        _ => {}
+    }
+}
+
+/// Counters that have to do with shootdowns.
+pub fn counts(before: &Statistics, after: &Statistics, seconds: f64) -> Table {
+    let mut table = Table::new([words("what"), number("times"), number("a second")]);
+    let mut row = |name: String, before: Option<u64>, after: Option<u64>| {
+        if let (Some(before), Some(after)) = (before, after) {
+            let times = after.saturating_sub(before);
+            table.row([
+                name,
+                times.to_string(),
+                format!("{:.0}", times as f64 / seconds),
+            ]);
+        }
+    };
+    for interrupt in &after.interrupts {
+        // Of x86 and of Arm; the interrupts of devices are numbers.
+        if interrupt.name.parse::<u32>().is_err()
+            && ["TLB", "CAL", "RES", "IPI0", "IPI1"].contains(&&*interrupt.name)
+        {
+            let name = &interrupt.name;
+            row(
+                format!("{name}: {}", interrupt.description),
+                before.interrupt(name),
+                after.interrupt(name),
+            );
+        }
+    }
+    for (name, _) in &after.vmstat {
+        let matters = name.starts_with("nr_tlb_")
+            || name.starts_with("numa_pte")
+            || name == "pgmigrate_success";
+        if matters || ["pgfault", "pgsteal_kswapd", "pgsteal_direct"].contains(&name.as_str()) {
+            row(name.clone(), before.vm(name), after.vm(name));
+        }
+    }
+    table
+}
+
+/// Seconds, with a fraction or without.
+fn seconds(word: &str) -> Result<Duration, String> {
+    let wrong = "expected a number of seconds, more than 0".to_owned();
+    let seconds: f64 = word.parse().map_err(|_| wrong.clone())?;
+    Duration::try_from_secs_f64(seconds)
+        .ok()
+        .filter(|time| !time.is_zero())
+        .ok_or(wrong)
+}
+
+/// A share in percent; 100 or more for as much as it takes.
+fn percent(word: &str) -> Result<f64, String> {
+    let percent: f64 = word.parse().unwrap_or(f64::NAN);
+    match percent {
+        100.0.. => Ok(f64::INFINITY),
+        0.0.. => Ok(percent),
+        _ => Err("expected a share in percent, from 0; 100 records everything".to_owned()),
+    }
+}

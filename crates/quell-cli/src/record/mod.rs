@@ -1,0 +1,193 @@
+//! `quell record`: what TLB shootdowns cost the programs that run here, or ran where a recording was made.
+
+#[cfg(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
+mod events;
+#[cfg(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
+mod live;
+mod show;
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
+use quell_perf::Source;
+use quell_perf::file::Recording;
+use quell_record::import::Import;
+use quell_record::report::Report;
+use quell_record::show::folded::By;
+use quell_record::show::perfetto::Perfetto;
+use quell_record::show::timeline::Timeline;
+use quell_record::show::{folded, page};
+
+use crate::output::Destination;
+use crate::usage::usage;
+
+/// What TLB shootdowns cost: which calls cause them, who pays, and what would remove them
+///
+/// Records what runs here, as root or with CAP_PERFMON (without, it says what is missing and shows what the kernel counts
+/// for everybody): `quell record -- COMMAND`, `-p PID`, `-a`. Or reads a recording: one that `-o` kept, or one that was
+/// made where quell is not installed, as `perf script` or `trace-cmd report` print it (docs/record.md says how to make
+/// one). Exit codes: 0 analysed, 1 it cannot be recorded or read, 2 bad arguments.
+#[derive(Debug, Args)]
+pub struct RecordArgs {
+    /// Read a recording, or the text of `perf script` or `trace-cmd report`; `-` is standard input
+    #[arg(long, value_name = "FILE", conflicts_with = "live")]
+    import: Option<PathBuf>,
+    #[cfg(all(
+        target_os = "linux",
+        any(target_arch = "x86_64", target_arch = "aarch64")
+    ))]
+    #[command(flatten)]
+    live: live::LiveArgs,
+    #[command(flatten)]
+    show: ShowArgs,
+}
+
+/// How what was recorded is shown.
+#[derive(Debug, Args)]
+pub struct ShowArgs {
+    /// Show sites and advice of this program alone
+    #[arg(long, value_name = "NAME")]
+    program: Option<String>,
+    /// Print one JSON object instead of tables (keys: docs/record.md)
+    #[arg(long, conflicts_with = "folded")]
+    json: bool,
+    /// Print folded stacks for flame graphs instead, weighed by this
+    #[arg(long, value_name = "WEIGHT", num_args = 0..=1, default_missing_value = "interrupts", require_equals = true)]
+    folded: Option<Weigh>,
+    /// Write a trace for Perfetto, with CPUs as rows
+    #[arg(long, value_name = "FILE")]
+    perfetto: Option<PathBuf>,
+    /// Write one page with flame graph, timeline, matrix and advice
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+/// What the width of a flame stands for.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Weigh {
+    /// Interrupts that were sent
+    Interrupts,
+    /// Nanoseconds that targets lost
+    Stolen,
+    /// Nanoseconds that initiators waited
+    Waited,
+}
+
+/// Records, or reads the recording that is named, and shows what it says.
+///
+/// # Errors
+/// If it cannot be recorded or read, or what was asked for cannot be written.
+pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
+    if let Some(path) = &args.import {
+        let name = path.display().to_string();
+        if Recording::is_one(path) {
+            let mut recording = Recording::open(path)?;
+            return args.show.of(&mut recording, &name);
+        }
+        let mut source = Import::open(path).map_err(usage)?;
+        return args.show.of(&mut source, &name);
+    }
+    #[cfg(all(
+        target_os = "linux",
+        any(target_arch = "x86_64", target_arch = "aarch64")
+    ))]
+    if args.live.any() {
+        return match args.live.record()? {
+            live::Outcome::Recorded(mut recording, name) => args.show.of(&mut *recording, &name),
+            live::Outcome::Counted => Ok(ExitCode::FAILURE),
+        };
+    }
+    Err(usage(
+        "nothing to record: name a COMMAND behind `--`, a process with -p, everything with -a, or a recording with \
+         --import",
+    ))
+}
+
+impl ShowArgs {
+    /// Reads a recording to its end, and shows what it says.
+    ///
+    /// # Errors
+    /// If it cannot be read, or what was asked for cannot be written.
+    pub fn of(&self, source: &mut dyn Source, name: &str) -> anyhow::Result<ExitCode> {
+        let place = |option, path: &Option<PathBuf>| {
+            let path = path.as_deref();
+            path.map(|path| Destination::open(option, Some(path), ""))
+                .transpose()
+        };
+        let html = place("--html", &self.html)?;
+        let trace = place("--perfetto", &self.perfetto)?;
+        let perfetto = match &self.perfetto {
+            Some(path) => {
+                let file = File::create(path).with_context(|| path.display().to_string())?;
+                Some(Perfetto::new(BufWriter::new(file)))
+            }
+            None => None,
+        };
+        let timeline = html.is_some().then(Timeline::default);
+        let mut observer = (perfetto, timeline);
+        let bar = bar();
+        let all = quell_record::analyse(source, &mut observer, &mut |share, events| {
+            if let Some(share) = share {
+                bar.set_position((share * 1000.0) as u64);
+            }
+            bar.set_message(format!("{events} events"));
+            true
+        });
+        bar.finish_and_clear();
+        let (perfetto, timeline) = observer;
+        let report = Report::new(all?, self.program.as_deref());
+        if let Some(perfetto) = perfetto {
+            perfetto.finish().with_context(|| {
+                format!(
+                    "--perfetto {}",
+                    trace.as_ref().map_or_else(String::new, Destination::shown)
+                )
+            })?;
+        }
+        if let Some(html) = &html {
+            let title = format!("TLB shootdowns: {name}");
+            let slices = timeline.map(Timeline::finish).unwrap_or_default();
+            html.write(&page::page(&report, &slices, &title))?;
+        }
+        if self.json {
+            crate::output::say!("{}", serde_json::to_string_pretty(&report.json())?);
+        } else if let Some(weigh) = self.folded {
+            let by = match weigh {
+                Weigh::Interrupts => By::Interrupts,
+                Weigh::Stolen => By::Stolen,
+                Weigh::Waited => By::Waited,
+            };
+            let mut text = Vec::new();
+            folded::write(&report, by, &mut text)?;
+            crate::output::write(&String::from_utf8_lossy(&text));
+        } else {
+            show::report(&report);
+            for (what, place) in [("page", html), ("trace", trace)] {
+                if let Some(place) = place {
+                    crate::output::say!("The {what} is {}.", place.shown());
+                }
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// How far reading is; nothing where standard error is no terminal.
+fn bar() -> ProgressBar {
+    let bar = ProgressBar::new(1000);
+    if let Ok(style) = ProgressStyle::with_template("reading {bar:30} {percent} % {msg}") {
+        bar.set_style(style);
+    }
+    bar
+}

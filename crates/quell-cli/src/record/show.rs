@@ -1,0 +1,149 @@
+//! A report in a terminal: the answer, then tables.
+
+use quell_record::figures::{Range, count, percents, short, time, times};
+use quell_record::report::Report;
+
+use crate::output::{paragraph, say};
+use crate::table::{Table, number, words};
+
+/// How many rows a table has; files and `--json` have all.
+const ROWS: usize = 12;
+
+/// Prints the report.
+pub fn report(report: &Report) {
+    for line in &report.answer {
+        paragraph(line);
+    }
+    let shown = report
+        .sites
+        .iter()
+        .filter(|site| site.interrupts > 0)
+        .count();
+    if shown > 0 {
+        say!("\nWhere they come from");
+        say!("{}", sites(report));
+        if shown > ROWS {
+            say!("{} more sites: --json, --html", shown - ROWS);
+        }
+    }
+    if !report.programs.is_empty() {
+        say!("\nWho pays");
+        say!("{}", programs(report));
+    }
+    if !report.matrix.is_empty() {
+        say!("\nWho interrupts whom");
+        say!("{}", matrix(report));
+    }
+    if !report.others.is_empty() {
+        say!("\nInterrupts that are no shootdowns");
+        say!("{}", others(report));
+    }
+    if !report.advice.is_empty() {
+        say!("\nWhat would help");
+        for advice in report.advice.iter().take(6) {
+            let next = advice.next.as_ref();
+            let next = next.map_or_else(String::new, |next| format!(" What limits next: {next}."));
+            paragraph(format!("- {}{next}", advice.text));
+        }
+    }
+    if !report.notes.is_empty() {
+        say!("\nWhat to know of these figures");
+        for note in &report.notes {
+            paragraph(format!("- {note}"));
+        }
+    }
+}
+
+/// Sites that interrupted others.
+pub fn sites(report: &Report) -> Table {
+    let mut table = Table::new([
+        words("site"),
+        words("call"),
+        number("interrupts"),
+        number("flushes").spare(),
+        number("pages").spare(),
+        number("wait of each"),
+        number("taken from each").spare(),
+        number("filled again").spare(),
+    ]);
+    for site in report
+        .sites
+        .iter()
+        .filter(|site| site.interrupts > 0)
+        .take(ROWS)
+    {
+        let known = |range: Range, of: u64| match range.most > 0.0 {
+            true => times(range.times(1.0 / of.max(1) as f64)),
+            false => "–".into(),
+        };
+        table.row([
+            format!("{}: {}", short(&site.program), short(site.place())),
+            site.call.clone(),
+            count(site.interrupts),
+            count(site.requests),
+            count(site.pages),
+            known(site.initiator, site.remote),
+            known(site.stolen, site.interrupts),
+            count(site.refaults),
+        ]);
+    }
+    table
+}
+
+/// Programs that sent or took interrupts.
+pub fn programs(report: &Report) -> Table {
+    let mut table = Table::new([
+        words("program"),
+        number("sent"),
+        number("taken"),
+        number("CPU time").spare(),
+        number("waited").spare(),
+        number("taken away").spare(),
+        number("share"),
+    ]);
+    for program in report.programs.iter().take(ROWS) {
+        table.row([
+            short(&program.name),
+            count(program.sent),
+            count(program.taken),
+            program.cpu_ns.map_or_else(|| "–".into(), time),
+            times(program.waited),
+            times(program.stolen),
+            program.share.map_or_else(|| "–".into(), percents),
+        ]);
+    }
+    table
+}
+
+/// Who interrupts whom.
+pub fn matrix(report: &Report) -> Table {
+    let mut table = Table::new([words("sender"), words("target"), number("interrupts")]);
+    for (sender, target, interrupts) in report.matrix.iter().take(ROWS) {
+        table.row([short(sender), short(target), count(*interrupts)]);
+    }
+    table
+}
+
+/// Other interrupts that call functions.
+pub fn others(report: &Report) -> Table {
+    let mut table = Table::new([
+        words("whose"),
+        number("how often"),
+        number("time"),
+        words("functions"),
+    ]);
+    for other in report.others.iter().take(ROWS) {
+        let functions = other
+            .functions
+            .iter()
+            .take(3)
+            .map(|(name, _)| name.as_str());
+        table.row([
+            other.cause.to_owned(),
+            count(other.count),
+            time(other.ns),
+            functions.collect::<Vec<_>>().join(", "),
+        ]);
+    }
+    table
+}

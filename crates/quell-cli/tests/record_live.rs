@@ -1,0 +1,75 @@
+//! `quell record` of what runs here, as a person runs it.
+//!
+//! What records for real needs root (or CAP_PERFMON and a readable tracefs), and says so where it cannot run.
+#![cfg(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
+
+use assert_cmd::Command;
+use predicates::str::contains;
+use serde_json::Value;
+
+fn quell(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_quell"));
+    command.arg("record").args(args);
+    command
+}
+
+#[test]
+fn what_cannot_be_recorded_is_named_with_the_way_out() {
+    quell(&[]).assert().code(2).stderr(contains("-p"));
+    quell(&["--cgroup", "/tmp"])
+        .assert()
+        .stderr(contains("/tmp"));
+    quell(&["-a", "--seconds", "0"])
+        .assert()
+        .code(2)
+        .stderr(contains("more than 0"));
+    quell(&["-a", "--overhead", "-1"]).assert().code(2);
+    quell(&["-a", "-p", "1"]).assert().code(2);
+    quell(&["-a", "--import", "x"]).assert().code(2);
+}
+
+#[test]
+fn a_recording_that_was_kept_says_the_same_when_it_is_read_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("recording");
+    let name = file.to_str().unwrap();
+    let output = quell(&["--json", "-o", name, "--", "sh", "-c", "true; true"])
+        .output()
+        .unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    if errors.contains("cannot record") {
+        eprintln!("NOT RUN: {errors}");
+        return;
+    }
+    assert!(output.status.success(), "{errors}");
+    assert!(
+        errors.contains(name) && errors.contains("overhead"),
+        "{errors}"
+    );
+    let live: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for key in ["sites", "interrupts", "attributed", "lost"] {
+        assert!(live.get(key).is_some(), "{key} is missing");
+    }
+    let again = quell(&["--json", "--import", name]).output().unwrap();
+    assert!(again.status.success());
+    let again: Value = serde_json::from_slice(&again.stdout).unwrap();
+    assert_eq!(live, again);
+}
+
+#[test]
+fn the_command_is_started_with_its_arguments_and_its_failure_is_told() {
+    let output = quell(&["--", "sh", "-c", "echo $0 $1; exit 3", "--json", "-a"])
+        .output()
+        .unwrap();
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert!(shown.contains("--json -a"), "{shown}");
+    let errors = String::from_utf8(output.stderr).unwrap();
+    if errors.contains("cannot record") {
+        eprintln!("NOT RUN: {errors}");
+        return;
+    }
+    assert!(errors.contains('3'), "{errors}");
+}

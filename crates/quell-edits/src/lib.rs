@@ -1,0 +1,376 @@
+//! Small edits of sources that are not ours, by a list of anchors.
+//!
+//! A kernel that the engine is put into is not part of this project; what is changed in it is. A list, a TOML file,
+//! says what: whole files of ours, and edits. An [`Edit`] names a file, a short anchor in it, and what is put in the
+//! anchor's place, before its line or after it. It says nothing of the text around, so that it holds while that
+//! changes, and it fails where it does not: an anchor that is missing, or stands where it could mean two places, is an
+//! [`EditError`] that names file and anchor. Nothing is guessed, and nothing is written unless every edit of the list
+//! can be made: a kernel with half of them would be worse than none.
+//!
+//! There are two ways to carry a list out. [`Edits::changed`] takes sources as they were delivered, makes every edit, and
+//! writes nothing. [`Edits::apply`] changes a copy in its place, and may be repeated: an edit whose text stands there already
+//! is not made again.
+
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use walkdir::WalkDir;
+
+/// A list of edits, and of files to put beside them.
+#[derive(Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Edits {
+    /// Whole files.
+    #[serde(default)]
+    pub file: Vec<NewFile>,
+    /// Edits, in order: one of a file that an earlier one has changed finds what that left.
+    #[serde(default)]
+    pub edit: Vec<Edit>,
+}
+
+/// A file of ours, or a folder of them.
+#[derive(Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct NewFile {
+    /// Where it is, from the folder beside which the list stands. All files below it, if it is a folder.
+    pub from: PathBuf,
+    /// Where it goes, from the root of the sources. A folder's files keep their places in it.
+    pub to: PathBuf,
+}
+
+/// One edit. At least one of `with`, `before` and `after` says what is put, and none of them is empty.
+#[derive(Clone, Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Edit {
+    /// The file to be changed, from the root of the sources.
+    pub file: PathBuf,
+    /// What it is for.
+    pub why: String,
+    /// The anchor: stands in the file exactly once, or is the first of its kind after `within`.
+    pub at: String,
+    /// A text before the anchor that stands in the file exactly once.
+    pub within: Option<String>,
+    /// Where what is replaced ends: the first of these after the anchor. The anchor's end if absent.
+    pub through: Option<String>,
+    /// What replaces the anchor, or everything from it through the end.
+    pub with: Option<String>,
+    /// Lines that go before the line in which the anchor begins.
+    pub before: Option<String>,
+    /// Lines that go after the line in which what is replaced ends.
+    pub after: Option<String>,
+}
+
+/// Why an edit cannot be made.
+#[derive(thiserror::Error, Debug)]
+pub enum EditError {
+    /// An anchor, or the text that says where it is meant, is not there, or not once.
+    #[error(
+        "{file}: \"{at}\" stands there {found} times, not once ({why}): these are not the sources that the edit was \
+         written for, or `within` must say which is meant"
+    )]
+    Anchor {
+        /// The file.
+        file: PathBuf,
+        /// The text.
+        at: String,
+        /// What the edit is for.
+        why: String,
+        /// How often it is there.
+        found: usize,
+    },
+    /// The anchor is not there after `within`, or the end not after the anchor.
+    #[error(
+        "{file}: no \"{missing}\" after \"{after}\" ({why}): these are not the sources that the edit was written for"
+    )]
+    Missing {
+        /// The file.
+        file: PathBuf,
+        /// What is not there.
+        missing: String,
+        /// The text after which it should stand.
+        after: String,
+        /// What the edit is for.
+        why: String,
+    },
+    /// The edit says nothing, or something that has no meaning.
+    #[error(
+        "{file}: the edit at \"{at}\" must have an anchor, and put something: one of `with`, `before` and `after` at \
+         least, none of them empty; `through` says how far `with` goes"
+    )]
+    Meaningless {
+        /// The file.
+        file: PathBuf,
+        /// The anchor.
+        at: String,
+    },
+    /// A file cannot be read or written.
+    #[error("{file}: {error}")]
+    File {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// The list is no list of edits.
+    #[error("{file}: {error}")]
+    List {
+        /// The list.
+        file: PathBuf,
+        /// Why.
+        error: toml::de::Error,
+    },
+}
+
+/// What went wrong with a file.
+fn of(file: &Path) -> impl Fn(std::io::Error) -> EditError {
+    move |error| EditError::File {
+        file: file.to_path_buf(),
+        error,
+    }
+}
+
+/// Makes a file of this content, if it is not one: what is built from it is not built again for nothing. What is
+/// written is a new file: where the old one shares its content with others (hard links), those keep theirs.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn write(file: &Path, content: impl AsRef<[u8]>) -> Result<(), EditError> {
+    let content = content.as_ref();
+    if std::fs::read(file).is_ok_and(|held| held == content) {
+        return Ok(());
+    }
+    if let Some(folder) = file.parent() {
+        std::fs::create_dir_all(folder).map_err(of(file))?;
+    }
+    match std::fs::remove_file(file) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(of(file)(error)),
+        _ => {}
+    }
+    std::fs::write(file, content).map_err(of(file))
+}
+
+/// All files below a folder, relative to it, in order. A file has one below it: itself, of no name.
+///
+/// # Errors
+/// If the folder cannot be read.
+pub fn files(folder: &Path) -> Result<Vec<PathBuf>, EditError> {
+    let mut found = Vec::new();
+    for entry in WalkDir::new(folder).sort_by_file_name() {
+        let entry = entry.map_err(|error| of(folder)(error.into()))?;
+        if !entry.file_type().is_dir()
+            && let Ok(name) = entry.path().strip_prefix(folder)
+        {
+            found.push(name.to_path_buf());
+        }
+    }
+    Ok(found)
+}
+
+impl Edit {
+    /// The text with the edit; as it is, if the edit was made already: if what it puts stands there, and what it
+    /// takes away does not.
+    ///
+    /// # Errors
+    /// If the anchor is missing or means two places, the end is missing, or the edit puts nothing.
+    pub fn apply(&self, text: &str) -> Result<String, EditError> {
+        self.check()?;
+        if self.is_made(text) {
+            return Ok(text.to_string());
+        }
+        self.make(text)
+    }
+
+    /// # Errors
+    /// If the edit has no meaning, whatever the text.
+    fn check(&self) -> Result<(), EditError> {
+        let puts = || {
+            [&self.with, &self.before, &self.after]
+                .into_iter()
+                .flatten()
+        };
+        let texts = [Some(&self.at), self.within.as_ref(), self.through.as_ref()];
+        let empty = puts()
+            .chain(texts.into_iter().flatten())
+            .any(String::is_empty);
+        if empty || puts().count() == 0 || (self.through.is_some() && self.with.is_none()) {
+            return Err(EditError::Meaningless {
+                file: self.file.clone(),
+                at: self.at.clone(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Whether what the edit puts is there, and what it takes away is not.
+    fn is_made(&self, text: &str) -> bool {
+        let puts = [&self.with, &self.before, &self.after];
+        let taken = match &self.with {
+            Some(with) => with.contains(&self.at) || !text.contains(&self.at),
+            None => true,
+        };
+        taken && puts.into_iter().flatten().all(|put| text.contains(put))
+    }
+
+    /// Where the only occurrence of a text ends.
+    fn only(&self, text: &str, wanted: &str) -> Result<usize, EditError> {
+        let mut found = text.match_indices(wanted);
+        match (found.next(), found.count()) {
+            (Some((at, _)), 0) => Ok(at + wanted.len()),
+            (first, more) => Err(EditError::Anchor {
+                file: self.file.clone(),
+                at: wanted.to_string(),
+                why: self.why.clone(),
+                found: usize::from(first.is_some()) + more,
+            }),
+        }
+    }
+
+    /// Where the first occurrence of a text ends, from a place on, which is the end of another text.
+    fn first(
+        &self,
+        text: &str,
+        from: usize,
+        after: &str,
+        wanted: &str,
+    ) -> Result<usize, EditError> {
+        match text[from..].find(wanted) {
+            Some(at) => Ok(from + at + wanted.len()),
+            None => Err(EditError::Missing {
+                file: self.file.clone(),
+                missing: wanted.to_string(),
+                after: after.to_string(),
+                why: self.why.clone(),
+            }),
+        }
+    }
+
+    /// The text with the edit, whether or not it was made before.
+    fn make(&self, text: &str) -> Result<String, EditError> {
+        let anchored = match &self.within {
+            None => self.only(text, &self.at)?,
+            Some(within) => self.first(text, self.only(text, within)?, within, &self.at)?,
+        };
+        let start = anchored - self.at.len();
+        let end = match &self.through {
+            None => anchored,
+            Some(through) => self.first(text, anchored, &self.at, through)?,
+        };
+        let line_start = text[..start].rfind('\n').map_or(0, |at| at + 1);
+        let (line_end, ending) = match text[end..].find('\n') {
+            Some(at) => (end + at + 1, ""),
+            None => (text.len(), "\n"),
+        };
+        let put = |text: &Option<String>| text.clone().unwrap_or_default();
+        let after = match &self.after {
+            Some(after) => [ending, after].concat(),
+            None => String::new(),
+        };
+        let anchor = self.with.as_deref().unwrap_or(&text[start..end]);
+        Ok([
+            &text[..line_start],
+            &put(&self.before),
+            &text[line_start..start],
+            anchor,
+            &text[end..line_end],
+            &after,
+            &text[line_end..],
+        ]
+        .concat())
+    }
+}
+
+impl Edits {
+    /// Reads a list, with `@NAME@` in it replaced as `names` says.
+    ///
+    /// # Errors
+    /// If it cannot be read or is no list.
+    pub fn read(list: &Path, names: &[(&str, &str)]) -> Result<Self, EditError> {
+        let mut text = std::fs::read_to_string(list).map_err(of(list))?;
+        for (name, value) in names {
+            text = text.replace(&format!("@{name}@"), value);
+        }
+        toml::from_str(&text).map_err(|error| EditError::List {
+            file: list.to_path_buf(),
+            error,
+        })
+    }
+
+    /// The files that the list changes or adds, by their names from the root of the sources, with their contents after
+    /// it. `sources` are as they were delivered, and `beside` is the folder of our files. Nothing is written.
+    ///
+    /// # Errors
+    /// The first edit that cannot be made, or file that cannot be read.
+    pub fn changed(
+        &self,
+        sources: &Path,
+        beside: &Path,
+    ) -> Result<BTreeMap<PathBuf, Vec<u8>>, EditError> {
+        self.contents(sources, beside, |_, _| false)
+    }
+
+    /// Makes all edits in `sources`, but those that were made already; `beside` is the folder of our files. Nothing is
+    /// written unless every anchor is there.
+    ///
+    /// # Errors
+    /// The first edit that cannot be made, or file that cannot be read or written.
+    pub fn apply(&self, sources: &Path, beside: &Path) -> Result<(), EditError> {
+        for (name, content) in self.contents(sources, beside, Edit::is_made)? {
+            write(&sources.join(name), content)?;
+        }
+        Ok(())
+    }
+
+    /// What the list makes of the sources, `made` being asked of each edit and its file as that was read: not as
+    /// earlier edits have left it, whose texts may be alike.
+    fn contents(
+        &self,
+        sources: &Path,
+        beside: &Path,
+        made: fn(&Edit, &str) -> bool,
+    ) -> Result<BTreeMap<PathBuf, Vec<u8>>, EditError> {
+        let mut texts: BTreeMap<&Path, (String, String)> = BTreeMap::new();
+        for edit in &self.edit {
+            edit.check()?;
+            let (before, text) = match texts.remove(edit.file.as_path()) {
+                Some(known) => known,
+                None => {
+                    let path = sources.join(&edit.file);
+                    let text = std::fs::read_to_string(&path).map_err(of(&path))?;
+                    (text.clone(), text)
+                }
+            };
+            let text = match made(edit, &before) {
+                true => text,
+                false => edit.make(&text)?,
+            };
+            texts.insert(&edit.file, (before, text));
+        }
+        let edited = texts.into_iter();
+        let mut contents: BTreeMap<PathBuf, Vec<u8>> = edited
+            .map(|(name, (_, text))| (name.to_path_buf(), text.into_bytes()))
+            .collect();
+        for (from, to) in self.added(beside)? {
+            contents.insert(to, std::fs::read(&from).map_err(of(&from))?);
+        }
+        Ok(contents)
+    }
+
+    /// The files that the list adds: where each is, and where it goes, from the root of the sources.
+    ///
+    /// # Errors
+    /// If a folder of them cannot be read.
+    pub fn added(&self, beside: &Path) -> Result<Vec<(PathBuf, PathBuf)>, EditError> {
+        let mut added = Vec::new();
+        for file in &self.file {
+            let from = beside.join(&file.from);
+            for name in files(&from)? {
+                // A file's own name is none, and joining that would make a folder of it.
+                match name.as_os_str().is_empty() {
+                    true => added.push((from.clone(), file.to.clone())),
+                    false => added.push((from.join(&name), file.to.join(&name))),
+                }
+            }
+        }
+        Ok(added)
+    }
+}

@@ -1,0 +1,162 @@
+//! The kernel's own counters, read from `/proc`: what a recording has before and after, and all there is without
+//! rights.
+//!
+//! No text makes the parsers panic; a line that is not understood is left out.
+
+use std::io;
+use std::path::Path;
+
+use crate::sample::{Interrupts, Statistics, When};
+
+/// Reads the counters now.
+///
+/// # Errors
+///
+/// `/proc/interrupts`, `/proc/vmstat` or `/proc/stat` cannot be read; the error says which.
+pub fn read(when: When, time_ns: u64) -> io::Result<Statistics> {
+    let text = |path: &str| {
+        std::fs::read_to_string(Path::new(path))
+            .map_err(|error| io::Error::new(error.kind(), format!("{path}: {error}")))
+    };
+    Ok(Statistics {
+        when,
+        time_ns,
+        interrupts: interrupts(&text("/proc/interrupts")?),
+        vmstat: vmstat(&text("/proc/vmstat")?),
+        cpu_ns: cpu_ns(&text("/proc/stat")?),
+    })
+}
+
+/// Nanoseconds in which the CPUs ran anything so far, as [`Statistics::busy_ns`] has it; without reading more than that
+/// takes.
+///
+/// # Errors
+///
+/// `/proc/stat` cannot be read.
+pub fn busy_ns() -> io::Result<u64> {
+    let text = std::fs::read_to_string("/proc/stat")?;
+    Ok(busy(&cpu_ns(&text)))
+}
+
+/// What of this is spent on running anything.
+fn busy(cpu_ns: &[(String, u64)]) -> u64 {
+    let busy = ["user", "nice", "system", "irq", "softirq"];
+    let of = cpu_ns
+        .iter()
+        .filter(|(name, _)| busy.contains(&name.as_str()));
+    of.map(|(_, ns)| ns).sum()
+}
+
+/// The lines of `/proc/interrupts`. A line with fewer counts than there are CPUs (`ERR`) keeps those that it has.
+pub fn interrupts(text: &str) -> Vec<Interrupts> {
+    let mut lines = text.lines();
+    let cpus = lines.next().unwrap_or_default().split_whitespace().count();
+    let row = |line: &str| {
+        let (name, rest) = line.split_once(':')?;
+        let mut rest = rest.trim_start();
+        let mut counts = Vec::new();
+        while counts.len() < cpus {
+            let end = rest.find(char::is_whitespace).unwrap_or(rest.len());
+            let Ok(count) = rest[..end].parse() else {
+                break;
+            };
+            counts.push(count);
+            rest = rest[end..].trim_start();
+        }
+        Some(Interrupts {
+            name: name.trim().to_owned(),
+            counts,
+            description: rest.split_whitespace().collect::<Vec<_>>().join(" "),
+        })
+    };
+    lines.filter_map(row).collect()
+}
+
+/// The lines of `/proc/vmstat`.
+pub fn vmstat(text: &str) -> Vec<(String, u64)> {
+    let line = |line: &str| {
+        let (name, count) = line.split_once(' ')?;
+        Some((name.to_owned(), count.trim().parse().ok()?))
+    };
+    text.lines().filter_map(line).collect()
+}
+
+/// What all CPUs together spent their time on, in nanoseconds; `/proc/stat` counts hundredths of a second.
+pub fn cpu_ns(text: &str) -> Vec<(String, u64)> {
+    const NAMES: [&str; 10] = [
+        "user",
+        "nice",
+        "system",
+        "idle",
+        "iowait",
+        "irq",
+        "softirq",
+        "steal",
+        "guest",
+        "guest_nice",
+    ];
+    let line = text.lines().find_map(|line| line.strip_prefix("cpu "));
+    let numbers = line
+        .unwrap_or_default()
+        .split_whitespace()
+        .map_while(|word| word.parse::<u64>().ok());
+    let named = NAMES.iter().zip(numbers);
+    named
+        .map(|(name, ticks)| ((*name).to_owned(), ticks.saturating_mul(10_000_000)))
+        .collect()
+}
+
+impl Statistics {
+    /// How often an interrupt of `/proc/interrupts` happened, on all CPUs together; `None` if there is no such line.
+    pub fn interrupt(&self, name: &str) -> Option<u64> {
+        let row = self.interrupts.iter().find(|row| row.name == name)?;
+        Some(row.counts.iter().sum())
+    }
+
+    /// A number of `/proc/vmstat`.
+    pub fn vm(&self, name: &str) -> Option<u64> {
+        let found = self.vmstat.iter().find(|(known, _)| known == name)?;
+        Some(found.1)
+    }
+
+    /// Nanoseconds in which the CPUs ran anything, all together: neither idle nor stolen by a hypervisor.
+    pub fn busy_ns(&self) -> u64 {
+        busy(&self.cpu_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn rows_keep_their_counts_and_their_words() {
+        let text = "           CPU0       CPU1\n  1:  3  4  IO-APIC   1-edge      i8042\nTLB:  17  4   TLB shootdowns\nERR:   2\n";
+        let rows = interrupts(text);
+        assert_eq!(rows[0].description, "IO-APIC 1-edge i8042");
+        assert_eq!(
+            (rows[1].name.as_str(), &rows[1].counts[..]),
+            ("TLB", &[17, 4][..])
+        );
+        assert_eq!(rows[1].description, "TLB shootdowns");
+        assert_eq!(rows[2].counts, [2]);
+    }
+
+    #[test]
+    fn ticks_are_nanoseconds() {
+        let named = cpu_ns("cpu  1 2 3 400 5 6 7 8 9 10\ncpu0 1 2\n");
+        assert_eq!(named[0], ("user".to_owned(), 10_000_000));
+        assert_eq!(named.len(), 10);
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_them_panic(text in "\\PC{0,40}(\n[a-zA-Z0-9: ]{0,30}){0,4}") {
+            interrupts(&text);
+            vmstat(&text);
+            cpu_ns(&text);
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! Events of the running Linux: recorded from tracepoints that the caller names, kept in a file, read back.
+//!
+//! This crate knows nothing of what the events mean. It hands out a stream of [`Item`]s through one interface, [`Source`],
+//! whatever they come from.
+
+pub mod counters;
+pub mod file;
+pub mod format;
+#[cfg(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
+pub mod live;
+pub mod sample;
+pub mod symbols;
+pub mod tracefs;
+
+pub use sample::{
+    Change, Count, Frame, Host, Interrupts, Item, Lost, Names, Sample, Source, SourceError,
+    Statistics, Value, When, Window,
+};

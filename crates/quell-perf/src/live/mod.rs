@@ -1,0 +1,32 @@
+//! Recording the running Linux.
+//!
+//! [`Recorder::open`] opens the events on every CPU, [`Recorder::run`] records until it is told to stop, and hands what
+//! comes to a [`Writer`], in the order of time over all CPUs: records are held back for two milliseconds, in which every
+//! CPU has long written what it began before; one that is written later still (its virtual CPU was not run meanwhile)
+//! comes out of order and is there all the same.
+//!
+//! Events are those of the whole machine, because a shootdown begins in one process and interrupts whatever runs
+//! elsewhere. What is kept depends on the [`Scope`], and on each [`Wanted`] event: of the processes in question, or of
+//! all. What is recorded costs time, and is held to a share of what the machine does: see [`Options::overhead`].
+
+mod budget;
+mod host;
+mod options;
+mod price;
+mod processes;
+mod recorder;
+mod records;
+mod rights;
+mod rings;
+mod running;
+mod scope;
+mod summary;
+mod unwind;
+
+pub use options::{Options, Progress, Wanted};
+pub use price::Price;
+pub use recorder::Recorder;
+pub use rights::Refused;
+pub use rings::Stack;
+pub use scope::Scope;
+pub use summary::Summary;

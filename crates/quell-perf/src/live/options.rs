@@ -1,0 +1,56 @@
+//! What to record, and how.
+
+use std::time::Duration;
+
+use super::rings::Stack;
+
+/// An event that is wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Its name, `group:name`. One that this kernel does not have is listed among [`Host::missing`].
+    pub event: String,
+    /// Whether it is kept whichever process was running: an interrupt is the business of who sent it, too.
+    pub everywhere: bool,
+    /// Which stacks its records carry.
+    pub stack: Stack,
+    /// Which of its events are recorded and counted, in the kernel's language for filters (`reason != 1`); `None` for
+    /// all. An event may be wanted twice, with other stacks, and with filters that part it: then all of it is counted.
+    pub filter: Option<String>,
+}
+
+/// How to record.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Which events.
+    pub wanted: Vec<Wanted>,
+    /// Which share of the machine's busy CPU time recording may cost. When it costs more, events are recorded only in
+    /// stretches of time, as long as this pays for ([`Item::Window`]), and counted all the time. Counting itself cannot
+    /// be held back. `f64::INFINITY` records everything.
+    pub overhead: f64,
+    /// The buffer of each CPU, in bytes; `None` for as much as suits the machine.
+    pub buffer: Option<usize>,
+}
+
+impl Default for Options {
+    /// No events, at most 1.5 %: what is measured has a spread, and less than 2 % is promised.
+    fn default() -> Self {
+        Self {
+            wanted: Vec::new(),
+            overhead: 0.015,
+            buffer: None,
+        }
+    }
+}
+
+/// How far a recording has come.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// Since when events are recorded.
+    pub elapsed: Duration,
+    /// How many are in the recording.
+    pub kept: u64,
+    /// How many were lost.
+    pub lost: u64,
+    /// How many bytes it has.
+    pub bytes: u64,
+}

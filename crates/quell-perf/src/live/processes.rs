@@ -1,0 +1,410 @@
+//! What is known of the processes: names of threads, what code is mapped where, which of them the recording is about.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::file::Place;
+use crate::sample::{Change, Names};
+use crate::symbols;
+
+/// A mapping of code.
+#[derive(Clone, Debug)]
+pub(super) struct Mapping {
+    pub(super) end: u64,
+    pub(super) offset: u64,
+    pub(super) module: Arc<str>,
+}
+
+/// The mappings of one process by their begins.
+type Mappings = Arc<BTreeMap<u64, Mapping>>;
+
+/// All processes.
+#[derive(Debug, Default)]
+pub(super) struct Processes {
+    threads: HashMap<u32, Arc<str>>,
+    mappings: HashMap<u32, Mappings>,
+    /// Which change of files each process has seen last.
+    generations: HashMap<u32, u64>,
+    /// How many changes there were.
+    changes: u64,
+    /// Those that the recording is about; `None` if about all.
+    wanted: Option<HashSet<u32>>,
+    /// The one that was started for the recording.
+    command: Option<u32>,
+}
+
+/// What the kernel puts between the addresses of a stack, to say whose the next ones are.
+const CONTEXT_KERNEL: u64 = -128i64 as u64;
+const CONTEXT_USER: u64 = -512i64 as u64;
+const CONTEXT_LOWEST: u64 = -4095i64 as u64;
+
+impl Processes {
+    /// All processes that run, as `/proc` shows them, and what is to be written of each.
+    pub(super) fn running(wanted: Option<HashSet<u32>>, names: &mut Names) -> (Self, Vec<Change>) {
+        let mut processes = Self {
+            wanted,
+            ..Self::default()
+        };
+        let mut changes = Vec::new();
+        for pid in numbers(Path::new("/proc")) {
+            let directory = Path::new("/proc").join(pid.to_string());
+            for tid in numbers(&directory.join("task")) {
+                let comm = std::fs::read_to_string(directory.join(format!("task/{tid}/comm")));
+                let Ok(comm) = comm else {
+                    continue;
+                };
+                let comm = names.get(comm.trim_end_matches('\n'));
+                changes.push(Change::Named {
+                    time_ns: 0,
+                    pid,
+                    tid,
+                    comm,
+                    exec: false,
+                });
+            }
+            let maps = std::fs::read_to_string(directory.join("maps")).unwrap_or_default();
+            let mapped = maps.lines().filter_map(|line| mapped(pid, line, names));
+            changes.extend(mapped.collect::<Vec<_>>());
+        }
+        for change in &changes {
+            processes.take(change);
+        }
+        changes.retain(|change| processes.is_wanted(process(change)));
+        (processes, changes)
+    }
+
+    /// Whether the recording is about this process.
+    pub(super) fn is_wanted(&self, pid: u32) -> bool {
+        self.wanted
+            .as_ref()
+            .is_none_or(|wanted| wanted.contains(&pid))
+    }
+
+    /// Makes the recording be about the process that was started for it.
+    pub(super) fn want_command(&mut self, pid: u32) {
+        self.command = Some(pid);
+        self.wanted.get_or_insert_default().insert(pid);
+    }
+
+    /// The processes that the recording is about, if not about all.
+    pub(super) fn wanted(&self) -> Option<&HashSet<u32>> {
+        self.wanted.as_ref()
+    }
+
+    /// A number that changes when the files do that a process has mapped.
+    pub(super) fn generation(&self, pid: u32) -> u64 {
+        self.generations.get(&pid).copied().unwrap_or(0)
+    }
+
+    /// The mappings of a process by their begins.
+    pub(super) fn mappings(&self, pid: u32) -> impl Iterator<Item = (u64, &Mapping)> {
+        let mappings = self.mappings.get(&pid).into_iter();
+        mappings.flat_map(|mappings| mappings.iter().map(|(start, mapping)| (*start, mapping)))
+    }
+
+    /// The name of a thread, empty if it is not known.
+    pub(super) fn comm(&self, tid: u32, names: &mut Names) -> Arc<str> {
+        match self.threads.get(&tid) {
+            Some(comm) => comm.clone(),
+            None if tid == 0 => names.get("swapper"),
+            None => names.get(""),
+        }
+    }
+
+    /// Takes a change in. Returns whether it is to be written.
+    pub(super) fn take(&mut self, change: &Change) -> bool {
+        match *change {
+            Change::Named {
+                pid,
+                tid,
+                ref comm,
+                exec,
+                ..
+            } => {
+                self.threads.insert(tid, comm.clone());
+                if exec {
+                    self.mappings.remove(&pid);
+                    self.mappings_changed(pid);
+                }
+            }
+            Change::Forked {
+                pid,
+                tid,
+                parent,
+                parent_tid,
+                ..
+            } => {
+                if let Some(comm) = self.threads.get(&parent_tid).cloned() {
+                    self.threads.insert(tid, comm);
+                }
+                if pid != parent {
+                    if let Some(mappings) = self.mappings.get(&parent).cloned() {
+                        self.mappings.insert(pid, mappings);
+                        self.mappings_changed(pid);
+                    }
+                    if let Some(wanted) = &mut self.wanted {
+                        // Numbers are used again, for processes of others too.
+                        match wanted.contains(&parent) {
+                            true => _ = wanted.insert(pid),
+                            // Its begin is read after it was started.
+                            false if self.command == Some(pid) => {}
+                            false => _ = wanted.remove(&pid),
+                        }
+                    }
+                }
+            }
+            // Records of a thread may come behind that of its end; so what is known of it stays.
+            Change::Exited { .. } => {}
+            Change::Mapped {
+                pid,
+                start,
+                bytes,
+                offset,
+                ref module,
+                ..
+            } => {
+                let end = start.saturating_add(bytes);
+                let mappings = Arc::make_mut(self.mappings.entry(pid).or_default());
+                let before = mappings
+                    .range(..end)
+                    .rev()
+                    .take_while(|(_, m)| m.end > start);
+                let covered: Vec<u64> = before.map(|(begin, _)| *begin).collect();
+                for begin in covered {
+                    let old = mappings.remove(&begin).expect("it was just found");
+                    if begin < start {
+                        mappings.insert(
+                            begin,
+                            Mapping {
+                                end: start,
+                                ..old.clone()
+                            },
+                        );
+                    }
+                    if old.end > end {
+                        let offset = old.offset + (end - begin);
+                        mappings.insert(end, Mapping { offset, ..old });
+                    }
+                }
+                let file = symbols::is_file(module);
+                let module = module.clone();
+                mappings.insert(
+                    start,
+                    Mapping {
+                        end,
+                        offset,
+                        module,
+                    },
+                );
+                if file {
+                    self.mappings_changed(pid);
+                }
+            }
+        }
+        self.is_wanted(process(change))
+    }
+
+    /// Remembers that a process has other files mapped than before.
+    fn mappings_changed(&mut self, pid: u32) {
+        self.changes += 1;
+        self.generations.insert(pid, self.changes);
+    }
+
+    /// The places on a stack, innermost first, from the addresses that the kernel gathered; its user part from
+    /// `user`, if that is known better.
+    pub(super) fn places(
+        &self,
+        pid: u32,
+        chain: &[u64],
+        user: Option<&[(u64, bool)]>,
+        places: &mut Vec<Place>,
+    ) {
+        let (mut kernel, mut call) = (false, false);
+        for &address in chain {
+            if address >= CONTEXT_LOWEST {
+                if let Some(user) = user.filter(|_| address == CONTEXT_USER) {
+                    let user = user.iter();
+                    places
+                        .extend(user.map(|&(address, call)| self.place(pid, address, false, call)));
+                    break;
+                }
+                (kernel, call) = (address == CONTEXT_KERNEL, false);
+                if !matches!(address, CONTEXT_KERNEL | CONTEXT_USER) {
+                    // A guest's, of which nothing is known here.
+                    break;
+                }
+                continue;
+            }
+            places.push(self.place(pid, address, kernel, call));
+            call = true;
+        }
+    }
+
+    /// What is mapped at an address.
+    fn place(&self, pid: u32, address: u64, kernel: bool, call: bool) -> Place {
+        let found = match kernel {
+            true => None,
+            false => self
+                .mappings
+                .get(&pid)
+                .and_then(|m| m.range(..=address).next_back()),
+        };
+        let found = found.filter(|(_, mapping)| address < mapping.end);
+        let module = found.map(|(start, m)| (m.module.clone(), m.offset + (address - start)));
+        Place {
+            address,
+            kernel,
+            call,
+            pid,
+            module,
+        }
+    }
+}
+
+/// Of which process a change is.
+fn process(change: &Change) -> u32 {
+    match *change {
+        Change::Named { pid, .. }
+        | Change::Forked { pid, .. }
+        | Change::Exited { pid, .. }
+        | Change::Mapped { pid, .. } => pid,
+    }
+}
+
+/// The entries of a directory that are numbers.
+fn numbers(directory: &Path) -> Vec<u32> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
+/// A mapping of code from its line in `/proc/PID/maps`.
+fn mapped(pid: u32, line: &str, names: &mut Names) -> Option<Change> {
+    let hex = |digits| u64::from_str_radix(digits, 16).ok();
+    // Range, rights, offset, device, number of the file; then its name, behind any number of blanks.
+    let mut words = line.splitn(6, ' ');
+    let (range, rights, offset) = (words.next()?, words.next()?, words.next()?);
+    let name = words.nth(2).unwrap_or_default().trim();
+    let (start, end) = range.split_once('-')?;
+    let (start, end) = (hex(start)?, hex(end)?);
+    let module = if name.is_empty() { "//anon" } else { name };
+    rights.contains('x').then_some(())?;
+    let bytes = end.checked_sub(start)?;
+    let module = names.get(module.strip_suffix(" (deleted)").unwrap_or(module));
+    Some(Change::Mapped {
+        time_ns: 0,
+        pid,
+        start,
+        bytes,
+        offset: hex(offset)?,
+        module,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(pid: u32, start: u64, bytes: u64, module: &str) -> Change {
+        Change::Mapped {
+            time_ns: 0,
+            pid,
+            start,
+            bytes,
+            offset: 0,
+            module: module.into(),
+        }
+    }
+
+    fn fork(pid: u32, parent: u32) -> Change {
+        Change::Forked {
+            time_ns: 0,
+            pid,
+            tid: pid,
+            parent,
+            parent_tid: parent,
+        }
+    }
+
+    fn module(processes: &Processes, pid: u32, address: u64) -> Option<(String, u64)> {
+        let module = processes.place(pid, address, false, false).module;
+        module.map(|(name, offset)| (name.to_string(), offset))
+    }
+
+    #[test]
+    fn a_mapping_replaces_what_it_covers_and_leaves_the_rest() {
+        let mut processes = Processes::default();
+        processes.take(&map(1, 0x1000, 0x3000, "a"));
+        processes.take(&map(1, 0x2000, 0x1000, "b"));
+        assert_eq!(module(&processes, 1, 0x1fff), Some(("a".to_owned(), 0xfff)));
+        assert_eq!(module(&processes, 1, 0x2004), Some(("b".to_owned(), 4)));
+        assert_eq!(
+            module(&processes, 1, 0x3004),
+            Some(("a".to_owned(), 0x2004))
+        );
+        assert_eq!(module(&processes, 1, 0x4000), None);
+        assert_eq!(module(&processes, 2, 0x1000), None);
+    }
+
+    #[test]
+    fn children_inherit_mappings_and_being_wanted() {
+        let mut processes = Processes {
+            wanted: Some(HashSet::from([1])),
+            ..Processes::default()
+        };
+        assert!(processes.take(&map(1, 0x1000, 0x1000, "a")));
+        assert!(processes.take(&fork(2, 1)));
+        assert!(!processes.take(&fork(4, 3)));
+        processes.take(&map(1, 0x1000, 0x1000, "new"));
+        assert_eq!(module(&processes, 2, 0x1000).unwrap().0, "a");
+        assert!(!processes.take(&fork(2, 3)), "the number was used again");
+        processes.want_command(5);
+        assert!(processes.take(&fork(5, 3)));
+    }
+
+    #[test]
+    fn parts_of_a_stack_begin_with_a_place_and_go_on_with_calls() {
+        let mut places = Vec::new();
+        let chain = [CONTEXT_KERNEL, 1, 2, CONTEXT_USER, 3, 4];
+        Processes::default().places(7, &chain, None, &mut places);
+        let told: Vec<_> = places
+            .iter()
+            .map(|p| (p.address, p.kernel, p.call))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                (1, true, false),
+                (2, true, true),
+                (3, false, false),
+                (4, false, true)
+            ]
+        );
+    }
+
+    #[test]
+    fn lines_of_maps_are_read() {
+        let mut names = Names::default();
+        let line = "7f00-8000 r-xp 00001000 fe:00 1234       /usr/lib/with space.so";
+        let expected = Change::Mapped {
+            time_ns: 0,
+            pid: 1,
+            start: 0x7f00,
+            bytes: 0x100,
+            offset: 0x1000,
+            module: "/usr/lib/with space.so".into(),
+        };
+        assert_eq!(mapped(1, line, &mut names), Some(expected));
+        let line = "7f00-8000 rwxp 00000000 00:00 0 ";
+        assert!(
+            matches!(mapped(1, line, &mut names), Some(Change::Mapped { module, .. }) if &*module == "//anon")
+        );
+        assert_eq!(
+            mapped(1, "7f00-8000 rw-p 00000000 00:00 0 [heap]", &mut names),
+            None
+        );
+        assert_eq!(mapped(1, "nonsense", &mut names), None);
+    }
+}

@@ -1,0 +1,457 @@
+//! The recorder: events opened, read in the order of time, handed to a writer.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::ffi::CString;
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use perf_event::data::Record;
+
+use super::budget::Turn;
+use super::host::{Ahead, buffer_for, host, now_ns, online, raise_file_limit, spent_ns};
+use super::options::{Options, Progress};
+use super::price::{self, Price};
+use super::processes::Processes;
+use super::records::{Opened, change, keep};
+use super::rights::Refused;
+use super::rings::{Entry, Point, Ring};
+use super::running::Running;
+use super::scope::{Scope, resolve};
+use super::summary::Summary;
+use super::unwind::Unwinder;
+use crate::counters;
+use crate::file::Writer;
+use crate::sample::{Change, Count, Host, Item, Lost, Names, When};
+use crate::symbols::Symbols;
+use crate::tracefs::Tracefs;
+
+/// Events that are open on every CPU.
+pub struct Recorder {
+    options: Options,
+    rings: Vec<Ring>,
+    events: Vec<Opened>,
+    processes: Processes,
+    names: Names,
+    symbols: Symbols,
+    unwinder: Unwinder,
+    price: Price,
+    host: Host,
+    changes: Vec<Change>,
+    command: Option<Command>,
+    begun_ns: u64,
+}
+
+/// Records are held back for so long, so that no CPU has an older one.
+const HELD_NS: u64 = 2_000_000;
+
+/// How often it is looked at what the machine does.
+const LOOK_NS: u64 = 100_000_000;
+
+/// How often the events' counts are read, which interrupts every CPU.
+const COUNT_NS: u64 = 500_000_000;
+
+/// How often what there is goes to the file.
+const FLUSH_NS: u64 = 1_000_000_000;
+
+impl Recorder {
+    /// Opens the events. Nothing is recorded yet.
+    ///
+    /// # Errors
+    ///
+    /// In one line: what is missing, and what would help.
+    pub fn open(options: Options, scope: Scope) -> Result<Self, Refused> {
+        let begun_ns = spent_ns();
+        let tracefs = Tracefs::find().map_err(Refused::Missing)?;
+        let mut names = Names::default();
+        let mut host = host();
+        let mut events: Vec<Opened> = Vec::new();
+        let mut points = Vec::new();
+        for wanted in &options.wanted {
+            let format = tracefs.format(&wanted.event, &mut names);
+            let refuse = |error| Refused::Event {
+                event: wanted.event.clone(),
+                error,
+            };
+            let Some(format) = format.map_err(refuse)? else {
+                host.missing.push(wanted.event.clone());
+                continue;
+            };
+            let filter = wanted.filter.clone().map(CString::new).transpose();
+            let filter = filter.map_err(|error| refuse(error.into()))?;
+            let known = events.iter().position(|event| *event.name == *wanted.event);
+            let event = known.unwrap_or(events.len());
+            points.push(Point {
+                event,
+                id: format.id,
+                stack: wanted.stack,
+                filter,
+            });
+            if known.is_none() {
+                host.events.push(wanted.event.clone());
+                let (name, everywhere) = (names.get(&wanted.event), wanted.everywhere);
+                events.push(Opened {
+                    name,
+                    everywhere,
+                    format,
+                    seen: 0,
+                    kept: 0,
+                });
+            }
+        }
+        if events.is_empty() {
+            let what = format!(
+                "this kernel has none of these events: {}",
+                host.missing.join(", ")
+            );
+            return Err(Refused::Missing(what));
+        }
+        let (wanted, command) = resolve(scope, &mut host)?;
+        raise_file_limit();
+        let cpus = online().map_err(|error| Refused::Other {
+            what: "/sys/devices/system/cpu/online".to_owned(),
+            error,
+        })?;
+        let bytes = options.buffer.unwrap_or_else(|| buffer_for(cpus.len()));
+        let rings = cpus.iter().map(|cpu| Ring::open(*cpu, bytes, &points));
+        let rings = rings.collect::<io::Result<Vec<_>>>();
+        let rings = rings.map_err(|error| Refused::Event {
+            event: host.events[0].clone(),
+            error,
+        })?;
+        let price = match tracefs.format(price::TRACEPOINT, &mut names) {
+            Ok(Some(format)) => Price::measure(format.id).unwrap_or_else(|_| Price::assumed()),
+            _ => Price::assumed(),
+        };
+        let (processes, changes) = Processes::running(wanted, &mut names);
+        let symbols = Symbols::default();
+        let mut recorder = Self {
+            options,
+            rings,
+            events,
+            processes,
+            names,
+            symbols,
+            unwinder: Unwinder::default(),
+            price,
+            host,
+            changes,
+            command,
+            begun_ns,
+        };
+        // The kernel's names are read now, not at the first event.
+        recorder.symbols.kernel(0);
+        Ok(recorder)
+    }
+
+    /// On what is recorded, and which events are there.
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// Records until `stop` says so, or until what the recording is about has ended. `stop` is asked some hundred
+    /// times a second.
+    ///
+    /// The names of functions are looked up once nothing is recorded any more. A command that still runs then is left to
+    /// itself.
+    ///
+    /// # Errors
+    ///
+    /// The command cannot be started, the writer refuses, or the kernel does not do what it did before.
+    pub fn run<W: Write>(
+        mut self,
+        mut writer: Writer<W>,
+        mut stop: impl FnMut(Progress) -> bool,
+    ) -> Result<(Summary, W), Refused> {
+        let failed = |what: &str| {
+            let what = what.to_owned();
+            move |error| Refused::Other { what, error }
+        };
+        let written = "the recording cannot be written";
+        writer
+            .item(&Item::Host(self.host.clone()))
+            .map_err(failed(written))?;
+        for change in std::mem::take(&mut self.changes) {
+            writer
+                .item(&Item::Change(change))
+                .map_err(failed(written))?;
+        }
+        let before = counters::read(When::Before, now_ns()).map_err(failed("reading counters"))?;
+        let busy_before = before.busy_ns();
+        writer
+            .item(&Item::Statistics(before))
+            .map_err(failed(written))?;
+        let refused = "events cannot be switched";
+        self.rings
+            .iter_mut()
+            .try_for_each(Ring::count)
+            .map_err(failed(refused))?;
+        self.rings
+            .iter_mut()
+            .try_for_each(Ring::start)
+            .map_err(failed(refused))?;
+        let mut state = Running::new(self.options.overhead, spent_ns());
+        let around_before = state.own_before - self.begun_ns;
+        let mut child = match self.command.take() {
+            Some(command) => Some(self.spawn(command)?),
+            None => None,
+        };
+        let ahead = Ahead::begin();
+        let mut exit = None;
+        let mut busy = 0;
+        loop {
+            let now = now_ns();
+            self.drain(now.saturating_sub(HELD_NS), &mut writer, &mut state)
+                .map_err(failed(written))?;
+            if now >= state.looked_ns + LOOK_NS {
+                state.looked_ns = now;
+                let read = counters::busy_ns().map_err(failed("reading counters"))?;
+                busy = read.saturating_sub(busy_before);
+                if now >= state.counted_ns + COUNT_NS {
+                    state.counted_ns = now;
+                    let counts = self.counts().map_err(failed("reading counters"))?;
+                    state.counted = counts.iter().sum();
+                }
+                if self.is_over() {
+                    break;
+                }
+            }
+            if now >= state.flushed_ns + FLUSH_NS {
+                state.flushed_ns = now;
+                writer.flush().map_err(failed(written))?;
+            }
+            let spent = state.spent(&self.price);
+            match state.budget.turn(now, busy.saturating_sub(spent), spent) {
+                Turn::Close => {
+                    self.rings
+                        .iter_mut()
+                        .try_for_each(Ring::stop)
+                        .map_err(failed(refused))?;
+                    state.close(now_ns());
+                }
+                Turn::Open => {
+                    state.open_ns = Some(now_ns());
+                    self.rings
+                        .iter_mut()
+                        .try_for_each(Ring::start)
+                        .map_err(failed(refused))?;
+                }
+                Turn::Stay => {}
+            }
+            if let Some(child) = &mut child
+                && exit.is_none()
+                && let Ok(Some(status)) = child.try_wait()
+            {
+                exit = Some(status);
+                break;
+            }
+            let elapsed = Duration::from_nanos(now.saturating_sub(state.begin_ns));
+            let (kept, lost, bytes) = (state.kept, state.lost, writer.written());
+            if stop(Progress {
+                elapsed,
+                kept,
+                lost,
+                bytes,
+            }) {
+                break;
+            }
+            std::thread::sleep(state.pause());
+        }
+        self.rings
+            .iter_mut()
+            .try_for_each(Ring::stop)
+            .map_err(failed(refused))?;
+        self.rings
+            .iter_mut()
+            .try_for_each(Ring::end)
+            .map_err(failed(refused))?;
+        let end_ns = now_ns();
+        state.close(end_ns);
+        let after = counters::read(When::After, end_ns).map_err(failed("reading counters"))?;
+        let busy = after.busy_ns().saturating_sub(busy_before);
+        self.drain(u64::MAX, &mut writer, &mut state)
+            .map_err(failed(written))?;
+        self.missing(end_ns, &mut writer, &mut state)
+            .map_err(failed(written))?;
+        let exact = self.counts().map_err(failed("reading counters"))?;
+        state.counted = exact.iter().sum();
+        let own = spent_ns() - state.own_before;
+        drop(ahead);
+        let kernel = state.kernel(&self.price);
+        writer
+            .item(&Item::Statistics(after))
+            .map_err(failed(written))?;
+        let counts: Vec<Count> = self
+            .events
+            .iter()
+            .zip(exact)
+            .map(|(event, exact)| event.count(exact))
+            .collect();
+        for count in &counts {
+            writer
+                .item(&Item::Count(count.clone()))
+                .map_err(failed(written))?;
+        }
+        let mut summary = Summary {
+            elapsed: Duration::from_nanos(end_ns - state.begin_ns),
+            counts,
+            lost: state.lost,
+            recorded: Duration::from_nanos(state.recorded_ns),
+            recorder: Duration::from_nanos(own),
+            kernel: Duration::from_nanos(kernel),
+            busy: Duration::from_nanos(busy.saturating_sub(own + kernel)),
+            around: Duration::ZERO,
+            price: self.price,
+            exit,
+        };
+        writer
+            .item(&Item::Note(summary.to_string().into()))
+            .map_err(failed(written))?;
+        let output = writer.finish(&mut self.symbols).map_err(failed(written))?;
+        summary.around = Duration::from_nanos(around_before + spent_ns() - state.own_before - own);
+        // A command that was interrupted with us, or is to be stopped with us, has ended or ends by itself.
+        if let Some(mut child) = child
+            && summary.exit.is_none()
+        {
+            summary.exit = child.try_wait().ok().flatten();
+        }
+        Ok((summary, output))
+    }
+
+    /// Starts the command that is to be recorded.
+    fn spawn(&mut self, mut command: Command) -> Result<Child, Refused> {
+        let child = command.spawn().map_err(|error| Refused::Command {
+            command: command.get_program().to_string_lossy().into_owned(),
+            error,
+        })?;
+        // Its records are read after this, so none is taken for another's.
+        self.processes.want_command(child.id());
+        Ok(child)
+    }
+
+    /// Whether all processes that the recording is about have ended.
+    fn is_over(&self) -> bool {
+        let running = |pid: &u32| Path::new(&format!("/proc/{pid}")).exists();
+        self.processes
+            .wanted()
+            .is_some_and(|wanted| !wanted.iter().any(running))
+    }
+
+    /// How often each event happened so far, on all CPUs together.
+    fn counts(&mut self) -> io::Result<Vec<u64>> {
+        let mut sums = vec![0; self.events.len()];
+        for ring in &mut self.rings {
+            for (sum, count) in sums.iter_mut().zip(ring.counts()?) {
+                *sum += count;
+            }
+        }
+        Ok(sums)
+    }
+
+    /// Takes all records up to a time from the buffers, in the order of time.
+    fn drain<W: Write>(
+        &mut self,
+        until_ns: u64,
+        writer: &mut Writer<W>,
+        state: &mut Running,
+    ) -> io::Result<()> {
+        let mut heads = BinaryHeap::new();
+        for (index, ring) in self.rings.iter_mut().enumerate() {
+            heads.extend(ring.next_time().map(|time| Reverse((time, index))));
+        }
+        let Self {
+            rings,
+            events,
+            processes,
+            names,
+            symbols,
+            unwinder,
+            ..
+        } = self;
+        let before = state.seen;
+        while let Some(Reverse((time, index))) = heads.pop() {
+            if time > until_ns {
+                break;
+            }
+            let ring = &mut rings[index];
+            let cpu = ring.cpu;
+            let mut done = Ok(());
+            ring.next(|entry| {
+                let taken = match entry {
+                    Entry::Sample(event, sample) => {
+                        state.seen += 1;
+                        state.copied += u64::from(sample.stack_user().is_some());
+                        let event = &mut events[event];
+                        event.seen += 1;
+                        keep(
+                            event,
+                            &sample,
+                            processes,
+                            names,
+                            symbols,
+                            unwinder,
+                            &mut state.places,
+                        )
+                        .map(|sample| (Item::Sample(sample), true))
+                    }
+                    Entry::Other(Record::Lost(lost), _) => {
+                        state.lost += lost.lost;
+                        let lost = Lost {
+                            time_ns: time,
+                            cpu,
+                            count: lost.lost,
+                        };
+                        Some((Item::Lost(lost), false))
+                    }
+                    Entry::Other(record, exec) => change(&record, exec, time, names)
+                        .filter(|change| processes.take(change))
+                        .map(|change| (Item::Change(change), false)),
+                };
+                done = match taken {
+                    Some((Item::Sample(sample), _)) => {
+                        state.kept += 1;
+                        writer.sample(&sample, &state.places)
+                    }
+                    Some((item, _)) => writer.item(&item),
+                    None => Ok(()),
+                };
+            });
+            done?;
+            heads.extend(ring.next_time().map(|time| Reverse((time, index))));
+        }
+        state.recently = state.seen - before;
+        // Windows that closed before are told behind their samples.
+        while let Some(window) = state
+            .windows
+            .first()
+            .filter(|window| window.end_ns <= until_ns)
+        {
+            writer.item(&Item::Window(*window))?;
+            state.windows.remove(0);
+        }
+        Ok(())
+    }
+
+    /// Tells of what was lost and the kernel has not told: it does when the next record finds room.
+    fn missing<W: Write>(
+        &mut self,
+        time_ns: u64,
+        writer: &mut Writer<W>,
+        state: &mut Running,
+    ) -> io::Result<()> {
+        for ring in &mut self.rings {
+            let count = ring.missing()?;
+            if count > 0 {
+                state.lost += count;
+                writer.item(&Item::Lost(Lost {
+                    time_ns,
+                    cpu: ring.cpu,
+                    count,
+                }))?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,56 @@
+//! What is missing where recording is refused, in one line.
+
+use std::io;
+
+/// Why there can be no recording here, and what helps.
+#[derive(Debug, thiserror::Error)]
+pub enum Refused {
+    /// What was to be recorded does not exist.
+    #[error("{0}")]
+    Absent(String),
+    /// A right, a file system, or an event is missing.
+    #[error("{0}")]
+    Missing(String),
+    /// The kernel refused an event for another reason.
+    #[error("the kernel refused to record {event}: {error}{}", help(error))]
+    Event {
+        /// Which event.
+        event: String,
+        /// What it said.
+        error: io::Error,
+    },
+    /// The command to be recorded could not be started.
+    #[error("{command} could not be started: {error}")]
+    Command {
+        /// Its name.
+        command: String,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// Something else failed.
+    #[error("{what}: {error}")]
+    Other {
+        /// What was tried.
+        what: String,
+        /// What the system said.
+        error: io::Error,
+    },
+}
+
+/// What helps against an error of `perf_event_open`, if it is known.
+fn help(error: &io::Error) -> String {
+    let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");
+    let paranoid = paranoid.unwrap_or_default();
+    match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => format!(
+            "; it takes root or CAP_PERFMON, or kernel.perf_event_paranoid at -1 (it is {}); in a container, its \
+             seccomp profile must allow perf_event_open",
+            paranoid.trim()
+        ),
+        Some(libc::EMFILE) => {
+            "; each event takes two files on each CPU: raise `ulimit -n`".to_owned()
+        }
+        Some(libc::ENOSYS) => "; this kernel was built without perf events".to_owned(),
+        _ => String::new(),
+    }
+}

@@ -1,0 +1,324 @@
+//! The events of one CPU: opened, switched, counted, and their records read from the buffer that the kernel fills.
+//!
+//! For each CPU there is one buffer. An event that counts nothing owns it and brings news of processes; the wanted events
+//! write into it as well. They hang on a second event that counts nothing, so that one system call for each CPU starts
+//! and ends recording. Beside each there is one that only counts and always runs. The kernel takes all of it back when
+//! the descriptors are closed, however this process ends.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::AsRawFd;
+
+use perf_event::data::parse::{Parse, Parser};
+use perf_event::data::{self, Record};
+use perf_event::events::{Event, Software, Tracepoint};
+use perf_event::{Builder, Clock, Counter, Group, ReadFormat, SampleFlag, Sampler};
+
+/// The kernel's number for records of events, and where in these the time stands, in bytes.
+const SAMPLE: u32 = 9;
+const SAMPLE_TIME: usize = 16;
+
+/// How far from the end of all other records the time stands: it, the CPU and the event's number come last.
+const OTHER_TIME: usize = 24;
+
+/// A record that says that a program was loaded has this bit.
+const COMM_EXEC: u16 = 1 << 13;
+
+/// The kernel's request to let an event write into another's buffer (`PERF_EVENT_IOC_SET_OUTPUT`), which neither rustix nor
+/// perf-event2 makes.
+const SET_OUTPUT: libc::c_ulong = 0x2405;
+
+/// Which stacks a record of an event carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stack {
+    /// None.
+    Absent,
+    /// The kernel's.
+    Kernel,
+    /// The kernel's, and the program's as far as it has frame pointers. Where the same call has brought an event with
+    /// an unwound stack before, that is taken.
+    Whole,
+    /// The kernel's, and the program's by its unwind tables: the top of its stack is copied, four kilobytes for each
+    /// event.
+    Unwound,
+}
+
+/// A tracepoint on a CPU.
+pub(super) struct Point {
+    /// Which event this is of, by the caller's index.
+    pub(super) event: usize,
+    /// The tracepoint's number.
+    pub(super) id: u64,
+    /// What its records carry.
+    pub(super) stack: Stack,
+    /// Which of its events are recorded.
+    pub(super) filter: Option<CString>,
+}
+
+/// The kernel's request to record only some events of a tracepoint (`PERF_EVENT_IOC_SET_FILTER`), where a pointer has eight
+/// bytes.
+const SET_FILTER: libc::c_ulong = 0x4008_2406;
+
+/// A record that was read.
+pub(super) enum Entry<'r> {
+    /// An event: which, by the index with which it was opened.
+    Sample(usize, Box<data::Sample<'r>>),
+    /// News of a process, or of what was lost; whether the news is that a program was loaded.
+    Other(Record<'r>, bool),
+}
+
+/// The events of one CPU.
+pub(super) struct Ring {
+    pub(super) cpu: u32,
+    /// Owns the buffer.
+    sampler: Sampler,
+    /// Starts and stops the recording of events.
+    leader: Counter,
+    recorded: Vec<Counter>,
+    /// Counts each event, all read at once: to read one interrupts its CPU.
+    counting: Group,
+    counted: Vec<Counter>,
+    /// By which of those that are recorded a record was written.
+    numbers: HashMap<u64, usize>,
+    /// Which event each of those is of.
+    events: Vec<usize>,
+    /// How many records of events were read.
+    pub(super) seen: u64,
+    /// How many the kernel said to have lost.
+    pub(super) lost: u64,
+}
+
+impl Ring {
+    /// Opens tracepoints on a CPU; neither recorded nor counted yet.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel said.
+    pub(super) fn open(cpu: u32, bytes: usize, points: &[Point]) -> io::Result<Self> {
+        let mut news = on_cpu(Software::DUMMY, cpu);
+        news.mmap(true)
+            .mmap2(true)
+            .comm(true)
+            .comm_exec(true)
+            .task(true);
+        let mut sampler = news.build()?.sampled(bytes)?;
+        let mut leader = on_cpu(Software::DUMMY, cpu).build()?;
+        let mut counting = Group::builder()
+            .any_pid()
+            .one_cpu(cpu as usize)
+            .build_group()?;
+        let (mut recorded, mut counted) = (Vec::new(), Vec::new());
+        let mut numbers = HashMap::new();
+        for (index, point) in points.iter().enumerate() {
+            let tracepoint = Tracepoint::with_id(point.id);
+            let mut event = on_cpu(tracepoint, cpu);
+            sampled(&mut event, point.stack);
+            let event = event.build_with_group(&mut leader)?;
+            redirect(&event, &sampler)?;
+            if let Some(filter) = &point.filter {
+                restrict(&event, filter)?;
+            }
+            numbers.insert(event.id(), index);
+            recorded.push(event);
+            // What is recorded in two ways is counted once.
+            if points[..index]
+                .iter()
+                .all(|other| other.event != point.event)
+            {
+                let mut count = Builder::new(Tracepoint::with_id(point.id));
+                count
+                    .any_pid()
+                    .one_cpu(cpu as usize)
+                    .include_kernel()
+                    .include_hv()
+                    .enabled(true);
+                let count = counting.add(&count)?;
+                let alone = points
+                    .iter()
+                    .filter(|other| other.event == point.event)
+                    .count()
+                    == 1;
+                if let Some(filter) = point.filter.as_ref().filter(|_| alone) {
+                    restrict(&count, filter)?;
+                }
+                counted.push(count);
+            }
+        }
+        let events = points.iter().map(|point| point.event).collect();
+        // From now on: what the processes are is read next, and a change in between must not be missed.
+        sampler.as_counter_mut().enable()?;
+        Ok(Self {
+            cpu,
+            sampler,
+            leader,
+            recorded,
+            counting,
+            counted,
+            numbers,
+            events,
+            seen: 0,
+            lost: 0,
+        })
+    }
+
+    /// Starts to count.
+    pub(super) fn count(&mut self) -> io::Result<()> {
+        self.counting.enable()
+    }
+
+    /// Records from now on.
+    pub(super) fn start(&mut self) -> io::Result<()> {
+        self.leader.enable()
+    }
+
+    /// Records no more; counting goes on.
+    pub(super) fn stop(&mut self) -> io::Result<()> {
+        self.leader.disable()
+    }
+
+    /// Ends the counting, too.
+    pub(super) fn end(&mut self) -> io::Result<()> {
+        self.counting.disable()?;
+        self.sampler.as_counter_mut().disable()
+    }
+
+    /// How often each event happened.
+    pub(super) fn counts(&mut self) -> io::Result<Vec<u64>> {
+        let read = self.counting.read()?;
+        let each = self.counted.iter().map(|count| read.get(count));
+        Ok(each
+            .map(|entry| entry.map_or(0, |entry| entry.value()))
+            .collect())
+    }
+
+    /// How many events happened while they were recorded and have left no record, apart from what the kernel told.
+    pub(super) fn missing(&mut self) -> io::Result<u64> {
+        let happened: io::Result<Vec<u64>> = self.recorded.iter_mut().map(Counter::read).collect();
+        let happened: u64 = happened?.iter().sum();
+        Ok(happened.saturating_sub(self.seen + self.lost))
+    }
+
+    /// When the next record was written; `None` if there is none yet.
+    pub(super) fn next_time(&mut self) -> Option<u64> {
+        let record = self.sampler.next_record()?;
+        let time = record_time(&record);
+        // It is only looked at: dropping it would take it from the buffer.
+        std::mem::forget(record);
+        Some(time)
+    }
+
+    /// Reads the next record and hands it on; `false` if there is none. One that is not understood is left out.
+    pub(super) fn next(&mut self, mut take: impl FnMut(Entry<'_>)) -> bool {
+        let Some(record) = self.sampler.next_record() else {
+            return false;
+        };
+        if record.ty() != SAMPLE {
+            if let Ok(other) = record.parse_record() {
+                if let Record::Lost(lost) = &other {
+                    self.lost += lost.lost;
+                }
+                take(Entry::Other(other, record.misc() & COMM_EXEC != 0));
+            }
+            return true;
+        }
+        self.seen += 1;
+        let bytes = record.to_contiguous();
+        let id = bytes.first_chunk().map(|id| u64::from_ne_bytes(*id));
+        if let Some(&index) = id.and_then(|id| self.numbers.get(&id))
+            && let config = self.recorded[index].config().clone()
+            && let Ok(sample) = data::Sample::parse(&mut Parser::new(&bytes[..], config))
+        {
+            take(Entry::Sample(self.events[index], Box::new(sample)));
+        }
+        true
+    }
+}
+
+/// An event on one CPU, in all processes.
+fn on_cpu<E: Event>(event: E, cpu: u32) -> Builder<'static> {
+    let mut builder = Builder::new(event);
+    builder.any_pid().one_cpu(cpu as usize);
+    laid_out(&mut builder);
+    builder
+}
+
+/// Has an event's records laid out as all others.
+fn laid_out(builder: &mut Builder<'static>) {
+    builder
+        .include_kernel()
+        .include_hv()
+        .clockid(Clock::MONOTONIC)
+        .sample_id_all(true)
+        .read_format(ReadFormat::empty())
+        .sample(SampleFlag::IDENTIFIER)
+        .sample(SampleFlag::TID)
+        .sample(SampleFlag::TIME)
+        .sample(SampleFlag::CPU)
+        .sample(SampleFlag::CALLCHAIN)
+        .sample(SampleFlag::RAW);
+}
+
+/// Has every occurrence of an event recorded, as soon as its group is started, with this stack.
+fn sampled(builder: &mut Builder<'static>, stack: Stack) {
+    let whole = matches!(stack, Stack::Whole | Stack::Unwound);
+    builder.sample_period(1).enabled(true);
+    builder
+        .exclude_callchain_kernel(stack == Stack::Absent)
+        .exclude_callchain_user(!whole);
+    if whole {
+        builder
+            .sample(SampleFlag::REGS_USER)
+            .sample_regs_user(super::unwind::MASK);
+    }
+    if stack == Stack::Unwound {
+        builder
+            .sample(SampleFlag::STACK_USER)
+            .sample_stack_user(super::unwind::COPIED);
+    }
+}
+
+/// An event of this thread that is recorded as those of a CPU are.
+pub(super) fn of_this_thread(id: u64, stack: Stack) -> Builder<'static> {
+    let mut builder = Builder::new(Tracepoint::with_id(id));
+    laid_out(&mut builder);
+    sampled(&mut builder, stack);
+    builder.enabled(false);
+    builder
+}
+
+/// Records only those events of a tracepoint whose fields are as the filter says.
+fn restrict(event: &Counter, filter: &CStr) -> io::Result<()> {
+    // SAFETY: the descriptor is open, and the kernel copies the text, which ends with a zero, during the call.
+    let result = unsafe { libc::ioctl(event.as_raw_fd(), SET_FILTER as _, filter.as_ptr()) };
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
+
+/// Lets an event write into the buffer of another.
+fn redirect(event: &Counter, into: &Sampler) -> io::Result<()> {
+    // SAFETY: both descriptors are open, and this request reads and writes no memory of ours.
+    let result = unsafe { libc::ioctl(event.as_raw_fd(), SET_OUTPUT as _, into.as_raw_fd()) };
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
+
+/// When a record was written.
+fn record_time(record: &perf_event::Record<'_>) -> u64 {
+    let at = match record.ty() {
+        SAMPLE => SAMPLE_TIME,
+        _ => record.len().saturating_sub(OTHER_TIME),
+    };
+    let mut bytes = record.data().iter().copied().flatten().skip(at);
+    let mut time = [0; 8];
+    for byte in &mut time {
+        *byte = bytes.next().copied().unwrap_or(0);
+    }
+    u64::from_ne_bytes(time)
+}

@@ -1,0 +1,66 @@
+//! What a recording was, and what it cost.
+
+use std::fmt;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use super::price::Price;
+use crate::sample::Count;
+
+/// What a recording was.
+#[derive(Debug)]
+pub struct Summary {
+    /// How long it took.
+    pub elapsed: Duration,
+    /// How often each event happened, and was recorded.
+    pub counts: Vec<Count>,
+    /// How many events were lost, because their buffer was full.
+    pub lost: u64,
+    /// How long windows were open, all together.
+    pub recorded: Duration,
+    /// CPU time that the recorder used meanwhile.
+    pub recorder: Duration,
+    /// CPU time that the kernel used for the events, by their number and price.
+    pub kernel: Duration,
+    /// CPU time that everything else used.
+    pub busy: Duration,
+    /// CPU time before and after: to open events, to look names up.
+    pub around: Duration,
+    /// What one event costs in the kernel.
+    pub price: Price,
+    /// How the command ended, if one was recorded.
+    pub exit: Option<ExitStatus>,
+}
+
+impl Summary {
+    /// What the recording cost while it ran, as a share of what everything else did; 0 if nothing did anything.
+    pub fn overhead(&self) -> f64 {
+        let spent = self.recorder + self.kernel;
+        match self.busy.as_secs_f64() {
+            0.0 => 0.0,
+            busy => spent.as_secs_f64() / busy,
+        }
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        write!(
+            f,
+            "overhead {:.2} %: recorder {:.1} ms, kernel about {:.1} ms, while everything else used {:.0} ms of CPU time; \
+             an event costs the kernel {:.0} ns if it is counted, {:.0} ns if it is recorded, {:.0} ns with a copy of \
+             the stack; recorded during {:.1} % of {:.1} s; {} events lost",
+            self.overhead() * 100.0,
+            ms(self.recorder),
+            ms(self.kernel),
+            ms(self.busy),
+            self.price.counted_ns,
+            self.price.recorded_ns,
+            self.price.unwound_ns,
+            self.recorded.as_secs_f64() / self.elapsed.as_secs_f64().max(1e-9) * 100.0,
+            self.elapsed.as_secs_f64(),
+            self.lost,
+        )
+    }
+}

@@ -1,0 +1,258 @@
+//! Real recordings of a program that does a known number of calls, held against what is known.
+//!
+//! They need root (or CAP_PERFMON and a readable tracefs), and say so where they cannot run.
+#![cfg(target_os = "linux")]
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::process::Command;
+
+use quell_perf::file::{Recording, Writer};
+use quell_perf::live::{Options, Recorder, Refused, Scope, Stack, Summary, Wanted};
+use quell_perf::{Host, Item, Sample, Source, Statistics, When};
+
+const CALLS: usize = 5_000;
+
+/// The program. `cargo test` builds it beside this test, unless it was told to build this test alone.
+fn churn() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let program = test.ancestors().nth(2).unwrap().join("examples/churn");
+    assert!(
+        program.exists(),
+        "first: cargo build -p quell-perf --example churn"
+    );
+    program
+}
+
+fn wanted(names: &[(&str, bool, Stack)]) -> Vec<Wanted> {
+    let wanted = names.iter().map(|&(event, everywhere, stack)| Wanted {
+        event: event.to_owned(),
+        everywhere,
+        stack,
+        filter: None,
+    });
+    wanted.collect()
+}
+
+/// What a recording of the program has.
+struct Recorded {
+    summary: Summary,
+    samples: Vec<Sample>,
+    before: Statistics,
+    after: Statistics,
+    items: Vec<Item>,
+}
+
+/// Records it; `None` where that is not possible.
+fn record(calls: usize, overhead: f64, wanted: Vec<Wanted>) -> Option<Recorded> {
+    let mut command = Command::new(churn());
+    command.arg(calls.to_string());
+    let options = Options {
+        wanted,
+        overhead,
+        buffer: None,
+    };
+    let recorder = match Recorder::open(options, Scope::Command(command)) {
+        Ok(recorder) => recorder,
+        Err(refused @ (Refused::Missing(_) | Refused::Event { .. })) => {
+            eprintln!("NOT RUN: {refused}");
+            return None;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let writer = Writer::new(file.reopen().unwrap()).unwrap();
+    let (summary, _) = recorder.run(writer, |_| false).unwrap();
+    eprintln!("{summary}");
+    assert!(summary.exit.unwrap().success());
+    let mut recording = Recording::open(file.path()).unwrap();
+    assert!(recording.closed());
+    let (mut samples, mut items) = (Vec::new(), Vec::new());
+    let (mut before, mut after) = (None, None);
+    while let Some(item) = recording.next().unwrap() {
+        match item {
+            Item::Sample(sample) => samples.push(sample),
+            Item::Statistics(read) if read.when == When::Before => before = Some(read),
+            Item::Statistics(read) => after = Some(read),
+            item => items.push(item),
+        }
+    }
+    let (before, after) = (before.unwrap(), after.unwrap());
+    Some(Recorded {
+        summary,
+        samples,
+        before,
+        after,
+        items,
+    })
+}
+
+impl Recorded {
+    fn of(&self, event: &str) -> impl Iterator<Item = &Sample> {
+        self.samples
+            .iter()
+            .filter(move |sample| &*sample.event == event)
+    }
+
+    fn host(&self) -> &Host {
+        let mut hosts = self.items.iter().filter_map(|item| match item {
+            Item::Host(host) => Some(host),
+            _ => None,
+        });
+        hosts.next().unwrap()
+    }
+
+    fn exact(&self, event: &str) -> u64 {
+        self.summary
+            .counts
+            .iter()
+            .find(|count| count.event == event)
+            .unwrap()
+            .exact
+    }
+}
+
+#[test]
+fn every_call_of_a_program_is_recorded_and_its_interrupts_are_those_that_the_kernel_counts() {
+    let madvise = "syscalls:sys_enter_madvise";
+    let flush = "tlb:tlb_flush";
+    let function = "csd:csd_function_entry";
+    let events = [
+        (madvise, false, Stack::Unwound),
+        (flush, true, Stack::Unwound),
+        (function, true, Stack::Absent),
+    ];
+    let Some(recorded) = record(CALLS, f64::INFINITY, wanted(&events)) else {
+        return;
+    };
+    // The stack of a thread that ends is given back, too, but it is larger.
+    let own = |sample: &&Sample| {
+        (sample.number("behavior"), sample.number("len_in")) == (Some(4), Some(4096))
+    };
+    let calls = recorded.of(madvise).filter(own);
+    let calls: Vec<&Sample> = calls.collect();
+    let lost = recorded.summary.lost as usize;
+    assert!(
+        calls.len() <= CALLS && calls.len() + lost >= CALLS,
+        "{} and {lost} lost",
+        calls.len()
+    );
+    assert!(recorded.exact(madvise) >= CALLS as u64);
+    assert!(
+        calls.iter().all(|sample| &*sample.comm == "churn"),
+        "{:?}",
+        calls[0]
+    );
+
+    // The program's function is on the stack, by name.
+    let named = calls.iter().filter(|sample| {
+        let mut frames = sample.stack.iter();
+        frames.any(|frame| {
+            frame
+                .symbol
+                .as_deref()
+                .is_some_and(|name| name.contains("give_back"))
+        })
+    });
+    let named = named.count();
+    assert!(
+        named * 20 >= calls.len() * 19,
+        "{named} of {} calls have their function: {:?}",
+        calls.len(),
+        calls[0].stack
+    );
+
+    // What ran on targets to flush is what the kernel counts as shootdowns: each in one line of `/proc/interrupts`.
+    // An initiator's own part has no work that was queued. Older kernels do not tell.
+    let targets = recorded.of(function).filter(|sample| {
+        let name = sample.field("func").and_then(|name| name.text());
+        name == Some("flush_tlb_func") && sample.number("csd") != Some(0)
+    });
+    let targets = targets.count() as u64;
+    let row = |read: &Statistics| read.interrupt("TLB");
+    let known = !recorded
+        .host()
+        .missing
+        .iter()
+        .any(|event| event == function);
+    if let (true, Some(before), Some(after)) = (known, row(&recorded.before), row(&recorded.after))
+    {
+        let counted = after - before;
+        eprintln!("{targets} flushes ran on targets, {counted} shootdowns in /proc/interrupts");
+        let apart = counted.abs_diff(targets);
+        assert!(
+            apart * 20 <= counted + 200 + 20 * recorded.summary.lost,
+            "{counted} against {targets}"
+        );
+    }
+
+    // Time does not run backwards.
+    let backwards = recorded
+        .samples
+        .windows(2)
+        .filter(|pair| pair[1].time_ns < pair[0].time_ns);
+    let backwards = backwards.count();
+    assert!(
+        backwards * 100 <= recorded.samples.len(),
+        "{backwards} samples out of order"
+    );
+}
+
+#[test]
+fn with_a_small_budget_windows_are_recorded_and_everything_is_counted() {
+    let (enter, exit) = ("syscalls:sys_enter_madvise", "syscalls:sys_exit_madvise");
+    let events = [(enter, false, Stack::Whole), (exit, false, Stack::Absent)];
+    let calls = 12 * CALLS;
+    let Some(recorded) = record(calls, 0.001, wanted(&events)) else {
+        return;
+    };
+    assert!(recorded.exact(enter) >= calls as u64);
+    let entered: Vec<&Sample> = recorded.of(enter).collect();
+    assert!(entered.len() < calls, "everything was recorded");
+    let windows: Vec<_> = recorded
+        .items
+        .iter()
+        .filter_map(|item| match item {
+            Item::Window(window) => Some(*window),
+            _ => None,
+        })
+        .collect();
+    assert!(!windows.is_empty());
+    for sample in &entered {
+        // A window is said to begin just before it does, and to end just after.
+        let inside = windows
+            .iter()
+            .any(|w| (w.start_ns..=w.end_ns).contains(&sample.time_ns));
+        assert!(inside, "{} is in none of {windows:?}", sample.time_ns);
+    }
+    // What is recorded is whole: each call has its end, but for those at the edges of windows.
+    let mut open = HashMap::new();
+    let mut ended = 0;
+    for sample in &recorded.samples {
+        match &*sample.event == enter {
+            true => _ = open.insert(sample.tid, sample.time_ns),
+            false => ended += usize::from(open.remove(&sample.tid).is_some()),
+        }
+    }
+    assert!(
+        entered.len() - ended <= 2 * windows.len(),
+        "{} entered, {ended} ended",
+        entered.len()
+    );
+}
+
+#[test]
+fn what_is_missing_is_said() {
+    let none = Recorder::open(
+        Options {
+            wanted: wanted(&[("tlb:no_such_event", false, Stack::Absent)]),
+            ..Options::default()
+        },
+        Scope::Everything,
+    );
+    let Err(refused) = none else {
+        panic!("an event that no kernel has was opened");
+    };
+    eprintln!("{refused}");
+    assert!(!refused.to_string().contains('\n'));
+}

@@ -1,0 +1,171 @@
+//! What is added up for each place in a program.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use crate::stack::Told;
+
+/// Bounds between the bins of times, in nanoseconds: 10 us, 100 us, 1 ms, 10 ms, 100 ms, 1 s, 10 s.
+pub const BINS: [u64; 7] = [
+    10_000,
+    100_000,
+    1_000_000,
+    10_000_000,
+    100_000_000,
+    1_000_000_000,
+    10_000_000_000,
+];
+
+/// The bin of a time: the first bound above it; `BINS.len()` if there is none.
+pub fn bin(ns: u64) -> usize {
+    BINS.iter()
+        .position(|&bound| ns < bound)
+        .unwrap_or(BINS.len())
+}
+
+/// Counts by bin.
+pub type Bins = [u64; BINS.len() + 1];
+
+/// A time that was measured between events that do not quite enclose it: at least, at most, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Span {
+    /// It took at least this.
+    pub least: u64,
+    /// It took at most this.
+    pub most: u64,
+}
+
+impl Span {
+    /// Adds another.
+    pub fn add(&mut self, least: u64, most: u64) {
+        self.least += least;
+        self.most += most.max(least);
+    }
+}
+
+/// Which call or part of the kernel, in which program, from where.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Place {
+    /// The program's name.
+    pub program: Arc<str>,
+    /// The call, or the kernel's own reason.
+    pub call: Arc<str>,
+    /// The frames, innermost first.
+    pub frames: Arc<[Arc<str>]>,
+}
+
+/// A site, and what was seen of it.
+#[derive(Clone, Debug)]
+pub struct Site {
+    /// Where it is.
+    pub place: Place,
+    /// Whether the kernel did it for a reason of its own.
+    pub kernel: bool,
+    /// Whether the stack reaches a frame of the program's own.
+    pub own: bool,
+    /// System calls from here, with a flush or without.
+    pub calls: u64,
+    /// Flushes from here, with interrupts or without.
+    pub requests: u64,
+    /// Those that interrupted others.
+    pub remote: u64,
+    /// Those of a whole address space.
+    pub full: u64,
+    /// Pages of those that were not.
+    pub pages: u64,
+    /// Other CPUs that were asked: one for each and flush.
+    pub interrupts: u64,
+    /// The same, counted by the interrupts that carried a flush's stack, and by flushes seen on targets.
+    pub by_interrupt: u64,
+    /// See `by_interrupt`.
+    pub by_target: u64,
+    /// How often each CPU was hit.
+    pub hit: Vec<u64>,
+    /// Time that targets lost.
+    pub stolen: Span,
+    /// Time that initiators waited.
+    pub waited: Span,
+    /// Flushes whose wait could be seen.
+    pub waits: u64,
+    /// Waits for `mmap_lock` in calls from here, in nanoseconds, and how many.
+    pub locked_ns: u64,
+    /// See `locked_ns`.
+    pub locks: u64,
+    /// Time in calls from here.
+    pub call_ns: u64,
+    /// Page faults in what calls from here had discarded, and their time where it was recorded.
+    pub refaults: u64,
+    /// See `refaults`.
+    pub refault_ns: u64,
+    /// Faults of which the time is known.
+    pub refaults_timed: u64,
+    /// Calls whose range was touched again, and interrupts that they had sent, by how soon.
+    pub refaulted: Bins,
+    /// See `refaulted`.
+    pub refaulted_interrupts: Bins,
+    /// Interrupts by how long before them the same thread had interrupted others from here.
+    pub gaps: Bins,
+    /// Of these, those whose range was touched again within that gap: putting them off would have been felt.
+    pub hasty: Bins,
+    /// Flushes whose range began where the one before ended, or ended where it began.
+    pub adjacent: u64,
+    /// Flushes that came after another from here in the same thread.
+    pub followed: u64,
+    /// How calls from here are made: `behavior`, `prot`, and how often.
+    pub how: FxHashMap<u64, u64>,
+    /// Bytes of the ranges of calls.
+    pub bytes: u64,
+}
+
+impl Site {
+    /// A site of which nothing was seen yet.
+    pub(crate) fn new(place: Place, told: &Told) -> Self {
+        Site {
+            place,
+            kernel: told.cause.is_some(),
+            own: told.own,
+            calls: 0,
+            requests: 0,
+            remote: 0,
+            full: 0,
+            pages: 0,
+            interrupts: 0,
+            by_interrupt: 0,
+            by_target: 0,
+            hit: Vec::new(),
+            stolen: Span::default(),
+            waited: Span::default(),
+            waits: 0,
+            locked_ns: 0,
+            locks: 0,
+            call_ns: 0,
+            refaults: 0,
+            refault_ns: 0,
+            refaults_timed: 0,
+            refaulted: Bins::default(),
+            refaulted_interrupts: Bins::default(),
+            gaps: Bins::default(),
+            hasty: Bins::default(),
+            adjacent: 0,
+            followed: 0,
+            how: FxHashMap::default(),
+            bytes: 0,
+        }
+    }
+
+    /// The time of all refaults, from those of which it is known; `None` if it is of none.
+    pub fn refill_ns(&self) -> Option<f64> {
+        let timed = self.refaults_timed;
+        (timed > 0).then(|| self.refault_ns as f64 / timed as f64 * self.refaults as f64)
+    }
+
+    /// Counts a hit of that CPU.
+    pub fn hits(&mut self, cpu: u32) {
+        let cpu = cpu as usize;
+        if self.hit.len() <= cpu {
+            self.hit.resize(cpu + 1, 0);
+        }
+        self.hit[cpu] += 1;
+    }
+}

@@ -1,0 +1,213 @@
+//! Figures for people: ranges, times, shares, counts.
+
+use serde::Serialize;
+
+use crate::attribute::site::Span;
+
+/// A time, at least and at most, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Range {
+    /// At least.
+    pub least: f64,
+    /// At most.
+    pub most: f64,
+}
+
+impl Range {
+    /// A span, by a factor.
+    pub(crate) fn of(span: Span, scale: f64) -> Self {
+        Range {
+            least: span.least as f64 * scale,
+            most: span.most as f64 * scale,
+        }
+    }
+
+    /// Both, with another range added.
+    #[must_use]
+    pub fn plus(self, other: Range) -> Self {
+        Range {
+            least: self.least + other.least,
+            most: self.most + other.most,
+        }
+    }
+
+    /// Both as shares of `all`, of which nothing can be more than the whole.
+    #[must_use]
+    pub fn of_all(self, all: f64) -> Self {
+        Range {
+            least: (self.least / all).min(1.0),
+            most: (self.most / all).min(1.0),
+        }
+    }
+
+    /// Both, by a factor.
+    #[must_use]
+    pub fn times(self, factor: f64) -> Self {
+        Range {
+            least: self.least * factor,
+            most: self.most * factor,
+        }
+    }
+}
+
+/// Nanoseconds for people.
+pub fn time(ns: f64) -> String {
+    match ns {
+        ns if ns >= 10e9 => format!("{:.0} s", ns / 1e9),
+        ns if ns >= 1e9 => format!("{:.1} s", ns / 1e9),
+        ns if ns >= 10e6 => format!("{:.0} ms", ns / 1e6),
+        ns if ns >= 1e6 => format!("{:.1} ms", ns / 1e6),
+        ns if ns >= 10e3 => format!("{:.0} us", ns / 1e3),
+        ns if ns >= 1e3 => format!("{:.1} us", ns / 1e3),
+        ns => format!("{ns:.0} ns"),
+    }
+}
+
+/// A range of times for people.
+pub fn times(range: Range) -> String {
+    let (least, most) = (time(range.least), time(range.most));
+    if least == most {
+        most
+    } else {
+        format!("{least} to {most}")
+    }
+}
+
+/// A share for people.
+pub fn percent(share: f64) -> String {
+    match share * 100.0 {
+        p if p >= 9.95 => format!("{p:.0} %"),
+        p if p >= 0.095 => format!("{p:.1} %"),
+        p if p <= 0.0 => "0 %".into(),
+        _ => "under 0.1 %".into(),
+    }
+}
+
+/// A range of shares for people.
+pub fn percents(range: Range) -> String {
+    let (least, most) = (percent(range.least), percent(range.most));
+    if least == most {
+        return most;
+    }
+    format!("{} to {most}", least.trim_end_matches(" %"))
+}
+
+/// A count with its thousands apart.
+pub fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(' ');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// Frames below which every stack begins.
+const ROOTS: &[&str] = &[
+    "runtime.goexit",
+    "runtime.gcenable",
+    "start_thread",
+    "clone",
+    "__libc_start",
+    "_start",
+    "runtime.mstart",
+    "runtime.systemstack",
+    "runtime.rt0_go",
+    "__clone",
+];
+
+/// Of a site's frames, innermost first, the one that tells most: the program's own, or the outermost that is known and
+/// not the root of every stack.
+pub fn place<'a>(frames: impl DoubleEndedIterator<Item = &'a str> + Clone) -> &'a str {
+    let known = || frames.clone().rev().filter(|frame| *frame != "[unknown]");
+    let is_root = |frame: &str| ROOTS.iter().any(|root| frame.starts_with(root));
+    let said = known()
+        .find(|frame| !is_root(frame))
+        .or_else(|| known().next());
+    let none = if frames.clone().next().is_none() {
+        "(no stack)"
+    } else {
+        "(unknown)"
+    };
+    said.unwrap_or(none)
+}
+
+/// A function's name short enough for a table: without what stands in angle brackets, and of a long path the end.
+pub fn short(function: &str) -> String {
+    /// What a column has room for.
+    const ROOM: usize = 36;
+    let mut plain = String::new();
+    let mut depth = 0usize;
+    // `<T as Trait>::call` begins with a bracket: what is in it is what there is to know.
+    let from = usize::from(function.starts_with('<'));
+    for character in function[from..].chars() {
+        match character {
+            '<' => depth += 1,
+            '>' if depth > 0 => depth -= 1,
+            _ if depth == 0 => plain.push(character),
+            _ => {}
+        }
+    }
+    let plain = plain.replace(' ', "_");
+    if plain.chars().count() <= ROOM {
+        return plain;
+    }
+    let parts: Vec<&str> = plain.split("::").filter(|part| !part.is_empty()).collect();
+    let ended = parts[parts.len().saturating_sub(2)..].join("::");
+    match ended.chars().count() <= ROOM {
+        true => ended,
+        false => ended.chars().take(ROOM - 3).chain("...".chars()).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_for_people() {
+        assert_eq!(count(1_234_567), "1 234 567");
+        assert_eq!(count(12), "12");
+        assert_eq!(time(9_940.0), "9.9 us");
+        assert_eq!(
+            times(Range {
+                least: 1e6,
+                most: 2.5e6
+            }),
+            "1.0 ms to 2.5 ms"
+        );
+        assert_eq!(
+            percents(Range {
+                least: 0.031,
+                most: 0.124
+            }),
+            "3.1 to 12 %"
+        );
+        assert_eq!(percent(0.0003), "under 0.1 %");
+    }
+
+    #[test]
+    fn names_of_functions_fit_a_table() {
+        assert_eq!(short("handle_request"), "handle_request");
+        assert_eq!(
+            short("runtime.(*scavengerState).run"),
+            "runtime.(*scavengerState).run"
+        );
+        let long = "rustc_query_impl::execution::try_execute_query::<rustc_middle::query::caches::DefIdCache<[u8; 32]>, false>";
+        assert_eq!(short(long), "execution::try_execute_query");
+        assert_eq!(
+            short("<std::sys::thread::unix::Thread>::new::thread_start"),
+            "new::thread_start"
+        );
+        assert_eq!(
+            short("void f<int>(std::vector<int> const&)"),
+            "void_f(std::vector_const&)"
+        );
+        assert_eq!(short(&"x".repeat(400)).chars().count(), 36);
+        assert_eq!(short("a<b<c"), "a");
+        assert_eq!(short(""), "");
+    }
+}

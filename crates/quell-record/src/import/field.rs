@@ -1,0 +1,257 @@
+//! The text that an event says of itself, taken apart into fields.
+//!
+//! Every event prints in a format of its own, but nearly all print `name=value` or `name: value`, one after the
+//! other. That is what is read here, with the few that do otherwise told apart by their names. What fits nothing
+//! makes an event without fields, never an error: a later kernel may say more than this one knew.
+
+use std::sync::Arc;
+
+use quell_perf::{Names, Value};
+
+/// The fields of an event, as [`quell_perf::Sample`] keeps them.
+pub type Fields = Vec<(Arc<str>, Value)>;
+
+/// What `text`, which the event `name` printed, says.
+pub fn of(name: &str, text: &str, names: &mut Names) -> Fields {
+    let text = text.trim();
+    let event = name.rsplit(':').next().unwrap_or(name);
+    match event {
+        "sched_switch" => switch(text, names),
+        _ if event.starts_with("sys_exit_") => returned(text, names),
+        _ => pairs(text, names),
+    }
+}
+
+/// `0x0`, or `madvise(…) = 0` and `-> 0x0` as other printers have it.
+fn returned(text: &str, names: &mut Names) -> Fields {
+    let last = text.rsplit(['=', '>', ' ']).next().unwrap_or(text);
+    match number(last) {
+        Some(Value::Unsigned(bits)) => vec![(names.get("ret"), Value::Signed(bits.cast_signed()))],
+        Some(value) => vec![(names.get("ret"), value)],
+        None => Vec::new(),
+    }
+}
+
+/// `prev_comm=… prev_pid=1 … ==> next_comm=… next_pid=2 …`, where names may hold anything, or `a:1 [120] S ==> b:2 [120]`.
+fn switch(text: &str, names: &mut Names) -> Fields {
+    let Some((from, to)) = text.split_once(" ==> ") else {
+        return pairs(text, names);
+    };
+    let named = |half: &str, side: &str| {
+        let (comm, rest) = half
+            .strip_prefix(&format!("{side}_comm="))?
+            .rsplit_once(&format!(" {side}_pid="))?;
+        Some((comm.to_owned(), first_number(rest)?))
+    };
+    let short = |half: &str| {
+        let (task, _) = half.split_once(" [")?;
+        let (comm, tid) = task.rsplit_once(':')?;
+        Some((comm.to_owned(), tid.parse().ok()?))
+    };
+    let mut fields = Vec::with_capacity(5);
+    for (half, side) in [(from, "prev"), (to, "next")] {
+        let Some((comm, tid)) = named(half, side).or_else(|| short(half)) else {
+            continue;
+        };
+        fields.push((
+            names.get(&format!("{side}_comm")),
+            Value::Text(names.get(&comm)),
+        ));
+        fields.push((names.get(&format!("{side}_pid")), Value::Signed(tid)));
+    }
+    fields
+}
+
+fn first_number(text: &str) -> Option<i64> {
+    let end = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    text[..end].parse().ok()
+}
+
+/// `name=value` and `name: value`, in any mixture, apart by blanks or commas.
+fn pairs(text: &str, names: &mut Names) -> Fields {
+    let mut keys: Vec<(usize, usize, usize)> = Vec::with_capacity(8);
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    while at < bytes.len() {
+        let begins = at == 0 || matches!(bytes[at - 1], b' ' | b',' | b'(');
+        if !begins || !(bytes[at].is_ascii_alphabetic() || bytes[at] == b'_') {
+            at += 1;
+            continue;
+        }
+        let start = at;
+        while at < bytes.len() && (bytes[at].is_ascii_alphanumeric() || bytes[at] == b'_') {
+            at += 1;
+        }
+        // Not `::` of a path.
+        let sign = bytes.get(at).is_some_and(|&b| b == b'=' || b == b':');
+        if sign && bytes.get(at + 1) != Some(&b':') {
+            keys.push((start, at, at + 1));
+            at += 1;
+        }
+    }
+    let ends = keys.iter().skip(1).map(|key| key.0).chain([text.len()]);
+    let ends: Vec<usize> = ends.collect();
+    let filled = keys
+        .iter()
+        .zip(ends)
+        .filter_map(|(&(start, end, begin), stop)| {
+            let value = text[begin..stop].trim_matches([' ', ',']);
+            (!value.is_empty()).then(|| {
+                let name = &text[start..end];
+                (names.get(name), value_of(name, value, names))
+            })
+        });
+    filled.collect()
+}
+
+fn value_of(name: &str, text: &str, names: &mut Names) -> Value {
+    if name == "cpumask" {
+        return match cpus(text) {
+            Some(cpus) => Value::Cpus(cpus.into()),
+            None => Value::Text(names.get(text)),
+        };
+    }
+    // The kernel's own `trace` file shows addresses as sixteen digits that stand for them.
+    if text.len() == 16
+        && matches!(name, "csd" | "mm")
+        && let Ok(address) = u64::from_str_radix(text, 16)
+    {
+        return Value::Unsigned(address);
+    }
+    if let Some(number) = number(text) {
+        return number;
+    }
+    // `remote shootdown (1)`: the number is what stays the same from kernel to kernel.
+    if name == "reason" {
+        let inner = text
+            .strip_suffix(')')
+            .and_then(|text| text.rsplit_once('('));
+        if let Some(number) = inner.and_then(|(_, digits)| digits.parse().ok()) {
+            return Value::Signed(number);
+        }
+    }
+    Value::Text(names.get(text))
+}
+
+/// A number as `printf` writes them: decimal, `0x…`, and `(nil)`.
+fn number(text: &str) -> Option<Value> {
+    if let Some(digits) = text.strip_prefix("0x") {
+        return u64::from_str_radix(digits, 16).ok().map(Value::Unsigned);
+    }
+    match text {
+        "(nil)" => Some(Value::Unsigned(0)),
+        _ if text.starts_with('-') => text.parse().ok().map(Value::Signed),
+        _ => text.parse().ok().map(Value::Unsigned),
+    }
+}
+
+/// `0,2-5`, which is how Linux lists CPUs, and `ARRAY[0c, 00]`, the bytes that older printers show.
+fn cpus(text: &str) -> Option<Vec<u32>> {
+    /// More than Linux can have.
+    const MOST: u32 = 1 << 16;
+    let mut found = Vec::new();
+    if let Some(bytes) = text.strip_prefix("ARRAY[") {
+        for (index, byte) in bytes.trim_end_matches(']').split(',').enumerate() {
+            let byte = u8::from_str_radix(byte.trim(), 16).ok()?;
+            let bits = (0..8u32).filter(|bit| byte & (1 << bit) != 0);
+            let first = u32::try_from(index).ok()?.checked_mul(8)?;
+            found.extend(bits.map(|bit| first + bit));
+        }
+        return Some(found);
+    }
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u32, u32) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+        if first > last || last >= MOST {
+            return None;
+        }
+        found.extend(first..=last);
+        if found.len() > MOST as usize {
+            return None;
+        }
+    }
+    found.sort_unstable();
+    found.dedup();
+    Some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(event: &str, text: &str) -> Vec<(String, Value)> {
+        let fields = of(event, text, &mut Names::default());
+        let fields = fields.into_iter();
+        fields
+            .map(|(name, value)| (name.to_string(), value))
+            .collect()
+    }
+
+    #[test]
+    fn a_flush_says_its_pages_and_its_reason() {
+        let fields = read("tlb:tlb_flush", "pages:-1 reason:remote IPI send (4)");
+        assert_eq!(
+            fields,
+            [
+                ("pages".into(), Value::Signed(-1)),
+                ("reason".into(), Value::Signed(4))
+            ]
+        );
+    }
+
+    #[test]
+    fn functions_stay_text_and_addresses_become_numbers() {
+        let fields = read(
+            "csd:csd_queue_cpu",
+            "cpu=1 callsite=on_each_cpu_cond_mask+0x20 func=flush_tlb_func csd=0xffff888627d2e420",
+        );
+        assert_eq!(fields[0].1, Value::Unsigned(1));
+        assert_eq!(
+            fields[2],
+            ("func".into(), Value::Text("flush_tlb_func".into()))
+        );
+        assert_eq!(fields[3].1, Value::Unsigned(0xffff_8886_27d2_e420));
+        let entry = read("csd:csd_function_entry", "func=flush_tlb_func, csd=(nil)");
+        assert_eq!(entry[1], ("csd".into(), Value::Unsigned(0)));
+        let hashed = read(
+            "csd:csd_function_entry",
+            "func=flush_tlb_func, csd=0000000012345678",
+        );
+        assert_eq!(hashed[1], ("csd".into(), Value::Unsigned(0x1234_5678)));
+    }
+
+    #[test]
+    fn calls_say_their_arguments_and_what_they_returned() {
+        let fields = read(
+            "syscalls:sys_enter_madvise",
+            "start: 0x7f9421ff0000, len_in: 0x00001000, behavior: 0x00000004",
+        );
+        assert_eq!(fields[1], ("len_in".into(), Value::Unsigned(4096)));
+        assert_eq!(fields[2], ("behavior".into(), Value::Unsigned(4)));
+        let exit = read("syscalls:sys_exit_madvise", "0xffffffffffffffea");
+        assert_eq!(exit, [("ret".into(), Value::Signed(-22))]);
+    }
+
+    #[test]
+    fn names_of_threads_may_hold_anything() {
+        let text = "prev_comm=a prev_pid=9 b prev_pid=17 prev_prio=120 prev_state=S ==> next_comm=x ==> y next_pid=18 next_prio=120";
+        let fields = read("sched:sched_switch", text);
+        assert_eq!(fields[0].1, Value::Text("a prev_pid=9 b".into()));
+        assert_eq!(fields[1].1, Value::Signed(17));
+        assert_eq!(fields[3].1, Value::Signed(18));
+        let short = read("sched_switch", "ba:sh:28296 [120] S ==> bash:28301 [120]");
+        assert_eq!(short[0].1, Value::Text("ba:sh".into()));
+        assert_eq!(short[3].1, Value::Signed(28301));
+    }
+
+    #[test]
+    fn sets_of_cpus_are_read_in_both_spellings() {
+        assert_eq!(cpus("0,2-4"), Some(vec![0, 2, 3, 4]));
+        assert_eq!(cpus("ARRAY[05, 00, 01]"), Some(vec![0, 2, 16]));
+        assert_eq!(cpus("4-2"), None);
+        assert_eq!(cpus("0-4000000000"), None);
+        assert_eq!(cpus(""), None);
+    }
+}

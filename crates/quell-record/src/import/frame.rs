@@ -1,0 +1,134 @@
+//! Stacks as `perf script`, `trace-cmd report` and the kernel's own `trace` file print them.
+
+use std::sync::Arc;
+
+use quell_perf::{Frame, Names};
+
+/// What frames of the kernel have for a module.
+pub const KERNEL: &str = "[kernel]";
+
+/// One line of a stack by `perf script`: `address symbol+0x12 (module)`, the blanks before it gone.
+pub fn of_perf(line: &str, names: &mut Names) -> Option<Frame> {
+    let (address, rest) = line.split_once(' ').unwrap_or((line, ""));
+    let address = u64::from_str_radix(address, 16).ok()?;
+    let rest = rest.trim();
+    let (symbol, module) = match rest.strip_suffix(')') {
+        Some(inner) => match module_at(inner) {
+            Some(at) => (&inner[..at], &inner[at + 2..]),
+            // A module alone, where only that was asked for.
+            None => ("", inner.strip_prefix('(').unwrap_or(inner)),
+        },
+        None => (rest, ""),
+    };
+    // An address of the kernel is in the upper half, whatever the module's name.
+    let kernel = address >= 1 << 63 || module.starts_with("[kernel");
+    Some(frame(address, kernel, symbol, module, names))
+}
+
+/// Where the ` (` of the module begins: symbols have blanks and parentheses of their own, and so may paths.
+fn module_at(text: &str) -> Option<usize> {
+    let marks = [" (/", " ([", " (inlined"];
+    let last = marks.iter().filter_map(|mark| text.rfind(mark)).max();
+    last.or_else(|| text.rfind(" ("))
+}
+
+/// A frame in one of `trace-cmd report`'s spellings or the kernel's, behind the `=>`: `symbol (address)`, `symbol`,
+/// ` <00007f238148bb07>`, `/path/to/file[+0x4f]`, `0x5587606b62c3`. `None` for a frame that says nothing.
+pub fn of_trace(text: &str, kernel: bool, names: &mut Names) -> Option<Frame> {
+    let text = text.trim();
+    if kernel {
+        let (symbol, address) = match text.strip_suffix(')').and_then(|t| t.rsplit_once(" (")) {
+            Some((symbol, address)) => (symbol, u64::from_str_radix(address, 16).unwrap_or(0)),
+            None => (text, 0),
+        };
+        return (!symbol.is_empty()).then(|| frame(address, true, symbol, "", names));
+    }
+    let (module, rest) = match text.split_once('<') {
+        Some((module, rest)) => (module.trim(), rest.trim_end_matches('>')),
+        None => ("", text),
+    };
+    let digits = rest.trim_start_matches("0x");
+    if let Ok(address) = u64::from_str_radix(digits, 16) {
+        let module = module.split("[+").next().unwrap_or(module);
+        return (address != 0).then(|| frame(address, false, "", module, names));
+    }
+    let (module, offset) = text.split_once("[+0x")?;
+    let address = u64::from_str_radix(offset.trim_end_matches(']'), 16).unwrap_or(0);
+    Some(frame(address, false, "", module, names))
+}
+
+fn frame(address: u64, kernel: bool, symbol: &str, module: &str, names: &mut Names) -> Frame {
+    let symbol = match symbol.rsplit_once("+0x") {
+        Some((name, offset)) if offset.bytes().all(|b| b.is_ascii_hexdigit()) => name,
+        _ => symbol,
+    };
+    let known = |text: &str| !matches!(text, "" | "[unknown]");
+    let module: Option<Arc<str>> = match module {
+        _ if kernel => Some(names.get(KERNEL)),
+        module if known(module) => Some(names.get(module)),
+        _ => None,
+    };
+    Frame {
+        address,
+        kernel,
+        symbol: known(symbol).then(|| names.get(symbol)),
+        module,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn perf(line: &str) -> (Option<String>, Option<String>, bool) {
+        let frame = of_perf(line, &mut Names::default()).unwrap();
+        let text = |text: Option<Arc<str>>| text.map(|text| text.to_string());
+        (text(frame.symbol), text(frame.module), frame.kernel)
+    }
+
+    #[test]
+    fn symbols_lose_their_offset_and_keep_their_blanks() {
+        assert_eq!(
+            perf("132e core::ops::call<fn() -> (u8, u8), ()>+0x8c (/opt/a b (1)/churn)"),
+            (
+                Some("core::ops::call<fn() -> (u8, u8), ()>".into()),
+                Some("/opt/a b (1)/churn".into()),
+                false
+            )
+        );
+        assert_eq!(
+            perf("132e core::call<fn() -> u8, ()>+0x8c (/tmp/churn)"),
+            (
+                Some("core::call<fn() -> u8, ()>".into()),
+                Some("/tmp/churn".into()),
+                false
+            )
+        );
+        assert_eq!(
+            perf("ffffffff81344e73 flush_tlb_mm_range+0x1c3 ([kernel.kallsyms])"),
+            (Some("flush_tlb_mm_range".into()), Some(KERNEL.into()), true)
+        );
+    }
+
+    #[test]
+    fn what_is_unknown_is_none() {
+        assert_eq!(
+            perf("7ffa88400000 [unknown] ([unknown])"),
+            (None, None, false)
+        );
+        assert!(of_perf("=> nothing", &mut Names::default()).is_none());
+    }
+
+    #[test]
+    fn both_spellings_of_the_kernels_own_stacks_are_read() {
+        let names = &mut Names::default();
+        let one = of_trace(" flush_tlb_func (ffffffff813446ac)", true, names).unwrap();
+        assert_eq!(one.symbol.as_deref(), Some("flush_tlb_func"));
+        assert_eq!(one.address, 0xffff_ffff_8134_46ac);
+        let two = of_trace("  <00007f238148bb07>", false, names).unwrap();
+        assert_eq!((two.address, two.module), (0x7f23_8148_bb07, None));
+        let three = of_trace("/usr/bin/x[+0x4f] <00005585039e632e>", false, names).unwrap();
+        assert_eq!(three.module.as_deref(), Some("/usr/bin/x"));
+        assert!(of_trace("0x0", false, names).is_none());
+    }
+}

@@ -1,0 +1,491 @@
+//! Recordings that were made where quell is not installed: the text of `perf script`, of `trace-cmd report`, and of the
+//! kernel's own `trace` file.
+//!
+//! A reader goes through the text line by line, keeps one event at a time (of each CPU where stacks come as lines of
+//! their own), and hands it on. Nothing is guessed: what cannot be read is counted, and said at the end with the first
+//! such line. Around the events the text may hold what the kernel's counters showed, as `cat /proc/interrupts`
+//! printed it: the first such block was read before the recording, the last one after it.
+
+mod counters;
+mod field;
+mod frame;
+mod head;
+mod lines;
+mod trace;
+mod waiting;
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::Path;
+use std::sync::Arc;
+
+use quell_perf::{Change, Frame, Host, Item, Lost, Names, Sample, Source, SourceError};
+use rustc_hash::FxHashMap;
+
+use counters::Counters;
+use head::Head;
+use lines::Lines;
+use waiting::{Kind, Waiting, keep};
+
+/// How many different stacks are remembered; beyond that they are forgotten and read anew.
+const STACKS: usize = 1 << 15;
+/// How many events may wait for their stacks.
+const WAITING: usize = 256;
+/// How much of a line that cannot be read is shown.
+const SHOWN: usize = 60;
+
+/// A recording in text.
+pub struct Import {
+    lines: Lines<Box<dyn BufRead + Send>>,
+    name: String,
+    size: Option<u64>,
+    names: Names,
+    stacks: FxHashMap<Box<[u8]>, Arc<[Frame]>>,
+    counters: Counters,
+    host: Option<Host>,
+    /// Events in the order of the text, until their stacks are complete.
+    waiting: VecDeque<Waiting>,
+    /// What each thread's process is, where lines do not say it but task events do.
+    processes: FxHashMap<u32, u32>,
+    ready: VecDeque<Item>,
+    samples: u64,
+    unreadable: u64,
+    first_unreadable: Option<(u64, String)>,
+    ended: bool,
+}
+
+impl Import {
+    /// Opens a file; `-` is standard input.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is a binary recording that its own tool has to print first.
+    pub fn open(path: &Path) -> Result<Self, SourceError> {
+        if path == Path::new("-") {
+            return Import::read(
+                BufReader::with_capacity(1 << 18, io::stdin()),
+                "standard input",
+                None,
+            );
+        }
+        let name = path.display().to_string();
+        let wrong = |error: io::Error| SourceError {
+            place: name.clone(),
+            what: error.to_string(),
+        };
+        let file = File::open(path).map_err(wrong)?;
+        let about = file.metadata().map_err(wrong)?;
+        if about.is_dir() {
+            return Err(wrong(io::Error::from(io::ErrorKind::IsADirectory)));
+        }
+        let size = about.is_file().then_some(about.len());
+        Import::read(BufReader::with_capacity(1 << 18, file), &name, size)
+    }
+
+    /// Reads from anything; `name` is what errors call it, `size` how many bytes it has, if that is known.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is a binary recording that its own tool has to print first.
+    pub fn read(
+        mut from: impl BufRead + Send + 'static,
+        name: &str,
+        size: Option<u64>,
+    ) -> Result<Self, SourceError> {
+        let mut start = Vec::new();
+        let taken = from.by_ref().take(16).read_to_end(&mut start);
+        let wrong = |what: String| SourceError {
+            place: name.to_owned(),
+            what,
+        };
+        taken.map_err(|error| wrong(error.to_string()))?;
+        if start.starts_with(b"PERFILE2") || start.starts_with(b"2ELIFREP") {
+            return Err(wrong(format!(
+                "this is perf's own file; `perf script -F +pid -i {name} > FILE` writes the text that is read here"
+            )));
+        }
+        if start.starts_with(b"\x17\x08\x44tracing") {
+            return Err(wrong(format!(
+                "this is trace-cmd's own file; `trace-cmd report -i {name} > FILE` writes the text that is read here"
+            )));
+        }
+        if start.starts_with(b"\x1f\x8b") || start.starts_with(b"\x28\xb5\x2f\xfd") {
+            return Err(wrong(
+                "this is compressed: unpack it, or pipe it in with FILE `-`".into(),
+            ));
+        }
+        Ok(Import {
+            lines: Lines::new(Box::new(io::Cursor::new(start).chain(from))),
+            name: name.to_owned(),
+            size,
+            names: Names::default(),
+            stacks: FxHashMap::default(),
+            counters: Counters::default(),
+            host: None,
+            waiting: VecDeque::new(),
+            processes: FxHashMap::default(),
+            ready: VecDeque::new(),
+            samples: 0,
+            unreadable: 0,
+            first_unreadable: None,
+            ended: false,
+        })
+    }
+
+    fn refuse(&self, what: impl Into<String>) -> SourceError {
+        SourceError {
+            place: format!("{}, line {}", self.name, self.lines.number),
+            what: what.into(),
+        }
+    }
+
+    /// Reads one line; whether there was one.
+    fn step(&mut self) -> Result<bool, SourceError> {
+        let number = self.lines.number + 1;
+        let line = match self.lines.next() {
+            Ok(Some(line)) => line,
+            Ok(None) => return Ok(false),
+            Err(error) => return Err(self.refuse(error.to_string())),
+        };
+        // Most lines are frames of stacks that are known already: those are not looked at.
+        if line.first() == Some(&b'\t') && line.get(1) != Some(&b'=') {
+            let perf = |waiting: &&mut Waiting| waiting.goes_on == Some(Kind::Perf);
+            if let Some(waiting) = self.waiting.back_mut().filter(perf) {
+                keep(&mut waiting.raw, Kind::Perf, line);
+                return Ok(true);
+            }
+        }
+        let line = String::from_utf8_lossy(line).into_owned();
+        self.line(&line, number);
+        Ok(true)
+    }
+
+    fn line(&mut self, line: &str, number: u64) {
+        let text = line.trim();
+        if text.is_empty() {
+            let perf = |waiting: &&mut Waiting| waiting.goes_on == Some(Kind::Perf);
+            if let Some(last) = self.waiting.back_mut().filter(perf) {
+                last.complete = true;
+                last.goes_on = None;
+            }
+            return;
+        }
+        if let Some(about) = text.strip_prefix('#') {
+            self.about(about.trim());
+            return;
+        }
+        if let Some(statistics) = self.counters.line(line) {
+            self.ready.push_back(Item::Statistics(statistics));
+        }
+        if self.counters.took() {
+            return;
+        }
+        if let Some(frame) = text.strip_prefix("=>") {
+            self.frame_of_trace(frame);
+            return;
+        }
+        if self.lost_of_trace(text) {
+            return;
+        }
+        if let Some(count) = text.strip_prefix("cpus=")
+            && let Ok(cpus) = count.parse()
+        {
+            self.host.get_or_insert_default().cpus = cpus;
+            return;
+        }
+        match head::parse(line) {
+            Some(head) => self.event(head),
+            None => {
+                self.unreadable += 1;
+                let shown = || (number, text.chars().take(SHOWN).collect());
+                self.first_unreadable.get_or_insert_with(shown);
+            }
+        }
+    }
+
+    /// A line of `perf script --header`.
+    fn about(&mut self, text: &str) {
+        let Some((key, value)) = text.split_once(" : ") else {
+            return;
+        };
+        let value = value.trim();
+        let host = self.host.get_or_insert_default();
+        match key.trim() {
+            "os release" => host.kernel = value.into(),
+            "nrcpus online" => host.cpus = value.parse().unwrap_or(0),
+            "cpudesc" => host.processor = value.into(),
+            "cmdline" => host.scope = value.chars().take(200).collect(),
+            _ => {}
+        }
+    }
+
+    /// `=> symbol`: of the last event on the CPU whose stack was announced.
+    fn frame_of_trace(&mut self, frame: &str) {
+        let of_trace = |kind: Kind| kind != Kind::Perf;
+        let found = self.waiting.iter_mut().rev();
+        let found =
+            found.filter_map(|waiting| Some((waiting.goes_on.filter(|&k| of_trace(k))?, waiting)));
+        if let Some((kind, waiting)) = { found }.next() {
+            keep(&mut waiting.raw, kind, frame.as_bytes());
+        }
+    }
+
+    /// `CPU:1 [LOST 12 EVENTS]` and `CPU:1 [12 EVENTS DROPPED]`.
+    fn lost_of_trace(&mut self, text: &str) -> bool {
+        let Some(rest) = text.strip_prefix("CPU:") else {
+            return false;
+        };
+        let Some((cpu, rest)) = rest.split_once(" [") else {
+            return false;
+        };
+        let (Ok(cpu), true) = (cpu.trim().parse(), rest.contains("EVENTS")) else {
+            return false;
+        };
+        let count = rest.split(' ').find_map(|word| word.parse().ok());
+        let time_ns = self.waiting.back().map_or(0, |last| last.sample.time_ns);
+        self.ready.push_back(Item::Lost(Lost {
+            time_ns,
+            cpu,
+            count: count.unwrap_or(1),
+        }));
+        true
+    }
+
+    fn event(&mut self, head: Head<'_>) {
+        if let Some(record) = head.event.strip_prefix("PERF_RECORD_") {
+            self.record(record.trim_end_matches(':'), &head);
+            return;
+        }
+        let cpu = head.cpu.unwrap_or(0);
+        if head.trace {
+            let announced = match head.event {
+                "kernel_stack" | "<stack trace>" => Some(Kind::Kernel),
+                "user_stack" | "<user stack trace>" => Some(Kind::User),
+                _ => None,
+            };
+            if let Some(kind) = announced {
+                self.announce(cpu, head.tid, kind, head.text);
+                return;
+            }
+        }
+        // An event ends the stacks of those before it on this CPU; with perf, of the last one.
+        for waiting in self.waiting.iter_mut().rev() {
+            if !head.trace || waiting.sample.cpu == cpu {
+                waiting.complete = true;
+                waiting.goes_on = None;
+                break;
+            }
+        }
+        let event = match (head.trace, head.event) {
+            (true, name) => trace::full_name(name, head.text),
+            (false, name) => std::borrow::Cow::Borrowed(name),
+        };
+        let fields = match head.event {
+            name if head.trace && name.starts_with("sys_") && head.text.starts_with('(') => {
+                let inner = head.text.trim_start_matches('(').trim_end_matches(')');
+                trace::hexadecimal(field::of(&event, inner, &mut self.names))
+            }
+            _ => field::of(&event, head.text, &mut self.names),
+        };
+        let pid = head.pid.or_else(|| self.processes.get(&head.tid).copied());
+        let sample = Sample {
+            time_ns: head.time_ns,
+            cpu,
+            pid: pid.unwrap_or(head.tid),
+            tid: head.tid,
+            comm: self.names.get(head.comm),
+            event: self.names.get(&event),
+            fields,
+            stack: Arc::default(),
+        };
+        self.samples += 1;
+        self.waiting.push_back(Waiting {
+            sample,
+            raw: Vec::new(),
+            goes_on: (!head.trace).then_some(Kind::Perf),
+            complete: false,
+        });
+        while self.waiting.len() > WAITING {
+            self.hand_on();
+        }
+    }
+
+    /// The lines that follow are the stack of the last event of this thread on this CPU.
+    fn announce(&mut self, cpu: u32, tid: u32, kind: Kind, text: &str) {
+        let mut found = false;
+        for waiting in self.waiting.iter_mut().rev() {
+            let this = !found && waiting.sample.cpu == cpu && waiting.sample.tid == tid;
+            found |= this;
+            waiting.goes_on = this.then_some(kind);
+        }
+        if let Some(frame) = text.trim().strip_prefix("=>") {
+            self.frame_of_trace(frame);
+        }
+    }
+
+    /// What `perf script` shows of tasks and of what it lost.
+    fn record(&mut self, record: &str, head: &Head<'_>) {
+        let pair = |text: &str, by: char| {
+            let (one, two) = text.split_once(by)?;
+            Some((one.trim().parse().ok()?, two.trim().parse().ok()?))
+        };
+        let time_ns = head.time_ns;
+        let item = if record.starts_with("LOST") {
+            let count = head.text.rsplit(' ').next().and_then(|n| n.parse().ok());
+            Some(Item::Lost(Lost {
+                time_ns,
+                cpu: head.cpu.unwrap_or(0),
+                count: count.unwrap_or(1),
+            }))
+        } else if record.starts_with("COMM") {
+            let exec = head.text.starts_with("exec: ");
+            let text = head.text.trim_start_matches("exec: ");
+            text.rsplit_once(':').and_then(|(comm, ids)| {
+                let (pid, tid) = pair(ids, '/')?;
+                self.processes.insert(tid, pid);
+                let comm = self.names.get(comm);
+                Some(Item::Change(Change::Named {
+                    time_ns,
+                    pid,
+                    tid,
+                    comm,
+                    exec,
+                }))
+            })
+        } else {
+            // `FORK(pid:tid):(parent:tid)`, and the same for EXIT.
+            let whole = record.to_owned() + head.text;
+            let mut parts = whole.split(['(', ')']).filter_map(|part| pair(part, ':'));
+            match (parts.next(), parts.next()) {
+                (Some((pid, tid)), Some((parent, parent_tid))) if whole.starts_with("FORK") => {
+                    self.processes.insert(tid, pid);
+                    Some(Item::Change(Change::Forked {
+                        time_ns,
+                        pid,
+                        tid,
+                        parent,
+                        parent_tid,
+                    }))
+                }
+                (Some((pid, tid)), _) if whole.starts_with("EXIT") => {
+                    Some(Item::Change(Change::Exited { time_ns, pid, tid }))
+                }
+                _ => None,
+            }
+        };
+        self.ready.extend(item);
+    }
+
+    /// Takes the first event out of the queue, its stack read.
+    fn hand_on(&mut self) {
+        let Some(mut first) = self.waiting.pop_front() else {
+            return;
+        };
+        if !first.raw.is_empty() {
+            first.sample.stack = match self.stacks.get(&first.raw[..]) {
+                Some(known) => known.clone(),
+                None => self.new_stack(&first.raw),
+            };
+        }
+        self.ready.push_back(Item::Sample(first.sample));
+    }
+
+    fn new_stack(&mut self, raw: &[u8]) -> Arc<[Frame]> {
+        let mut frames = Vec::new();
+        for line in raw
+            .split(|&byte| byte == b'\n')
+            .filter(|line| !line.is_empty())
+        {
+            let text = String::from_utf8_lossy(&line[1..]);
+            let frame = match line[0] {
+                b'p' => frame::of_perf(text.trim(), &mut self.names),
+                b'k' => frame::of_trace(&text, true, &mut self.names),
+                _ => frame::of_trace(&text, false, &mut self.names),
+            };
+            match frame {
+                // The tracer's own.
+                Some(frame)
+                    if frame.symbol.as_deref().is_some_and(|symbol| {
+                        symbol.starts_with("trace_event_raw_event_")
+                            || symbol.starts_with("ftrace_syscall_")
+                    }) => {}
+                Some(frame) => frames.push(frame),
+                None if line[0] == b'p' => self.unreadable += 1,
+                None => {}
+            }
+        }
+        let stack: Arc<[Frame]> = frames.into();
+        if self.stacks.len() >= STACKS {
+            self.stacks.clear();
+        }
+        self.stacks.insert(raw.into(), stack.clone());
+        stack
+    }
+
+    /// What is to be said when there is nothing more.
+    fn end(&mut self) -> Result<(), SourceError> {
+        while !self.waiting.is_empty() {
+            self.hand_on();
+        }
+        self.ready.extend(self.counters.end().map(Item::Statistics));
+        let first = self.first_unreadable.take();
+        if self.samples == 0 {
+            let what = match first {
+                Some((number, text)) => {
+                    let place = format!("{}, line {number}", self.name);
+                    let what = format!(
+                        "no event is in this file, and this line is none: `{text}`; see docs/record.md for what writes one"
+                    );
+                    return Err(SourceError { place, what });
+                }
+                None => "no event is in this file; see docs/record.md for what writes one",
+            };
+            return Err(self.refuse(what));
+        }
+        if self.unreadable > 0 {
+            let place = match first {
+                Some((number, text)) => format!("; the first is line {number}: `{text}`"),
+                None => String::new(),
+            };
+            let note = format!(
+                "{} of {} lines of {} could not be read and were left out{place}",
+                self.unreadable, self.lines.number, self.name
+            );
+            self.ready.push_back(Item::Note(note.into()));
+        }
+        Ok(())
+    }
+}
+
+impl Source for Import {
+    fn next(&mut self) -> Result<Option<Item>, SourceError> {
+        loop {
+            if let Some(item) = self.ready.pop_front() {
+                return Ok(Some(item));
+            }
+            if self.ended {
+                return Ok(None);
+            }
+            while self.waiting.front().is_some_and(|first| first.complete) {
+                self.hand_on();
+            }
+            if !self.ready.is_empty() {
+                continue;
+            }
+            if !self.step()? {
+                self.ended = true;
+                self.end()?;
+            }
+            if (self.samples > 0 || self.ended)
+                && let Some(mut host) = self.host.take()
+            {
+                host.virtual_machine = self.counters.virtual_machine;
+                self.ready.push_back(Item::Host(host));
+            }
+        }
+    }
+
+    fn progress(&self) -> Option<f64> {
+        let size = self.size.filter(|&size| size > 0)?;
+        Some((self.lines.bytes as f64 / size as f64).min(1.0))
+    }
+}

@@ -1,0 +1,51 @@
+//! What `trace-cmd` and the kernel's own `trace` file leave out.
+
+use std::borrow::Cow;
+
+use quell_perf::Value;
+
+use super::field::Fields;
+
+/// What the kernel prints of a call in its own `trace` file is hexadecimal without saying so.
+pub fn hexadecimal(fields: Fields) -> Fields {
+    let value = |value: Value| match value {
+        Value::Unsigned(_) | Value::Signed(_) => value,
+        Value::Text(text) => match u64::from_str_radix(&text, 16) {
+            Ok(number) => Value::Unsigned(number),
+            Err(_) => Value::Text(text),
+        },
+        other => other,
+    };
+    fields
+        .into_iter()
+        .map(|(name, of)| (name, value(of)))
+        .collect()
+}
+
+/// The event's name with its group, which `trace-cmd` and the kernel leave out.
+pub fn full_name<'a>(name: &'a str, text: &str) -> Cow<'a, str> {
+    let groups = [
+        ("tlb_flush", "tlb"),
+        ("ipi_", "ipi"),
+        ("csd_", "csd"),
+        ("call_function_", "irq_vectors"),
+        ("reschedule_", "irq_vectors"),
+        ("sys_enter_", "syscalls"),
+        ("sys_exit_", "syscalls"),
+        ("page_fault_", "exceptions"),
+        ("mmap_lock_", "mmap_lock"),
+        ("sched_", "sched"),
+        ("mm_vmscan_", "vmscan"),
+        ("mm_migrate_", "migrate"),
+        ("mm_compaction_", "compaction"),
+        ("ksm_", "ksm"),
+    ];
+    if let Some((_, group)) = groups.iter().find(|(prefix, _)| name.starts_with(prefix)) {
+        return format!("{group}:{name}").into();
+    }
+    match name.strip_prefix("sys_") {
+        Some(call) if text.starts_with("->") => format!("syscalls:sys_exit_{call}").into(),
+        Some(call) => format!("syscalls:sys_enter_{call}").into(),
+        None => name.into(),
+    }
+}

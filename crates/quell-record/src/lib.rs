@@ -1,0 +1,48 @@
+//! What TLB shootdowns cost the programs that people run: from a recording to an answer.
+//!
+//! A recording is a stream of events, live or from a file, which any [`quell_perf::Source`] gives. [`import`] is one
+//! for the text of other recorders. Each event is understood and added up ([`attribute`]): who asked whom to
+//! flush, from which place in which program, how long the one waited and the other was kept from its
+//! work. What comes out is a [`report::Report`], with [`advise`] in it, which [`show`] writes in other formats.
+//!
+//! Nothing is kept of events that are over: memory grows with the number of different places and stacks, not with the length of
+//! the recording.
+
+pub mod advise;
+mod answer;
+pub mod attribute;
+mod event;
+pub mod figures;
+pub mod import;
+pub mod report;
+pub mod show;
+mod stack;
+mod understand;
+
+use quell_perf::{Source, SourceError};
+
+use attribute::{Attribution, Observer};
+
+/// Reads a recording to its end and adds it up. `progress` is told the share that was read, if that is known, once in a
+/// while; what it returns says whether to go on.
+///
+/// # Errors
+/// If the recording cannot be read on.
+pub fn analyse(
+    source: &mut dyn Source,
+    observer: &mut dyn Observer,
+    progress: &mut dyn FnMut(Option<f64>, u64) -> bool,
+) -> Result<Attribution, SourceError> {
+    /// How many items between two looks.
+    const LOOK: u64 = 1 << 14;
+    let mut all = Attribution::new();
+    let mut items = 0;
+    while let Some(item) = source.next()? {
+        all.item(item, observer);
+        items += 1;
+        if items % LOOK == 0 && !progress(source.progress(), all.samples) {
+            break;
+        }
+    }
+    Ok(all)
+}

@@ -1,0 +1,251 @@
+//! The report as one page that needs nothing from anywhere else: a flame graph that zooms and searches, CPUs as rows over
+//! time, who interrupts whom, sites that can be filtered, and the advice.
+//!
+//! What the page shows stands in it as JSON; the script beside this file draws it. Without scripts, the answer, the
+//! advice and the tables are there all the same.
+
+use std::collections::BTreeMap;
+
+use maud::{DOCTYPE, PreEscaped, html};
+use serde_json::{Value, json};
+
+use super::timeline::Kept;
+use crate::figures::{count, percents, time, times};
+use crate::report::{Report, SiteRow};
+
+const STYLE: &str = include_str!("page.css");
+const SCRIPT: &str = include_str!("page.js");
+
+/// How many sites, and how many senders and targets, the page has.
+const SITES: usize = 200;
+const SIDE: usize = 16;
+
+/// The page.
+pub fn page(report: &Report, timeline: &[Kept], title: &str) -> String {
+    let data = json!({
+        "flame": flame(report),
+        "timeline": timeline,
+        "cpus": report.cpus,
+    });
+    // Nothing that a recording says may end the script that holds it.
+    let data = data.to_string().replace('<', "\\u003c");
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { (title) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                main {
+                    h1 { (title) }
+                    ul #answer { @for line in &report.answer { li { (line) } } }
+                    (advice(report))
+                    h2 { "Where interrupts come from" }
+                    p .bar {
+                        label { "Width: " select #by {
+                            option value="0" { "interrupts sent" }
+                            option value="1" { "time taken from targets" }
+                            option value="2" { "time waited by initiators" }
+                        } }
+                        label { "Search: " input #search type="search" placeholder="function"; }
+                        button #whole type="button" { "Whole" }
+                        span #found .soft {}
+                    }
+                    div #flame .box {}
+                    p #detail .soft { "Touch a frame to make it as wide as the page." }
+                    h2 { "What the CPUs did" }
+                    (timeline_part(timeline))
+                    h2 { "Who interrupts whom" }
+                    (matrix(report))
+                    h2 { "Sites" }
+                    p .bar { label { "Filter: " input #filter type="search" placeholder="program, call or function"; } span #shown .soft {} }
+                    (sites(report))
+                    (others(report))
+                    @if !report.notes.is_empty() {
+                        h2 { "What to know of these figures" }
+                        ul #notes { @for note in &report.notes { li { (note) } } }
+                    }
+                    p .soft { "Times are at least and at most: between the events inside and those around. The recording itself is in them." }
+                }
+                script type="application/json" #data { (PreEscaped(data)) }
+                script { (PreEscaped(SCRIPT)) }
+            }
+        }
+    };
+    page.into_string()
+}
+
+fn advice(report: &Report) -> maud::Markup {
+    html! {
+        h2 { "What would help" }
+        @if report.advice.is_empty() {
+            p { "Nothing that promises more than the noise of this recording." }
+        } @else {
+            div .wide { table #advice {
+                thead { tr { th { "change" } th .n { "interrupts now" } th .n { "then" } th .n { "won of its CPU time" } th { "what limits next" } } }
+                tbody { @for advice in report.advice.iter().take(12) {
+                    tr {
+                        td { (advice.text) }
+                        td .n { (count(advice.interrupts)) }
+                        td .n { (count(advice.left.0)) " to " (count(advice.left.1)) }
+                        td .n { @if let Some(share) = advice.share { (percents(share)) } }
+                        td { @if let Some(next) = &advice.next { (next) } }
+                    }
+                } }
+            } }
+        }
+    }
+}
+
+fn timeline_part(timeline: &[Kept]) -> maud::Markup {
+    html! {
+        @if timeline.is_empty() {
+            p { "The recording has no events of interrupts as they begin and end." }
+        } @else {
+            p .bar {
+                label { "Zoom: " input #zoom type="range" min="0" max="1000" value="0"; }
+                label { "From: " input #from type="range" min="0" max="1000" value="0"; }
+                span #span .soft {}
+            }
+            p .key {
+                span .taken { "shootdown taken" } " " span .other { "other function call" } " "
+                span .wait { "initiator waits" }
+            }
+            div .wide { canvas #cpus height="40" {} }
+            p #slice .soft {}
+        }
+    }
+}
+
+/// Rows send, columns take; beyond the largest, the rest is one.
+fn matrix(report: &Report) -> maud::Markup {
+    let mut side: BTreeMap<&str, u64> = BTreeMap::new();
+    for (from, to, count) in &report.matrix {
+        *side.entry(from).or_default() += count;
+        *side.entry(to).or_default() += count;
+    }
+    let mut names: Vec<&str> = side.keys().copied().collect();
+    names.sort_by_key(|name| std::cmp::Reverse(side[name]));
+    let rest = names.len() > SIDE;
+    names.truncate(SIDE);
+    let place = |name: &str| {
+        names
+            .iter()
+            .position(|known| *known == name)
+            .unwrap_or(names.len())
+    };
+    let size = names.len() + usize::from(rest);
+    let mut cells = vec![vec![0u64; size]; size];
+    for (from, to, count) in &report.matrix {
+        cells[place(from)][place(to)] += count;
+    }
+    let most = cells.iter().flatten().copied().max().unwrap_or(0).max(1);
+    let name = |at: usize| names.get(at).copied().unwrap_or("all others");
+    html! {
+        @if size == 0 {
+            p { "The recording does not tie interrupts to those who sent them." }
+        } @else {
+            div .wide { table #matrix {
+                thead { tr { th { "from \\ to" } @for at in 0..size { th .n { (name(at)) } } } }
+                tbody { @for (at, row) in cells.iter().enumerate() {
+                    tr { th { (name(at)) } @for cell in row {
+                        td .n style=(format!("background:color-mix(in srgb, var(--taken) {:.0}%, transparent)", 70.0 * *cell as f64 / most as f64)) {
+                            @if *cell > 0 { (count(*cell)) }
+                        }
+                    } }
+                } }
+            } }
+        }
+    }
+}
+
+fn sites(report: &Report) -> maud::Markup {
+    let each = |site: &SiteRow| 1.0 / site.remote.max(1) as f64;
+    html! {
+        div .wide { table #sites {
+            thead { tr {
+                th { "program" } th { "call" } th { "site, innermost first" } th .n { "flushes" } th .n { "interrupts" } th .n { "pages" }
+                th .n { "wait of each" } th .n { "taken in all" } th .n { "filled again" } th .n { "of its CPU time" }
+            } }
+            tbody { @for site in report.sites.iter().take(SITES) {
+                tr {
+                    td { (site.program) }
+                    td { (site.call) }
+                    td .stack { (site.frames.join(" ‹ ")) }
+                    td .n { (count(site.requests)) }
+                    td .n { (count(site.interrupts)) }
+                    td .n { (count(site.pages)) }
+                    td .n { @if site.initiator.most > 0.0 { (times(site.initiator.times(each(site)))) } }
+                    td .n { @if site.stolen.most > 0.0 { (times(site.stolen)) } }
+                    td .n { @if site.refaults > 0 { (count(site.refaults)) } }
+                    td .n { @if let Some(share) = site.share { (percents(share)) } }
+                }
+            } }
+        } }
+        @if report.sites.len() > SITES {
+            p .soft { "The " (SITES) " with most interrupts, of " (count(report.sites.len() as u64)) "." }
+        }
+    }
+}
+
+fn others(report: &Report) -> maud::Markup {
+    html! {
+        @if !report.others.is_empty() {
+            h2 { "Interrupts that are no shootdowns" }
+            div .wide { table #others {
+                thead { tr { th { "whose" } th { "functions" } th .n { "how often" } th .n { "time" } } }
+                tbody { @for other in &report.others {
+                    tr {
+                        td { (other.cause) }
+                        td { (other.functions.iter().take(4).map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ")) }
+                        td .n { (count(other.count)) }
+                        td .n { (time(other.ns)) }
+                    }
+                } }
+            } }
+        }
+    }
+}
+
+/// The stacks as a tree: each node its name, its three weights, and what it calls.
+fn flame(report: &Report) -> Value {
+    #[derive(Default)]
+    struct Node<'a> {
+        weights: [u64; 3],
+        below: BTreeMap<&'a str, Node<'a>>,
+    }
+    impl Node<'_> {
+        fn json(&self, name: &str) -> Value {
+            let below: Vec<Value> = self
+                .below
+                .iter()
+                .map(|(name, node)| node.json(name))
+                .collect();
+            json!([name, self.weights, below])
+        }
+    }
+    /// Deeper than any stack that is recorded; a recording may say anything.
+    const DEEPEST: usize = 200;
+    let mut root = Node::default();
+    for (stack, weight) in &report.folded {
+        let weights = [weight.interrupts, weight.stolen_ns, weight.waited_ns];
+        if weights == [0; 3] {
+            continue;
+        }
+        let add = |node: &mut Node<'_>| {
+            for (sum, weight) in node.weights.iter_mut().zip(weights) {
+                *sum += weight;
+            }
+        };
+        add(&mut root);
+        let mut node = &mut root;
+        for frame in stack.split(';').take(DEEPEST) {
+            node = node.below.entry(frame).or_default();
+            add(node);
+        }
+    }
+    root.json("all")
+}

@@ -1,0 +1,108 @@
+//! A trace that opens in Perfetto and in `chrome://tracing`: CPUs as rows, with the interrupts that they took and the waits
+//! of initiators, and calls by thread.
+//!
+//! It is written as the recording is read, so it needs no memory. Its size is that of what happened: about 200 bytes for
+//! each interrupt and each call.
+
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+
+use serde_json::json;
+
+use crate::attribute::{Observer, Slice, Stretch};
+
+/// Writes slices as they come.
+pub struct Perfetto<W: Write> {
+    to: W,
+    first: Option<u64>,
+    cpus: BTreeSet<u32>,
+    failed: Option<io::Error>,
+    begun: bool,
+}
+
+/// The processes of the trace: what rows belong together.
+const TAKEN: u32 = 1;
+const WAITED: u32 = 2;
+const CALLS: u32 = 3;
+
+impl<W: Write> Perfetto<W> {
+    /// A trace into `to`.
+    pub fn new(to: W) -> Self {
+        Perfetto {
+            to,
+            first: None,
+            cpus: BTreeSet::new(),
+            failed: None,
+            begun: false,
+        }
+    }
+
+    fn event(&mut self, event: &serde_json::Value) {
+        if self.failed.is_some() {
+            return;
+        }
+        let before = if self.begun {
+            ",\n"
+        } else {
+            "{\"traceEvents\":[\n"
+        };
+        self.begun = true;
+        if let Err(error) = write!(self.to, "{before}{event}") {
+            self.failed = Some(error);
+        }
+    }
+
+    /// Ends the trace.
+    ///
+    /// # Errors
+    /// If it could not be written.
+    pub fn finish(mut self) -> io::Result<W> {
+        let named = [
+            (TAKEN, "interrupts taken, by CPU"),
+            (WAITED, "initiators waiting, by CPU"),
+            (CALLS, "memory calls, by thread"),
+        ];
+        for (pid, name) in named {
+            self.event(
+                &json!({"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}}),
+            );
+        }
+        for cpu in std::mem::take(&mut self.cpus) {
+            for pid in [TAKEN, WAITED] {
+                let name = format!("CPU {cpu}");
+                self.event(&json!({"ph": "M", "name": "thread_name", "pid": pid, "tid": cpu, "args": {"name": name}}));
+            }
+        }
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        self.to.write_all(b"\n],\"displayTimeUnit\":\"ns\"}\n")?;
+        self.to.flush()?;
+        Ok(self.to)
+    }
+}
+
+impl<W: Write> Observer for Perfetto<W> {
+    fn slice(&mut self, slice: &Slice<'_>) {
+        let first = *self.first.get_or_insert(slice.start_ns);
+        self.cpus.insert(slice.cpu);
+        let (pid, tid) = match slice.kind {
+            Stretch::Stolen | Stretch::Other => (TAKEN, slice.cpu),
+            Stretch::Wait => (WAITED, slice.cpu),
+            Stretch::Call => (CALLS, slice.tid),
+        };
+        // A slice that began before the first one that ended.
+        let us = (slice.start_ns as f64 - first as f64) / 1e3;
+        let took = slice.end_ns.saturating_sub(slice.start_ns) as f64 / 1e3;
+        let kind = match slice.kind {
+            Stretch::Stolen => "shootdown",
+            Stretch::Other => "other function call",
+            Stretch::Wait => "wait",
+            Stretch::Call => "call",
+        };
+        self.event(&json!({
+            "ph": "X", "name": slice.what, "cat": kind, "ts": us, "dur": took, "pid": pid, "tid": tid,
+            "args": {"program": slice.program, "site": slice.site},
+        }));
+    }
+}

@@ -1,0 +1,268 @@
+//! From what was added up to what is said: figures made larger where only a part was recorded, the largest first.
+
+use std::collections::BTreeMap;
+
+use crate::attribute::site::{Site, Span};
+use crate::attribute::{Attribution, Evidence, Weight};
+use crate::figures::Range;
+use crate::report::{OtherRow, ProgramRow, Report, SiteRow};
+use crate::{advise, answer};
+
+/// Which functions are whose, beside flushes.
+const OWNERS: &[(&str, &str)] = &[
+    ("ipi_mb", "membarrier"),
+    ("ipi_sync_core", "membarrier"),
+    ("ipi_rseq", "membarrier"),
+    ("ipi_sync_rq_state", "membarrier"),
+    ("rcu_", "RCU"),
+    ("do_sync_core", "code patching"),
+    ("sched_ttwu_pending", "wake-ups"),
+    ("nohz_csd_func", "scheduler"),
+    ("__balance_push", "scheduler"),
+    ("hrtick", "scheduler"),
+    ("remote_function", "perf"),
+    ("__perf_event", "perf"),
+    ("perf_", "perf"),
+    ("kvm_", "KVM"),
+    ("ack_kick", "KVM"),
+    ("vmclear", "KVM"),
+    ("__blk_mq", "block layer"),
+    ("blk_mq", "block layer"),
+    ("trigger_softirq", "network"),
+    ("rps_trigger", "network"),
+    ("retrigger_next_event", "clocks"),
+    ("clock_was_set", "clocks"),
+    ("not told", "not told by the recording"),
+];
+
+fn owner(function: &str) -> &'static str {
+    let found = OWNERS.iter().find(|(name, _)| function.starts_with(name));
+    found.map_or("other parts of the kernel", |(_, owner)| owner)
+}
+
+impl Report {
+    /// What the recording says. Of `only`, if a program is named: of sites and advice alone.
+    pub fn new(mut from: Attribution, only: Option<&str>) -> Self {
+        from.finish();
+        let scale = scale(&from);
+        let mut programs = programs(&from, scale);
+        let cpu_ns: BTreeMap<&str, f64> = programs
+            .iter()
+            .filter_map(|program| Some((program.name.as_str(), program.cpu_ns?)))
+            .collect();
+        let of = |site: &&Site| only.is_none_or(|only| &*site.place.program == only);
+        let there = |site: &&Site| site.requests > 0 || site.interrupts > 0;
+        let mut chosen: Vec<&Site> = from.sites.iter().filter(there).filter(of).collect();
+        let weight = |site: &Site| (site.interrupts, site.requests);
+        chosen.sort_by(|a, b| {
+            weight(b)
+                .cmp(&weight(a))
+                .then_with(|| a.place.frames.cmp(&b.place.frames))
+        });
+        let sites: Vec<SiteRow> = chosen
+            .iter()
+            .map(|site| row(site, scale, cpu_ns.get(&*site.place.program).copied()))
+            .collect();
+        let advice = advise::advise(&from, &chosen, scale, &|program| {
+            cpu_ns.get(program).copied()
+        });
+        if let Some(only) = only {
+            programs.retain(|program| program.name == only);
+        }
+        let all: f64 = from
+            .sites
+            .iter()
+            .map(|site| site.interrupts as f64)
+            .sum::<f64>()
+            * scale;
+        let mapped = |site: &&Site| &*site.place.call == "kernel mappings";
+        let mappings = from
+            .sites
+            .iter()
+            .filter(mapped)
+            .map(|site| site.interrupts as f64)
+            .sum::<f64>()
+            * scale;
+        let known = from
+            .sites
+            .iter()
+            .filter(|site| &*site.place.call != "unknown");
+        let attributed = known.map(|site| site.interrupts as f64).sum::<f64>() * scale;
+        let row = from.row("TLB");
+        let mut report = Report {
+            answer: Vec::new(),
+            sites,
+            programs,
+            others: others(&from, scale),
+            matrix: matrix(&from, scale),
+            cpu_matrix: cpu_matrix(&from, scale),
+            advice,
+            folded: folded(&from, scale),
+            interrupts: row.unwrap_or(all.round() as u64),
+            attributed: attributed.round() as u64,
+            lost: from.lost,
+            samples: from.samples,
+            cpus: from.cpu_count(),
+            ns: from.times.map_or(0, |(first, last)| last - first),
+            notes: Vec::new(),
+        };
+        report.notes = answer::notes(&from, scale, &report);
+        report.answer = answer::answer(&from, &report, all, mappings, row, only);
+        report
+    }
+}
+
+/// What one recorded interrupt stands for.
+fn scale(from: &Attribution) -> f64 {
+    let event = match from.evidence() {
+        Evidence::Queued => "csd:csd_queue_cpu",
+        Evidence::Sent => "ipi:ipi_send_cpumask",
+        Evidence::Received | Evidence::Nothing => "tlb:tlb_flush",
+    };
+    let found = from.counts.iter().find(|count| count.event == event);
+    found.filter(|count| count.seen > 0).map_or(1.0, |count| {
+        (count.exact as f64 / count.seen as f64).max(1.0)
+    })
+}
+
+fn scaled(count: u64, scale: f64) -> u64 {
+    (count as f64 * scale).round() as u64
+}
+
+fn row(site: &Site, scale: f64, cpu_ns: Option<f64>) -> SiteRow {
+    let initiator = Range::of(site.waited, scale);
+    let stolen = Range::of(site.stolen, scale);
+    SiteRow {
+        program: site.place.program.to_string(),
+        call: site.place.call.to_string(),
+        frames: site.place.frames.iter().map(ToString::to_string).collect(),
+        calls: scaled(site.calls, scale),
+        requests: scaled(site.requests, scale),
+        remote: scaled(site.remote, scale),
+        interrupts: scaled(site.interrupts, scale),
+        pages: scaled(site.pages, scale),
+        full: scaled(site.full, scale),
+        initiator,
+        stolen,
+        locked_ns: site.locked_ns as f64 * scale,
+        refaults: scaled(site.refaults, scale),
+        refault_ns: site.refill_ns().map(|ns| ns * scale),
+        hit: site.hit.iter().map(|&hits| scaled(hits, scale)).collect(),
+        share: cpu_ns.map(|cpu| initiator.plus(stolen).of_all(cpu)),
+        kernel: site.kernel,
+    }
+}
+
+fn programs(from: &Attribution, scale: f64) -> Vec<ProgramRow> {
+    let mut rows: Vec<ProgramRow> = from
+        .programs
+        .iter()
+        .filter(|program| !program.name.starts_with("swapper") && &*program.name != "<idle>")
+        .map(|program| {
+            let own = from
+                .sites
+                .iter()
+                .filter(|site| site.place.program == program.name);
+            let mut waited = Span::default();
+            let mut sent = 0;
+            for site in own {
+                waited.add(site.waited.least, site.waited.most);
+                sent += site.interrupts;
+            }
+            let (waited, stolen) = (Range::of(waited, scale), Range::of(program.stolen, scale));
+            let cpu_ns = (program.cpu_ns > 0).then(|| program.cpu_ns as f64 * scale_of_time(from));
+            ProgramRow {
+                name: program.name.to_string(),
+                cpu_ns,
+                sent: scaled(sent, scale),
+                taken: scaled(program.taken, scale),
+                waited,
+                stolen,
+                share: cpu_ns.map(|cpu| waited.plus(stolen).of_all(cpu)),
+            }
+        })
+        .filter(|row| row.sent > 0 || row.taken > 0)
+        .collect();
+    rows.sort_by(|a, b| {
+        let pays = |row: &ProgramRow| row.waited.plus(row.stolen).most;
+        pays(b).total_cmp(&pays(a)).then(b.sent.cmp(&a.sent))
+    });
+    rows
+}
+
+/// What a recorded second stands for.
+fn scale_of_time(from: &Attribution) -> f64 {
+    match (from.windows_ns, from.times) {
+        (Some(windows), Some((first, last))) if windows > 0 => {
+            ((last - first) as f64 / windows as f64).max(1.0)
+        }
+        _ => 1.0,
+    }
+}
+
+fn others(from: &Attribution, scale: f64) -> Vec<OtherRow> {
+    let mut by_owner: BTreeMap<&'static str, OtherRow> = BTreeMap::new();
+    for (function, of) in &from.functions {
+        let cause = owner(function);
+        let row = by_owner.entry(cause).or_insert_with(|| OtherRow {
+            cause,
+            functions: Vec::new(),
+            count: 0,
+            ns: 0.0,
+        });
+        row.functions
+            .push((function.to_string(), scaled(of.count, scale)));
+        row.count += scaled(of.count, scale);
+        row.ns += of.ns as f64 * scale;
+    }
+    let mut rows: Vec<OtherRow> = by_owner.into_values().collect();
+    for row in &mut rows {
+        row.functions
+            .sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));
+    }
+    rows.sort_by_key(|row| std::cmp::Reverse(row.count));
+    rows
+}
+
+fn matrix(from: &Attribution, scale: f64) -> Vec<(String, String, u64)> {
+    let name = |index: usize| from.programs[index].name.to_string();
+    let filled = from.matrix.iter();
+    let mut cells: Vec<_> = filled
+        .map(|(&(sender, target), &count)| (name(sender), name(target), scaled(count, scale)))
+        .collect();
+    cells.sort_by(|a, b| b.2.cmp(&a.2).then_with(|| a.cmp(b)));
+    cells
+}
+
+fn cpu_matrix(from: &Attribution, scale: f64) -> Vec<(u32, u32, u64)> {
+    let filled = from.cpu_matrix.iter();
+    let mut cells: Vec<_> = filled
+        .map(|(&(sender, target), &count)| (sender, target, scaled(count, scale)))
+        .collect();
+    cells.sort_unstable();
+    cells
+}
+
+fn folded(from: &Attribution, scale: f64) -> BTreeMap<String, Weight> {
+    let filled = from.folded.iter().map(|(stack, weight)| {
+        let weight = Weight {
+            interrupts: scaled(weight.interrupts, scale),
+            stolen_ns: scaled(weight.stolen_ns, scale),
+            waited_ns: scaled(weight.waited_ns, scale),
+        };
+        (stack.to_string(), weight)
+    });
+    filled.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_have_owners() {
+        assert_eq!(owner("ipi_mb"), "membarrier");
+        assert_eq!(owner("rcu_exp_handler"), "RCU");
+        assert_eq!(owner("something_new"), "other parts of the kernel");
+    }
+}

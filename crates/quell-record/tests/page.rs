@@ -1,0 +1,205 @@
+//! The page in a browser: it draws, searches, zooms and filters, and is nowhere wider than the window, on a laptop and on
+//! a phone.
+//!
+//! Needs Chromium. Where there is none the test says `SKIPPED`, past the test harness, and passes, unless
+//! `QUELL_REQUIRE_BROWSER` is set: then it fails.
+
+use std::io::{Cursor, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use quell_record::import::Import;
+use quell_record::report::Report;
+use quell_record::show::page;
+use quell_record::show::perfetto::Perfetto;
+use quell_record::show::timeline::Timeline;
+use serde_json::Value;
+
+const PERF: &str = include_str!("recordings/perf.txt");
+
+/// The page of the recording, and its trace.
+fn shown(text: &str) -> (String, Vec<u8>) {
+    let mut source = Import::read(Cursor::new(text.to_owned()), "recording", None).unwrap();
+    let mut observer = (Perfetto::new(Vec::new()), Timeline::default());
+    let all = quell_record::analyse(&mut source, &mut observer, &mut |_, _| true).unwrap();
+    let report = Report::new(all, None);
+    let page = page::page(&report, &observer.1.finish(), "TLB shootdowns: a recording");
+    (page, observer.0.finish().unwrap())
+}
+
+/// The first Chromium in `PATH`.
+fn browser() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let places: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    ["chromium", "chromium-browser", "google-chrome"]
+        .iter()
+        .flat_map(|name| places.iter().map(move |place| place.join(name)))
+        .find(|file| file.is_file())
+}
+
+/// A page that shows the report in a frame of that width, uses it there, and leaves what it found behind as JSON.
+fn using(page: &str, width: u32) -> String {
+    let escaped = page.replace('&', "&amp;").replace('"', "&quot;");
+    format!(
+        r##"<!doctype html><meta charset="utf-8"><body style="margin:0">
+<iframe id="frame" srcdoc="{escaped}" style="border:0;width:{width}px;height:900px"></iframe>
+<pre id="found"></pre>
+<script>
+document.getElementById("frame").onload = event => {{
+  const page = event.target.contentDocument;
+  const by = id => page.getElementById(id);
+  const room = page.documentElement.clientWidth;
+  const wide = [...page.querySelectorAll("main *")].filter(one =>
+    // Tables and drawings may be moved in their frames; what they are in may not stick out.
+    !one.parentElement.closest(".wide, #flame") && one.getBoundingClientRect().right > room + 1
+  ).map(one => one.tagName + " " + one.textContent.slice(0, 60));
+  const boxes = () => [...by("flame").children];
+  const count = boxes().length;
+  const set = (id, value, kind) => {{ by(id).value = value; by(id).dispatchEvent(new Event(kind)); }};
+  set("search", "do_madvise", "input");
+  const hit = boxes().filter(box => box.className === "f").length;
+  const found = by("found").textContent;
+  set("search", "", "input");
+  const madvise = boxes().find(box => box.title.startsWith("__madvise"));
+  const before = madvise.getBoundingClientRect().width;
+  madvise.onclick();
+  const after = boxes().find(box => box.title.startsWith("__madvise")).getBoundingClientRect().width;
+  by("whole").click();
+  const back = boxes().length;
+  set("by", "1", "change");
+  const stolen = boxes()[0].title;
+  set("filter", "churn mprotect", "input");
+  const rows = [...page.querySelectorAll("#sites tbody tr")];
+  const left = rows.filter(row => !row.hidden).map(row => row.children[1].textContent);
+  const ink = by("cpus").getContext("2d").getImageData(0, 0, by("cpus").width, by("cpus").height).data;
+  const colours = new Set(); for (let at = 0; at < ink.length; at += 4) if (ink[at + 3] === 255) colours.add(ink[at] + "," + ink[at + 1]);
+  const result = {{ room, scroll: page.documentElement.scrollWidth, wide, count, hit, found, before, after, back, stolen,
+    rows: rows.length, left, colours: colours.size, answer: by("answer").children.length,
+    matrix: page.querySelector("#matrix tbody td").textContent.trim(), size: getComputedStyle(page.body).fontSize,
+    advice: page.querySelectorAll("#advice tbody tr").length }};
+  document.getElementById("found").textContent = JSON.stringify(result);
+}};
+</script>"##
+    )
+}
+
+/// What the page found at that width.
+fn open(browser: &Path, folder: &Path, page: &str, width: u32) -> Value {
+    let file = folder.join(format!("use-{width}.html"));
+    std::fs::write(&file, using(page, width)).unwrap();
+    let output = Command::new(browser)
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"])
+        .args([
+            "--virtual-time-budget=5000",
+            "--window-size=1400,1000",
+            "--hide-scrollbars",
+        ])
+        .arg(format!(
+            "--user-data-dir={}",
+            folder.join("profile").display()
+        ))
+        .arg(format!("file://{}", file.display()))
+        .output()
+        .expect("the browser starts");
+    let dom = String::from_utf8_lossy(&output.stdout);
+    let found = dom.split("<pre id=\"found\">").nth(1);
+    let found = found.and_then(|rest| rest.split("</pre>").next());
+    let found = found.filter(|found| !found.is_empty());
+    let found = found.unwrap_or_else(|| panic!("the page does not run: {output:?}"));
+    let found = found
+        .replace("&lt;", "<")
+        .replace("&gt;", ">")
+        .replace("&amp;", "&");
+    serde_json::from_str(&found).unwrap_or_else(|error| panic!("{error}: {found}"))
+}
+
+#[test]
+fn the_page_can_be_used_on_every_width() {
+    let Some(browser) = browser() else {
+        assert!(
+            std::env::var_os("QUELL_REQUIRE_BROWSER").is_none(),
+            "a browser must be here: install chromium"
+        );
+        // Not `eprintln!`, which the harness captures: this is to be seen in every run.
+        let line = "SKIPPED: the page of a recording in a browser: there is no chromium here\n";
+        let _ = std::io::stderr().write_all(line.as_bytes());
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let (page, _) = shown(PERF);
+    for width in [390, 1280] {
+        let found = open(&browser, folder.path(), &page, width);
+        assert_eq!(found["room"], width, "{found}");
+        assert_eq!(
+            found["wide"].as_array().unwrap().len(),
+            0,
+            "at {width}: {found}"
+        );
+        assert!(
+            found["scroll"].as_u64() <= Some(u64::from(width)),
+            "at {width}: {found}"
+        );
+        assert!(found["count"].as_u64() > Some(10), "{found}");
+        assert!(found["hit"].as_u64() > Some(0), "{found}");
+        assert!(
+            found["found"].as_str().unwrap().contains("90 interrupts"),
+            "{found}"
+        );
+        assert!(
+            found["after"].as_f64() > found["before"].as_f64(),
+            "{found}"
+        );
+        assert_eq!(found["back"], found["count"], "{found}");
+        assert!(
+            found["stolen"].as_str().unwrap().starts_with("all: 1."),
+            "{found}"
+        );
+        let left = found["left"].as_array().unwrap();
+        assert!(
+            left.iter().all(|call| call == "mprotect") && !left.is_empty(),
+            "{found}"
+        );
+        assert!(found["rows"].as_u64() > Some(left.len() as u64), "{found}");
+        assert!(found["colours"].as_u64() >= Some(2), "{found}");
+        assert_eq!(found["matrix"], "96", "{found}");
+        assert!(found["advice"].as_u64() > Some(0), "{found}");
+    }
+    // The test sees what it is there to see.
+    let wide = page.replacen("<h2>", "<div style=\"width:1500px\">too wide</div><h2>", 1);
+    let found = open(&browser, folder.path(), &wide, 1280);
+    assert!(!found["wide"].as_array().unwrap().is_empty(), "{found}");
+}
+
+#[test]
+fn nothing_that_a_recording_says_becomes_part_of_the_page() {
+    let evil = PERF
+        .replace("flush_tlb_mm_range", "</script><script>evil()</script>")
+        .replace("churn ", "<b>x</b> ");
+    let (page, _) = shown(&evil);
+    assert!(
+        !page.contains("<script>evil"),
+        "a function's name ends the script"
+    );
+    assert!(!page.contains("<b>x"), "a thread's name is markup");
+}
+
+#[test]
+fn the_trace_is_json_with_a_slice_for_each_interrupt() {
+    let (_, trace) = shown(PERF);
+    let trace: Value = serde_json::from_slice(&trace).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let of = |kind: &str| events.iter().filter(|event| event["cat"] == kind).count();
+    // One was taken by a program that is not in the recording.
+    assert_eq!(of("shootdown"), 96);
+    let returned = PERF.matches(":sys_exit_").count();
+    assert!(
+        (105..=returned).contains(&of("call")),
+        "{} of {returned}",
+        of("call")
+    );
+    assert!(of("wait") >= 90, "{}", of("wait"));
+    let negative = events
+        .iter()
+        .filter(|event| event["dur"].as_f64().is_some_and(|took| took < 0.0));
+    assert_eq!(negative.count(), 0);
+}

@@ -1,0 +1,361 @@
+//! Recordings of a real program, which two threads ran on two CPUs: one in a loop, the other making for each of a few
+//! rounds 32 `madvise`, one `munmap` and two `mprotect` calls.
+
+use std::io::Cursor;
+
+use proptest::prelude::*;
+use quell_perf::{Item, Source};
+use quell_record::attribute::{Attribution, Evidence};
+use quell_record::import::Import;
+use quell_record::report::Report;
+
+const PERF: &str = include_str!("recordings/perf.txt");
+const TRACE_CMD: &str = include_str!("recordings/trace-cmd.txt");
+const TRACE: &str = include_str!("recordings/trace.txt");
+
+fn open(text: &[u8]) -> Import {
+    Import::read(
+        Cursor::new(text.to_vec()),
+        "recording",
+        Some(text.len() as u64),
+    )
+    .unwrap()
+}
+
+fn analysed(text: &str) -> Attribution {
+    quell_record::analyse(&mut open(text.as_bytes()), &mut (), &mut |_, _| true).unwrap()
+}
+
+/// The recording without the events whose line has one of these words.
+fn without(words: &[&str]) -> String {
+    let mut kept = String::new();
+    let mut keeps = true;
+    for line in PERF.lines() {
+        if !line.starts_with('\t') && !line.is_empty() {
+            keeps = !words.iter().any(|word| line.contains(word));
+        }
+        if keeps {
+            kept.push_str(line);
+            kept.push('\n');
+        }
+    }
+    kept
+}
+
+#[test]
+fn every_interrupt_that_the_kernel_counted_is_laid_at_a_call() {
+    let report = Report::new(analysed(PERF), None);
+    assert_eq!(
+        (report.interrupts, report.attributed, report.lost),
+        (97, 97, 0)
+    );
+    let of = |call: &str| report.sites.iter().find(|site| site.call == call).unwrap();
+    let discards = of("madvise");
+    assert_eq!(
+        (discards.program.as_str(), discards.requests, discards.pages),
+        ("churn", 96, 96)
+    );
+    assert_eq!(discards.frames, ["__madvise", "main"]);
+    assert_eq!((of("munmap").requests, of("mprotect").requests), (3, 6));
+    assert_eq!(of("exit").frames, ["exit_mmap"]);
+    for site in &report.sites[..3] {
+        assert!(
+            0.0 < site.initiator.least && site.initiator.least <= site.initiator.most,
+            "{site:?}"
+        );
+        assert!(
+            0.0 < site.stolen.least && site.stolen.least <= site.stolen.most,
+            "{site:?}"
+        );
+        assert_eq!(site.hit.iter().sum::<u64>(), site.interrupts);
+    }
+    assert!(report.answer.len() <= 10);
+    assert!(
+        report
+            .answer
+            .iter()
+            .any(|line| line.starts_with("It is the TLB")),
+        "{:#?}",
+        report.answer
+    );
+}
+
+#[test]
+fn the_json_has_the_keys_that_were_promised() {
+    let json = Report::new(analysed(PERF), None).json();
+    let keys = |value: &serde_json::Value| {
+        value
+            .as_object()
+            .unwrap()
+            .keys()
+            .cloned()
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(keys(&json), ["attributed", "interrupts", "lost", "sites"]);
+    assert_eq!(
+        keys(&json["sites"][0]),
+        [
+            "call",
+            "initiator_ns",
+            "interrupts",
+            "pages",
+            "requests",
+            "stack",
+            "stolen_ns"
+        ]
+    );
+    assert_eq!(json["sites"][0]["call"], "madvise");
+    assert_eq!(
+        json["sites"][0]["stack"],
+        serde_json::json!(["__madvise", "main", "[churn]"])
+    );
+}
+
+#[test]
+fn calls_that_could_be_one_are_advised_to_be_one() {
+    let report = Report::new(analysed(PERF), None);
+    let merge = report
+        .advice
+        .iter()
+        .find(|advice| advice.kind == "merge")
+        .unwrap();
+    // 32 calls in a row can be one: three rounds leave at least three.
+    assert!(merge.left.0 >= 3 && merge.left.1 <= 10, "{merge:?}");
+    assert_eq!((merge.call.as_str(), merge.interrupts), ("madvise", 90));
+}
+
+#[test]
+fn calls_that_are_far_apart_are_not() {
+    // The same recording, a thousand times slower.
+    let mut slow = String::new();
+    for line in PERF.lines() {
+        let time = line
+            .split(' ')
+            .find(|word| word.ends_with(':') && word.contains('.') && !line.starts_with('\t'));
+        match time.and_then(|word| Some((word, word.trim_end_matches(':').parse::<f64>().ok()?))) {
+            Some((word, seconds)) => slow.push_str(&line.replacen(
+                word,
+                &format!("{:.6}:", (seconds - 40_000.0) * 1000.0),
+                1,
+            )),
+            None => slow.push_str(line),
+        }
+        slow.push('\n');
+    }
+    let report = Report::new(analysed(&slow), None);
+    assert_eq!(report.attributed, 97);
+    assert!(
+        report.advice.iter().all(|advice| advice.kind != "merge"),
+        "{:?}",
+        report.advice
+    );
+}
+
+#[test]
+fn older_kernels_tell_less_and_that_is_said() {
+    let mut all = analysed(&without(&["csd:"]));
+    all.finish();
+    assert_eq!(all.evidence(), Evidence::Sent);
+    let report = Report::new(analysed(&without(&["csd:"])), None);
+    assert_eq!(report.attributed, 97);
+    assert!(
+        report
+            .notes
+            .iter()
+            .any(|note| note.contains("no csd:csd_queue_cpu")),
+        "{:?}",
+        report.notes
+    );
+
+    let all = analysed(&without(&["csd:", "ipi:"]));
+    assert_eq!(all.evidence(), Evidence::Received);
+    let report = Report::new(all, None);
+    // Targets that found nothing left to flush say nothing.
+    assert!(
+        (90..=97).contains(&report.attributed),
+        "{}",
+        report.attributed
+    );
+    assert!(report.sites[0].stolen.most > 0.0);
+    assert!(
+        report
+            .notes
+            .iter()
+            .any(|note| note.contains("neither csd:* nor ipi:*")),
+        "{:?}",
+        report.notes
+    );
+
+    let report = Report::new(analysed(&without(&["csd:", "ipi:", "tlb:"])), None);
+    assert_eq!(report.attributed, 0);
+    assert!(
+        report
+            .notes
+            .iter()
+            .any(|note| note.contains("nothing can be said")),
+        "{:?}",
+        report.notes
+    );
+}
+
+#[test]
+fn what_is_no_shootdown_is_told_apart() {
+    let other = PERF
+        .replace("flush_tlb_func", "ipi_mb")
+        .replace("flush_tlb", "membarrier")
+        .replace("tlb:tlb_flush", "tlb:other");
+    let report = Report::new(analysed(&other), None);
+    assert_eq!(report.attributed, 0);
+    // One of the 97 was taken by a program that is not in the recording.
+    assert_eq!(
+        (report.others[0].cause, report.others[0].count),
+        ("membarrier", 96)
+    );
+    assert!(
+        report.answer.iter().any(|line| line.contains("membarrier")),
+        "{:#?}",
+        report.answer
+    );
+    assert!(
+        !report
+            .answer
+            .iter()
+            .any(|line| line.starts_with("It is the TLB")),
+        "{:#?}",
+        report.answer
+    );
+}
+
+#[test]
+fn there_is_no_verdict_on_what_was_not_recorded() {
+    let part = PERF.replace("5961246   TLB", "5971246   TLB");
+    assert_ne!(part, PERF);
+    let report = Report::new(analysed(&part), None);
+    assert_eq!((report.interrupts, report.attributed), (10_097, 97));
+    let verdict = |begin: &str| report.answer.iter().any(|line| line.starts_with(begin));
+    assert!(!verdict("It is"), "{:#?}", report.answer);
+    assert!(
+        verdict("Most of what /proc/interrupts counted"),
+        "{:#?}",
+        report.answer
+    );
+}
+
+#[test]
+fn trace_cmd_and_the_kernels_own_file_say_the_same() {
+    for (name, text) in [("trace-cmd", TRACE_CMD), ("trace", TRACE)] {
+        let sent =
+            text.matches("csd_queue_cpu").count() - text.matches("event_csd_queue_cpu").count();
+        assert!(sent > 5, "{name}: {sent}");
+        let report = Report::new(analysed(text), None);
+        assert_eq!(report.attributed, sent as u64, "{name}");
+        let site = &report.sites[0];
+        assert_eq!(
+            (site.call.as_str(), site.program.as_str()),
+            ("madvise", "churn"),
+            "{name}"
+        );
+        assert!(
+            site.initiator.least > 0.0 && site.stolen.most > 0.0,
+            "{name}: {site:?}"
+        );
+    }
+}
+
+#[test]
+fn what_is_no_recording_is_refused_with_the_way_out() {
+    let refused = |text: &[u8]| {
+        let source = Import::read(Cursor::new(text.to_vec()), "x.data", None);
+        match source {
+            Err(error) => error.to_string(),
+            Ok(mut source) => loop {
+                match source.next() {
+                    Err(error) => break error.to_string(),
+                    Ok(None) => panic!("{text:?} is read"),
+                    Ok(Some(_)) => {}
+                }
+            },
+        }
+    };
+    assert!(refused(b"PERFILE2\0\0\0").contains("perf script"));
+    assert!(refused(b"\x17\x08\x44tracing6").contains("trace-cmd report"));
+    assert!(refused(b"").contains("no event"));
+    assert!(refused(b"hello\nworld\n").contains("x.data, line 1: "));
+}
+
+#[test]
+fn lines_that_cannot_be_read_are_counted_and_the_rest_is_read() {
+    let broken = PERF.replacen("\n\n", "\n\nthis is no event\n\n", 1);
+    let report = Report::new(analysed(&broken), None);
+    assert_eq!(report.attributed, 97);
+    let said = report
+        .notes
+        .iter()
+        .find(|note| note.contains("could not be read"));
+    assert!(
+        said.is_some_and(|said| said.contains("`this is no event`")),
+        "{:?}",
+        report.notes
+    );
+}
+
+/// Real text with a part taken out, doubled, overwritten, or moved.
+fn mutated() -> impl Strategy<Value = Vec<u8>> {
+    let text = prop_oneof![Just(PERF), Just(TRACE_CMD), Just(TRACE)];
+    let change = (0.0..1.0f64, 0usize..400, 0..4u8, any::<u8>(), 0.0..1.0f64);
+    // Parts of it: a whole one takes long to read a few hundred times.
+    let part = (text, 0.0..1.0f64, proptest::collection::vec(change, 1..12));
+    part.prop_map(|(text, from, changes)| {
+        let from = (from * (text.len() - 20_000) as f64) as usize;
+        let mut bytes = text.as_bytes()[from..from + 20_000].to_vec();
+        for (at, length, how, byte, to) in changes {
+            let at = (at * bytes.len() as f64) as usize;
+            let end = (at + length).min(bytes.len());
+            let to = (to * at as f64) as usize;
+            match how {
+                0 => drop(bytes.drain(at..end)),
+                1 => {
+                    let part = bytes[at..end].to_vec();
+                    bytes.splice(to..to, part);
+                }
+                2 => bytes[at..end].fill(byte),
+                _ => {
+                    let part: Vec<u8> = bytes.drain(at..end).collect();
+                    bytes.splice(to..to, part);
+                }
+            }
+        }
+        bytes
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Whatever is in the text: every event that is read is handed on, what is shown is finite, and it ends.
+    #[test]
+    fn damaged_text_is_read_as_far_as_it_can_be(bytes in mutated()) {
+        let mut source = open(&bytes);
+        let mut all = Attribution::new();
+        let mut samples = 0;
+        let ended = loop {
+            match source.next() {
+                Ok(Some(item)) => {
+                    samples += u64::from(matches!(item, Item::Sample(_)));
+                    all.item(item, &mut ());
+                }
+                Ok(None) => break true,
+                Err(_) => break false,
+            }
+        };
+        prop_assert_eq!(ended, samples > 0);
+        prop_assert_eq!(all.samples, samples);
+        let report = Report::new(all, None);
+        prop_assert!(report.answer.len() <= 10);
+        let shares = report.sites.iter().filter_map(|site| site.share);
+        for share in shares {
+            prop_assert!(share.least.is_finite() && share.most <= 1.0);
+        }
+        report.json();
+    }
+}

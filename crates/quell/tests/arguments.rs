@@ -1,0 +1,298 @@
+//! Whatever the types allow may be passed: calls of the engine's with arbitrary arguments, in arbitrary order, on both CPUs,
+//! never panic. What is documented to panic (a batch that is full, a space that is retired where it runs, a CPU that is
+//! not online) is kept to, and nothing else. Tests are built with overflow checks, so arithmetic counts.
+
+mod support;
+
+use proptest::prelude::*;
+use quell::{
+    AllRules, Batch, CpuId, CpuSet, Extent, Features, Frame, KernelEntries, Outcome, Page,
+    PageRange, PageSize, Policy, Purpose, Request, Residue, Scope, Stamp, Tagging,
+};
+use support::{E, Machine, S, run_on_both, space, world};
+
+/// Numbers at which arithmetic goes wrong, and others.
+fn number() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        4 => 0..20u64,
+        2 => any::<u64>(),
+        2 => (0..64u32, -2..3i64).prop_map(|(bit, by)| (1u64 << bit).wrapping_add_signed(by)),
+        1 => (0..4u64).prop_map(|below| u64::MAX - below),
+    ]
+}
+
+fn range() -> impl Strategy<Value = PageRange> {
+    let stride = prop_oneof![
+        Just(PageSize::Base),
+        Just(PageSize::Large),
+        Just(PageSize::Huge)
+    ];
+    (number(), number(), stride).prop_map(|(start, pages, stride)| PageRange {
+        start: Page(start),
+        pages,
+        stride,
+    })
+}
+
+fn scope() -> impl Strategy<Value = Scope> {
+    prop_oneof![Just(Scope::Leaf), Just(Scope::Tables)]
+}
+
+/// What goes into a batch.
+#[derive(Clone, Debug)]
+enum Report {
+    Changed(PageRange, Scope),
+    All(Scope),
+    Unmapped(PageRange),
+    Table(PageRange),
+    Held,
+}
+
+#[derive(Clone, Debug)]
+enum Call {
+    /// From here on this CPU calls.
+    On(u16),
+    Batch(Purpose, Vec<(usize, Report)>, Way),
+    SwitchTo(usize),
+    EnterLazy,
+    Leave(usize),
+    Resume(usize),
+    Refresh(usize, PageRange),
+    Settle(usize),
+    SettleDeferred(usize),
+    SettleResidue(usize),
+    SettleStamp,
+    Claim,
+    Begin,
+    Owe,
+    SettleFlushed,
+    Rescue,
+    PayAll,
+    CatchUp,
+    Ask,
+    Synchronize,
+    HotplugOther,
+}
+
+/// How a batch ends.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Finish,
+    Owed,
+    Drop,
+    Start,
+    List,
+}
+
+fn report() -> impl Strategy<Value = Report> {
+    prop_oneof![
+        (range(), scope()).prop_map(|(range, scope)| Report::Changed(range, scope)),
+        scope().prop_map(Report::All),
+        range().prop_map(Report::Unmapped),
+        range().prop_map(Report::Table),
+        Just(Report::Held),
+    ]
+}
+
+fn call() -> impl Strategy<Value = Call> {
+    let purpose = prop_oneof![
+        Just(Purpose::Call),
+        Just(Purpose::Reclaim),
+        Just(Purpose::Migration),
+        Just(Purpose::Lazy)
+    ];
+    let way = prop_oneof![
+        Just(Way::Finish),
+        Just(Way::Owed),
+        Just(Way::Drop),
+        Just(Way::Start),
+        Just(Way::List)
+    ];
+    let reports = proptest::collection::vec((0..SPACES, report()), 0..30);
+    let of = 0..SPACES;
+    prop_oneof![
+        2 => (0..2u16).prop_map(Call::On),
+        6 => (purpose, reports, way).prop_map(|(purpose, reports, way)| Call::Batch(purpose, reports, way)),
+        3 => (0..USER).prop_map(Call::SwitchTo),
+        1 => Just(Call::EnterLazy),
+        1 => of.clone().prop_map(Call::Leave),
+        1 => of.clone().prop_map(Call::Resume),
+        1 => (of.clone(), range()).prop_map(|(space, range)| Call::Refresh(space, range)),
+        1 => of.clone().prop_map(Call::Settle),
+        1 => of.clone().prop_map(Call::SettleDeferred),
+        1 => of.prop_map(Call::SettleResidue),
+        1 => Just(Call::SettleStamp),
+        1 => Just(Call::Claim),
+        1 => Just(Call::Begin),
+        1 => Just(Call::Owe),
+        1 => Just(Call::SettleFlushed),
+        1 => Just(Call::Rescue),
+        1 => Just(Call::PayAll),
+        1 => Just(Call::CatchUp),
+        1 => Just(Call::Ask),
+        1 => Just(Call::Synchronize),
+        1 => Just(Call::HotplugOther),
+    ]
+}
+
+/// More spaces than a batch has room for, and one of the kernel.
+const USER: usize = 9;
+const SPACES: usize = USER + 1;
+
+struct World {
+    machine: &'static Machine,
+    engine: E,
+    spaces: Vec<S>,
+    loaded: [S; 2],
+    residue: Residue<Machine>,
+    stamp: Option<Stamp>,
+}
+
+impl World {
+    fn new(global: bool, policy: Policy) -> World {
+        let (machine, engine) = world(
+            Machine {
+                global,
+                ..Machine::default()
+            },
+            policy,
+        );
+        let mut spaces: Vec<S> = (0..USER as u64).map(|root| space(engine, root)).collect();
+        // SAFETY: a root is a number on this machine.
+        let own = unsafe { engine.new_kernel_space(Frame(99), KernelEntries::Global) };
+        spaces.push(support::leak(own));
+        run_on_both(machine, engine, spaces[0]);
+        World {
+            machine,
+            engine,
+            loaded: [spaces[0]; 2],
+            spaces,
+            residue: Residue::new(),
+            stamp: None,
+        }
+    }
+
+    fn batch(&mut self, purpose: Purpose, reports: &[(usize, Report)], way: Way) {
+        let engine = self.engine;
+        let mut batch: Batch<'_, '_, _, S, Frame, AllRules> = engine.batch(purpose);
+        for (of, report) in reports {
+            let space = self.spaces[*of];
+            if batch.is_full() {
+                batch.finish().for_each(drop);
+            }
+            match report {
+                Report::Changed(range, scope) => batch.changed(space, *range, *scope),
+                Report::All(scope) => batch.changed_all(space, *scope),
+                Report::Unmapped(range) => batch.unmapped(space, *range, Frame(range.pages)),
+                Report::Table(range) => batch.table_unlinked(space, *range, Frame(1)),
+                Report::Held => batch.hold(Frame(u64::MAX)),
+            }
+        }
+        match way {
+            Way::Finish => batch.finish().for_each(drop),
+            Way::Drop => drop(batch),
+            Way::List => drop(batch.finish_list()),
+            Way::Start => batch.start().finish().for_each(drop),
+            Way::Owed => {
+                if let Outcome::Owed(owed) = batch.finish_owed() {
+                    self.stamp = Some(owed.stamp());
+                }
+            }
+        }
+    }
+
+    fn call(&mut self, call: &Call) {
+        let engine = self.engine;
+        let me = usize::from(self.machine.me.get());
+        match call {
+            Call::On(cpu) => self.machine.me.set(*cpu),
+            Call::Batch(purpose, reports, way) => self.batch(*purpose, reports, *way),
+            Call::SwitchTo(to) => {
+                engine.switch_to(Some(self.loaded[me]), self.spaces[*to]);
+                self.loaded[me] = self.spaces[*to];
+            }
+            Call::EnterLazy => engine.enter_lazy(),
+            Call::Leave(space) => engine.leave(self.spaces[*space]),
+            Call::Resume(space) => _ = engine.resume(self.spaces[*space]),
+            Call::Refresh(space, range) => engine.refresh(self.spaces[*space], *range),
+            Call::Settle(space) => engine.settle(self.spaces[*space]),
+            Call::SettleDeferred(space) => engine.settle_deferred(self.spaces[*space]),
+            Call::SettleResidue(space) => engine.settle_residue(&self.residue, self.spaces[*space]),
+            Call::SettleStamp => self
+                .stamp
+                .into_iter()
+                .for_each(|stamp| engine.settle_stamp(stamp)),
+            Call::Claim => _ = engine.claim(&self.residue),
+            Call::Begin => self.residue.begin(),
+            Call::Owe => self
+                .stamp
+                .into_iter()
+                .for_each(|stamp| self.residue.owe(stamp)),
+            Call::SettleFlushed => self.residue.settle_flushed(),
+            Call::Rescue => _ = self.residue.rescue(engine),
+            Call::PayAll => engine.pay_all(),
+            Call::CatchUp => engine.catch_up(),
+            Call::Ask => {
+                engine.poll();
+                engine.on_interrupt();
+                let answers = [
+                    engine.user_access_allowed(),
+                    engine.is_detached(),
+                    engine.owes_anything(),
+                    engine.is_paid(&self.residue),
+                    self.residue.is_clear(),
+                    engine.runs(self.loaded[me]),
+                ];
+                let _ = (answers, engine.stats(), engine.cpu_stats(CpuId(1)));
+            }
+            Call::Synchronize => engine.synchronize_text(),
+            Call::HotplugOther => {
+                self.machine.me.set(1 - me as u16);
+                engine.cpu_offline(Some(self.loaded[1 - me]));
+                engine.cpu_online();
+                self.machine.me.set(me as u16);
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn no_call_panics(global in any::<bool>(), all in any::<bool>(), calls in proptest::collection::vec(call(), 1..40)) {
+        let policy = if all { Policy::ALL } else { Policy::BASELINE };
+        let mut world = World::new(global, policy);
+        for call in &calls {
+            world.call(call);
+        }
+    }
+
+    #[test]
+    fn no_value_panics(
+        (one, other) in (range(), range()),
+        (a, b) in (number(), number()),
+        (cpus, bits, count, full_above, broadcast) in (any::<usize>(), any::<u8>(), any::<u16>(), any::<u64>(), any::<bool>()),
+        scope in scope(),
+    ) {
+        let (page, frame) = (Page(a), Frame(b));
+        let _ = (page.address(), page.plus(b), frame.address(), frame.plus(a));
+        let _ = (Page::containing(a), Frame::containing(b), Extent { first: frame, frames: a }.bytes());
+        let _ = (one.end(), one.strides(), one.contains(page), one.names(page, b));
+        one.each().take(3).for_each(drop);
+        let mut request = Request::range(one, scope).merge(Request::range(other, Scope::Leaf));
+        let _ = (request.strides(), request.covers(page), request.scope());
+        request = request.merge(request);
+        // Addresses have 57 bits; what lies in the gap between the two halves covers nothing.
+        let exists = one.start.0 < 1 << 44;
+        prop_assert!(!exists || one.pages == 0 || request.covers(one.start));
+        for tagging in [Tagging::None, Tagging::PerCpu { count }, Tagging::Global { bits }] {
+            if let Err(why) = (Features { tagging, broadcast, full_above }).check(cpus) {
+                prop_assert!(!why.to_string().is_empty());
+            }
+        }
+        let mut set: CpuSet = [CpuId(count % 1024)].into_iter().collect();
+        set.remove(CpuId(count));
+        let _ = (set.contains(CpuId(count)), set.len(), set.is_empty(), set.iter().count());
+    }
+}

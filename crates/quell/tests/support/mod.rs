@@ -1,0 +1,131 @@
+//! A machine of two CPUs that does nothing by itself: one thread is each of them in turn, and what was asked of the machine
+//! can be read.
+#![allow(dead_code)] // Each test uses a part.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use quell::{
+    AddressSpace, Broadcast, CpuId, CpuSet, Engine, Features, Frame, Hardware, Invalidate,
+    LedgerEntry, PerCpu, Policy, Tag, Tagging,
+};
+
+#[derive(Default)]
+pub struct Machine {
+    pub me: Cell<u16>,
+    pub pending: [Cell<bool>; 2],
+    pub interrupts: Cell<usize>,
+    pub limit: Cell<usize>,
+    pub invalidated: RefCell<Vec<(u16, Invalidate)>>,
+    pub kept: RefCell<Vec<bool>>,
+    pub asked: Cell<usize>,
+    pub forbidden: Cell<bool>,
+    pub global: bool,
+    pub engine: OnceCell<&'static Engine<'static, Machine>>,
+}
+// SAFETY: each test has its machine to itself, on one thread.
+unsafe impl Sync for Machine {}
+
+pub struct Broadcasts;
+impl Broadcast for Broadcasts {
+    fn start(&self, _what: Invalidate) {}
+    fn complete(&self) {}
+}
+
+// SAFETY: no memory is behind any frame: what a flush of this machine leaves behind harms nothing.
+unsafe impl Hardware for Machine {
+    type Word = AtomicU64;
+    type Broadcasts = Broadcasts;
+
+    fn this_cpu(&self) -> CpuId {
+        CpuId(self.me.get())
+    }
+    fn features(&self) -> Features {
+        if self.global {
+            Features {
+                tagging: Tagging::Global { bits: 8 },
+                broadcast: true,
+                full_above: 33,
+            }
+        } else {
+            Features {
+                tagging: Tagging::PerCpu { count: 6 },
+                broadcast: false,
+                full_above: 33,
+            }
+        }
+    }
+    fn broadcasts(&self) -> Option<&Broadcasts> {
+        self.global.then_some(&Broadcasts)
+    }
+    fn fence(&self) {
+        std::sync::atomic::fence(Ordering::SeqCst);
+    }
+    fn invalidate(&self, what: Invalidate) {
+        self.invalidated.borrow_mut().push((self.me.get(), what));
+    }
+    unsafe fn load_root(&self, _root: Frame, _tag: Tag, keep: bool) {
+        self.kept.borrow_mut().push(keep);
+    }
+    fn unload_root(&self) {}
+    fn synchronize_text(&self) {}
+    fn interrupt(&self, targets: &CpuSet) {
+        self.interrupts.set(self.interrupts.get() + 1);
+        assert!(
+            self.limit.get() == 0 || self.interrupts.get() < self.limit.get(),
+            "{} interrupts sent, and no end",
+            self.interrupts.get()
+        );
+        let other = 1 - self.me.get();
+        assert!(targets.contains(CpuId(other)) && targets.len() == 1);
+        self.pending[usize::from(other)].set(true);
+    }
+    fn mask_interrupts(&self) -> bool {
+        false
+    }
+    fn restore_interrupts(&self, _were_on: bool) {}
+    fn relax(&self) {
+        let other = 1 - self.me.get();
+        if self.pending[usize::from(other)].take() {
+            let me = self.me.replace(other);
+            self.engine.get().expect("an engine").on_interrupt();
+            self.me.set(me);
+        }
+    }
+    fn may_wait(&self) -> bool {
+        self.asked.set(self.asked.get() + 1);
+        !self.forbidden.get()
+    }
+}
+
+pub fn leak<T>(value: T) -> &'static T {
+    Box::leak(Box::new(value))
+}
+
+pub type E = &'static Engine<'static, Machine>;
+pub type S = &'static AddressSpace<Machine>;
+
+pub fn world(machine: Machine, policy: Policy) -> (&'static Machine, E) {
+    let machine = leak(machine);
+    let cpus = leak([PerCpu::new(), PerCpu::new()]);
+    let ledger = leak([(); 4].map(|()| LedgerEntry::new()));
+    let engine = leak(Engine::new(machine, cpus, ledger, policy).expect("a machine that holds"));
+    assert!(machine.engine.set(engine).is_ok());
+    for cpu in [1, 0] {
+        machine.me.set(cpu);
+        engine.cpu_online();
+    }
+    (machine, engine)
+}
+
+pub fn space(engine: E, root: u64) -> S {
+    // SAFETY: a root is a number on this machine.
+    leak(unsafe { engine.new_space(Frame(root)) })
+}
+
+pub fn run_on_both(machine: &Machine, engine: E, space: S) {
+    for cpu in [1, 0] {
+        machine.me.set(cpu);
+        engine.switch_to(None, space);
+    }
+}

@@ -1,0 +1,176 @@
+//! What `integrations/linux/run` runs: gets Linux's source, configures and builds it with and without the engine.
+
+use anyhow::bail;
+use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
+use quell_boot::versus::Programs;
+use quell_linux::make::{self, Flavour};
+use quell_linux::tree;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Builds Linux 6.12, stock and with quell's engine in it.
+#[derive(Parser)]
+#[command(name = "integrations/linux/run")]
+struct Arguments {
+    #[command(subcommand)]
+    step: Step,
+}
+
+#[derive(Subcommand)]
+enum Step {
+    /// Get Debian's source package and unpack it below target/linux
+    Fetch,
+    /// Say whether every edit still fits the source
+    Check,
+    /// Build the engine as an object that Linux links
+    Engine,
+    /// Make the configuration
+    Configure { kernel: Kernel },
+    /// All of this, and build the kernel; prints where its image is
+    Build { kernel: Kernel },
+    /// Build the stock kernel and the one with the engine; where the source or a tool is missing, say so and end well,
+    /// unless QUELL_REQUIRE_LINUX_BUILD is set
+    Both,
+    /// Boot a kernel that was built, and run the programs of the conformance suite on it
+    Conformance(Conformance),
+}
+
+#[derive(Args)]
+struct Conformance {
+    /// Which kernel
+    kernel: Kernel,
+    /// On so many CPUs, one boot for each
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,4,8",
+          value_parser = value_parser!(u16).range(1..=64))]
+    cpus: Vec<u16>,
+    /// What is on of the engine: all, off, or some of batch, extents, tags and remote, separated by commas
+    #[arg(long, value_name = "LIST", default_value = "all")]
+    mechanisms: String,
+    /// So many rounds of every operation at random follow, of a thousand operations on each CPU
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    rounds: u64,
+    /// What decides those operations
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Leave out this rule of the engine, by the name of its mutant; the programs must notice. Of the kernel `debug`
+    #[arg(long, value_name = "RULE")]
+    forget: Option<String>,
+    /// How many minutes a boot may take
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    minutes: u64,
+    /// Show every line of the serial console
+    #[arg(long)]
+    verbose: bool,
+}
+
+impl Conformance {
+    /// Whether every check passed.
+    fn run(self) -> anyhow::Result<bool> {
+        let flavour = Flavour::from(self.kernel);
+        let image = flavour.image();
+        if !image.is_file() {
+            let name = flavour.name();
+            bail!("{} is not there: `build {name}` makes it", image.display());
+        }
+        if let Some(rule) = &self.forget {
+            if flavour != Flavour::Debug {
+                bail!("--forget needs the kernel `debug`: the others have all rules compiled in");
+            }
+            if !quell::rules::ALL.iter().any(|known| known.name == rule) {
+                bail!("the engine has no rule {rule}: `quell explore --list` names them");
+            }
+        }
+        let mechanisms = (flavour != Flavour::Stock).then_some(self.mechanisms);
+        let forget = self.forget.map(|rule| format!("quell_forget={rule}"));
+        let programs = Programs {
+            kernel: image,
+            mechanisms,
+            words: forget.into_iter().collect(),
+            cpus: self.cpus,
+            rounds: self.rounds,
+            seed: self.seed,
+            limit: Duration::from_secs(60 * self.minutes),
+            verbose: self.verbose,
+        };
+        let checks = programs.run(|check| {
+            let (cpus, name, saw) = (check.cpus, &check.name, &check.saw);
+            match (check.failures, saw.as_str()) {
+                (0, "") => println!("{cpus} CPUs  ok      {name}"),
+                (0, done) => println!("{cpus} CPUs  ok      {name}: {done}"),
+                (failures, saw) => println!("{cpus} CPUs  FAILED  {name}, on {failures}: {saw}"),
+            }
+        })?;
+        let failed = checks.iter().filter(|check| check.failures > 0).count();
+        println!("{} checks, {failed} failed", checks.len());
+        Ok(failed == 0)
+    }
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Kernel {
+    /// As the source is
+    Stock,
+    /// With the engine in it
+    Quell,
+    /// With the engine in it, and with Linux's own checks of memory management and locks
+    Debug,
+}
+
+impl From<Kernel> for Flavour {
+    fn from(kernel: Kernel) -> Flavour {
+        match kernel {
+            Kernel::Stock => Flavour::Stock,
+            Kernel::Quell => Flavour::Quell,
+            Kernel::Debug => Flavour::Debug,
+        }
+    }
+}
+
+/// Whether what was to be shown is so.
+fn run(step: Step) -> anyhow::Result<bool> {
+    match step {
+        Step::Fetch => println!("{}", tree::fetch()?.display()),
+        Step::Check => {
+            let files = tree::changed(&tree::fetch()?)?;
+            println!("every edit fits: {} files", files.len());
+        }
+        Step::Engine => println!("{}", make::engine(false)?.display()),
+        Step::Configure { kernel } => println!("{}", make::configure(kernel.into())?.1.display()),
+        Step::Build { kernel } => println!("{}", make::build(kernel.into())?.display()),
+        Step::Both => {
+            let required = std::env::var_os("QUELL_REQUIRE_LINUX_BUILD").is_some();
+            let source = match tree::fetch() {
+                Err(error) if !required => {
+                    eprintln!("SKIPPED: Linux's source is not here: {error:#}");
+                    return Ok(true);
+                }
+                source => source?,
+            };
+            // The edits need the source alone.
+            println!("every edit fits: {} files", tree::changed(&source)?.len());
+            if let Err(error) = make::check_tools() {
+                if required {
+                    return Err(error);
+                }
+                eprintln!("SKIPPED: building Linux: {error:#}");
+                return Ok(true);
+            }
+            for kernel in [Flavour::Stock, Flavour::Quell] {
+                println!("{}", make::build(kernel)?.display());
+            }
+        }
+        Step::Conformance(conformance) => return conformance.run(),
+    }
+    Ok(true)
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse().step) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! The engine as an object that Linux links, and the two kernels: stock, and with the engine.
+//!
+//! Both are built from the same source, with the same configuration but for `CONFIG_QUELL`, as of the same moment, so
+//! that what is built twice is the same twice.
+
+use crate::tree::{self, directory, integration, run};
+use anyhow::{Context, bail};
+use quell_boot::toolchain::which;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What is needed beside a compiler, with the Debian package that has it.
+const TOOLS: [(&str, &str); 8] = [
+    ("make", "make"),
+    ("gcc", "gcc"),
+    ("bc", "bc"),
+    ("flex", "flex"),
+    ("bison", "bison"),
+    ("cpio", "cpio"),
+    ("xz", "xz-utils"),
+    ("objcopy", "binutils"),
+];
+
+/// A kernel to build.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flavour {
+    /// As the source is.
+    Stock,
+    /// With the engine in it.
+    Quell,
+    /// With the engine in it, and with the kernel's own checks: of its memory management, of its locks.
+    Debug,
+}
+
+impl Flavour {
+    /// Its name: that of the folder where it is built.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Flavour::Stock => "stock",
+            Flavour::Quell => "quell",
+            Flavour::Debug => "debug",
+        }
+    }
+
+    /// Where its image is, once it was built.
+    pub fn image(self) -> PathBuf {
+        directory().join(self.name()).join("arch/x86/boot/bzImage")
+    }
+
+    /// What is merged into the smallest configuration.
+    fn fragments(self) -> &'static [&'static str] {
+        match self {
+            Flavour::Stock => &["kernel.config"],
+            Flavour::Quell => &["kernel.config", "quell.config"],
+            Flavour::Debug => &["kernel.config", "quell.config", "debug.config"],
+        }
+    }
+}
+
+/// # Errors
+/// If something that the build needs is not there: what, and what installs it.
+pub fn check_tools() -> anyhow::Result<()> {
+    let missing: Vec<&str> = TOOLS
+        .into_iter()
+        .filter(|(program, _)| which(program).is_none())
+        .map(|(_, package)| package)
+        .chain(
+            [
+                ("/usr/include/libelf.h", "libelf-dev"),
+                ("/usr/include/openssl/ssl.h", "libssl-dev"),
+            ]
+            .into_iter()
+            .filter(|(file, _)| !Path::new(file).exists())
+            .map(|(_, package)| package),
+        )
+        .collect();
+    if !missing.is_empty() {
+        bail!(
+            "building Linux needs what these Debian packages have: {}",
+            missing.join(" ")
+        );
+    }
+    Ok(())
+}
+
+/// Builds the engine, with what the integration has of its mechanisms; returns the object. With `mutants` its rules can be
+/// left out.
+///
+/// # Errors
+/// If no toolchain can.
+pub fn engine(mutants: bool) -> anyhow::Result<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let output = Command::new(root.join("scripts/build-c"))
+        .env("QUELL_BUILD_STD", "1")
+        .env(
+            "QUELL_FEATURES",
+            if mutants {
+                "batch,extents,tags,remote,mutants"
+            } else {
+                "batch,extents,tags,remote"
+            },
+        )
+        .env(
+            "RUSTFLAGS",
+            "-C relocation-model=static -C code-model=kernel -C no-redzone=yes -Zplt=yes \
+             -Zdirect-access-external-data=yes -C force-unwind-tables=no",
+        )
+        .stderr(std::process::Stdio::inherit())
+        .output()
+        .context("starting scripts/build-c")?;
+    if !output.status.success() {
+        bail!("scripts/build-c failed: scripts/setup-boot installs a compiler that can");
+    }
+    let folder = directory();
+    std::fs::create_dir_all(&folder)?;
+    let (library, object) = (folder.join("engine.a"), folder.join("engine.o"));
+    std::fs::copy(String::from_utf8(output.stdout)?.trim(), &library)?;
+    // Linux has functions of its own for memory, and for what the compiler asks for.
+    let members = Command::new("ar")
+        .arg("t")
+        .arg(&library)
+        .output()
+        .context("starting ar")?;
+    let members = String::from_utf8(members.stdout)?;
+    run(Command::new("ar").arg("d").arg(&library).args(
+        members
+            .lines()
+            .filter(|name| name.starts_with("compiler_builtins")),
+    ))?;
+    let mut link = Command::new("ld");
+    link.args(["-r", "--gc-sections", "-T"])
+        .arg(integration().join("engine.lds"))
+        .arg("-o")
+        .arg(&object);
+    for function in used()? {
+        link.arg("-u").arg(&function).arg("-e").arg(function);
+    }
+    run(link.arg(&library))?;
+    // Without it the linker would take the object for one that needs an executable stack.
+    run(Command::new("objcopy")
+        .args([
+            "-R",
+            ".note.GNU-stack",
+            "--add-section",
+            ".note.GNU-stack=/dev/null",
+        ])
+        .args([
+            "--redefine-sym",
+            "memcpy=quell_copy",
+            "--redefine-sym",
+            "memset=quell_fill",
+        ])
+        .arg(&object))?;
+    Ok(object)
+}
+
+/// The functions of the header that our files for Linux call: what the object is made of.
+fn used() -> anyhow::Result<Vec<String>> {
+    let folder = integration().join("files/arch/x86/mm");
+    let mut text = String::new();
+    for file in std::fs::read_dir(&folder)? {
+        text.push_str(&std::fs::read_to_string(file?.path())?);
+    }
+    let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/quell-c/include/quell.h");
+    Ok(called(&std::fs::read_to_string(header)?, &text))
+}
+
+/// The functions that a header declares, those of the machine aside, and a text calls.
+fn called(header: &str, text: &str) -> Vec<String> {
+    let mut names: Vec<String> = header
+        .lines()
+        .filter(|line| !line.starts_with("//") && !line.starts_with("extern"))
+        .filter_map(|line| {
+            let (before, _) = line.split_once('(')?;
+            let name = before.rsplit([' ', '*']).next()?;
+            (name.starts_with("quell_") && before.contains(' ')).then(|| name.to_string())
+        })
+        .filter(|name| text.contains(&format!("{name}(")))
+        .collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// A build of Linux: reproducible, and beside its source.
+fn make(source: &Path, build: &Path) -> Command {
+    let mut command = Command::new("make");
+    command
+        .current_dir(source)
+        .env("KBUILD_BUILD_TIMESTAMP", "2026-01-01")
+        .env("KBUILD_BUILD_USER", "quell")
+        .env("KBUILD_BUILD_HOST", "quell")
+        .env_remove("MAKEFLAGS")
+        .args(["-s", "ARCH=x86_64"])
+        .arg(format!("O={}", build.display()));
+    command
+}
+
+/// Configures a kernel, if its configuration is another one than it was; returns where it is built and from what.
+///
+/// # Errors
+/// If Linux refuses an option that was asked for, or something cannot be run.
+pub fn configure(flavour: Flavour) -> anyhow::Result<(PathBuf, PathBuf)> {
+    check_tools()?;
+    let source = tree::fetch()?;
+    let source = match flavour {
+        Flavour::Stock => source,
+        Flavour::Quell | Flavour::Debug => {
+            tree::with_engine(&source, &engine(flavour == Flavour::Debug)?)?
+        }
+    };
+    let source = source.canonicalize()?;
+    let build = directory().join(flavour.name());
+    std::fs::create_dir_all(&build)?;
+    let build = build.canonicalize()?;
+    let mut wanted = String::new();
+    for fragment in flavour.fragments() {
+        let path = integration().join(fragment);
+        wanted += &std::fs::read_to_string(&path)
+            .with_context(|| format!("reading {}", path.display()))?;
+    }
+    let merged = build.join("wanted.config");
+    let same = std::fs::read_to_string(&merged).is_ok_and(|now| now == wanted);
+    if same && build.join(".config").is_file() {
+        return Ok((source, build));
+    }
+    run(make(&source, &build).arg("tinyconfig"))?;
+    std::fs::write(build.join("fragment"), &wanted)?;
+    run(Command::new("scripts/kconfig/merge_config.sh")
+        .current_dir(&source)
+        .args(["-m", "-O"])
+        .arg(&build)
+        .arg(build.join(".config"))
+        .arg(build.join("fragment"))
+        .stdout(std::process::Stdio::null()))?;
+    run(make(&source, &build).arg("olddefconfig"))?;
+    let config = std::fs::read_to_string(build.join(".config"))?;
+    let lost = lost(&wanted, &config);
+    if !lost.is_empty() {
+        bail!(
+            "Linux does not take {}: is this Linux 6.12?",
+            lost.join(", ")
+        );
+    }
+    std::fs::rename(build.join("fragment"), &merged)?;
+    Ok((source, build))
+}
+
+/// The options that were asked for and are not in a configuration.
+fn lost<'w>(wanted: &'w str, config: &str) -> Vec<&'w str> {
+    wanted
+        .lines()
+        .filter(|line| line.starts_with("CONFIG_"))
+        .filter(|option| !config.lines().any(|line| line == *option))
+        .collect()
+}
+
+/// Builds a kernel; returns its image.
+///
+/// # Errors
+/// If something is missing or does not compile.
+pub fn build(flavour: Flavour) -> anyhow::Result<PathBuf> {
+    let (source, build) = configure(flavour)?;
+    let jobs = std::thread::available_parallelism().map_or(1, usize::from);
+    run(make(&source, &build)
+        .arg(format!("-j{jobs}"))
+        .arg("bzImage"))
+    .with_context(|| format!("building Linux ({})", flavour.name()))?;
+    Ok(flavour.image())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_that_are_called_are_found() {
+        let header = "// quell_not(this)\nextern void quell_hw_relax(void);\nenum quell_status quell_one(int);\n\
+                      const char *quell_two(void);\nvoid quell_three(void);\n";
+        let text = "x = quell_one(1); quell_two();";
+        assert_eq!(called(header, text), ["quell_one", "quell_two"]);
+    }
+
+    #[test]
+    fn an_option_that_linux_refuses_is_named() {
+        let lost = lost(
+            "# a comment\nCONFIG_A=y\nCONFIG_B=7\n",
+            "CONFIG_A=y\nCONFIG_B=8\n",
+        );
+        assert_eq!(lost, ["CONFIG_B=7"]);
+    }
+
+    #[test]
+    fn the_glue_calls_the_engine() {
+        let used = used().unwrap();
+        for name in [
+            "quell_switch_to",
+            "quell_batch_finish",
+            "quell_on_interrupt",
+            "quell_zero",
+        ] {
+            assert!(
+                used.iter().any(|used| used == name),
+                "{name} is not in {used:?}"
+            );
+        }
+        assert!(used.iter().all(|name| !name.starts_with("quell_hw_")));
+    }
+}
