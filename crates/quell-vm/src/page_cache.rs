@@ -35,6 +35,8 @@ use quell::{Frame, Stamp};
 
 /// The longest file: 64 GB.
 pub(crate) const MAX_PAGES: u64 = 1 << 24;
+/// The most files, or a few more, where several CPUs make the last ones at once.
+const MAX_FILES: FileId = 1 << 16;
 
 /// What a slot knows of its frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -189,10 +191,13 @@ impl<'m, M: Machine> PageCache<'m, M> {
         found.and_then(|file| file.get()).ok_or(Error::NoFile)
     }
 
-    /// Makes a file of `bytes` zeros.
+    /// Makes a file of `bytes` zeros. None is ever removed, so there are at most [`MAX_FILES`].
     pub(crate) fn create(&self, bytes: u64) -> Result<FileId, Error> {
         if bytes.div_ceil(PAGE_BYTES) > MAX_PAGES {
             return Err(Error::BadRange);
+        }
+        if self.made.load(Ordering::Relaxed) >= MAX_FILES {
+            return Err(Error::NoSpace);
         }
         let id = self.made.fetch_add(1, Ordering::Relaxed);
         let place = self.files.get_or_make(id as usize, OnceBox::new);
