@@ -23,7 +23,7 @@ pub enum Budget {
 
 /// What to search, and for how long.
 #[derive(Clone, Copy, Debug)]
-pub struct Campaign<'p> {
+pub struct Exploration<'p> {
     /// What is run.
     pub case: Case<'p>,
     /// How long.
@@ -72,7 +72,7 @@ pub struct Report {
 /// and then, and ends the search by returning `false`.
 pub fn explore(
     session: &mut Session<'_>,
-    campaign: &Campaign<'_>,
+    exploration: &Exploration<'_>,
     mut progress: impl FnMut(u64, &Coverage) -> bool,
 ) -> Report {
     let mut report = Report {
@@ -86,16 +86,16 @@ pub fn explore(
         coverage: Coverage::default(),
         missed: Vec::new(),
     };
-    let mut search = match campaign.budget {
+    let mut search = match exploration.budget {
         Budget::Exhaustive(_) => Some(session.search()),
         _ => None,
     };
     let mut runs = 0u64;
     let mut longest = 64;
     loop {
-        let spent = match campaign.budget {
+        let spent = match exploration.budget {
             Budget::Schedules(count) => {
-                report.schedules >= count.div_ceil(campaign.case.scenario.one_in)
+                report.schedules >= count.div_ceil(exploration.case.scenario.one_in)
             }
             Budget::Until(end) => report.schedules.is_multiple_of(64) && Instant::now() >= end,
             Budget::Exhaustive(most) => report.schedules + report.pruned >= most,
@@ -120,18 +120,18 @@ pub fn explore(
             }
             run
         } else {
-            let seed = campaign.seed.wrapping_add(report.schedules);
+            let seed = exploration.seed.wrapping_add(report.schedules);
             let strategy = match report.schedules % 2 {
                 0 => Strategy::random(seed),
                 _ => {
                     let depth =
-                        1 + (report.schedules / 2 % u64::from(campaign.depth.max(1))) as u32;
+                        1 + (report.schedules / 2 % u64::from(exploration.depth.max(1))) as u32;
                     Strategy::pct(seed, depth, longest)
                 }
             };
             session.run(strategy).0
         };
-        longest = longest.max(run.decisions.min(campaign.case.scenario.steps));
+        longest = longest.max(run.decisions.min(exploration.case.scenario.steps));
         report.decisions += u64::from(run.decisions);
         match run.end {
             End::Pruned => {
@@ -258,8 +258,8 @@ mod tests {
     use super::*;
     use crate::bare_kernel::{BareProgram, frame};
     use crate::kind::MachineKind;
-    use crate::scenario::Program;
     use crate::scenario::Scenario;
+    use crate::scenario::Script;
     use crate::vm_kernel::VmProgram;
     use quell_contract::Clause;
     use std::collections::BTreeSet;
@@ -267,7 +267,7 @@ mod tests {
     /// Two CPUs unmap one page, and the second one waits for ever, busily.
     const BUSY: Scenario = Scenario {
         name: "busy",
-        program: Program::Engine(BareProgram {
+        program: Script::Engine(BareProgram {
             preempts: |_, _| {},
             ledger: 2,
             start: |k, cpu| {
@@ -296,13 +296,13 @@ mod tests {
             policy: Policy::ALL,
             mistake: None,
         };
-        let campaign = Campaign {
+        let exploration = Exploration {
             case,
             budget: Budget::Exhaustive(10_000),
             seed: 1,
             depth: 1,
         };
-        let report = explore(&mut Session::new(case), &campaign, |_, _| true);
+        let report = explore(&mut Session::new(case), &exploration, |_, _| true);
         assert!(report.exhaustive, "states repeat, so the search ends");
         let failure = report.failure.expect("one of them never ends");
         assert_eq!(failure.violation.clause, Clause::C7);
@@ -316,13 +316,13 @@ mod tests {
             policy: Policy::ALL,
             mistake: None,
         };
-        let campaign = Campaign {
+        let exploration = Exploration {
             case,
             budget: Budget::Schedules(50),
             seed: 1,
             depth: 1,
         };
-        let report = explore(&mut Session::new(case), &campaign, |_, _| true);
+        let report = explore(&mut Session::new(case), &exploration, |_, _| true);
         let failure = report.failure.expect("one of the two comes second");
         assert_eq!(failure.violation.clause, Clause::C7);
         assert!(failure.violation.account.starts_with("no end after"));
@@ -331,7 +331,7 @@ mod tests {
     /// Finds something wrong after the run, and says so in words of its own.
     const TELLS: Scenario = Scenario {
         name: "tells",
-        program: Program::Vm(VmProgram {
+        program: Script::Vm(VmProgram {
             memory: [32, 0],
             start: |_, _| {},
             body: |_, _| {},

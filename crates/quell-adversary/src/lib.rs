@@ -75,7 +75,7 @@ pub mod vm_kernel;
 pub mod word;
 
 pub use coverage::{Coverage, Happening, Reach};
-pub use explore::{Budget, Campaign, Failure, Report, explore};
+pub use explore::{Budget, Exploration, Failure, Report, explore};
 pub use kind::MachineKind;
 pub use mistake::Mistake;
 pub use scenario::Scenario;

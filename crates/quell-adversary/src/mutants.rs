@@ -9,7 +9,7 @@
 //! A few mutants show in no access at all: those are judged by [`clearing`].
 
 use crate::clearing;
-use crate::explore::{Budget, Campaign, Failure, explore};
+use crate::explore::{Budget, Exploration, Failure, explore};
 use crate::kind::MachineKind;
 use crate::mistake::Mistake;
 use crate::scenario::Scenario;
@@ -77,9 +77,9 @@ pub struct Tested {
 /// Where a mutant is looked for, case by case, with how many schedules.
 fn cases(mistake: Mistake) -> impl Iterator<Item = (Case<'static>, u64)> {
     let named = |scenario: &&Scenario<'static>| scenario.finds.contains(&mistake.name());
-    let managed = mistake.is_the_managers();
+    let over_vm = mistake.is_the_managers();
     let (first, mut others): (Vec<_>, Vec<_>) = Scenario::ALL.iter().partition(named);
-    others.sort_by_key(|scenario: &&Scenario<'static>| scenario.uses_vm() != managed);
+    others.sort_by_key(|scenario: &&Scenario<'static>| scenario.uses_vm() != over_vm);
     let rounds = |scenarios: Vec<&'static Scenario<'static>>, rounds: &'static [u64]| {
         rounds.iter().flat_map(move |&schedules| {
             let scenarios = scenarios.clone();
@@ -109,17 +109,17 @@ fn cases(mistake: Mistake) -> impl Iterator<Item = (Case<'static>, u64)> {
 
 /// Whether the same search without the mistake finds nothing: if it does find something, the
 /// mistake is not what was found.
-fn holds_unmutated(campaign: &Campaign, schedules: u64) -> bool {
+fn holds_unmutated(exploration: &Exploration, schedules: u64) -> bool {
     let case = Case {
         mistake: None,
-        ..campaign.case
+        ..exploration.case
     };
-    let campaign = Campaign {
+    let exploration = Exploration {
         case,
         budget: Budget::Schedules(schedules),
-        ..*campaign
+        ..*exploration
     };
-    let report = explore(&mut Session::new(case), &campaign, |_, _| true);
+    let report = explore(&mut Session::new(case), &exploration, |_, _| true);
     report.failure.is_none()
 }
 
@@ -144,17 +144,17 @@ pub fn test(mistake: Mistake, seed: u64, mut keep_on: impl FnMut(u64) -> bool) -
         if !keep_on(news) {
             break;
         }
-        let campaign = Campaign {
+        let exploration = Exploration {
             case,
             budget: Budget::Schedules(schedules),
             seed,
             depth: 4,
         };
-        let report = explore(&mut Session::new(case), &campaign, |_, _| true);
+        let report = explore(&mut Session::new(case), &exploration, |_, _| true);
         news = report.schedules;
         tested.schedules += news;
         if let Some(failure) = report.failure
-            && holds_unmutated(&campaign, report.schedules)
+            && holds_unmutated(&exploration, report.schedules)
         {
             tested.killed = Some(Kill::Run(Box::new(case), failure));
             tested.schedules = news;

@@ -42,7 +42,7 @@ impl On {
 
 /// What a scenario's CPUs run.
 #[derive(Clone, Copy, Debug)]
-pub enum Program<'p> {
+pub enum Script<'p> {
     /// The engine under the smallest kernel.
     Engine(BareProgram),
     /// The memory manager.
@@ -51,28 +51,28 @@ pub enum Program<'p> {
     Generated(&'p generated::Program),
 }
 
-impl Program<'_> {
+impl Script<'_> {
     pub(crate) fn frames(&self) -> usize {
         match self {
-            Program::Engine(_) => bare_kernel::FRAMES,
-            Program::Vm(program) => program.frames(),
-            Program::Generated(program) => program.frames(),
+            Script::Engine(_) => bare_kernel::FRAMES,
+            Script::Vm(program) => program.frames(),
+            Script::Generated(program) => program.frames(),
         }
     }
 
     pub(crate) fn table_frames(&self) -> usize {
         match self {
-            Program::Engine(_) => bare_kernel::TABLES,
-            Program::Vm(program) => program.frames(),
-            Program::Generated(program) => program.table_frames(),
+            Script::Engine(_) => bare_kernel::TABLES,
+            Script::Vm(program) => program.frames(),
+            Script::Generated(program) => program.table_frames(),
         }
     }
 
     pub(crate) fn levels(&self) -> u8 {
         match self {
-            Program::Engine(_) => 2,
-            Program::Vm(_) => 4,
-            Program::Generated(program) => program.levels(),
+            Script::Engine(_) => 2,
+            Script::Vm(_) => 4,
+            Script::Generated(program) => program.levels(),
         }
     }
 
@@ -80,16 +80,16 @@ impl Program<'_> {
     /// each operation of a generated one.
     pub(crate) fn patience(&self) -> u32 {
         match self {
-            Program::Engine(_) | Program::Vm(_) => PATIENCE,
-            Program::Generated(program) => program.patience(),
+            Script::Engine(_) | Script::Vm(_) => PATIENCE,
+            Script::Generated(program) => program.patience(),
         }
     }
 
     pub(crate) fn perform(&self, stage: Stage<'_>, coverage: &mut Coverage) -> Vec<Line> {
         match self {
-            Program::Engine(program) => program.perform(stage, coverage),
-            Program::Vm(program) => program.perform(stage, coverage),
-            Program::Generated(program) => program.perform(stage, coverage),
+            Script::Engine(program) => program.perform(stage, coverage),
+            Script::Vm(program) => program.perform(stage, coverage),
+            Script::Generated(program) => program.perform(stage, coverage),
         }
     }
 }
@@ -125,7 +125,7 @@ pub struct Scenario<'p> {
     /// through then never will be (C7).
     pub steps: u32,
     /// What the CPUs run.
-    pub program: Program<'p>,
+    pub program: Script<'p>,
 }
 
 /// [`Scenario::steps`], unless a scenario says otherwise.
@@ -141,7 +141,7 @@ impl Scenario<'static> {
         about: &'static str,
         cpus: usize,
         one_in: u64,
-        program: Program<'static>,
+        program: Script<'static>,
     ) -> Self {
         Scenario {
             name,
@@ -168,7 +168,7 @@ impl Scenario<'static> {
         start: fn(&BareKernel<'_>, usize),
         body: fn(&BareKernel<'_>, usize),
     ) -> Self {
-        let program = Program::Engine(BareProgram {
+        let program = Script::Engine(BareProgram {
             start,
             body,
             preempts: |_, _| {},
@@ -185,7 +185,7 @@ impl Scenario<'static> {
         start: fn(&VmKernel<'_>, usize),
         body: fn(&VmKernel<'_>, usize),
     ) -> Self {
-        let program = Program::Vm(VmProgram {
+        let program = Script::Vm(VmProgram {
             memory: [32, 0],
             start,
             body,
@@ -199,7 +199,7 @@ impl Scenario<'static> {
     /// # Panics
     /// If the scenario is not the engine's own.
     pub(crate) const fn preempted_by(self, preempts: fn(&BareKernel<'_>, usize)) -> Self {
-        let program = Program::Engine(BareProgram {
+        let program = Script::Engine(BareProgram {
             preempts,
             ..self.bare()
         });
@@ -215,7 +215,7 @@ impl Scenario<'static> {
     /// # Panics
     /// If the scenario is not the engine's own.
     pub(crate) const fn with_ledger(self, ledger: usize) -> Self {
-        let program = Program::Engine(BareProgram {
+        let program = Script::Engine(BareProgram {
             ledger,
             ..self.bare()
         });
@@ -227,9 +227,9 @@ impl Scenario<'static> {
     /// # Panics
     /// If the scenario is not over the manager.
     pub(crate) const fn with_memory(self, memory: [u64; 2]) -> Self {
-        let program = Program::Vm(VmProgram {
+        let program = Script::Vm(VmProgram {
             memory,
-            ..self.managed()
+            ..self.vm_program()
         });
         Scenario { program, ..self }
     }
@@ -239,23 +239,23 @@ impl Scenario<'static> {
     /// # Panics
     /// If the scenario is not over the manager.
     pub(crate) const fn then(self, after: fn(&VmKernel<'_>)) -> Self {
-        let program = Program::Vm(VmProgram {
+        let program = Script::Vm(VmProgram {
             after,
-            ..self.managed()
+            ..self.vm_program()
         });
         Scenario { program, ..self }
     }
 
     const fn bare(&self) -> BareProgram {
         match self.program {
-            Program::Engine(program) => program,
+            Script::Engine(program) => program,
             _ => panic!("not a scenario of the engine's own"),
         }
     }
 
-    const fn managed(&self) -> VmProgram {
+    const fn vm_program(&self) -> VmProgram {
         match self.program {
-            Program::Vm(program) => program,
+            Script::Vm(program) => program,
             _ => panic!("not a scenario over the manager"),
         }
     }
@@ -278,16 +278,16 @@ impl<'p> Scenario<'p> {
             must: &[],
             one_in: 1,
             steps: program.steps(),
-            program: Program::Generated(program),
+            program: Script::Generated(program),
         }
     }
 
     /// Whether the scenario runs over the memory manager.
     pub fn uses_vm(&self) -> bool {
         match self.program {
-            Program::Engine(_) => false,
-            Program::Vm(_) => true,
-            Program::Generated(program) => program.is_managed(),
+            Script::Engine(_) => false,
+            Script::Vm(_) => true,
+            Script::Generated(program) => program.uses_vm(),
         }
     }
 

@@ -181,13 +181,13 @@ fn holds(program: &str, schedules: u64) {
         policy: recorded.policy,
         mistake: None,
     };
-    let campaign = explore::Campaign {
+    let exploration = explore::Exploration {
         case,
         budget: Budget::Schedules(schedules),
         seed: 1 << 32,
         depth: 4,
     };
-    let report = explore::explore(&mut Session::new(case), &campaign, |_, _| true);
+    let report = explore::explore(&mut Session::new(case), &exploration, |_, _| true);
     assert_eq!(report.failure, None);
 }
 

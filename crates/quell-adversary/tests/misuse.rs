@@ -6,7 +6,7 @@ use quell::{
 };
 use quell_adversary::bare_kernel::{BareKernel, BareProgram};
 use quell_adversary::machine::End;
-use quell_adversary::scenario::{On, Program, Scenario};
+use quell_adversary::scenario::{On, Scenario, Script};
 use quell_adversary::schedule::Strategy;
 use quell_adversary::{Case, MachineKind, Session};
 use quell_contract::Clause;
@@ -26,7 +26,7 @@ const fn scenario(body: fn(&BareKernel<'_>, usize)) -> Scenario<'static> {
         must: &[],
         one_in: 1,
         steps: 8_000,
-        program: Program::Engine(BareProgram {
+        program: Script::Engine(BareProgram {
             start: |k, _| k.switch(0),
             body,
             ledger: 2,

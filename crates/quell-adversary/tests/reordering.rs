@@ -6,7 +6,7 @@ use quell_adversary::coverage::{Happening, Reach};
 use quell_adversary::generate::{Recorded, random};
 use quell_adversary::scenario::Scenario;
 use quell_adversary::schedule::Rng;
-use quell_adversary::{Budget, Campaign, Case, MachineKind, Mistake, Report, Session, explore};
+use quell_adversary::{Budget, Case, Exploration, MachineKind, Mistake, Report, Session, explore};
 use quell_contract::Clause;
 
 /// Searches know the states of programs over the memory manager through it.
@@ -24,14 +24,14 @@ fn kind(name: &str) -> MachineKind {
 }
 
 fn search(case: Case, schedules: u64) -> Report {
-    let campaign = Campaign {
+    let exploration = Exploration {
         case,
         // Scenarios over the manager run a part of them.
         budget: Budget::Schedules(schedules * case.scenario.one_in),
         seed: 1,
         depth: 4,
     };
-    explore(&mut Session::new(case), &campaign, |_, _| true)
+    explore(&mut Session::new(case), &exploration, |_, _| true)
 }
 
 /// Weakened so, an ordering breaks a clause in a scenario on the first machine alone.
@@ -96,10 +96,10 @@ fn tables_are_read_as_the_last_holder_of_the_lock_left_them() {
 }
 
 /// Programs of two CPUs, drawn for these machines.
-fn drawn(managed: bool) -> impl Iterator<Item = Recorded> {
+fn drawn(over_vm: bool) -> impl Iterator<Item = Recorded> {
     let mut rng = Rng::new(11);
     let programs = std::iter::from_fn(move || {
-        let program = match managed {
+        let program = match over_vm {
             true => random::calls_program(&mut rng, false),
             false => random::engine_program(&mut rng),
         };
@@ -139,13 +139,13 @@ fn nothing_breaks_in_programs_that_are_drawn() {
 
 #[test]
 fn orderings_that_are_weaker_show_in_programs_that_are_drawn() {
-    for (name, managed) in [("SpaceAnnouncesLate", false), ("VmLockTakenRelaxed", true)] {
+    for (name, over_vm) in [("SpaceAnnouncesLate", false), ("VmLockTakenRelaxed", true)] {
         let mistake = Mistake::named(name);
         let broken = |recorded: &Recorded| {
             let report = search_program(recorded, mistake, 60);
             report.failure.is_some() && search_program(recorded, None, 60).failure.is_none()
         };
-        let found = drawn(managed).take(30_000).find(broken);
+        let found = drawn(over_vm).take(30_000).find(broken);
         assert!(found.is_some(), "{name}");
     }
 }

@@ -1,11 +1,10 @@
 //! What an emulator loads: built on demand, or taken from a directory.
 
 use crate::arch::Arch;
-use crate::attached;
-use crate::toolchain;
 use crate::usage::{self, UsageError};
-use anyhow::Context;
+use crate::{attached, files, toolchain};
 use elf::{ElfBytes, abi, endian::LittleEndian, segment::ProgramHeader};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
 /// What can be started: the kernel's image and the user program.
@@ -50,8 +49,12 @@ impl Images {
     pub fn with_file(&self, name: &str, text: &str) -> anyhow::Result<Images> {
         let mut program = usage::read(&self.program)?;
         program.extend(attached::ending(text));
-        let place = self.program.with_file_name(format!("quell-user-{name}"));
-        std::fs::write(&place, program).with_context(|| format!("writing {}", place.display()))?;
+        // Another run of the command may boot a file of the same name.
+        let mut hasher = DefaultHasher::new();
+        program.hash(&mut hasher);
+        let place = format!("quell-user-{name}-{:016x}", hasher.finish());
+        let place = self.program.with_file_name(place);
+        files::replace(&place, &program)?;
         Ok(Images {
             kernel: self.kernel.clone(),
             program: place,
@@ -70,7 +73,7 @@ fn flat_image(kernel: &Path) -> anyhow::Result<PathBuf> {
     let image =
         flattened(&bytes).ok_or_else(|| UsageError::unfit(kernel, "no kernel's ELF file"))?;
     let flat = kernel.with_extension("img");
-    std::fs::write(&flat, image).with_context(|| format!("writing {}", flat.display()))?;
+    files::replace(&flat, &image)?;
     Ok(flat)
 }
 

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use quell::Policy;
 use quell_adversary::mutants::Tested;
-use quell_adversary::{Budget, Campaign, Case, MachineKind, Mistake, Scenario, Session, explore};
+use quell_adversary::{
+    Budget, Case, Exploration, MachineKind, Mistake, Scenario, Session, explore,
+};
 use quell_boot::versus::report::{Beside, Report as Comparison, Row as Compared, Side};
 use quell_clock::built_in;
 use quell_experiments::jobs::Results;
@@ -193,13 +195,13 @@ fn searches_and_mutants() {
         policy: Policy::ALL,
         mistake: None,
     };
-    let campaign = Campaign {
+    let exploration = Exploration {
         case,
         budget: Budget::Schedules(2),
         seed: 1,
         depth: 1,
     };
-    let report = explore(&mut Session::new(case), &campaign, |_, _| true);
+    let report = explore(&mut Session::new(case), &exploration, |_, _| true);
     tables::fired(&report.coverage).assert_laid_out("fired");
     let searched = Searched { case, report };
     tables::found(&[searched], false).assert_laid_out("found");

@@ -61,7 +61,7 @@ enum Command {
     Merge(sweep::MergeArgs),
     /// List workloads, machines, policies and what each parameter means
     List(list::ListArgs),
-    /// Search for interleavings that break the contract, and hunt known mistakes
+    /// Search for interleavings that break the contract, and show that known mistakes are found
     Explore(explore::ExploreArgs),
     /// Boot the engine on a real MMU, x86-64, AArch64 and RISC-V, in an emulator
     Boot(boot::BootArgs),

@@ -50,9 +50,10 @@ fn commands_in_the_documents_are_taken() {
     for path in documents() {
         let text = std::fs::read_to_string(&path).expect("a document");
         for command in commands(&text) {
-            // Read up to here, then help is printed instead of doing it.
+            // Read up to here, then help is printed instead of doing it. What follows `--` is another program's.
             let words = command
                 .split(' ')
+                .take_while(|word| *word != "--")
                 .map(|word| match word.trim_matches('\'') {
                     "N" | "M" => "1",
                     "P" => "all",

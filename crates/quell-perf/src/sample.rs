@@ -112,9 +112,9 @@ pub struct Lost {
     pub count: u64,
 }
 
-/// What became of a process or thread.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+/// What became of a process or thread. `N` is what names are: texts, or their numbers in a recording.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum Change<N = Arc<str>> {
     /// A thread has a name; it was there before the recording, or took the name now.
     Named {
         /// When, 0 if before the recording.
@@ -124,7 +124,7 @@ pub enum Change {
         /// The thread.
         tid: u32,
         /// The name.
-        comm: Arc<str>,
+        comm: N,
         /// Whether another program was loaded (`execve`): mappings from before are gone.
         exec: bool,
     },
@@ -163,8 +163,64 @@ pub enum Change {
         /// Where in the file it begins, in bytes.
         offset: u64,
         /// The file, or what the kernel calls the mapping.
-        module: Arc<str>,
+        module: N,
     },
+}
+
+impl<N> Change<N> {
+    /// The same change with its name, if it has one, in another form.
+    ///
+    /// # Errors
+    /// That of `name`.
+    pub(crate) fn with_name<M, E>(
+        &self,
+        name: impl FnOnce(&N) -> Result<M, E>,
+    ) -> Result<Change<M>, E> {
+        Ok(match *self {
+            Change::Named {
+                time_ns,
+                pid,
+                tid,
+                ref comm,
+                exec,
+            } => Change::Named {
+                time_ns,
+                pid,
+                tid,
+                comm: name(comm)?,
+                exec,
+            },
+            Change::Forked {
+                time_ns,
+                pid,
+                tid,
+                parent,
+                parent_tid,
+            } => Change::Forked {
+                time_ns,
+                pid,
+                tid,
+                parent,
+                parent_tid,
+            },
+            Change::Exited { time_ns, pid, tid } => Change::Exited { time_ns, pid, tid },
+            Change::Mapped {
+                time_ns,
+                pid,
+                start,
+                bytes,
+                offset,
+                ref module,
+            } => Change::Mapped {
+                time_ns,
+                pid,
+                start,
+                bytes,
+                offset,
+                module: name(module)?,
+            },
+        })
+    }
 }
 
 /// On what and how the recording was made.

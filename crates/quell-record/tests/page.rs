@@ -4,10 +4,11 @@
 //! Needs Chromium. Where there is none the test says `SKIPPED`, past the test harness, and passes, unless
 //! `QUELL_REQUIRE_BROWSER` is set: then it fails.
 
-use std::io::{Cursor, Write};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+mod browser;
 
+use std::io::Cursor;
+
+use browser::Browser;
 use quell_record::import::Import;
 use quell_record::report::Report;
 use quell_record::show::page;
@@ -27,26 +28,8 @@ fn shown(text: &str) -> (String, Vec<u8>) {
     (page, observer.0.finish().unwrap())
 }
 
-/// The first Chromium in `PATH`.
-fn browser() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    let places: Vec<PathBuf> = std::env::split_paths(&path).collect();
-    ["chromium", "chromium-browser", "google-chrome"]
-        .iter()
-        .flat_map(|name| places.iter().map(move |place| place.join(name)))
-        .find(|file| file.is_file())
-}
-
-/// A page that shows the report in a frame of that width, uses it there, and leaves what it found behind as JSON.
-fn using(page: &str, width: u32) -> String {
-    let escaped = page.replace('&', "&amp;").replace('"', "&quot;");
-    format!(
-        r##"<!doctype html><meta charset="utf-8"><body style="margin:0">
-<iframe id="frame" srcdoc="{escaped}" style="border:0;width:{width}px;height:900px"></iframe>
-<pre id="found"></pre>
-<script>
-document.getElementById("frame").onload = event => {{
-  const page = event.target.contentDocument;
+/// Uses the page as a reader does, and says what is there.
+const USE: &str = r##"
   const by = id => page.getElementById(id);
   const room = page.documentElement.clientWidth;
   const wide = [...page.querySelectorAll("main *")].filter(one =>
@@ -55,7 +38,7 @@ document.getElementById("frame").onload = event => {{
   ).map(one => one.tagName + " " + one.textContent.slice(0, 60));
   const boxes = () => [...by("flame").children];
   const count = boxes().length;
-  const set = (id, value, kind) => {{ by(id).value = value; by(id).dispatchEvent(new Event(kind)); }};
+  const set = (id, value, kind) => { by(id).value = value; by(id).dispatchEvent(new Event(kind)); };
   set("search", "do_madvise", "input");
   const hit = boxes().filter(box => box.className === "f").length;
   const found = by("found").textContent;
@@ -73,62 +56,20 @@ document.getElementById("frame").onload = event => {{
   const left = rows.filter(row => !row.hidden).map(row => row.children[1].textContent);
   const ink = by("cpus").getContext("2d").getImageData(0, 0, by("cpus").width, by("cpus").height).data;
   const colours = new Set(); for (let at = 0; at < ink.length; at += 4) if (ink[at + 3] === 255) colours.add(ink[at] + "," + ink[at + 1]);
-  const result = {{ room, scroll: page.documentElement.scrollWidth, wide, count, hit, found, before, after, back, stolen,
+  return { room, scroll: page.documentElement.scrollWidth, wide, count, hit, found, before, after, back, stolen,
     rows: rows.length, left, colours: colours.size, answer: by("answer").children.length,
     matrix: page.querySelector("#matrix tbody td").textContent.trim(), size: getComputedStyle(page.body).fontSize,
-    advice: page.querySelectorAll("#advice tbody tr").length }};
-  document.getElementById("found").textContent = JSON.stringify(result);
-}};
-</script>"##
-    )
-}
-
-/// What the page found at that width.
-fn open(browser: &Path, folder: &Path, page: &str, width: u32) -> Value {
-    let file = folder.join(format!("use-{width}.html"));
-    std::fs::write(&file, using(page, width)).unwrap();
-    let output = Command::new(browser)
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"])
-        .args([
-            "--virtual-time-budget=5000",
-            "--window-size=1400,1000",
-            "--hide-scrollbars",
-        ])
-        .arg(format!(
-            "--user-data-dir={}",
-            folder.join("profile").display()
-        ))
-        .arg(format!("file://{}", file.display()))
-        .output()
-        .expect("the browser starts");
-    let dom = String::from_utf8_lossy(&output.stdout);
-    let found = dom.split("<pre id=\"found\">").nth(1);
-    let found = found.and_then(|rest| rest.split("</pre>").next());
-    let found = found.filter(|found| !found.is_empty());
-    let found = found.unwrap_or_else(|| panic!("the page does not run: {output:?}"));
-    let found = found
-        .replace("&lt;", "<")
-        .replace("&gt;", ">")
-        .replace("&amp;", "&");
-    serde_json::from_str(&found).unwrap_or_else(|error| panic!("{error}: {found}"))
-}
+    advice: page.querySelectorAll("#advice tbody tr").length };
+"##;
 
 #[test]
 fn the_page_can_be_used_on_every_width() {
-    let Some(browser) = browser() else {
-        assert!(
-            std::env::var_os("QUELL_REQUIRE_BROWSER").is_none(),
-            "a browser must be here: install chromium"
-        );
-        // Not `eprintln!`, which the harness captures: this is to be seen in every run.
-        let line = "SKIPPED: the page of a recording in a browser: there is no chromium here\n";
-        let _ = std::io::stderr().write_all(line.as_bytes());
+    let Some(browser) = Browser::find("the page of a recording") else {
         return;
     };
-    let folder = tempfile::tempdir().unwrap();
     let (page, _) = shown(PERF);
     for width in [390, 1280] {
-        let found = open(&browser, folder.path(), &page, width);
+        let found = browser.ask(&page, width, USE);
         assert_eq!(found["room"], width, "{found}");
         assert_eq!(
             found["wide"].as_array().unwrap().len(),
@@ -166,7 +107,7 @@ fn the_page_can_be_used_on_every_width() {
     }
     // The test sees what it is there to see.
     let wide = page.replacen("<h2>", "<div style=\"width:1500px\">too wide</div><h2>", 1);
-    let found = open(&browser, folder.path(), &wide, 1280);
+    let found = browser.ask(&wide, 1280, USE);
     assert!(!found["wide"].as_array().unwrap().is_empty(), "{found}");
 }
 

@@ -11,7 +11,7 @@
 
 mod support;
 
-use crossbeam_epoch::{Atomic, Guard, Owned, Shared, pin};
+use crossbeam_epoch::{Atomic, Guard, Shared, pin};
 use quell::{Page, PageRange, Policy, Purpose};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
@@ -57,8 +57,9 @@ fn get_page<'g>(
     (Some(entry), table)
 }
 
-#[test]
-fn a_table_is_freed_after_the_flush_and_after_the_walkers() {
+/// A walker looks while another thread unlinks the table; `free` says what becomes of it once it has come out of the batch.
+/// Whether the table was free while the walker was in it.
+fn walks_into_freed(free: impl Fn(Shared<'_, Table>, &Guard)) -> bool {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let of = space(engine, 1);
     run_on_both(machine, engine, of);
@@ -68,8 +69,6 @@ fn a_table_is_freed_after_the_flush_and_after_the_walkers() {
         entry: AtomicU64::new(42),
         freed: Arc::clone(&freed),
     });
-
-    // The frees of one call: unlinks the table, flushes, and gives it to RCU.
     let unlink = || {
         let guard = pin();
         let table = root.swap(Shared::null(), AcqRel, &guard);
@@ -77,10 +76,7 @@ fn a_table_is_freed_after_the_flush_and_after_the_walkers() {
         unsafe { table.deref() }.entry.store(0, SeqCst);
         let mut batch = engine.batch::<_, Shared<'_, Table>>(Purpose::Call);
         batch.table_unlinked(of, PageRange::base(Page(0), 512), table);
-        for table in batch.finish() {
-            // SAFETY: it is unlinked, and came out of the batch once.
-            unsafe { guard.defer_destroy(table) };
-        }
+        batch.finish().for_each(|table| free(table, &guard));
     };
 
     let guard = pin();
@@ -88,34 +84,32 @@ fn a_table_is_freed_after_the_flush_and_after_the_walkers() {
     assert!(machine.interrupts.get() > 0, "the hardware was told");
     assert_eq!(got, None, "what was unmapped meanwhile is not taken");
     assert_eq!(frame.references.load(SeqCst), 0);
-    // The walker still reads the table, which is empty, and is there.
+    // The walker still reads the table, which is empty.
     assert_eq!(table.map(|table| table.entry.load(SeqCst)), Some(0));
     guard.flush();
-    assert!(!freed.load(SeqCst), "freed under a walker");
+    let under_walker = freed.load(SeqCst);
     drop(guard);
     for _ in 0..64 {
         pin().flush();
     }
     assert!(freed.load(SeqCst), "never freed");
+    under_walker
 }
 
-/// The same without the grace period: the walker is left with a table that is gone.
+#[test]
+fn a_table_is_freed_after_the_flush_and_after_the_walkers() {
+    // SAFETY: it is unlinked, and came out of the batch once.
+    let after_walkers =
+        |table: Shared<'_, Table>, guard: &Guard| unsafe { guard.defer_destroy(table) };
+    assert!(!walks_into_freed(after_walkers), "freed under a walker");
+}
+
+/// The flush waits for hardware, not for walkers in software.
 #[test]
 fn a_table_that_is_freed_after_the_flush_alone_goes_under_a_walker() {
-    let (machine, engine) = world(Machine::default(), Policy::ALL);
-    let of = space(engine, 1);
-    run_on_both(machine, engine, of);
-    let freed = Arc::new(AtomicBool::new(false));
-    let table = Owned::new(Table {
-        entry: AtomicU64::new(42),
-        freed: Arc::clone(&freed),
-    });
-    // A walker in software has loaded the pointer to it.
-    let mut batch = engine.batch::<_, Owned<Table>>(Purpose::Call);
-    batch.table_unlinked(of, PageRange::base(Page(0), 512), table);
-    batch.finish().for_each(drop);
-    assert!(
-        freed.load(SeqCst),
-        "the flush waits for hardware, not for walkers in software"
-    );
+    // It says that it is free and stays where it is, so that the walker can be asked.
+    // SAFETY: it is never destroyed.
+    let at_once =
+        |table: Shared<'_, Table>, _: &Guard| unsafe { table.deref() }.freed.store(true, SeqCst);
+    assert!(walks_into_freed(at_once));
 }

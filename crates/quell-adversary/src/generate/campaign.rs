@@ -1,4 +1,4 @@
-//! The search through generated programs, and the hunt for mutants in them.
+//! The search through generated programs, and for mutants in them.
 //!
 //! A campaign goes round by round. In a round some *lanes* each draw programs (new ones, or changed ones
 //! of the corpus), run them, and keep what shows something new; after it their results are merged in
@@ -6,7 +6,7 @@
 //! seed, the round and what earlier rounds have found; so a campaign finds the same on any number of
 //! threads, and only how many rounds it gets depends on the host.
 //!
-//! Where mutants are hunted, each program is first run as it is. The machine notes which mistakes the code
+//! Where mutants are sought, each program is first run as it is. The machine notes which mistakes the code
 //! asked about on the way, and only those can make a difference; the program is run with each of them that
 //! is still alive. A mutant is dead when a schedule breaks the contract and the same schedules without it
 //! do not. Each program is drawn for one of them: changed from a program that comes by its rule, or from one that has
@@ -53,7 +53,7 @@ pub struct Campaign {
     /// At which mistakes programs over the engine come by.
     asked_by_engine: Asked,
     seen: Seen,
-    /// Mistakes that are hunted and still alive.
+    /// Mistakes that are sought and still alive.
     pub alive: Vec<Mistake>,
     /// Mistakes that were killed, in order.
     pub killed: Vec<Killed>,
@@ -66,9 +66,9 @@ pub struct Campaign {
 }
 
 impl Campaign {
-    /// A campaign. Nothing but `seed`, what is given in `corpus` and which mutants are hunted decides what it
+    /// A campaign. Nothing but `seed`, what is given in `corpus` and which mutants are sought decides what it
     /// finds; `threads` says how many threads it takes.
-    pub fn new(seed: u64, threads: usize, corpus: Vec<Recorded>, hunted: &[Mistake]) -> Self {
+    pub fn new(seed: u64, threads: usize, corpus: Vec<Recorded>, sought: &[Mistake]) -> Self {
         let mut campaign = Campaign {
             seed,
             threads: threads.max(1),
@@ -77,7 +77,7 @@ impl Campaign {
             corpus: Vec::new(),
             asked_by_engine: Asked::default(),
             seen: Seen::default(),
-            alive: hunted.to_vec(),
+            alive: sought.to_vec(),
             killed: Vec::new(),
             finds: Vec::new(),
             spent: Spent::default(),
@@ -110,8 +110,8 @@ impl Campaign {
     }
 
     /// Whether there is nothing more to look for.
-    pub fn is_over(&self, hunts: bool) -> bool {
-        self.finds.len() >= ENOUGH || (hunts && self.alive.is_empty())
+    pub fn is_over(&self, seeks: bool) -> bool {
+        self.finds.len() >= ENOUGH || (seeks && self.alive.is_empty())
     }
 
     /// How many mutants lived after so many schedules: a point for each that was killed.
@@ -177,7 +177,7 @@ impl Campaign {
         self.spent.moments += outcome.spent.moments;
         self.seen.merge(&outcome.seen);
         for kept in outcome.kept {
-            if !kept.recorded.program.is_managed() {
+            if !kept.recorded.program.uses_vm() {
                 self.asked_by_engine.add(&kept.asked);
             }
             self.corpus.push(Arc::new(kept));
@@ -227,10 +227,10 @@ impl Campaign {
         self.corpus.iter().filter(comes_by).count()
     }
 
-    /// A new program, or a changed one of the corpus: where a mutant is hunted, of those that come by its rule, or
+    /// A new program, or a changed one of the corpus: where a mutant is sought, of those that come by its rule, or
     /// of those that have killed others.
     fn next_program(&self, rng: &mut Rng, wanted: Option<Mistake>) -> Recorded {
-        let managed = match wanted {
+        let over_vm = match wanted {
             // Programs over the engine are short: where they come by a mistake, it is looked for there.
             Some(wanted) => match rule_of(Some(wanted)) {
                 Some(rule) if wanted.is_the_managers() => !self.asked_by_engine.contains(rule),
@@ -238,8 +238,8 @@ impl Campaign {
             },
             None => rng.below(5) < 2,
         };
-        let mut recorded = self.changed(rng, wanted, managed).unwrap_or_else(|| {
-            let program = if managed {
+        let mut recorded = self.changed(rng, wanted, over_vm).unwrap_or_else(|| {
+            let program = if over_vm {
                 let far = wanted.is_some_and(|wanted| self.reaching(wanted) < REACHING);
                 random::calls_program(rng, far)
             } else {
@@ -257,7 +257,7 @@ impl Campaign {
     }
 
     /// A changed program of the corpus, in six cases of ten.
-    fn changed(&self, rng: &mut Rng, wanted: Option<Mistake>, managed: bool) -> Option<Recorded> {
+    fn changed(&self, rng: &mut Rng, wanted: Option<Mistake>, over_vm: bool) -> Option<Recorded> {
         if self.corpus.is_empty() || rng.below(10) < 4 {
             return None;
         }
@@ -265,7 +265,7 @@ impl Campaign {
         let fits = |kept: &&Arc<Kept>| {
             let shows =
                 wanted.is_none_or(|wanted| may_show(wanted, &kept.asked, &kept.recorded.kind));
-            kept.recorded.program.is_managed() == managed && if kills { kept.kills } else { shows }
+            kept.recorded.program.uses_vm() == over_vm && if kills { kept.kills } else { shows }
         };
         let stock: Vec<_> = self.corpus.iter().filter(fits).collect();
         let chosen = stock.get(rng.below(stock.len().max(1) as u64) as usize)?;

@@ -13,7 +13,7 @@
 //! | [`random`] | drawing and changing programs |
 //! | [`search`] | one program in many schedules |
 //! | [`trial`] | one program, as it is and with each mistake that may show in it |
-//! | [`campaign`] | the search through programs, and the hunt for mutants |
+//! | [`campaign`] | the search through programs, and for mutants |
 //! | [`mod@shrink`] | the smallest program and schedule that break the same clause |
 //! | [`text`] | programs as files and as one line |
 //!

@@ -238,7 +238,7 @@ impl Trial<'_> {
         };
         let seed = rng.draw();
         if small && rng.below(24) == 0 {
-            let plan = explore::Campaign {
+            let plan = explore::Exploration {
                 case: *session.case(),
                 budget: Budget::Exhaustive(EVERY_SCHEDULE),
                 seed,

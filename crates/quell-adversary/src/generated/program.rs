@@ -414,7 +414,7 @@ impl Program {
     }
 
     /// Whether it is one over the manager.
-    pub fn is_managed(&self) -> bool {
+    pub fn uses_vm(&self) -> bool {
         matches!(self, Program::Calls { .. })
     }
 

@@ -69,7 +69,7 @@ struct Word {
 
 /// How far back a CPU may look.
 #[derive(Clone, Copy, Default)]
-struct View {
+struct Horizon {
     /// What is loaded from now on is no older.
     floor: Moment,
     /// The same after a fence that acquires.
@@ -90,7 +90,7 @@ pub(super) struct Past {
     /// Whether it is kept: on machines that reorder, while the CPUs are in motion.
     kept: bool,
     words: FxHashMap<usize, Word>,
-    views: [View; MAX_CPUS],
+    horizons: [Horizon; MAX_CPUS],
 }
 
 fn acquires(order: Ordering) -> bool {
@@ -158,7 +158,7 @@ impl Past {
         if let Some(word) = self.words.get_mut(&address(word)) {
             word.read[cpu] = now;
         }
-        let view = &mut self.views[cpu];
+        let view = &mut self.horizons[cpu];
         view.stored = now;
         if consistent {
             view.consistent = now;
@@ -180,7 +180,7 @@ impl Past {
         let holds = word.peek();
         let word = self.words.get(&address(word));
         let word = word.filter(|word| word.value == holds);
-        let view = &self.views[cpu];
+        let view = &self.horizons[cpu];
         let mut least = view.floor;
         if order == Ordering::SeqCst {
             least = least.max(view.consistent);
@@ -196,7 +196,7 @@ impl Past {
     /// A CPU has read what the word holds, if `age` is 0, or the older value of that number.
     pub(super) fn read(&mut self, cpu: usize, word: &AdversaryWord, age: usize, order: Ordering) {
         let holds = word.peek();
-        let view = &mut self.views[cpu];
+        let view = &mut self.horizons[cpu];
         let mut from = 0;
         if let Some(word) = self.words.get_mut(&address(word))
             && word.value == holds
@@ -221,33 +221,33 @@ impl Past {
 
     /// Loads after this come after all loads before.
     pub(super) fn order_loads(&mut self, cpu: usize) {
-        let view = &mut self.views[cpu];
+        let view = &mut self.horizons[cpu];
         view.floor = view.floor.max(view.seen);
     }
 
     /// Loads after this come after everything before.
     pub(super) fn fence(&mut self, cpu: usize) {
         self.order_loads(cpu);
-        let view = &mut self.views[cpu];
+        let view = &mut self.horizons[cpu];
         view.floor = view.floor.max(view.stored);
     }
 
     /// A CPU goes round a waiting loop: it sees what it has missed. Else it might miss it for ever.
     pub(super) fn look_again(&mut self, cpu: usize) {
-        let view = &mut self.views[cpu];
+        let view = &mut self.horizons[cpu];
         view.floor = view.floor.max(view.missed);
     }
 
     /// A CPU interrupts another: what was stored before is visible to the handler.
     pub(super) fn tell(&mut self, from: usize, to: usize) {
-        let View { seen, stored, .. } = self.views[from];
-        let told = &mut self.views[to].told;
+        let Horizon { seen, stored, .. } = self.horizons[from];
+        let told = &mut self.horizons[to].told;
         *told = (*told).max(seen).max(stored);
     }
 
     /// A CPU takes its interrupt.
     pub(super) fn hear(&mut self, cpu: usize) {
-        let view = &mut self.views[cpu];
+        let view = &mut self.horizons[cpu];
         view.floor = view.floor.max(view.told);
     }
 
@@ -257,11 +257,11 @@ impl Past {
         if !self.kept {
             return;
         }
-        let views = &self.views[..count];
-        let least = views.iter().map(|view| view.floor).min().unwrap_or(0);
+        let horizons = &self.horizons[..count];
+        let least = horizons.iter().map(|view| view.floor).min().unwrap_or(0);
         let readable = |word: &Word| {
             let old = word.old[..word.count].iter();
-            let least = (0..count).map(|cpu| views[cpu].floor.max(word.read[cpu]));
+            let least = (0..count).map(|cpu| horizons[cpu].floor.max(word.read[cpu]));
             let least = least.min().unwrap_or(0);
             old.take_while(|held| held.until > least).count()
         };
@@ -279,8 +279,8 @@ impl Past {
         moments.sort_unstable();
         moments.dedup();
         let rank = |moment: Moment| moments.partition_point(|&other| other <= moment);
-        for view in views {
-            let View {
+        for view in horizons {
+            let Horizon {
                 floor,
                 seen,
                 stored,
@@ -296,7 +296,7 @@ impl Past {
             let values = word.old[..old]
                 .iter()
                 .map(|held| (held.value, rank(held.from)));
-            let read = (0..count).map(|cpu| rank(word.read[cpu].max(views[cpu].floor)));
+            let read = (0..count).map(|cpu| rank(word.read[cpu].max(horizons[cpu].floor)));
             let values: Vec<_> = values.collect();
             let read: Vec<_> = read.collect();
             (at, rank(word.from), values, read)

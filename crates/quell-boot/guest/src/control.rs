@@ -31,21 +31,39 @@ pub struct Control {
 }
 
 impl Control {
-    /// Zeroed memory that stays shared with every process made from now on, for the whole run.
+    /// Zeroes, shared with every process made from now on, for the whole run.
     pub fn new() -> anyhow::Result<&'static Control> {
-        // SAFETY: a new mapping, at an address that the kernel chooses.
-        let memory = unsafe {
-            mmap_anonymous(
-                std::ptr::null_mut(),
-                size_of::<Control>(),
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-            )
-        };
-        let memory = memory.context("shared memory")?;
-        // SAFETY: the mapping is aligned to a page, large enough, zeroed, never unmapped, and
-        // `Control` holds only atomics, for which zero is a value.
-        Ok(unsafe { &*memory.cast::<Control>() })
+        let zero = || AtomicU64::new(0);
+        shared(Control {
+            words: std::array::from_fn(|_| zero()),
+            files: zero(),
+            spawned: zero(),
+            out_of_turn: zero(),
+            turns: zero(),
+            ready: zero(),
+            awake: zero(),
+            places: zero(),
+        })
+    }
+}
+
+/// Moves a value to where it stays shared with every process made from now on, for the whole run.
+pub fn shared<T: Sync>(value: T) -> anyhow::Result<&'static T> {
+    const { assert!(align_of::<T>() <= 4096, "mappings are aligned to a page") };
+    // SAFETY: a new mapping, at an address that the kernel chooses.
+    let memory = unsafe {
+        mmap_anonymous(
+            std::ptr::null_mut(),
+            size_of::<T>(),
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::SHARED,
+        )
+    };
+    let place = memory.context("shared memory")?.cast::<T>();
+    // SAFETY: the mapping is aligned, large enough, this process's alone so far, and never unmapped.
+    unsafe {
+        place.write(value);
+        Ok(&*place)
     }
 }
 

@@ -4,12 +4,11 @@
 //! is a child that waits, on the same CPU, until it is told to access an address, or to make a call. Where it is told so is
 //! memory that both share. Each visit is two real switches between address spaces.
 
+use crate::control::shared;
 use crate::faults;
 use crate::linux::{self, Linux};
 use crate::setup;
-use anyhow::Context;
 use quell_vm::{Call, Error, Fault, Mark, User};
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use rustix::process::{Pid, Signal, WaitOptions, set_parent_process_death_signal, waitpid};
 use rustix::thread::futex;
 use std::cell::{Cell, UnsafeCell};
@@ -59,28 +58,13 @@ unsafe impl Sync for Others {}
 impl Others {
     /// Room for processes, shared with every process made from now on.
     pub fn new() -> anyhow::Result<&'static Others> {
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping, at an address that the kernel chooses.
-        let memory = unsafe {
-            mmap_anonymous(
-                std::ptr::null_mut(),
-                size_of::<Others>(),
-                protection,
-                MapFlags::SHARED,
-            )
-        };
-        let others = memory.context("shared memory")?.cast::<Others>();
-        let fresh = std::array::from_fn(|_| Mailbox {
+        let boxes = std::array::from_fn(|_| Mailbox {
             turn: AtomicU32::new(IDLE),
             process: AtomicI32::new(0),
             ask: UnsafeCell::new(Ask::End),
             answer: UnsafeCell::new(Answer::Access(Ok(0))),
         });
-        // SAFETY: the mapping is aligned to a page, large enough, this process's alone so far, and never unmapped.
-        unsafe {
-            others.write(Others { boxes: fresh });
-            Ok(&*others)
-        }
+        shared(Others { boxes })
     }
 }
 
@@ -106,6 +90,14 @@ impl Mailbox {
         }
         // SAFETY: as above.
         unsafe { *self.answer.get() }
+    }
+
+    /// Has the process access its memory.
+    fn access(&self, ask: Ask) -> Result<u64, Fault> {
+        match self.ask(ask) {
+            Answer::Access(result) => result,
+            Answer::Call(_) => unreachable!("an access was asked for"),
+        }
     }
 }
 
@@ -181,14 +173,15 @@ impl<'c> Visitor<'c> {
     /// Does what its CPU asks, to the end of this process.
     fn serve(&self, mailbox: &Mailbox) -> ! {
         loop {
-            while mailbox.turn.load(SeqCst) != ASKED {
-                let turn = mailbox.turn.load(SeqCst);
-                if turn != ASKED {
-                    sleep_while(&mailbox.turn, turn);
+            loop {
+                match mailbox.turn.load(SeqCst) {
+                    ASKED => break,
+                    turn => sleep_while(&mailbox.turn, turn),
                 }
             }
             // SAFETY: it is this process's turn.
-            let answer = match unsafe { *mailbox.ask.get() } {
+            let ask = unsafe { *mailbox.ask.get() };
+            let answer = match ask {
                 Ask::Read(address) => Answer::Access(faults::load(address)),
                 Ask::Write(address, value) => {
                     Answer::Access(faults::store(address, value).map(|()| 0))
@@ -197,12 +190,9 @@ impl<'c> Visitor<'c> {
                 Ask::End => Answer::Call(Ok(0)),
             };
             // SAFETY: as above.
-            let ends = unsafe {
-                *mailbox.answer.get() = answer;
-                matches!(*mailbox.ask.get(), Ask::End)
-            };
+            unsafe { *mailbox.answer.get() = answer };
             pass_on(&mailbox.turn, ANSWERED);
-            if ends {
+            if matches!(ask, Ask::End) {
                 // SAFETY: ends this copy without running what belongs to the original.
                 unsafe { libc::_exit(0) };
             }
@@ -229,20 +219,15 @@ impl User for Visitor<'_> {
         self.home.cpus()
     }
     fn try_read(&self, address: u64) -> Result<u64, Fault> {
-        match self.visited().map(|other| other.ask(Ask::Read(address))) {
+        match self.visited() {
             None => faults::load(address),
-            Some(Answer::Access(result)) => result,
-            Some(Answer::Call(_)) => unreachable!("an access was asked for"),
+            Some(other) => other.access(Ask::Read(address)),
         }
     }
     fn try_write(&self, address: u64, value: u64) -> Result<(), Fault> {
-        match self
-            .visited()
-            .map(|other| other.ask(Ask::Write(address, value)))
-        {
+        match self.visited() {
             None => faults::store(address, value),
-            Some(Answer::Access(result)) => result.map(|_| ()),
-            Some(Answer::Call(_)) => unreachable!("an access was asked for"),
+            Some(other) => other.access(Ask::Write(address, value)).map(|_| ()),
         }
     }
     fn call(&self, call: Call) -> Result<u64, Error> {

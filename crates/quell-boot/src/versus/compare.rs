@@ -10,13 +10,14 @@ use crate::ending::told_to_end;
 use crate::images::Images;
 use crate::qemu::{self, Accelerator, Machine};
 use crate::usage::UsageError;
-use crate::{follow, toolchain};
-use anyhow::{Context, bail};
+use crate::{files, follow, toolchain};
+use anyhow::bail;
 use indicatif::{ProgressBar, ProgressStyle};
 use quell::Policy;
 use quell_workloads::Workload;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tempfile::TempPath;
 
 /// Memory of either machine, in megabytes.
 pub(super) const MEMORY_MB: u32 = 768;
@@ -120,7 +121,8 @@ impl Comparison {
         let mut shown = Vec::new();
         for (machine, cases) in &self.runs {
             for (kernel, engine) in self.linuxes() {
-                let images = initial_files(kernel, &program, machine.cpus, &plan::jobs(cases))?;
+                let jobs = plan::jobs(cases);
+                let images = lasting_initial_files(kernel, &program, machine.cpus, &jobs)?;
                 let command =
                     linux_command(&self.options, &self.emulator, machine, &images, engine)?;
                 shown.push(command.shown());
@@ -227,19 +229,31 @@ pub(super) fn command_for(
     Ok(command)
 }
 
-/// Makes the initial file system with these jobs; what Linux boots with.
+/// Makes the initial file system with these jobs in a file of this run's own, which goes with the second value: other
+/// comparisons may run at the same time. With the first, what Linux boots with.
 pub(super) fn initial_files(
+    kernel: &linux::Kernel,
+    program: &Path,
+    jobs: &[Job],
+) -> anyhow::Result<(Images, TempPath)> {
+    let archive = linux::initial_files(kernel, program, jobs)?;
+    let file = files::temporary(&linux::cache(), "initial-", ".cpio", &archive)?;
+    let images = Images {
+        kernel: kernel.image.clone(),
+        program: file.to_path_buf(),
+    };
+    Ok((images, file))
+}
+
+/// The same in a file that stays, for a command line that somebody will run later.
+fn lasting_initial_files(
     kernel: &linux::Kernel,
     program: &Path,
     cpus: u16,
     jobs: &[Job],
 ) -> anyhow::Result<Images> {
-    let directory = linux::cache();
-    std::fs::create_dir_all(&directory)
-        .with_context(|| format!("making {}", directory.display()))?;
-    let place = directory.join(format!("initial-{cpus}.cpio"));
-    let archive = linux::initial_files(kernel, program, jobs)?;
-    std::fs::write(&place, archive).with_context(|| format!("writing {}", place.display()))?;
+    let place = linux::cache().join(format!("initial-{cpus}.cpio"));
+    files::replace(&place, &linux::initial_files(kernel, program, jobs)?)?;
     Ok(Images {
         kernel: kernel.image.clone(),
         program: place,
@@ -270,7 +284,7 @@ fn run_linux(
     engine: Option<&str>,
 ) -> anyhow::Result<Vec<Outcome>> {
     let jobs = plan::jobs(cases);
-    let images = initial_files(kernel, program, machine.cpus, &jobs)?;
+    let (images, _file) = initial_files(kernel, program, &jobs)?;
     let command = linux_command(options, emulator, machine, &images, engine)?;
     let name = if engine.is_some() {
         "Linux with the engine"

@@ -68,7 +68,7 @@ impl Programs {
                 accelerator: Accelerator::Tcg,
             };
             let jobs = self.jobs(cpus);
-            let images = initial_files(&kernel, &program, cpus, &jobs)?;
+            let (images, _file) = initial_files(&kernel, &program, &jobs)?;
             let mut words: Vec<String> = linux::WORDS.map(String::from).into();
             words.extend(self.mechanisms.iter().map(|on| format!("quell={on}")));
             words.extend(self.words.iter().cloned());
@@ -84,37 +84,31 @@ impl Programs {
                 let follow::Line::Event(event) = line else {
                     return;
                 };
-                match serde_json::from_value(event.clone()) {
+                let (name, failures, saw) = match serde_json::from_value(event.clone()) {
                     Ok(Event::Checked {
                         name,
                         failures,
                         saw,
                         ..
-                    }) => {
-                        let check = Check {
-                            cpus,
-                            name,
-                            failures,
-                            saw,
-                        };
-                        report(&check);
-                        checks.push(check);
-                    }
+                    }) => (name, failures, saw),
                     Ok(Event::Failed { job, why }) => {
-                        let check = Check {
-                            cpus,
-                            name: jobs
-                                .get(job)
-                                .map_or_else(String::new, |job| job.workload.clone()),
-                            failures: 1,
-                            saw: why,
-                        };
-                        report(&check);
-                        checks.push(check);
+                        let job = jobs.get(job).map(|job| job.workload.clone());
+                        (job.unwrap_or_default(), 1, why)
                     }
-                    Ok(Event::Lacking { what, why }) => lacking.push(format!("{what}: {why}")),
-                    _ => {}
-                }
+                    Ok(Event::Lacking { what, why }) => {
+                        lacking.push(format!("{what}: {why}"));
+                        return;
+                    }
+                    _ => return,
+                };
+                let check = Check {
+                    cpus,
+                    name,
+                    failures,
+                    saw,
+                };
+                report(&check);
+                checks.push(check);
             })?;
             for what in lacking {
                 remark!("Linux lacks {what}");

@@ -35,17 +35,17 @@ const LINES: usize = 60;
 ///
 /// # Errors
 /// If the corpus cannot be read or written.
-pub fn run(args: &ExploreArgs, hunted: &[Mistake], jobs: usize) -> anyhow::Result<ExitCode> {
+pub fn run(args: &ExploreArgs, sought: &[Mistake], jobs: usize) -> anyhow::Result<ExitCode> {
     let corpus = match &args.corpus {
         Some(folder) => load(folder)?,
         None => Vec::new(),
     };
     let began = Instant::now();
     let enough = Duration::from_secs_f64(args.minutes.unwrap_or(MINUTES).max(0.0) * 60.0);
-    let mut campaign = Campaign::new(args.seed, jobs, corpus, hunted);
+    let mut campaign = Campaign::new(args.seed, jobs, corpus, sought);
     end_on_signals(&campaign.stop)?;
     let mut shelf = args.corpus.as_deref().map(Shelf::new).transpose()?;
-    let hunts = args.mutants;
+    let seeks = args.mutants;
     let share = |campaign: &Campaign| match args.generated_schedules() {
         Some(most) => campaign.spent.schedules as f64 / most.max(1) as f64,
         None => began.elapsed().div_duration_f64(enough),
@@ -60,7 +60,7 @@ pub fn run(args: &ExploreArgs, hunted: &[Mistake], jobs: usize) -> anyhow::Resul
             campaign.spent.schedules,
             campaign.finds.len(),
         );
-        if hunts {
+        if seeks {
             said += &format!(", {} mutants alive", campaign.alive.len());
         }
         *far.lock().unwrap_or_else(PoisonError::into_inner) = Glance {
@@ -70,7 +70,7 @@ pub fn run(args: &ExploreArgs, hunted: &[Mistake], jobs: usize) -> anyhow::Resul
     };
     let look = || far.lock().unwrap_or_else(PoisonError::into_inner).clone();
     progress::show("searching", look, || -> anyhow::Result<()> {
-        while !campaign.is_over(hunts) && share(&campaign) < 1.0 && !campaign.stop.load(Relaxed) {
+        while !campaign.is_over(seeks) && share(&campaign) < 1.0 && !campaign.stop.load(Relaxed) {
             campaign.go_round();
             if let Some(shelf) = &mut shelf {
                 shelf.keep(&campaign)?;
@@ -81,13 +81,13 @@ pub fn run(args: &ExploreArgs, hunted: &[Mistake], jobs: usize) -> anyhow::Resul
     })?;
     let rate = campaign.spent.schedules as f64 / began.elapsed().as_secs_f64();
     if args.json {
-        print_json(&campaign, hunts, rate);
+        print_json(&campaign, seeks, rate);
     } else if args.markdown {
         survival::print(&campaign);
     } else {
-        print_people(&campaign, hunts, began.elapsed());
+        print_people(&campaign, seeks, began.elapsed());
     }
-    let failed = !campaign.finds.is_empty() || (hunts && !campaign.alive.is_empty());
+    let failed = !campaign.finds.is_empty() || (seeks && !campaign.alive.is_empty());
     Ok(ExitCode::from(u8::from(failed)))
 }
 
@@ -192,8 +192,8 @@ impl<'a> Shelf<'a> {
     }
 }
 
-fn print_json(campaign: &Campaign, hunts: bool, rate: f64) {
-    let all = if hunts {
+fn print_json(campaign: &Campaign, seeks: bool, rate: f64) {
+    let all = if seeks {
         let killed = campaign.killed.iter().map(|killed| {
             json!({
                 "name": killed.mutant.name(),
@@ -236,10 +236,10 @@ fn print_json(campaign: &Campaign, hunts: bool, rate: f64) {
     say!("{all:#}");
 }
 
-fn print_people(campaign: &Campaign, hunts: bool, elapsed: Duration) {
+fn print_people(campaign: &Campaign, seeks: bool, elapsed: Duration) {
     let spent = campaign.spent;
     let (transitions, pairs) = campaign.seen();
-    if hunts {
+    if seeks {
         let mut rows = Table::new([
             words("mutant"),
             words("clause"),

@@ -49,7 +49,7 @@ pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
         std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get)
     });
     if args.generate {
-        let hunted = match args.mutants {
+        let sought = match args.mutants {
             true => mutants(&args)?,
             false if args.names.is_empty() => Vec::new(),
             false => {
@@ -58,7 +58,7 @@ pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
                 ));
             }
         };
-        return generate::run(&args, &hunted, jobs.max(1));
+        return generate::run(&args, &sought, jobs.max(1));
     }
     if args.mutants && args.minutes.is_some() {
         return Err(usage(

@@ -2,7 +2,7 @@
 
 use super::args::ExploreArgs;
 use quell_adversary::mutants::{self, Tested};
-use quell_adversary::{Budget, Campaign, Case, Mistake, Report, Session, explore};
+use quell_adversary::{Budget, Case, Exploration, Mistake, Report, Session, explore};
 use quell_experiments::progress::{self, Glance};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -68,15 +68,15 @@ pub fn explore_all(
     };
     let search = |index: usize| {
         let (case, spent): &(Case<'static>, Spent) = &cases[index];
-        let campaign = Campaign {
+        let exploration = Exploration {
             case: *case,
             budget: budget(Instant::now()),
             seed: args.seed.wrapping_mul(1 << 32),
             depth: args.depth,
         };
         let begun = Instant::now();
-        let report = explore(&mut Session::new(*case), &campaign, |now, coverage| {
-            let share = match campaign.budget {
+        let report = explore(&mut Session::new(*case), &exploration, |now, coverage| {
+            let share = match exploration.budget {
                 Budget::Schedules(all) => {
                     now as f64 / all.div_ceil(case.scenario.one_in).max(1) as f64
                 }

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::record::{self, ChangeRecord, Datum, FrameRecord, Record, SampleRecord};
+use super::record::{self, Datum, FrameRecord, Record, SampleRecord};
 use super::write::function;
 use super::{CLOSED, MAGIC, MOST_BLOCK, MOST_STACKS};
-use crate::sample::{Change, Frame, Item, Lost, Sample, Source, SourceError, Value};
+use crate::sample::{Frame, Item, Lost, Sample, Source, SourceError, Value};
 use crate::symbols::{self, Symbols};
 
 /// A recording in a file. Samples come in the order of their times over all CPUs, as far as the recorder saw it.
@@ -278,7 +278,7 @@ impl Recording {
                 cpu,
                 count,
             }),
-            Record::Change(change) => Item::Change(self.change(change)?),
+            Record::Change(change) => Item::Change(change.with_name(|&name| self.name(name))?),
             Record::Host(host) => Item::Host(host),
             Record::Statistics(read) => Item::Statistics(read),
             Record::Window(window) => Item::Window(window),
@@ -358,57 +358,6 @@ impl Recording {
             event,
             fields,
             stack,
-        })
-    }
-
-    /// A change of a process.
-    fn change(&self, change: ChangeRecord) -> Result<Change, SourceError> {
-        Ok(match change {
-            ChangeRecord::Named {
-                time_ns,
-                pid,
-                tid,
-                comm,
-                exec,
-            } => Change::Named {
-                time_ns,
-                pid,
-                tid,
-                comm: self.name(comm)?,
-                exec,
-            },
-            ChangeRecord::Forked {
-                time_ns,
-                pid,
-                tid,
-                parent,
-                parent_tid,
-            } => Change::Forked {
-                time_ns,
-                pid,
-                tid,
-                parent,
-                parent_tid,
-            },
-            ChangeRecord::Exited { time_ns, pid, tid } => Change::Exited { time_ns, pid, tid },
-            ChangeRecord::Mapped {
-                time_ns,
-                pid,
-                start,
-                bytes,
-                offset,
-                module,
-            } => {
-                let module = self.name(module)?;
-                Change::Mapped {
-                    time_ns,
-                    pid,
-                    start,
-                    bytes,
-                    offset,
-                    module,
-                }
-            }
         })
     }
 

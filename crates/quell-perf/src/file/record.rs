@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::sample::{Count, Host, Statistics, Window};
+use crate::sample::{Change, Count, Host, Statistics, Window};
 
 /// One record. The order of the kinds is the file's: a new kind is added behind the others, and any other change is a
 /// new version.
@@ -26,7 +26,7 @@ pub(super) enum Record {
         cpu: u32,
         count: u64,
     },
-    Change(ChangeRecord),
+    Change(Change<u32>),
     Host(Host),
     Statistics(Statistics),
     Window(Window),
@@ -74,38 +74,6 @@ pub(super) enum Datum {
     Unsigned(u64),
     Text(u32),
     Cpus(Vec<u32>),
-}
-
-/// A change of a process.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) enum ChangeRecord {
-    Named {
-        time_ns: u64,
-        pid: u32,
-        tid: u32,
-        comm: u32,
-        exec: bool,
-    },
-    Forked {
-        time_ns: u64,
-        pid: u32,
-        tid: u32,
-        parent: u32,
-        parent_tid: u32,
-    },
-    Exited {
-        time_ns: u64,
-        pid: u32,
-        tid: u32,
-    },
-    Mapped {
-        time_ns: u64,
-        pid: u32,
-        start: u64,
-        bytes: u64,
-        offset: u64,
-        module: u32,
-    },
 }
 
 /// Which start of the kernel this is; empty if nothing says.

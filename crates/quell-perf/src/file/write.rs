@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::record::{self, ChangeRecord, Datum, FrameRecord, Record, SampleRecord};
+use super::record::{self, Datum, FrameRecord, Record, SampleRecord};
 use super::{BLOCK, CLOSED, MAGIC, MOST_STACKS};
-use crate::sample::{Change, Item, Value};
+use crate::sample::{Item, Value};
 use crate::symbols::{self, Symbols};
 
 /// A place in code as a recorder knows it, before names are looked up.
@@ -91,7 +91,7 @@ impl<W: Write> Writer<W> {
             Item::Count(count) => self.put(&Record::Count(count.clone())),
             Item::Note(note) => self.put(&Record::Note(note.to_string())),
             Item::Change(change) => {
-                let record = self.change(change)?;
+                let record = change.with_name(|name| self.name(name))?;
                 self.put(&Record::Change(record))
             }
             Item::Sample(sample) => {
@@ -250,60 +250,6 @@ impl<W: Write> Writer<W> {
         self.put(&Record::Frame(written.clone()))?;
         self.order.push((written, file.cloned()));
         Ok(next(&mut self.frames, frame))
-    }
-
-    /// A change as it is written.
-    fn change(&mut self, change: &Change) -> io::Result<ChangeRecord> {
-        Ok(match *change {
-            Change::Named {
-                time_ns,
-                pid,
-                tid,
-                ref comm,
-                exec,
-            } => {
-                let comm = self.name(comm)?;
-                ChangeRecord::Named {
-                    time_ns,
-                    pid,
-                    tid,
-                    comm,
-                    exec,
-                }
-            }
-            Change::Forked {
-                time_ns,
-                pid,
-                tid,
-                parent,
-                parent_tid,
-            } => ChangeRecord::Forked {
-                time_ns,
-                pid,
-                tid,
-                parent,
-                parent_tid,
-            },
-            Change::Exited { time_ns, pid, tid } => ChangeRecord::Exited { time_ns, pid, tid },
-            Change::Mapped {
-                time_ns,
-                pid,
-                start,
-                bytes,
-                offset,
-                ref module,
-            } => {
-                let module = self.name(module)?;
-                ChangeRecord::Mapped {
-                    time_ns,
-                    pid,
-                    start,
-                    bytes,
-                    offset,
-                    module,
-                }
-            }
-        })
     }
 
     /// Adds a record to the block.

@@ -1,7 +1,7 @@
 //! Recording the running Linux.
 //!
 //! [`Recorder::open`] opens the events on every CPU, [`Recorder::run`] records until it is told to stop, and hands what
-//! comes to a [`Writer`], in the order of time over all CPUs: records are held back for two milliseconds, in which every
+//! comes to a [`Writer`](crate::file::Writer), in the order of time over all CPUs: records are held back for two milliseconds, in which every
 //! CPU has long written what it began before; one that is written later still (its virtual CPU was not run meanwhile)
 //! comes out of order and is there all the same.
 //!

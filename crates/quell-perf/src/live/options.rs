@@ -7,7 +7,7 @@ use super::rings::Stack;
 /// An event that is wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// Its name, `group:name`. One that this kernel does not have is listed among [`Host::missing`].
+    /// Its name, `group:name`. One that this kernel does not have is listed among [`Host::missing`](crate::sample::Host::missing).
     pub event: String,
     /// Whether it is kept whichever process was running: an interrupt is the business of who sent it, too.
     pub everywhere: bool,
@@ -24,7 +24,7 @@ pub struct Options {
     /// Which events.
     pub wanted: Vec<Wanted>,
     /// Which share of the machine's busy CPU time recording may cost. When it costs more, events are recorded only in
-    /// stretches of time, as long as this pays for ([`Item::Window`]), and counted all the time. Counting itself cannot
+    /// stretches of time, as long as this pays for ([`Item::Window`](crate::sample::Item::Window)), and counted all the time. Counting itself cannot
     /// be held back. `f64::INFINITY` records everything.
     pub overhead: f64,
     /// The buffer of each CPU, in bytes; `None` for as much as suits the machine.

@@ -10,7 +10,9 @@ use crate::hardware::RunRules;
 use crate::oracle::Moment;
 use crate::stage::Hw;
 use crate::tables;
-use quell::{Batch, Frame, Hardware, Page, PageRange, PageSize, Purpose, Scope, Word};
+use quell::{
+    Batch, Frame, Hardware, Outcome, Page, PageRange, PageSize, Purpose, Scope, Stamp, Word,
+};
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -52,6 +54,21 @@ struct Capture {
 
 /// How many ranges and how many captures a batch keeps.
 const KEPT: usize = 8;
+
+/// Ends a batch whose flush may be owed; as of which stamp it is. What becomes of the frames is the caller's to say.
+pub(super) fn owe(batch: &mut Batch<'_, '_, Hw, &Space, Frame, RunRules>) -> Option<Stamp> {
+    match batch.finish_owed() {
+        Outcome::Owed(owed) => {
+            let stamp = owed.stamp();
+            owed.for_each(drop);
+            Some(stamp)
+        }
+        Outcome::Flushed(frames) => {
+            frames.for_each(drop);
+            None
+        }
+    }
+}
 
 /// A batch, and what its end means.
 pub(super) struct Open<'k, 'm> {

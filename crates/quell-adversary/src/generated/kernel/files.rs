@@ -1,11 +1,12 @@
 //! Files of one page, that several spaces map: read in, written, taken out of memory at once or lazily, claimed,
 //! taken back. All under the lock of the file.
 
+use super::batches::owe;
 use super::state::{Held, Kernel, MARKER, SECRET, What, peek, set};
 use crate::coverage::Happening;
 use crate::generated::program::{FILE_PAGES, FILES, SPACES};
 use crate::tables;
-use quell::{Frame, Outcome, Page, PageRange, Purpose, Scope, Word};
+use quell::{Frame, Page, PageRange, Purpose, Scope, Word};
 use quell_vm::machine::{Event, Machine};
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 
@@ -143,17 +144,7 @@ impl<'m> Kernel<'m> {
             set(&self.slots[file], 0);
         }
         if taken.iter().any(Option::is_some) {
-            let stamp = match batch.finish_owed() {
-                Outcome::Owed(owed) => {
-                    let stamp = owed.stamp();
-                    owed.for_each(drop);
-                    Some(stamp)
-                }
-                Outcome::Flushed(frames) => {
-                    frames.for_each(drop);
-                    None
-                }
-            };
+            let stamp = owe(&mut batch);
             for (file, frame) in taken.into_iter().enumerate() {
                 let Some(frame) = frame else { continue };
                 match stamp {

@@ -3,6 +3,7 @@
 //! The first half of its pages have global entries, the others have not. A page that was taken away lazily may be mapped
 //! again once its stamp is settled, and its frame goes to somebody else by a claim.
 
+use super::batches::owe;
 use super::own_state::Taken;
 use super::state::{Held, Kernel, SECRET, Space, What};
 use crate::cell::AdversaryWord;
@@ -11,7 +12,7 @@ use crate::coverage::Happening;
 use crate::generated::program::{HUGE, OWN_PAGES};
 use crate::op::{AccessKind, Op};
 use crate::tables;
-use quell::{Frame, Hardware, Outcome, Page, PageRange, Purpose, Word};
+use quell::{Frame, Hardware, Page, PageRange, Purpose, Word};
 use quell_vm::machine::{Event, Machine};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -131,17 +132,7 @@ impl Kernel<'_> {
             self.residue(frame).begin();
             let range = PageRange::base(Page(page_of(own)), 1);
             batch.unmapped(self.own_space(own), range, frame);
-            let stamp = match batch.finish_owed() {
-                Outcome::Owed(owed) => {
-                    let stamp = owed.stamp();
-                    owed.for_each(drop);
-                    Some(stamp)
-                }
-                Outcome::Flushed(frames) => {
-                    frames.for_each(drop);
-                    None
-                }
-            };
+            let stamp = owe(&mut batch);
             match stamp {
                 Some(stamp) => {
                     self.hw.note(Event::FrameFreed { frame, frames: 1 });

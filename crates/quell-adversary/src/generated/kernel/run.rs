@@ -71,7 +71,7 @@ pub(in crate::generated) fn perform(
     }
     stage.weaken(cpus);
     let engine = Engine::with_rules(&hw, cpus, ledger, policy, RunRules)
-        .expect("the engine runs on every machine that is hunted on");
+        .expect("the engine runs on every machine that is tried on");
     // SAFETY: in this machine in software a root is a number, and every number will do.
     let space = |slot: usize| unsafe { engine.new_space(layout.root(slot)) };
     // SAFETY: as above; which entries are global is decided by page.

@@ -4,7 +4,7 @@ use super::*;
 use crate::bare_kernel::{BareKernel, BareProgram};
 use crate::kind::MachineKind;
 use crate::machine::End;
-use crate::scenario::{Program, Scenario};
+use crate::scenario::{Scenario, Script};
 use crate::schedule::Strategy;
 use crate::search::Exhaustive;
 use crate::session::{Case, Session};
@@ -45,7 +45,7 @@ fn tell(cpu: usize, read: &[u64]) {
 type Body = fn(&BareKernel<'_>, usize);
 
 fn run(machine: &str, cpus: usize, body: Body, each: impl FnOnce(&mut Session<'_>)) {
-    let program = Program::Engine(BareProgram {
+    let program = Script::Engine(BareProgram {
         start: |_, cpu| {
             if cpu == 0 {
                 (0..WORDS).for_each(|number| word(number).poke(0));

@@ -1,0 +1,95 @@
+//! Files that another run of the command may be reading.
+//!
+//! Two comparisons at once are ordinary: tests run beside each other, and so do people. No file is therefore written where
+//! somebody may look at it: it is written beside its place under a name of its own, and put there when it is whole.
+
+use anyhow::Context;
+use std::io::Write;
+use std::path::Path;
+use tempfile::{Builder, NamedTempFile, TempPath};
+
+/// Writes a file whole: whoever opens it reads what was there before or all of `content`, and never a part.
+///
+/// # Errors
+/// If its directory cannot be made, or the file not be written there.
+pub fn replace(place: &Path, content: &[u8]) -> anyhow::Result<()> {
+    let directory = place.parent().unwrap_or(Path::new("."));
+    written(directory, "partial-", "", content)
+        .and_then(|file| Ok(file.persist(place)?))
+        .map(drop)
+        .with_context(|| format!("writing {}", place.display()))
+}
+
+/// Writes a file that nobody else knows; it is deleted when the value is dropped.
+///
+/// # Errors
+/// As for [`replace`].
+pub fn temporary(
+    directory: &Path,
+    prefix: &str,
+    suffix: &str,
+    content: &[u8],
+) -> anyhow::Result<TempPath> {
+    written(directory, prefix, suffix, content)
+        .map(NamedTempFile::into_temp_path)
+        .with_context(|| format!("writing {prefix}…{suffix} in {}", directory.display()))
+}
+
+fn written(
+    directory: &Path,
+    prefix: &str,
+    suffix: &str,
+    content: &[u8],
+) -> anyhow::Result<NamedTempFile> {
+    std::fs::create_dir_all(directory)?;
+    let mut file = Builder::new()
+        .prefix(prefix)
+        .suffix(suffix)
+        .tempfile_in(directory)?;
+    file.write_all(content)?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readers_never_see_a_part_and_nothing_is_left_over() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let place = directory.path().join("file");
+        let contents = [vec![1_u8; 1 << 16], vec![2_u8; 1 << 17]];
+        replace(&place, &contents[0]).expect("written");
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 0..200 {
+                    replace(&place, &contents[round % 2]).expect("written");
+                }
+            });
+            for _ in 0..200 {
+                let seen = std::fs::read(&place).expect("read");
+                assert!(contents.contains(&seen), "{} bytes", seen.len());
+            }
+        });
+        assert_eq!(
+            std::fs::read_dir(directory.path()).expect("listed").count(),
+            1
+        );
+    }
+
+    #[test]
+    fn two_temporary_files_are_two_and_go_when_they_are_dropped() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let make = |content: &[u8]| {
+            temporary(directory.path(), "initial-", ".cpio", content).expect("written")
+        };
+        let (first, second) = (make(b"one"), make(b"two"));
+        assert_eq!(std::fs::read(&first).expect("read"), b"one");
+        assert_eq!(std::fs::read(&second).expect("read"), b"two");
+        drop((first, second));
+        assert_eq!(
+            std::fs::read_dir(directory.path()).expect("listed").count(),
+            0
+        );
+    }
+}

@@ -1,0 +1,88 @@
+//! Chromium for tests of pages: finds it, shows it a page in a frame of some width, and asks what is to be seen there.
+//! The test of the command's report uses it too.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// A browser, and a folder for what it needs.
+pub struct Browser {
+    program: PathBuf,
+    folder: tempfile::TempDir,
+}
+
+impl Browser {
+    /// The first Chromium in `PATH`. Where there is none, says past the test harness that `what` is skipped.
+    ///
+    /// # Panics
+    /// If there is none, and `QUELL_REQUIRE_BROWSER` is set.
+    pub fn find(what: &str) -> Option<Browser> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let places: Vec<PathBuf> = std::env::split_paths(&path).collect();
+        let program = ["chromium", "chromium-browser", "google-chrome"]
+            .iter()
+            .flat_map(|name| places.iter().map(move |place| place.join(name)))
+            .find(|file| file.is_file());
+        let Some(program) = program else {
+            assert!(
+                std::env::var_os("QUELL_REQUIRE_BROWSER").is_none(),
+                "a browser must be here: install chromium"
+            );
+            // Not `eprintln!`, which the harness captures: this is to be seen in every run.
+            let line = format!("SKIPPED: {what} in a browser: there is no chromium here\n");
+            let _ = std::io::stderr().write_all(line.as_bytes());
+            return None;
+        };
+        let folder = tempfile::tempdir().expect("a folder");
+        Some(Browser { program, folder })
+    }
+
+    /// Where files may be put that go with the browser.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Shows a page in a frame of that width and runs a script there: what it returns. `page` is the document to it.
+    pub fn ask(&self, page: &str, width: u32, script: &str) -> Value {
+        let escaped = page.replace('&', "&amp;").replace('"', "&quot;");
+        let around = format!(
+            r##"<!doctype html><meta charset="utf-8"><body style="margin:0">
+<iframe id="frame" srcdoc="{escaped}" style="border:0;width:{width}px;height:900px"></iframe>
+<pre id="found"></pre>
+<script>
+document.getElementById("frame").onload = event => {{
+  const found = (page => {{ {script} }})(event.target.contentDocument);
+  document.getElementById("found").textContent = JSON.stringify(found);
+}};
+</script>"##
+        );
+        let file = self.folder().join(format!("at-{width}.html"));
+        std::fs::write(&file, around).expect("a page");
+        let output = Command::new(&self.program)
+            .args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"])
+            .args([
+                "--virtual-time-budget=5000",
+                "--window-size=1400,1000",
+                "--hide-scrollbars",
+            ])
+            .arg(format!(
+                "--user-data-dir={}",
+                self.folder().join("profile").display()
+            ))
+            .arg(format!("file://{}", file.display()))
+            .output()
+            .expect("the browser starts");
+        let dom = String::from_utf8_lossy(&output.stdout);
+        let found = dom.split("<pre id=\"found\">").nth(1);
+        let found = found.and_then(|rest| rest.split("</pre>").next());
+        let found = found.filter(|found| !found.is_empty());
+        let found = found.unwrap_or_else(|| panic!("the browser shows no page: {output:?}"));
+        let found = found
+            .replace("&lt;", "<")
+            .replace("&gt;", ">")
+            .replace("&amp;", "&");
+        serde_json::from_str(&found).unwrap_or_else(|error| panic!("{error}: {found}"))
+    }
+}
