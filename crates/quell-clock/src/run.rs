@@ -35,6 +35,9 @@ const FIRST_FRAME: u64 = 4096;
 
 /// What the machine draws from a run's seed. Programs draw from the streams below, by the numbers of their CPUs.
 const STREAM: u128 = 1 << 32;
+/// When a run is given up even if it gets on, two hours: below the last moment that an
+/// [agenda](crate::clock) tells apart, by more than a program sleeps at once.
+const LATEST: Time = 7_200_000_000_000_000;
 /// What is told how far a run is, unless another is asked for.
 static NOT_ASKED: Progress = Progress::new();
 
@@ -104,6 +107,9 @@ pub enum RunError {
         /// What the CPUs do.
         what: String,
     },
+    /// The program gets on, but is at a time that the clock has no numbers for.
+    #[error("the program goes on after {} h of virtual time; let it do less", LATEST / 3_600_000_000_000_000)]
+    TooLong,
     /// The kernel or the program panicked.
     #[error("CPU {cpu} panicked: {message}")]
     Panic {
@@ -323,6 +329,9 @@ fn drive(
                 seconds: bench.setup.limit as f64 / 1e12,
                 what: context::with(|core| describe(core)),
             });
+        }
+        if now > LATEST {
+            return Err(RunError::TooLong);
         }
         if fibers[chosen].resume() == State::Done
             && let Some((cpu, payload)) = panicked.borrow_mut().take()

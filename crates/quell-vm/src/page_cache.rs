@@ -21,7 +21,7 @@ use crate::length::Length;
 use crate::lock::{Guard, Lock, RawGuard, RawLock};
 use crate::machine::{Event, Machine, Work};
 use crate::rules::VmRules;
-use crate::segmented::SegmentedArray;
+use crate::segmented::{SegmentedArray, SparseArray};
 use crate::syscall::{Error, FileId};
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -102,7 +102,7 @@ pub(crate) struct File<M: Machine> {
     length: Length<M::Word>,
     /// Held by the CPU that changes the length downwards.
     truncation: RawLock<M::Word>,
-    slots: SegmentedArray<Lock<M::Word, Slot>, 16>,
+    slots: SparseArray<Lock<M::Word, Slot>>,
     /// The pages that are dirty.
     dirty: Lock<M::Word, BTreeSet<u64>>,
 }
@@ -112,7 +112,7 @@ impl<M: Machine> File<M> {
         File {
             length: Length::new(bytes),
             truncation: RawLock::new(),
-            slots: SegmentedArray::new(),
+            slots: SparseArray::new(),
             dirty: Lock::new(BTreeSet::new()),
         }
     }
@@ -150,6 +150,12 @@ impl<M: Machine> File<M> {
     /// The slot of a page, if it was ever used.
     pub(crate) fn used_slot(&self, page: u64) -> Option<&Lock<M::Word, Slot>> {
         self.slots.get(page as usize)
+    }
+
+    /// The first page in `from..below` that may have been used.
+    pub(crate) fn first_used(&self, from: u64, below: u64) -> Option<u64> {
+        let found = self.slots.first_made(from as usize, below as usize);
+        found.map(|page| page as u64)
     }
 
     /// The dirty pages at this moment, in ascending order.

@@ -13,8 +13,8 @@ use quell_vm::{Backing, Call, Error, Fault, User};
 use rand::RngExt;
 use rand_pcg::Pcg64;
 
-/// So many statements in a row may do nothing but count.
-const IDLE_STATEMENTS: u32 = 100_000_000;
+/// So many statements in a row may do nothing that takes time on a machine.
+const IDLE_STATEMENTS: u32 = 10_000_000;
 /// The longest time that a statement computes or sleeps: an hour.
 const LONGEST: u64 = 3_600_000_000_000;
 
@@ -118,7 +118,7 @@ impl<U: User + ?Sized> Performer<'_, '_, U> {
             at += 1;
             let before = idle;
             let next = self.statement(&statement.does, &mut idle).and_then(|next| {
-                // Anything that is not counting starts the count anew.
+                // Anything that takes time starts the count anew.
                 if idle == before {
                     idle = 0;
                 } else if idle > IDLE_STATEMENTS {
@@ -169,7 +169,7 @@ impl<U: User + ?Sized> Performer<'_, '_, U> {
         Ok(())
     }
 
-    /// Performs a statement; which is next, if not the following one. Raises `idle` if it did nothing but count.
+    /// Performs a statement; which is next, if not the following one. Raises `idle` if it let no time pass.
     fn statement(&self, does: &Does, idle: &mut u32) -> Result<Option<u32>, Stop> {
         let team = self.team;
         match does {
@@ -195,7 +195,10 @@ impl<U: User + ?Sized> Performer<'_, '_, U> {
                 address,
                 range: Some(range),
                 value,
-            } => self.range(self.of(address)?, range, value.as_ref())?,
+            } => {
+                let accesses = self.range(self.of(address)?, range, value.as_ref())?;
+                *idle += u32::from(accesses == 0);
+            }
             Does::Stream {
                 address,
                 bytes,
@@ -208,6 +211,7 @@ impl<U: User + ?Sized> Performer<'_, '_, U> {
                     Some(value) => team.user.try_write_span(address, bytes, self.of(value)?),
                 };
                 span.map_err(|fault| Stop::Faulted(address, fault))?;
+                *idle += u32::from(bytes == 0);
             }
             Does::Map {
                 to,
@@ -256,7 +260,11 @@ impl<U: User + ?Sized> Performer<'_, '_, U> {
                     self.set(into, result)?;
                 }
             }
-            Does::Compute(time) => team.user.compute(self.time(time, 0)?),
+            Does::Compute(time) => {
+                let time = self.time(time, 0)?;
+                team.user.compute(time);
+                *idle += u32::from(time == 0);
+            }
             Does::Barrier => team.barrier()?,
             Does::Begin => {
                 self.once(false)?;
@@ -368,7 +376,8 @@ impl<U: User + ?Sized> Performer<'_, '_, U> {
         result.map_err(|fault| Stop::Faulted(address, fault))
     }
 
-    fn range(&self, address: u64, range: &Range, value: Option<&Expression>) -> Result<(), Stop> {
+    /// Accesses the words of a range; how many.
+    fn range(&self, address: u64, range: &Range, value: Option<&Expression>) -> Result<u64, Stop> {
         let bytes = self.of(&range.bytes)?;
         let stride = self.of(&range.stride)?;
         if stride == 0 {
@@ -381,16 +390,18 @@ impl<U: User + ?Sized> Performer<'_, '_, U> {
             self.access(address + index * stride, value)
         };
         match range.order {
-            Order::Ascending => (0..count).try_for_each(at),
-            Order::Descending => (0..count).rev().try_for_each(at),
+            Order::Ascending => (0..count).try_for_each(at)?,
+            Order::Descending => (0..count).rev().try_for_each(at)?,
             Order::Random => {
                 let times = self.of(&range.count)?;
                 if times > 0 && count == 0 {
                     return Err(crate::expression::NoValue::Zero.into());
                 }
-                (0..times).try_for_each(|_| at(self.random(count)))
+                (0..times).try_for_each(|_| at(self.random(count)))?;
+                return Ok(times);
             }
         }
+        Ok(count)
     }
 
     fn backing(&self, behind: &Behind) -> Result<Backing, Stop> {

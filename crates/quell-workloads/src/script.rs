@@ -274,7 +274,7 @@ pub enum Wrong {
     #[error("{0} ns: expected at most an hour, and at least 100 ns between two looks")]
     Time(u64),
     /// More steps without an access, a call or time that passes than any program needs.
-    #[error("nothing but counting for 100 million statements: does the loop end?")]
+    #[error("nothing that takes time for 10 million statements: does the loop end?")]
     Endless,
     /// A statement of the first CPU's in the program of another.
     #[error("only CPU 0 may do this")]

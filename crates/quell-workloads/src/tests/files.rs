@@ -147,7 +147,7 @@ fn a_statement_without_effect_ends_the_run_with_its_line() {
         (
             "{ begin = true }",
             "{ while = 1, do = [] }",
-            "line 24: while: nothing but counting for 100 million statements: does the loop end?",
+            "line 24: while: nothing that takes time for 10 million statements: does the loop end?",
         ),
         (
             "bytes = \"size\" },",
