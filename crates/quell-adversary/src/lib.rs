@@ -25,6 +25,7 @@
 //! | `names` | what a word is called in a timeline |
 //! | [`bare_kernel`] | the smallest kernel on the engine, for scenarios that need no manager |
 //! | [`vm_kernel`] | the memory manager, for scenarios over it |
+//! | [`workload`] | workload files over it |
 //! | [`generated`] | programs that are data, and the kernels under them |
 //! | [`mod@scenario`], [`scenarios`] | small programs that race |
 //! | [`session`] | runs |
@@ -73,6 +74,7 @@ pub mod tables;
 pub mod timeline;
 pub mod vm_kernel;
 pub mod word;
+pub mod workload;
 
 pub use coverage::{Coverage, Happening, Reach};
 pub use explore::{Budget, Exploration, Failure, Report, explore};

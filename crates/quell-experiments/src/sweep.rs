@@ -1,4 +1,4 @@
-//! A grid of runs: machines, policies, numbers of CPUs, parameters and seeds, each with each.
+//! A grid of runs: machines and figures of them, policies, numbers of CPUs, parameters and seeds, each with each.
 //!
 //! The cells of a grid are numbered in one order that depends on nothing but the grid, so a part of it can be run
 //! anywhere and at any time: what comes out of a cell depends on the cell alone. The longest runs begin first, so that
@@ -24,6 +24,8 @@ pub struct Grid {
     pub workload: Workload,
     /// On which machines.
     pub machines: Vec<Arc<MachineFile>>,
+    /// Figures of each of them (`interrupt.send`) and the values that each takes, written as `--set` reads it.
+    pub figures: Vec<(String, Vec<String>)>,
     /// With which mechanisms.
     pub policies: Vec<Policy>,
     /// On how many CPUs; the workload's own number if there is none.
@@ -49,35 +51,32 @@ pub struct Cell {
     pub cpus: usize,
     /// The seed.
     pub seed: u64,
-    /// The value of each parameter that the grid names.
+    /// The value of each parameter and of each figure of the machine that the grid names.
     pub values: BTreeMap<String, String>,
 }
 
 impl Grid {
-    /// Every cell, in order: seeds change first, then the last parameter, CPUs, policies, machines.
+    /// Every cell, in order: seeds change first, then the last parameter, CPUs, policies, the last figure, machines.
     ///
     /// # Errors
-    /// If a parameter or a value is none of the workload's.
+    /// If a parameter or a value is none of the workload's, or a figure or a value none that the machine can have.
     pub fn cells(&self) -> Result<Vec<Cell>, String> {
-        let mut settings: Vec<(Workload, BTreeMap<String, String>)> =
-            vec![(self.workload, BTreeMap::new())];
-        for (name, values) in &self.axes {
-            let mut more = Vec::new();
-            for (workload, known) in &settings {
-                for value in values {
-                    let mut workload = *workload;
-                    workload
-                        .set(&format!("{name}={value}"))
-                        .map_err(|wrong| wrong.to_string())?;
-                    let mut known = known.clone();
-                    known.insert(name.clone(), value.clone());
-                    more.push((workload, known));
-                }
-            }
-            settings = more;
+        let settings = each(self.workload, &self.axes, |workload, pair| {
+            let mut workload = *workload;
+            workload
+                .set(pair)
+                .map_err(|wrong| format!("--param {pair}: {wrong}"))?;
+            Ok(workload)
+        })?;
+        let mut machines = Vec::new();
+        for machine in &self.machines {
+            machines.extend(each(machine.clone(), &self.figures, |machine, pair| {
+                let changed = machine.with_text("--set", &[pair]);
+                changed.map(Arc::new).map_err(|wrong| wrong.to_string())
+            })?);
         }
         let mut cells = Vec::new();
-        for machine in &self.machines {
+        for (machine, figures) in &machines {
             for &policy in &self.policies {
                 let numbers = match &self.cpus[..] {
                     [] => vec![None],
@@ -98,7 +97,11 @@ impl Grid {
                                 policy,
                                 cpus,
                                 seed,
-                                values: values.clone(),
+                                values: figures
+                                    .iter()
+                                    .chain(values)
+                                    .map(|(name, value)| (name.clone(), value.clone()))
+                                    .collect(),
                             });
                         }
                     }
@@ -107,6 +110,31 @@ impl Grid {
         }
         Ok(cells)
     }
+}
+
+/// What is changed, and the values that it has then.
+type Changed<T> = (T, BTreeMap<String, String>);
+
+/// Something with each combination of values, the last name's changing first. `set` gives it the value of a name, from
+/// text like `pages=512`.
+fn each<T: Clone>(
+    plain: T,
+    axes: &[(String, Vec<String>)],
+    set: impl Fn(&T, &str) -> Result<T, String>,
+) -> Result<Vec<Changed<T>>, String> {
+    let mut all = vec![(plain, BTreeMap::new())];
+    for (name, values) in axes {
+        let mut more = Vec::new();
+        for (so_far, known) in &all {
+            for value in values {
+                let mut known = known.clone();
+                known.insert(name.clone(), value.clone());
+                more.push((set(so_far, &format!("{name}={value}"))?, known));
+            }
+        }
+        all = more;
+    }
+    Ok(all)
 }
 
 /// Runs cells on all cores of the host and [shows](progress::show) how far it is. `each` is told of each cell as it is
@@ -155,6 +183,7 @@ mod tests {
         Grid {
             workload,
             machines: vec![Arc::new(built_in("haswell-server").unwrap())],
+            figures: Vec::new(),
             policies: vec![Policy::BASELINE, Policy::ALL],
             cpus: vec![1, 2],
             axes: vec![("pages".into(), vec!["1".into(), "4".into()])],
@@ -180,6 +209,35 @@ mod tests {
             ..grid()
         };
         assert!(wrong.cells().unwrap_err().contains("no parameter `page`"));
+        let wrong = Grid {
+            figures: vec![("interrupt.sent".into(), vec!["1us".into()])],
+            ..grid()
+        };
+        assert!(wrong.cells().unwrap_err().contains("interrupt.send"));
+    }
+
+    #[test]
+    fn figures_of_the_machine_are_an_axis() {
+        let slower = Grid {
+            figures: vec![("interrupt.send".into(), vec!["500ns".into(), "5us".into()])],
+            policies: vec![Policy::BASELINE],
+            cpus: vec![2],
+            seeds: 1,
+            ..grid()
+        };
+        let cells = slower.cells().unwrap();
+        assert_eq!(cells.len(), 2 * 2);
+        let at = |index: usize| cells[index].values["interrupt.send"].as_str();
+        assert_eq!(
+            [at(0), at(1), at(2), at(3)],
+            ["500ns", "500ns", "5us", "5us"]
+        );
+        let took = Mutex::new([f64::NAN; 4]);
+        run(&cells, |cell, outcome| {
+            took.lock().unwrap()[cell.index] = outcome.unwrap().measure.value;
+        });
+        let took = took.into_inner().unwrap();
+        assert!(took[2] > took[0] && took[3] > took[1], "{took:?}");
     }
 
     #[test]

@@ -104,6 +104,11 @@ pub trait User {
 
     /// Computes for that long without touching memory. Interrupts are taken meanwhile.
     fn compute(&self, nanoseconds: u64);
+    /// Passes that long in a loop that waits until other CPUs have changed a control word which it has read in this
+    /// turn. A machine may let more time pass, until one of them is changed.
+    fn wait(&self, nanoseconds: u64) {
+        self.compute(nanoseconds);
+    }
     /// Nanoseconds since the run began.
     fn now(&self) -> u64;
 

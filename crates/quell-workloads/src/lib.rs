@@ -332,6 +332,23 @@ impl Workload {
         })
     }
 
+    /// How many bytes it touches on that many CPUs, in each of how many memory nodes, and how many there are in a slow
+    /// one: what [`Workload::memory`] has without the room for tables and caches of a machine of ordinary size.
+    ///
+    /// # Errors
+    /// Why that has no value.
+    pub fn touched(&self, cpus: usize) -> Result<[u64; 3], Nothing> {
+        let before = self.before(cpus as u64, 0);
+        let (bytes, nodes, slow) = match &self.script.memory {
+            MemoryOf::Touched { bytes, nodes } => (bytes, nodes, None),
+            MemoryOf::Exact {
+                node, nodes, slow, ..
+            } => (node, nodes, Some(slow)),
+        };
+        let slow = slow.map_or(Ok(0), |slow| slow.evaluate(&before))?;
+        Ok([bytes.evaluate(&before)?, nodes.evaluate(&before)?, slow])
+    }
+
     /// What one CPU does. Every CPU of the run calls this, all in the same process.
     ///
     /// `seed` decides what is random.

@@ -123,7 +123,7 @@ impl<'u, U: User + ?Sized> Team<'u, U> {
             if self.failed() {
                 return Err(Failure::Elsewhere);
             }
-            self.user.compute(pause);
+            self.user.wait(pause);
             pause = (2 * pause).min(10_000);
         }
         Ok(())
@@ -174,7 +174,7 @@ impl<'u, U: User + ?Sized> Team<'u, U> {
                     error,
                 })?;
             } else {
-                self.user.compute(nanoseconds);
+                self.user.wait(nanoseconds);
             }
         }
         Ok(())

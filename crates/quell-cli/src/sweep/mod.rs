@@ -70,6 +70,9 @@ pub struct SweepArgs {
     /// repeated
     #[arg(long = "param", value_name = "NAME=VALUES")]
     parameters: Vec<String>,
+    /// A parameter of the machines with its values (`quell list parameters`): interrupt.send=500ns,900ns; may be repeated
+    #[arg(long = "set", value_name = "SECTION.KEY=VALUES")]
+    figures: Vec<String>,
     /// With how many seeds each is run
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: u64,
@@ -99,6 +102,17 @@ pub struct MergeArgs {
 
 /// No grid is larger.
 const MOST_CELLS: usize = 1_000_000;
+
+/// The values of a machine's parameter.
+///
+/// # Errors
+/// What was expected.
+fn figures(text: &str) -> Result<(String, Vec<String>), String> {
+    let expected = "expected section.key=value,value";
+    let (name, values) = text.split_once('=').ok_or(expected)?;
+    let values = values.split(',').map(|value| value.trim().to_owned());
+    Ok((name.trim().to_owned(), values.collect()))
+}
 
 /// The values of a parameter: a list, or each doubling of a range.
 ///
@@ -156,12 +170,18 @@ impl SweepArgs {
                     .map_err(|wrong| usage(format_args!("--param {text}: {wrong}")))
             })
             .collect::<Result<Vec<_>>>()?;
+        let figures = self
+            .figures
+            .iter()
+            .map(|text| figures(text).map_err(|wrong| usage(format_args!("--set {text}: {wrong}"))))
+            .collect::<Result<Vec<_>>>()?;
         let policies = match &self.policies[..] {
             [] => vec![Policy::BASELINE, Policy::ALL],
             asked => asked.to_vec(),
         };
         let cpus = self.cpus.as_ref().map_or(Vec::new(), |cpus| cpus.0.clone());
-        let of_axes: usize = axes.iter().map(|(_, values)| values.len()).product();
+        let of_axes = axes.iter().chain(&figures);
+        let of_axes: usize = of_axes.map(|(_, values)| values.len()).product();
         let all = [self.machines.len(), policies.len(), cpus.len().max(1)];
         let all = all.iter().product::<usize>().saturating_mul(of_axes);
         if all.saturating_mul(self.seeds as usize) > MOST_CELLS {
@@ -172,6 +192,7 @@ impl SweepArgs {
         Ok(Grid {
             workload,
             machines,
+            figures,
             policies,
             cpus,
             axes,
@@ -186,9 +207,7 @@ impl SweepArgs {
 /// If something asked for does not exist, or the results cannot be read or written.
 pub fn run(args: &SweepArgs) -> Result<ExitCode> {
     let grid = args.grid()?;
-    let cells = grid
-        .cells()
-        .map_err(|wrong| usage(format_args!("--param: {wrong}")))?;
+    let cells = grid.cells().map_err(usage)?;
     let head = Head::of(&grid, &cells);
     let place = Destination::open("--results", args.results.as_deref(), "quell-sweep.jsonl")?;
     let places = args.summary.open()?;

@@ -29,6 +29,7 @@ pub struct Head {
     pub runs: usize,
     /// The machines, each with a digest of every figure of its file.
     machines: Vec<String>,
+    figures: Vec<(String, Vec<String>)>,
     policies: Vec<String>,
     cpus: Vec<usize>,
     axes: Vec<(String, Vec<String>)>,
@@ -50,6 +51,7 @@ impl Head {
                     format!("{} {digest:016x}", machine.name())
                 })
                 .collect(),
+            figures: grid.figures.clone(),
             policies: grid.policies.iter().map(ToString::to_string).collect(),
             cpus: grid.cpus.clone(),
             axes: grid.axes.clone(),
@@ -75,7 +77,7 @@ pub struct Record {
     pub policy: String,
     pub cpus: usize,
     pub seed: u64,
-    /// The parameters that the grid names.
+    /// The parameters that the grid names, the workload's and the machine's.
     pub parameters: BTreeMap<String, String>,
     /// The figure; absent if the run failed or measured nothing.
     pub value: Option<f64>,
@@ -131,12 +133,16 @@ pub struct Results {
     file: File,
     pub head: Head,
     first: String,
-    /// The lines, as they are written: what is merged is copied, never written anew.
-    lines: BTreeMap<usize, String>,
+    /// What is merged is copied, never written anew.
+    lines: Lines,
 }
 
-/// The head and the lines of a file; a last line that was cut is left out.
-fn read(path: &Path) -> Result<Option<(String, Head, BTreeMap<usize, String>)>> {
+/// Lines by the places of their runs in the grid, as they are written.
+type Lines = BTreeMap<usize, String>;
+
+/// The first line of a file, what it says, and the other lines; a last line that was cut is left out. `None` if there
+/// is no such file.
+fn read(path: &Path) -> Result<Option<(String, Head, Lines)>> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
