@@ -29,6 +29,7 @@
 //! | [`generated`] | programs that are data, and the kernels under them |
 //! | [`mod@scenario`], [`scenarios`] | small programs that race |
 //! | [`session`] | runs |
+//! | [`rehearsal`] | a workload's first run |
 //! | [`mod@explore`] | many runs, failures shrunk |
 //! | [`mod@replay`] | replay codes |
 //! | [`generate`] | programs that the adversary writes itself |
@@ -63,6 +64,7 @@ pub mod mutants;
 mod names;
 pub mod op;
 pub mod oracle;
+pub mod rehearsal;
 pub mod replay;
 pub mod scenario;
 pub mod scenarios;

@@ -288,6 +288,25 @@ impl<'p> Scenario<'p> {
         }
     }
 
+    /// A workload as a scenario on all machines; after so many steps its runs are scheduled fairly.
+    pub(crate) fn workload(name: &'p str, performance: &'p Performance, steps: u32) -> Self {
+        Scenario {
+            name,
+            about: "a workload file",
+            bugs: &[],
+            finds: &[],
+            cpus: performance.cpus(),
+            on: On::Every,
+            nmis: 0,
+            preemptions: 0,
+            spurious: 0,
+            must: &[],
+            one_in: 1,
+            steps,
+            program: Script::Workload(performance),
+        }
+    }
+
     /// Whether the scenario runs over the memory manager.
     pub fn uses_vm(&self) -> bool {
         match self.program {

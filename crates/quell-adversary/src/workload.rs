@@ -15,20 +15,16 @@
 use crate::action::MAX_CPUS;
 use crate::cell::AdversaryWord;
 use crate::coverage::Coverage;
-use crate::kind::MachineKind;
 use crate::op::AccessKind;
-use crate::scenario::{On, Scenario, Script};
-use crate::schedule::Strategy;
-use crate::session::{Case, Session};
 use crate::stage::Stage;
 use crate::vm_kernel::{self, LEDGER_ENTRIES, Parts, VmKernel};
-use quell::{Hardware, Policy, Word};
+use quell::{Hardware, Word};
 use quell_contract::timeline::Line;
 use quell_vm::{Call, Error, Fault, User};
 use quell_workloads::{Failure, WORDS, Workload};
 use std::array;
-use std::sync::Mutex;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The most frames of a node.
 const MOST_FRAMES: u64 = 4096;
@@ -36,8 +32,6 @@ const MOST_FRAMES: u64 = 4096;
 const ROOM: u64 = 24;
 /// How long a look at the clock takes, in nanoseconds.
 const LOOK: u64 = 100_000;
-/// The most decisions that a run may take without a deviation: a search is of many runs.
-const MOST_DECISIONS: u32 = 200_000;
 /// What is random in the run is the same in every schedule.
 const SEED: u64 = 1;
 
@@ -92,51 +86,19 @@ impl Performance {
         })
     }
 
-    /// The workload as a scenario on all machines. It is run once, to see how long it takes.
-    ///
-    /// # Errors
-    /// What it cannot do here, with the line of its file; or that a run is too long to search.
-    pub fn scenario<'p>(&'p self, name: &'p str) -> Result<Scenario<'p>, String> {
-        let mut scenario = Scenario {
-            name,
-            about: "a workload file",
-            bugs: &[],
-            finds: &[],
-            cpus: self.cpus,
-            on: On::Every,
-            nmis: 0,
-            preemptions: 0,
-            spurious: 0,
-            must: &[],
-            one_in: 1,
-            steps: MOST_DECISIONS,
-            program: Script::Workload(self),
-        };
-        let case = Case {
-            scenario: &scenario,
-            kind: MachineKind::ALL[0],
-            policy: Policy::ALL,
-            mistake: None,
-        };
-        let (run, _) = Session::new(case).run(Strategy::script(Vec::new()));
-        if let Some(failure) = self.failed().take() {
-            return Err(failure.to_string());
-        }
-        if run.decisions >= MOST_DECISIONS {
-            return Err(format!(
-                "one run takes more than {MOST_DECISIONS} decisions of the search: let it do less"
-            ));
-        }
-        // Others may take more, where CPUs come in each other's way.
-        scenario.steps = run.decisions.saturating_mul(4).max(8_000);
-        Ok(scenario)
+    fn failed(&self) -> MutexGuard<'_, Option<Failure>> {
+        // Nothing panics under the lock.
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn failed(&self) -> std::sync::MutexGuard<'_, Option<Failure>> {
-        // Nothing panics under the lock.
-        self.failure
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    /// How many CPUs it runs on.
+    pub(crate) fn cpus(&self) -> usize {
+        self.cpus
+    }
+
+    /// Why some CPU could not go on, in the runs since the last question.
+    pub(crate) fn take_failure(&self) -> Option<Failure> {
+        self.failed().take()
     }
 
     /// The frame after the last.

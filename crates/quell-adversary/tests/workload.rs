@@ -2,6 +2,7 @@
 
 use quell::Policy;
 use quell_adversary::broken::Boundary;
+use quell_adversary::rehearsal::rehearse;
 use quell_adversary::workload::Performance;
 use quell_adversary::{Budget, Case, Exploration, MachineKind, Mistake, Session, explore};
 use quell_workloads::Workload;
@@ -43,7 +44,7 @@ const FILE: &str = r#"
 fn a_workload_keeps_the_contract_and_a_mistake_is_found_in_it() {
     let workload = Workload::parse("race.toml", FILE).expect("a workload file");
     let performance = Performance::new(workload, 2).expect("it runs here");
-    let scenario = performance.scenario("race.toml").expect("it runs");
+    let scenario = rehearse(&performance, "race.toml").expect("it runs");
     let search = |mistake| {
         let case = Case {
             scenario: &scenario,
@@ -77,7 +78,7 @@ fn what_cannot_be_done_here_is_told() {
     workload.set("iterations=1000000").expect("a parameter");
     let long = Performance::new(workload, 2).expect("memory enough");
     assert!(
-        long.scenario("long")
+        rehearse(&long, "long")
             .unwrap_err()
             .contains("let it do less")
     );

@@ -6,6 +6,7 @@
 use std::path::Path;
 
 use quell_adversary::Scenario;
+use quell_adversary::rehearsal::rehearse;
 use quell_adversary::workload::Performance;
 use quell_experiments::{machines, workloads};
 use quell_workloads::Workload;
@@ -75,7 +76,7 @@ pub fn named(whole: &str) -> Result<&'static Scenario<'static>, String> {
     let performance: &'static Performance =
         Box::leak(Box::new(Performance::new(workload, cpus).map_err(refused)?));
     let name: &'static str = Box::leak(whole.into());
-    let scenario = performance.scenario(name).map_err(refused)?;
+    let scenario = rehearse(performance, name).map_err(refused)?;
     Ok(Box::leak(Box::new(scenario)))
 }
 
