@@ -71,6 +71,12 @@ enum Command {
     Predict(predict::PredictArgs),
     /// What shootdowns cost a program: which calls cause them, who pays, what would remove them
     Record(record::RecordArgs),
+    /// What shootdowns cost each process, live: a line per process, refreshed each second
+    #[cfg(all(
+        target_os = "linux",
+        any(target_arch = "x86_64", target_arch = "aarch64")
+    ))]
+    Top(record::top::TopArgs),
     /// Run the same workloads on stock Linux in the same emulator, side by side
     Versus(versus::VersusArgs),
     /// Print completions for a shell
@@ -103,6 +109,11 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
         Some(Command::Measure(args)) => measure::run(args),
         Some(Command::Predict(args)) => predict::run(&args),
         Some(Command::Record(args)) => record::run(&args),
+        #[cfg(all(
+            target_os = "linux",
+            any(target_arch = "x86_64", target_arch = "aarch64")
+        ))]
+        Some(Command::Top(args)) => record::top::run(&args),
         Some(Command::Versus(args)) => versus::run(args),
         Some(Command::Completions { shell }) => {
             let mut script = Vec::new();
