@@ -25,7 +25,7 @@ use quell_contract::{Clause, Violation};
 use quell_sim::heap::{self, Heap};
 use quell_sim::may_change;
 use quell_vm::machine::{Machine, MemoryMap, Node};
-use quell_vm::{Access, Call, Error, ProcessId};
+use quell_vm::{Access, Call, Error, Fault, ProcessId};
 use quell_vm::{Vm, VmConfig};
 use quell_zero::{ClearPolicy, Plan};
 use std::cell::Cell;
@@ -130,6 +130,14 @@ impl VmKernel<'_> {
     }
 
     fn user(&self, page: u64, kind: AccessKind, value: u64) -> Option<u64> {
+        self.attempt(page, kind, value).ok()
+    }
+
+    /// An access of a program to the first word of a page; what the word held or holds now.
+    ///
+    /// # Errors
+    /// The fault that the manager could not serve.
+    pub(crate) fn attempt(&self, page: u64, kind: AccessKind, value: u64) -> Result<u64, Fault> {
         let access = match kind {
             AccessKind::Load => Access::Read,
             AccessKind::Store => Access::Write,
@@ -137,15 +145,15 @@ impl VmKernel<'_> {
         };
         loop {
             if let Some(held) = self.access(page, kind, value) {
-                return Some(held);
+                return Ok(held);
             }
             // Before the run nothing stops a CPU whose access broke the contract.
             if context::with(|core| core.end.is_some()) {
-                return None;
+                return Err(Fault::NotMapped);
             }
             if let Err(fault) = self.vm.fault(address(page), access) {
                 self.hw.say(|| format!("page {page:#x}: {fault}"));
-                return None;
+                return Err(fault);
             }
         }
     }

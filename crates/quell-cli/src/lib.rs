@@ -13,6 +13,7 @@ mod explore;
 mod layout;
 mod list;
 mod measure;
+mod numbers;
 mod options;
 mod output;
 mod predict;
@@ -21,6 +22,7 @@ mod refusal;
 mod reproduce;
 mod run;
 mod scale;
+mod sweep;
 mod table;
 mod usage;
 mod versus;
@@ -53,6 +55,10 @@ enum Command {
     Run(run::RunArgs),
     /// Run one workload on 1 to 1024 CPUs, without and with mechanisms
     Scale(scale::ScaleArgs),
+    /// Run a grid of machines, policies, CPUs, parameters and seeds
+    Sweep(sweep::SweepArgs),
+    /// Put the parts of a sweep together
+    Merge(sweep::MergeArgs),
     /// List workloads, machines, policies and what each parameter means
     List(list::ListArgs),
     /// Search for interleavings that break the contract, and show that known mistakes are found
@@ -95,6 +101,8 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
         Some(Command::Reproduce(args)) => reproduce::run(&args),
         Some(Command::Run(args)) => run::run(args),
         Some(Command::Scale(args)) => scale::run(&args),
+        Some(Command::Sweep(args)) => sweep::run(&args),
+        Some(Command::Merge(args)) => sweep::merge(&args),
         Some(Command::List(args)) => list::run(args).map(|()| ExitCode::SUCCESS),
         Some(Command::Explore(args)) => explore::run(args),
         Some(Command::Boot(args)) => boot::run(args),
