@@ -398,14 +398,17 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
                 more |= stamp <= through;
                 continue;
             }
-            let mut late = behind;
-            self.add_behind(me, &debt, &mut late);
             let told = behind.is_empty() && !paid.is_empty() && known;
-            if stamp > through && told && !late.is_empty() {
-                // Every CPU has flushed since what is asked for: younger debts can wait.
-                continue;
+            if stamp > through && told {
+                let mut late = CpuSet::EMPTY;
+                self.add_behind(me, &debt, &mut late);
+                if !late.is_empty() {
+                    // Every CPU has flushed since what is asked for: younger debts can wait.
+                    continue;
+                }
+            } else {
+                self.add_behind(me, &debt, &mut behind);
             }
-            behind = late;
             kernel |= debt.kernel;
             paid.push((stamp, debt.kernel));
         }
