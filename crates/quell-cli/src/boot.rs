@@ -67,7 +67,8 @@ pub struct BootArgs {
     /// Run the emulated CPUs on threads of their own: other interleavings, slower waits
     #[arg(long, conflicts_with = "icount")]
     threads: bool,
-    /// What is random in the run: which operations a stress, and which pages a workload, chooses
+    /// The seed: what is drawn from it is the same on every host. Here which operations a stress, and
+    /// which pages a workload, chooses
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// How long a stress lasts, in minutes [default: one]

@@ -37,8 +37,8 @@ pub struct RunArgs {
     /// How many CPUs, 1 to 1024; the workload's own number unless given
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     cpus: Option<u16>,
-    /// What is random in the run: what the workload chooses, and which CPU is first where two are at the same
-    /// time. The same seed gives the same run on every host
+    /// The seed: what is drawn from it is the same on every host. Here what the workload chooses, and
+    /// which CPU is first where two are at the same time
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// With how many seeds it is run, this one and those after it: how far the figure depends on them is said. The

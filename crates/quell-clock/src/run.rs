@@ -48,7 +48,7 @@ pub struct Setup<'f> {
     pub machine: &'f MachineFile,
     /// How many CPUs; `None` takes what the machine file says.
     pub cpus: Option<usize>,
-    /// Where a run differs from another of the same kind: the moments at which CPUs start.
+    /// The seed: what programs choose is drawn from it, and the moments at which CPUs start.
     pub seed: u64,
     /// How many events the trace keeps; 0 records none.
     pub trace: usize,

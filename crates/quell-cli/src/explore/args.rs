@@ -57,7 +57,8 @@ pub struct ExploreArgs {
     /// long, one minute unless given
     #[arg(long, value_name = "M", conflicts_with = "schedules", value_parser = minutes)]
     pub minutes: Option<f64>,
-    /// What chooses the random schedules: the same seed searches the same schedules on every host
+    /// The seed: what is drawn from it is the same on every host. Here the random schedules, and with
+    /// --generate the programs
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// The greatest depth of priority-based search
