@@ -55,12 +55,15 @@ pub(crate) struct Mmu {
     /// The root of the kernel's half, if the program has one.
     kernel: Option<u32>,
     sides: Box<[Side]>,
+    /// How many entries of tables map each frame, or a block that begins with it.
+    mapped: Box<[u32]>,
     tlbs: Vec<Tlb>,
     lags: Vec<Gone>,
 }
 
 impl Mmu {
-    pub(crate) fn new(cpus: usize, frames: usize) -> Self {
+    /// Those of `cpus` CPUs, on a machine of so many frames, the first of which may be `tables`.
+    pub(crate) fn new(cpus: usize, frames: usize, tables: usize) -> Self {
         let side = |_| Side {
             nonzero: [0; TABLE_WORDS / 64],
             written: [0; TABLE_WORDS],
@@ -71,7 +74,8 @@ impl Mmu {
             level_hints: false,
             broadcasts: false,
             kernel: None,
-            sides: (0..frames).map(side).collect(),
+            sides: (0..tables).map(side).collect(),
+            mapped: vec![0; frames].into(),
             tlbs: (0..cpus).map(|_| Tlb::default()).collect(),
             lags: Vec::new(),
         }
@@ -84,6 +88,7 @@ impl Mmu {
         self.level_hints = kind.level_hints;
         self.broadcasts = kind.broadcasts();
         self.kernel = None;
+        self.mapped.fill(0);
         for (frame, side) in self.sides.iter_mut().enumerate() {
             for (block, bits) in side.nonzero.iter_mut().enumerate() {
                 let mut left = core::mem::take(bits);
@@ -117,13 +122,25 @@ impl Mmu {
     }
 
     /// Whether an entry of any table maps this frame, or a block that begins with it.
-    pub(crate) fn maps(&self, arena: &Arena, frame: u32) -> bool {
-        (0..self.sides.len() as u32).any(|table| {
-            self.written_words(table).any(|index| {
-                let word = arena.table(table)[index].peek();
-                word & (PRESENT | TABLE) == PRESENT && frame_of(word) == frame
-            })
-        })
+    pub(crate) fn maps(&self, frame: u32) -> bool {
+        self.mapped
+            .get(frame as usize)
+            .is_some_and(|&entries| entries > 0)
+    }
+
+    /// What an entry maps, in [`Mmu::maps`].
+    fn count_mapped(&mut self, old: u64, new: u64) {
+        let frame = |word: u64| (word & (PRESENT | TABLE) == PRESENT).then(|| frame_of(word));
+        let (old, new) = (frame(old), frame(new));
+        if old == new {
+            return;
+        }
+        if let Some(entries) = old.and_then(|frame| self.mapped.get_mut(frame as usize)) {
+            *entries -= 1;
+        }
+        if let Some(entries) = new.and_then(|frame| self.mapped.get_mut(frame as usize)) {
+            *entries += 1;
+        }
     }
 
     /// The words of a table that may not be zero.
@@ -198,6 +215,7 @@ impl Mmu {
         (table, index): (u32, usize),
         (old, new): (u64, u64),
     ) {
+        self.count_mapped(old, new);
         let side = &mut self.sides[table as usize];
         let bit = 1 << (index % 64);
         if new == 0 {

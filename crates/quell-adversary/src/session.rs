@@ -44,6 +44,8 @@ pub struct Run {
     pub end: End,
     /// How many decisions it took.
     pub decisions: u32,
+    /// How many of them were a scheduler's to take: those alone in which it matters what comes next.
+    pub choices: u32,
     /// How many moments it had, those before the run included: what it costs the host.
     pub moments: u32,
 }
@@ -220,6 +222,7 @@ impl<'p> Session<'p> {
         let run = Run {
             end,
             decisions: core.decisions,
+            choices: core.choices,
             moments: core.now,
         };
         self.coverage.add_machine(&core.events);

@@ -22,12 +22,18 @@ pub const CPUS: usize = 4;
 /// A part for what is made before the run, and one for each CPU.
 const PARTS: usize = 1 + CPUS;
 
+/// Bytes of all parts.
+const BYTES: usize = PARTS * LINES * LINE;
+
 /// Which lines of a part are taken.
 type Taken = [u64; LINES / 64];
 
 /// See the module.
 pub struct Heap {
+    /// The first line.
     memory: *mut u8,
+    /// What the host has given: it begins wherever the host likes.
+    given: *mut u8,
     taken: RefCell<[Taken; PARTS]>,
     /// Beyond the last line of each part that was ever taken since the heap was cleared.
     end: [Cell<usize>; PARTS],
@@ -61,20 +67,22 @@ impl Drop for Part {
     }
 }
 
+/// What the host is asked for: memory that it clears when it is touched, which it has for small alignments alone.
 fn layout() -> Layout {
-    Layout::from_size_align(PARTS * LINES * LINE, LINE).expect("a constant")
+    Layout::from_size_align(BYTES + LINE, 1).expect("a constant")
 }
 
 impl Heap {
     /// An empty heap. `None` if the program's allocator does not come here.
     pub fn new() -> Option<Box<Self>> {
         // SAFETY: the layout has a size.
-        let memory = unsafe { System.alloc_zeroed(layout()) };
-        if memory.is_null() {
+        let given = unsafe { System.alloc_zeroed(layout()) };
+        if given.is_null() {
             return None;
         }
         let heap = Box::new(Heap {
-            memory,
+            memory: given.wrapping_add(given.align_offset(LINE)),
+            given,
             taken: RefCell::new([[0; LINES / 64]; PARTS]),
             end: Default::default(),
             free_from: Default::default(),
@@ -90,7 +98,7 @@ impl Heap {
     /// Where it lies.
     pub fn range(&self) -> Range<usize> {
         let start = self.memory as usize;
-        start..start + layout().size()
+        start..start + BYTES
     }
 
     /// Lets `body` allocate from a part: 0 for what lies before the run, 1 more than its number for a
@@ -206,7 +214,7 @@ impl Heap {
 impl Drop for Heap {
     fn drop(&mut self) {
         // SAFETY: allocated with this layout in `new`.
-        unsafe { System.dealloc(self.memory, layout()) };
+        unsafe { System.dealloc(self.given, layout()) };
     }
 }
 

@@ -16,6 +16,9 @@ use quell::CpuId;
 use quell_contract::{Clause, Violation};
 use std::sync::atomic::Ordering;
 
+/// How many runs show what words are used for before steps are passed over.
+const WATCHED_RUNS: u32 = 4;
+
 impl Core {
     /// CPU `me` is about to do `op`.
     #[inline]
@@ -35,6 +38,12 @@ impl Core {
 
     /// The first choice of a run; the CPU whose turn it is.
     pub(crate) fn begin(&mut self) -> Option<usize> {
+        if matches!(self.strategy, Strategy::Random(_) | Strategy::Pct(_)) {
+            self.passes = self.watched_runs >= WATCHED_RUNS;
+            self.watched_runs = self.watched_runs.saturating_add(1);
+        } else {
+            self.passes = false;
+        }
         if self.kind.reorders {
             self.past.keep();
         }
@@ -91,7 +100,11 @@ impl Core {
                     let op = self.cpus[me].pending;
                     self.record(me, What::Step(op));
                 }
-                match self.cpus[me].pending {
+                let pending = self.cpus[me].pending;
+                if let Op::Load(word, _) | Op::Store(word, _) | Op::Modify(word, _) = pending {
+                    self.learn_user(word, me);
+                }
+                match pending {
                     Op::Relax => {
                         self.past.look_again(me);
                         self.cpus[me].watch.turn();
@@ -121,8 +134,14 @@ impl Core {
         }
         let (decision, current) = (self.decisions, self.current);
         let fair = decision > self.fair_after;
-        if !fair && self.strategy.goes_on(decision) && self.may_step(&self.cpus[current]) {
-            return Some(Action::step(current));
+        if !fair {
+            if self.passes_unseen(current) {
+                return Some(Action::step(current));
+            }
+            self.choices += 1;
+            if self.strategy.goes_on(decision) && self.may_step(&self.cpus[current]) {
+                return Some(Action::step(current));
+            }
         }
         let mut enabled = self.enabled();
         if enabled & !UNPROMPTED == 0 {
@@ -329,6 +348,37 @@ impl Core {
             .any(|cpu| cpu.buffer.any(stores))
     }
 
+    /// Whether the next step of the CPU that runs is none that a schedule needs to choose: whatever others may do
+    /// before it they may as well do after it. It is an operation on a word that no other CPU has used in the runs so
+    /// far, it changes no table, and nothing can interrupt the CPU in between.
+    ///
+    /// When a run shows that another CPU does use the word, the next runs do not pass over it any more. A
+    /// schedule is the same whether its steps were passed over or chosen, because the fixed scheduler, from which it
+    /// deviates nowhere here, would have gone on with the same CPU.
+    #[inline]
+    fn passes_unseen(&self, me: usize) -> bool {
+        if !self.passes {
+            return false;
+        }
+        let cpu = &self.cpus[me];
+        let word = match cpu.pending {
+            Op::Load(word, _) | Op::Store(word, _) | Op::Modify(word, _) => word,
+            _ => return false,
+        };
+        // On machines that reorder two stores that become visible do not commute, whatever the words.
+        let stays = match cpu.pending {
+            Op::Load(..) => true,
+            Op::Store(..) => self.arena.place(word).is_none(),
+            _ => !self.kind.reorders && self.arena.place(word).is_none(),
+        };
+        let interruptible =
+            cpu.interrupts_on && (cpu.interrupt || self.spurious > 0 || self.preemptions > 0);
+        stays
+            && (cpu.in_nmi || !interruptible && self.nmis == 0)
+            && self.users.is_alone(word as usize, me)
+            && self.may_step(cpu)
+    }
+
     /// Whether an action commutes with whatever others may do before it: it touches nothing, or a
     /// word that only its own CPU ever does, and no interrupt can come in between.
     ///
@@ -356,10 +406,7 @@ impl Core {
             Kind::Interrupt | Kind::Nmi | Kind::Preempt => false,
         };
         let print = self.footprint(action);
-        let private = || {
-            let users = self.users.get(&print.address).copied().unwrap_or_default();
-            users & !(1 << action.cpu()) == 0
-        };
+        let private = || self.users.no_other(print.address, action.cpu());
         left_alone && self.nmis == 0 && self.preemptions == 0 && print.translation == 0 && private()
     }
 
@@ -367,10 +414,7 @@ impl Core {
     fn learn(&mut self, action: Action) {
         let print = self.footprint(action);
         if print.address != 0 {
-            let users = self.users.entry(print.address).or_default();
-            let before = *users;
-            *users |= 1 << action.cpu();
-            self.surprised |= before.is_power_of_two() && before != *users;
+            self.surprised |= self.users.add(print.address, action.cpu());
         }
         if let (Kind::Step, Op::Send(lines)) = (action.kind(), self.cpus[action.cpu()].pending) {
             self.surprised |= lines & !self.interrupted != 0;

@@ -131,7 +131,7 @@ impl Core {
 
     pub(super) fn buffer(&mut self, target: Target, value: u64, order: Ordering) {
         let promised = match target {
-            Target::Fill(fill) => !self.mmu.maps(&self.arena, fill.first),
+            Target::Fill(fill) => !self.mmu.maps(fill.first),
             _ => false,
         };
         let issued = self.now;
@@ -265,6 +265,14 @@ impl Core {
         }
     }
 
+    /// Remembers which CPU uses which word, for schedules that are drawn at random.
+    #[inline]
+    pub(super) fn learn_user(&mut self, word: *const AdversaryWord, cpu: usize) {
+        if !self.searches {
+            self.users.add(word as usize, cpu);
+        }
+    }
+
     /// A word goes.
     pub(crate) fn forget(&mut self, word: &AdversaryWord) {
         if let Some(footprints) = &mut self.footprints {
@@ -342,6 +350,8 @@ impl Core {
             }
             if fill.zeroes {
                 for index in self.mmu.written_words(frame) {
+                    let word = &arena.table(frame)[index];
+                    self.learn_user(word, cpu);
                     self.write(&arena.table(frame)[index], 0);
                     self.stored(cpu, &arena.table(frame)[index], false);
                 }
