@@ -29,6 +29,7 @@
 //! | [`past`] | what words held before, and how far back each CPU may look |
 //! | [`users`] | which CPUs use which words |
 //! | [`watch`] | what a CPU has read, and waits for |
+//! | [`saved`] | a machine that further runs begin with |
 //! | [`state`] | what all of it is at a moment, as a number |
 
 mod access;
@@ -38,6 +39,7 @@ mod memory;
 mod misuse;
 mod note;
 mod past;
+mod saved;
 mod state;
 mod users;
 mod watch;
@@ -54,6 +56,8 @@ use crate::oracle::{Moment, Oracle};
 use crate::schedule::Strategy;
 use crate::tables::Arena;
 use crate::timeline::{Entry, What};
+pub(crate) use saved::Saved;
+
 use buffer::{Buffered, Fill, StoreBuffer, Target};
 use past::Past;
 use quell::{CpuId, Features, Invalidate};
@@ -77,6 +81,7 @@ pub(crate) enum Verdict {
 /// How often everybody looks again before a deadlock is called one.
 const SECOND_LOOKS: u8 = 4;
 
+#[derive(Clone)]
 struct Cpu {
     pending: Op,
     buffer: StoreBuffer,
@@ -87,9 +92,8 @@ struct Cpu {
     in_nmi: bool,
     /// What the CPU has read, and would find changed if it looked again.
     watch: Watch,
-    /// What the CPU may do next, and at which of the [changes](Core::changes) that was so; `u64::MAX` if it is not
-    /// known.
-    enabled: Cell<(u64, Actions)>,
+    /// What the CPU may do next, if that is known.
+    enabled: Cell<Option<Actions>>,
     woken: bool,
     broadcasts: Vec<(Invalidate, Moment)>,
     /// When the program made the call that it is in; [`Moment::MAX`] if it did not say.
@@ -107,7 +111,7 @@ impl Cpu {
             interrupt: false,
             in_nmi: false,
             watch: Watch::new(),
-            enabled: Cell::new((u64::MAX, 0)),
+            enabled: Cell::new(None),
             woken: false,
             broadcasts: Vec::with_capacity(8),
             call_began: Moment::MAX,
@@ -123,10 +127,16 @@ impl Cpu {
         self.interrupt = false;
         self.in_nmi = false;
         self.watch.clear(origin, heap);
-        self.enabled.set((u64::MAX, 0));
+        self.forget_enabled();
         self.woken = false;
         self.broadcasts.clear();
         self.call_began = Moment::MAX;
+    }
+
+    /// What the CPU may do next has to be found out anew.
+    #[inline]
+    fn forget_enabled(&self) {
+        self.enabled.set(None);
     }
 
     /// Whether an invalidation of this CPU has not taken effect.
@@ -196,8 +206,6 @@ pub(crate) struct Core {
     /// The decision after which every CPU that can do something does it before long.
     pub(crate) fair_after: u32,
     pub(crate) now: Moment,
-    /// How often something has happened that may change what a CPU may do next that did not do it.
-    changes: u64,
     current: usize,
     granted: Action,
     /// How often the CPUs that wait have looked again in vain.
@@ -280,7 +288,6 @@ impl Core {
             patience: 0,
             fair_after: u32::MAX,
             now: 1,
-            changes: 0,
             current: 0,
             granted: Action::step(0),
             second_looks: 0,
@@ -368,6 +375,14 @@ impl Core {
         self.limit = self.limit.max(self.decisions.saturating_add(self.patience));
     }
 
+    /// What these CPUs may do next has changed, though they have done nothing.
+    #[inline]
+    fn unsettle(&self, which: impl Fn(&Cpu) -> bool) {
+        for cpu in self.cpus[..self.count].iter().filter(|cpu| which(cpu)) {
+            cpu.forget_enabled();
+        }
+    }
+
     pub(crate) fn happen(&mut self, happening: Happening) {
         self.events[happening as usize] += 1;
     }
@@ -390,7 +405,7 @@ impl Core {
         let were_on = std::mem::replace(&mut cpu.interrupts_on, false);
         if spurious {
             self.spurious -= 1;
-            self.changes += 1;
+            self.unsettle(|_| true);
             self.happen(Happening::Spurious);
         }
         were_on
@@ -407,7 +422,7 @@ impl Core {
         self.record(me, What::Nmi);
         self.cpus[me].in_nmi = true;
         self.nmis -= 1;
-        self.changes += 1;
+        self.unsettle(|_| true);
         self.nmis_taken += 1;
     }
 
@@ -420,7 +435,7 @@ impl Core {
     pub(crate) fn begin_preemption(&mut self, me: usize) {
         self.record(me, What::Preempted);
         self.preemptions -= 1;
-        self.changes += 1;
+        self.unsettle(|_| true);
         self.happen(Happening::Preempted);
     }
 
@@ -458,10 +473,10 @@ impl Core {
 
     /// Interrupts become pending.
     pub(crate) fn send(&mut self, me: usize, targets: u8) {
-        self.changes += 1;
         for (index, cpu) in self.cpus[..self.count].iter_mut().enumerate() {
             if targets & 1 << index != 0 {
                 cpu.interrupt = true;
+                cpu.forget_enabled();
                 self.past.tell(me, index);
             }
         }

@@ -61,6 +61,23 @@ pub(crate) struct Mmu {
     lags: Vec<Gone>,
 }
 
+/// A word of a table that was written.
+struct SavedWord {
+    table: u32,
+    index: usize,
+    word: u64,
+    written: Moment,
+}
+
+/// What the translation hardware was at a moment.
+pub(crate) struct Saved {
+    kernel: Option<u32>,
+    words: Vec<SavedWord>,
+    mapped: Box<[u32]>,
+    tlbs: Vec<Tlb>,
+    lags: Vec<Gone>,
+}
+
 impl Mmu {
     /// Those of `cpus` CPUs, on a machine of so many frames, the first of which may be `tables`.
     pub(crate) fn new(cpus: usize, frames: usize, tables: usize) -> Self {
@@ -81,6 +98,45 @@ impl Mmu {
         }
     }
 
+    /// What the translation hardware is, the words of the tables included.
+    pub(crate) fn save(&self, arena: &Arena) -> Saved {
+        let words = (0..self.sides.len() as u32).flat_map(|table| {
+            self.written_words(table).map(move |index| SavedWord {
+                table,
+                index,
+                word: arena.table(table)[index].peek(),
+                written: self.sides[table as usize].written[index],
+            })
+        });
+        Saved {
+            kernel: self.kernel,
+            words: words.collect(),
+            mapped: self.mapped.clone(),
+            tlbs: self.tlbs.clone(),
+            lags: self.lags.clone(),
+        }
+    }
+
+    /// Makes it what it was then, whatever it has become since.
+    pub(crate) fn restore(&mut self, arena: &Arena, saved: &Saved) {
+        self.zero_tables(arena);
+        for saved in &saved.words {
+            arena.table(saved.table)[saved.index].poke(saved.word);
+            let side = &mut self.sides[saved.table as usize];
+            side.nonzero[saved.index / 64] |= 1 << (saved.index % 64);
+            side.written[saved.index] = saved.written;
+        }
+        self.kernel = saved.kernel;
+        self.mapped.copy_from_slice(&saved.mapped);
+        for (tlb, saved) in self.tlbs.iter_mut().zip(&saved.tlbs) {
+            tlb.root = saved.root;
+            tlb.tag = saved.tag;
+            tlb.pointers.clone_from(&saved.pointers);
+            tlb.leaves.clone_from(&saved.leaves);
+        }
+        self.lags.clone_from(&saved.lags);
+    }
+
     /// Forgets a run; zeroes the tables.
     pub(crate) fn reset(&mut self, arena: &Arena, levels: u8, kind: &MachineKind) {
         self.levels = levels;
@@ -89,17 +145,7 @@ impl Mmu {
         self.broadcasts = kind.broadcasts();
         self.kernel = None;
         self.mapped.fill(0);
-        for (frame, side) in self.sides.iter_mut().enumerate() {
-            for (block, bits) in side.nonzero.iter_mut().enumerate() {
-                let mut left = core::mem::take(bits);
-                while left != 0 {
-                    let index = block * 64 + left.trailing_zeros() as usize;
-                    left &= left - 1;
-                    arena.table(frame as u32)[index].poke(0);
-                    side.written[index] = 0;
-                }
-            }
-        }
+        self.zero_tables(arena);
         for tlb in &mut self.tlbs {
             tlb.root = None;
             tlb.tag = 0;
@@ -119,6 +165,20 @@ impl Mmu {
             }));
         }
         self.lags.clear();
+    }
+
+    fn zero_tables(&mut self, arena: &Arena) {
+        for (frame, side) in self.sides.iter_mut().enumerate() {
+            for (block, bits) in side.nonzero.iter_mut().enumerate() {
+                let mut left = core::mem::take(bits);
+                while left != 0 {
+                    let index = block * 64 + left.trailing_zeros() as usize;
+                    left &= left - 1;
+                    arena.table(frame as u32)[index].poke(0);
+                    side.written[index] = 0;
+                }
+            }
+        }
     }
 
     /// Whether an entry of any table maps this frame, or a block that begins with it.

@@ -13,11 +13,12 @@ use crate::mistake::Mistake;
 use crate::scenario::Scenario;
 use crate::schedule::Strategy;
 use crate::search::Exhaustive;
-use crate::stage::{Stage, quieten_panics};
+use crate::stage::{Beginning, Stage, quieten_panics};
 use crate::tables::Arena;
 use quell::{Policy, Rule};
 use quell_contract::timeline::Line;
 use quell_sim::heap::Heap;
+use std::cell::Cell;
 use std::rc::Rc;
 
 /// The number of decisions after which a run of a search that tells states apart is given up, unless its program
@@ -58,6 +59,8 @@ pub struct Session<'p> {
     /// Where programs over the manager allocate. What they hold is at the same places in every run, in
     /// whatever else the host's allocator has to do; a search sees it; and it goes all at once.
     heap: Option<Box<Heap>>,
+    /// Where runs begin: programs over the manager are made ready once.
+    beginning: Cell<Option<Beginning>>,
     /// What happened in all runs so far.
     pub coverage: Coverage,
     /// The rule at which CPUs stall under a schedule that lurks.
@@ -83,6 +86,7 @@ impl<'p> Session<'p> {
             core: Some(Box::new(core)),
             arena,
             heap: case.scenario.uses_vm().then(Heap::new).flatten(),
+            beginning: Cell::default(),
             coverage: Coverage::default(),
             asked: Asked::default(),
             watched: None,
@@ -93,6 +97,7 @@ impl<'p> Session<'p> {
     /// From here on this mistake is made, or none.
     pub fn set_mistake(&mut self, mistake: Option<Mistake>) {
         self.case.mistake = mistake;
+        self.beginning.take();
     }
 
     /// From here on it is written down what the CPUs do to each other's words, or no more; what was
@@ -158,14 +163,23 @@ impl<'p> Session<'p> {
         let program = &self.case.scenario.program;
         let mut core = self.core.take().expect("a session at rest has its machine");
         core.timeline = record.then(Vec::new);
-        core.reset(
-            program.levels(),
-            self.heap.as_deref().map_or(0..0, Heap::range),
-        );
+        let searches = matches!(strategy, Strategy::Exhaustive(_));
+        let heap = self.heap.as_deref();
+        let beginning = self.beginning.take();
+        let beginning = beginning.filter(|kept| !record && kept.searches == searches);
+        match (heap, &beginning) {
+            (Some(heap), Some(beginning)) => {
+                heap.restore(&beginning.image);
+                core.restore(&beginning.machine);
+            }
+            _ => core.reset(program.levels(), heap.map_or(0..0, Heap::range)),
+        }
+        let resumes = beginning.is_some();
+        self.beginning.set(beginning);
         core.nmis = self.case.scenario.nmis;
         core.preemptions = self.case.scenario.preemptions;
         core.spurious = self.case.scenario.spurious;
-        core.searches = matches!(strategy, Strategy::Exhaustive(_));
+        core.searches = searches;
         core.fair_after = match &strategy {
             // A search by state notices where nothing leads on.
             Strategy::Exhaustive(search) if search.by_state() => u32::MAX,
@@ -189,7 +203,6 @@ impl<'p> Session<'p> {
             self.case.mistake,
             self.watched,
         );
-        let heap = self.heap.as_deref();
         let mut lines = Vec::new();
         let mut perform = || {
             context.enter(|| {
@@ -201,6 +214,8 @@ impl<'p> Session<'p> {
                     mistake: self.case.mistake,
                     record,
                     heap,
+                    beginning: &self.beginning,
+                    resumes,
                 };
                 lines = program.perform(stage, &mut self.coverage);
             });
@@ -209,7 +224,9 @@ impl<'p> Session<'p> {
         };
         let end = match heap {
             Some(heap) => {
-                heap.clear();
+                if !resumes {
+                    heap.clear();
+                }
                 heap.on(Some(0), perform)
             }
             None => perform(),

@@ -43,6 +43,17 @@ pub struct Heap {
     overflowed: Cell<bool>,
 }
 
+/// What lay in a heap at a moment, to be laid there [again](Heap::restore).
+pub struct Image {
+    parts: [PartImage; PARTS],
+}
+
+struct PartImage {
+    bytes: Box<[u8]>,
+    taken: Box<[u64]>,
+    free_from: usize,
+}
+
 thread_local! {
     /// The heap of the thread.
     static HEAP: Cell<*const Heap> = const { Cell::new(ptr::null()) };
@@ -124,6 +135,45 @@ impl Heap {
             // SAFETY: the lines are this heap's own.
             unsafe { self.line(part, 0).write_bytes(0, end * LINE) };
             self.taken.borrow_mut()[part][..end.div_ceil(64)].fill(0);
+        }
+    }
+
+    /// What lies here now.
+    pub fn image(&self) -> Image {
+        let parts = std::array::from_fn(|part| {
+            let end = self.end[part].get();
+            // SAFETY: the lines are this heap's own and were cleared or written.
+            let bytes = unsafe { std::slice::from_raw_parts(self.line(part, 0), end * LINE) };
+            PartImage {
+                bytes: bytes.into(),
+                taken: self.taken.borrow()[part][..end.div_ceil(64)].into(),
+                free_from: self.free_from[part].get(),
+            }
+        });
+        Image { parts }
+    }
+
+    /// Lets lie here again what lay here then, at the same places. Nothing that was allocated since may be used any
+    /// more.
+    ///
+    /// # Panics
+    /// May panic if the image is of another heap.
+    pub fn restore(&self, image: &Image) {
+        self.overflowed.set(false);
+        for (part, image) in image.parts.iter().enumerate() {
+            let bytes = image.bytes.len();
+            let end = self.end[part].replace(bytes / LINE).max(bytes / LINE);
+            // SAFETY: the lines are this heap's own, and what lies there is not used any more.
+            unsafe {
+                let lines = self.line(part, 0);
+                lines.copy_from_nonoverlapping(image.bytes.as_ptr(), bytes);
+                lines.add(bytes).write_bytes(0, end * LINE - bytes);
+            }
+            let taken = &mut self.taken.borrow_mut()[part][..end.div_ceil(64)];
+            let (kept, rest) = taken.split_at_mut(image.taken.len());
+            kept.copy_from_slice(&image.taken);
+            rest.fill(0);
+            self.free_from[part].set(image.free_from);
         }
     }
 

@@ -14,6 +14,7 @@ use crate::schedule::Strategy;
 use crate::timeline::What;
 use quell::CpuId;
 use quell_contract::{Clause, Violation};
+use std::panic::Location;
 use std::sync::atomic::Ordering;
 
 /// How many runs show what words are used for before steps are passed over.
@@ -22,12 +23,17 @@ const WATCHED_RUNS: u32 = 4;
 impl Core {
     /// CPU `me` is about to do `op`.
     #[inline]
-    pub(crate) fn arrive(&mut self, me: usize, op: Op, site: Site) -> Verdict {
+    pub(crate) fn arrive(
+        &mut self,
+        me: usize,
+        op: Op,
+        site: Option<&'static Location<'static>>,
+    ) -> Verdict {
         self.cpus[me].pending = op;
         if let Some(footprints) = &mut self.footprints {
-            footprints.arrive(me, op, site);
+            footprints.arrive(me, op, site.map(Site::of).unwrap_or_default());
         }
-        self.cpus[me].enabled.set((u64::MAX, 0));
+        self.cpus[me].forget_enabled();
         self.current = me;
         if self.searches {
             self.open = true;
@@ -134,14 +140,9 @@ impl Core {
         }
         let (decision, current) = (self.decisions, self.current);
         let fair = decision > self.fair_after;
-        if !fair {
-            if self.passes_unseen(current) {
-                return Some(Action::step(current));
-            }
-            self.choices += 1;
-            if self.strategy.goes_on(decision) && self.may_step(&self.cpus[current]) {
-                return Some(Action::step(current));
-            }
+        self.choices += 1;
+        if !fair && self.strategy.goes_on(decision) && self.may_step(&self.cpus[current]) {
+            return Some(Action::step(current));
         }
         let mut enabled = self.enabled();
         if enabled & !UNPROMPTED == 0 {
@@ -223,10 +224,10 @@ impl Core {
             return false;
         }
         self.second_looks += 1;
-        self.changes += 1;
         let mut any = false;
         for cpu in self.cpus[..self.count].iter_mut().filter(waits) {
             cpu.woken = true;
+            cpu.forget_enabled();
             any = true;
         }
         any
@@ -252,13 +253,12 @@ impl Core {
     pub(super) fn enabled(&self) -> Actions {
         let cpus = self.cpus[..self.count].iter().enumerate();
         cpus.fold(0, |enabled, (index, cpu)| {
-            let (at, known) = cpu.enabled.get();
-            if at == self.changes {
-                return enabled | known;
-            }
-            let fresh = self.enabled_on(index, cpu);
-            cpu.enabled.set((self.changes, fresh));
-            enabled | fresh
+            let known = cpu.enabled.get().unwrap_or_else(|| {
+                let fresh = self.enabled_on(index, cpu);
+                cpu.enabled.set(Some(fresh));
+                fresh
+            });
+            enabled | known
         })
     }
 
@@ -348,35 +348,50 @@ impl Core {
             .any(|cpu| cpu.buffer.any(stores))
     }
 
-    /// Whether the next step of the CPU that runs is none that a schedule needs to choose: whatever others may do
-    /// before it they may as well do after it. It is an operation on a word that no other CPU has used in the runs so
-    /// far, it changes no table, and nothing can interrupt the CPU in between.
+    /// CPU `me` is about to operate on a word; whether it does so at once, because no schedule needs to choose that:
+    /// whatever others may do before it they may as well do after it. The word is one that no other CPU has used in the
+    /// runs so far, the operation changes no table, and nothing can interrupt the CPU in between.
     ///
     /// When a run shows that another CPU does use the word, the next runs do not pass over it any more. A
-    /// schedule is the same whether its steps were passed over or chosen, because the fixed scheduler, from which it
-    /// deviates nowhere here, would have gone on with the same CPU.
+    /// schedule is the same whether its steps were passed over or chosen: the fixed scheduler, from which it deviates
+    /// nowhere here, would have gone on with the same CPU.
     #[inline]
-    fn passes_unseen(&self, me: usize) -> bool {
-        if !self.passes {
+    pub(crate) fn pass(
+        &mut self,
+        me: usize,
+        op: Op,
+        site: &'static Location<'static>,
+    ) -> bool {
+        if !self.passes || self.decisions >= self.fair_after {
             return false;
         }
-        let cpu = &self.cpus[me];
-        let word = match cpu.pending {
-            Op::Load(word, _) | Op::Store(word, _) | Op::Modify(word, _) => word,
+        // On machines that reorder, two stores that become visible do not commute, whatever the words.
+        let (word, changes) = match op {
+            Op::Load(word, _) => (word, false),
+            Op::Store(word, _) => (word, true),
+            Op::Modify(word, _) if !self.kind.reorders => (word, true),
             _ => return false,
         };
-        // On machines that reorder two stores that become visible do not commute, whatever the words.
-        let stays = match cpu.pending {
-            Op::Load(..) => true,
-            Op::Store(..) => self.arena.place(word).is_none(),
-            _ => !self.kind.reorders && self.arena.place(word).is_none(),
-        };
+        let cpu = &mut self.cpus[me];
+        cpu.pending = op;
+        let cpu = &self.cpus[me];
         let interruptible =
             cpu.interrupts_on && (cpu.interrupt || self.spurious > 0 || self.preemptions > 0);
-        stays
-            && (cpu.in_nmi || !interruptible && self.nmis == 0)
+        let passes = (cpu.in_nmi || !interruptible && self.nmis == 0)
             && self.users.is_alone(word as usize, me)
-            && self.may_step(cpu)
+            && !(changes && self.arena.place(word).is_some())
+            && self.may_step(cpu);
+        if !passes {
+            return false;
+        }
+        if let Some(footprints) = &mut self.footprints {
+            footprints.arrive(me, op, Site::of(site));
+            footprints.step(me);
+        }
+        self.current = me;
+        self.decisions += 1;
+        self.now += 1;
+        true
     }
 
     /// Whether an action commutes with whatever others may do before it: it touches nothing, or a

@@ -17,6 +17,7 @@ const TURNS: u8 = 2;
 /// The words that a CPU has read lately, with what it found there.
 ///
 /// They stand in the order of their keys: a word is looked for, and one may have to go, at every load.
+#[derive(Clone)]
 pub(super) struct Watch {
     count: usize,
     /// Where distances to words are measured from.
