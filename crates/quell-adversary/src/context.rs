@@ -321,7 +321,10 @@ pub(crate) fn quiet_store(word: &AdversaryWord, value: u64) {
 /// no points now: the caller then does it plainly.
 #[inline(always)]
 pub(crate) fn point(op: Op) -> bool {
-    loud().is_some_and(|context| wait_for_turn(context, op))
+    loud().is_some_and(|context| {
+        let me = context.cpu.get().into();
+        context.machine(|core| core.pass(me, op, None)) || wait_for_turn(context, op)
+    })
 }
 
 /// The run, if every operation is a point now.
@@ -379,7 +382,7 @@ impl Context {
     #[inline]
     fn wait(&self, op: Op, site: &'static Location<'static>) {
         let me = self.cpu.get().into();
-        if !self.machine(|core| core.pass(me, op, site)) {
+        if !self.machine(|core| core.pass(me, op, Some(site))) {
             self.site.set(Some(site));
             wait_for_turn(self, op);
         }
@@ -398,7 +401,7 @@ impl Context {
     pub(crate) fn fence(&self, order: Ordering, site: &Location<'_>) {
         let me = self.cpu.get().into();
         match self.order(site, Ordered::Fence, order) {
-            Ordering::SeqCst => _ = wait_for_turn(self, Op::Fence),
+            Ordering::SeqCst => _ = point(Op::Fence),
             order => self.machine(|core| {
                 if matches!(order, Ordering::Acquire | Ordering::AcqRel) {
                     core.order_loads(me);

@@ -248,3 +248,90 @@ impl<'p> Session<'p> {
         (run, strategy, lines)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Cases with what may go wrong where runs are cut short: locks that are waited for, stores that wait, loads that
+    /// are early, interrupts, NMIs, preemptions, CPUs that come and go, a mistake that breaks the contract.
+    const CASES: [(&str, &str, Option<&str>); 14] = [
+        ("unmap-access", "x86", None),
+        ("nmi-unmap", "riscv", None),
+        ("nested-posting", "x86-pcid", None),
+        ("spurious", "arm-asid8", None),
+        ("offline-two", "arm-reordering", None),
+        ("reclaim-protect", "riscv-reordering", None),
+        ("vm-unmap-reclaim", "x86", None),
+        ("vm-reclaim-fork", "arm-asid16", None),
+        ("vm-offline-unmap", "x86-broadcast", None),
+        ("vm-rollover-unmap", "arm-asid8", None),
+        ("vm-lazy-reclaim-discard", "riscv-reordering", None),
+        ("vm-swap-in-write", "arm-reordering", None),
+        ("vm-table-free", "x86-pcid", Some("AckBeforeFlush")),
+        ("vm-discard-twice", "riscv", Some("SkipWait")),
+    ];
+
+    fn case((scenario, machine, mistake): (&str, &str, Option<&str>)) -> Case<'static> {
+        Case {
+            scenario: Scenario::named(scenario).expect("a scenario"),
+            kind: *MachineKind::named(machine).expect("a machine"),
+            policy: Policy::ALL,
+            mistake: mistake.map(|name| Mistake::named(name).expect("a mistake")),
+        }
+    }
+
+    fn strategy(seed: u64) -> Strategy {
+        match seed % 2 {
+            0 => Strategy::random(seed),
+            _ => Strategy::pct(seed, 3, 100),
+        }
+    }
+
+    /// What a run came to, as far as it does not depend on the memory that the host has for it.
+    fn told(session: &Session<'_>, run: &Run) -> String {
+        let Run {
+            end,
+            decisions,
+            moments,
+            ..
+        } = run;
+        let trail = session.trail();
+        format!("{end:?} after {decisions} decisions, {moments} moments: {trail:?}")
+    }
+
+    #[test]
+    fn runs_begin_where_programs_were_made_ready_as_if_they_were_made_ready_anew() {
+        for named in CASES {
+            let (mut kept, mut anew) = (Session::new(case(named)), Session::new(case(named)));
+            let mut resumed = 0;
+            for seed in 0..60 {
+                resumed += u32::from(kept.beginning.get_mut().is_some());
+                let run = kept.run(strategy(seed)).0;
+                anew.beginning.take();
+                let other = anew.run(strategy(seed)).0;
+                assert_eq!(told(&kept, &run), told(&anew, &other), "{named:?}, {seed}");
+            }
+            let counts = |session: &Session<'_>| format!("{:?}", session.coverage);
+            assert_eq!(counts(&kept), counts(&anew), "{named:?}");
+            assert_eq!(resumed > 50, kept.case.scenario.uses_vm(), "{named:?}");
+        }
+    }
+
+    #[test]
+    fn a_schedule_that_passes_over_steps_is_the_same_where_none_is_passed_over() {
+        let mut fewer = 0;
+        for named in CASES {
+            let mut session = Session::new(case(named));
+            for seed in 0..60 {
+                let run = session.run(strategy(seed)).0;
+                fewer += run.decisions - run.choices;
+                let said = told(&session, &run);
+                let mut fresh = Session::new(case(named));
+                let again = fresh.run(Strategy::script(session.trail())).0;
+                assert_eq!(said, told(&fresh, &again), "{named:?}, {seed}");
+            }
+        }
+        assert!(fewer > 10_000, "only {fewer} steps were passed over");
+    }
+}

@@ -358,7 +358,7 @@ impl Core {
         let held = word.peek();
         let bits = tables::ACCESSED | if store { tables::DIRTY } else { 0 };
         if held & tables::PRESENT != 0 && held & bits != bits {
-            self.learn_user(word, me);
+            self.learn_user(std::ptr::from_ref(word) as usize, me, true);
             self.write(word, held | bits);
         }
     }

@@ -107,8 +107,13 @@ impl Core {
                     self.record(me, What::Step(op));
                 }
                 let pending = self.cpus[me].pending;
-                if let Op::Load(word, _) | Op::Store(word, _) | Op::Modify(word, _) = pending {
-                    self.learn_user(word, me);
+                match pending {
+                    Op::Load(word, _) => self.learn_user(word as usize, me, false),
+                    Op::Store(word, _) | Op::Modify(word, _) => {
+                        self.learn_user(word as usize, me, true);
+                    }
+                    Op::Touch { place, writes } => self.learn_user(place, me, writes),
+                    _ => {}
                 }
                 match pending {
                     Op::Relax => {
@@ -348,9 +353,9 @@ impl Core {
             .any(|cpu| cpu.buffer.any(stores))
     }
 
-    /// CPU `me` is about to operate on a word; whether it does so at once, because no schedule needs to choose that:
-    /// whatever others may do before it they may as well do after it. The word is one that no other CPU has used in the
-    /// runs so far, the operation changes no table, and nothing can interrupt the CPU in between.
+    /// CPU `me` is about to do `op`; whether it does so at once, because no schedule needs to choose that: whatever
+    /// others may do before it they may as well do after it. Nothing can interrupt the CPU in between, and it operates on a
+    /// word that in the runs so far no other CPU has used, or has changed if it is a load; or on none.
     ///
     /// When a run shows that another CPU does use the word, the next runs do not pass over it any more. A
     /// schedule is the same whether its steps were passed over or chosen: the fixed scheduler, from which it deviates
@@ -360,32 +365,38 @@ impl Core {
         &mut self,
         me: usize,
         op: Op,
-        site: &'static Location<'static>,
+        site: Option<&'static Location<'static>>,
     ) -> bool {
         if !self.passes || self.decisions >= self.fair_after {
             return false;
         }
-        // On machines that reorder, two stores that become visible do not commute, whatever the words.
-        let (word, changes) = match op {
-            Op::Load(word, _) => (word, false),
-            Op::Store(word, _) => (word, true),
-            Op::Modify(word, _) if !self.kind.reorders => (word, true),
+        let (place, changes) = match op {
+            Op::Load(word, _) => (word as usize, false),
+            // What changes a table is seen by walkers.
+            Op::Store(word, _) | Op::Modify(word, _) if self.arena.place(word).is_some() => {
+                return false;
+            }
+            Op::Store(word, _) => (word as usize, true),
+            // On machines that reorder, two stores that become visible do not commute, whatever the words, nor
+            // does a fence with a store that does.
+            Op::Modify(..) | Op::Fence if self.kind.reorders => return false,
+            Op::Modify(word, _) => (word as usize, true),
+            Op::Touch { place, writes } => (place, writes),
+            Op::Mask | Op::Fence => (0, false),
             _ => return false,
         };
-        let cpu = &mut self.cpus[me];
-        cpu.pending = op;
+        self.cpus[me].pending = op;
         let cpu = &self.cpus[me];
         let interruptible =
             cpu.interrupts_on && (cpu.interrupt || self.spurious > 0 || self.preemptions > 0);
         let passes = (cpu.in_nmi || !interruptible && self.nmis == 0)
-            && self.users.is_alone(word as usize, me)
-            && !(changes && self.arena.place(word).is_some())
+            && (place == 0 || self.users.lets(place, me, changes))
             && self.may_step(cpu);
         if !passes {
             return false;
         }
         if let Some(footprints) = &mut self.footprints {
-            footprints.arrive(me, op, Site::of(site));
+            footprints.arrive(me, op, site.map(Site::of).unwrap_or_default());
             footprints.step(me);
         }
         self.current = me;
@@ -429,7 +440,8 @@ impl Core {
     fn learn(&mut self, action: Action) {
         let print = self.footprint(action);
         if print.address != 0 {
-            self.surprised |= self.users.add(print.address, action.cpu());
+            let changes = print.writes || matches!(self.cpus[action.cpu()].pending, Op::Store(..));
+            self.surprised |= self.users.add(print.address, action.cpu(), changes);
         }
         if let (Kind::Step, Op::Send(lines)) = (action.kind(), self.cpus[action.cpu()].pending) {
             self.surprised |= lines & !self.interrupted != 0;

@@ -272,9 +272,9 @@ impl Core {
 
     /// Remembers which CPU uses which word, for schedules that are drawn at random.
     #[inline]
-    pub(super) fn learn_user(&mut self, word: *const AdversaryWord, cpu: usize) {
+    pub(super) fn learn_user(&mut self, word: usize, cpu: usize, changes: bool) {
         if !self.searches {
-            self.users.add(word as usize, cpu);
+            self.users.add(word, cpu, changes);
         }
     }
 
@@ -357,7 +357,7 @@ impl Core {
             if fill.zeroes {
                 for index in self.mmu.written_words(frame) {
                     let word = &arena.table(frame)[index];
-                    self.learn_user(word, cpu);
+                    self.learn_user(std::ptr::from_ref(word) as usize, cpu, true);
                     self.write(&arena.table(frame)[index], 0);
                     self.stored(cpu, &arena.table(frame)[index], false);
                 }
