@@ -43,12 +43,6 @@ fn kind(word: *const AdversaryWord) -> usize {
     word as usize / size_of::<AdversaryWord>() % KINDS
 }
 
-/// A bit for each of these places.
-#[inline]
-fn bits(places: Range<usize>) -> u32 {
-    (1 << places.end) - (1 << places.start)
-}
-
 impl Watch {
     pub(super) fn new() -> Self {
         Watch {
@@ -80,11 +74,11 @@ impl Watch {
     }
 
     #[inline]
-    fn place(&self, word: *const AdversaryWord) -> Option<usize> {
+    fn place(&self, word: *const AdversaryWord, key: u64) -> Option<usize> {
         if self.kinds[kind(word)] == 0 {
             return None;
         }
-        let place = self.rank(self.key(word));
+        let place = self.rank(key);
         (place < self.count && std::ptr::eq(self.words[place], word)).then_some(place)
     }
 
@@ -99,7 +93,8 @@ impl Watch {
     /// The CPU has read `value` from a word.
     #[inline]
     pub(super) fn read(&mut self, word: *const AdversaryWord, value: u64) {
-        if let Some(known) = self.place(word) {
+        let key = self.key(word);
+        if let Some(known) = self.place(word, key) {
             self.fresh |= 1 << known;
             self.seen[known] = value;
             self.turns[known] = 0;
@@ -114,7 +109,6 @@ impl Watch {
             gap
         };
         self.kinds[kind(word)] += 1;
-        let key = self.key(word);
         let place = self.make_room(key, gap);
         self.words[place] = word;
         self.keys[place] = key;
@@ -127,25 +121,25 @@ impl Watch {
     /// the former is free.
     #[inline]
     fn make_room(&mut self, key: u64, gap: usize) -> usize {
-        let below = self.keys[..gap].partition_point(|&known| known < key);
-        if below < gap {
-            self.words.copy_within(below..gap, below + 1);
-            self.keys.copy_within(below..gap, below + 1);
-            self.seen.copy_within(below..gap, below + 1);
-            self.turns.copy_within(below..gap, below + 1);
-            let moved = bits(below..gap);
-            self.fresh = self.fresh & !(moved | moved << 1) | (self.fresh & moved) << 1;
-            return below;
+        let mut place = gap;
+        while place > 0 && self.keys[place - 1] > key {
+            self.shift(place - 1, place);
+            place -= 1;
         }
-        let above = gap + 1;
-        let place = gap + self.keys[above..self.count.max(above)].partition_point(|&k| k < key);
-        self.words.copy_within(above..place + 1, gap);
-        self.keys.copy_within(above..place + 1, gap);
-        self.seen.copy_within(above..place + 1, gap);
-        self.turns.copy_within(above..place + 1, gap);
-        let moved = bits(above..place + 1);
-        self.fresh = self.fresh & !(moved | 1 << gap) | (self.fresh & moved) >> 1;
+        while place + 1 < self.count && self.keys[place + 1] < key {
+            self.shift(place + 1, place);
+            place += 1;
+        }
         place
+    }
+
+    #[inline]
+    fn shift(&mut self, from: usize, to: usize) {
+        self.words[to] = self.words[from];
+        self.keys[to] = self.keys[from];
+        self.seen[to] = self.seen[from];
+        self.turns[to] = self.turns[from];
+        self.fresh = self.fresh & !(1 << to) | (self.fresh >> from & 1) << to;
     }
 
     /// The word that goes where there is no room: what the loop has read that the CPU goes round stays. Else it does
@@ -168,7 +162,7 @@ impl Watch {
     /// The CPU has changed a word: that is no news to it.
     #[inline]
     pub(super) fn wrote(&mut self, word: *const AdversaryWord, value: u64) {
-        if let Some(place) = self.place(word) {
+        if let Some(place) = self.place(word, self.key(word)) {
             self.seen[place] = value;
         }
     }
@@ -199,7 +193,7 @@ impl Watch {
 
     /// A word goes.
     pub(super) fn forget(&mut self, word: *const AdversaryWord) {
-        if self.place(word).is_some() {
+        if self.place(word, self.key(word)).is_some() {
             self.retain(|watch, place| !std::ptr::eq(watch.words[place], word));
         }
     }
@@ -209,10 +203,7 @@ impl Watch {
         let fresh = std::mem::take(&mut self.fresh);
         for place in 0..self.count {
             if keeps(self, place) {
-                self.words[kept] = self.words[place];
-                self.keys[kept] = self.keys[place];
-                self.seen[kept] = self.seen[place];
-                self.turns[kept] = self.turns[place];
+                self.shift(place, kept);
                 self.fresh |= (fresh >> place & 1) << kept;
                 kept += 1;
             } else {
