@@ -4,7 +4,7 @@
 //! printed.
 
 use super::args::ExploreArgs;
-use super::{output, survival};
+use super::{cpu_time, output, survival};
 use crate::output::{Destination, say, write};
 use crate::table::{Table, number, words};
 use crate::usage::usage;
@@ -204,6 +204,7 @@ fn print_json(campaign: &Campaign, seeks: bool, rate: f64) {
             })
         })
         .collect();
+    let spent = cpu_time::of_process();
     let all = if seeks {
         let killed = campaign.killed.iter().map(|killed| {
             json!({
@@ -228,6 +229,7 @@ fn print_json(campaign: &Campaign, seeks: bool, rate: f64) {
             "programs": campaign.spent.programs,
             "schedules": campaign.spent.schedules,
             "schedules_per_second": rate.round(),
+            "schedules_per_cpu_second": cpu_time::rate(campaign.spent.schedules, spent),
             "violations": violations,
             "transitions": transitions,
             "pairs": pairs,

@@ -4,6 +4,7 @@
 //! own and the same way on every host, so a failure that is found once is found again.
 
 mod args;
+mod cpu_time;
 mod generate;
 mod output;
 mod survival;
