@@ -138,8 +138,8 @@ impl Agenda {
     }
 }
 
-/// So long a CPU goes on at most before it is chosen again, a millisecond, even if no other is behind it: whoever lets
-/// CPUs run looks in between whether the run is to end.
+/// After so long a CPU is chosen again, a millisecond, even if no other is behind it: whoever lets CPUs run looks in
+/// between whether the run is to end.
 const TURN: Time = 1_000_000_000;
 
 /// The clock.
@@ -181,7 +181,8 @@ impl Clock {
     #[inline]
     fn limit(&self) -> Limits {
         let least = self.agenda.least_but(self.running);
-        if least == NEVER {
+        // A CPU whose turn ends before any other's begins is the next one again, so nothing else changes.
+        if least == NEVER || least >> CPU_BITS > self.turn_ends {
             return Limits {
                 shared: self.turn_ends,
                 local: self.turn_ends,
@@ -190,8 +191,8 @@ impl Clock {
         let (at, other) = (least >> CPU_BITS, least as usize & ((1 << CPU_BITS) - 1));
         let shared = at + Time::from(self.running < other);
         Limits {
-            shared: shared.min(self.turn_ends),
-            local: shared.max(at + self.lookahead).min(self.turn_ends),
+            shared,
+            local: shared.max(at + self.lookahead),
         }
     }
 
