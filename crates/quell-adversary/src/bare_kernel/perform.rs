@@ -28,7 +28,7 @@ impl Kernel for BareKernel<'_> {
 
     fn nmi(&self) {
         if self.has_own_half() {
-            // It asks nobody.
+            // It asks no CPU.
             self.read_own(OWN);
         } else if self.engine.user_access_allowed() {
             self.read(0);
