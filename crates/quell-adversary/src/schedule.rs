@@ -129,7 +129,8 @@ impl Random {
         self.lurks -= 1;
         // What goes wrong there may do so only some steps further on.
         let delay = match self.rng.below(4) {
-            0 | 1 => 0,
+            0 => 0,
+            1 => self.rng.below(3) as u32,
             2 => self.rng.below(8) as u32,
             _ => self.rng.below(64) as u32,
         };

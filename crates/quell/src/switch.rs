@@ -60,7 +60,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             "a CPU loads an address space before it has called cpu_online"
         );
         cpu.stats.add(Counter::Switches, 1);
-        state.begin_switch();
+        let owes = H::MECHANISMS.lazy_unmap;
+        state.begin_switch(owes);
         let flushed_at = self.rules.publish_then_look(
             || {
                 to.enter(me);
@@ -72,7 +73,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
                 None => self.load_afresh(cpu, to),
             },
         );
-        state.end_switch(to.id(), flushed_at);
+        state.end_switch(to.id(), flushed_at, owes);
         if let Some(from) = from.filter(|&from| !core::ptr::eq(from, to)) {
             from.leave(me);
         }
