@@ -228,7 +228,7 @@ pub(crate) fn this_cpu() -> usize {
 #[inline]
 pub(crate) fn keeps(rule: &'static Rule) -> bool {
     let context = expect();
-    // Before the run nobody else is there.
+    // Before the run no other CPU is there.
     if context.mode.get() == Mode::Loud {
         context.asked.insert(rule);
         let me = this_cpu();

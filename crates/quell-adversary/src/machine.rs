@@ -80,7 +80,7 @@ pub(crate) enum Verdict {
     Preempt,
 }
 
-/// How often everybody looks again before a deadlock is called one.
+/// How often every CPU looks again before a deadlock is called one.
 const SECOND_LOOKS: u8 = 4;
 
 #[derive(Clone)]
@@ -225,11 +225,11 @@ pub(crate) struct Core {
     watched_runs: u32,
     /// How many decisions of the run were a scheduler's to take.
     pub(crate) choices: u32,
-    /// Which CPUs somebody has interrupted, in all runs of a search.
+    /// Which CPUs were interrupted, in all runs of a search.
     interrupted: u8,
     surprised: bool,
     pub(crate) timeline: Option<Vec<Entry>>,
-    /// What the CPUs do to each other's words, if somebody wants to know.
+    /// What the CPUs do to each other's words, if that was asked for.
     pub(crate) footprints: Option<Box<Footprints>>,
     /// What words and contents are, as a sum that each change adds its part to.
     sums: Sums,

@@ -248,7 +248,7 @@ impl Strategy {
         strategy
     }
 
-    /// The same where a CPU has taken an entry, or a right, away in a table and nobody has flushed yet: it is in the middle
+    /// The same where a CPU has taken an entry, or a right, away in a table and no CPU has flushed yet: it is in the middle
     /// of what every other CPU relies on. Mostly it stalls until no other CPU can do anything.
     pub(crate) fn changing(seed: u64, prompts: bool) -> Self {
         let mut strategy = Strategy::random(seed);

@@ -4,8 +4,8 @@
 //! [`quell_vm`] runs here unchanged on a machine of a few dozen frames. Programs are written against
 //! pages rather than addresses and panic where a call fails that should not. Two judges stand
 //! beside the oracle of single accesses: a load through a translation that the tables no longer
-//! have must return what the manager's own books say the page holds ([`Clause::C4`]), unless a
-//! call under way explains the difference; and after the run the books must add up.
+//! have must return what the manager's own records say the page holds ([`Clause::C4`]), unless a
+//! call under way explains the difference; and after the run the records must agree.
 
 mod calls;
 
@@ -228,7 +228,7 @@ impl VmKernel<'_> {
         })
     }
 
-    /// What a page of a process holds, by the manager's books. For [`VmProgram::after`].
+    /// What a page of a process holds, by the manager's records. For [`VmProgram::after`].
     pub fn holds(&self, process: ProcessId, page: u64) -> Option<u64> {
         // SAFETY: as in `compare`.
         unsafe { self.vm.peek(process, address(page)) }
@@ -408,7 +408,7 @@ impl VmKernel<'_> {
         let after = || {
             (parts.after)(self);
             if let Err(account) = self.vm.check() {
-                // A manager that trusts such books hands out memory that is in use.
+                // A manager that trusts such records hands out memory that is in use.
                 self.hw.fail(Clause::C1, None, account);
             }
         };

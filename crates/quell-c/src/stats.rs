@@ -85,7 +85,7 @@ pub enum quell_counter {
     PaidByBackground,
     /// CPUs that a payment found flushed already.
     PaidByOthers,
-    /// Flushes by which a CPU caught up with the flush clock before anybody asked it to.
+    /// Flushes by which a CPU caught up with the flush clock before an initiator asked it to.
     CaughtUp,
     /// Frames taken back by the page they belonged to.
     Rescued,

@@ -190,7 +190,7 @@ fn stress(policy: Policy, options: &Options<'static>, cpus: usize) -> Result<(),
     }
 }
 
-/// Reports whether every frame belongs to somebody, now that no CPU is in the manager.
+/// Reports whether every frame has an owner, now that no CPU is in the manager.
 fn check_frames(manager: &Manager) {
     let frames = manager.check();
     judge(

@@ -65,7 +65,7 @@ impl StressConfig {
     }
 }
 
-/// Operations that a CPU makes before it adds them to everybody's.
+/// Operations that a CPU makes before it adds them to the common count.
 const AT_ONCE: u64 = 64;
 
 /// How a run ended.

@@ -250,9 +250,7 @@ where
     #[cold]
     fn forget_frames(&mut self) {
         self.borrowed = false;
-        while let Some(frame) = self.frames.take() {
-            core::mem::forget(frame);
-        }
+        core::iter::from_fn(|| self.frames.take()).for_each(core::mem::forget);
     }
 
     /// As [`Batch::finish`], and yields the list itself: for an owner that empties it at once, faster than frame by
@@ -348,7 +346,7 @@ where
             return self.add_another(space, range, scope);
         }
         if !self.engine.begin_debt(&space) {
-            return self.add_uncounted(&space, range, scope);
+            return self.engine.flush_at_once(&space, range, scope);
         }
         self.pending.push(Pending {
             space,
@@ -359,13 +357,6 @@ where
             strides: range.map_or(0, PageRange::strides),
             whole: None,
         });
-    }
-
-    /// A change of a space that has as many batches outstanding as may be.
-    #[cold]
-    fn add_uncounted(&mut self, space: &S, range: Option<PageRange>, scope: Scope) {
-        self.engine
-            .flush_at_once(space, &Request::of(range, scope));
     }
 
     /// Whether changes wait for the end of the batch.
@@ -386,7 +377,7 @@ where
         let request = || Request::of(range, scope);
         let may_owe = self.purpose == Purpose::Lazy && engine.on().lazy_unmap;
         if !(self.is_deferred() || may_owe) {
-            return engine.flush_at_once(&space, &request());
+            return engine.flush_at_once(&space, range, scope);
         }
         let me = engine.hw.this_cpu();
         if self.pending.is_empty() {
@@ -395,7 +386,7 @@ where
         let found = self.find(&space);
         let fresh = found.is_none();
         if fresh && !engine.begin_debt(&space) {
-            return self.add_uncounted(&space, range, scope);
+            return engine.flush_at_once(&space, range, scope);
         }
         // On a machine with broadcasts, reclaim sends now and waits later.
         let send_now = engine.broadcasts().is_some()

@@ -60,7 +60,7 @@ impl Ring {
         if result != 0 {
             bail!("real-time priority: {}", std::io::Error::last_os_error());
         }
-        // Asleep until everybody has the priority, then runnable until everybody is.
+        // Asleep until all processes have the priority, then runnable until all are.
         control.ready.fetch_add(1, SeqCst);
         while control.ready.load(SeqCst) < all {
             std::thread::sleep(Duration::from_millis(1));
@@ -121,7 +121,7 @@ pub fn run(
         recorder: Recorder::new(traced).into(),
     };
     let pages = map(&user, count)?;
-    // Rounded up, so that everybody has as many turns.
+    // Rounded up, so that all have as many turns.
     let rounds = parameter("switches")?.div_ceil(all);
     let place = ring.join(control, process, all)?;
     let mut begin = 0;
