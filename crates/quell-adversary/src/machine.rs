@@ -28,7 +28,9 @@
 //! | [`misuse`] | what the machine does not allow |
 //! | [`buffer`] | what a CPU has stored and others do not see yet |
 //! | [`past`] | what words held before, and how far back each CPU may look |
+//! | [`users`] | which CPUs use which words |
 //! | [`watch`] | what a CPU has read, and waits for |
+//! | [`saved`] | a machine that further runs begin with |
 //! | [`state`] | what all of it is at a moment, as a number |
 
 mod access;
@@ -39,7 +41,9 @@ mod memory;
 mod misuse;
 mod note;
 mod past;
+mod saved;
 mod state;
+mod users;
 mod watch;
 
 use crate::action::{Action, Actions, Deviation, MAX_CPUS};
@@ -54,14 +58,16 @@ use crate::oracle::{Moment, Oracle};
 use crate::schedule::Strategy;
 use crate::tables::Arena;
 use crate::timeline::{Entry, What};
+pub(crate) use saved::Saved;
+
 use buffer::{Buffered, Fill, StoreBuffer, Target};
 use past::Past;
 use quell::{CpuId, Features, Invalidate};
 use quell_contract::Violation;
-use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
+use users::Users;
 use watch::Watch;
 
 /// What the CPU that arrived does now.
@@ -77,6 +83,7 @@ pub(crate) enum Verdict {
 /// How often everybody looks again before a deadlock is called one.
 const SECOND_LOOKS: u8 = 4;
 
+#[derive(Clone)]
 struct Cpu {
     pending: Op,
     buffer: StoreBuffer,
@@ -87,9 +94,8 @@ struct Cpu {
     in_nmi: bool,
     /// What the CPU has read, and would find changed if it looked again.
     watch: Watch,
-    /// What the CPU may do next, and at which of the [changes](Core::changes) that was so; `u64::MAX` if it is not
-    /// known.
-    enabled: Cell<(u64, Actions)>,
+    /// What the CPU may do next, if that is known.
+    enabled: Cell<Option<Actions>>,
     woken: bool,
     broadcasts: Vec<(Invalidate, Moment)>,
     /// When the program made the call that it is in; [`Moment::MAX`] if it did not say.
@@ -107,7 +113,7 @@ impl Cpu {
             interrupt: false,
             in_nmi: false,
             watch: Watch::new(),
-            enabled: Cell::new((u64::MAX, 0)),
+            enabled: Cell::new(None),
             woken: false,
             broadcasts: Vec::with_capacity(8),
             call_began: Moment::MAX,
@@ -123,10 +129,16 @@ impl Cpu {
         self.interrupt = false;
         self.in_nmi = false;
         self.watch.clear(origin, heap);
-        self.enabled.set((u64::MAX, 0));
+        self.forget_enabled();
         self.woken = false;
         self.broadcasts.clear();
         self.call_began = Moment::MAX;
+    }
+
+    /// What the CPU may do next has to be found out anew.
+    #[inline]
+    fn forget_enabled(&self) {
+        self.enabled.set(None);
     }
 
     /// Whether an invalidation of this CPU has not taken effect.
@@ -196,8 +208,6 @@ pub(crate) struct Core {
     /// The decision after which every CPU that can do something does it before long.
     pub(crate) fair_after: u32,
     pub(crate) now: Moment,
-    /// How often something has happened that may change what a CPU may do next that did not do it.
-    changes: u64,
     current: usize,
     granted: Action,
     /// How often the CPUs that wait have looked again in vain.
@@ -208,8 +218,13 @@ pub(crate) struct Core {
     pub(crate) spurious: u8,
     pub(crate) end: Option<End>,
     pub(crate) trail: Vec<Deviation>,
-    /// Which CPUs have used a word, in all runs of a search.
-    users: FxHashMap<usize, u8>,
+    users: Users,
+    /// Whether the run passes over steps that concern no other CPU.
+    passes: bool,
+    /// How many runs of schedules that are drawn at random have shown what words are used for.
+    watched_runs: u32,
+    /// How many decisions of the run were a scheduler's to take.
+    pub(crate) choices: u32,
     /// Which CPUs somebody has interrupted, in all runs of a search.
     interrupted: u8,
     surprised: bool,
@@ -265,7 +280,7 @@ impl Core {
             features: kind.features(count),
             count,
             cpus: std::array::from_fn(|_| Cpu::new()),
-            mmu: Mmu::new(count, tables),
+            mmu: Mmu::new(count, frames, tables),
             oracle: Oracle::new(frames),
             content: vec![[0; FRAME_WORDS]; frames].into(),
             touched: Vec::with_capacity(64),
@@ -277,7 +292,6 @@ impl Core {
             patience: 0,
             fair_after: u32::MAX,
             now: 1,
-            changes: 0,
             current: 0,
             granted: Action::step(0),
             second_looks: 0,
@@ -286,7 +300,10 @@ impl Core {
             spurious: 0,
             end: None,
             trail: Vec::with_capacity(1024),
-            users: FxHashMap::default(),
+            users: Users::default(),
+            passes: false,
+            watched_runs: 0,
+            choices: 0,
             interrupted: 0,
             surprised: false,
             timeline: None,
@@ -320,6 +337,7 @@ impl Core {
             self.content[frame as usize] = [0; FRAME_WORDS];
         }
         self.decisions = 0;
+        self.choices = 0;
         self.now = 1;
         self.current = 0;
         self.second_looks = 0;
@@ -366,6 +384,14 @@ impl Core {
         self.limit = self.limit.max(self.decisions.saturating_add(self.patience));
     }
 
+    /// What these CPUs may do next has changed, though they have done nothing.
+    #[inline]
+    fn unsettle(&self, which: impl Fn(&Cpu) -> bool) {
+        for cpu in self.cpus[..self.count].iter().filter(|cpu| which(cpu)) {
+            cpu.forget_enabled();
+        }
+    }
+
     pub(crate) fn happen(&mut self, happening: Happening) {
         self.events[happening as usize] += 1;
     }
@@ -389,7 +415,7 @@ impl Core {
         let were_on = std::mem::replace(&mut cpu.interrupts_on, false);
         if spurious {
             self.spurious -= 1;
-            self.changes += 1;
+            self.unsettle(|_| true);
             self.happen(Happening::Spurious);
         }
         were_on
@@ -408,7 +434,7 @@ impl Core {
         self.record(me, What::Nmi);
         self.cpus[me].in_nmi = true;
         self.nmis -= 1;
-        self.changes += 1;
+        self.unsettle(|_| true);
         self.nmis_taken += 1;
     }
 
@@ -423,7 +449,7 @@ impl Core {
         self.nest(me, true);
         self.record(me, What::Preempted);
         self.preemptions -= 1;
-        self.changes += 1;
+        self.unsettle(|_| true);
         self.happen(Happening::Preempted);
     }
 
@@ -469,10 +495,10 @@ impl Core {
 
     /// Interrupts become pending.
     pub(crate) fn send(&mut self, me: usize, targets: u8) {
-        self.changes += 1;
         for (index, cpu) in self.cpus[..self.count].iter_mut().enumerate() {
             if targets & 1 << index != 0 {
                 cpu.interrupt = true;
+                cpu.forget_enabled();
                 self.past.tell(me, index);
             }
         }

@@ -7,7 +7,7 @@ use core::ffi::c_char;
 use quell::{Counter, CpuId, Stats};
 
 /// How many counters there are.
-pub const QUELL_COUNTERS: usize = 39;
+pub const QUELL_COUNTERS: usize = 40;
 
 /// What is counted, each on its own CPU: a sum of CPUs is not one moment in time.
 #[repr(C)]
@@ -91,6 +91,8 @@ pub enum quell_counter {
     Rescued,
     /// Targets left out because they are virtual CPUs that do not run.
     SkippedNotRunning,
+    /// Targets left out because they run a program and flush the kernel's mappings as they enter the kernel.
+    SkippedInUser,
 }
 
 macro_rules! same {
@@ -142,6 +144,7 @@ same! {
     CaughtUp
     Rescued
     SkippedNotRunning
+    SkippedInUser
 }
 
 /// Texts of the counters, ended with zero bytes.

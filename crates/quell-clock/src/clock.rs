@@ -138,6 +138,10 @@ impl Agenda {
     }
 }
 
+/// So long a CPU goes on at most before it is chosen again, a millisecond, even if no other is behind it: whoever lets
+/// CPUs run looks in between whether the run is to end.
+const TURN: Time = 1_000_000_000;
+
 /// The clock.
 #[derive(Clone, Debug)]
 pub struct Clock {
@@ -145,6 +149,8 @@ pub struct Clock {
     lookahead: Time,
     idle_wake: Time,
     running: usize,
+    /// When the turn of the running CPU is over, whatever the others do.
+    turn_ends: Time,
     limits: Limits,
 }
 
@@ -163,6 +169,7 @@ impl Clock {
             lookahead,
             idle_wake,
             running: 0,
+            turn_ends: TURN,
             limits: Limits {
                 shared: 0,
                 local: 0,
@@ -176,15 +183,15 @@ impl Clock {
         let least = self.agenda.least_but(self.running);
         if least == NEVER {
             return Limits {
-                shared: Time::MAX,
-                local: Time::MAX,
+                shared: self.turn_ends,
+                local: self.turn_ends,
             };
         }
         let (at, other) = (least >> CPU_BITS, least as usize & ((1 << CPU_BITS) - 1));
         let shared = at + Time::from(self.running < other);
         Limits {
-            shared,
-            local: shared.max(at + self.lookahead),
+            shared: shared.min(self.turn_ends),
+            local: shared.max(at + self.lookahead).min(self.turn_ends),
         }
     }
 
@@ -205,6 +212,7 @@ impl Scheduler for Clock {
         }
         let (at, chosen) = (least >> CPU_BITS, least as usize & ((1 << CPU_BITS) - 1));
         self.running = chosen;
+        self.turn_ends = at.saturating_add(TURN);
         cpus[chosen].now = at;
         self.limits = self.limit();
         Some((chosen, self.limits))

@@ -176,7 +176,7 @@ where
     ///
     /// Does not wait with S0 on, or for [`Purpose::Call`], while the batch has no more than 8 spaces and a space no
     /// more than 2048 batches; otherwise it flushes what it is told at once, and may wait.
-    #[inline]
+    #[inline(always)]
     pub fn changed(&mut self, space: S, range: PageRange, scope: Scope) {
         if range.pages != 0 {
             self.unflushed.add(space, Some(range), scope);
@@ -192,7 +192,7 @@ where
     ///
     /// # Panics
     /// If the batch is full.
-    #[inline]
+    #[inline(always)]
     pub fn unmapped(&mut self, space: S, range: PageRange, frame: F) {
         self.hold(frame);
         self.changed(space, range, Scope::Leaf);
@@ -243,10 +243,15 @@ where
     #[inline]
     fn lose_borrowed(&mut self) {
         if self.borrowed {
-            self.borrowed = false;
-            while let Some(frame) = self.frames.take() {
-                core::mem::forget(frame);
-            }
+            self.forget_frames();
+        }
+    }
+
+    #[cold]
+    fn forget_frames(&mut self) {
+        self.borrowed = false;
+        while let Some(frame) = self.frames.take() {
+            core::mem::forget(frame);
         }
     }
 
@@ -336,15 +341,14 @@ where
         self.add_another(space, range, scope);
     }
 
-    /// The first of a batch, and mostly the only one.
-    #[inline(never)]
+    /// The first of a batch, and mostly the only one: where it is reported, most of what is stored is known.
+    #[inline(always)]
     fn add_first(&mut self, space: S, range: Option<PageRange>, scope: Scope) {
-        let engine = self.engine;
         if !self.joins() {
             return self.add_another(space, range, scope);
         }
-        if !engine.begin_debt(&space) {
-            return engine.flush_at_once(&space, &Request::of(range, scope));
+        if !self.engine.begin_debt(&space) {
+            return self.add_uncounted(&space, range, scope);
         }
         self.pending.push(Pending {
             space,
@@ -355,6 +359,13 @@ where
             strides: range.map_or(0, PageRange::strides),
             whole: None,
         });
+    }
+
+    /// A change of a space that has as many batches outstanding as may be.
+    #[cold]
+    fn add_uncounted(&mut self, space: &S, range: Option<PageRange>, scope: Scope) {
+        self.engine
+            .flush_at_once(space, &Request::of(range, scope));
     }
 
     /// Whether changes wait for the end of the batch.
@@ -384,7 +395,7 @@ where
         let found = self.find(&space);
         let fresh = found.is_none();
         if fresh && !engine.begin_debt(&space) {
-            return engine.flush_at_once(&space, &request());
+            return self.add_uncounted(&space, range, scope);
         }
         // On a machine with broadcasts, reclaim sends now and waits later.
         let send_now = engine.broadcasts().is_some()
@@ -489,6 +500,7 @@ where
     S: Deref<Target = AddressSpace<H>>,
 {
     /// Flushes what was forgotten.
+    #[inline]
     fn drop(&mut self) {
         if !self.pending.is_empty() {
             self.flush();

@@ -204,6 +204,26 @@ crate::rules! {
     "C4" fn text_is_synchronized() -> bool { true }
         or TextKeptFetched { false } "Other CPUs are not told that the kernel's text has changed: they execute what they have fetched.";
 
+    // Programs that are not disturbed.
+
+    /// A CPU that runs a program uses no mapping of the kernel before it enters the kernel; but its walker may roam in the
+    /// kernel's half at any time: it is interrupted when tables of that are freed.
+    "C6" fn program_is_left_alone(scope: Scope) -> bool { scope == Scope::Leaf }
+        or ProgramLeftForTables { true } "A CPU that runs a program is left alone although page tables of the kernel's half were freed.";
+
+    /// What was left to a CPU's entry into the kernel is flushed there, before a mapping of the kernel is used.
+    "C1" fn entry_flushes(owing: bool) -> bool { owing }
+        or EntrySkipsFlush { false } "A CPU enters the kernel and does not flush what was left to its entry.";
+
+    /// An NMI handler in the middle of an entry finds the kernel's mappings as they were: it flushes too.
+    "C1" fn nested_entry_flushes(nested: bool) -> bool { nested }
+        or NestedEntryUnflushed { false } "An NMI in the middle of an entry into the kernel relies on a flush that is yet to come.";
+
+    /// A CPU that must flush for a user's debt is interrupted, also if a debt of the kernel's mappings is paid with it: the
+    /// user's translations it uses.
+    "C1" fn scope_of_payment(tables: Scope) -> Scope { tables }
+        or PaymentLeftToEntry { Scope::Leaf } "A payment for the kernel's mappings and for a user's leaves the user's to the CPU's entry into the kernel, too.";
+
     // Tags that mean the same everywhere, and broadcasts.
 
     /// A CPU drops what it holds under the last tag generation before it loads a tag of the next.

@@ -408,6 +408,7 @@ pub(super) fn perform(
             }
         },
         after: &|k| player.after(k),
+        repeats: false,
     };
     let amounts = [memory.fast, memory.slow];
     vm_kernel::perform(amounts, memory.ledger.into(), &parts, stage, coverage)

@@ -143,7 +143,7 @@ pub(super) struct Gone {
     pub(super) at: Moment,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Tlb {
     pub(super) tag: u16,
     pub(super) root: Option<u32>,

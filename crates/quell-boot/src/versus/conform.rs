@@ -128,6 +128,7 @@ impl Programs {
     fn jobs(&self, cpus: u16) -> Vec<Job> {
         let job = |workload: &str, parameters| Job {
             workload: workload.into(),
+            file: None,
             parameters,
             team: cpus.into(),
             handover: Handover::default(),
