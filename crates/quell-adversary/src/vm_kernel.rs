@@ -175,10 +175,9 @@ impl VmKernel<'_> {
             Accessed::Value { held, stale } => {
                 if let Some(frame) = stale
                     && kind != AccessKind::Store
+                    && let Some(process) = self.vm.current()
                 {
-                    if let Some(process) = self.vm.current() {
-                        self.compare(me, process, page, (frame, held));
-                    }
+                    self.compare(me, process, page, (frame, held));
                 }
                 Some(held)
             }

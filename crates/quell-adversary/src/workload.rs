@@ -125,6 +125,8 @@ impl Performance {
                 }
             },
             after: &|_| {},
+            // The words are this run's own.
+            repeats: false,
         };
         vm_kernel::perform(self.memory, LEDGER_ENTRIES, &parts, stage, coverage)
     }
