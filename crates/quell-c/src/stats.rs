@@ -91,7 +91,7 @@ pub enum quell_counter {
     Rescued,
     /// Targets left out because they are virtual CPUs that do not run.
     SkippedNotRunning,
-    /// Targets left out because they run a program and flush the kernel's mappings as they enter the kernel.
+    /// Targets left out because they run a program, and flush as they enter the kernel.
     SkippedInUser,
 }
 

@@ -108,7 +108,7 @@ counters! {
     Rescued = "rescued",
     /// Targets left out because they are virtual CPUs that do not run.
     SkippedNotRunning = "skipped_not_running",
-    /// Targets left out because they run a program and flush the kernel's mappings as they enter the kernel.
+    /// Targets left out because they run a program, and flush as they enter the kernel.
     SkippedInUser = "skipped_in_user",
 }
 

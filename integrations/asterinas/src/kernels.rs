@@ -46,13 +46,15 @@ pub enum Kernel {
     Trial,
     /// The one that runs ostd's own unit tests.
     Unit,
+    /// The first one again, which runs quell's conformance suite instead of measuring.
+    Conformance,
 }
 
 impl Kernel {
     /// The name of its folder and of its package.
     const fn name(self) -> &'static str {
         match self {
-            Kernel::Trial => "trial",
+            Kernel::Trial | Kernel::Conformance => "trial",
             Kernel::Unit => "unit",
         }
     }
@@ -62,6 +64,7 @@ impl Kernel {
         match self {
             Kernel::Trial => "",
             Kernel::Unit => "-unit",
+            Kernel::Conformance => "-conformance",
         }
     }
 
@@ -70,6 +73,7 @@ impl Kernel {
         match self {
             Kernel::Trial => "",
             Kernel::Unit => " --cfg=ktest -Cpanic=unwind",
+            Kernel::Conformance => " --cfg=conformance",
         }
     }
 }
@@ -85,7 +89,7 @@ pub struct Size {
 
 /// The flags that a kernel on ostd is compiled with: it is linked where it runs, and interrupts use its stack.
 const FLAGS: &str = "-Crelocation-model=static -Crelro-level=off -Cforce-unwind-tables=yes -Cno-redzone=y \
-                     --check-cfg=cfg(ktest)";
+                     --check-cfg=cfg(ktest) --check-cfg=cfg(conformance)";
 
 /// Where the parts of a kernel lie: the same for both kernels.
 const SCRIPT: &str = "x86_64.ld";
@@ -147,7 +151,11 @@ pub fn sources(kernel: Kernel, flusher: Flusher, delivered: &Path) -> anyhow::Re
     let engine = home.join("../../crates/quell");
     let engine = engine.canonicalize().context("the engine's sources")?;
     let names = [("QUELL", engine.to_str().context("a path that is text")?)];
-    for list in flusher.lists() {
+    let suite: &[&str] = match kernel {
+        Kernel::Conformance => &["conformance.toml"],
+        Kernel::Trial | Kernel::Unit => &[],
+    };
+    for list in flusher.lists().iter().chain(suite) {
         Edits::read(&home.join(list), &names)?.apply(&fresh, &home)?;
     }
     copy(&fresh, &edited)?;
