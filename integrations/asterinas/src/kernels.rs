@@ -59,7 +59,7 @@ impl Kernel {
         }
     }
 
-    /// Where the sources of both are written, and what is built of them, beside the other kernel's.
+    /// What the folder of its sources is told apart by from the first kernel's.
     const fn suffix(self) -> &'static str {
         match self {
             Kernel::Trial => "",
@@ -73,7 +73,27 @@ impl Kernel {
         match self {
             Kernel::Trial => "",
             Kernel::Unit => " --cfg=ktest -Cpanic=unwind",
-            Kernel::Conformance => " --cfg=conformance",
+            Kernel::Conformance => "",
+        }
+    }
+
+    /// What cargo is told besides. The library that is delivered cannot be unwound through.
+    const fn arguments(self) -> &'static [&'static str] {
+        match self {
+            Kernel::Trial => &[],
+            Kernel::Unit => &[
+                "-Zbuild-std=core,alloc,compiler_builtins",
+                "-Zbuild-std-features=compiler-builtins-mem",
+            ],
+            Kernel::Conformance => &["--features=conformance"],
+        }
+    }
+
+    /// Where it is built: those that share what they stand on share a folder.
+    const fn place(self) -> &'static str {
+        match self {
+            Kernel::Trial | Kernel::Conformance => "build",
+            Kernel::Unit => "build-unit",
         }
     }
 }
@@ -89,7 +109,7 @@ pub struct Size {
 
 /// The flags that a kernel on ostd is compiled with: it is linked where it runs, and interrupts use its stack.
 const FLAGS: &str = "-Crelocation-model=static -Crelro-level=off -Cforce-unwind-tables=yes -Cno-redzone=y \
-                     --check-cfg=cfg(ktest) --check-cfg=cfg(conformance)";
+                     --check-cfg=cfg(ktest)";
 
 /// Where the parts of a kernel lie: the same for both kernels.
 const SCRIPT: &str = "x86_64.ld";
@@ -216,16 +236,9 @@ pub fn build(
         kernel.flags(),
         script.display()
     );
-    let target = ["build", kernel.suffix()].concat();
-    let target = toolchain::target_directory("asterinas").join(target);
+    let target = toolchain::target_directory("asterinas").join(kernel.place());
     let mut cargo = toolchain.build(Arch::X86_64, folder, &target, &flags);
-    if kernel == Kernel::Unit {
-        // The library that is delivered cannot be unwound through.
-        cargo.args([
-            "-Zbuild-std=core,alloc,compiler_builtins",
-            "-Zbuild-std-features=compiler-builtins-mem",
-        ]);
-    }
+    cargo.args(kernel.arguments());
     // ostd needs features that are not stable.
     let status = cargo
         .env("RUSTC_BOOTSTRAP", "1")

@@ -10,16 +10,16 @@
 #![no_main]
 extern crate alloc;
 
-#[cfg(conformance)]
+#[cfg(feature = "conformance")]
 mod conformance;
-#[cfg(not(conformance))]
+#[cfg(not(feature = "conformance"))]
 mod cost;
 mod pinned;
-#[cfg(not(conformance))]
+#[cfg(not(feature = "conformance"))]
 mod program;
-#[cfg(not(conformance))]
+#[cfg(not(feature = "conformance"))]
 mod stale;
-#[cfg(not(conformance))]
+#[cfg(not(feature = "conformance"))]
 mod world;
 
 use ostd::prelude::*;
@@ -27,15 +27,15 @@ use ostd::prelude::*;
 #[ostd::main]
 fn kernel_main() {
     pinned::start(|| {
-        #[cfg(conformance)]
+        #[cfg(feature = "conformance")]
         conformance::run();
-        #[cfg(not(conformance))]
+        #[cfg(not(feature = "conformance"))]
         measure();
         ostd::power::poweroff(ostd::power::ExitCode::Success);
     });
 }
 
-#[cfg(not(conformance))]
+#[cfg(not(feature = "conformance"))]
 fn measure() {
     cost::switches();
     let world = world::World::start();
