@@ -21,7 +21,7 @@ pub enum quell_counter {
     Sent,
     /// Requests posted to a CPU for which an interrupt was already under way.
     Merged,
-    /// Targets left out because they keep the space lazily.
+    /// Targets left out because they keep the space lazily, or flush as they enter the kernel.
     SkippedLazy,
     /// Targets left out because they have left the space.
     SkippedLeft,
@@ -91,7 +91,7 @@ pub enum quell_counter {
     Rescued,
     /// Targets left out because they are virtual CPUs that do not run.
     SkippedNotRunning,
-    /// Targets left out because they run a program, and flush as they enter the kernel.
+    /// Targets left out because they run a program and flush the kernel's mappings as they enter the kernel.
     SkippedInUser,
 }
 

@@ -354,7 +354,7 @@ impl<H: Bench, R: Rules> Part<'_, '_, H, R> {
                 let mut right = reads(value - 1);
                 self.enter(1);
                 right &= reads(value - 1);
-                let undisturbed = self.me % 2 == 0 && self.turn.get() != self.me;
+                let undisturbed = self.me.is_multiple_of(2) && self.turn.get() != self.me;
                 if self.me % 2 == 1 {
                     self.engine.enter_lazy();
                 } else if undisturbed {
