@@ -212,7 +212,7 @@ enum quell_counter {
     QUELL_COUNTER_SENT,
     // Requests posted to a CPU for which an interrupt was already under way.
     QUELL_COUNTER_MERGED,
-    // Targets left out because they keep the space lazily.
+    // Targets left out because they keep the space lazily, or flush as they enter the kernel.
     QUELL_COUNTER_SKIPPED_LAZY,
     // Targets left out because they have left the space.
     QUELL_COUNTER_SKIPPED_LEFT,

@@ -21,7 +21,7 @@ pub enum quell_counter {
     Sent,
     /// Requests posted to a CPU for which an interrupt was already under way.
     Merged,
-    /// Targets left out because they keep the space lazily.
+    /// Targets left out because they keep the space lazily, or flush as they enter the kernel.
     SkippedLazy,
     /// Targets left out because they have left the space.
     SkippedLeft,
@@ -91,8 +91,6 @@ pub enum quell_counter {
     Rescued,
     /// Targets left out because they are virtual CPUs that do not run.
     SkippedNotRunning,
-    /// Targets left out because they run a program and flush the kernel's mappings as they enter the kernel.
-    SkippedInUser,
 }
 
 macro_rules! same {
@@ -144,7 +142,6 @@ same! {
     CaughtUp
     Rescued
     SkippedNotRunning
-    SkippedInUser
 }
 
 /// Texts of the counters, ended with zero bytes.

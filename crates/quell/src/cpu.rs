@@ -89,14 +89,13 @@ pub(crate) enum Concern {
 pub(crate) enum Asked {
     /// It must.
     Must,
-    /// It uses nothing now, and compares generations and debts before it does again.
+    /// It uses nothing now, and compares generations and debts before it does again; or, of the kernel's mappings, it
+    /// flushes before.
     Lazy,
     /// It has left its root, and compares as it loads the next one.
     Detached,
     /// It has flushed since the debt was taken.
     Flushed,
-    /// It runs a program, and flushes as it enters the kernel.
-    InUser,
 }
 
 /// How a CPU enters the kernel.
@@ -232,7 +231,7 @@ impl<W: Word> CpuState<W> {
                     // Acquire pairs with `enter_user`: what the CPU did with the kernel's mappings is over.
                     // Lost without it: a program is returned to while the kernel's mappings change.
                     W::fence(Acquire);
-                    return Asked::InUser;
+                    return Asked::Lazy;
                 }
                 Err(now) => seen = now,
             }

@@ -325,7 +325,6 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
                 Asked::Lazy => Some(Counter::SkippedLazy),
                 Asked::Detached => Some(Counter::SkippedLeft),
                 Asked::Flushed => Some(Counter::PaidByOthers),
-                Asked::InUser => Some(Counter::SkippedInUser),
             };
             if let Some(counter) = skipped {
                 self.count(me, counter, 1);

@@ -447,7 +447,6 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             match state.must_be_asked(concern, &self.rules) {
                 Asked::Must => behind.insert(cpu),
                 Asked::Flushed => self.count(me, Counter::PaidByOthers, 1),
-                Asked::InUser => self.count(me, Counter::SkippedInUser, 1),
                 Asked::Lazy | Asked::Detached => {}
             }
         }

@@ -38,7 +38,7 @@ counters! {
     Sent = "sent",
     /// Requests posted to a CPU for which an interrupt was already under way.
     Merged = "merged",
-    /// Targets left out because they keep the space lazily.
+    /// Targets left out because they keep the space lazily, or flush as they enter the kernel.
     SkippedLazy = "skipped_lazy",
     /// Targets left out because they have left the space.
     SkippedLeft = "skipped_left",
@@ -108,8 +108,6 @@ counters! {
     Rescued = "rescued",
     /// Targets left out because they are virtual CPUs that do not run.
     SkippedNotRunning = "skipped_not_running",
-    /// Targets left out because they run a program, and flush as they enter the kernel.
-    SkippedInUser = "skipped_in_user",
 }
 
 const COUNTERS: usize = Counter::ALL.len();

@@ -399,7 +399,7 @@ fn a_program_that_is_not_to_be_disturbed_is_left_alone_for_the_kernels_mappings(
     unmap(engine, kernel);
     unmap(engine, kernel);
     assert_eq!(machine.interrupts.get(), 0);
-    assert_eq!(engine.stats().get(Counter::SkippedInUser), 2);
+    assert_eq!(engine.stats().get(Counter::SkippedLazy), 2);
     // For its space it is interrupted, and for tables of the kernel's half, text, and its space's end.
     unmap(engine, space);
     assert_eq!(machine.interrupts.get(), 1);

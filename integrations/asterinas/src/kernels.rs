@@ -46,22 +46,25 @@ pub enum Kernel {
     Trial,
     /// The one that runs ostd's own unit tests.
     Unit,
+    /// The first one again, which runs quell's conformance suite instead of measuring.
+    Conformance,
 }
 
 impl Kernel {
     /// The name of its folder and of its package.
     const fn name(self) -> &'static str {
         match self {
-            Kernel::Trial => "trial",
+            Kernel::Trial | Kernel::Conformance => "trial",
             Kernel::Unit => "unit",
         }
     }
 
-    /// Where the sources of both are written, and what is built of them, beside the other kernel's.
+    /// What the folder of its sources is told apart by from the first kernel's.
     const fn suffix(self) -> &'static str {
         match self {
             Kernel::Trial => "",
             Kernel::Unit => "-unit",
+            Kernel::Conformance => "-conformance",
         }
     }
 
@@ -70,6 +73,27 @@ impl Kernel {
         match self {
             Kernel::Trial => "",
             Kernel::Unit => " --cfg=ktest -Cpanic=unwind",
+            Kernel::Conformance => "",
+        }
+    }
+
+    /// What cargo is told besides. The library that is delivered cannot be unwound through.
+    const fn arguments(self) -> &'static [&'static str] {
+        match self {
+            Kernel::Trial => &[],
+            Kernel::Unit => &[
+                "-Zbuild-std=core,alloc,compiler_builtins",
+                "-Zbuild-std-features=compiler-builtins-mem",
+            ],
+            Kernel::Conformance => &["--features=conformance"],
+        }
+    }
+
+    /// Where it is built: those that share what they stand on share a folder.
+    const fn place(self) -> &'static str {
+        match self {
+            Kernel::Trial | Kernel::Conformance => "build",
+            Kernel::Unit => "build-unit",
         }
     }
 }
@@ -147,7 +171,11 @@ pub fn sources(kernel: Kernel, flusher: Flusher, delivered: &Path) -> anyhow::Re
     let engine = home.join("../../crates/quell");
     let engine = engine.canonicalize().context("the engine's sources")?;
     let names = [("QUELL", engine.to_str().context("a path that is text")?)];
-    for list in flusher.lists() {
+    let suite: &[&str] = match kernel {
+        Kernel::Conformance => &["conformance.toml"],
+        Kernel::Trial | Kernel::Unit => &[],
+    };
+    for list in flusher.lists().iter().chain(suite) {
         Edits::read(&home.join(list), &names)?.apply(&fresh, &home)?;
     }
     copy(&fresh, &edited)?;
@@ -208,16 +236,9 @@ pub fn build(
         kernel.flags(),
         script.display()
     );
-    let target = ["build", kernel.suffix()].concat();
-    let target = toolchain::target_directory("asterinas").join(target);
+    let target = toolchain::target_directory("asterinas").join(kernel.place());
     let mut cargo = toolchain.build(Arch::X86_64, folder, &target, &flags);
-    if kernel == Kernel::Unit {
-        // The library that is delivered cannot be unwound through.
-        cargo.args([
-            "-Zbuild-std=core,alloc,compiler_builtins",
-            "-Zbuild-std-features=compiler-builtins-mem",
-        ]);
-    }
+    cargo.args(kernel.arguments());
     // ostd needs features that are not stable.
     let status = cargo
         .env("RUSTC_BOOTSTRAP", "1")

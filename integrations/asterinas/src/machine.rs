@@ -100,6 +100,31 @@ impl Report for Tests {
     }
 }
 
+/// What came of quell's conformance suite.
+#[derive(Clone, PartialEq, Eq, Debug, Default, serde::Serialize)]
+pub struct Suite {
+    /// The names of the checks that held.
+    pub held: Vec<String>,
+    /// Those that did not, and what a CPU saw.
+    pub failed: Vec<String>,
+}
+
+impl Report for Suite {
+    fn take(&mut self, line: &str) -> anyhow::Result<bool> {
+        let Some(said) = line.trim().strip_prefix(PREFIX) else {
+            return Ok(false);
+        };
+        match said.split_once(' ').unwrap_or((said, "")) {
+            ("held", name) => self.held.push(name.into()),
+            ("failed", name) => self.failed.push(name.into()),
+            ("end", _) => return Ok(true),
+            ("panic", why) => bail!("the kernel panicked: {why}"),
+            _ => bail!("the kernel said what nobody here knows: {line}"),
+        }
+        Ok(false)
+    }
+}
+
 /// The text of a line without what makes it colourful.
 fn without_colours(line: &str) -> String {
     let mut parts = line.split('\u{1b}');

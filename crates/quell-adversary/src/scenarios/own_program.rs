@@ -12,7 +12,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     finds: &["EntrySkipsFlush"],
     must: &[
         (On::Every, Reach::Machine(Happening::KernelAccess)),
-        (On::Interrupts, Reach::Engine(Counter::SkippedInUser)),
+        (On::Interrupts, Reach::Engine(Counter::SkippedLazy)),
         (On::Interrupts, Reach::Engine(Counter::FlushedFull)),
     ],
     ..Scenario::engine(

@@ -14,7 +14,6 @@ pub(super) const SCENARIO: Scenario = Scenario {
         (On::Every, Reach::Engine(Counter::DebtsTaken)),
         (On::Every, Reach::Engine(Counter::PaidByBackground)),
         (On::Every, Reach::Machine(Happening::Claimed)),
-        (On::Interrupts, Reach::Engine(Counter::SkippedInUser)),
         (On::Interrupts, Reach::Engine(Counter::Sent)),
     ],
     ..Scenario::engine(

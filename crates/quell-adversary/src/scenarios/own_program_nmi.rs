@@ -13,7 +13,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     nmis: 1,
     must: &[
         (On::Every, Reach::Machine(Happening::KernelAccess)),
-        (On::Interrupts, Reach::Engine(Counter::SkippedInUser)),
+        (On::Interrupts, Reach::Engine(Counter::SkippedLazy)),
     ],
     ..Scenario::engine(
         "own-program-nmi",
