@@ -7,7 +7,7 @@ use core::ffi::c_char;
 use quell::{Counter, CpuId, Stats};
 
 /// How many counters there are.
-pub const QUELL_COUNTERS: usize = 40;
+pub const QUELL_COUNTERS: usize = 39;
 
 /// What is counted, each on its own CPU: a sum of CPUs is not one moment in time.
 #[repr(C)]
