@@ -230,7 +230,11 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
             let guard = self.tables.table_for(process, page, level, &*self.memory);
             let Some(guard) = guard else {
                 self.frames.put(frame);
-                return Err(Fault::OutOfMemory);
+                // What was given back may do for a smaller page and its tables.
+                match size {
+                    PageSize::Base => return Err(Fault::OutOfMemory),
+                    _ => continue,
+                }
             };
             if guard.level() != level || guard.view(page) != EntryKind::Empty {
                 drop(guard);
@@ -403,6 +407,12 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
         machine
             .rules()
             .flush_before_copy_is_mapped(|| gather.flush());
+        // Whoever emptied it owed the flush before it gave the table's lock up.
+        if seen == EntryKind::Empty {
+            machine
+                .rules()
+                .flush_pending_before_copy_fills(|| self.tables.flush_pending(process));
+        }
         guard.map(
             page,
             Entry {

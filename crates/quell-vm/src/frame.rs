@@ -51,6 +51,8 @@ pub(crate) struct FrameState<M: Machine> {
     references: u32,
     zeros: bool,
     listed: bool,
+    /// Which of the frame's lives this is: what a marker named in another one, this one does not know.
+    life: u64,
     rmap: Rmap<M>,
 }
 
@@ -62,6 +64,7 @@ impl<M: Machine> FrameState<M> {
             references: 0,
             zeros: false,
             listed: false,
+            life: 0,
             rmap: Rmap::new(),
         }
     }
@@ -72,7 +75,7 @@ impl<M: Machine> FrameState<M> {
         self.order = order;
         self.references = references;
         self.zeros = zeros;
-        self.rmap.clear();
+        self.live_anew();
     }
 
     /// The block goes back to an allocator; returns its order and whether it holds zeros.
@@ -80,8 +83,19 @@ impl<M: Machine> FrameState<M> {
         let was = (self.order, self.zeros);
         self.owner = Owner::Free;
         self.zeros = false;
-        self.rmap.clear();
+        self.live_anew();
         was
+    }
+
+    /// No entry maps it, nor does one that mapped it before.
+    fn live_anew(&mut self) {
+        self.life += 1;
+        self.rmap.clear();
+    }
+
+    /// Which of its lives this is.
+    pub(crate) fn life(&self) -> u64 {
+        self.life
     }
 
     pub(crate) fn owner(&self) -> Owner {
@@ -133,7 +147,7 @@ impl<M: Machine> FrameState<M> {
     /// A stale frame was claimed: its debt was paid, so markers that name it are void.
     pub(crate) fn claimed(&mut self) {
         self.owner = Owner::Free;
-        self.rmap.clear();
+        self.live_anew();
     }
 
     /// Whether the frame is in its node's list of stale frames.

@@ -9,9 +9,9 @@
 //! A CPU that holds a lock takes only locks that stand below it in this list:
 //!
 //! 1. the areas of a process (one process; a fork takes the parent's and has the child to itself);
-//! 2. page locks: the lock of a page-cache slot, or of an anonymous frame. Reclaim, migration and
-//!    `sync` hold up to 32, faults on files, splits and remaps one. Only `sync` *waits* for a second
-//!    one, in ascending order of the file's pages; every other holder of one tries;
+//! 2. page locks: the lock of a page-cache slot, or of an anonymous frame. Reclaim, truncation and
+//!    `sync` hold up to 32, migration what it moves together, faults on files, splits and remaps one. Only `sync` and
+//!    truncation *wait* for a second one, in ascending order of one file's pages; every other holder of one tries;
 //! 3. the table that holds a word: of two tables the one of the higher level first. Two tables of
 //!    one level are held only by a remap, which has the areas to itself; every other CPU holds one;
 //! 4. a node's list of stale frames;

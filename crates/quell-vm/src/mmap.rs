@@ -150,20 +150,28 @@ impl<'m, M: Machine> Mmap<'m, M> {
         }
     }
 
-    /// Takes every page out of a range of the tables.
+    /// Takes every page out of a range of the tables but those that reach beyond it; returns whether there were any.
     fn empty(
         &self,
         process: &Arc<Process<M>>,
         start: Page,
         end: Page,
         gather: &mut MmuGather<'_, 'm, M>,
-    ) {
+    ) -> bool {
+        let rules = self.machine().rules();
+        let mut cut = false;
         self.tables
             .each_entry(process, start, end, Migrating::Visit, |guard, page, _| {
+                let range = guard.range(page);
+                if !rules.takes_page(range.start >= start && range.end() <= end) {
+                    cut = true;
+                    return;
+                }
                 if let EntryKind::Swapped(slot) = guard.take(page, EntryKind::Empty, gather) {
                     self.swap.put(slot);
                 }
             });
+        cut
     }
 
     /// `MADV_DONTNEED`.
@@ -178,10 +186,16 @@ impl<'m, M: Machine> Mmap<'m, M> {
         if !vmas.covers(start, end) {
             return Err(Error::NotMapped);
         }
-        self.large.split_edges(process, start, end)?;
-        let mut gather = self.tables.gather(Purpose::Call);
-        self.empty(process, start, end, &mut gather);
-        gather.flush();
+        loop {
+            self.large.split_edges(process, start, end)?;
+            let mut gather = self.tables.gather(Purpose::Call);
+            let cut = self.empty(process, start, end, &mut gather);
+            // A split waits for what the gather holds.
+            gather.flush();
+            if !cut {
+                break;
+            }
+        }
         self.machine()
             .rules()
             .flush_pending_before_discard_returns(|| self.tables.flush_pending(process));

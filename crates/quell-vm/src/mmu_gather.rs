@@ -13,15 +13,25 @@ use quell::{Batch, Frame, Page, PageRange, Purpose, Scope};
 
 /// What waits for a flush.
 pub(crate) enum Held<M: Machine> {
-    /// An entry that mapped the block, and whether it held a reference (a marker holds none).
+    /// An entry that mapped the block.
     Mapping {
         frame: Frame,
         process: Arc<Process<M>>,
         page: Page,
-        reference: bool,
+        hold: Hold,
     },
     /// A page-table page.
     Table(Frame),
+}
+
+/// What keeps the block of an entry that was taken out.
+#[derive(Clone, Copy)]
+pub(crate) enum Hold {
+    /// A reference of the entry's.
+    Reference,
+    /// Nothing: it was a marker. The block may be free before the flush, and mapped again at the same place; it lists
+    /// this entry in this life alone.
+    Life(u64),
 }
 
 /// Entries that changed, to be flushed together. Dropped, it flushes and releases.
@@ -103,12 +113,19 @@ fn release<M: Machine>(frames: &Frames<'_, M>, held: &Held<M>, now: Moment) {
             frame,
             process,
             page,
-            reference,
+            hold,
         } => {
             if rules.leaves_reverse_map(now) {
-                frames.state(*frame).unmap(process, *page);
+                let mut state = frames.state(*frame);
+                let listed = match hold {
+                    Hold::Reference => true,
+                    Hold::Life(life) => rules.same_life_is_listed(state.life() == *life),
+                };
+                if listed {
+                    state.unmap(process, *page);
+                }
             }
-            if *reference && rules.releases_frame(now) {
+            if matches!(hold, Hold::Reference) && rules.releases_frame(now) {
                 frames.put(*frame);
             }
         }

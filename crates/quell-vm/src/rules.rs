@@ -52,6 +52,11 @@ quell::rules! {
         or VmTableFlushLeafOnly { Scope::Leaf }
         "A table page is freed behind a flush of leaf entries alone (family d).";
 
+    /// A frame without a reference may be free, and mapped at the same place again, before the flush of its old entry.
+    "C2" fn same_life_is_listed(same: bool) -> bool { same }
+        or VmUnlistsNextLife { true }
+        "The release of a marker takes the frame's next mapping at that place out of the reverse map, and writeback passes it by (C2; found by an audit).";
+
     // Flush, then rely on it.
 
     /// The content is captured when the entries that could write it are gone from every TLB.
@@ -85,6 +90,11 @@ quell::rules! {
         "A copied page is mapped before the old one was flushed (C4).";
 
     // A second actor flushes what it finds cleared.
+
+    /// An empty entry may have been filled, used and emptied since it was looked at.
+    "C4" fn flush_pending_before_copy_fills(flush: impl FnOnce()) { flush() }
+        or VmFillsUnsettled {}
+        "A private copy of a file's page goes where another CPU has just taken out the page itself, unflushed (C4; found by an audit).";
 
     /// Entries that an unmap finds cleared may be in use until their flush.
     "C3" fn flush_pending_before_unmap_returns(flush: impl FnOnce()) { flush() }
@@ -212,6 +222,11 @@ quell::rules! {
     "C7" fn let_go_before_split<T>(put: impl FnOnce(), split: impl FnOnce() -> T) -> T { put(); split() }
         or VmSplitsHeldBlock { let done = split(); put(); done }
         "A fault splits a large page that it holds, and waits for itself (C7).";
+
+    /// A large page that was mapped since the edges were split may reach beyond them.
+    "C2" fn takes_page(inside: bool) -> bool { inside }
+        or VmDiscardsWholePage { true }
+        "A discard takes out a large page that a fault has put across its edge meanwhile (C2; found by an audit).";
 
     /// A block that was split meanwhile has a first piece in the same frame.
     "C1" fn is_the_block(mapped: u64, block: u64) -> bool { mapped == block }

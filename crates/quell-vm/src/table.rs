@@ -9,7 +9,7 @@ use crate::entry::EntryKind;
 use crate::frame::{FrameInfo, FrameLock};
 use crate::frames::Frames;
 use crate::machine::{Entry, Level, Machine, TABLE_WORDS};
-use crate::mmu_gather::{Held, MmuGather};
+use crate::mmu_gather::{Held, Hold, MmuGather};
 use crate::process::Process;
 use crate::rules::VmRules;
 use crate::table_id::TableId;
@@ -150,31 +150,30 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
         let range = self.range(page);
         let old = self.replace(page, rest);
         self.harvest(old);
-        if let Some((frame, reference)) = self.mapping(range.start, old) {
+        if let Some((frame, hold)) = self.mapping(range.start, old) {
             let process = self.process.clone();
             let held = Held::Mapping {
                 frame,
                 process,
                 page: range.start,
-                reference,
+                hold,
             };
             gather.unmapped(self.process, range, held);
         }
         old
     }
 
-    /// The frame that a word that was just taken out maps or marks, and whether that mapping holds
-    /// a reference.
-    fn mapping(&self, page: Page, old: EntryKind) -> Option<(Frame, bool)> {
+    /// The frame that a word that was just taken out maps or marks, and what keeps it.
+    fn mapping(&self, page: Page, old: EntryKind) -> Option<(Frame, Hold)> {
         match old {
-            EntryKind::Page(entry) => Some((entry.frame, true)),
-            EntryKind::Moving(frame) => Some((frame, true)),
+            EntryKind::Page(entry) => Some((entry.frame, Hold::Reference)),
+            EntryKind::Moving(frame) => Some((frame, Hold::Reference)),
             // A marker counts only while the frame lists it: a claim has voided it otherwise.
             EntryKind::Marker(frame) => {
                 let state = self.frames.state(frame);
                 let ours = state.maps(self.process, page);
                 let maps = self.frames.machine().rules().marker_maps(ours);
-                maps.then_some((frame, false))
+                maps.then(|| (frame, Hold::Life(state.life())))
             }
             EntryKind::Empty | EntryKind::Table(_) | EntryKind::Swapped(_) => None,
         }
@@ -284,11 +283,13 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
         };
         target.map(to, entry);
         let (frame, process) = (entry.frame, self.process.clone());
+        // The reference has gone along.
+        let hold = Hold::Life(self.frames.state(frame).life());
         let held = Held::Mapping {
             frame,
             process,
             page: from,
-            reference: false,
+            hold,
         };
         gather.unmapped(self.process, self.range(from), held);
     }

@@ -179,6 +179,16 @@ impl<'m, M: Machine> Tables<'m, M> {
         self.frames.put(frame);
     }
 
+    /// Gives back a root that no walker can reach. A walk of the reverse map may still look at it: under its lock, which is
+    /// why its name goes under that too. Afterwards the frame may become anything.
+    pub(crate) fn discard_root(&self, root: Frame) {
+        let info = self.frames.info(root);
+        let lock = info.lock_table(self.machine());
+        info.set_table_id(TableId::NONE);
+        drop(lock);
+        self.discard_table(root);
+    }
+
     /// A root for the process `id`.
     pub(crate) fn new_root(&self, id: u32, memory: &impl AllocFrames) -> Option<Frame> {
         let root = self.new_table(Level::ROOT, memory)?;

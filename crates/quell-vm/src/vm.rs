@@ -246,30 +246,36 @@ impl<'m, M: Machine> Vm<'m, M> {
                 .rules()
                 .flush_pending_before_child_runs(|| self.tables.flush_pending(parent));
         });
+        drop(gather);
+        if shared.is_err() {
+            // Half a child is nobody's: it never becomes known.
+            drop(vmas);
+            self.end(&child);
+            return shared.map(|()| child.id());
+        }
         self.processes.publish(child.clone());
         drop(vmas);
-        if shared.is_err() {
-            drop(gather);
-            self.call(Call::Exit {
-                process: child.id(),
-            })?;
-        }
-        shared.map(|()| child.id())
+        Ok(child.id())
     }
 
     /// Ends a process that no CPU runs.
     fn exit(&self, id: ProcessId) -> Result<(), Error> {
         let process = self.processes.remove(id)?;
+        self.end(&process);
+        Ok(())
+    }
+
+    /// Gives back all that a process has that no CPU can come to run any more.
+    fn end(&self, process: &Arc<Process<M>>) {
         // No CPU loads the space again. Once every lazy one has left its root, no walker reads its
         // tables and no translation of it is used: what follows needs no flush.
         self.engine.retire(process.space());
         process.set_retired();
         let root = process.root();
         self.machine().note(Event::SpaceRetired { root });
-        self.mmap.unmap_range(&process, Page(0), USER_END);
-        self.tables.discard_table(root);
-        self.processes.forget(&process);
-        Ok(())
+        self.mmap.unmap_range(process, Page(0), USER_END);
+        self.tables.discard_root(root);
+        self.processes.forget(process);
     }
 
     /// Serves a page fault of the process that this CPU runs. Interrupts are on. If it returns

@@ -295,10 +295,10 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             self.post(me, &loaded, &info, Concern::Retirement, &mut shootdown);
             self.interrupt(me, &shootdown);
             self.let_interrupts_in(&shootdown);
+            self.wait(me, &shootdown, Scope::Tables, false);
             if !shootdown.has_targets() {
                 break;
             }
-            self.wait(me, &shootdown, Scope::Tables, false);
             // Those that were evicted and went offline without naming the space would stay in its set for ever. One
             // that has yet to leave its root takes itself out.
             for cpu in shootdown.targets.iter() {

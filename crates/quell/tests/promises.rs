@@ -56,6 +56,28 @@ fn retire_asks_whether_it_may_wait() {
     );
 }
 
+/// inbox.rs: the outbox is taken for a flush, and free when all targets have flushed.
+#[test]
+fn a_cpu_that_has_retired_a_space_goes_on_to_ask_for_pages() {
+    let (machine, engine) = world(Machine::default(), Policy::BASELINE);
+    let (x, gone) = (space(engine, 1), space(engine, 2));
+    run_on_both(machine, engine, x);
+    engine.retire(gone);
+    machine.invalidated.borrow_mut().clear();
+    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    batch.unmapped(x, PageRange::base(Page(5), 1), Frame(42));
+    assert_eq!(batch.finish().count(), 1);
+    let invalidated = machine.invalidated.borrow();
+    let at_target: Vec<_> = invalidated.iter().filter(|(cpu, _)| *cpu == 1).collect();
+    assert!(
+        at_target
+            .iter()
+            .all(|(_, what)| matches!(what, Invalidate::Range { .. }))
+            && !at_target.is_empty(),
+        "{at_target:?}"
+    );
+}
+
 /// policy.rs: "0 is `TagPolicy::Off`".
 #[test]
 fn no_slots_are_no_tags() {

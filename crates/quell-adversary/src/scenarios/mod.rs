@@ -74,7 +74,10 @@ mod vm_allocate_flush;
 mod vm_collapse_write;
 mod vm_copy_on_write;
 mod vm_copy_on_write_read;
+mod vm_copy_refill;
 mod vm_copy_split;
+mod vm_discard_fault;
+mod vm_discard_release;
 mod vm_discard_truncate;
 mod vm_discard_twice;
 mod vm_execute_sync;
@@ -206,6 +209,8 @@ impl Scenario<'static> {
         vm_truncate_fault::SCENARIO,
         vm_truncate_write::SCENARIO,
         vm_discard_truncate::SCENARIO,
+        vm_discard_fault::SCENARIO,
+        vm_discard_release::SCENARIO,
         vm_sync_write::SCENARIO,
         vm_unmap_sync::SCENARIO,
         vm_protect_sync::SCENARIO,
@@ -218,6 +223,7 @@ impl Scenario<'static> {
         vm_split_migrate::SCENARIO,
         vm_copy_split::SCENARIO,
         vm_split_copy::SCENARIO,
+        vm_copy_refill::SCENARIO,
         vm_copy_on_write::SCENARIO,
         vm_copy_on_write_read::SCENARIO,
         vm_reclaim_fork_copy::SCENARIO,
