@@ -1,6 +1,6 @@
 //! A machine as it was once the programs were made ready, kept so that further runs of them begin there.
 //!
-//! What a run leaves behind for the next (which CPUs use which words, what was written down of footprints) is not
+//! What a run leaves behind for the next (what was written down of footprints) is not
 //! part of it, nor is what a run is told to do: its schedule, its limits, how many interrupts nobody sends.
 
 use super::{Core, Cpu, Text};
@@ -64,7 +64,6 @@ impl Core {
         self.touched.clone_from(&saved.touched);
         self.past.clear();
         self.decisions = 0;
-        self.choices = 0;
         self.now = saved.now;
         self.current = saved.current;
         self.second_looks = saved.second_looks;
