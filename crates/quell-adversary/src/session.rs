@@ -1,6 +1,7 @@
 //! Runs: one program, on one machine, under one schedule.
 //!
-//! A [`Session`] keeps what is dear to make (tables, lists, stacks) from run to run; a run itself
+//! A [`Session`] keeps what is dear to make (tables, lists, stacks) from run to run, and of programs over the manager the
+//! moment at which they have been made ready: further runs begin there ([`Beginning`]). A run itself
 //! allocates nothing for the machine.
 
 use crate::action::Deviation;
@@ -250,7 +251,7 @@ impl<'p> Session<'p> {
 mod tests {
     use super::*;
 
-    /// Cases with what may go wrong where runs are cut short: locks that are waited for, stores that wait, loads that
+    /// Cases with all that a machine keeps account of: locks that are waited for, stores that wait, loads that
     /// are early, interrupts, NMIs, preemptions, CPUs that come and go, a mistake that breaks the contract.
     const CASES: [(&str, &str, Option<&str>); 14] = [
         ("unmap-access", "x86", None),
