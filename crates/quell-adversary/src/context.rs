@@ -215,7 +215,7 @@ pub(crate) fn on_machine<R>(body: impl FnOnce(&mut Core, usize) -> R) -> R {
 
 /// A program has come to the end of one of its operations.
 pub(crate) fn come_further() {
-    with(Core::come_further);
+    on_machine(Core::come_further);
 }
 
 /// The CPU whose code runs.
@@ -228,13 +228,18 @@ pub(crate) fn this_cpu() -> usize {
 #[inline]
 pub(crate) fn keeps(rule: &'static Rule) -> bool {
     let context = expect();
-    // Before the run nobody else is there.
+    // Before the run no other CPU is there.
     if context.mode.get() == Mode::Loud {
         context.asked.insert(rule);
-        if context.watched == Some(rule) {
-            let me = this_cpu();
-            context.machine(|core| core.strategy.come_by(me, core.decisions));
-        }
+        let me = this_cpu();
+        context.machine(|core| {
+            if context.watched == Some(rule) {
+                core.strategy.come_by(me, core.decisions);
+            }
+            if let Some(footprints) = &mut core.footprints {
+                footprints.ask(me, rule);
+            }
+        });
     }
     context.forgotten != Some(rule) || context.spared.get()
 }
@@ -250,6 +255,15 @@ pub(crate) fn faultlessly<R>(body: impl FnOnce() -> R) -> R {
     let context = expect();
     let _back = Back(context, context.spared.replace(true));
     body()
+}
+
+/// Does `body` as if CPU `cpu` did: it sees the stores that lie in that CPU's buffer, and no other CPU's.
+pub(crate) fn as_cpu<R>(cpu: usize, body: impl FnOnce() -> R) -> R {
+    let context = expect();
+    let me = context.cpu.replace(cpu as u8);
+    let done = body();
+    context.cpu.set(me);
+    done
 }
 
 /// The page-table pages of the machine.

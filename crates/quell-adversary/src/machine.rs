@@ -23,6 +23,7 @@
 //! | [`choose`] | what may happen next, and what it touches |
 //! | [`memory`] | words, frames, store buffers |
 //! | [`access`] | translations, and accesses through them |
+//! | [`bystanders`] | what programs could do at a moment, without doing it |
 //! | [`note`] | what the kernel tells the judge |
 //! | [`misuse`] | what the machine does not allow |
 //! | [`buffer`] | what a CPU has stored and others do not see yet |
@@ -33,6 +34,7 @@
 
 mod access;
 pub(crate) mod buffer;
+mod bystanders;
 mod choose;
 mod memory;
 mod misuse;
@@ -76,7 +78,7 @@ pub(crate) enum Verdict {
     Preempt,
 }
 
-/// How often everybody looks again before a deadlock is called one.
+/// How often every CPU looks again before a deadlock is called one.
 const SECOND_LOOKS: u8 = 4;
 
 #[derive(Clone)]
@@ -216,11 +218,11 @@ pub(crate) struct Core {
     pub(crate) trail: Vec<Deviation>,
     /// Which CPUs have used a word, in all runs of a search.
     users: FxHashMap<usize, u8>,
-    /// Which CPUs somebody has interrupted, in all runs of a search.
+    /// Which CPUs were interrupted, in all runs of a search.
     interrupted: u8,
     surprised: bool,
     pub(crate) timeline: Option<Vec<Entry>>,
-    /// What the CPUs do to each other's words, if somebody wants to know.
+    /// What the CPUs do to each other's words, if that was asked for.
     pub(crate) footprints: Option<Box<Footprints>>,
     /// What words and contents are, as a sum that each change adds its part to.
     sums: Sums,
@@ -232,6 +234,8 @@ pub(crate) struct Core {
     pub(crate) searches: bool,
     /// A CPU has arrived and the next action is not chosen yet.
     open: bool,
+    /// Which CPUs are in the code of a program, as bits ([`bystanders`]).
+    programs: u8,
     /// Stale translations that were used lawfully.
     pub(crate) stale_uses: u64,
     pub(crate) nmis_taken: u64,
@@ -300,6 +304,7 @@ impl Core {
             digest: RefCell::default(),
             searches: false,
             open: false,
+            programs: 0,
             stale_uses: 0,
             nmis_taken: 0,
             nmi_accesses: 0,
@@ -331,6 +336,7 @@ impl Core {
         self.sums = Sums::default();
         self.locals = Locals::default();
         self.open = false;
+        self.programs = 0;
         if let Some(timeline) = &mut self.timeline {
             timeline.clear();
         }
@@ -360,7 +366,10 @@ impl Core {
 
     /// A program has come to the end of one of its operations, of which it has a limited number: the next may
     /// take its time.
-    pub(crate) fn come_further(&mut self) {
+    pub(crate) fn come_further(&mut self, me: usize) {
+        if let Some(footprints) = &mut self.footprints {
+            footprints.come_further(me);
+        }
         self.limit = self.limit.max(self.decisions.saturating_add(self.patience));
     }
 
@@ -387,6 +396,7 @@ impl Core {
     }
 
     pub(crate) fn begin_interrupt(&mut self, me: usize) -> bool {
+        self.nest(me, true);
         self.record(me, What::Interrupt);
         self.past.hear(me);
         let cpu = &mut self.cpus[me];
@@ -401,6 +411,7 @@ impl Core {
     }
 
     pub(crate) fn end_interrupt(&mut self, me: usize, were_on: bool) {
+        self.nest(me, false);
         self.check_handler(me);
         self.cpus[me].interrupts_on = were_on;
         self.cpus[me].woken = true;
@@ -408,6 +419,7 @@ impl Core {
     }
 
     pub(crate) fn begin_nmi(&mut self, me: usize) {
+        self.nest(me, true);
         self.record(me, What::Nmi);
         self.cpus[me].in_nmi = true;
         self.nmis -= 1;
@@ -416,12 +428,14 @@ impl Core {
     }
 
     pub(crate) fn end_nmi(&mut self, me: usize) {
+        self.nest(me, false);
         self.cpus[me].in_nmi = false;
         self.cpus[me].woken = true;
         self.record(me, What::NmiDone);
     }
 
     pub(crate) fn begin_preemption(&mut self, me: usize) {
+        self.nest(me, true);
         self.record(me, What::Preempted);
         self.preemptions -= 1;
         self.unsettle(|_| true);
@@ -429,8 +443,16 @@ impl Core {
     }
 
     pub(crate) fn end_preemption(&mut self, me: usize) {
+        self.nest(me, false);
         self.cpus[me].woken = true;
         self.record(me, What::PreemptionDone);
+    }
+
+    /// Something begins to interrupt what the CPU does, or is over.
+    fn nest(&mut self, me: usize, begins: bool) {
+        if let Some(footprints) = &mut self.footprints {
+            footprints.nest(me, begins);
+        }
     }
 
     /// Whether an interrupt could be taken now.

@@ -529,6 +529,14 @@ impl Mmu {
             .filter(move |l| (l.tag == tlb.tag || l.tag == GLOBAL_TAG) && l.covers(page))
     }
 
+    /// What the CPU's TLB may hold under the loaded tag.
+    pub(crate) fn held(&self, cpu: usize) -> impl Iterator<Item = &Leaf> {
+        let tlb = &self.tlbs[cpu];
+        tlb.leaves
+            .iter()
+            .filter(move |l| l.tag == tlb.tag || l.tag == GLOBAL_TAG)
+    }
+
     /// What a walk from this root, which is loaded, finds now.
     pub(crate) fn walk(&self, arena: &Arena, cpu: usize, root: u32, page: u64) -> Option<Leaf> {
         let tlb = &self.tlbs[cpu];

@@ -4,8 +4,8 @@
 //! [`quell_vm`] runs here unchanged on a machine of a few dozen frames. Programs are written against
 //! pages rather than addresses and panic where a call fails that should not. Two judges stand
 //! beside the oracle of single accesses: a load through a translation that the tables no longer
-//! have must return what the manager's own books say the page holds ([`Clause::C4`]), unless a
-//! call under way explains the difference; and after the run the books must add up.
+//! have must return what the manager's own records say the page holds ([`Clause::C4`]), unless a
+//! call under way explains the difference; and after the run the records must agree.
 
 mod calls;
 
@@ -26,7 +26,7 @@ use quell_contract::{Clause, Violation};
 use quell_sim::heap::{self, Heap};
 use quell_sim::may_change;
 use quell_vm::machine::{Machine, MemoryMap, Node};
-use quell_vm::{Access, Call, Error, ProcessId};
+use quell_vm::{Access, Call, Error, Fault, ProcessId};
 use quell_vm::{Vm, VmConfig};
 use quell_zero::{ClearPolicy, Plan};
 use std::cell::Cell;
@@ -131,6 +131,14 @@ impl VmKernel<'_> {
     }
 
     fn user(&self, page: u64, kind: AccessKind, value: u64) -> Option<u64> {
+        self.attempt(page, kind, value).ok()
+    }
+
+    /// An access of a program to the first word of a page; what the word held or holds now.
+    ///
+    /// # Errors
+    /// The fault that the manager could not serve.
+    pub(crate) fn attempt(&self, page: u64, kind: AccessKind, value: u64) -> Result<u64, Fault> {
         let access = match kind {
             AccessKind::Load => Access::Read,
             AccessKind::Store => Access::Write,
@@ -138,15 +146,15 @@ impl VmKernel<'_> {
         };
         loop {
             if let Some(held) = self.access(page, kind, value) {
-                return Some(held);
+                return Ok(held);
             }
             // Before the run nothing stops a CPU whose access broke the contract.
             if context::with(|core| core.end.is_some()) {
-                return None;
+                return Err(Fault::NotMapped);
             }
             if let Err(fault) = self.vm.fault(address(page), access) {
                 self.hw.say(|| format!("page {page:#x}: {fault}"));
-                return None;
+                return Err(fault);
             }
         }
     }
@@ -167,19 +175,24 @@ impl VmKernel<'_> {
             Accessed::Value { held, stale } => {
                 if let Some(frame) = stale
                     && kind != AccessKind::Store
+                    && let Some(process) = self.vm.current()
                 {
-                    self.compare(me, page, frame, held);
+                    self.compare(me, process, page, (frame, held));
                 }
                 Some(held)
             }
         }
     }
 
-    /// A load went through a translation that the tables do not have any more.
-    fn compare(&self, me: usize, page: u64, frame: u32, held: u64) {
-        let Some(process) = self.vm.current() else {
-            return;
-        };
+    /// A load of this frame went, or could go, through a translation that the tables do not have any more, and returned
+    /// what is held there.
+    pub(crate) fn compare(
+        &self,
+        me: usize,
+        process: ProcessId,
+        page: u64,
+        (frame, held): (u32, u64),
+    ) {
         if self.explained(process, page) {
             return;
         }
@@ -215,7 +228,7 @@ impl VmKernel<'_> {
         })
     }
 
-    /// What a page of a process holds, by the manager's books. For [`VmProgram::after`].
+    /// What a page of a process holds, by the manager's records. For [`VmProgram::after`].
     pub fn holds(&self, process: ProcessId, page: u64) -> Option<u64> {
         // SAFETY: as in `compare`.
         unsafe { self.vm.peek(process, address(page)) }
@@ -231,7 +244,12 @@ impl VmKernel<'_> {
 
 impl Kernel for VmKernel<'_> {
     fn interrupt(&self) {
+        let me = self.hw.this_cpu().index();
+        let was = context::with(|core| core.leave_program(me));
         self.vm.engine().on_interrupt();
+        if was {
+            context::with(|core| core.enter_program(me));
+        }
     }
 
     fn preempt(&self) {}
@@ -390,7 +408,7 @@ impl VmKernel<'_> {
         let after = || {
             (parts.after)(self);
             if let Err(account) = self.vm.check() {
-                // A manager that trusts such books hands out memory that is in use.
+                // A manager that trusts such records hands out memory that is in use.
                 self.hw.fail(Clause::C1, None, account);
             }
         };

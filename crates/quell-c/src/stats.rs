@@ -21,7 +21,7 @@ pub enum quell_counter {
     Sent,
     /// Requests posted to a CPU for which an interrupt was already under way.
     Merged,
-    /// Targets left out because they keep the space lazily.
+    /// Targets left out because they keep the space lazily, or flush as they enter the kernel.
     SkippedLazy,
     /// Targets left out because they have left the space.
     SkippedLeft,
@@ -85,7 +85,7 @@ pub enum quell_counter {
     PaidByBackground,
     /// CPUs that a payment found flushed already.
     PaidByOthers,
-    /// Flushes by which a CPU caught up with the flush clock before anybody asked it to.
+    /// Flushes by which a CPU caught up with the flush clock before an initiator asked it to.
     CaughtUp,
     /// Frames taken back by the page they belonged to.
     Rescued,

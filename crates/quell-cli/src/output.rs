@@ -203,6 +203,11 @@ impl Destination {
         written.with_context(|| format!("{} {}", self.option, self.path.display()))
     }
 
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Where it is.
     pub fn shown(&self) -> String {
         self.path.display().to_string()

@@ -325,8 +325,8 @@ impl<H: Bench, R: Rules> Part<'_, '_, H, R> {
         verdict
     }
 
-    /// A page of the kernel's own half changes while CPUs run, idle and know it under two tags; then it is unmapped
-    /// without a flush, and its address is used again.
+    /// A page of the kernel's own half changes while CPUs run, idle, are not to be disturbed and know it under two tags;
+    /// then it is unmapped without a flush, and its address is used again.
     fn own_half(&self) -> Verdict {
         let (Some((_, first)), Some(spaces)) = (self.hw.own_half(), &self.shared.own_half) else {
             return Ok(());
@@ -354,8 +354,15 @@ impl<H: Bench, R: Rules> Part<'_, '_, H, R> {
                 let mut right = reads(value - 1);
                 self.enter(1);
                 right &= reads(value - 1);
+                let undisturbed = self.me.is_multiple_of(2) && self.turn.get() != self.me;
                 if self.me % 2 == 1 {
                     self.engine.enter_lazy();
+                } else if undisturbed {
+                    self.masked(|| {
+                        // SAFETY: until it enters the kernel again this CPU waits at a barrier, and the pages of the
+                        // suite are all that changes of the kernel's half.
+                        unsafe { self.engine.enter_user() }
+                    });
                 }
                 self.lead(|| {
                     if lazily {
@@ -374,6 +381,9 @@ impl<H: Bench, R: Rules> Part<'_, '_, H, R> {
                     }
                     map(value);
                 });
+                if undisturbed {
+                    self.masked(|| self.engine.enter_kernel());
+                }
                 right &= reads(value);
                 self.enter(0);
                 right &= reads(value);

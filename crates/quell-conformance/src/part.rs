@@ -213,6 +213,13 @@ impl<'s, 'm, H: Bench, R: Rules> Part<'s, 'm, H, R> {
         }
     }
 
+    /// Does something with interrupts masked.
+    pub fn masked(&self, action: impl FnOnce()) {
+        let were_on = self.hw.mask_interrupts();
+        action();
+        self.hw.restore_interrupts(were_on);
+    }
+
     /// Does something twice with interrupts masked, letting others run in between: a target that is
     /// slow to answer.
     pub fn slowly(&self, mut action: impl FnMut()) {

@@ -67,7 +67,8 @@ impl Job {
         )
     }
 
-    fn run(&self, progress: &Progress) -> Result<Outcome, TrialError> {
+    /// Runs it.
+    pub(crate) fn run(&self, progress: &Progress) -> Result<Outcome, TrialError> {
         Trial {
             machine: &self.machine,
             workload: self.workload,

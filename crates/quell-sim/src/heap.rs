@@ -1,6 +1,6 @@
 //! The heap of a search: allocations that can be read back as a whole.
 //!
-//! The memory manager keeps its books on the heap, so they are part of the state that a search tells
+//! The memory manager keeps its records on the heap, so they are part of the state that a search tells
 //! apart. While code of the manager runs, [`LineAllocator`](crate::alloc::LineAllocator) takes what it
 //! allocates from here: the first free lines of the part of the CPU that runs. What is freed is cleared.
 //! So the bytes and the places of what is alive depend on what is alive and on little else.

@@ -27,6 +27,13 @@ pub(crate) enum Activity {
     /// It comes back to the space that it kept lazily. To others that is [`Activity::Running`]; NMI handlers may
     /// not access user memory yet, because what the TLB holds may have been flushed everywhere else.
     Waking = 3,
+    /// It runs a program and wants not to be disturbed: it uses no mapping of the kernel before it has entered the
+    /// kernel ([`CpuState::enter_kernel`]). What it has of user spaces it uses.
+    User = 4,
+    /// The same, and a flush of the kernel's mappings was left to its entry. The one state that others give it.
+    UserOwing = 5,
+    /// It has entered the kernel, and flushes first.
+    Entering = 6,
 }
 
 impl Activity {
@@ -35,6 +42,9 @@ impl Activity {
             1 => Activity::Lazy,
             2 => Activity::Detached,
             3 => Activity::Waking,
+            4 => Activity::User,
+            5 => Activity::UserOwing,
+            6 => Activity::Entering,
             _ => Activity::Running,
         }
     }
@@ -67,7 +77,7 @@ pub(crate) enum Concern {
     /// That no translation is used whose flush is owed as of this stamp.
     Debt(u64),
     /// That no translation of the kernel's half is used which this flush covers.
-    Kernel,
+    Kernel(Scope),
     /// That no translation of the kernel's half is used whose flush is owed as of this stamp.
     KernelDebt(u64),
     /// That nothing is executed which was fetched before.
@@ -79,7 +89,8 @@ pub(crate) enum Concern {
 pub(crate) enum Asked {
     /// It must.
     Must,
-    /// It uses nothing now, and compares generations and debts before it does again.
+    /// It uses nothing now, and compares generations and debts before it does again; or, of the kernel's mappings, it
+    /// flushes before.
     Lazy,
     /// It has left its root, and compares as it loads the next one.
     Detached,
@@ -87,7 +98,19 @@ pub(crate) enum Asked {
     Flushed,
 }
 
-/// What others must know of a CPU to decide whether to interrupt it. Written by it alone, rarely.
+/// How a CPU enters the kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Entry {
+    /// Nothing was left to it.
+    Paid,
+    /// It must flush the kernel's mappings, and say so with [`CpuState::has_entered`].
+    Owing,
+    /// An NMI, in the middle of such an entry.
+    Nested,
+}
+
+/// What others must know of a CPU to decide whether to interrupt it. Written by it alone, rarely; but see
+/// [`Activity::UserOwing`].
 #[repr(align(64))]
 struct Published<W> {
     /// An [`Activity`].
@@ -145,22 +168,10 @@ impl<W: Word> CpuState<W> {
             Concern::Flush(scope) => scope == Scope::Tables,
             Concern::Retirement => true,
             Concern::Debt(_) => false,
-            Concern::KernelDebt(stamp) => {
-                let own = rules.kernel_debt_is_its_own();
-                let flushed_at = if own {
-                    &published.all_flushed_at
-                } else {
-                    &published.flushed_at
-                };
-                return if Self::has_flushed_since(flushed_at, stamp) {
-                    Asked::Flushed
-                } else {
-                    Asked::Must
-                };
+            Concern::Kernel(_) if !rules.kernel_is_used_everywhere() => false,
+            Concern::Kernel(_) | Concern::KernelDebt(_) | Concern::Text => {
+                return self.must_be_asked_by_kernel(concern, rules);
             }
-            Concern::Text => return Asked::Must,
-            Concern::Kernel if rules.kernel_is_used_everywhere() => return Asked::Must,
-            Concern::Kernel => false,
         };
         // SeqCst pairs with `declare_running`, `wake`, `go_lazy` and `detach`: the initiator has changed the
         // generation or the debt before it looks here, so it sees a CPU that is about to run, or that CPU
@@ -176,6 +187,56 @@ impl<W: Word> CpuState<W> {
                 _ => Asked::Must,
             },
         }
+    }
+
+    /// The same where it is the kernel's mappings, or its text, that the initiator wants to be sure of.
+    #[cold]
+    #[inline(never)]
+    fn must_be_asked_by_kernel(&self, concern: Concern, rules: &impl Rules) -> Asked {
+        let published = &self.published;
+        match concern {
+            Concern::Kernel(scope) => self.leave_to_entry(scope, rules),
+            Concern::KernelDebt(stamp) => {
+                let own = rules.kernel_debt_is_its_own();
+                let flushed_at = if own {
+                    &published.all_flushed_at
+                } else {
+                    &published.flushed_at
+                };
+                if Self::has_flushed_since(flushed_at, stamp) {
+                    Asked::Flushed
+                } else {
+                    self.leave_to_entry(Scope::Leaf, rules)
+                }
+            }
+            _ => Asked::Must,
+        }
+    }
+
+    /// Leaves a flush of the kernel's mappings to the CPU's entry into the kernel, if it runs a program: it must be asked
+    /// otherwise. Asked by others, after they have changed the tables.
+    fn leave_to_entry(&self, scope: Scope, rules: &impl Rules) -> Asked {
+        let activity = &self.published.activity;
+        // Relaxed: what is written counts, and it is written only where this is still true.
+        let mut seen = activity.load(Relaxed);
+        while matches!(Activity::of(seen), Activity::User | Activity::UserOwing)
+            && rules.program_is_left_alone(scope)
+        {
+            // Written also where it says so already: the CPU sees the tables as they were before the last one that
+            // has written.
+            // Release pairs with `enter_kernel`: the CPU, which flushes next, walks the tables as they are now.
+            // Lost without it: a program enters the kernel, whose mappings change.
+            match activity.compare_exchange(seen, Activity::UserOwing as u64, Release, Relaxed) {
+                Ok(_) => {
+                    // Acquire pairs with `enter_user`: what the CPU did with the kernel's mappings is over.
+                    // Lost without it: a program is returned to while the kernel's mappings change.
+                    W::fence(Acquire);
+                    return Asked::Lazy;
+                }
+                Err(now) => seen = now,
+            }
+        }
+        Asked::Must
     }
 
     /// Whether this CPU, of which an answer was seen, has another space loaded than this one, or none: it has left the
@@ -243,11 +304,15 @@ impl<W: Word> CpuState<W> {
         victim
     }
 
-    /// It leaves the old space, to which it still belongs, for a new one.
-    pub(crate) fn begin_switch(&self) {
+    /// It leaves the old space, to which it still belongs, for a new one. Unless anything is ever owed (`owes`), nobody
+    /// asks when it has flushed.
+    #[inline]
+    pub(crate) fn begin_switch(&self, owes: bool) {
         self.private.space.store(SWITCHING, Relaxed);
-        // A payer that finds this CPU in the new space's set must not find the old tag's newer flush time.
-        self.published.flushed_at.store(0, Relaxed);
+        if owes {
+            // A payer that finds this CPU in the new space's set must not find the old tag's newer flush time.
+            self.published.flushed_at.store(0, Relaxed);
+        }
     }
 
     /// It is in the new space's set and is about to run it.
@@ -263,9 +328,13 @@ impl<W: Word> CpuState<W> {
         }
     }
 
-    /// The new space is loaded, under this tag.
-    pub(crate) fn end_switch(&self, space: SpaceId, flushed_at: u64) {
+    /// The new space is loaded. Unless anything is ever owed (`owes`), nobody asks when it has flushed.
+    #[inline]
+    pub(crate) fn end_switch(&self, space: SpaceId, flushed_at: u64, owes: bool) {
         self.private.space.store(space.0, Relaxed);
+        if !owes {
+            return;
+        }
         // Release pairs with `has_flushed_since`: what this CPU did under the tag that it had before is over.
         // Lost without it: a claim against a CPU that leaves.
         self.published.flushed_at.store(flushed_at, Release);
@@ -307,6 +376,49 @@ impl<W: Word> CpuState<W> {
     /// It has caught up with the space that it came back to.
     pub(crate) fn caught_up(&self) {
         // Relaxed: initiators make no difference between the two.
+        self.published
+            .activity
+            .store(Activity::Running as u64, Relaxed);
+    }
+
+    /// It returns to a program, and wants not to be disturbed.
+    pub(crate) fn enter_user(&self) {
+        if self.activity() == Activity::Running {
+            // Release pairs with `leave_to_entry`: what this CPU did with the kernel's mappings is over before an
+            // initiator leaves it alone.
+            // Lost without it: a program is returned to while the kernel's mappings change.
+            self.published
+                .activity
+                .store(Activity::User as u64, Release);
+        }
+    }
+
+    /// It enters the kernel, which uses none of the kernel's mappings before it has flushed what was left to it.
+    #[inline]
+    pub(crate) fn enter_kernel(&self) -> Entry {
+        match self.activity() {
+            Activity::User | Activity::UserOwing => {}
+            Activity::Entering => return Entry::Nested,
+            _ => return Entry::Paid,
+        }
+        let (user, running) = (Activity::User as u64, Activity::Running as u64);
+        // Relaxed: from here on it is asked, and nothing was left to it.
+        // Acquire on failure pairs with `leave_to_entry`: the flush that follows is one of the tables as they are now.
+        // Lost without it: a program enters the kernel, whose mappings change.
+        let activity = &self.published.activity;
+        match activity.compare_exchange(user, running, Relaxed, Acquire) {
+            Ok(_) => Entry::Paid,
+            Err(_) => {
+                // Relaxed: others write nothing over "owing", and make no difference between this and running.
+                activity.store(Activity::Entering as u64, Relaxed);
+                Entry::Owing
+            }
+        }
+    }
+
+    /// It has flushed what was left to its entry.
+    pub(crate) fn has_entered(&self) {
+        // Relaxed: as above.
         self.published
             .activity
             .store(Activity::Running as u64, Relaxed);

@@ -8,7 +8,7 @@
 //! | tags | without broadcasts | with broadcasts |
 //! | --- | --- | --- |
 //! | none | x86 before PCIDs | an address is invalidated on all CPUs, whatever they run |
-//! | of each CPU's own | x86 with PCIDs, RISC-V | refused: a tag means something else on each CPU |
+//! | of each CPU's own | x86 with PCIDs, RISC-V | refused: a tag means something else on each CPU. Where broadcasts name no tag and reach all, say that there are none: [`Hardware::load_root`](crate::Hardware::load_root) |
 //! | system-wide | refused: nothing reaches a tag that a CPU keeps without running it | Arm; x86 with INVLPGB |
 
 use crate::cpu_set::MAX_CPUS;
@@ -41,7 +41,7 @@ pub struct Features {
     pub broadcast: bool,
     /// A range of more strides than this is invalidated as a whole tag; 0 makes every flush one.
     ///
-    /// Linux uses 33 on x86 and 512 on arm64 (see `docs/`).
+    /// Linux uses 33 on x86 and 512 on arm64.
     pub full_above: u64,
 }
 

@@ -141,7 +141,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             let info = mine.push(FlushInfo::of(space.id(), generation, request));
             let concern = if info.is_kernel() {
                 kernel = true;
-                Concern::Kernel
+                Concern::Kernel(scope)
             } else {
                 Concern::Flush(scope)
             };
@@ -245,7 +245,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let everything = FlushInfo::EVERYTHING;
         let mut shootdown = self.begin_shootdown(me);
         let concern = if kernel {
-            Concern::Kernel
+            // None of them is left to its entry: it may be among them for what is owed of a user space.
+            Concern::Kernel(self.rules.scope_of_payment(Scope::Tables))
         } else {
             Concern::Flush(Scope::Leaf)
         };
@@ -313,7 +314,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             (false, false) => Post::Everything,
         };
         let marks = match concern {
-            Concern::Kernel if self.rules.kernel_is_marked(true) => Marks::KERNEL,
+            Concern::Kernel(_) if self.rules.kernel_is_marked(true) => Marks::KERNEL,
             Concern::Text => Marks::TEXT,
             _ => Marks::NONE,
         };
@@ -333,7 +334,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
                 continue;
             }
             // A root that dies, and what was fetched, no flush of the hypervisor's takes away.
-            let flushes = matches!(concern, Concern::Flush(_) | Concern::Kernel);
+            let flushes = matches!(concern, Concern::Flush(_) | Concern::Kernel(_));
             if flushes && self.hw.flush_on_reentry(target) {
                 self.count(me, Counter::SkippedNotRunning, 1);
                 continue;

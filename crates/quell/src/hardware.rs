@@ -12,8 +12,8 @@
 //! The engine expects of the caller, everywhere: the calling thread does not migrate to
 //! another CPU while it is inside the engine. Interrupts may be on or off; the engine masks them
 //! where it must ([`Hardware::mask_interrupts`]). A thread inside the engine may be preempted, and an interrupt
-//! handler may call the engine, wherever interrupts are not masked; an NMI handler may only ask
-//! [`Engine::user_access_allowed`](crate::Engine::user_access_allowed).
+//! handler may call the engine, wherever interrupts are not masked; an NMI handler may only call
+//! [`Engine::user_access_allowed`](crate::Engine::user_access_allowed) and [`Engine::enter_kernel`](crate::Engine::enter_kernel).
 //!
 //! # Locks
 //!
@@ -135,11 +135,12 @@ pub unsafe trait Hardware: Sized + Send + Sync {
 
     /// The mechanisms that an engine on this machine can have on, all unless said otherwise. What the others need is
     /// compiled away; a policy that asks for one of them is refused
-    /// ([`Unsupported::LeftOut`](crate::Unsupported::LeftOut)). Of the policy it matters alone which mechanisms it
-    /// [has](Policy::has).
+    /// ([`Unsupported::LeftOut`](crate::Unsupported::LeftOut)). Only which mechanisms this policy [has](Policy::has) counts,
+    /// not how they are set.
     const MECHANISMS: Policy = Policy::ALL;
 
-    /// Whether others than CPUs walk the tables of spaces: [`Hardware::start_secondary`] is called then alone.
+    /// Whether devices or hypervisors walk the tables of spaces, too. If not, [`Hardware::start_secondary`] is never
+    /// called.
     const HAS_SECONDARY: bool = false;
 
     /// What [`Hardware::broadcasts`] gives: [`NoBroadcasts`] on machines without.
@@ -177,8 +178,9 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     }
 
     /// Loads a root under a tag. With `keep`, entries under the tag survive; without it, all of
-    /// them are gone when the call returns. On machines without tags nothing survives. Called with interrupts
-    /// masked.
+    /// them are gone when the call returns. On machines without tags nothing survives; only where broadcasts name none,
+    /// and reach the entries of every CPU under whatever tag, may a machine keep what a root has filled under a tag of its
+    /// own, of which the engine does not know. Called with interrupts masked.
     ///
     /// # Safety
     /// `root` holds a root table of the machine's format, which maps the kernel as every root does, until another

@@ -9,11 +9,11 @@
 //! # What differs
 //!
 //! * Every CPU that is online is asked: one that is idle, and one that has left its root, uses the kernel's
-//!   mappings too.
+//!   mappings too. One that runs a program undisturbed is left out until it enters the kernel ([`user_mode`](crate::user_mode)).
 //! * The initiator waits until each has *flushed*. A receipt is not enough: the target is in the kernel, and so is
 //!   whatever interrupts it there. NMI handlers need no permission for mappings of the kernel.
-//! * There are no generations to catch up with. No CPU is ever away, so each request reaches each CPU; one that comes
-//!   online takes requests first and flushes everything then ([`hotplug`](crate::Engine::cpu_online)).
+//! * There are no generations to catch up with. Each request reaches each CPU, or is known to the one that it was left to;
+//!   one that comes online takes requests first and flushes everything then ([`hotplug`](crate::Engine::cpu_online)).
 //! * Entries that are not global ([`KernelEntries::Tagged`]) are in a TLB under each tag that was loaded while they were used.
 //!   The tag that is loaded is flushed; those of the CPU's other slots are given up, and flushed as they are loaded
 //!   again. Where tags mean the same everywhere, the invalidation reaches all of them.
@@ -129,7 +129,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     }
 
     /// Flushes all that this CPU has, and tells the flush clock's readers.
-    fn flush_everything(&self, me: CpuId) {
+    pub(crate) fn flush_everything(&self, me: CpuId) {
         let cpu = self.cpu(me);
         self.count(me, Counter::FlushedFull, 1);
         let now = self.rules.read_clock_then_flush(

@@ -114,6 +114,7 @@
 //! | [`space`] | address spaces: generation, outstanding batches, the CPUs that have them loaded |
 //! | [`switch`] | the context switch, lazy CPUs, the end of a space |
 //! | [`kernel`] | spaces of the kernel's mappings, which every CPU has loaded |
+//! | [`user_mode`] | CPUs that run programs and are not disturbed for the kernel's mappings |
 //! | [`hotplug`] | CPUs that come and go |
 //! | [`tags`], [`asid`] | PCIDs of each CPU's own, ASIDs that mean the same everywhere (S2) |
 //! | [`lazy`], [`ledger`] | flushes owed until reuse (S3) |
@@ -122,7 +123,7 @@
 //! | [`policy`], [`stats`] | which mechanisms are on; why and how often |
 //! | [`language`] | how policies are written, on every command line and in every file |
 //!
-//! Imports go one way, downwards in this order: `in_flight`; `batch`, `lazy`, `switch`, `hotplug`; `flush`, `broadcast`, `kernel`, `target`; `engine`,
+//! Imports go one way, downwards in this order: `in_flight`; `batch`, `lazy`, `switch`, `user_mode`, `hotplug`; `flush`, `broadcast`, `kernel`, `target`; `engine`,
 //! `per_cpu`; `inbox`, `cpu`, `asid`, `tags`, `ledger`, `space`; `request`, `rules`, `hardware`, `features` and
 //! what those stand on.
 //!
@@ -178,6 +179,7 @@ pub mod stats;
 mod switch;
 pub mod tags;
 mod target;
+pub mod user_mode;
 pub mod word;
 
 pub use addr::{Extent, Frame, Page, PageRange, PageSize};

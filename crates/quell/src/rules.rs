@@ -163,7 +163,7 @@ crate::rules! {
     "C6" fn retired_root_is_left() -> bool { true }
         or RetireSkipsEviction { false } "A dying space's root is freed under CPUs that hold it lazily (bug 25).";
 
-    /// A CPU that has answered and has another root loaded will not load a dying one again; nobody else takes it out of
+    /// A CPU that has answered and has another root loaded will not load a dying one again; no other CPU takes it out of
     /// the space's set if it went offline without naming the space.
     "C7" fn answered_cpu_is_out(elsewhere: bool) -> bool { elsewhere }
         or RetireAsksAgain { false } "A dying space asks the same CPU again and again, which has left it and runs another (C7).";
@@ -178,7 +178,7 @@ crate::rules! {
     "C1" fn kernel_is_used_everywhere() -> bool { true }
         or KernelSkipsIdle { false } "A CPU that is idle or has left its root is not told of a change of the kernel's mappings.";
 
-    /// A target that has received a request is in the kernel, and its NMI handlers ask nobody before they use
+    /// A target that has received a request is in the kernel, and its NMI handlers ask no CPU before they use
     /// the kernel's mappings: an initiator waits until it has flushed.
     "C1" fn kernel_is_waited_for(kernel: bool) -> bool { kernel }
         or KernelReceiptIsEnough { false } "A receipt is taken for enough although the kernel's mappings changed.";
@@ -203,6 +203,26 @@ crate::rules! {
     /// A CPU executes what it has fetched, whatever becomes of the translation that it was fetched through.
     "C4" fn text_is_synchronized() -> bool { true }
         or TextKeptFetched { false } "Other CPUs are not told that the kernel's text has changed: they execute what they have fetched.";
+
+    // Programs that are not disturbed.
+
+    /// A CPU that runs a program uses no mapping of the kernel before it enters the kernel; but its walker may roam in the
+    /// kernel's half at any time: it is interrupted when tables of that are freed.
+    "C6" fn program_is_left_alone(scope: Scope) -> bool { scope == Scope::Leaf }
+        or ProgramLeftForTables { true } "A CPU that runs a program is left alone although page tables of the kernel's half were freed.";
+
+    /// What was left to a CPU's entry into the kernel is flushed there, before a mapping of the kernel is used.
+    "C1" fn entry_flushes(owing: bool) -> bool { owing }
+        or EntrySkipsFlush { false } "A CPU enters the kernel and does not flush what was left to its entry.";
+
+    /// An NMI handler in the middle of an entry finds the kernel's mappings as they were: it flushes too.
+    "C1" fn nested_entry_flushes(nested: bool) -> bool { nested }
+        or NestedEntryUnflushed { false } "An NMI in the middle of an entry into the kernel relies on a flush that is yet to come.";
+
+    /// A CPU that must flush for a user's debt is interrupted, also if a debt of the kernel's mappings is paid with it: the
+    /// user's translations it uses.
+    "C1" fn scope_of_payment(tables: Scope) -> Scope { tables }
+        or PaymentLeftToEntry { Scope::Leaf } "A payment for the kernel's mappings and for a user's leaves the user's to the CPU's entry into the kernel, too.";
 
     // Tags that mean the same everywhere, and broadcasts.
 

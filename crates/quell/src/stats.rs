@@ -38,7 +38,7 @@ counters! {
     Sent = "sent",
     /// Requests posted to a CPU for which an interrupt was already under way.
     Merged = "merged",
-    /// Targets left out because they keep the space lazily.
+    /// Targets left out because they keep the space lazily, or flush as they enter the kernel.
     SkippedLazy = "skipped_lazy",
     /// Targets left out because they have left the space.
     SkippedLeft = "skipped_left",

@@ -72,6 +72,8 @@ enum Call {
     Ask,
     Synchronize,
     HotplugOther,
+    /// A range of the kernel's changes while the other CPU runs its program undisturbed.
+    EnterOther(PageRange),
 }
 
 /// How a batch ends.
@@ -132,6 +134,7 @@ fn call() -> impl Strategy<Value = Call> {
         1 => Just(Call::Ask),
         1 => Just(Call::Synchronize),
         1 => Just(Call::HotplugOther),
+        1 => range().prop_map(Call::EnterOther),
     ]
 }
 
@@ -250,6 +253,17 @@ impl World {
                 self.machine.me.set(1 - me as u16);
                 engine.cpu_offline(Some(self.loaded[1 - me]));
                 engine.cpu_online();
+                self.machine.me.set(me as u16);
+            }
+            Call::EnterOther(range) => {
+                self.machine.me.set(1 - me as u16);
+                // SAFETY: nothing is accessed on this machine.
+                unsafe { engine.enter_user() };
+                self.machine.me.set(me as u16);
+                let reports = [(USER, Report::Changed(*range, Scope::Leaf))];
+                self.batch(Purpose::Call, &reports, Way::Finish);
+                self.machine.me.set(1 - me as u16);
+                engine.enter_kernel();
                 self.machine.me.set(me as u16);
             }
         }

@@ -381,3 +381,44 @@ fn virtual_cpus_that_do_not_run_are_not_interrupted() {
     assert_eq!(machine.interrupts.get(), 2);
     assert_eq!(engine.stats().get(Counter::EscalatedGap), 1);
 }
+
+#[test]
+fn a_program_that_is_not_to_be_disturbed_is_left_alone_for_the_kernels_mappings() {
+    let (machine, engine, space) = both_run(Policy::ALL);
+    // SAFETY: this machine walks no tables.
+    let kernel = leak(unsafe { engine.new_kernel_space(Frame(1), KernelEntries::Global) });
+    let on = |cpu, act: &dyn Fn()| {
+        machine.me.set(cpu);
+        act();
+        machine.me.set(0);
+    };
+    let full = || engine.cpu_stats(CpuId(1)).get(Counter::FlushedFull);
+    // SAFETY: nothing is accessed on this machine.
+    on(1, &|| unsafe { engine.enter_user() });
+    let before = full();
+    unmap(engine, kernel);
+    unmap(engine, kernel);
+    assert_eq!(machine.interrupts.get(), 0);
+    assert_eq!(engine.stats().get(Counter::SkippedLazy), 2);
+    // For its space it is interrupted, and for tables of the kernel's half, text, and its space's end.
+    unmap(engine, space);
+    assert_eq!(machine.interrupts.get(), 1);
+    let mut tables = engine.batch(Purpose::Call);
+    tables.table_unlinked(kernel, PAGE, Frame(9));
+    assert!(tables.finish().eq([Frame(9)]));
+    assert_eq!(machine.interrupts.get(), 2);
+    engine.synchronize_text();
+    assert_eq!(machine.interrupts.get(), 3);
+    // It flushes once for both, and is asked again from then on.
+    assert_eq!(full(), before);
+    on(1, &|| engine.enter_kernel());
+    on(1, &|| engine.enter_kernel());
+    assert_eq!(full(), before + 1);
+    unmap(engine, kernel);
+    assert_eq!(machine.interrupts.get(), 4);
+    // Of one that has nothing to flush, entering costs none.
+    // SAFETY: as above.
+    on(1, &|| unsafe { engine.enter_user() });
+    on(1, &|| engine.enter_kernel());
+    assert_eq!(full(), before + 1);
+}

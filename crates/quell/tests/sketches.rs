@@ -9,12 +9,15 @@
 //!   PCIDs that are dealt for all CPUs.
 //! * A second stage: spaces of guest-physical addresses, whose entries are tagged by their root (Intel's EPT), and which
 //!   lose all of them at once (`INVEPT`). An interrupt makes a CPU leave the guest.
-//! * Contiguous entries: a TLB may keep a block of pages as one entry, or as many, so whoever takes a block apart reports all of
+//! * Contiguous entries: a TLB may keep a block of pages as one entry, or as many, so the code that takes a block apart reports all of
 //!   its pages. A range is one operation.
+//! * Broadcasts that name an address and no tag (INVLPGB without its PCID and ASID), over tags of each CPU's own: they reach
+//!   the address under every tag of every CPU, so whatever a CPU has kept is as good as what it would fill. To the engine
+//!   there are no tags; the machine lends its own by the root that it is to load, and keeps what is under them.
 //! * A kernel that has room for one mechanism.
 //!
 //! Broadcasts for some spaces and tags of each CPU's own for the rest (Linux's use of INVLPGB) are two engines over one
-//! machine: `mixed.rs`. Broadcasts that name a tag of each CPU's own are refused by [`Features::check`]: what they
+//! machine: `mixed.rs`. Broadcasts that *name* a tag of each CPU's own are refused by [`Features::check`]: what they
 //! reach is another space on each CPU.
 
 use quell::{
@@ -35,6 +38,8 @@ trait Kind: Sized + 'static {
     const MECHANISMS: Policy = Policy::ALL;
     /// Whether entries belong to the root that they came from, whatever tag that has been given.
     const TAGGED_BY_ROOT: bool = false;
+    /// Whether invalidations name no tag, and reach every one; root switches keep what was there.
+    const REACHES_EVERY_TAG: bool = false;
     /// So many pages may be one entry, found by its first page alone.
     const BLOCK: u64 = 1;
     /// The operations that an invalidation takes.
@@ -78,6 +83,23 @@ impl Kind for RemoteActions {
     };
     fn operations(_what: Invalidate) -> u64 {
         // A payload names a range.
+        1
+    }
+}
+
+/// Two PCIDs on each CPU, which the engine does not know of.
+struct BroadcastByAddress;
+impl Kind for BroadcastByAddress {
+    const FEATURES: Features = Features {
+        tagging: Tagging::None,
+        broadcast: true,
+        full_above: 64,
+    };
+    // The tags that are lent: one for each root, of which there are no more here.
+    const TAGGED_BY_ROOT: bool = true;
+    const REACHES_EVERY_TAG: bool = true;
+    fn operations(_what: Invalidate) -> u64 {
+        // One names a range.
         1
     }
 }
@@ -145,9 +167,9 @@ impl<K: Kind> Machine<K> {
             .set(self.operations.get() + K::operations(what));
         self.tlb[cpu].borrow_mut().retain(|&(of, page)| match what {
             Invalidate::Range { tag, range, .. } => {
-                of != self.name(cpu, tag) || !range.contains(page)
+                !K::REACHES_EVERY_TAG && of != self.name(cpu, tag) || !range.contains(page)
             }
-            Invalidate::Tag(tag) => of != self.name(cpu, tag),
+            Invalidate::Tag(tag) => !K::REACHES_EVERY_TAG && of != self.name(cpu, tag),
             Invalidate::Kernel { .. } => true,
             Invalidate::All | Invalidate::Everything => false,
         });
@@ -223,7 +245,7 @@ unsafe impl<K: Kind> Hardware for Machine<K> {
     }
     unsafe fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
         self.root[self.me.get()].set(Some((root, tag)));
-        if !keep {
+        if !keep && !K::REACHES_EVERY_TAG {
             self.drop_from(self.me.get(), Invalidate::Tag(tag));
         }
     }
@@ -328,6 +350,32 @@ fn a_riscv_without_broadcasts_lends_each_hart_its_asids() {
 fn remote_actions_are_broadcasts() {
     // On each CPU.
     assert_eq!(unmaps::<RemoteActions>(8), CPUS as u64);
+}
+
+#[test]
+fn broadcasts_by_address_reach_what_is_kept_under_tags_of_each_cpus_own() {
+    assert_eq!(unmaps::<BroadcastByAddress>(8), CPUS as u64);
+
+    let machine = machine::<BroadcastByAddress>();
+    let engine = engine(machine, Policy::ALL).expect("an engine");
+    // SAFETY: this machine walks no tables.
+    let [one, other] = [1, 2].map(|root| leak(unsafe { engine.new_space(Frame(root)) }));
+    engine.cpu_online();
+    engine.switch_to(None, one);
+    machine.touch(Page(0));
+    machine.touch(Page(1));
+    engine.switch_to(Some(one), other);
+    // Nobody has it loaded, and nobody compares generations later: the broadcast alone reaches it.
+    let mut batch = engine.batch::<_, Frame>(Purpose::Call);
+    batch.changed(one, PageRange::base(Page(0), 1), quell::Scope::Leaf);
+    batch.finish().for_each(drop);
+    engine.switch_to(Some(other), one);
+    let finds = |page| machine.tlb[0].borrow().contains(&(Tag(1), page));
+    assert!(!finds(Page(0)) && finds(Page(1)), "kept but for what went");
+    // A root may be another space's next: nothing is kept of one that has died.
+    engine.switch_to(Some(one), other);
+    engine.retire(one);
+    assert!(!finds(Page(1)));
 }
 
 #[test]

@@ -36,6 +36,13 @@ use crate::{
 /// Longer ranges are flushed whole.
 const FULL_ABOVE: u64 = 31;
 
+/// What of the engine is in use: there are no tags, and no flush is owed. The rest of it is left out of the kernel.
+const POLICY: Policy = Policy {
+    tags: TagPolicy::Off,
+    lazy_unmap: false,
+    ..Policy::ALL
+};
+
 /// The CPUs, as the engine sees them.
 #[derive(Debug)]
 pub(crate) struct Cpus;
@@ -75,13 +82,8 @@ pub(crate) fn init_on_bsp() {
         .map(|_| PerCpu::new())
         .collect::<Vec<_>>()
         .leak();
-    let policy = Policy {
-        tags: TagPolicy::Off,
-        lazy_unmap: false,
-        ..Policy::ALL
-    };
     ENGINE
-        .call_once(|| Engine::new(&Cpus, cpus, &[], policy).expect("a machine that quell runs on"));
+        .call_once(|| Engine::new(&Cpus, cpus, &[], POLICY).expect("a machine that quell runs on"));
     let root = super::kspace::KERNEL_PAGE_TABLE
         .get()
         .expect("a kernel page table")
@@ -158,6 +160,8 @@ pub(crate) fn poll() {
 // stores before them, as MFENCE is; an interrupt between CPUs ends in `on_interrupt`; CPUs are numbered as the kernel
 // does it, and there are no tags and no broadcasts.
 unsafe impl Hardware for Cpus {
+    const MECHANISMS: Policy = POLICY;
+
     type Word = AtomicU64;
     type Broadcasts = NoBroadcasts;
 

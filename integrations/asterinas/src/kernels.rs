@@ -39,6 +39,65 @@ impl Flusher {
     }
 }
 
+/// What is built on ostd.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kernel {
+    /// The kernel that is measured.
+    Trial,
+    /// The one that runs ostd's own unit tests.
+    Unit,
+    /// The first one again, which runs quell's conformance suite instead of measuring.
+    Conformance,
+}
+
+impl Kernel {
+    /// The name of its folder and of its package.
+    const fn name(self) -> &'static str {
+        match self {
+            Kernel::Trial | Kernel::Conformance => "trial",
+            Kernel::Unit => "unit",
+        }
+    }
+
+    /// What the folder of its sources is told apart by from the first kernel's.
+    const fn suffix(self) -> &'static str {
+        match self {
+            Kernel::Trial => "",
+            Kernel::Unit => "-unit",
+            Kernel::Conformance => "-conformance",
+        }
+    }
+
+    /// The flags that it is compiled with besides [`FLAGS`]. Tests that are to panic do, and the runner catches that.
+    const fn flags(self) -> &'static str {
+        match self {
+            Kernel::Trial => "",
+            Kernel::Unit => " --cfg=ktest -Cpanic=unwind",
+            Kernel::Conformance => "",
+        }
+    }
+
+    /// What cargo is told besides. The library that is delivered cannot be unwound through.
+    const fn arguments(self) -> &'static [&'static str] {
+        match self {
+            Kernel::Trial => &[],
+            Kernel::Unit => &[
+                "-Zbuild-std=core,alloc,compiler_builtins",
+                "-Zbuild-std-features=compiler-builtins-mem",
+            ],
+            Kernel::Conformance => &["--features=conformance"],
+        }
+    }
+
+    /// Where it is built: those that share what they stand on share a folder.
+    const fn place(self) -> &'static str {
+        match self {
+            Kernel::Trial | Kernel::Conformance => "build",
+            Kernel::Unit => "build-unit",
+        }
+    }
+}
+
 /// How much text the port adds to ostd and takes from it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
 pub struct Size {
@@ -51,6 +110,9 @@ pub struct Size {
 /// The flags that a kernel on ostd is compiled with: it is linked where it runs, and interrupts use its stack.
 const FLAGS: &str = "-Crelocation-model=static -Crelro-level=off -Cforce-unwind-tables=yes -Cno-redzone=y \
                      --check-cfg=cfg(ktest)";
+
+/// Where the parts of a kernel lie: the same for both kernels.
+const SCRIPT: &str = "x86_64.ld";
 
 /// This folder: our files, the lists of edits, the trial kernel.
 ///
@@ -100,36 +162,43 @@ pub fn fetch(toolchain: &Toolchain) -> anyhow::Result<PathBuf> {
 ///
 /// # Errors
 /// If an edit finds no anchor, or a file cannot be written.
-pub fn sources(flusher: Flusher, delivered: &Path) -> anyhow::Result<PathBuf> {
+pub fn sources(kernel: Kernel, flusher: Flusher, delivered: &Path) -> anyhow::Result<PathBuf> {
     let home = home()?;
-    let folder = toolchain::target_directory("asterinas").join(flusher.name());
+    let name = [flusher.name(), kernel.suffix()].concat();
+    let folder = toolchain::target_directory("asterinas").join(name);
     let (edited, fresh) = (folder.join("ostd"), folder.join("fresh"));
     copy(delivered, &fresh)?;
     let engine = home.join("../../crates/quell");
     let engine = engine.canonicalize().context("the engine's sources")?;
     let names = [("QUELL", engine.to_str().context("a path that is text")?)];
-    for list in flusher.lists() {
+    let suite: &[&str] = match kernel {
+        Kernel::Conformance => &["conformance.toml"],
+        Kernel::Trial | Kernel::Unit => &[],
+    };
+    for list in flusher.lists().iter().chain(suite) {
         Edits::read(&home.join(list), &names)?.apply(&fresh, &home)?;
     }
     copy(&fresh, &edited)?;
     std::fs::remove_dir_all(&fresh).with_context(|| format!("removing {}", fresh.display()))?;
-    for file in files(&home.join("trial"))? {
+    let own = home.join(kernel.name());
+    for file in files(&own)? {
         if !file.starts_with("target")
             && file != Path::new("Cargo.toml")
             && file != Path::new("Cargo.lock")
         {
-            write(&folder.join(&file), &read(&home.join("trial").join(&file))?)?;
+            write(&folder.join(&file), &read(&own.join(&file))?)?;
         }
     }
+    write(
+        &folder.join(SCRIPT),
+        &read(&home.join("trial").join(SCRIPT))?,
+    )?;
     let patched = "\n[patch.crates-io]\nostd = { path = \"ostd\" }\n";
-    let manifest = read(&home.join("trial/Cargo.toml"))? + patched;
+    let manifest = read(&own.join("Cargo.toml"))? + patched;
     write(&folder.join("Cargo.toml"), &manifest)?;
     // Cargo adds what is patched to the versions that are locked.
     if !folder.join("Cargo.lock").exists() {
-        write(
-            &folder.join("Cargo.lock"),
-            &read(&home.join("trial/Cargo.lock"))?,
-        )?;
+        write(&folder.join("Cargo.lock"), &read(&own.join("Cargo.lock"))?)?;
     }
     Ok(folder)
 }
@@ -155,11 +224,21 @@ fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// If the build fails.
-pub fn build(flusher: Flusher, toolchain: &Toolchain, folder: &Path) -> anyhow::Result<PathBuf> {
-    let script = folder.join("x86_64.ld");
-    let flags = format!("{FLAGS} -Clink-arg=-T{}", script.display());
-    let target = toolchain::target_directory("asterinas").join("build");
+pub fn build(
+    kernel: Kernel,
+    flusher: Flusher,
+    toolchain: &Toolchain,
+    folder: &Path,
+) -> anyhow::Result<PathBuf> {
+    let script = folder.join(SCRIPT);
+    let flags = format!(
+        "{FLAGS}{} -Clink-arg=-T{}",
+        kernel.flags(),
+        script.display()
+    );
+    let target = toolchain::target_directory("asterinas").join(kernel.place());
     let mut cargo = toolchain.build(Arch::X86_64, folder, &target, &flags);
+    cargo.args(kernel.arguments());
     // ostd needs features that are not stable.
     let status = cargo
         .env("RUSTC_BOOTSTRAP", "1")
@@ -171,7 +250,9 @@ pub fn build(flusher: Flusher, toolchain: &Toolchain, folder: &Path) -> anyhow::
             flusher.name()
         );
     }
-    let built = target.join("x86_64-unknown-none/release/trial");
+    let built = target
+        .join("x86_64-unknown-none/release")
+        .join(kernel.name());
     let mut image =
         std::fs::read(&built).with_context(|| format!("reading {}", built.display()))?;
     // The emulator loads a multiboot image only if it says that it is one for 32 bits.

@@ -25,12 +25,8 @@ pub struct Measured {
     pub sound: bool,
 }
 
-impl Measured {
-    /// Takes in a line that the kernel has printed; `true` if it was the last.
-    ///
-    /// # Errors
-    /// If the kernel has panicked, or the line is none that this knows.
-    pub fn take(&mut self, line: &str) -> anyhow::Result<bool> {
+impl Report for Measured {
+    fn take(&mut self, line: &str) -> anyhow::Result<bool> {
         let Some(said) = line.trim().strip_prefix(PREFIX) else {
             return Ok(false);
         };
@@ -62,11 +58,86 @@ impl Measured {
     }
 }
 
-/// Boots a kernel on a machine of so many CPUs that counts instructions, and returns what it measured.
+/// What a kernel says of itself, line by line.
+pub trait Report: Default {
+    /// Takes in a line that the kernel has printed; `true` if it was the last.
+    ///
+    /// # Errors
+    /// If the kernel has panicked, or the line is none that this knows.
+    fn take(&mut self, line: &str) -> anyhow::Result<bool>;
+}
+
+/// What came of ostd's own unit tests.
+#[derive(Clone, PartialEq, Eq, Debug, Default, serde::Serialize)]
+pub struct Tests {
+    /// How many passed.
+    pub passed: usize,
+    /// The names of those that failed.
+    pub failed: Vec<String>,
+}
+
+impl Report for Tests {
+    fn take(&mut self, line: &str) -> anyhow::Result<bool> {
+        let line = without_colours(line);
+        let line = line.trim();
+        if let Some((name, verdict)) = (line.strip_prefix("test "))
+            .filter(|said| !said.starts_with("result:"))
+            .and_then(|said| said.split_once(" ..."))
+        {
+            match verdict.trim() {
+                "ok" => self.passed += 1,
+                _ => self.failed.push(name.into()),
+            }
+        }
+        if let Some(said) = line.strip_prefix("test result: ") {
+            let told = format!("{} passed; {} failed;", self.passed, self.failed.len());
+            if !said.contains(&told) {
+                bail!("of the tests {told} but the kernel says: {said}");
+            }
+            return Ok(true);
+        }
+        Ok(false)
+    }
+}
+
+/// What came of quell's conformance suite.
+#[derive(Clone, PartialEq, Eq, Debug, Default, serde::Serialize)]
+pub struct Suite {
+    /// The names of the checks that held.
+    pub held: Vec<String>,
+    /// Those that did not, and what a CPU saw.
+    pub failed: Vec<String>,
+}
+
+impl Report for Suite {
+    fn take(&mut self, line: &str) -> anyhow::Result<bool> {
+        let Some(said) = line.trim().strip_prefix(PREFIX) else {
+            return Ok(false);
+        };
+        match said.split_once(' ').unwrap_or((said, "")) {
+            ("held", name) => self.held.push(name.into()),
+            ("failed", name) => self.failed.push(name.into()),
+            ("end", _) => return Ok(true),
+            ("panic", why) => bail!("the kernel panicked: {why}"),
+            _ => bail!("the kernel said what nobody here knows: {line}"),
+        }
+        Ok(false)
+    }
+}
+
+/// The text of a line without what makes it colourful.
+fn without_colours(line: &str) -> String {
+    let mut parts = line.split('\u{1b}');
+    let first = parts.next().unwrap_or_default();
+    let rest = parts.map(|part| part.split_once('m').map_or(part, |(_, text)| text));
+    core::iter::once(first).chain(rest).collect()
+}
+
+/// Boots a kernel on a machine of so many CPUs that counts instructions, and returns what it said of itself.
 ///
 /// # Errors
 /// If the emulator cannot be started, or the kernel does not come to its end.
-pub fn run(emulator: &Path, kernel: &Path, cpus: u16) -> anyhow::Result<Measured> {
+pub fn run<R: Report>(emulator: &Path, kernel: &Path, cpus: u16) -> anyhow::Result<R> {
     let mut machine = Command::new(emulator)
         .args(["-machine", "q35", "-cpu", "max,-rdrand,-rdseed,-cx16"])
         .args([
@@ -110,15 +181,15 @@ pub fn run(emulator: &Path, kernel: &Path, cpus: u16) -> anyhow::Result<Measured
     result.with_context(|| format!("{} on {cpus} CPUs", kernel.display()))
 }
 
-fn follow(lines: &mpsc::Receiver<String>) -> anyhow::Result<Measured> {
-    let mut measured = Measured::default();
+fn follow<R: Report>(lines: &mpsc::Receiver<String>) -> anyhow::Result<R> {
+    let mut report = R::default();
     let mut said = Vec::new();
     let end = Instant::now() + PATIENCE;
     loop {
         match lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
             Ok(line) => {
-                if measured.take(&line)? {
-                    return Ok(measured);
+                if report.take(&line)? {
+                    return Ok(report);
                 }
                 said.push(line);
             }

@@ -2,9 +2,10 @@
 
 use anyhow::Context;
 use clap::Parser;
-use quell_asterinas::kernels::{self, Flusher};
-use quell_asterinas::machine;
+use quell_asterinas::kernels::{self, Flusher, Kernel};
+use quell_asterinas::machine::{self, Measured, Suite, Tests};
 use quell_asterinas::table::{self, Row};
+use quell_boot::toolchain::Toolchain;
 use quell_boot::{Arch, qemu, toolchain};
 use quell_edits::Edits;
 use serde_json::json;
@@ -16,7 +17,7 @@ use std::process::ExitCode;
 /// Fetches ostd as the package client delivers it, makes one kernel with its own flusher and one with quell, boots both
 /// in QEMU, where a nanosecond is an instruction, and prints what the same operations cost. Programs in user space
 /// read all the while what is taken from them; a kernel in which one sees too much fails. Ends with 1 if quell needs
-/// more than ostd anywhere, with 2 if something failed, and with 0, and a line that says so, where tools are missing.
+/// more than ostd anywhere, or passes fewer of ostd's tests, with 2 if something failed, and with 0, and a line that says so, where tools are missing.
 #[derive(Parser)]
 #[command(name = "run")]
 struct Arguments {
@@ -29,6 +30,9 @@ struct Arguments {
     /// Fail instead of skipping where tools are missing
     #[arg(long)]
     strict: bool,
+    /// Instead run ostd's own unit tests, with its own flusher and with quell, and quell's conformance suite in ostd
+    #[arg(long)]
+    tests: bool,
     /// Only make the port's edits in a copy of ostd's sources of one's own, and end
     #[arg(long, value_name = "FOLDER")]
     apply: Option<PathBuf>,
@@ -38,7 +42,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let outcome = match &arguments.apply {
         Some(folder) => apply(folder).map(|()| ExitCode::SUCCESS),
-        None => compare(&arguments),
+        None => with_tools(&arguments),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");
@@ -55,30 +59,95 @@ fn apply(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn compare(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+fn with_tools(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let tools =
         toolchain::find(Arch::X86_64).and_then(|found| Ok((found, qemu::find(Arch::X86_64)?)));
-    let (toolchain, emulator) = match tools {
-        Ok(tools) => tools,
-        Err(missing) if arguments.strict => return Err(missing),
+    let found = tools.and_then(|(toolchain, emulator)| {
+        let delivered = kernels::fetch(&toolchain)?;
+        Ok((toolchain, emulator, delivered))
+    });
+    match found {
+        Ok((toolchain, emulator, delivered)) if arguments.tests => {
+            test(arguments, &toolchain, &emulator, &delivered)
+        }
+        Ok((toolchain, emulator, delivered)) => {
+            compare(arguments, &toolchain, &emulator, &delivered)
+        }
+        Err(missing) if arguments.strict => Err(missing),
         Err(missing) => {
             eprintln!("SKIPPED: Asterinas is not compared: {missing:#}");
-            return Ok(ExitCode::SUCCESS);
+            Ok(ExitCode::SUCCESS)
         }
-    };
-    let delivered = match kernels::fetch(&toolchain) {
-        Ok(delivered) => delivered,
-        Err(missing) if arguments.strict => return Err(missing),
-        Err(missing) => {
-            eprintln!("SKIPPED: Asterinas is not compared: {missing:#}");
-            return Ok(ExitCode::SUCCESS);
+    }
+}
+
+fn test(
+    arguments: &Arguments,
+    toolchain: &Toolchain,
+    emulator: &Path,
+    delivered: &Path,
+) -> anyhow::Result<ExitCode> {
+    let mut outcomes = Vec::new();
+    for flusher in Flusher::BOTH {
+        let folder = kernels::sources(Kernel::Unit, flusher, delivered)?;
+        let image = kernels::build(Kernel::Unit, flusher, toolchain, &folder)?;
+        for &cpus in &arguments.cpus {
+            let tests: Tests = machine::run(emulator, &image, cpus)?;
+            outcomes.push((flusher, cpus, tests));
         }
-    };
+    }
+    let folder = kernels::sources(Kernel::Conformance, Flusher::Quell, delivered)?;
+    let image = kernels::build(Kernel::Conformance, Flusher::Quell, toolchain, &folder)?;
+    let suites = arguments.cpus.iter().map(|&cpus| {
+        let suite: Suite = machine::run(emulator, &image, cpus)?;
+        Ok((cpus, suite))
+    });
+    let suites: Vec<(u16, Suite)> = suites.collect::<anyhow::Result<_>>()?;
+    if arguments.json {
+        let tests: Vec<_> = (outcomes.iter())
+            .map(|(flusher, cpus, tests)| json!({ "flusher": flusher.name(), "cpus": cpus, "of": tests }))
+            .collect();
+        let suites: Vec<_> = (suites.iter())
+            .map(|(cpus, suite)| json!({ "cpus": cpus, "of": suite }))
+            .collect();
+        println!("{}", json!({ "tests": tests, "conformance": suites }));
+    } else {
+        for (flusher, cpus, tests) in &outcomes {
+            let (name, failed) = (flusher.name(), tests.failed.len());
+            println!(
+                "with the flusher of {name}, on {cpus} CPUs: {} of ostd's tests passed, {failed} failed",
+                tests.passed
+            );
+            tests.failed.iter().for_each(|test| println!("  {test}"));
+        }
+        for (cpus, suite) in &suites {
+            let (held, failed) = (suite.held.len(), suite.failed.len());
+            println!(
+                "the conformance suite in ostd, on {cpus} CPUs: {held} checks held, {failed} failed"
+            );
+            suite.failed.iter().for_each(|check| println!("  {check}"));
+        }
+    }
+    let most = (outcomes.iter().map(|(_, _, tests)| tests.passed)).max();
+    let all = (outcomes.iter()).all(|(_, _, tests)| Some(tests.passed) == most && most > Some(0));
+    let held = (suites.iter()).all(|(_, suite)| suite.failed.is_empty() && !suite.held.is_empty());
+    Ok(match all && held {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(1),
+    })
+}
+
+fn compare(
+    arguments: &Arguments,
+    toolchain: &Toolchain,
+    emulator: &Path,
+    delivered: &Path,
+) -> anyhow::Result<ExitCode> {
     let mut folders = Vec::new();
     let mut images = Vec::new();
     for flusher in Flusher::BOTH {
-        let folder = kernels::sources(flusher, &delivered)?;
-        images.push(kernels::build(flusher, &toolchain, &folder)?);
+        let folder = kernels::sources(Kernel::Trial, flusher, delivered)?;
+        images.push(kernels::build(Kernel::Trial, flusher, toolchain, &folder)?);
         folders.push(folder);
     }
     let size = kernels::size(&folders[0], &folders[1])?;
@@ -87,8 +156,8 @@ fn compare(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let mut rows: Vec<Row> = Vec::new();
     let mut sound = true;
     for &cpus in &arguments.cpus {
-        let ostd = machine::run(&emulator, &images[0], cpus)?;
-        let quell = machine::run(&emulator, &images[1], cpus)?;
+        let ostd: Measured = machine::run(emulator, &images[0], cpus)?;
+        let quell: Measured = machine::run(emulator, &images[1], cpus)?;
         for (flusher, measured) in Flusher::BOTH.iter().zip([&ostd, &quell]) {
             if !measured.sound {
                 sound = false;

@@ -1,6 +1,6 @@
 //! What kernels print becomes a table.
 
-use quell_asterinas::machine::Measured;
+use quell_asterinas::machine::{Measured, Report, Tests};
 use quell_asterinas::table;
 
 fn measured(lines: &[&str]) -> Measured {
@@ -48,4 +48,27 @@ fn only_what_both_have_measured_is_compared() {
     assert_eq!(rows.len(), 1);
     assert!(!rows[0].holds());
     assert!(table::markdown(&rows).contains("| unmap 1 page | instructions | 4 | 10 | 11 |"));
+}
+
+#[test]
+fn what_the_runner_of_ostds_tests_prints_is_counted() {
+    let mut tests = Tests::default();
+    let green = "\u{1b}[32mok\u{1b}[39m";
+    assert!(!tests.take("running 2 tests in crate \"ostd\"").unwrap());
+    assert!(
+        !tests
+            .take(&format!("test ostd::mm::cut ... {green}"))
+            .unwrap()
+    );
+    let red = "test ostd::mm::glue ... \u{1b}[31mFAILED\u{1b}[39m";
+    assert!(!tests.take(red).unwrap());
+    let end = |passed, failed| {
+        format!(
+            "test result: \u{1b}[31mFAILED\u{1b}[39m. {passed} passed; {failed} failed; 0 filtered out."
+        )
+    };
+    // A line that was lost is no test that passed.
+    assert!(tests.clone().take(&end(2, 1)).is_err());
+    assert!(tests.take(&end(1, 1)).unwrap());
+    assert_eq!(tests.failed, ["ostd::mm::glue"]);
 }

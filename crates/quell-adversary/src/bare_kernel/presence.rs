@@ -22,6 +22,23 @@ impl BareKernel<'_> {
         }
     }
 
+    /// Returns to the program, which is not to be disturbed.
+    pub fn enter_user(&self) {
+        self.hw.say(|| "returns to its program".into());
+        let were_on = self.hw.mask_interrupts();
+        // SAFETY: what this kernel needs to come and go is no page of its half; NMI handlers enter the kernel first.
+        unsafe { self.engine.enter_user() };
+        self.hw.restore_interrupts(were_on);
+    }
+
+    /// Enters the kernel.
+    pub fn enter_kernel(&self) {
+        self.hw.say(|| "enters the kernel".into());
+        let were_on = self.hw.mask_interrupts();
+        self.engine.enter_kernel();
+        self.hw.restore_interrupts(were_on);
+    }
+
     /// This CPU goes offline.
     pub fn offline(&self) {
         let me = self.hw.this_cpu().index();

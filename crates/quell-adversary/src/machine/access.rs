@@ -322,7 +322,7 @@ impl Core {
     }
 
     /// A CPU that reaches a frame through an entry must see what was written there before the entry was.
-    fn check_content(&mut self, me: usize, leaf: &Leaf, used: &Used) {
+    pub(super) fn check_content(&mut self, me: usize, leaf: &Leaf, used: &Used) {
         let late = |cpu: &usize| {
             let fills = self.cpus[*cpu].fills();
             fills.into_iter().find_map(|(entry, fill)| {

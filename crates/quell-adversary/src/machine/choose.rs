@@ -84,6 +84,7 @@ impl Core {
             Kind::Nmi => Verdict::Nmi,
             Kind::Preempt => Verdict::Preempt,
             Kind::Step | Kind::Drain(_) => {
+                self.leave_program(me);
                 if let Some(footprints) = &mut self.footprints {
                     footprints.step(me);
                 }

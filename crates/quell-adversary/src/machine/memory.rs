@@ -178,7 +178,7 @@ impl Core {
         self.cpus[me].epoch += 1;
     }
 
-    /// A store of the current CPU that everybody sees at once.
+    /// A store of the current CPU that every CPU sees at once.
     pub(crate) fn write_visible(&mut self, word: &AdversaryWord, value: u64) {
         self.write(word, value);
     }
@@ -205,6 +205,7 @@ impl Core {
         if let Some(place) = self.arena.place(word) {
             let arena = Rc::clone(&self.arena);
             self.mmu.written(&arena, self.now, place, (old, value));
+            self.judge_contents();
             self.check_tables();
         }
     }

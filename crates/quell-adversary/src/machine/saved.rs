@@ -26,6 +26,7 @@ pub(crate) struct Saved {
     second_looks: u8,
     events: [u64; Happening::COUNT],
     sums: Sums,
+    programs: u8,
 }
 
 impl Core {
@@ -46,6 +47,7 @@ impl Core {
             second_looks: self.second_looks,
             events: self.events,
             sums: self.sums,
+            programs: self.programs,
         })
     }
 
@@ -73,6 +75,7 @@ impl Core {
         self.sums = saved.sums;
         self.locals = Locals::default();
         self.open = false;
+        self.programs = saved.programs;
         if let Some(footprints) = &mut self.footprints {
             footprints.begin();
         }

@@ -104,7 +104,7 @@ impl Leaf {
     }
 
     /// The pages that it maps.
-    pub(super) fn pages_of(&self) -> Range<u64> {
+    pub(crate) fn pages_of(&self) -> Range<u64> {
         self.page..self.page + self.pages()
     }
 

@@ -42,6 +42,10 @@ mod own_claim;
 mod own_meets_user;
 mod own_nmi;
 mod own_online;
+mod own_program;
+mod own_program_debt;
+mod own_program_nmi;
+mod own_program_table;
 mod own_reuse;
 mod own_switch;
 mod own_table_free;
@@ -100,6 +104,7 @@ mod vm_rescue_claim;
 mod vm_rollover_unmap;
 mod vm_shadow_fault;
 mod vm_shadow_write;
+mod vm_split_copy;
 mod vm_split_migrate;
 mod vm_swap_in_write;
 mod vm_sync_write;
@@ -181,6 +186,10 @@ impl Scenario<'static> {
         own_claim::SCENARIO,
         own_table_free::SCENARIO,
         own_text::SCENARIO,
+        own_program::SCENARIO,
+        own_program_nmi::SCENARIO,
+        own_program_table::SCENARIO,
+        own_program_debt::SCENARIO,
         vm_unmap_access::SCENARIO,
         vm_table_free::SCENARIO,
         vm_table_free_idle::SCENARIO,
@@ -208,6 +217,7 @@ impl Scenario<'static> {
         vm_collapse_write::SCENARIO,
         vm_split_migrate::SCENARIO,
         vm_copy_split::SCENARIO,
+        vm_split_copy::SCENARIO,
         vm_copy_on_write::SCENARIO,
         vm_copy_on_write_read::SCENARIO,
         vm_reclaim_fork_copy::SCENARIO,

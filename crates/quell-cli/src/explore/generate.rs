@@ -193,6 +193,17 @@ impl<'a> Shelf<'a> {
 }
 
 fn print_json(campaign: &Campaign, seeks: bool, rate: f64) {
+    let violations: Vec<_> = campaign
+        .finds
+        .iter()
+        .map(|find| {
+            json!({
+                "clause": find.violation.clause.to_string(),
+                "program": find.recorded.to_toml(),
+                "replay": find.recorded.to_line(),
+            })
+        })
+        .collect();
     let spent = cpu_time::of_process();
     let all = if seeks {
         let killed = campaign.killed.iter().map(|killed| {
@@ -211,19 +222,8 @@ fn print_json(campaign: &Campaign, seeks: bool, rate: f64) {
                 "schedules": campaign.spent.schedules,
             })
         });
-        json!({ "mutants": killed.chain(alive).collect::<Vec<_>>() })
+        json!({ "mutants": killed.chain(alive).collect::<Vec<_>>(), "violations": violations })
     } else {
-        let violations: Vec<_> = campaign
-            .finds
-            .iter()
-            .map(|find| {
-                json!({
-                    "clause": find.violation.clause.to_string(),
-                    "program": find.recorded.to_toml(),
-                    "replay": find.recorded.to_line(),
-                })
-            })
-            .collect();
         let (transitions, pairs) = campaign.seen();
         json!({
             "programs": campaign.spent.programs,

@@ -74,7 +74,7 @@ pub fn explore_all(
         let exploration = Exploration {
             case: *case,
             budget: budget(Instant::now()),
-            seed: args.seed.wrapping_mul(1 << 32),
+            seed: args.seed,
             depth: args.depth,
         };
         let (begun, before) = (Instant::now(), cpu_time::of_thread());

@@ -8,7 +8,8 @@ use loom::sync::{Mutex, MutexGuard};
 use loom::thread;
 use quell::{
     AddressSpace, Broadcast, CpuId, CpuSet, Engine, Extent, Features, Frame, Hardware, Invalidate,
-    LedgerEntry, Outcome, Page, PageRange, PerCpu, Policy, Purpose, Residue, Scope, Tag, Tagging,
+    KernelEntries, LedgerEntry, Outcome, Page, PageRange, PerCpu, Policy, Purpose, Residue, Scope,
+    Tag, Tagging,
 };
 use quell_zero::{Clear, Strategy};
 use std::cell::{Cell, RefCell};
@@ -281,6 +282,8 @@ pub struct World {
     pub space: AddressSpace<Machine>,
     pub other: AddressSpace<Machine>,
     pub third: AddressSpace<Machine>,
+    /// The kernel's own mappings: the same pages, for a program that is the kernel.
+    pub own: AddressSpace<Machine>,
     pub residue: Residue<Machine>,
 }
 
@@ -310,6 +313,8 @@ impl World {
             space: new_space(&engine, ROOT),
             other: new_space(&engine, ROOT + 1),
             third: new_space(&engine, ROOT + 2),
+            // SAFETY: in this machine in software a root is a number, and every number will do.
+            own: unsafe { engine.new_kernel_space(Frame(ROOT), KernelEntries::Global) },
             residue: Residue::new(),
             engine,
         });

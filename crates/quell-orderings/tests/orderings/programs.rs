@@ -57,6 +57,29 @@ pub fn unmap_one_by_one(world: &World) {
     world.unmap(0, Purpose::Reclaim, Scope::Leaf);
 }
 
+/// CPU 1 runs its program, and does not want to be disturbed.
+pub fn in_user_there(world: &World) {
+    run_there(world);
+    if world.me() == 1 {
+        enter_user(world);
+    }
+}
+
+pub fn enter_user(world: &World) {
+    // SAFETY: programs access the kernel's mappings after they have entered the kernel.
+    unsafe { world.engine.enter_user() };
+}
+
+/// Takes a page of the kernel's own away, and gives its frame to somebody else.
+pub fn unmap_own(world: &World) {
+    let mut batch = world.engine.batch(Purpose::Call);
+    let range = world.clear(0);
+    batch.unmapped(&world.own, range, 0);
+    for page in batch.finish() {
+        world.hw.own(page);
+    }
+}
+
 /// Clears the entry under the table's lock, and flushes after letting it go.
 pub fn unmap_under_lock(world: &World) {
     let mut batch = world.engine.batch(Purpose::Call);

@@ -39,6 +39,21 @@ pub const RACES: &[Race] = &[
         meet(&[owe_and_claim, resume]).after(idle_there),
     ),
     race(
+        "a program enters the kernel, whose mappings change",
+        meet(&[unmap_own, |w| {
+            w.engine.enter_kernel();
+            w.hw.access(0);
+        }])
+        .after(in_user_there),
+    ),
+    race(
+        "a program is returned to while the kernel's mappings change",
+        meet(&[unmap_own, |w| {
+            w.hw.access(0);
+            enter_user(w);
+        }]),
+    ),
+    race(
         "a space is loaded while it is flushed",
         meet(&[unmap, load]).after(run_other_there),
     ),

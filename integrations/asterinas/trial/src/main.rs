@@ -3,16 +3,23 @@
 //! One program for each CPU but the first reads pages of one address space, again and again; the first CPU
 //! unmaps and protects them. [`stale`] fills a frame that was taken away with a word of its own: a program that
 //! reads it has used a translation that should have been gone. [`cost`] measures with the clock of an emulator
-//! that counts one nanosecond for each instruction. Lines that begin with `trial:` are for whoever started the machine.
+//! that counts one nanosecond for each instruction. Compiled with `conformance` it runs quell's conformance suite
+//! instead ([`conformance`]). Lines that begin with `trial:` are for whoever started the machine.
 
 #![no_std]
 #![no_main]
 extern crate alloc;
 
+#[cfg(feature = "conformance")]
+mod conformance;
+#[cfg(not(feature = "conformance"))]
 mod cost;
 mod pinned;
+#[cfg(not(feature = "conformance"))]
 mod program;
+#[cfg(not(feature = "conformance"))]
 mod stale;
+#[cfg(not(feature = "conformance"))]
 mod world;
 
 use ostd::prelude::*;
@@ -20,14 +27,22 @@ use ostd::prelude::*;
 #[ostd::main]
 fn kernel_main() {
     pinned::start(|| {
-        cost::switches();
-        let world = world::World::start();
-        cost::unmaps(&world);
-        cost::protects(&world);
-        let sound = stale::check(&world);
-        println!("trial: end {}", if sound { "sound" } else { "broken" });
+        #[cfg(feature = "conformance")]
+        conformance::run();
+        #[cfg(not(feature = "conformance"))]
+        measure();
         ostd::power::poweroff(ostd::power::ExitCode::Success);
     });
+}
+
+#[cfg(not(feature = "conformance"))]
+fn measure() {
+    cost::switches();
+    let world = world::World::start();
+    cost::unmaps(&world);
+    cost::protects(&world);
+    let sound = stale::check(&world);
+    println!("trial: end {}", if sound { "sound" } else { "broken" });
 }
 
 #[panic_handler]

@@ -1,0 +1,34 @@
+//! A kernel that runs ostd's own unit tests: those that the crate has when it is compiled with `ktest`. They are run, and
+//! what came of them is printed, by ostd's own runner; this is what that runner asks of a kernel.
+
+#![no_std]
+#![no_main]
+
+extern crate osdk_test_kernel;
+
+#[panic_handler]
+fn panic(info: &core::panic::PanicInfo) -> ! {
+    unsafe extern "Rust" {
+        fn __ostd_panic_handler(info: &core::panic::PanicInfo) -> !;
+    }
+    // SAFETY: the runner defines it.
+    unsafe { __ostd_panic_handler(info) }
+}
+
+/// Every test of a crate.
+#[unsafe(no_mangle)]
+pub static KTEST_TEST_WHITELIST: Option<&[&str]> = None;
+/// The crates whose tests are run.
+#[unsafe(no_mangle)]
+pub static KTEST_CRATE_WHITELIST: Option<&[&str]> = Some(&["ostd"]);
+
+#[ostd::global_frame_allocator]
+static FRAMES: osdk_frame_allocator::FrameAllocator = osdk_frame_allocator::FrameAllocator;
+
+#[ostd::global_heap_allocator]
+static HEAP: osdk_heap_allocator::HeapAllocator = osdk_heap_allocator::HeapAllocator;
+
+#[ostd::global_heap_allocator_slot_map]
+const fn slot_of(layout: core::alloc::Layout) -> Option<ostd::mm::heap::SlotInfo> {
+    osdk_heap_allocator::type_from_layout(layout)
+}
