@@ -203,7 +203,11 @@ fn searches_and_mutants() {
     };
     let report = explore(&mut Session::new(case), &exploration, |_, _| true);
     tables::fired(&report.coverage).assert_laid_out("fired");
-    let searched = Searched { case, report };
+    let searched = Searched {
+        case,
+        report,
+        spent: None,
+    };
     tables::found(&[searched], false).assert_laid_out("found");
     let survived: Vec<_> = Mistake::all()
         .map(|mistake| Tested {
