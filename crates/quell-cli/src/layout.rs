@@ -1,6 +1,7 @@
 //! Every table of every command, at the widths of terminals.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use quell::Policy;
 use quell_adversary::mutants::Tested;
@@ -206,7 +207,7 @@ fn searches_and_mutants() {
     let searched = Searched {
         case,
         report,
-        spent: None,
+        spent: Some(Duration::from_secs(1)),
     };
     tables::found(&[searched], false).assert_laid_out("found");
     let survived: Vec<_> = Mistake::all()
