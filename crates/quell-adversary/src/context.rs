@@ -6,7 +6,7 @@
 //! watches over that.
 
 use crate::cell::AdversaryWord;
-use crate::footprint::{Asked, Asking};
+use crate::footprint::{Asked, Asking, Site};
 use crate::machine::{Core, Verdict};
 use crate::mistake::{Mistake, Ordered, Weakened};
 use crate::op::Op;
@@ -61,7 +61,7 @@ pub(crate) struct Context {
     /// Which rules the run has come by.
     asked: Asking,
     /// The place in the code that operates on a word next.
-    site: Cell<Option<&'static Location<'static>>>,
+    site: Cell<Site>,
     /// Whether the state of a CPU that waits is looked at.
     legible: bool,
     arena: Rc<Arena>,
@@ -97,7 +97,7 @@ impl Context {
             weakens: Cell::new(false),
             spared: Cell::new(false),
             asked: Asking::default(),
-            site: Cell::new(None),
+            site: Cell::new(Site::default()),
             arena,
         }
     }
@@ -335,10 +335,7 @@ pub(crate) fn quiet_store(word: &AdversaryWord, value: u64) {
 /// no points now: the caller then does it plainly.
 #[inline(always)]
 pub(crate) fn point(op: Op) -> bool {
-    loud().is_some_and(|context| {
-        let me = context.cpu.get().into();
-        context.machine(|core| core.pass(me, op, None)) || wait_for_turn(context, op)
-    })
+    loud().is_some_and(|context| wait_for_turn(context, op))
 }
 
 /// The run, if every operation is a point now.
@@ -357,8 +354,9 @@ impl Context {
         order: Ordering,
         site: &'static Location<'static>,
     ) -> u64 {
+        self.site.set(Site::of(site));
         let order = self.order(site, Ordered::Load, order);
-        self.wait(Op::Load(word, order), site);
+        wait_for_turn(self, Op::Load(word, order));
         self.machine(|core| core.load(word, order))
     }
 
@@ -370,8 +368,9 @@ impl Context {
         order: Ordering,
         site: &'static Location<'static>,
     ) {
+        self.site.set(Site::of(site));
         let order = self.order(site, Ordered::Store, self.store_order(word, order));
-        self.wait(Op::Store(word, order), site);
+        wait_for_turn(self, Op::Store(word, order));
         self.machine(|core| core.store(word, value, order));
     }
 
@@ -386,20 +385,11 @@ impl Context {
         site: &'static Location<'static>,
         change: impl FnOnce(u64) -> u64,
     ) -> u64 {
+        self.site.set(Site::of(site));
         let order = self.order(site, Ordered::Modify, order);
         let fails = fails.map(|(held, order)| (held, self.order(site, Ordered::Load, order)));
-        self.wait(Op::Modify(word, order), site);
+        wait_for_turn(self, Op::Modify(word, order));
         self.machine(|core| core.modify(word, order, fails, change))
-    }
-
-    /// Waits until the CPU may operate on a word.
-    #[inline]
-    fn wait(&self, op: Op, site: &'static Location<'static>) {
-        let me = self.cpu.get().into();
-        if !self.machine(|core| core.pass(me, op, Some(site))) {
-            self.site.set(Some(site));
-            wait_for_turn(self, op);
-        }
     }
 
     /// How an operation is ordered with the mistake made that the run makes.
@@ -415,7 +405,7 @@ impl Context {
     pub(crate) fn fence(&self, order: Ordering, site: &Location<'_>) {
         let me = self.cpu.get().into();
         match self.order(site, Ordered::Fence, order) {
-            Ordering::SeqCst => _ = point(Op::Fence),
+            Ordering::SeqCst => _ = wait_for_turn(self, Op::Fence),
             order => self.machine(|core| {
                 if matches!(order, Ordering::Acquire | Ordering::AcqRel) {
                     core.order_loads(me);

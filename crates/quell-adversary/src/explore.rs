@@ -131,7 +131,7 @@ pub fn explore(
             };
             session.run(strategy).0
         };
-        longest = longest.max(run.choices);
+        longest = longest.max(run.decisions.min(exploration.case.scenario.steps));
         report.decisions += u64::from(run.decisions);
         match run.end {
             End::Pruned => {

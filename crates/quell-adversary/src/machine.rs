@@ -28,7 +28,6 @@
 //! | [`misuse`] | what the machine does not allow |
 //! | [`buffer`] | what a CPU has stored and others do not see yet |
 //! | [`past`] | what words held before, and how far back each CPU may look |
-//! | [`users`] | which CPUs use which words |
 //! | [`watch`] | what a CPU has read, and waits for |
 //! | [`saved`] | a machine that further runs begin with |
 //! | [`state`] | what all of it is at a moment, as a number |
@@ -43,7 +42,6 @@ mod note;
 mod past;
 mod saved;
 mod state;
-mod users;
 mod watch;
 
 use crate::action::{Action, Actions, Deviation, MAX_CPUS};
@@ -64,10 +62,10 @@ use buffer::{Buffered, Fill, StoreBuffer, Target};
 use past::Past;
 use quell::{CpuId, Features, Invalidate};
 use quell_contract::Violation;
+use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
-use users::Users;
 use watch::Watch;
 
 /// What the CPU that arrived does now.
@@ -218,13 +216,8 @@ pub(crate) struct Core {
     pub(crate) spurious: u8,
     pub(crate) end: Option<End>,
     pub(crate) trail: Vec<Deviation>,
-    users: Users,
-    /// Whether the run passes over steps that concern no other CPU.
-    passes: bool,
-    /// How many runs of schedules that are drawn at random have shown what words are used for.
-    watched_runs: u32,
-    /// How many decisions of the run were a scheduler's to take.
-    pub(crate) choices: u32,
+    /// Which CPUs have used a word, in all runs of a search.
+    users: FxHashMap<usize, u8>,
     /// Which CPUs were interrupted, in all runs of a search.
     interrupted: u8,
     surprised: bool,
@@ -300,10 +293,7 @@ impl Core {
             spurious: 0,
             end: None,
             trail: Vec::with_capacity(1024),
-            users: Users::default(),
-            passes: false,
-            watched_runs: 0,
-            choices: 0,
+            users: FxHashMap::default(),
             interrupted: 0,
             surprised: false,
             timeline: None,
@@ -337,7 +327,6 @@ impl Core {
             self.content[frame as usize] = [0; FRAME_WORDS];
         }
         self.decisions = 0;
-        self.choices = 0;
         self.now = 1;
         self.current = 0;
         self.second_looks = 0;

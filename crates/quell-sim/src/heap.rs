@@ -339,6 +339,27 @@ mod tests {
     }
 
     #[test]
+    fn what_lay_there_lies_there_again_and_nothing_else() {
+        let heap = Heap::new().expect("the tests' allocator comes here");
+        heap.on(None, || {
+            let kept = heap.on(Some(0), || Box::leak(Box::new(Cell::new(5u64))));
+            let gone = heap.on(Some(0), || Box::leak(Box::new([7u64; 100])).as_ptr().addr());
+            let (image, was) = (heap.image(), number(&heap));
+            let place = |part: usize| heap.on(Some(part), || Box::leak(Box::new(1u64)) as *mut u64);
+            let next = [place(0), place(1)];
+            kept.set(6);
+            // SAFETY: it was leaked above, as an array of this type.
+            drop(unsafe { Box::from_raw(gone as *mut [u64; 100]) });
+            place(2);
+            heap.restore(&image);
+            assert_eq!((kept.get(), number(&heap)), (5, was));
+            assert_eq!([place(0), place(1)], next, "the same lines are free");
+            // SAFETY: the lines were cleared or written, and nobody else writes there.
+            assert_eq!(unsafe { *heap.line(2, 0) }, 0, "what came later has gone");
+        });
+    }
+
+    #[test]
     fn parts_are_apart_and_what_finds_no_room_comes_from_the_system() {
         let heap = Heap::new().expect("the tests' allocator comes here");
         heap.on(None, || {

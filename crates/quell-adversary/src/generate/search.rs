@@ -105,7 +105,7 @@ pub(super) fn search(
     spent: &mut Spent,
     see: &mut dyn FnMut(Seeing),
 ) -> Option<(Vec<Deviation>, Violation)> {
-    let (mut longest, mut choices) = (64, 64);
+    let mut longest = 64;
     let enough = spent.moments + plan.most;
     let scenario = session.case().scenario;
     let (cpus, steps) = (scenario.cpus, scenario.steps);
@@ -123,7 +123,7 @@ pub(super) fn search(
         };
         let strategy = match kind {
             Kind::Random => Strategy::random(seed),
-            Kind::Pct => Strategy::pct(seed, 1 + (number / 8 % DEPTH) as u32, choices),
+            Kind::Pct => Strategy::pct(seed, 1 + (number / 8 % DEPTH) as u32, longest),
             Kind::Lurking => {
                 // Others matter, too: there somebody else may be in the middle of what the first relies on.
                 let first = plan.watched.filter(|_| own);
@@ -138,7 +138,6 @@ pub(super) fn search(
         };
         let run = session.run(strategy).0;
         longest = longest.max(run.decisions.min(steps));
-        choices = choices.max(run.choices);
         spent.schedules += 1;
         spent.moments += u64::from(run.moments);
         see(Seeing {

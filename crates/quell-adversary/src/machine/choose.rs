@@ -14,24 +14,15 @@ use crate::schedule::Strategy;
 use crate::timeline::What;
 use quell::CpuId;
 use quell_contract::{Clause, Violation};
-use std::panic::Location;
 use std::sync::atomic::Ordering;
-
-/// How many runs show what words are used for before steps are passed over.
-const WATCHED_RUNS: u32 = 4;
 
 impl Core {
     /// CPU `me` is about to do `op`.
     #[inline]
-    pub(crate) fn arrive(
-        &mut self,
-        me: usize,
-        op: Op,
-        site: Option<&'static Location<'static>>,
-    ) -> Verdict {
+    pub(crate) fn arrive(&mut self, me: usize, op: Op, site: Site) -> Verdict {
         self.cpus[me].pending = op;
         if let Some(footprints) = &mut self.footprints {
-            footprints.arrive(me, op, site.map(Site::of).unwrap_or_default());
+            footprints.arrive(me, op, site);
         }
         self.cpus[me].forget_enabled();
         self.current = me;
@@ -44,12 +35,6 @@ impl Core {
 
     /// The first choice of a run; the CPU whose turn it is.
     pub(crate) fn begin(&mut self) -> Option<usize> {
-        if matches!(self.strategy, Strategy::Random(_) | Strategy::Pct(_)) {
-            self.passes = self.watched_runs >= WATCHED_RUNS;
-            self.watched_runs = self.watched_runs.saturating_add(1);
-        } else {
-            self.passes = false;
-        }
         if self.kind.reorders {
             self.past.keep();
         }
@@ -107,16 +92,7 @@ impl Core {
                     let op = self.cpus[me].pending;
                     self.record(me, What::Step(op));
                 }
-                let pending = self.cpus[me].pending;
-                match pending {
-                    Op::Load(word, _) => self.learn_user(word as usize, me, false),
-                    Op::Store(word, _) | Op::Modify(word, _) => {
-                        self.learn_user(word as usize, me, true);
-                    }
-                    Op::Touch { place, writes } => self.learn_user(place, me, writes),
-                    _ => {}
-                }
-                match pending {
+                match self.cpus[me].pending {
                     Op::Relax => {
                         self.past.look_again(me);
                         self.cpus[me].watch.turn();
@@ -146,7 +122,6 @@ impl Core {
         }
         let (decision, current) = (self.decisions, self.current);
         let fair = decision > self.fair_after;
-        self.choices += 1;
         if !fair && self.strategy.goes_on(decision) && self.may_step(&self.cpus[current]) {
             return Some(Action::step(current));
         }
@@ -354,58 +329,6 @@ impl Core {
             .any(|cpu| cpu.buffer.any(stores))
     }
 
-    /// CPU `me` is about to do `op`; whether it does so at once, because no schedule needs to choose that: whatever
-    /// others may do before it they may as well do after it. Nothing can interrupt the CPU in between, and it operates on a
-    /// word that in the runs so far no other CPU has used, or has changed if it is a load; or on none.
-    ///
-    /// When a run shows that another CPU does use the word, the next runs do not pass over it any more. A
-    /// schedule is the same whether its steps were passed over or chosen: the fixed scheduler, from which it deviates
-    /// nowhere here, would have gone on with the same CPU.
-    #[inline]
-    pub(crate) fn pass(
-        &mut self,
-        me: usize,
-        op: Op,
-        site: Option<&'static Location<'static>>,
-    ) -> bool {
-        if !self.passes || self.decisions >= self.fair_after {
-            return false;
-        }
-        let (place, changes) = match op {
-            Op::Load(word, _) => (word as usize, false),
-            // What changes a table is seen by walkers.
-            Op::Store(word, _) | Op::Modify(word, _) if self.arena.place(word).is_some() => {
-                return false;
-            }
-            Op::Store(word, _) => (word as usize, true),
-            // On machines that reorder, two stores that become visible do not commute, whatever the words, nor
-            // does a fence with a store that does.
-            Op::Modify(..) | Op::Fence if self.kind.reorders => return false,
-            Op::Modify(word, _) => (word as usize, true),
-            Op::Touch { place, writes } => (place, writes),
-            Op::Mask | Op::Fence => (0, false),
-            _ => return false,
-        };
-        self.cpus[me].pending = op;
-        let cpu = &self.cpus[me];
-        let interruptible =
-            cpu.interrupts_on && (cpu.interrupt || self.spurious > 0 || self.preemptions > 0);
-        let passes = (cpu.in_nmi || !interruptible && self.nmis == 0)
-            && (place == 0 || self.users.lets(place, me, changes))
-            && self.may_step(cpu);
-        if !passes {
-            return false;
-        }
-        if let Some(footprints) = &mut self.footprints {
-            footprints.arrive(me, op, site.map(Site::of).unwrap_or_default());
-            footprints.step(me);
-        }
-        self.current = me;
-        self.decisions += 1;
-        self.now += 1;
-        true
-    }
-
     /// Whether an action commutes with whatever others may do before it: it touches nothing, or a
     /// word that only its own CPU ever does, and no interrupt can come in between.
     ///
@@ -433,7 +356,10 @@ impl Core {
             Kind::Interrupt | Kind::Nmi | Kind::Preempt => false,
         };
         let print = self.footprint(action);
-        let private = || self.users.no_other(print.address, action.cpu());
+        let private = || {
+            let users = self.users.get(&print.address).copied().unwrap_or_default();
+            users & !(1 << action.cpu()) == 0
+        };
         left_alone && self.nmis == 0 && self.preemptions == 0 && print.translation == 0 && private()
     }
 
@@ -441,8 +367,10 @@ impl Core {
     fn learn(&mut self, action: Action) {
         let print = self.footprint(action);
         if print.address != 0 {
-            let changes = print.writes || matches!(self.cpus[action.cpu()].pending, Op::Store(..));
-            self.surprised |= self.users.add(print.address, action.cpu(), changes);
+            let users = self.users.entry(print.address).or_default();
+            let before = *users;
+            *users |= 1 << action.cpu();
+            self.surprised |= before.is_power_of_two() && before != *users;
         }
         if let (Kind::Step, Op::Send(lines)) = (action.kind(), self.cpus[action.cpu()].pending) {
             self.surprised |= lines & !self.interrupted != 0;

@@ -271,14 +271,6 @@ impl Core {
         }
     }
 
-    /// Remembers which CPU uses which word, for schedules that are drawn at random.
-    #[inline]
-    pub(super) fn learn_user(&mut self, word: usize, cpu: usize, changes: bool) {
-        if !self.searches {
-            self.users.add(word, cpu, changes);
-        }
-    }
-
     /// A word goes.
     pub(crate) fn forget(&mut self, word: &AdversaryWord) {
         if let Some(footprints) = &mut self.footprints {
@@ -357,8 +349,6 @@ impl Core {
             }
             if fill.zeroes {
                 for index in self.mmu.written_words(frame) {
-                    let word = &arena.table(frame)[index];
-                    self.learn_user(std::ptr::from_ref(word) as usize, cpu, true);
                     self.write(&arena.table(frame)[index], 0);
                     self.stored(cpu, &arena.table(frame)[index], false);
                 }

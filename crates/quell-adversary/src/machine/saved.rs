@@ -1,6 +1,6 @@
 //! A machine as it was once the programs were made ready, kept so that further runs of them begin there.
 //!
-//! What a run leaves behind for the next (which CPUs use which words, what was written down of footprints) is not
+//! What a run leaves behind for the next (what was written down of footprints) is not
 //! part of it, nor is what a run is told to do: its schedule, its limits, how many interrupts nobody sends.
 
 use super::{Core, Cpu, Text};
@@ -26,6 +26,7 @@ pub(crate) struct Saved {
     second_looks: u8,
     events: [u64; Happening::COUNT],
     sums: Sums,
+    programs: u8,
 }
 
 impl Core {
@@ -46,6 +47,7 @@ impl Core {
             second_looks: self.second_looks,
             events: self.events,
             sums: self.sums,
+            programs: self.programs,
         })
     }
 
@@ -64,7 +66,6 @@ impl Core {
         self.touched.clone_from(&saved.touched);
         self.past.clear();
         self.decisions = 0;
-        self.choices = 0;
         self.now = saved.now;
         self.current = saved.current;
         self.second_looks = saved.second_looks;
@@ -74,6 +75,7 @@ impl Core {
         self.sums = saved.sums;
         self.locals = Locals::default();
         self.open = false;
+        self.programs = saved.programs;
         if let Some(footprints) = &mut self.footprints {
             footprints.begin();
         }
