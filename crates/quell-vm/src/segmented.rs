@@ -86,7 +86,7 @@ impl<T> SparseArray<T> {
     /// of a segment in which none was made.
     pub(crate) fn first_made(&self, from: usize, below: usize) -> Option<usize> {
         let mut part = from / TOGETHER;
-        while part * TOGETHER < below {
+        while from.max(part * TOGETHER) < below {
             match self.parts.past_unmade(part) {
                 Some(next) => part = next,
                 None if self.parts.get(part)?.get().is_some() => {
@@ -138,5 +138,8 @@ mod tests {
         assert_eq!(first(304, far + 1), Some(far - 15));
         assert_eq!(first(304, far - 15), None);
         assert_eq!(first(17, 288), None);
+        // Beside one that was made: nothing lies between an index and itself.
+        assert_eq!(first(7, 7), None);
+        assert_eq!(first(303, 302), None);
     }
 }
