@@ -297,7 +297,7 @@ impl<U: User + ?Sized> Performer<'_, '_, U> {
             }
             Does::Progress { done, all } => {
                 let (done, all) = (self.of(done)?, self.of(all)?);
-                // Whoever waits gives up a program that does not get on, so saying so is not enough.
+                // The watcher gives up a program that does not get on, so saying so is not enough.
                 let further = self.progress.get().is_none_or(|before| done > before);
                 if team.leads() && further && done <= all {
                     self.progress.set(Some(done));

@@ -167,7 +167,7 @@ impl<'u, U: User + ?Sized> Team<'u, U> {
             if asleep {
                 let until = self.user.now() + nanoseconds;
                 let sleep = self.user.call(Call::Idle { until });
-                // Whoever performs the statement knows its line.
+                // The caller knows the statement's line.
                 sleep.map_err(|error| Failure::Call {
                     line: 0,
                     what: "bystand",

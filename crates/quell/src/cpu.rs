@@ -304,7 +304,7 @@ impl<W: Word> CpuState<W> {
         victim
     }
 
-    /// It leaves the old space, to which it still belongs, for a new one. Unless anything is ever owed (`owes`), nobody
+    /// It leaves the old space, to which it still belongs, for a new one. Unless anything is ever owed (`owes`), no CPU
     /// asks when it has flushed.
     #[inline]
     pub(crate) fn begin_switch(&self, owes: bool) {
@@ -328,7 +328,7 @@ impl<W: Word> CpuState<W> {
         }
     }
 
-    /// The new space is loaded. Unless anything is ever owed (`owes`), nobody asks when it has flushed.
+    /// The new space is loaded. Unless anything is ever owed (`owes`), no CPU asks when it has flushed.
     #[inline]
     pub(crate) fn end_switch(&self, space: SpaceId, flushed_at: u64, owes: bool) {
         self.private.space.store(space.0, Relaxed);

@@ -10,8 +10,8 @@
 //!
 //! An initiator changes the tables and then writes "owing" over "in user mode", in one step that fails if the CPU
 //! is not there any more; it then asks by an interrupt, as ever. The CPU takes "in user mode" back in one step that fails if
-//! somebody has written "owing"; it then flushes. One of the two comes first, so a flush is neither
-//! forgotten nor left to an entry that is over. Flushing begins after the CPU has left that state: whoever comes then interrupts it.
+//! an initiator has written "owing"; it then flushes. One of the two comes first, so a flush is neither
+//! forgotten nor left to an entry that is over. Flushing begins after the CPU has left that state: an initiator that comes then interrupts it.
 //!
 //! # NMIs
 //!

@@ -347,7 +347,7 @@ pub const STATEMENTS: &[Statement] = {
             Value,
             &["of"],
             &[],
-            "CPU 0 tells whoever waits how far the run is, if that is further than before. Takes no time.",
+            "CPU 0 tells its watchers how far the run is, if that is further than before. Takes no time.",
         ),
     ]
 };
