@@ -19,8 +19,8 @@ use crate::op::{AccessKind, Op};
 use crate::stage::Hw;
 use crate::tables;
 use quell::{
-    AddressSpace, Engine, Extent, Frame, Hardware, Page, PageRange, PageSize, Purpose, Residue,
-    Rules, Scope, Word,
+    AddressSpace, Batch, Engine, Extent, Frame, Hardware, Page, PageRange, PageSize, Purpose,
+    Residue, Rules, Scope, Word,
 };
 use quell_vm::machine::{Event, Machine};
 use quell_zero::{Clear, Strategy};
@@ -192,17 +192,28 @@ impl BareKernel<'_> {
         self.engine.enter_lazy();
     }
 
-    /// Unmaps a page for the program and takes its frame.
-    pub fn unmap(&self, space: usize, page: u64) -> Option<Frame> {
-        self.hw.say(|| format!("unmap({space}, {page:#x})"));
+    /// Clears the entry of a page under the tables' lock, and reports it; where another call has cleared it, that one's
+    /// flush is made sure of.
+    fn report_unmapped<'k>(
+        &'k self,
+        space: usize,
+        page: u64,
+        batch: &mut Batch<'k, '_, Hw, &'k Space, Frame, RunRules>,
+    ) {
         self.lock(space);
-        let mut batch = self.engine.batch(Purpose::Call);
         if let Some(frame) = self.clear(space, page) {
             batch.unmapped(&self.spaces[space], PageRange::base(Page(page), 1), frame);
         } else {
             self.engine.settle(&self.spaces[space]);
         }
         self.unlock(space);
+    }
+
+    /// Unmaps a page for the program and takes its frame.
+    pub fn unmap(&self, space: usize, page: u64) -> Option<Frame> {
+        self.hw.say(|| format!("unmap({space}, {page:#x})"));
+        let mut batch = self.engine.batch(Purpose::Call);
+        self.report_unmapped(space, page, &mut batch);
         let frame = batch.finish().next();
         self.returned_unmap(space, PageRange::base(Page(page), 1));
         frame
@@ -216,14 +227,8 @@ impl BareKernel<'_> {
         }
         self.hw
             .say(|| format!("begins to unmap({space}, {page:#x})"));
-        self.lock(space);
         let mut batch = self.engine.batch(Purpose::Call);
-        if let Some(frame) = self.clear(space, page) {
-            batch.unmapped(&self.spaces[space], PageRange::base(Page(page), 1), frame);
-        } else {
-            self.engine.settle(&self.spaces[space]);
-        }
-        self.unlock(space);
+        self.report_unmapped(space, page, &mut batch);
         self.nested(space, page + 1, pages - 1);
         let frame = batch.finish().next();
         self.returned_unmap(space, PageRange::base(Page(page), 1));
@@ -277,7 +282,7 @@ impl BareKernel<'_> {
         } else if old & right != 0 {
             batch.changed(&self.spaces[space], range, Scope::Leaf);
         } else {
-            // Somebody else is about to flush what he took away.
+            // Another CPU has taken it away and is about to flush.
             self.engine.settle(&self.spaces[space]);
         }
         self.unlock(space);

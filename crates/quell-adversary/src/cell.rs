@@ -25,7 +25,7 @@ impl AdversaryWord {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Sets what memory holds, without anybody noticing.
+    /// Sets what memory holds, without any CPU noticing.
     #[inline]
     pub fn poke(&self, value: u64) {
         self.0.store(value, Ordering::Relaxed);

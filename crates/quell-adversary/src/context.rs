@@ -6,7 +6,7 @@
 //! watches over that.
 
 use crate::cell::AdversaryWord;
-use crate::footprint::{Asked, Asking, Site};
+use crate::footprint::{Asked, Asking};
 use crate::machine::{Core, Verdict};
 use crate::mistake::{Mistake, Ordered, Weakened};
 use crate::op::Op;
@@ -61,7 +61,7 @@ pub(crate) struct Context {
     /// Which rules the run has come by.
     asked: Asking,
     /// The place in the code that operates on a word next.
-    site: Cell<Site>,
+    site: Cell<Option<&'static Location<'static>>>,
     /// Whether the state of a CPU that waits is looked at.
     legible: bool,
     arena: Rc<Arena>,
@@ -97,7 +97,7 @@ impl Context {
             weakens: Cell::new(false),
             spared: Cell::new(false),
             asked: Asking::default(),
-            site: Cell::new(Site::default()),
+            site: Cell::new(None),
             arena,
         }
     }
@@ -215,7 +215,7 @@ pub(crate) fn on_machine<R>(body: impl FnOnce(&mut Core, usize) -> R) -> R {
 
 /// A program has come to the end of one of its operations.
 pub(crate) fn come_further() {
-    with(Core::come_further);
+    on_machine(Core::come_further);
 }
 
 /// The CPU whose code runs.
@@ -228,13 +228,18 @@ pub(crate) fn this_cpu() -> usize {
 #[inline]
 pub(crate) fn keeps(rule: &'static Rule) -> bool {
     let context = expect();
-    // Before the run nobody else is there.
+    // Before the run no other CPU is there.
     if context.mode.get() == Mode::Loud {
         context.asked.insert(rule);
-        if context.watched == Some(rule) {
-            let me = this_cpu();
-            context.machine(|core| core.strategy.come_by(me, core.decisions));
-        }
+        let me = this_cpu();
+        context.machine(|core| {
+            if context.watched == Some(rule) {
+                core.strategy.come_by(me, core.decisions);
+            }
+            if let Some(footprints) = &mut core.footprints {
+                footprints.ask(me, rule);
+            }
+        });
     }
     context.forgotten != Some(rule) || context.spared.get()
 }
@@ -250,6 +255,15 @@ pub(crate) fn faultlessly<R>(body: impl FnOnce() -> R) -> R {
     let context = expect();
     let _back = Back(context, context.spared.replace(true));
     body()
+}
+
+/// Does `body` as if CPU `cpu` did: it sees the stores that lie in that CPU's buffer, and no other CPU's.
+pub(crate) fn as_cpu<R>(cpu: usize, body: impl FnOnce() -> R) -> R {
+    let context = expect();
+    let me = context.cpu.replace(cpu as u8);
+    let done = body();
+    context.cpu.set(me);
+    done
 }
 
 /// The page-table pages of the machine.
@@ -321,7 +335,10 @@ pub(crate) fn quiet_store(word: &AdversaryWord, value: u64) {
 /// no points now: the caller then does it plainly.
 #[inline(always)]
 pub(crate) fn point(op: Op) -> bool {
-    loud().is_some_and(|context| wait_for_turn(context, op))
+    loud().is_some_and(|context| {
+        let me = context.cpu.get().into();
+        context.machine(|core| core.pass(me, op, None)) || wait_for_turn(context, op)
+    })
 }
 
 /// The run, if every operation is a point now.
@@ -340,9 +357,8 @@ impl Context {
         order: Ordering,
         site: &'static Location<'static>,
     ) -> u64 {
-        self.site.set(Site::of(site));
         let order = self.order(site, Ordered::Load, order);
-        wait_for_turn(self, Op::Load(word, order));
+        self.wait(Op::Load(word, order), site);
         self.machine(|core| core.load(word, order))
     }
 
@@ -354,9 +370,8 @@ impl Context {
         order: Ordering,
         site: &'static Location<'static>,
     ) {
-        self.site.set(Site::of(site));
         let order = self.order(site, Ordered::Store, self.store_order(word, order));
-        wait_for_turn(self, Op::Store(word, order));
+        self.wait(Op::Store(word, order), site);
         self.machine(|core| core.store(word, value, order));
     }
 
@@ -371,11 +386,20 @@ impl Context {
         site: &'static Location<'static>,
         change: impl FnOnce(u64) -> u64,
     ) -> u64 {
-        self.site.set(Site::of(site));
         let order = self.order(site, Ordered::Modify, order);
         let fails = fails.map(|(held, order)| (held, self.order(site, Ordered::Load, order)));
-        wait_for_turn(self, Op::Modify(word, order));
+        self.wait(Op::Modify(word, order), site);
         self.machine(|core| core.modify(word, order, fails, change))
+    }
+
+    /// Waits until the CPU may operate on a word.
+    #[inline]
+    fn wait(&self, op: Op, site: &'static Location<'static>) {
+        let me = self.cpu.get().into();
+        if !self.machine(|core| core.pass(me, op, Some(site))) {
+            self.site.set(Some(site));
+            wait_for_turn(self, op);
+        }
     }
 
     /// How an operation is ordered with the mistake made that the run makes.
@@ -391,7 +415,7 @@ impl Context {
     pub(crate) fn fence(&self, order: Ordering, site: &Location<'_>) {
         let me = self.cpu.get().into();
         match self.order(site, Ordered::Fence, order) {
-            Ordering::SeqCst => _ = wait_for_turn(self, Op::Fence),
+            Ordering::SeqCst => _ = point(Op::Fence),
             order => self.machine(|core| {
                 if matches!(order, Ordering::Acquire | Ordering::AcqRel) {
                     core.order_loads(me);

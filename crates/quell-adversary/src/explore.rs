@@ -3,7 +3,7 @@
 use crate::action::Deviation;
 use crate::coverage::{Coverage, Reach};
 use crate::machine::End;
-use crate::schedule::Strategy;
+use crate::schedule::{Rng, Strategy};
 use crate::search::Exhaustive;
 use crate::session::{Case, Session};
 use quell::{Mechanism, Policy};
@@ -28,7 +28,7 @@ pub struct Exploration<'p> {
     pub case: Case<'p>,
     /// How long.
     pub budget: Budget,
-    /// Where the random numbers begin.
+    /// The seed: each run draws its schedule from a stream of its own.
     pub seed: u64,
     /// The greatest depth of priority-based search.
     pub depth: u32,
@@ -120,7 +120,7 @@ pub fn explore(
             }
             run
         } else {
-            let seed = exploration.seed.wrapping_add(report.schedules);
+            let seed = Rng::stream(exploration.seed, report.schedules).draw();
             let strategy = match report.schedules % 2 {
                 0 => Strategy::random(seed),
                 _ => {
@@ -131,7 +131,7 @@ pub fn explore(
             };
             session.run(strategy).0
         };
-        longest = longest.max(run.decisions.min(exploration.case.scenario.steps));
+        longest = longest.max(run.choices);
         report.decisions += u64::from(run.decisions);
         match run.end {
             End::Pruned => {

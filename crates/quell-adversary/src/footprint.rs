@@ -88,20 +88,37 @@ pub(crate) struct Footprints {
     written: FxHashMap<usize, (u8, Site)>,
     /// Pairs and places.
     found: FxHashSet<u64>,
+    /// The rule that each CPU has asked about last in its present operation, and in the one that was interrupted for
+    /// that; 0 if none.
+    asked: [[u16; 2]; MAX_CPUS],
+    /// Rules that met, see [`Footprints::ask`].
+    met: FxHashSet<Meeting>,
+}
+
+/// Two rules, by their numbers: one was asked about while another CPU, or what was interrupted on the same one, stood
+/// where it had asked about the other.
+pub(crate) type Meeting = (u16, u16);
+
+/// The number of a rule.
+fn number_of(rule: &Rule) -> u16 {
+    let (word, bit) = bucket(rule);
+    1 + (word * 64) as u16 + bit.trailing_zeros() as u16
 }
 
 const FOLLOWS: u64 = 0;
 const OVERTAKES: u64 = 1;
 const PASSES: u64 = 2;
 const COUNTS: u64 = 3;
+const MEETS: u64 = 4;
 
 fn key(kind: u64, first: u32, second: u32) -> u64 {
-    FxBuildHasher.hash_one((first, second)) << 2 | kind
+    FxBuildHasher.hash_one((first, second)) << 3 | kind
 }
 
 impl Footprints {
     /// A run begins.
     pub(crate) fn begin(&mut self) {
+        self.asked = Default::default();
         self.about = Default::default();
         self.written.clear();
     }
@@ -115,6 +132,41 @@ impl Footprints {
     /// A word goes, and its place may become another's.
     pub(crate) fn forget(&mut self, word: usize) {
         self.written.remove(&word);
+    }
+
+    /// A CPU asks about a rule. Where the others stand meanwhile, each in the middle of something, is what decides whether
+    /// the rule matters.
+    pub(crate) fn ask(&mut self, cpu: usize, rule: &Rule) {
+        let number = number_of(rule);
+        for (other, [last, outer]) in self.asked.iter().enumerate() {
+            let there = if other == cpu { *outer } else { *last };
+            if there != 0 {
+                self.met.insert((number, there));
+            }
+        }
+        self.asked[cpu][0] = number;
+    }
+
+    /// An operation is over.
+    pub(crate) fn come_further(&mut self, cpu: usize) {
+        self.asked[cpu][0] = 0;
+    }
+
+    /// Something interrupts what the CPU does, or is over.
+    pub(crate) fn nest(&mut self, cpu: usize, begins: bool) {
+        let [last, outer] = &mut self.asked[cpu];
+        if begins {
+            *outer = *last;
+        } else {
+            *last = std::mem::take(outer);
+        }
+    }
+
+    /// Which rules met in all runs.
+    pub(crate) fn met(&self) -> Vec<Meeting> {
+        let mut met: Vec<Meeting> = self.met.iter().copied().collect();
+        met.sort_unstable();
+        met
     }
 
     /// It does it.
@@ -161,11 +213,28 @@ fn bucket(rule: &Rule) -> (usize, u64) {
     (bucket / 64, 1 << (bucket % 64))
 }
 
+/// The meetings in which a rule was the one that was asked about.
+pub(crate) fn meetings_of(met: &[Meeting], rule: &Rule) -> impl Iterator<Item = u16> {
+    let number = number_of(rule);
+    let of = move |(asked, there): &Meeting| (*asked == number).then_some(*there);
+    met.iter().filter_map(of)
+}
+
 impl Asked {
     /// Whether a rule is among them.
     pub fn contains(&self, rule: &Rule) -> bool {
         let (word, bit) = bucket(rule);
         self.0[word] & bit != 0
+    }
+
+    /// A set of the rules with these numbers.
+    pub(crate) fn numbered(numbers: impl Iterator<Item = u16>) -> Self {
+        let mut set = Asked::default();
+        for number in numbers {
+            let bucket = usize::from(number - 1);
+            set.0[bucket / 64] |= 1 << (bucket % 64);
+        }
+        set
     }
 
     /// Those of another set, too.
@@ -209,7 +278,9 @@ impl Seen {
             .filter(|(_, (_, count))| *count > 0);
         let fired = fired.map(|(number, _): (usize, (Reach, u64))| key(COUNTS, number as u32, 1));
         let before = self.found.len();
-        let all = footprints.found.into_iter().chain(fired);
+        let met = footprints.met.into_iter();
+        let met = met.map(|(rule, there)| key(MEETS, rule.into(), there.into()));
+        let all = footprints.found.into_iter().chain(fired).chain(met);
         self.found.extend(all.map(|key| key ^ family << 56));
         self.found.len() > before
     }
@@ -222,7 +293,7 @@ impl Seen {
     fn of(&self, kinds: [u64; 2]) -> usize {
         self.found
             .iter()
-            .filter(|key| kinds.contains(&(**key & 3)))
+            .filter(|key| kinds.contains(&(**key & 7)))
             .count()
     }
 

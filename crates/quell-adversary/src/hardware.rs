@@ -75,7 +75,7 @@ impl Adversary {
         on_machine(|core, me| core.offline(me));
     }
 
-    /// A word that changes when a CPU has answered a flush that nobody waits for. No walker finds an entry in it.
+    /// A word that changes when a CPU has answered a flush that no CPU waits for. No walker finds an entry in it.
     pub(crate) fn bell(&self) -> &AdversaryWord {
         &self.table(Frame(0))[TABLE_WORDS - 1]
     }

@@ -25,9 +25,11 @@
 //! | `names` | what a word is called in a timeline |
 //! | [`bare_kernel`] | the smallest kernel on the engine, for scenarios that need no manager |
 //! | [`vm_kernel`] | the memory manager, for scenarios over it |
+//! | [`workload`] | workload files over it |
 //! | [`generated`] | programs that are data, and the kernels under them |
 //! | [`mod@scenario`], [`scenarios`] | small programs that race |
 //! | [`session`] | runs |
+//! | [`rehearsal`] | a workload's first run |
 //! | [`mod@explore`] | many runs, failures shrunk |
 //! | [`mod@replay`] | replay codes |
 //! | [`generate`] | programs that the adversary writes itself |
@@ -62,6 +64,7 @@ pub mod mutants;
 mod names;
 pub mod op;
 pub mod oracle;
+pub mod rehearsal;
 pub mod replay;
 pub mod scenario;
 pub mod scenarios;
@@ -73,6 +76,7 @@ pub mod tables;
 pub mod timeline;
 pub mod vm_kernel;
 pub mod word;
+pub mod workload;
 
 pub use coverage::{Coverage, Happening, Reach};
 pub use explore::{Budget, Exploration, Failure, Report, explore};

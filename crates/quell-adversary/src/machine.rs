@@ -23,21 +23,27 @@
 //! | [`choose`] | what may happen next, and what it touches |
 //! | [`memory`] | words, frames, store buffers |
 //! | [`access`] | translations, and accesses through them |
+//! | [`bystanders`] | what programs could do at a moment, without doing it |
 //! | [`note`] | what the kernel tells the judge |
 //! | [`misuse`] | what the machine does not allow |
 //! | [`buffer`] | what a CPU has stored and others do not see yet |
 //! | [`past`] | what words held before, and how far back each CPU may look |
+//! | [`users`] | which CPUs use which words |
 //! | [`watch`] | what a CPU has read, and waits for |
+//! | [`saved`] | a machine that further runs begin with |
 //! | [`state`] | what all of it is at a moment, as a number |
 
 mod access;
 pub(crate) mod buffer;
+mod bystanders;
 mod choose;
 mod memory;
 mod misuse;
 mod note;
 mod past;
+mod saved;
 mod state;
+mod users;
 mod watch;
 
 use crate::action::{Action, Actions, Deviation, MAX_CPUS};
@@ -52,14 +58,16 @@ use crate::oracle::{Moment, Oracle};
 use crate::schedule::Strategy;
 use crate::tables::Arena;
 use crate::timeline::{Entry, What};
+pub(crate) use saved::Saved;
+
 use buffer::{Buffered, Fill, StoreBuffer, Target};
 use past::Past;
 use quell::{CpuId, Features, Invalidate};
 use quell_contract::Violation;
-use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
+use users::Users;
 use watch::Watch;
 
 /// What the CPU that arrived does now.
@@ -72,9 +80,10 @@ pub(crate) enum Verdict {
     Preempt,
 }
 
-/// How often everybody looks again before a deadlock is called one.
+/// How often every CPU looks again before a deadlock is called one.
 const SECOND_LOOKS: u8 = 4;
 
+#[derive(Clone)]
 struct Cpu {
     pending: Op,
     buffer: StoreBuffer,
@@ -85,9 +94,8 @@ struct Cpu {
     in_nmi: bool,
     /// What the CPU has read, and would find changed if it looked again.
     watch: Watch,
-    /// What the CPU may do next, and at which of the [changes](Core::changes) that was so; `u64::MAX` if it is not
-    /// known.
-    enabled: Cell<(u64, Actions)>,
+    /// What the CPU may do next, if that is known.
+    enabled: Cell<Option<Actions>>,
     woken: bool,
     broadcasts: Vec<(Invalidate, Moment)>,
     /// When the program made the call that it is in; [`Moment::MAX`] if it did not say.
@@ -105,7 +113,7 @@ impl Cpu {
             interrupt: false,
             in_nmi: false,
             watch: Watch::new(),
-            enabled: Cell::new((u64::MAX, 0)),
+            enabled: Cell::new(None),
             woken: false,
             broadcasts: Vec::with_capacity(8),
             call_began: Moment::MAX,
@@ -121,10 +129,16 @@ impl Cpu {
         self.interrupt = false;
         self.in_nmi = false;
         self.watch.clear(origin, heap);
-        self.enabled.set((u64::MAX, 0));
+        self.forget_enabled();
         self.woken = false;
         self.broadcasts.clear();
         self.call_began = Moment::MAX;
+    }
+
+    /// What the CPU may do next has to be found out anew.
+    #[inline]
+    fn forget_enabled(&self) {
+        self.enabled.set(None);
     }
 
     /// Whether an invalidation of this CPU has not taken effect.
@@ -194,8 +208,6 @@ pub(crate) struct Core {
     /// The decision after which every CPU that can do something does it before long.
     pub(crate) fair_after: u32,
     pub(crate) now: Moment,
-    /// How often something has happened that may change what a CPU may do next that did not do it.
-    changes: u64,
     current: usize,
     granted: Action,
     /// How often the CPUs that wait have looked again in vain.
@@ -206,13 +218,18 @@ pub(crate) struct Core {
     pub(crate) spurious: u8,
     pub(crate) end: Option<End>,
     pub(crate) trail: Vec<Deviation>,
-    /// Which CPUs have used a word, in all runs of a search.
-    users: FxHashMap<usize, u8>,
-    /// Which CPUs somebody has interrupted, in all runs of a search.
+    users: Users,
+    /// Whether the run passes over steps that concern no other CPU.
+    passes: bool,
+    /// How many runs of schedules that are drawn at random have shown what words are used for.
+    watched_runs: u32,
+    /// How many decisions of the run were a scheduler's to take.
+    pub(crate) choices: u32,
+    /// Which CPUs were interrupted, in all runs of a search.
     interrupted: u8,
     surprised: bool,
     pub(crate) timeline: Option<Vec<Entry>>,
-    /// What the CPUs do to each other's words, if somebody wants to know.
+    /// What the CPUs do to each other's words, if that was asked for.
     pub(crate) footprints: Option<Box<Footprints>>,
     /// What words and contents are, as a sum that each change adds its part to.
     sums: Sums,
@@ -224,6 +241,8 @@ pub(crate) struct Core {
     pub(crate) searches: bool,
     /// A CPU has arrived and the next action is not chosen yet.
     open: bool,
+    /// Which CPUs are in the code of a program, as bits ([`bystanders`]).
+    programs: u8,
     /// Stale translations that were used lawfully.
     pub(crate) stale_uses: u64,
     pub(crate) nmis_taken: u64,
@@ -261,7 +280,7 @@ impl Core {
             features: kind.features(count),
             count,
             cpus: std::array::from_fn(|_| Cpu::new()),
-            mmu: Mmu::new(count, tables),
+            mmu: Mmu::new(count, frames, tables),
             oracle: Oracle::new(frames),
             content: vec![[0; FRAME_WORDS]; frames].into(),
             touched: Vec::with_capacity(64),
@@ -273,7 +292,6 @@ impl Core {
             patience: 0,
             fair_after: u32::MAX,
             now: 1,
-            changes: 0,
             current: 0,
             granted: Action::step(0),
             second_looks: 0,
@@ -282,7 +300,10 @@ impl Core {
             spurious: 0,
             end: None,
             trail: Vec::with_capacity(1024),
-            users: FxHashMap::default(),
+            users: Users::default(),
+            passes: false,
+            watched_runs: 0,
+            choices: 0,
             interrupted: 0,
             surprised: false,
             timeline: None,
@@ -293,6 +314,7 @@ impl Core {
             digest: RefCell::default(),
             searches: false,
             open: false,
+            programs: 0,
             stale_uses: 0,
             nmis_taken: 0,
             nmi_accesses: 0,
@@ -315,6 +337,7 @@ impl Core {
             self.content[frame as usize] = [0; FRAME_WORDS];
         }
         self.decisions = 0;
+        self.choices = 0;
         self.now = 1;
         self.current = 0;
         self.second_looks = 0;
@@ -324,6 +347,7 @@ impl Core {
         self.sums = Sums::default();
         self.locals = Locals::default();
         self.open = false;
+        self.programs = 0;
         if let Some(timeline) = &mut self.timeline {
             timeline.clear();
         }
@@ -353,8 +377,19 @@ impl Core {
 
     /// A program has come to the end of one of its operations, of which it has a limited number: the next may
     /// take its time.
-    pub(crate) fn come_further(&mut self) {
+    pub(crate) fn come_further(&mut self, me: usize) {
+        if let Some(footprints) = &mut self.footprints {
+            footprints.come_further(me);
+        }
         self.limit = self.limit.max(self.decisions.saturating_add(self.patience));
+    }
+
+    /// What these CPUs may do next has changed, though they have done nothing.
+    #[inline]
+    fn unsettle(&self, which: impl Fn(&Cpu) -> bool) {
+        for cpu in self.cpus[..self.count].iter().filter(|cpu| which(cpu)) {
+            cpu.forget_enabled();
+        }
     }
 
     pub(crate) fn happen(&mut self, happening: Happening) {
@@ -372,6 +407,7 @@ impl Core {
     }
 
     pub(crate) fn begin_interrupt(&mut self, me: usize) -> bool {
+        self.nest(me, true);
         self.record(me, What::Interrupt);
         self.past.hear(me);
         let cpu = &mut self.cpus[me];
@@ -379,13 +415,14 @@ impl Core {
         let were_on = std::mem::replace(&mut cpu.interrupts_on, false);
         if spurious {
             self.spurious -= 1;
-            self.changes += 1;
+            self.unsettle(|_| true);
             self.happen(Happening::Spurious);
         }
         were_on
     }
 
     pub(crate) fn end_interrupt(&mut self, me: usize, were_on: bool) {
+        self.nest(me, false);
         self.check_handler(me);
         self.cpus[me].interrupts_on = were_on;
         self.cpus[me].woken = true;
@@ -393,29 +430,40 @@ impl Core {
     }
 
     pub(crate) fn begin_nmi(&mut self, me: usize) {
+        self.nest(me, true);
         self.record(me, What::Nmi);
         self.cpus[me].in_nmi = true;
         self.nmis -= 1;
-        self.changes += 1;
+        self.unsettle(|_| true);
         self.nmis_taken += 1;
     }
 
     pub(crate) fn end_nmi(&mut self, me: usize) {
+        self.nest(me, false);
         self.cpus[me].in_nmi = false;
         self.cpus[me].woken = true;
         self.record(me, What::NmiDone);
     }
 
     pub(crate) fn begin_preemption(&mut self, me: usize) {
+        self.nest(me, true);
         self.record(me, What::Preempted);
         self.preemptions -= 1;
-        self.changes += 1;
+        self.unsettle(|_| true);
         self.happen(Happening::Preempted);
     }
 
     pub(crate) fn end_preemption(&mut self, me: usize) {
+        self.nest(me, false);
         self.cpus[me].woken = true;
         self.record(me, What::PreemptionDone);
+    }
+
+    /// Something begins to interrupt what the CPU does, or is over.
+    fn nest(&mut self, me: usize, begins: bool) {
+        if let Some(footprints) = &mut self.footprints {
+            footprints.nest(me, begins);
+        }
     }
 
     /// Whether an interrupt could be taken now.
@@ -447,10 +495,10 @@ impl Core {
 
     /// Interrupts become pending.
     pub(crate) fn send(&mut self, me: usize, targets: u8) {
-        self.changes += 1;
         for (index, cpu) in self.cpus[..self.count].iter_mut().enumerate() {
             if targets & 1 << index != 0 {
                 cpu.interrupt = true;
+                cpu.forget_enabled();
                 self.past.tell(me, index);
             }
         }

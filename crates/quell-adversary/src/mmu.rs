@@ -55,12 +55,32 @@ pub(crate) struct Mmu {
     /// The root of the kernel's half, if the program has one.
     kernel: Option<u32>,
     sides: Box<[Side]>,
+    /// How many entries of tables map each frame, or a block that begins with it.
+    mapped: Box<[u32]>,
+    tlbs: Vec<Tlb>,
+    lags: Vec<Gone>,
+}
+
+/// A word of a table that was written.
+struct SavedWord {
+    table: u32,
+    index: usize,
+    word: u64,
+    written: Moment,
+}
+
+/// What the translation hardware was at a moment.
+pub(crate) struct Saved {
+    kernel: Option<u32>,
+    words: Vec<SavedWord>,
+    mapped: Box<[u32]>,
     tlbs: Vec<Tlb>,
     lags: Vec<Gone>,
 }
 
 impl Mmu {
-    pub(crate) fn new(cpus: usize, frames: usize) -> Self {
+    /// Those of `cpus` CPUs, on a machine of so many frames, the first of which may be `tables`.
+    pub(crate) fn new(cpus: usize, frames: usize, tables: usize) -> Self {
         let side = |_| Side {
             nonzero: [0; TABLE_WORDS / 64],
             written: [0; TABLE_WORDS],
@@ -71,10 +91,50 @@ impl Mmu {
             level_hints: false,
             broadcasts: false,
             kernel: None,
-            sides: (0..frames).map(side).collect(),
+            sides: (0..tables).map(side).collect(),
+            mapped: vec![0; frames].into(),
             tlbs: (0..cpus).map(|_| Tlb::default()).collect(),
             lags: Vec::new(),
         }
+    }
+
+    /// What the translation hardware is, the words of the tables included.
+    pub(crate) fn save(&self, arena: &Arena) -> Saved {
+        let words = (0..self.sides.len() as u32).flat_map(|table| {
+            self.written_words(table).map(move |index| SavedWord {
+                table,
+                index,
+                word: arena.table(table)[index].peek(),
+                written: self.sides[table as usize].written[index],
+            })
+        });
+        Saved {
+            kernel: self.kernel,
+            words: words.collect(),
+            mapped: self.mapped.clone(),
+            tlbs: self.tlbs.clone(),
+            lags: self.lags.clone(),
+        }
+    }
+
+    /// Makes it what it was then, whatever it has become since.
+    pub(crate) fn restore(&mut self, arena: &Arena, saved: &Saved) {
+        self.zero_tables(arena);
+        for saved in &saved.words {
+            arena.table(saved.table)[saved.index].poke(saved.word);
+            let side = &mut self.sides[saved.table as usize];
+            side.nonzero[saved.index / 64] |= 1 << (saved.index % 64);
+            side.written[saved.index] = saved.written;
+        }
+        self.kernel = saved.kernel;
+        self.mapped.copy_from_slice(&saved.mapped);
+        for (tlb, saved) in self.tlbs.iter_mut().zip(&saved.tlbs) {
+            tlb.root = saved.root;
+            tlb.tag = saved.tag;
+            tlb.pointers.clone_from(&saved.pointers);
+            tlb.leaves.clone_from(&saved.leaves);
+        }
+        self.lags.clone_from(&saved.lags);
     }
 
     /// Forgets a run; zeroes the tables.
@@ -84,17 +144,8 @@ impl Mmu {
         self.level_hints = kind.level_hints;
         self.broadcasts = kind.broadcasts();
         self.kernel = None;
-        for (frame, side) in self.sides.iter_mut().enumerate() {
-            for (block, bits) in side.nonzero.iter_mut().enumerate() {
-                let mut left = core::mem::take(bits);
-                while left != 0 {
-                    let index = block * 64 + left.trailing_zeros() as usize;
-                    left &= left - 1;
-                    arena.table(frame as u32)[index].poke(0);
-                    side.written[index] = 0;
-                }
-            }
-        }
+        self.mapped.fill(0);
+        self.zero_tables(arena);
         for tlb in &mut self.tlbs {
             tlb.root = None;
             tlb.tag = 0;
@@ -116,14 +167,40 @@ impl Mmu {
         self.lags.clear();
     }
 
+    fn zero_tables(&mut self, arena: &Arena) {
+        for (frame, side) in self.sides.iter_mut().enumerate() {
+            for (block, bits) in side.nonzero.iter_mut().enumerate() {
+                let mut left = core::mem::take(bits);
+                while left != 0 {
+                    let index = block * 64 + left.trailing_zeros() as usize;
+                    left &= left - 1;
+                    arena.table(frame as u32)[index].poke(0);
+                    side.written[index] = 0;
+                }
+            }
+        }
+    }
+
     /// Whether an entry of any table maps this frame, or a block that begins with it.
-    pub(crate) fn maps(&self, arena: &Arena, frame: u32) -> bool {
-        (0..self.sides.len() as u32).any(|table| {
-            self.written_words(table).any(|index| {
-                let word = arena.table(table)[index].peek();
-                word & (PRESENT | TABLE) == PRESENT && frame_of(word) == frame
-            })
-        })
+    pub(crate) fn maps(&self, frame: u32) -> bool {
+        self.mapped
+            .get(frame as usize)
+            .is_some_and(|&entries| entries > 0)
+    }
+
+    /// What an entry maps, in [`Mmu::maps`].
+    fn count_mapped(&mut self, old: u64, new: u64) {
+        let frame = |word: u64| (word & (PRESENT | TABLE) == PRESENT).then(|| frame_of(word));
+        let (old, new) = (frame(old), frame(new));
+        if old == new {
+            return;
+        }
+        if let Some(entries) = old.and_then(|frame| self.mapped.get_mut(frame as usize)) {
+            *entries -= 1;
+        }
+        if let Some(entries) = new.and_then(|frame| self.mapped.get_mut(frame as usize)) {
+            *entries += 1;
+        }
     }
 
     /// The words of a table that may not be zero.
@@ -198,6 +275,7 @@ impl Mmu {
         (table, index): (u32, usize),
         (old, new): (u64, u64),
     ) {
+        self.count_mapped(old, new);
         let side = &mut self.sides[table as usize];
         let bit = 1 << (index % 64);
         if new == 0 {
@@ -449,6 +527,14 @@ impl Mmu {
         tlb.leaves
             .iter()
             .filter(move |l| (l.tag == tlb.tag || l.tag == GLOBAL_TAG) && l.covers(page))
+    }
+
+    /// What the CPU's TLB may hold under the loaded tag.
+    pub(crate) fn held(&self, cpu: usize) -> impl Iterator<Item = &Leaf> {
+        let tlb = &self.tlbs[cpu];
+        tlb.leaves
+            .iter()
+            .filter(move |l| l.tag == tlb.tag || l.tag == GLOBAL_TAG)
     }
 
     /// What a walk from this root, which is loaded, finds now.

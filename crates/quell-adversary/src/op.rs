@@ -61,7 +61,7 @@ pub(crate) enum Op {
     Invalidate,
     /// Load or leave a root.
     Root,
-    /// Send an invalidation to everybody.
+    /// Send an invalidation to every CPU.
     Broadcast,
     /// Tell the oracle.
     Note,

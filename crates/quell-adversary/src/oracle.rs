@@ -89,7 +89,7 @@ pub struct Used {
 }
 
 /// The memory of the judge.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Oracle {
     frames: Box<[History]>,
     returned: Vec<Returned>,

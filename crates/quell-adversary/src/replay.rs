@@ -61,14 +61,26 @@ pub fn parse_schedule(words: &str) -> Result<Vec<Deviation>, String> {
 /// # Errors
 /// If it names something unknown or is cut short.
 pub fn parse_code(code: &str) -> Result<(Case<'static>, Vec<Deviation>), String> {
+    parse_code_of(code, |name| {
+        Scenario::named(name).ok_or_else(|| format!("there is no scenario `{name}`"))
+    })
+}
+
+/// The same with scenarios that `named` finds.
+///
+/// # Errors
+/// As for [`parse_code`], and what `named` says.
+pub fn parse_code_of<'p>(
+    code: &str,
+    named: impl FnOnce(&str) -> Result<&'p Scenario<'p>, String>,
+) -> Result<(Case<'p>, Vec<Deviation>), String> {
     let parts: Vec<&str> = code.trim().split(':').collect();
     let [scenario, machine, policy, choices] = parts[..] else {
         return Err(format!(
             "`{code}` is no replay code: expected scenario:machine:policy[!mistake]:choices"
         ));
     };
-    let scenario =
-        Scenario::named(scenario).ok_or_else(|| format!("there is no scenario `{scenario}`"))?;
+    let scenario = named(scenario)?;
     let kind =
         MachineKind::named(machine).ok_or_else(|| format!("there is no machine `{machine}`"))?;
     let (policy, mistake) = match policy.split_once('!') {

@@ -7,6 +7,7 @@ use crate::generated;
 use crate::kind::MachineKind;
 use crate::stage::Stage;
 use crate::vm_kernel::{VmKernel, VmProgram};
+use crate::workload::Performance;
 use quell_contract::timeline::Line;
 
 /// On which machines something applies.
@@ -49,6 +50,8 @@ pub enum Script<'p> {
     Vm(VmProgram),
     /// What is written as data.
     Generated(&'p generated::Program),
+    /// A workload file.
+    Workload(&'p Performance),
 }
 
 impl Script<'_> {
@@ -57,6 +60,7 @@ impl Script<'_> {
             Script::Engine(_) => bare_kernel::FRAMES,
             Script::Vm(program) => program.frames(),
             Script::Generated(program) => program.frames(),
+            Script::Workload(performance) => performance.frames(),
         }
     }
 
@@ -65,13 +69,14 @@ impl Script<'_> {
             Script::Engine(_) => bare_kernel::TABLES,
             Script::Vm(program) => program.frames(),
             Script::Generated(program) => program.table_frames(),
+            Script::Workload(performance) => performance.frames(),
         }
     }
 
     pub(crate) fn levels(&self) -> u8 {
         match self {
             Script::Engine(_) => 2,
-            Script::Vm(_) => 4,
+            Script::Vm(_) | Script::Workload(_) => 4,
             Script::Generated(program) => program.levels(),
         }
     }
@@ -80,7 +85,7 @@ impl Script<'_> {
     /// each operation of a generated one.
     pub(crate) fn patience(&self) -> u32 {
         match self {
-            Script::Engine(_) | Script::Vm(_) => PATIENCE,
+            Script::Engine(_) | Script::Vm(_) | Script::Workload(_) => PATIENCE,
             Script::Generated(program) => program.patience(),
         }
     }
@@ -90,6 +95,7 @@ impl Script<'_> {
             Script::Engine(program) => program.perform(stage, coverage),
             Script::Vm(program) => program.perform(stage, coverage),
             Script::Generated(program) => program.perform(stage, coverage),
+            Script::Workload(performance) => performance.perform(stage, coverage),
         }
     }
 }
@@ -282,11 +288,30 @@ impl<'p> Scenario<'p> {
         }
     }
 
+    /// A workload as a scenario on all machines; after so many steps its runs are scheduled fairly.
+    pub(crate) fn workload(name: &'p str, performance: &'p Performance, steps: u32) -> Self {
+        Scenario {
+            name,
+            about: "a workload file",
+            bugs: &[],
+            finds: &[],
+            cpus: performance.cpus(),
+            on: On::Every,
+            nmis: 0,
+            preemptions: 0,
+            spurious: 0,
+            must: &[],
+            one_in: 1,
+            steps,
+            program: Script::Workload(performance),
+        }
+    }
+
     /// Whether the scenario runs over the memory manager.
     pub fn uses_vm(&self) -> bool {
         match self.program {
             Script::Engine(_) => false,
-            Script::Vm(_) => true,
+            Script::Vm(_) | Script::Workload(_) => true,
             Script::Generated(program) => program.uses_vm(),
         }
     }

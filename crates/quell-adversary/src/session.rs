@@ -13,11 +13,12 @@ use crate::mistake::Mistake;
 use crate::scenario::Scenario;
 use crate::schedule::Strategy;
 use crate::search::Exhaustive;
-use crate::stage::{Stage, quieten_panics};
+use crate::stage::{Beginning, Stage, quieten_panics};
 use crate::tables::Arena;
 use quell::{Policy, Rule};
 use quell_contract::timeline::Line;
 use quell_sim::heap::Heap;
+use std::cell::Cell;
 use std::rc::Rc;
 
 /// The number of decisions after which a run of a search that tells states apart is given up, unless its program
@@ -44,6 +45,8 @@ pub struct Run {
     pub end: End,
     /// How many decisions it took.
     pub decisions: u32,
+    /// How many of them were a scheduler's to take: those alone in which it matters what comes next.
+    pub choices: u32,
     /// How many moments it had, those before the run included: what it costs the host.
     pub moments: u32,
 }
@@ -56,6 +59,8 @@ pub struct Session<'p> {
     /// Where programs over the manager allocate. What they hold is at the same places in every run, in
     /// whatever else the host's allocator has to do; a search sees it; and it goes all at once.
     heap: Option<Box<Heap>>,
+    /// Where runs begin: programs over the manager are made ready once.
+    beginning: Cell<Option<Beginning>>,
     /// What happened in all runs so far.
     pub coverage: Coverage,
     /// The rule at which CPUs stall under a schedule that lurks.
@@ -81,6 +86,7 @@ impl<'p> Session<'p> {
             core: Some(Box::new(core)),
             arena,
             heap: case.scenario.uses_vm().then(Heap::new).flatten(),
+            beginning: Cell::default(),
             coverage: Coverage::default(),
             asked: Asked::default(),
             watched: None,
@@ -91,6 +97,7 @@ impl<'p> Session<'p> {
     /// From here on this mistake is made, or none.
     pub fn set_mistake(&mut self, mistake: Option<Mistake>) {
         self.case.mistake = mistake;
+        self.beginning.take();
     }
 
     /// From here on it is written down what the CPUs do to each other's words, or no more; what was
@@ -156,14 +163,23 @@ impl<'p> Session<'p> {
         let program = &self.case.scenario.program;
         let mut core = self.core.take().expect("a session at rest has its machine");
         core.timeline = record.then(Vec::new);
-        core.reset(
-            program.levels(),
-            self.heap.as_deref().map_or(0..0, Heap::range),
-        );
+        let searches = matches!(strategy, Strategy::Exhaustive(_));
+        let heap = self.heap.as_deref();
+        let beginning = self.beginning.take();
+        let beginning = beginning.filter(|kept| !record && kept.searches == searches);
+        match (heap, &beginning) {
+            (Some(heap), Some(beginning)) => {
+                heap.restore(&beginning.image);
+                core.restore(&beginning.machine);
+            }
+            _ => core.reset(program.levels(), heap.map_or(0..0, Heap::range)),
+        }
+        let resumes = beginning.is_some();
+        self.beginning.set(beginning);
         core.nmis = self.case.scenario.nmis;
         core.preemptions = self.case.scenario.preemptions;
         core.spurious = self.case.scenario.spurious;
-        core.searches = matches!(strategy, Strategy::Exhaustive(_));
+        core.searches = searches;
         core.fair_after = match &strategy {
             // A search by state notices where nothing leads on.
             Strategy::Exhaustive(search) if search.by_state() => u32::MAX,
@@ -187,7 +203,6 @@ impl<'p> Session<'p> {
             self.case.mistake,
             self.watched,
         );
-        let heap = self.heap.as_deref();
         let mut lines = Vec::new();
         let mut perform = || {
             context.enter(|| {
@@ -199,6 +214,8 @@ impl<'p> Session<'p> {
                     mistake: self.case.mistake,
                     record,
                     heap,
+                    beginning: &self.beginning,
+                    resumes,
                 };
                 lines = program.perform(stage, &mut self.coverage);
             });
@@ -207,7 +224,9 @@ impl<'p> Session<'p> {
         };
         let end = match heap {
             Some(heap) => {
-                heap.clear();
+                if !resumes {
+                    heap.clear();
+                }
                 heap.on(Some(0), perform)
             }
             None => perform(),
@@ -220,11 +239,99 @@ impl<'p> Session<'p> {
         let run = Run {
             end,
             decisions: core.decisions,
+            choices: core.choices,
             moments: core.now,
         };
         self.coverage.add_machine(&core.events);
         let strategy = std::mem::replace(&mut core.strategy, Strategy::script(Vec::new()));
         self.core = Some(core);
         (run, strategy, lines)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Cases with what may go wrong where runs are cut short: locks that are waited for, stores that wait, loads that
+    /// are early, interrupts, NMIs, preemptions, CPUs that come and go, a mistake that breaks the contract.
+    const CASES: [(&str, &str, Option<&str>); 14] = [
+        ("unmap-access", "x86", None),
+        ("nmi-unmap", "riscv", None),
+        ("nested-posting", "x86-pcid", None),
+        ("spurious", "arm-asid8", None),
+        ("offline-two", "arm-reordering", None),
+        ("reclaim-protect", "riscv-reordering", None),
+        ("vm-unmap-reclaim", "x86", None),
+        ("vm-reclaim-fork", "arm-asid16", None),
+        ("vm-offline-unmap", "x86-broadcast", None),
+        ("vm-rollover-unmap", "arm-asid8", None),
+        ("vm-lazy-reclaim-discard", "riscv-reordering", None),
+        ("vm-swap-in-write", "arm-reordering", None),
+        ("vm-table-free", "x86-pcid", Some("AckBeforeFlush")),
+        ("vm-discard-twice", "riscv", Some("SkipWait")),
+    ];
+
+    fn case((scenario, machine, mistake): (&str, &str, Option<&str>)) -> Case<'static> {
+        Case {
+            scenario: Scenario::named(scenario).expect("a scenario"),
+            kind: *MachineKind::named(machine).expect("a machine"),
+            policy: Policy::ALL,
+            mistake: mistake.map(|name| Mistake::named(name).expect("a mistake")),
+        }
+    }
+
+    fn strategy(seed: u64) -> Strategy {
+        match seed % 2 {
+            0 => Strategy::random(seed),
+            _ => Strategy::pct(seed, 3, 100),
+        }
+    }
+
+    /// What a run came to, as far as it does not depend on the memory that the host has for it.
+    fn told(session: &Session<'_>, run: &Run) -> String {
+        let Run {
+            end,
+            decisions,
+            moments,
+            ..
+        } = run;
+        let trail = session.trail();
+        format!("{end:?} after {decisions} decisions, {moments} moments: {trail:?}")
+    }
+
+    #[test]
+    fn runs_begin_where_programs_were_made_ready_as_if_they_were_made_ready_anew() {
+        for named in CASES {
+            let (mut kept, mut anew) = (Session::new(case(named)), Session::new(case(named)));
+            let mut resumed = 0;
+            for seed in 0..60 {
+                resumed += u32::from(kept.beginning.get_mut().is_some());
+                let run = kept.run(strategy(seed)).0;
+                anew.beginning.take();
+                let other = anew.run(strategy(seed)).0;
+                assert_eq!(told(&kept, &run), told(&anew, &other), "{named:?}, {seed}");
+            }
+            let counts = |session: &Session<'_>| format!("{:?}", session.coverage);
+            assert_eq!(counts(&kept), counts(&anew), "{named:?}");
+            assert_eq!(resumed > 50, kept.case.scenario.uses_vm(), "{named:?}");
+        }
+    }
+
+    #[test]
+    fn a_schedule_that_passes_over_steps_is_the_same_where_none_is_passed_over() {
+        let mut fewer = 0;
+        for named in CASES {
+            let mut session = Session::new(case(named));
+            for seed in 0..60 {
+                let run = session.run(strategy(seed)).0;
+                fewer += run.decisions - run.choices;
+                let said = told(&session, &run);
+                let mut fresh = Session::new(case(named));
+                let again = fresh.run(Strategy::script(session.trail())).0;
+                assert_eq!(said, told(&fresh, &again), "{named:?}, {seed}");
+            }
+        }
+        assert!(fewer > 10_000, "only {fewer} steps were passed over");
     }
 }

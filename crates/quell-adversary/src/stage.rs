@@ -5,7 +5,7 @@ use crate::broken::Broken;
 use crate::context::{self, Context, Kernel};
 use crate::hardware::Adversary;
 use crate::kind::MachineKind;
-use crate::machine::{Core, End};
+use crate::machine::{Core, End, Saved};
 use crate::mistake::{Mistake, Weak};
 use crate::op::Op;
 use crate::timeline;
@@ -13,7 +13,7 @@ use quell::{CpuId, Hardware, PerCpu, Policy};
 use quell_contract::timeline::Line;
 use quell_contract::{Clause, Violation};
 use quell_sim::fiber::Fiber;
-use quell_sim::heap::{self, Heap};
+use quell_sim::heap::{self, Heap, Image};
 use quell_vm::MemoryMap;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -57,9 +57,57 @@ pub(crate) struct Stage<'s> {
     pub(crate) record: bool,
     /// Where programs allocate, if a search looks at that.
     pub(crate) heap: Option<&'s Heap>,
+    /// The kernel of an earlier run and what everything was when its programs had been made ready, which it is again;
+    /// or where to keep that for later runs.
+    pub(crate) beginning: &'s Cell<Option<Beginning>>,
+    /// Whether the run begins there.
+    pub(crate) resumes: bool,
+}
+
+/// Where further runs of a program begin: the machine and the heap as they were when it had been made ready.
+pub(crate) struct Beginning {
+    /// The kernel, on the heap.
+    pub(crate) kernel: *const (),
+    pub(crate) image: Image,
+    pub(crate) machine: Saved,
+    /// Whether that was a run of a search, for which more is kept account of.
+    pub(crate) searches: bool,
 }
 
 impl Stage<'_> {
+    /// Keeps the present moment as that at which further runs begin, if they can: if all that lies on the heap
+    /// and in the machine, where `kernel` does, is all that making the program ready has changed.
+    pub(crate) fn keep(&self, kernel: *const ()) {
+        let Some(heap) = self.heap.filter(|heap| heap.holds_everything()) else {
+            return;
+        };
+        // The stores of a mistaken kernel are weakened for one run, and lines are written for one.
+        if self.record || matches!(self.mistake, Some(Mistake::Ordering(_))) {
+            return;
+        }
+        let kept = self.context.machine(|core| {
+            let machine = core.save()?;
+            Some(Beginning {
+                kernel,
+                image: heap.image(),
+                machine,
+                searches: core.searches,
+            })
+        });
+        self.beginning.set(kept);
+    }
+
+    /// The kernel with which the run begins, if it goes on where an earlier one did.
+    pub(crate) fn resumed(&self) -> Option<*const ()> {
+        if !self.resumes {
+            return None;
+        }
+        let beginning = self.beginning.take()?;
+        let kernel = beginning.kernel;
+        self.beginning.set(Some(beginning));
+        Some(kernel)
+    }
+
     /// The machine that the engine sees, with its memory.
     pub(crate) fn machine(&self, memory: MemoryMap) -> Hw {
         self.broken(Adversary::new(self.kind, self.cpus, memory))

@@ -4,8 +4,8 @@
 //! [`quell_vm`] runs here unchanged on a machine of a few dozen frames. Programs are written against
 //! pages rather than addresses and panic where a call fails that should not. Two judges stand
 //! beside the oracle of single accesses: a load through a translation that the tables no longer
-//! have must return what the manager's own books say the page holds ([`Clause::C4`]), unless a
-//! call under way explains the difference; and after the run the books must add up.
+//! have must return what the manager's own records say the page holds ([`Clause::C4`]), unless a
+//! call under way explains the difference; and after the run the records must agree.
 
 mod calls;
 
@@ -19,13 +19,14 @@ use crate::names::Address;
 use crate::op::{AccessKind, Op};
 use crate::stage::Hw;
 use crate::stage::Stage;
+use crate::timeline;
 use quell::{CpuId, Engine, Extent, Frame, Hardware, LedgerEntry, Page, PerCpu, Word};
 use quell_contract::timeline::Line;
 use quell_contract::{Clause, Violation};
 use quell_sim::heap::{self, Heap};
 use quell_sim::may_change;
 use quell_vm::machine::{Machine, MemoryMap, Node};
-use quell_vm::{Access, Call, Error, ProcessId};
+use quell_vm::{Access, Call, Error, Fault, ProcessId};
 use quell_vm::{Vm, VmConfig};
 use quell_zero::{ClearPolicy, Plan};
 use std::cell::Cell;
@@ -130,6 +131,14 @@ impl VmKernel<'_> {
     }
 
     fn user(&self, page: u64, kind: AccessKind, value: u64) -> Option<u64> {
+        self.attempt(page, kind, value).ok()
+    }
+
+    /// An access of a program to the first word of a page; what the word held or holds now.
+    ///
+    /// # Errors
+    /// The fault that the manager could not serve.
+    pub(crate) fn attempt(&self, page: u64, kind: AccessKind, value: u64) -> Result<u64, Fault> {
         let access = match kind {
             AccessKind::Load => Access::Read,
             AccessKind::Store => Access::Write,
@@ -137,15 +146,15 @@ impl VmKernel<'_> {
         };
         loop {
             if let Some(held) = self.access(page, kind, value) {
-                return Some(held);
+                return Ok(held);
             }
             // Before the run nothing stops a CPU whose access broke the contract.
             if context::with(|core| core.end.is_some()) {
-                return None;
+                return Err(Fault::NotMapped);
             }
             if let Err(fault) = self.vm.fault(address(page), access) {
                 self.hw.say(|| format!("page {page:#x}: {fault}"));
-                return None;
+                return Err(fault);
             }
         }
     }
@@ -166,19 +175,24 @@ impl VmKernel<'_> {
             Accessed::Value { held, stale } => {
                 if let Some(frame) = stale
                     && kind != AccessKind::Store
+                    && let Some(process) = self.vm.current()
                 {
-                    self.compare(me, page, frame, held);
+                    self.compare(me, process, page, (frame, held));
                 }
                 Some(held)
             }
         }
     }
 
-    /// A load went through a translation that the tables do not have any more.
-    fn compare(&self, me: usize, page: u64, frame: u32, held: u64) {
-        let Some(process) = self.vm.current() else {
-            return;
-        };
+    /// A load of this frame went, or could go, through a translation that the tables do not have any more, and returned
+    /// what is held there.
+    pub(crate) fn compare(
+        &self,
+        me: usize,
+        process: ProcessId,
+        page: u64,
+        (frame, held): (u32, u64),
+    ) {
         if self.explained(process, page) {
             return;
         }
@@ -214,7 +228,7 @@ impl VmKernel<'_> {
         })
     }
 
-    /// What a page of a process holds, by the manager's books. For [`VmProgram::after`].
+    /// What a page of a process holds, by the manager's records. For [`VmProgram::after`].
     pub fn holds(&self, process: ProcessId, page: u64) -> Option<u64> {
         // SAFETY: as in `compare`.
         unsafe { self.vm.peek(process, address(page)) }
@@ -230,7 +244,12 @@ impl VmKernel<'_> {
 
 impl Kernel for VmKernel<'_> {
     fn interrupt(&self) {
+        let me = self.hw.this_cpu().index();
+        let was = context::with(|core| core.leave_program(me));
         self.vm.engine().on_interrupt();
+        if was {
+            context::with(|core| core.enter_program(me));
+        }
     }
 
     fn preempt(&self) {}
@@ -279,6 +298,7 @@ impl VmProgram {
             start: &|k, cpu| (self.start)(k, cpu),
             body: &|k, cpu| (self.body)(k, cpu),
             after: &|k| (self.after)(k),
+            repeats: true,
         };
         perform(self.memory, LEDGER_ENTRIES, &parts, stage, coverage)
     }
@@ -289,6 +309,8 @@ pub(crate) struct Parts<'p> {
     pub(crate) start: &'p dyn Fn(&VmKernel<'_>, usize),
     pub(crate) body: &'p dyn Fn(&VmKernel<'_>, usize),
     pub(crate) after: &'p dyn Fn(&VmKernel<'_>),
+    /// Whether what comes before the run changes the kernel and its machine alone.
+    pub(crate) repeats: bool,
 }
 
 /// Runs a program on a machine with so much fast and slow memory, on which so many debts, at most
@@ -300,20 +322,27 @@ pub(crate) fn perform(
     stage: Stage<'_>,
     coverage: &mut Coverage,
 ) -> Vec<Line> {
+    if let Some(kernel) = stage.resumed() {
+        // SAFETY: it was kept below, from such a kernel, and what it borrows lies on the heap as it does: all of it is
+        // there again, as it was then. The lifetime is that of this call, in which the heap is not cleared.
+        let kernel = unsafe { &*kernel.cast::<VmKernel<'_>>() };
+        return kernel.run(parts, &stage, coverage, &|_| None);
+    }
     let count = stage.cpus;
     let map = map(memory);
-    let hw = stage.machine(map);
+    let hw = Box::new(stage.machine(map));
+    let hw = &*hw;
     // All words lie on the heap: in every run at the same distances from each other.
     let cpus: Box<[PerCpu<'_, Hw>; MAX_CPUS]> = Box::new(std::array::from_fn(|_| PerCpu::new()));
     let ledger: Box<[LedgerEntry<Hw>; LEDGER_ENTRIES]> =
         Box::new(std::array::from_fn(|_| LedgerEntry::new()));
     stage.weaken(&cpus[..count]);
     let engine = Engine::with_rules(
-        &hw,
+        hw,
         &cpus[..count],
         &ledger[..debts],
         stage.policy,
-        Machine::rules(&hw),
+        Machine::rules(hw),
     )
     .expect("the engine runs on every machine under the adversary");
     context::with(|core| {
@@ -339,7 +368,7 @@ pub(crate) fn perform(
         reclaim_attempts: 3,
     };
     let kernel = Box::new(VmKernel {
-        hw: &hw,
+        hw,
         vm: Vm::new(engine, config),
         calls: Default::default(),
         flags: ManuallyDrop::new(std::array::from_fn(|_| AdversaryWord::new(0))),
@@ -355,17 +384,11 @@ pub(crate) fn perform(
             (parts.start)(&kernel, cpu);
         });
     }
+    if parts.repeats {
+        stage.keep(std::ptr::from_ref(&*kernel).cast());
+    }
     let names = |word: usize| kernel.name(&cpus[..count], word);
-    let after = || {
-        (parts.after)(&kernel);
-        if let Err(account) = kernel.vm.check() {
-            // A manager that trusts such books hands out memory that is in use.
-            kernel.hw.fail(Clause::C1, None, account);
-        }
-    };
-    let body = |cpu: usize| (parts.body)(&kernel, cpu);
-    let lines = stage.perform(&*kernel, &body, &after, &names);
-    heap::off(|| coverage.add_engine(&kernel.vm.engine().stats()));
+    let lines = kernel.run(parts, &stage, coverage, &names);
     if stage.heap.is_some_and(Heap::holds_everything) {
         // It goes with the heap.
         std::mem::forget(kernel);
@@ -374,6 +397,27 @@ pub(crate) fn perform(
 }
 
 impl VmKernel<'_> {
+    /// Sets the CPUs in motion, and judges what is left when they have come to their end.
+    fn run(
+        &self,
+        parts: &Parts<'_>,
+        stage: &Stage<'_>,
+        coverage: &mut Coverage,
+        names: &timeline::Names<'_>,
+    ) -> Vec<Line> {
+        let after = || {
+            (parts.after)(self);
+            if let Err(account) = self.vm.check() {
+                // A manager that trusts such records hands out memory that is in use.
+                self.hw.fail(Clause::C1, None, account);
+            }
+        };
+        let body = |cpu: usize| (parts.body)(self, cpu);
+        let lines = stage.perform(self, &body, &after, names);
+        heap::off(|| coverage.add_engine(&self.vm.engine().stats()));
+        lines
+    }
+
     /// The name of a word, for timelines.
     fn name(&self, cpus: &[PerCpu<'_, Hw>], word: usize) -> Option<String> {
         let at = Address(word);

@@ -1,14 +1,14 @@
 //! Files that another run of the command may be reading.
 //!
 //! Two comparisons at once are ordinary: tests run beside each other, and so do people. No file is therefore written where
-//! somebody may look at it: it is written beside its place under a name of its own, and put there when it is whole.
+//! another process may look at it: it is written beside its place under a name of its own, and put there when it is whole.
 
 use anyhow::Context;
 use std::io::Write;
 use std::path::Path;
 use tempfile::{Builder, NamedTempFile, TempPath};
 
-/// Writes a file whole: whoever opens it reads what was there before or all of `content`, and never a part.
+/// Writes a file whole: a process that opens it reads what was there before or all of `content`, and never a part.
 ///
 /// # Errors
 /// If its directory cannot be made, or the file not be written there.
@@ -20,7 +20,7 @@ pub fn replace(place: &Path, content: &[u8]) -> anyhow::Result<()> {
         .with_context(|| format!("writing {}", place.display()))
 }
 
-/// Writes a file that nobody else knows; it is deleted when the value is dropped.
+/// Writes a file of a new name; it is deleted when the value is dropped.
 ///
 /// # Errors
 /// As for [`replace`].

@@ -2,8 +2,9 @@
 
 use crate::arch::Arch;
 use crate::usage::{self, UsageError};
-use crate::{files, toolchain};
+use crate::{attached, files, toolchain};
 use elf::{ElfBytes, abi, endian::LittleEndian, segment::ProgramHeader};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
 /// What can be started: the kernel's image and the user program.
@@ -37,6 +38,28 @@ pub fn prepare(arch: Arch, built: Option<&Path>, mutants: bool) -> anyhow::Resul
         Arch::Aarch64 => flat_image(&kernel)?,
     };
     Ok(Images { kernel, program })
+}
+
+impl Images {
+    /// The same with a workload file, which the kernel then runs: a user program beside the other that has it behind
+    /// its end. `name` is the workload's.
+    ///
+    /// # Errors
+    /// If the program cannot be read or the other not be written.
+    pub fn with_file(&self, name: &str, text: &str) -> anyhow::Result<Images> {
+        let mut program = usage::read(&self.program)?;
+        program.extend(attached::ending(text));
+        // Another run of the command may boot a file of the same name.
+        let mut hasher = DefaultHasher::new();
+        program.hash(&mut hasher);
+        let place = format!("quell-user-{name}-{:016x}", hasher.finish());
+        let place = self.program.with_file_name(place);
+        files::replace(&place, &program)?;
+        Ok(Images {
+            kernel: self.kernel.clone(),
+            program: place,
+        })
+    }
 }
 
 /// Writes the memory image of a kernel's ELF file beside it and returns its path.
@@ -82,4 +105,28 @@ fn flattened(bytes: &[u8]) -> Option<Vec<u8>> {
             .copy_from_slice(data);
     }
     Some(image)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_text_behind_a_file_is_found_and_nothing_else_is(
+            file in proptest::collection::vec(any::<u8>(), 0..200),
+            text in ".{0,80}",
+        ) {
+            let mut both = file.clone();
+            both.extend(attached::ending(&text));
+            prop_assert_eq!(attached::text(&both), Some(text.as_str()));
+            prop_assert_eq!(attached::text(&both[..both.len() - 1]), None);
+            // A length that reaches beyond the beginning.
+            let tail = both.split_off(both.len().saturating_sub(16));
+            if !text.is_empty() {
+                prop_assert_eq!(attached::text(&tail), None);
+            }
+        }
+    }
 }

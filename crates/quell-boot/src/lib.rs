@@ -14,6 +14,9 @@ macro_rules! remark {
 }
 
 mod arch;
+#[allow(dead_code)] // The kernel reads what the host writes.
+#[path = "../../quell-kernel/src/attached.rs"]
+mod attached;
 pub mod bochs;
 #[cfg(unix)]
 mod ending;

@@ -5,14 +5,6 @@ use std::path::{Path, PathBuf};
 /// Something asked for does not exist.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum UsageError {
-    /// No workload has that name.
-    #[error("no workload `{name}`; there are {}", known.join(", "))]
-    Workload {
-        /// What was asked for.
-        name: String,
-        /// What there is.
-        known: Vec<&'static str>,
-    },
     /// None of the workloads has rows on these numbers of CPUs.
     #[error("nothing to compare: {}", without.join("; "))]
     NoRows {

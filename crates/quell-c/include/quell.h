@@ -276,7 +276,7 @@ enum quell_counter {
     QUELL_COUNTER_PAID_BY_BACKGROUND,
     // CPUs that a payment found flushed already.
     QUELL_COUNTER_PAID_BY_OTHERS,
-    // Flushes by which a CPU caught up with the flush clock before anybody asked it to.
+    // Flushes by which a CPU caught up with the flush clock before an initiator asked it to.
     QUELL_COUNTER_CAUGHT_UP,
     // Frames taken back by the page they belonged to.
     QUELL_COUNTER_RESCUED,
@@ -753,7 +753,7 @@ enum quell_status quell_residue_owe(struct quell_residue *residue,
 enum quell_status quell_residue_flushed(struct quell_residue *residue);
 
 // Takes the frame back for the page that it belonged to, to be mapped as it was: read-only, at the same places. No
-// flush is needed. False if somebody has claimed it first, and where a pointer is refused: then it is not the page's.
+// flush is needed. False if it was claimed first, and where a pointer is refused: then it is not the page's.
 //
 // The residue is clear afterwards, and says nothing any more of the places at which the frame is not mapped again, where
 // stale entries may be in use: map it at every place that it was taken away from before the lock is dropped, or

@@ -128,7 +128,7 @@ fn features(given: &quell_features, why: &mut Line<'_>) -> Result<Features, quel
 /// If there are elements and no memory, or if it is not aligned.
 ///
 /// # Safety
-/// `first` is memory for `count` elements that nobody else uses and that stays theirs for ever; or it is NULL, or
+/// `first` is memory for `count` elements that is used for nothing else and stays theirs for ever; or it is NULL, or
 /// `count` is 0.
 unsafe fn array<P: Place>(
     first: *mut P,
@@ -159,7 +159,7 @@ unsafe fn array<P: Place>(
 /// Context: once, before any CPU is online.
 ///
 /// # Safety
-/// As the header says: the memory is there, has the sizes it says, and is nobody else's.
+/// As the header says: the memory is there, has the sizes it says, and is used for nothing else.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_engine_new(

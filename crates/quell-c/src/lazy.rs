@@ -83,7 +83,7 @@ pub unsafe extern "C" fn quell_residue_flushed(residue: *mut quell_residue) -> q
 }
 
 /// Takes the frame back for the page that it belonged to, to be mapped as it was: read-only, at the same places. No
-/// flush is needed. False if somebody has claimed it first, and where a pointer is refused: then it is not the page's.
+/// flush is needed. False if it was claimed first, and where a pointer is refused: then it is not the page's.
 ///
 /// The residue is clear afterwards, and says nothing any more of the places at which the frame is not mapped again, where
 /// stale entries may be in use: map it at every place that it was taken away from before the lock is dropped, or

@@ -126,7 +126,7 @@ impl Place for quell_stamp {
     type Content = Stamp;
 }
 
-// A size that is too large costs memory on every machine, and one that is wrong is noticed by nobody else.
+// A size that is too large costs memory on every machine, and one that is wrong is noticed nowhere else.
 macro_rules! sized {
     ($($place:ty = $size:ident / $align:ident),*) => {$(
         const _: () = assert!(size_of::<$place>() == $size && align_of::<$place>() == $align);
@@ -212,7 +212,7 @@ impl Made {
     /// Those of `with`; then there is no engine.
     ///
     /// # Safety
-    /// `room` is memory for a `Made`, which nobody else uses, and which is not moved and not used otherwise from now on.
+    /// `room` is memory for a `Made`, which is not moved and not used otherwise from now on.
     pub(crate) unsafe fn make(
         room: *mut Made,
         cpus: usize,
@@ -273,7 +273,7 @@ impl Made {
         current: Option<&AddressSpace<Machine>>,
     ) -> Result<(), quell_status> {
         self.on_online_cpu()?.cpu_offline(current);
-        // Release: whoever makes an engine here next finds this one left.
+        // Release: the call that makes an engine here next finds this one left.
         self.online.fetch_sub(1, Ordering::Release);
         Ok(())
     }
@@ -403,7 +403,7 @@ impl Frames {
     /// None yet.
     ///
     /// # Safety
-    /// `array` has room for so many, and is nobody else's as long as the list holds any.
+    /// `array` has room for so many, and is used for nothing else as long as the list holds any.
     pub(crate) unsafe fn new(array: *mut *mut c_void, room: usize) -> Self {
         Frames {
             array,
@@ -461,7 +461,7 @@ impl BatchPlace {
     /// Begins a batch in its place.
     ///
     /// # Safety
-    /// `room` is memory for a `BatchPlace` that nobody else uses.
+    /// `room` is memory for a `BatchPlace` that is used for nothing else.
     pub(crate) unsafe fn begin(room: *mut BatchPlace, batch: impl FnOnce() -> CBatch) {
         // SAFETY: as the caller promises.
         unsafe {
@@ -477,7 +477,7 @@ impl BatchPlace {
 /// If the pointer is refused, or if there is no batch.
 ///
 /// # Safety
-/// The memory is initialised, and nobody else uses it for as long as `'a`; or the pointer is NULL.
+/// The memory is initialised, and used for nothing else for as long as `'a`; or the pointer is NULL.
 #[inline]
 pub(crate) unsafe fn batch<'a>(place: *mut quell_batch) -> Result<&'a mut CBatch, quell_status> {
     // SAFETY: every pattern of bits is a `BatchPlace` whose seal says whether there is more.

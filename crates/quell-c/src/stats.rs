@@ -7,7 +7,7 @@ use core::ffi::c_char;
 use quell::{Counter, CpuId, Stats};
 
 /// How many counters there are.
-pub const QUELL_COUNTERS: usize = 40;
+pub const QUELL_COUNTERS: usize = 39;
 
 /// What is counted, each on its own CPU: a sum of CPUs is not one moment in time.
 #[repr(C)]
@@ -85,14 +85,12 @@ pub enum quell_counter {
     PaidByBackground,
     /// CPUs that a payment found flushed already.
     PaidByOthers,
-    /// Flushes by which a CPU caught up with the flush clock before anybody asked it to.
+    /// Flushes by which a CPU caught up with the flush clock before an initiator asked it to.
     CaughtUp,
     /// Frames taken back by the page they belonged to.
     Rescued,
     /// Targets left out because they are virtual CPUs that do not run.
     SkippedNotRunning,
-    /// Targets left out because they run a program and flush the kernel's mappings as they enter the kernel.
-    SkippedInUser,
 }
 
 macro_rules! same {
@@ -144,7 +142,6 @@ same! {
     CaughtUp
     Rescued
     SkippedNotRunning
-    SkippedInUser
 }
 
 /// Texts of the counters, ended with zero bytes.

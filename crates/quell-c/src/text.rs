@@ -13,7 +13,7 @@ impl Line<'_> {
     /// The line in this memory, empty; or nowhere, if it is NULL or has no bytes.
     ///
     /// # Safety
-    /// `text` is memory of `size` bytes that nobody else uses meanwhile, or NULL.
+    /// `text` is memory of `size` bytes that is used for nothing else meanwhile, or NULL.
     pub(crate) unsafe fn new(text: *mut c_char, size: usize) -> Self {
         let bytes = if text.is_null() || size == 0 {
             &mut []

@@ -9,6 +9,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use quell_boot::qemu::{self, Machine};
 use quell_boot::{Arch, Options, UsageError, bochs, follow, prepare, told_to_end, toolchain};
+use quell_experiments::workloads;
 use quell_workloads::Workload;
 use serde_json::Value;
 
@@ -31,21 +32,21 @@ const RUNS: [&str; 4] = ["selftest", "conformance", "stress", "lost_interrupt"];
 
 /// The kernel would refuse another name, but only once it was built and has booted.
 fn run_name(name: &str) -> Result<String, String> {
-    if RUNS.contains(&name) || Workload::from_name(name).is_some() {
+    if RUNS.contains(&name) || Workload::from_name(name).is_some() || workloads::is_path(name) {
         return Ok(name.to_owned());
     }
-    let workloads: Vec<_> = Workload::all().iter().map(Workload::name).collect();
     Err(format!(
-        "there are {} and the workloads {}",
+        "there are {}, the workloads {}, and files of workloads by their paths",
         RUNS[..3].join(", "),
-        workloads.join(", ")
+        workloads::names().join(", ")
     ))
 }
 
 /// What `quell boot` takes.
 #[derive(Debug, Args)]
 pub struct BootArgs {
-    /// What the kernel runs: selftest, conformance, stress, or a workload such as dontneed or swap
+    /// What the kernel runs: selftest, conformance, stress, a workload such as dontneed or swap, or the path of a
+    /// workload file
     #[arg(default_value = "selftest", value_parser = run_name)]
     run: String,
     /// Which architecture
@@ -66,7 +67,8 @@ pub struct BootArgs {
     /// Run the emulated CPUs on threads of their own: other interleavings, slower waits
     #[arg(long, conflicts_with = "icount")]
     threads: bool,
-    /// What is random in the run: which operations a stress, and which pages a workload, chooses
+    /// The seed: what is drawn from it is the same on every host. Here which operations a stress, and
+    /// which pages a workload, chooses
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// How long a stress lasts, in minutes [default: one]
@@ -142,7 +144,7 @@ const MISTAKES_OF_THE_MACHINE: [&str; 6] = [
 ];
 
 /// Refuses what the kernel would refuse once it has booted.
-fn check(options: &Options<'_>, cpus: u16) -> anyhow::Result<()> {
+fn check(options: &Options<'_>, cpus: u16, workload: Option<Workload>) -> anyhow::Result<()> {
     if let Some(name) = options.broken
         && !MISTAKES_OF_THE_MACHINE.contains(&name)
         && quell_vm::rules::named(name).is_none()
@@ -166,7 +168,7 @@ fn check(options: &Options<'_>, cpus: u16) -> anyhow::Result<()> {
             (1u32 << bits) - 1
         )));
     }
-    let Some(mut workload) = Workload::from_name(options.run) else {
+    let Some(mut workload) = workload else {
         return Ok(());
     };
     for pair in options
@@ -197,8 +199,9 @@ impl BootArgs {
     ///
     /// # Errors
     /// If the kernel would refuse one.
-    fn words(&self) -> anyhow::Result<Vec<String>> {
-        let mut words = vec![format!("run={}", self.run)];
+    fn words(&self, workload: Option<Workload>) -> anyhow::Result<Vec<String>> {
+        let name = workload.map_or(self.run.as_str(), |workload| workload.name());
+        let mut words = vec![format!("run={name}")];
         words.extend(self.seed.map(|seed| format!("seed={seed}")));
         match (self.minutes, self.rounds) {
             (_, Some(rounds)) => words.push(format!("rounds={rounds}")),
@@ -219,8 +222,19 @@ impl BootArgs {
         words.extend(self.options.iter().cloned());
         let line = words.join(" ");
         let options = Options::parse(&line).map_err(usage)?;
-        check(&options, self.cpus)?;
+        check(&options, self.cpus, workload)?;
         Ok(words)
+    }
+
+    /// The workload that the kernel is to run, if it is to run one.
+    ///
+    /// # Errors
+    /// If its file cannot be read or is wrong.
+    fn workload(&self) -> anyhow::Result<Option<Workload>> {
+        if RUNS.contains(&self.run.as_str()) {
+            return Ok(None);
+        }
+        workloads::find(&self.run).map(Some).map_err(usage)
     }
 
     /// Whether the kernel is to make a mistake on purpose.
@@ -273,7 +287,12 @@ impl BootArgs {
     ///
     /// # Errors
     /// If something needed is missing or broken.
-    fn command(&self, arch: Arch, words: &[String]) -> anyhow::Result<qemu::Command> {
+    fn command(
+        &self,
+        arch: Arch,
+        workload: Option<Workload>,
+        words: &[String],
+    ) -> anyhow::Result<qemu::Command> {
         let machine = Machine {
             arch,
             cpus: self.cpus,
@@ -285,6 +304,10 @@ impl BootArgs {
         // Before the build, which takes longer.
         let emulator = self.emulator(arch)?;
         let images = prepare(arch, self.kernel.as_deref(), self.breaks()).map_err(mistaken)?;
+        let images = match workload.filter(|workload| !workload.is_built_in()) {
+            Some(workload) => images.with_file(workload.name(), workload.text())?,
+            None => images,
+        };
         match self.accel {
             Accelerator::Bochs => bochs::command(&machine, &emulator, &images, words),
             _ => machine.command(&emulator, &images, words),
@@ -298,7 +321,8 @@ impl BootArgs {
 /// If something needed is missing or broken. A run that fails is no error but exit code 1.
 pub fn run(args: BootArgs) -> anyhow::Result<ExitCode> {
     let archs = args.archs()?;
-    let words = args.words()?;
+    let workload = args.workload()?;
+    let words = args.words(workload)?;
     if args.check {
         for &arch in archs {
             let emulator = args.emulator(arch)?;
@@ -308,7 +332,7 @@ pub fn run(args: BootArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     // All of them before anything is printed or booted: what is refused for one architecture is refused at once.
-    let command = |&arch| anyhow::Ok((arch, args.command(arch, &words)?));
+    let command = |&arch| anyhow::Ok((arch, args.command(arch, workload, &words)?));
     let commands: Vec<_> = archs.iter().map(command).collect::<Result<_, _>>()?;
     let mut passed = true;
     for (arch, command) in commands {

@@ -1,6 +1,7 @@
 //! Every table of every command, at the widths of terminals.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use quell::Policy;
 use quell_adversary::mutants::Tested;
@@ -203,7 +204,11 @@ fn searches_and_mutants() {
     };
     let report = explore(&mut Session::new(case), &exploration, |_, _| true);
     tables::fired(&report.coverage).assert_laid_out("fired");
-    let searched = Searched { case, report };
+    let searched = Searched {
+        case,
+        report,
+        spent: Some(Duration::from_secs(1)),
+    };
     tables::found(&[searched], false).assert_laid_out("found");
     let survived: Vec<_> = Mistake::all()
         .map(|mistake| Tested {

@@ -13,6 +13,7 @@ mod explore;
 mod layout;
 mod list;
 mod measure;
+mod numbers;
 mod options;
 mod output;
 mod predict;
@@ -21,6 +22,7 @@ mod refusal;
 mod reproduce;
 mod run;
 mod scale;
+mod sweep;
 mod table;
 mod usage;
 mod versus;
@@ -53,6 +55,10 @@ enum Command {
     Run(run::RunArgs),
     /// Run one workload on 1 to 1024 CPUs, without and with mechanisms
     Scale(scale::ScaleArgs),
+    /// Run a grid of machines, policies, CPUs, parameters and seeds
+    Sweep(sweep::SweepArgs),
+    /// Put the parts of a sweep together
+    Merge(sweep::MergeArgs),
     /// List workloads, machines, policies and what each parameter means
     List(list::ListArgs),
     /// Search for interleavings that break the contract, and show that known mistakes are found
@@ -65,6 +71,12 @@ enum Command {
     Predict(predict::PredictArgs),
     /// What shootdowns cost a program: which calls cause them, who pays, what would remove them
     Record(record::RecordArgs),
+    /// What shootdowns cost each process, live: a line per process, refreshed each second
+    #[cfg(all(
+        target_os = "linux",
+        any(target_arch = "x86_64", target_arch = "aarch64")
+    ))]
+    Top(record::top::TopArgs),
     /// Run the same workloads on stock Linux in the same emulator, side by side
     Versus(versus::VersusArgs),
     /// Print completions for a shell
@@ -89,12 +101,19 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
         Some(Command::Reproduce(args)) => reproduce::run(&args),
         Some(Command::Run(args)) => run::run(args),
         Some(Command::Scale(args)) => scale::run(&args),
+        Some(Command::Sweep(args)) => sweep::run(&args),
+        Some(Command::Merge(args)) => sweep::merge(&args),
         Some(Command::List(args)) => list::run(args).map(|()| ExitCode::SUCCESS),
         Some(Command::Explore(args)) => explore::run(args),
         Some(Command::Boot(args)) => boot::run(args),
         Some(Command::Measure(args)) => measure::run(args),
         Some(Command::Predict(args)) => predict::run(&args),
         Some(Command::Record(args)) => record::run(&args),
+        #[cfg(all(
+            target_os = "linux",
+            any(target_arch = "x86_64", target_arch = "aarch64")
+        ))]
+        Some(Command::Top(args)) => record::top::run(&args),
         Some(Command::Versus(args)) => versus::run(args),
         Some(Command::Completions { shell }) => {
             let mut script = Vec::new();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::Args;
 use quell_clock::MachineFile;
-use quell_experiments::machines;
+use quell_experiments::{machines, workloads};
 use quell_workloads::Workload;
 use toml::de::DeTable;
 
@@ -14,7 +14,8 @@ use crate::usage::usage;
 /// A workload and its parameters.
 #[derive(Debug, Args)]
 pub struct WorkloadArgs {
-    /// The workload; `quell list workloads` shows them with their parameters
+    /// The workload: a built-in one (`quell list workloads` shows them with their parameters) or the path of a
+    /// workload file (docs/workloads.md)
     workload: String,
     /// Sets a parameter of the workload, as in `--param pages=512`; may be repeated
     #[arg(long = "param", value_name = "NAME=VALUE")]
@@ -53,14 +54,7 @@ impl WorkloadArgs {
     /// # Errors
     /// If there is none of that name, or a parameter is wrong.
     pub fn resolve(&self) -> Result<Workload> {
-        let mut workload = Workload::from_name(&self.workload).ok_or_else(|| {
-            let names: Vec<_> = Workload::all().iter().map(Workload::name).collect();
-            usage(format_args!(
-                "no workload `{}`; there are {}",
-                self.workload,
-                names.join(", ")
-            ))
-        })?;
+        let mut workload = workloads::find(&self.workload).map_err(usage)?;
         if let Some(path) = &self.file {
             read(&mut workload, path)?;
         }

@@ -58,6 +58,16 @@ pub fn write(text: &str) {
     }
 }
 
+/// Writes text to standard output while a line on the terminal says how far work is: that line comes again below it.
+pub fn above_progress(text: &str) {
+    let progress = Term::stderr();
+    if progress.is_term() {
+        // If it cannot be cleared it cannot be seen.
+        let _ = progress.clear_line();
+    }
+    write(text);
+}
+
 /// Writes a line to standard output; see [`say`].
 pub fn line(text: fmt::Arguments<'_>) {
     let mut out = io::stdout().lock();
@@ -191,6 +201,11 @@ impl Destination {
             file.flush()
         });
         written.with_context(|| format!("{} {}", self.option, self.path.display()))
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Where it is.

@@ -12,7 +12,7 @@ use clap::Args;
 use quell::Mechanism;
 use quell_experiments::guards;
 use quell_experiments::headlines::Headline;
-use quell_experiments::jobs::Results;
+use quell_experiments::jobs::{Job, Results};
 use quell_experiments::numbers::digits;
 use quell_experiments::report;
 use quell_experiments::reproduce::{Experiment, Row, worse_with_all};
@@ -20,7 +20,7 @@ use quell_experiments::trial::Outcome;
 use quell_workloads::Workload;
 use serde::Serialize;
 
-use crate::output::{Destination, paragraph, say};
+use crate::output::{self, Destination, paragraph, say};
 use crate::table::{Cell, Table, number, verdict, words};
 use crate::usage::usage;
 
@@ -133,6 +133,51 @@ pub fn summary_table(rows: &[Row]) -> Table {
         ] as [Cell; 6]);
     }
     table
+}
+
+/// What the experiments are called while they run.
+const RUNNING: &str = "running the experiments";
+
+/// The runs of an experiment.
+fn jobs(plan: &Experiment) -> [Job; 4] {
+    [plan.before(), plan.after(), plan.alone(), plan.all_on()]
+}
+
+/// Runs the experiments, those of the first row first, and prints each row as soon as it and those above it are known.
+fn print_summary(plans: &[Experiment], results: &mut Results) {
+    let of = |mechanism: Mechanism| {
+        let of_it = move |plan: &&Experiment| plan.headline.mechanism == mechanism;
+        plans.iter().filter(of_it).flat_map(jobs)
+    };
+    let shown: Vec<Mechanism> = Mechanism::ALL
+        .into_iter()
+        .filter(|&mechanism| of(mechanism).next().is_some())
+        .collect();
+    let mut printed = 0;
+    let mut print = |results: &Results| {
+        let rows: Vec<Row> = plans.iter().map(|plan| plan.row(results)).collect();
+        let table = summary_table(&rows);
+        let pieces = table.pieces(output::width(), output::colour());
+        let known = shown
+            .iter()
+            .take_while(|&&m| of(m).all(|job| results.has(&job)));
+        // The headings stand before the rows; what is left out is named when all of them are there.
+        let known = match known.count() {
+            all if all == shown.len() => pieces.len(),
+            some => 1 + some,
+        };
+        if printed < known {
+            output::above_progress(&pieces[printed..known].concat());
+            printed = known;
+        }
+    };
+    print(results);
+    let first = shown.first().into_iter().copied().flat_map(of);
+    let groups = [
+        first.collect::<Vec<_>>(),
+        plans.iter().flat_map(jobs).collect(),
+    ];
+    results.run_groups(RUNNING, groups, print);
 }
 
 /// Every experiment with its figures.
@@ -256,20 +301,16 @@ pub fn run(args: &ReproduceArgs) -> Result<ExitCode> {
     }
     let plans = if args.guards { Vec::new() } else { all };
     let mut results = Results::default();
-    results.run(
-        "running the experiments",
-        plans
-            .iter()
-            .flat_map(|plan| [plan.before(), plan.after(), plan.alone(), plan.all_on()]),
-    );
+    if !(args.details || args.markdown || args.json || args.guards) {
+        print_summary(&plans, &mut results);
+    }
+    results.run(RUNNING, plans.iter().flat_map(jobs));
     let rows: Vec<Row> = plans.iter().map(|plan| plan.row(&results)).collect();
     let worse = worse_with_all(&plans, &results);
     if args.markdown && !args.guards {
         say!("{}", detail_table(&rows).markdown(false).trim_end());
     } else if args.details && !args.json {
         print_details(&rows);
-    } else if !args.json && !args.guards {
-        say!("{}", summary_table(&rows));
     }
     let guarded = match args.guards || args.json || place.is_some() {
         true => guards::plans(args.only.as_deref()),

@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Args;
 use quell::Policy;
 use quell::Rule;
-use quell_clock::Progress;
+use quell_clock::{Latency, Progress};
+use quell_experiments::jobs::{Job, Results};
+use quell_experiments::numbers::digits;
 use quell_experiments::progress;
 use quell_experiments::trial::{Outcome, Trial, TrialError};
 use serde::Serialize;
@@ -34,10 +37,14 @@ pub struct RunArgs {
     /// How many CPUs, 1 to 1024; the workload's own number unless given
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     cpus: Option<u16>,
-    /// What is random in the run: what the workload chooses, and which CPU is first where two are at the same
-    /// time. The same seed gives the same run on every host
+    /// The seed: what is drawn from it is the same on every host. Here what the workload chooses, and
+    /// which CPU is first where two are at the same time
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// With how many seeds it is run, this one and those after it: how far the figure depends on them is said. The
+    /// counts are those of the first
+    #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    seeds: u16,
     /// Prints one JSON object instead of a table
     #[arg(long)]
     json: bool,
@@ -68,12 +75,55 @@ struct Report<'a> {
     parameters: BTreeMap<&'static str, u64>,
     metric: &'static str,
     value: Option<f64>,
+    /// The figure with each seed, the first included.
+    values: Vec<Option<f64>>,
+    window_ns: f64,
+    elapsed_ns: f64,
+    latencies: Vec<CallLatency>,
     engine: BTreeMap<&'static str, u64>,
     machine_counts: BTreeMap<&'static str, u64>,
     violations: u64,
     breaches: &'a [String],
     accesses_per_second: f64,
     host_seconds: f64,
+}
+
+/// How long one kind of call took, in nanoseconds.
+#[derive(Serialize)]
+struct CallLatency {
+    call: &'static str,
+    count: u64,
+    median_ns: f64,
+    p99_ns: f64,
+    worst_ns: f64,
+}
+
+impl CallLatency {
+    fn all(outcome: &Outcome) -> Vec<CallLatency> {
+        let nanoseconds = |time: u64| time as f64 / 1e3;
+        let of = |latency: &Latency| CallLatency {
+            call: latency.call,
+            count: latency.count,
+            median_ns: nanoseconds(latency.percentile(50)),
+            p99_ns: nanoseconds(latency.percentile(99)),
+            worst_ns: nanoseconds(latency.worst),
+        };
+        outcome.latencies.iter().map(of).collect()
+    }
+}
+
+/// From what spread over seeds on it is told: a hundredth of the median.
+const SPREAD: f64 = 0.01;
+
+/// The least, the median and the greatest of finite figures, if there are any.
+fn spread(values: &[f64]) -> Option<[f64; 3]> {
+    let mut finite: Vec<f64> = values
+        .iter()
+        .copied()
+        .filter(|value| value.is_finite())
+        .collect();
+    finite.sort_by(f64::total_cmp);
+    Some([*finite.first()?, finite[finite.len() / 2], *finite.last()?])
 }
 
 /// Turns what a trial says into what the command exits with.
@@ -115,6 +165,26 @@ pub fn run(args: RunArgs) -> Result<ExitCode> {
         || trial.run_watched(&args.without, &far),
     );
     let outcome = outcome.map_err(refusal)?;
+    let mut others = Results::default();
+    // Kept until the process ends, as the command's arguments are.
+    let without: &'static [&'static Rule] = args.without.clone().leak();
+    let job = |seed| Job {
+        seed,
+        without,
+        ..Job::new(Arc::new(machine.clone()), workload, policy, cpus)
+    };
+    let jobs: Vec<_> = (1..args.seeds)
+        .map(|step| job(args.seed.wrapping_add(step.into())))
+        .collect();
+    others.run("other seeds", jobs.iter().cloned());
+    for failure in others.failures() {
+        note!("with another seed: {failure}");
+    }
+    let all = jobs.iter().map(|job| match others.get(job) {
+        Ok(outcome) => outcome.measure.value,
+        Err(_) => f64::NAN,
+    });
+    let values: Vec<f64> = std::iter::once(outcome.measure.value).chain(all).collect();
     if let Some(place) = trace {
         let name = format!("{} on {}, {policy}", workload.name(), machine.name());
         place.write_with(|to| outcome.trace.write_chrome(&name, to))?;
@@ -133,19 +203,25 @@ pub fn run(args: RunArgs) -> Result<ExitCode> {
     if args.json {
         say!(
             "{}",
-            serde_json::to_string_pretty(&report(&trial, &args.without, &outcome))?
+            serde_json::to_string_pretty(&report(&trial, &args.without, &outcome, &values))?
         );
     } else {
-        print(&trial, &args.without, &outcome);
+        print(&trial, &args.without, &outcome, &values);
     }
-    Ok(if outcome.violations == 0 {
+    Ok(if outcome.violations + others.violations() == 0 {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     })
 }
 
-fn report<'a>(trial: &Trial<'a>, without: &[&'static Rule], outcome: &'a Outcome) -> Report<'a> {
+fn report<'a>(
+    trial: &Trial<'a>,
+    without: &[&'static Rule],
+    outcome: &'a Outcome,
+    values: &[f64],
+) -> Report<'a> {
+    let finite = |value: f64| Some(value).filter(|value| value.is_finite());
     let workload = &trial.workload;
     Report {
         workload: workload.name(),
@@ -160,7 +236,11 @@ fn report<'a>(trial: &Trial<'a>, without: &[&'static Rule], outcome: &'a Outcome
             .filter_map(|parameter| Some((parameter.name, workload.get(parameter.name)?)))
             .collect(),
         metric: outcome.measure.metric,
-        value: Some(outcome.measure.value).filter(|value| value.is_finite()),
+        value: finite(outcome.measure.value),
+        values: values.iter().copied().map(finite).collect(),
+        window_ns: outcome.window_nanoseconds,
+        elapsed_ns: outcome.elapsed_nanoseconds,
+        latencies: CallLatency::all(outcome),
         engine: outcome
             .engine
             .iter()
@@ -178,7 +258,7 @@ fn report<'a>(trial: &Trial<'a>, without: &[&'static Rule], outcome: &'a Outcome
     }
 }
 
-fn print(trial: &Trial<'_>, without: &[&'static Rule], outcome: &Outcome) {
+fn print(trial: &Trial<'_>, without: &[&'static Rule], outcome: &Outcome, values: &[f64]) {
     let plural = if trial.cpus == 1 { "" } else { "s" };
     paragraph(format_args!(
         "{} on {}, {} CPU{plural}, policy {}, seed {}",
@@ -196,6 +276,19 @@ fn print(trial: &Trial<'_>, without: &[&'static Rule], outcome: &Outcome) {
         ));
     }
     say!("  {}: {:.4}", outcome.measure.metric, outcome.measure.value);
+    if let Some([least, median, most]) = spread(values)
+        && most - least > SPREAD * median.abs()
+    {
+        say!(
+            "  with {} seeds: {least:.4} to {most:.4}, median {median:.4}",
+            values.len()
+        );
+    }
+    say!(
+        "  virtual time: {:.6} s, {:.6} s of it measured",
+        outcome.elapsed_nanoseconds / 1e9,
+        outcome.window_nanoseconds / 1e9
+    );
     say!(
         "  contract: {}",
         match outcome.violations {
@@ -211,7 +304,31 @@ fn print(trial: &Trial<'_>, without: &[&'static Rule], outcome: &Outcome) {
         outcome.accesses_per_second / 1e6,
         outcome.host_seconds
     );
+    if !outcome.latencies.is_empty() {
+        say!("\n{}", latency_table(outcome));
+    }
     say!("\n{}", count_table(outcome));
+}
+
+/// How long the calls of the measured window took.
+fn latency_table(outcome: &Outcome) -> Table {
+    let mut rows = Table::new([
+        words("calls while measured"),
+        number("times"),
+        number("median, ns"),
+        number("99 %, ns"),
+        number("worst, ns"),
+    ]);
+    for call in CallLatency::all(outcome) {
+        rows.row([
+            call.call.to_owned(),
+            call.count.to_string(),
+            digits(call.median_ns),
+            digits(call.p99_ns),
+            digits(call.worst_ns),
+        ]);
+    }
+    rows
 }
 
 /// What was counted, without what did not happen.
@@ -231,4 +348,15 @@ pub fn count_table(outcome: &Outcome) -> Table {
         }
     }
     rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_spread_is_of_the_figures_that_there_are() {
+        assert_eq!(spread(&[3.0, 1.0, f64::NAN, 2.0]), Some([1.0, 2.0, 3.0]));
+        assert_eq!(spread(&[f64::NAN]), None);
+    }
 }

@@ -1,4 +1,4 @@
-//! `quell scale`: one workload from 1 to 1024 CPUs, without and with mechanisms.
+//! `quell scale`: one workload on growing numbers of CPUs, without and with mechanisms.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,6 +11,7 @@ use quell_experiments::numbers::digits;
 use quell_experiments::scale::{Point, Sweep, plot};
 use serde::Serialize;
 
+use crate::numbers::Cpus;
 use crate::options::{MachineArgs, WorkloadArgs};
 use crate::output::{Destination, note, paragraph, say};
 use crate::table::{Table, number};
@@ -26,9 +27,9 @@ pub struct ScaleArgs {
     /// A policy to compare, may be repeated; baseline, the workload's own mechanism and all unless given
     #[arg(long = "policy", value_name = "POLICY")]
     policies: Vec<Policy>,
-    /// The largest number of CPUs; the powers of two up to it are run
-    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    cpus: u16,
+    /// The numbers of CPUs, separated by commas; one number alone stands for the powers of two up to it
+    #[arg(long, default_value = "1024", value_name = "LIST")]
+    cpus: Cpus,
     /// Prints one JSON object instead of a table
     #[arg(long)]
     json: bool,
@@ -69,7 +70,7 @@ pub fn run(args: &ScaleArgs) -> Result<ExitCode> {
         machine: machine.clone(),
         workload,
         policies,
-        most: usize::from(args.cpus),
+        cpus: args.cpus.0.clone(),
     };
     let place = Destination::open("--plot", args.plot.as_deref(), "quell-scale.svg")?;
     let scaled = sweep.run().map_err(usage)?;

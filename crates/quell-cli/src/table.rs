@@ -134,6 +134,12 @@ impl Table {
 
     /// The table in at most `width` characters, or in as many as it takes.
     pub fn render(&self, width: Option<usize>, colour: bool) -> String {
+        self.pieces(width, colour).concat()
+    }
+
+    /// The same in pieces: the headings, each row, what was left out. A cell that becomes no wider than its heading
+    /// changes no other row.
+    pub fn pieces(&self, width: Option<usize>, colour: bool) -> Vec<String> {
         let width = width.unwrap_or(usize::MAX);
         let mut shown: Vec<usize> = (0..self.columns.len()).collect();
         loop {
@@ -216,7 +222,8 @@ impl Table {
         Some(widths)
     }
 
-    fn lines(&self, shown: &[usize], widths: &[usize], limit: usize, colour: bool) -> String {
+    fn lines(&self, shown: &[usize], widths: &[usize], limit: usize, colour: bool) -> Vec<String> {
+        let mut pieces = Vec::with_capacity(self.rows.len() + 2);
         let mut out = String::new();
         let total = widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1);
         let headings: Vec<Cell> = shown
@@ -233,9 +240,11 @@ impl Table {
         // A pipe has no width, and its rule need not be as long as its rows.
         out.push_str(&"─".repeat(total.min(RULE)));
         out.push('\n');
+        pieces.push(std::mem::take(&mut out));
         for row in &self.rows {
             let cells: Vec<&Cell> = shown.iter().map(|&column| &row[column]).collect();
             self.line(&mut out, shown, widths, &cells, colour);
+            pieces.push(std::mem::take(&mut out));
         }
         let left_out: Vec<&str> = (0..self.columns.len())
             .filter(|column| !shown.contains(column))
@@ -251,7 +260,8 @@ impl Table {
                 out.push('\n');
             }
         }
-        out
+        pieces.push(out);
+        pieces
     }
 
     /// One row in as many lines as its tallest cell takes.
@@ -290,9 +300,10 @@ impl Table {
     }
 
     /// Each row as a paragraph, each cell on lines of its own.
-    fn paragraphs(&self, width: usize, colour: bool) -> String {
-        let mut out = String::new();
+    fn paragraphs(&self, width: usize, colour: bool) -> Vec<String> {
+        let mut pieces = vec![String::new()];
         for (index, row) in self.rows.iter().enumerate() {
+            let mut out = String::new();
             if index > 0 {
                 out.push('\n');
             }
@@ -320,8 +331,10 @@ impl Table {
                     out.push('\n');
                 }
             }
+            pieces.push(out);
         }
-        out
+        pieces.push(String::new());
+        pieces
     }
 }
 

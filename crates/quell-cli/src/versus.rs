@@ -8,10 +8,12 @@ use clap::{Args, Subcommand};
 use quell::Policy;
 use quell_boot::versus::report::{Beside, Report};
 use quell_boot::versus::{Comparison, Options, Scale};
+use quell_experiments::workloads;
 
 use crate::boot::mistaken;
 use crate::output::{paragraph, say};
 use crate::table::{Table, number, words};
+use crate::usage::usage;
 
 /// What `quell versus` takes.
 #[derive(Debug, Args)]
@@ -51,7 +53,7 @@ struct LinuxArgs {
         requires = "on_quell"
     )]
     mechanisms: String,
-    /// Which workloads, separated by commas; all unless told otherwise
+    /// Which workloads, or paths of workload files, separated by commas; all built-in ones unless told otherwise
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     workload: Vec<String>,
     /// How many CPUs, separated by commas
@@ -99,13 +101,18 @@ struct LinuxArgs {
 /// exit code 1, and its row says why.
 pub fn run(args: VersusArgs) -> anyhow::Result<ExitCode> {
     let Other::Linux(args) = args.other;
+    let workloads: Vec<_> = args
+        .workload
+        .iter()
+        .map(|name| workloads::find(name).map_err(usage))
+        .collect::<Result<_, _>>()?;
     let comparison = Comparison::plan(Options {
         kernel: args.kernel,
         modules: args.modules,
         fetch: args.fetch,
         on_quell: args.on_quell,
         mechanisms: args.mechanisms,
-        workloads: args.workload,
+        workloads,
         cpus: args.cpus,
         policy: args.policy,
         scale: if args.quick {

@@ -257,6 +257,7 @@ fn generated_programs_are_searched_and_their_keys_stay() {
         "programs",
         "schedules",
         "schedules_per_second",
+        "schedules_per_cpu_second",
         "transitions",
         "pairs",
     ] {

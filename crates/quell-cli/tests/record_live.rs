@@ -73,3 +73,83 @@ fn the_command_is_started_with_its_arguments_and_its_failure_is_told() {
     }
     assert!(errors.contains('3'), "{errors}");
 }
+
+/// Threads that give memory back all the time, so that there is something to see.
+struct Churning(Option<std::process::Child>);
+
+impl Churning {
+    fn start() -> Self {
+        // Two threads of one process: the one discards, the other runs.
+        let program = "import mmap,threading\nm=mmap.mmap(-1,1<<20)\nthreading.Thread(target=lambda:[None for _ in iter(int,1)],daemon=True).start()\n\
+                       while True:\n  m[0]=1\n  m.madvise(mmap.MADV_DONTNEED)\n";
+        let child = std::process::Command::new("python3")
+            .args(["-c", program])
+            .spawn();
+        // Without it there is less to see.
+        Churning(child.ok())
+    }
+}
+
+impl Drop for Churning {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+#[test]
+fn each_second_is_a_line_of_json_and_ends_when_it_was_asked_to() {
+    let churning = Churning::start();
+    let output = Command::new(env!("CARGO_BIN_EXE_quell"))
+        .args(["top", "--seconds", "2", "--json", "--overhead", "100"])
+        .output()
+        .unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    if errors.contains("cannot record") {
+        eprintln!("NOT RUN: {errors}");
+        return;
+    }
+    assert!(output.status.success(), "{errors}");
+    let shown = String::from_utf8(output.stdout).unwrap();
+    let seconds: Vec<Value> = shown
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("a JSON object"))
+        .collect();
+    assert!(!seconds.is_empty(), "{shown}{errors}");
+    for second in &seconds {
+        for key in ["at", "recorded", "lost", "interrupts", "processes"] {
+            assert!(second.get(key).is_some(), "{key} is missing in {second}");
+        }
+        let processes = second["processes"].as_array().unwrap();
+        let sent: u64 = processes
+            .iter()
+            .filter_map(|row| row["sent"].as_u64())
+            .sum();
+        assert_eq!(second["interrupts"].as_u64(), Some(sent));
+        // A process has one line, whatever its threads are called.
+        let pids: Vec<_> = processes.iter().map(|row| row["pid"].as_u64()).collect();
+        let different: std::collections::HashSet<_> = pids.iter().collect();
+        assert_eq!(different.len(), pids.len(), "{second}");
+    }
+    drop(churning);
+}
+
+#[test]
+fn top_names_what_it_cannot_do() {
+    let top = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_quell"));
+        command.arg("top").args(args);
+        command
+    };
+    top(&["-p", "4194304999"]).assert().code(2);
+    top(&["-p", "4194303", "--seconds", "1"])
+        .assert()
+        .code(2)
+        .stderr(contains("4194303"));
+    top(&["--seconds", "0"])
+        .assert()
+        .code(2)
+        .stderr(contains("more than 0"));
+}

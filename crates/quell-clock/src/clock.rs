@@ -138,6 +138,10 @@ impl Agenda {
     }
 }
 
+/// After so long a CPU is chosen again, a millisecond, even if no other is behind it: whoever lets CPUs run looks in
+/// between whether the run is to end.
+const TURN: Time = 1_000_000_000;
+
 /// The clock.
 #[derive(Clone, Debug)]
 pub struct Clock {
@@ -145,6 +149,8 @@ pub struct Clock {
     lookahead: Time,
     idle_wake: Time,
     running: usize,
+    /// When the turn of the running CPU is over, whatever the others do.
+    turn_ends: Time,
     limits: Limits,
 }
 
@@ -163,6 +169,7 @@ impl Clock {
             lookahead,
             idle_wake,
             running: 0,
+            turn_ends: TURN,
             limits: Limits {
                 shared: 0,
                 local: 0,
@@ -174,10 +181,11 @@ impl Clock {
     #[inline]
     fn limit(&self) -> Limits {
         let least = self.agenda.least_but(self.running);
-        if least == NEVER {
+        // A CPU whose turn ends before any other's begins is the next one again, so nothing else changes.
+        if least == NEVER || least >> CPU_BITS > self.turn_ends {
             return Limits {
-                shared: Time::MAX,
-                local: Time::MAX,
+                shared: self.turn_ends,
+                local: self.turn_ends,
             };
         }
         let (at, other) = (least >> CPU_BITS, least as usize & ((1 << CPU_BITS) - 1));
@@ -205,6 +213,7 @@ impl Scheduler for Clock {
         }
         let (at, chosen) = (least >> CPU_BITS, least as usize & ((1 << CPU_BITS) - 1));
         self.running = chosen;
+        self.turn_ends = at.saturating_add(TURN);
         cpus[chosen].now = at;
         self.limits = self.limit();
         Some((chosen, self.limits))

@@ -89,7 +89,8 @@ impl Context {
 /// The machine of this thread, if one is at work.
 #[inline]
 fn current<'c>() -> Option<&'c Context> {
-    let context = CURRENT.get();
+    // Every access of a program comes by here; `CURRENT.get()` would be two calls.
+    let context = CURRENT.try_with(Cell::get).unwrap_or(ptr::null());
     if context.is_null() {
         return None;
     }

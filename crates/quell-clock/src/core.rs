@@ -13,6 +13,7 @@ use crate::costs::Costs;
 use crate::counts::Counts;
 use crate::cpu::{Activity, Cpu};
 use crate::file::Time;
+use crate::latency::Latencies;
 use crate::lines::Lines;
 use crate::memory::{Memory, Tables};
 use crate::oracle::Oracle;
@@ -50,6 +51,8 @@ pub(crate) struct Core {
     /// What all CPUs had counted, and when, at the program's first mark and in between.
     begin: Option<(Time, Counts)>,
     pub window: Option<(Time, Counts)>,
+    /// How long the calls took that ended in between.
+    pub latencies: Latencies,
 }
 
 impl Core {
@@ -86,6 +89,7 @@ impl Core {
             broadcasts: 0,
             begin: None,
             window: None,
+            latencies: Latencies::default(),
         }
     }
 
@@ -109,6 +113,14 @@ impl Core {
                 self.window = Some((now - since, all.since(&before)));
             }
             (quell_vm::Mark::End, None) => {}
+        }
+    }
+
+    /// A call of the running CPU has ended that began at `start`.
+    pub fn call_ended(&mut self, call: &'static str, start: Time) {
+        if self.begin.is_some_and(|(begin, _)| begin <= start) && self.window.is_none() {
+            let now = self.cpu().now;
+            self.latencies.add(call, now - start);
         }
     }
 

@@ -42,7 +42,7 @@ const LATELY: usize = 1024;
 struct Line {
     /// The first 64 of the cores that may read it; see [`Lines::more`] for the others.
     holders: u64,
-    /// Whether somebody sleeps until it is written.
+    /// Whether a CPU sleeps until it is written.
     watched: bool,
     /// The core that may write without asking.
     owner: u16,

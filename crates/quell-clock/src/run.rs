@@ -11,6 +11,7 @@ use crate::counts::Counts;
 use crate::cpu::{Activity, Cpu};
 use crate::file::{MachineFile, Parameter, Time};
 use crate::kernel::Kernel;
+use crate::latency::Latency;
 use crate::machine::{self, Model};
 use crate::memory::{Memory, Tables};
 use crate::progress::Progress;
@@ -34,6 +35,9 @@ const FIRST_FRAME: u64 = 4096;
 
 /// What the machine draws from a run's seed. Programs draw from the streams below, by the numbers of their CPUs.
 const STREAM: u128 = 1 << 32;
+/// When a run is given up even if it gets on, two hours: below the last moment that an
+/// [agenda](crate::clock) tells apart, by more than a program sleeps at once.
+const LATEST: Time = 7_200_000_000_000_000;
 /// What is told how far a run is, unless another is asked for.
 static NOT_ASKED: Progress = Progress::new();
 
@@ -44,7 +48,7 @@ pub struct Setup<'f> {
     pub machine: &'f MachineFile,
     /// How many CPUs; `None` takes what the machine file says.
     pub cpus: Option<usize>,
-    /// Where a run differs from another of the same kind: the moments at which CPUs start.
+    /// The seed: what programs choose is drawn from it, and the moments at which CPUs start.
     pub seed: u64,
     /// How many events the trace keeps; 0 records none.
     pub trace: usize,
@@ -103,6 +107,9 @@ pub enum RunError {
         /// What the CPUs do.
         what: String,
     },
+    /// The program gets on, but is at a time that the clock has no numbers for.
+    #[error("the program goes on after {} h of virtual time; let it do less", LATEST / 3_600_000_000_000_000)]
+    TooLong,
     /// The kernel or the program panicked.
     #[error("CPU {cpu} panicked: {message}")]
     Panic {
@@ -128,6 +135,8 @@ pub struct RunResult {
     /// How long it was between the program's marks, in picoseconds, and what all CPUs counted
     /// meanwhile; `None` if it made none.
     pub window: Option<(Time, Counts)>,
+    /// How long the calls took that began and ended between the program's marks, by their names.
+    pub latencies: Vec<Latency>,
     /// The control words that the programs shared, as they left them.
     pub control: [u64; SHARED_WORDS],
     /// How many breaches of the contract the oracle found.
@@ -321,6 +330,9 @@ fn drive(
                 what: context::with(|core| describe(core)),
             });
         }
+        if now > LATEST {
+            return Err(RunError::TooLong);
+        }
         if fibers[chosen].resume() == State::Done
             && let Some((cpu, payload)) = panicked.borrow_mut().take()
         {
@@ -340,6 +352,7 @@ fn drive(
         times: core.cpus.iter().filter_map(|cpu| cpu.ended).collect(),
         cpus: core.cpus.iter().map(|cpu| cpu.counts).collect(),
         window: core.window,
+        latencies: std::mem::take(&mut core.latencies).sorted(),
         control: std::array::from_fn(|index| control[index].value()),
         violation_count: core.oracle.found(),
         violations: core.oracle.violations().to_vec(),

@@ -85,19 +85,14 @@ impl<'k> ModelUser<'k> {
     }
 
     /// Accesses every line of a span: translation once a page, the memory's rate for the rest.
-    fn span(&self, address: u64, bytes: u64, store: Option<u64>) {
+    fn span(&self, address: u64, bytes: u64, store: Option<u64>) -> Result<(), Fault> {
         let end = address + bytes;
         let mut at = address;
         while at < end {
             let page_end = (at / 4096 + 1) * 4096;
             let here = page_end.min(end) - at;
             loop {
-                match store {
-                    None => {
-                        self.read(at);
-                    }
-                    Some(value) => self.write(at, value),
-                }
+                self.access(at, store)?;
                 // The translation may go while the CPU waits for its turn at the memory.
                 if context::shared(|core| core.stream_page(at, here, store)) {
                     break;
@@ -105,6 +100,7 @@ impl<'k> ModelUser<'k> {
             }
             at += here;
         }
+        Ok(())
     }
 }
 
@@ -154,12 +150,12 @@ impl User for ModelUser<'_> {
         self.access(address, Some(value)).map(|_| ())
     }
 
-    fn read_span(&self, address: u64, bytes: u64) {
-        self.span(address, bytes, None);
+    fn try_read_span(&self, address: u64, bytes: u64) -> Result<(), Fault> {
+        self.span(address, bytes, None)
     }
 
-    fn write_span(&self, address: u64, bytes: u64, value: u64) {
-        self.span(address, bytes, Some(value));
+    fn try_write_span(&self, address: u64, bytes: u64, value: u64) -> Result<(), Fault> {
+        self.span(address, bytes, Some(value))
     }
 
     fn call(&self, call: Call) -> Result<u64, Error> {
@@ -173,6 +169,7 @@ impl User for ModelUser<'_> {
         context::shared(|core| {
             core.cpu().call = None;
             let now = core.cpu().now;
+            core.call_ended(name(call), start);
             core.trace
                 .span(core.current, start, now, Mark::Call(name(call)));
         });

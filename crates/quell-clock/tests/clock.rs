@@ -219,6 +219,18 @@ fn cpus_that_wait_for_ever_are_named() {
         matches!(endless, Err(RunError::Endless { .. })),
         "{endless:?}"
     );
+    // Nor does one go on that no other CPU waits for, or none for a long time.
+    for sleeps in [0, 3_600_000_000_000] {
+        let alone = run(&setup, &Hooks::default(), &|_| {}, &|toy, user| {
+            if user.cpu() == 1 {
+                toy.model.halt(sleeps);
+            }
+            while user.cpu() == 0 {
+                user.compute(100);
+            }
+        });
+        assert!(matches!(alone, Err(RunError::Endless { .. })), "{alone:?}");
+    }
     // However long it takes, a program that makes steps is not without end, and others see how far it is.
     let far = Progress::new();
     setup.progress = &far;

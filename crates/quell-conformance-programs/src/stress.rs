@@ -11,7 +11,7 @@
 //! often its owner has written there. A word that its owner reads must be exactly what it wrote
 //! last; a word that another CPU reads must be one that the owner has written, and never an older
 //! one than was seen before. So a lost write, a read through a translation to a frame that belongs
-//! to somebody else, another process's memory, and memory that was not zeroed all show.
+//! to another owner, another process's memory, and memory that was not zeroed all show.
 //!
 //! What each CPU does is a function of the seed and its number alone, so a seed replays the
 //! operations (not their interleaving; on an emulator that counts instructions, that too).

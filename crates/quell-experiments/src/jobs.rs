@@ -1,8 +1,9 @@
 //! Many trials at once: on all cores of the host, each different trial once, with progress.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::channel;
 
 use quell::{Policy, Rule};
 use quell_clock::{MachineFile, Progress};
@@ -66,7 +67,8 @@ impl Job {
         )
     }
 
-    fn run(&self, progress: &Progress) -> Result<Outcome, TrialError> {
+    /// Runs it.
+    pub(crate) fn run(&self, progress: &Progress) -> Result<Outcome, TrialError> {
         Trial {
             machine: &self.machine,
             workload: self.workload,
@@ -79,6 +81,15 @@ impl Job {
     }
 }
 
+/// Does something when it is dropped.
+struct OnDrop<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
 /// What came of many jobs.
 #[derive(Default)]
 pub struct Results {
@@ -88,41 +99,73 @@ pub struct Results {
 impl Results {
     /// Runs what is not known yet, and [shows](progress::show) how far it is.
     pub fn run(&mut self, what: &'static str, jobs: impl IntoIterator<Item = Job>) {
-        let mut new = HashMap::new();
-        for job in jobs {
-            let key = job.key();
-            if !self.by_key.contains_key(&key) {
-                new.insert(key, job);
+        self.run_groups(what, [jobs], |_| ());
+    }
+
+    /// The same, one group of jobs begun after the other; `each` is told when another job is over.
+    pub fn run_groups(
+        &mut self,
+        what: &'static str,
+        groups: impl IntoIterator<Item = impl IntoIterator<Item = Job>>,
+        mut each: impl FnMut(&Self),
+    ) {
+        let mut known: HashSet<String> = self.by_key.keys().cloned().collect();
+        let mut new = Vec::new();
+        for (group, jobs) in groups.into_iter().enumerate() {
+            for job in jobs {
+                let key = job.key();
+                if known.insert(key.clone()) {
+                    new.push((group, key, job, Progress::new()));
+                }
             }
         }
-        // The longest first, so that no core waits for one of them at the end.
-        let mut new: Vec<_> = new
-            .into_iter()
-            .map(|(key, job)| (key, job, Progress::new()))
-            .collect();
-        new.sort_by_key(|(_, job, _)| std::cmp::Reverse(job.cpus));
+        // Of a group the longest first, so that no core waits for one of them at the end.
+        new.sort_by_key(|(group, _, job, _)| (*group, std::cmp::Reverse(job.cpus)));
         // Each CPU more is about as much more to do.
-        let all: usize = new.iter().map(|(_, job, _)| job.cpus).sum();
+        let all: usize = new.iter().map(|(_, _, job, _)| job.cpus).sum();
         let ended = AtomicUsize::new(0);
         let look = || {
             let parts = new
                 .iter()
-                .map(|(_, job, progress)| job.cpus as f64 * progress.share());
+                .map(|(_, _, job, progress)| job.cpus as f64 * progress.share());
             Glance {
                 share: parts.sum::<f64>() / all.max(1) as f64,
                 said: format!("{} of {} runs", ended.load(Relaxed), new.len()),
             }
         };
-        let run = |(key, job, progress): &(String, Job, Progress)| {
+        let given_up = AtomicBool::new(false);
+        let run = |(_, key, job, progress): &(usize, String, Job, Progress)| {
+            if given_up.load(Relaxed) {
+                return None;
+            }
             let outcome = job.run(progress).map_err(|error| error.to_string());
             progress.end();
             ended.fetch_add(1, Relaxed);
-            (key.clone(), outcome)
+            Some((key.clone(), outcome))
         };
-        let done: Vec<_> = progress::show(what, look, || {
-            new.par_iter().with_max_len(1).map(run).collect()
+        progress::show(what, look, || {
+            std::thread::scope(|scope| {
+                let (over, done) = channel();
+                let jobs = &new;
+                scope.spawn(move || {
+                    let jobs = jobs.iter().par_bridge();
+                    jobs.filter_map(run).for_each_with(over, |over, result| {
+                        // Nobody waits for it any more if `each` has panicked.
+                        let _ = over.send(result);
+                    });
+                });
+                let _given_up = OnDrop(|| given_up.store(true, Relaxed));
+                for (key, outcome) in done {
+                    self.by_key.insert(key, outcome);
+                    each(self);
+                }
+            });
         });
-        self.by_key.extend(done);
+    }
+
+    /// Whether a job was run, whatever came of it.
+    pub fn has(&self, job: &Job) -> bool {
+        self.by_key.contains_key(&job.key())
     }
 
     /// What came of a job that was run.

@@ -2,7 +2,7 @@
 //!
 //! A [`trial`] is one run of a workload on a machine under a policy; [`jobs`] runs many of them on all cores
 //! of the host, each different one once. On those stand the published [`headlines`] beside their predictions
-//! ([`reproduce`]), what each guard costs ([`guards`]), one workload on a growing number of CPUs ([`scale`]),
+//! ([`reproduce`]), what each guard costs ([`guards`]), one workload on a growing number of CPUs ([`scale`]), grids of runs ([`sweep`]),
 //! and the [`report`] that shows it all on a page.
 //!
 //! Nothing here reads a command line or prints: progress goes to standard error where that is a terminal,
@@ -20,7 +20,9 @@ pub mod progress;
 pub mod report;
 pub mod reproduce;
 pub mod scale;
+pub mod sweep;
 pub mod trial;
+pub mod workloads;
 
 /// The same run gives the same figures on every thread.
 #[cfg(test)]

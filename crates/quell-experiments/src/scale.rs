@@ -1,4 +1,4 @@
-//! One workload from 1 to 1024 CPUs, without and with mechanisms.
+//! One workload on growing numbers of CPUs, without and with mechanisms.
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ pub struct Sweep {
     pub workload: Workload,
     /// With which mechanisms, each on every number of CPUs.
     pub policies: Vec<Policy>,
-    /// The largest number of CPUs; the powers of two up to it are run.
-    pub most: usize,
+    /// The numbers of CPUs; those that the workload does not run on are left out.
+    pub cpus: Vec<usize>,
 }
 
 /// The figures on one number of CPUs.
@@ -34,7 +34,7 @@ pub struct Point {
 
 /// The workload runs on none of the numbers of CPUs.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{workload} runs on no power of two of CPUs: {why}")]
+#[error("{workload} runs on none of these numbers of CPUs: {why}")]
 pub struct NothingToRun {
     workload: &'static str,
     why: String,
@@ -54,16 +54,11 @@ impl Sweep {
     /// The numbers of CPUs that the workload runs on.
     fn counts(&self) -> Result<Vec<usize>, NothingToRun> {
         let mut refused = String::new();
-        let counts: Vec<usize> = (0..=10)
-            .map(|power| 1 << power)
-            .filter(|&cpus| cpus <= self.most)
-            .filter(|&cpus| {
-                self.workload
-                    .check(cpus)
-                    .map_err(|why| refused = why)
-                    .is_ok()
-            })
-            .collect();
+        let mut runs = |&cpus: &usize| {
+            let fitted = self.workload.fitted(cpus);
+            fitted.map_err(|why| refused = why).is_ok()
+        };
+        let counts: Vec<usize> = self.cpus.iter().copied().filter(&mut runs).collect();
         if counts.is_empty() {
             return Err(NothingToRun {
                 workload: self.workload.name(),
@@ -74,7 +69,9 @@ impl Sweep {
     }
 
     fn job(&self, policy: Policy, cpus: usize) -> Job {
-        Job::new(self.machine.clone(), self.workload, policy, cpus)
+        // What does not fit was left out.
+        let workload = self.workload.fitted(cpus).unwrap_or(self.workload);
+        Job::new(self.machine.clone(), workload, policy, cpus)
     }
 
     /// Runs all of it. Runs that fail leave holes in the points and are in the results.

@@ -4,8 +4,8 @@ use std::cell::{Cell, RefCell};
 
 use quell::{Policy, Rule, Stats};
 use quell_clock::{
-    Architecture, Counts, MachineFile, ModelUser, Parameter, Progress, Run, RunError, Setup, Trace,
-    built_in,
+    Architecture, Counts, Latency, MachineFile, ModelUser, Parameter, Progress, Run, RunError,
+    Setup, Trace, built_in,
 };
 use quell_vm::User;
 use quell_workloads::{Failure, Measure, WORDS, Workload};
@@ -39,6 +39,12 @@ pub struct Outcome {
     pub engine: Stats,
     /// What the machine counted.
     pub machine: Counts,
+    /// How long the measured window was, in virtual nanoseconds; 0 if the workload opened none.
+    pub window_nanoseconds: f64,
+    /// How long the whole run was, in virtual nanoseconds.
+    pub elapsed_nanoseconds: f64,
+    /// How long the calls of the measured window took, by their names.
+    pub latencies: Vec<Latency>,
     /// How often the contract was broken, over the whole run.
     pub violations: u64,
     /// The first of these breaches, in words.
@@ -222,6 +228,9 @@ impl Trial<'_> {
             machine: run
                 .window
                 .map_or_else(|| run.counts(), |(_, counts)| counts),
+            window_nanoseconds: run.window.map_or(0.0, |(time, _)| time as f64 / 1e3),
+            elapsed_nanoseconds: run.elapsed as f64 / 1e3,
+            latencies: run.latencies.clone(),
             violations: run.violation_count,
             breaches: run.violations.iter().map(ToString::to_string).collect(),
             accesses_per_second: run.accesses_per_second(),

@@ -16,6 +16,8 @@ pub const STACKS: u64 = PROGRAM + (1 << 30);
 pub const STACK_STRIDE: u64 = 1 << 20;
 /// The bytes of a stack; below it nothing is mapped.
 pub const STACK_BYTES: u64 = 64 << 10;
+/// Where the file of the workload lies, if it has one that is not built in.
+pub const FILE: u64 = PROGRAM + (3 << 29);
 /// Where [`Control`] lies.
 pub const CONTROL: u64 = PROGRAM + (2 << 30);
 
@@ -132,4 +134,6 @@ pub struct Control {
     pub workload: [AtomicU64; TEXT_WORDS],
     /// How many bytes that is.
     pub workload_bytes: AtomicU64,
+    /// How many bytes of text lie at [`FILE`]; 0 for a workload that is built in.
+    pub file_bytes: AtomicU64,
 }

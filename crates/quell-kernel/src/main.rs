@@ -18,6 +18,8 @@ extern crate alloc;
 
 mod accessors;
 mod arch;
+#[allow(dead_code)] // The host writes what the kernel reads.
+mod attached;
 mod audit;
 mod bench;
 mod cause;

@@ -21,7 +21,8 @@ pub struct Options<'a> {
     pub broken: Option<&'a str>,
     /// On how many CPUs a workload runs; the others of the machine are idle. All if not given.
     pub team: Option<usize>,
-    /// What is random in the run: which operations a stress or a workload chooses.
+    /// The seed: what is drawn from it is the same on every host. Here which operations a stress, and which pages
+    /// a workload, chooses.
     pub seed: u64,
     /// How long a stress lasts: rounds of each CPU.
     pub rounds: u64,

@@ -4,7 +4,7 @@ use crate::arch::user::Context;
 use crate::cause::{Exit, Fault};
 use crate::layout::{self, Control};
 use crate::trap;
-use crate::{arch, clock, cpu, direct_map, memory, sched, tables};
+use crate::{arch, attached, clock, cpu, direct_map, memory, sched, tables};
 use alloc::string::String;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
@@ -14,6 +14,7 @@ use quell::{Entry, Frame, Level};
 
 static ENTRY: spin::Once<u64> = spin::Once::new();
 static CONTROL: spin::Once<Frame> = spin::Once::new();
+static FILE: spin::Once<&'static str> = spin::Once::new();
 
 /// Maps a page of the program for user mode in every address space. Called before any root is made.
 fn map(page: u64, frame: Frame, writable: bool, executable: bool) {
@@ -49,6 +50,7 @@ pub unsafe fn load(file: Range<u64>) -> Result<(), &'static str> {
             (file.end - file.start) as usize,
         )
     };
+    let text = attached::text(bytes);
     let image = ElfBytes::<LittleEndian>::minimal_parse(bytes).map_err(|_| "not an ELF file")?;
     let segments = image.segments().ok_or("no segments")?;
     for segment in segments
@@ -89,6 +91,20 @@ pub unsafe fn load(file: Range<u64>) -> Result<(), &'static str> {
         );
     }
     CONTROL.call_once(|| control);
+    if let Some(text) = text {
+        for (page, part) in (layout::FILE..)
+            .step_by(PAGE_BYTES as usize)
+            .zip(text.as_bytes().chunks(PAGE_BYTES as usize))
+        {
+            let frame = memory::take_frame();
+            memory::write(frame, 0, part);
+            map(page, frame, false, false);
+        }
+        self::control()
+            .file_bytes
+            .store(text.len() as u64, Ordering::Relaxed);
+        FILE.call_once(|| text);
+    }
     ENTRY.call_once(|| image.ehdr.e_entry);
     let shared = self::control();
     shared
@@ -98,6 +114,11 @@ pub unsafe fn load(file: Range<u64>) -> Result<(), &'static str> {
         .ticks_at_start
         .store(clock::begin(), Ordering::Relaxed);
     Ok(())
+}
+
+/// The workload file that came with the program, if one did.
+pub fn file() -> Option<&'static str> {
+    FILE.get().copied()
 }
 
 /// The memory shared with the program.

@@ -13,7 +13,7 @@
 //! has run [`ROUNDS`] times, the wait has outlasted the limit, and the CPU reports itself and the state
 //! of all, and ends the run.
 //!
-//! Where an architecture has no non-maskable interrupts, a round asks nobody and is over when its part of the
+//! Where an architecture has no non-maskable interrupts, a round asks no CPU and is over when its part of the
 //! limit has passed. Then a CPU that the host gives no time looks like one that hangs, but where an emulator runs
 //! all CPUs on one thread: there each turn of the waiting loop lets all others run ([`crate::arch::cpu::relax`]), and a
 //! round takes several.

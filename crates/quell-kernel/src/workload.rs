@@ -61,13 +61,14 @@ fn try_run(options: &Options<'static>) -> Result<(), Refusal> {
             return Err(refuse("tag_bits", &why));
         }
     }
-    match options.run {
-        "conformance" => return conformance(policy, options.seed, cpus),
-        "stress" => return stress(policy, options, cpus),
-        _ => {}
-    }
-    let mut workload =
-        Workload::from_name(options.run).ok_or_else(|| refuse("run", &options.run))?;
+    let mut workload = match (program::file(), options.run) {
+        (Some(text), name) => {
+            Workload::parse(name, text).map_err(|wrong| refuse("file", &wrong))?
+        }
+        (None, "conformance") => return conformance(policy, options.seed, cpus),
+        (None, "stress") => return stress(policy, options, cpus),
+        (None, name) => Workload::from_name(name).ok_or_else(|| refuse("run", &name))?,
+    };
     let mut text = String::from(options.run);
     for pair in options
         .parameters
@@ -189,7 +190,7 @@ fn stress(policy: Policy, options: &Options<'static>, cpus: usize) -> Result<(),
     }
 }
 
-/// Reports whether every frame belongs to somebody, now that no CPU is in the manager.
+/// Reports whether every frame has an owner, now that no CPU is in the manager.
 fn check_frames(manager: &Manager) {
     let frames = manager.check();
     judge(

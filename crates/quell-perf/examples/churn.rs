@@ -13,7 +13,7 @@ const PAGE: usize = 4096;
 /// The place from which the calls come; kept as a function so that it is found on stacks.
 #[inline(never)]
 fn give_back(page: *mut u8) {
-    // SAFETY: the page is a private mapping of this program that nobody else refers to.
+    // SAFETY: the page is a private mapping of this program that nothing else refers to.
     unsafe {
         page.write_volatile(1);
         madvise(page.cast(), PAGE, Advice::LinuxDontNeed).expect("a page of ours is given back");

@@ -6,6 +6,9 @@
 use std::io;
 use std::path::Path;
 
+use procfs_core::FromRead;
+use procfs_core::process::Stat;
+
 use crate::sample::{Interrupts, Statistics, When};
 
 /// Reads the counters now.
@@ -37,6 +40,21 @@ pub fn busy_ns() -> io::Result<u64> {
     let text = std::fs::read_to_string("/proc/stat")?;
     Ok(busy(&cpu_ns(&text)))
 }
+
+/// Nanoseconds that a process has run so far, all its threads together, in steps of 10 ms; `None` if it has ended.
+pub fn process_ns(pid: u32) -> Option<u64> {
+    let text = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+    ran(&text)
+}
+
+/// The time in a `/proc/PID/stat`. Its second field is a name in brackets, which may hold blanks and brackets.
+fn ran(stat: &[u8]) -> Option<u64> {
+    let stat = Stat::from_read(stat).ok()?;
+    Some((stat.utime.saturating_add(stat.stime)).saturating_mul(TICK_NS))
+}
+
+/// Linux tells programs all times of `/proc` in hundredths of a second, whatever its own clock is.
+const TICK_NS: u64 = 10_000_000;
 
 /// What of this is spent on running anything.
 fn busy(cpu_ns: &[(String, u64)]) -> u64 {
@@ -102,7 +120,7 @@ pub fn cpu_ns(text: &str) -> Vec<(String, u64)> {
         .map_while(|word| word.parse::<u64>().ok());
     let named = NAMES.iter().zip(numbers);
     named
-        .map(|(name, ticks)| ((*name).to_owned(), ticks.saturating_mul(10_000_000)))
+        .map(|(name, ticks)| ((*name).to_owned(), ticks.saturating_mul(TICK_NS)))
         .collect()
 }
 
@@ -151,12 +169,21 @@ mod tests {
         assert_eq!(named.len(), 10);
     }
 
+    #[test]
+    fn a_process_has_run_for_as_long_as_its_line_says() {
+        let line = b"7 (a) b (c) R 1 7 7 0 -1 4194304 1 0 0 0 30 12 0 0 20 0 1 0 100 1000 100 18446744073709551615 1 1 1 1 1 0 0 0 0 0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n";
+        assert_eq!(ran(line), Some(420_000_000));
+        assert_eq!(ran(b"7 (a"), None);
+        assert!(process_ns(std::process::id()).is_some());
+    }
+
     proptest! {
         #[test]
         fn no_text_makes_them_panic(text in "\\PC{0,40}(\n[a-zA-Z0-9: ]{0,30}){0,4}") {
             interrupts(&text);
             vmstat(&text);
             cpu_ns(&text);
+            ran(text.as_bytes());
         }
     }
 }

@@ -12,6 +12,7 @@ pub mod format;
 ))]
 pub mod live;
 pub mod sample;
+pub mod sink;
 pub mod symbols;
 pub mod tracefs;
 
@@ -19,3 +20,4 @@ pub use sample::{
     Change, Count, Frame, Host, Interrupts, Item, Lost, Names, Sample, Source, SourceError,
     Statistics, Value, When, Window,
 };
+pub use sink::{Progress, Sink};

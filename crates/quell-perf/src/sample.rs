@@ -1,7 +1,7 @@
 //! What a recording consists of, wherever it comes from.
 //!
 //! A recording is a stream of [`Item`]s: what the host was, what its counters showed before, the events with their
-//! stacks, what was lost, what became of processes, and what the counters showed after. Whoever reads them asks a
+//! stacks, what was lost, what became of processes, and what the counters showed after. A reader asks a
 //! [`Source`] for one after the other and keeps what it needs: ten million events do not fit into memory, so nothing
 //! here keeps them. Names and stacks are shared between the items that carry them (`Arc`), because a recording holds
 //! few different ones: to compare two, `Arc::ptr_eq` is a fast *yes*, never a *no*.

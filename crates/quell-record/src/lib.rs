@@ -5,6 +5,8 @@
 //! flush, from which place in which program, how long the one waited and the other was kept from its
 //! work. What comes out is a [`report::Report`], with [`advise`] in it, which [`show`] writes in other formats.
 //!
+//! [`top`] does the same second by second, while it happens.
+//!
 //! Nothing is kept of events that are over: memory grows with the number of different places and stacks, not with the length of
 //! the recording.
 
@@ -17,6 +19,7 @@ pub mod import;
 pub mod report;
 pub mod show;
 mod stack;
+pub mod top;
 mod understand;
 
 use quell_perf::{Source, SourceError};

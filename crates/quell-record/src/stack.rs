@@ -1,6 +1,6 @@
 //! From a stack to whose doing it was: the call or the part of the kernel that flushes, and the place in the program.
 //!
-//! The *site* of a flush is where somebody would change something. It begins with the innermost frame of user mode and goes
+//! The *site* of a flush is the code that one would change. It begins with the innermost frame of user mode and goes
 //! outwards through the C library, allocators and language runtimes up to the first frame that belongs to the
 //! program itself, that one included. Where no such frame is (a runtime's own thread, a stack that frame
 //! pointers do not reach), it is everything there is. The whole stack is kept beside it, for flame graphs.
@@ -59,7 +59,7 @@ const UNASKED: &[(&str, &str)] = &[
     ("migrate_pages_sync", "migration"),
 ];
 
-/// Files whose frames are nobody's own: by how their names begin.
+/// Files whose frames are no program's own: by how their names begin.
 const LIBRARIES: &[&str] = &[
     "libc.",
     "libc-",
@@ -86,7 +86,7 @@ const LIBRARIES: &[&str] = &[
     "libtsan",
 ];
 
-/// Functions that are nobody's own where they are linked into the program: whole names, and beginnings of names where
+/// Functions that are no program's own where they are linked into the program: whole names, and beginnings of names where
 /// the last letter is none.
 const RUNTIMES: &[&str] = &[
     "runtime.",

@@ -1,6 +1,6 @@
 //! The heap of a search: allocations that can be read back as a whole.
 //!
-//! The memory manager keeps its books on the heap, so they are part of the state that a search tells
+//! The memory manager keeps its records on the heap, so they are part of the state that a search tells
 //! apart. While code of the manager runs, [`LineAllocator`](crate::alloc::LineAllocator) takes what it
 //! allocates from here: the first free lines of the part of the CPU that runs. What is freed is cleared.
 //! So the bytes and the places of what is alive depend on what is alive and on little else.
@@ -22,12 +22,18 @@ pub const CPUS: usize = 4;
 /// A part for what is made before the run, and one for each CPU.
 const PARTS: usize = 1 + CPUS;
 
+/// Bytes of all parts.
+const BYTES: usize = PARTS * LINES * LINE;
+
 /// Which lines of a part are taken.
 type Taken = [u64; LINES / 64];
 
 /// See the module.
 pub struct Heap {
+    /// The first line.
     memory: *mut u8,
+    /// What the host has given: it begins wherever the host likes.
+    given: *mut u8,
     taken: RefCell<[Taken; PARTS]>,
     /// Beyond the last line of each part that was ever taken since the heap was cleared.
     end: [Cell<usize>; PARTS],
@@ -35,6 +41,17 @@ pub struct Heap {
     free_from: [Cell<usize>; PARTS],
     /// Whether something found no room since the heap was cleared.
     overflowed: Cell<bool>,
+}
+
+/// What lay in a heap at a moment, to be laid there [again](Heap::restore).
+pub struct Image {
+    parts: [PartImage; PARTS],
+}
+
+struct PartImage {
+    bytes: Box<[u8]>,
+    taken: Box<[u64]>,
+    free_from: usize,
 }
 
 thread_local! {
@@ -61,20 +78,22 @@ impl Drop for Part {
     }
 }
 
+/// What the host is asked for: memory that it clears when it is touched, which it has for small alignments alone.
 fn layout() -> Layout {
-    Layout::from_size_align(PARTS * LINES * LINE, LINE).expect("a constant")
+    Layout::from_size_align(BYTES + LINE, 1).expect("a constant")
 }
 
 impl Heap {
     /// An empty heap. `None` if the program's allocator does not come here.
     pub fn new() -> Option<Box<Self>> {
         // SAFETY: the layout has a size.
-        let memory = unsafe { System.alloc_zeroed(layout()) };
-        if memory.is_null() {
+        let given = unsafe { System.alloc_zeroed(layout()) };
+        if given.is_null() {
             return None;
         }
         let heap = Box::new(Heap {
-            memory,
+            memory: given.wrapping_add(given.align_offset(LINE)),
+            given,
             taken: RefCell::new([[0; LINES / 64]; PARTS]),
             end: Default::default(),
             free_from: Default::default(),
@@ -90,7 +109,7 @@ impl Heap {
     /// Where it lies.
     pub fn range(&self) -> Range<usize> {
         let start = self.memory as usize;
-        start..start + layout().size()
+        start..start + BYTES
     }
 
     /// Lets `body` allocate from a part: 0 for what lies before the run, 1 more than its number for a
@@ -116,6 +135,45 @@ impl Heap {
             // SAFETY: the lines are this heap's own.
             unsafe { self.line(part, 0).write_bytes(0, end * LINE) };
             self.taken.borrow_mut()[part][..end.div_ceil(64)].fill(0);
+        }
+    }
+
+    /// What lies here now.
+    pub fn image(&self) -> Image {
+        let parts = std::array::from_fn(|part| {
+            let end = self.end[part].get();
+            // SAFETY: the lines are this heap's own and were cleared or written.
+            let bytes = unsafe { std::slice::from_raw_parts(self.line(part, 0), end * LINE) };
+            PartImage {
+                bytes: bytes.into(),
+                taken: self.taken.borrow()[part][..end.div_ceil(64)].into(),
+                free_from: self.free_from[part].get(),
+            }
+        });
+        Image { parts }
+    }
+
+    /// Lets lie here again what lay here then, at the same places. Nothing that was allocated since may be used any
+    /// more.
+    ///
+    /// # Panics
+    /// May panic if the image is of another heap.
+    pub fn restore(&self, image: &Image) {
+        self.overflowed.set(false);
+        for (part, image) in image.parts.iter().enumerate() {
+            let bytes = image.bytes.len();
+            let end = self.end[part].replace(bytes / LINE).max(bytes / LINE);
+            // SAFETY: the lines are this heap's own, and what lies there is not used any more.
+            unsafe {
+                let lines = self.line(part, 0);
+                lines.copy_from_nonoverlapping(image.bytes.as_ptr(), bytes);
+                lines.add(bytes).write_bytes(0, end * LINE - bytes);
+            }
+            let taken = &mut self.taken.borrow_mut()[part][..end.div_ceil(64)];
+            let (kept, rest) = taken.split_at_mut(image.taken.len());
+            kept.copy_from_slice(&image.taken);
+            rest.fill(0);
+            self.free_from[part].set(image.free_from);
         }
     }
 
@@ -206,7 +264,7 @@ impl Heap {
 impl Drop for Heap {
     fn drop(&mut self) {
         // SAFETY: allocated with this layout in `new`.
-        unsafe { System.dealloc(self.memory, layout()) };
+        unsafe { System.dealloc(self.given, layout()) };
     }
 }
 

@@ -34,9 +34,9 @@ pub struct Life {
 /// What a CPU remembers of the wait that it is in.
 #[derive(Default)]
 struct Wait {
-    /// Everybody's signs of life when it was last looked at anew; empty if it has not been yet.
+    /// All CPUs' signs of life when it was last looked at anew; empty if it has not been yet.
     began: Vec<u64>,
-    /// How often everybody has given [`PATIENCE`] signs since the wait began.
+    /// How often every CPU has given [`PATIENCE`] signs since the wait began.
     times: u32,
 }
 

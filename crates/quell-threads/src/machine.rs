@@ -173,7 +173,7 @@ impl<const STRESS: bool> Threads<STRESS> {
 
     /// Whether a CPU has waited without end (C7), as [`life`] defines it.
     ///
-    /// From then on the machine makes no mistake any more and interrupts everybody all the time, so
+    /// From then on the machine makes no mistake any more and interrupts every CPU all the time, so
     /// that a program can end.
     pub fn is_hung(&self) -> bool {
         self.hung.load(Ordering::Relaxed)

@@ -36,7 +36,7 @@ pub struct StressConfig {
     pub forgotten: Option<&'static Rule>,
     /// Whether the machine does not wait for its broadcasts.
     pub skips_barrier: bool,
-    /// What the programs try.
+    /// The seed: what each CPU's program tries is drawn from a stream of its own.
     pub seed: u64,
     /// How many operations all CPUs together make if nothing breaks; a few more, because each counts
     /// its own 64 at a time.
@@ -65,7 +65,7 @@ impl StressConfig {
     }
 }
 
-/// Operations that a CPU makes before it adds them to everybody's.
+/// Operations that a CPU makes before it adds them to the common count.
 const AT_ONCE: u64 = 64;
 
 /// How a run ended.

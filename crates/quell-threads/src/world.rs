@@ -6,7 +6,7 @@
 //! and rights, the owner it was written for and the *version* of the page it maps. So each access
 //! can be judged by itself, without a lock that would order what it is to test:
 //!
-//! * the content's owner is not the entry's: somebody else has the frame, or has written it (C1);
+//! * the content's owner is not the entry's: the frame has another owner, or another has written it (C1);
 //! * the content changed while the page was write-protected and captured (C2);
 //! * the entry's version is older than the last change that had returned before the access (C3);
 //! * a file page's value is older than what was written before the access (C4);
@@ -238,7 +238,7 @@ impl World {
         }
     }
 
-    /// Records the first violation and stops everybody.
+    /// Records the first violation and stops all CPUs.
     pub fn report(&self, violation: Violation) {
         let mut first = self
             .violation

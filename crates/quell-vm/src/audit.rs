@@ -154,7 +154,7 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
                 ));
             }
         }
-        // The rest were seen in a table and are free frames by the books.
+        // The rest were seen in a table and are free frames by the records.
         if let Some((frame, seen)) = seen.iter().find(|(_, seen)| seen.mapped + seen.markers > 0) {
             return Err(format!(
                 "free frame {:#x} is mapped {} times",

@@ -166,10 +166,9 @@ impl<'m, M: Machine> Files<'m, M> {
             .length_before_truncation(|| file.pages(), || file.set_bytes(bytes));
         let keep = bytes.div_ceil(PAGE_BYTES);
         let mut page = keep;
-        while page < before {
-            let stop = before.min(page + CLUSTER as u64);
-            self.empty_slots(id, file, page, stop);
-            page = stop;
+        while let Some(used) = file.first_used(page, before) {
+            page = before.min(used + CLUSTER as u64);
+            self.empty_slots(id, file, used, page);
         }
         let cut = if !bytes.is_multiple_of(PAGE_BYTES) && keep <= before {
             self.clear_tail(id, file, keep - 1, (bytes % PAGE_BYTES) as usize)

@@ -256,8 +256,11 @@ impl<'m, M: Machine> LargePages<'m, M> {
             None => self.alloc_pieces(order).ok_or(Error::OutOfMemory)?,
         };
         let guard = self.tables.governing(process, page);
+        // Another CPU may have become its only user, and have split it.
+        let rules = machine.rules();
+        let is_block = || rules.is_the_block(guard.range(page).pages, 1 << order);
         let now = match guard.view(page) {
-            EntryKind::Page(now) if now.frame == seen.frame => now,
+            EntryKind::Page(now) if now.frame == seen.frame && is_block() => now,
             _ => {
                 drop(guard);
                 self.give_back(copy);

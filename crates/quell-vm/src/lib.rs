@@ -5,7 +5,7 @@
 //! memory nodes. [`Vm`] is the manager, [`Machine`] what it needs below it, [`User`] and [`Call`]
 //! what programs see above it.
 //!
-//! # The house
+//! # The objects
 //!
 //! The manager is a few objects. Each owns its fields, knows only objects below it in this picture,
 //! and is put together with them in [`Vm::new`]:

@@ -21,7 +21,7 @@ use crate::length::Length;
 use crate::lock::{Guard, Lock, RawGuard, RawLock};
 use crate::machine::{Event, Machine, Work};
 use crate::rules::VmRules;
-use crate::segmented::SegmentedArray;
+use crate::segmented::{SegmentedArray, SparseArray};
 use crate::syscall::{Error, FileId};
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -35,6 +35,8 @@ use quell::{Frame, Stamp};
 
 /// The longest file: 64 GB.
 pub(crate) const MAX_PAGES: u64 = 1 << 24;
+/// The most files, or a few more, where several CPUs make the last ones at once.
+const MAX_FILES: FileId = 1 << 16;
 
 /// What a slot knows of its frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -100,7 +102,7 @@ pub(crate) struct File<M: Machine> {
     length: Length<M::Word>,
     /// Held by the CPU that changes the length downwards.
     truncation: RawLock<M::Word>,
-    slots: SegmentedArray<Lock<M::Word, Slot>, 16>,
+    slots: SparseArray<Lock<M::Word, Slot>>,
     /// The pages that are dirty.
     dirty: Lock<M::Word, BTreeSet<u64>>,
 }
@@ -110,7 +112,7 @@ impl<M: Machine> File<M> {
         File {
             length: Length::new(bytes),
             truncation: RawLock::new(),
-            slots: SegmentedArray::new(),
+            slots: SparseArray::new(),
             dirty: Lock::new(BTreeSet::new()),
         }
     }
@@ -148,6 +150,12 @@ impl<M: Machine> File<M> {
     /// The slot of a page, if it was ever used.
     pub(crate) fn used_slot(&self, page: u64) -> Option<&Lock<M::Word, Slot>> {
         self.slots.get(page as usize)
+    }
+
+    /// The first page in `from..below` that may have been used.
+    pub(crate) fn first_used(&self, from: u64, below: u64) -> Option<u64> {
+        let found = self.slots.first_made(from as usize, below as usize);
+        found.map(|page| page as u64)
     }
 
     /// The dirty pages at this moment, in ascending order.
@@ -189,10 +197,13 @@ impl<'m, M: Machine> PageCache<'m, M> {
         found.and_then(|file| file.get()).ok_or(Error::NoFile)
     }
 
-    /// Makes a file of `bytes` zeros.
+    /// Makes a file of `bytes` zeros. None is ever removed, so there are at most [`MAX_FILES`].
     pub(crate) fn create(&self, bytes: u64) -> Result<FileId, Error> {
         if bytes.div_ceil(PAGE_BYTES) > MAX_PAGES {
             return Err(Error::BadRange);
+        }
+        if self.made.load(Ordering::Relaxed) >= MAX_FILES {
+            return Err(Error::NoSpace);
         }
         let id = self.made.fetch_add(1, Ordering::Relaxed);
         let place = self.files.get_or_make(id as usize, OnceBox::new);

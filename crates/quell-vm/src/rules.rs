@@ -212,6 +212,11 @@ quell::rules! {
     "C7" fn let_go_before_split<T>(put: impl FnOnce(), split: impl FnOnce() -> T) -> T { put(); split() }
         or VmSplitsHeldBlock { let done = split(); put(); done }
         "A fault splits a large page that it holds, and waits for itself (C7).";
+
+    /// A block that was split meanwhile has a first piece in the same frame.
+    "C1" fn is_the_block(mapped: u64, block: u64) -> bool { mapped == block }
+        or VmUnsharesPiece { true }
+        "A copy of a large page, in pieces, takes the place of its first piece, since another CPU has split it (C1; found by generated programs).";
 }
 
 /// Every rule of the manager, by the names of their mutants.

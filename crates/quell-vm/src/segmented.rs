@@ -1,8 +1,11 @@
-//! An array that grows without moving its elements and without a lock for readers.
+//! Arrays that grow without moving their elements and without a lock for readers.
 //!
 //! Elements live in segments of doubling length, each made at its first use, so a reference into
 //! the array stays good and an empty array costs one pointer per possible segment. Elements are never
 //! removed; users reuse them.
+//!
+//! Where an index is a program's choice, as the pages of a file are, one far out must not make all that lie beside
+//! it: a [`SparseArray`] has segments of pointers, and a few elements behind each.
 
 use alloc::boxed::Box;
 use once_cell::race::OnceBox;
@@ -41,6 +44,59 @@ impl<T, const FIRST: usize> SegmentedArray<T, FIRST> {
             .get_or_init(|| Box::new((0..FIRST << segment).map(|_| new()).collect()))
             .get(offset)
     }
+
+    /// The first index beyond the segment of this one, if that segment was not made.
+    fn past_unmade(&self, index: usize) -> Option<usize> {
+        let (segment, _) = Self::place(index);
+        let made = self.segments.get(segment)?.get().is_some();
+        (!made).then(|| FIRST * ((1 << (segment + 1)) - 1))
+    }
+}
+
+/// How many elements of a [`SparseArray`] are made at once, a power of two.
+const TOGETHER: usize = 16;
+
+/// The array whose elements are made a few at a time, wherever they are.
+pub(crate) struct SparseArray<T> {
+    parts: SegmentedArray<OnceBox<Box<[T]>>, 4>,
+}
+
+impl<T> SparseArray<T> {
+    pub(crate) const fn new() -> Self {
+        SparseArray {
+            parts: SegmentedArray::new(),
+        }
+    }
+
+    /// The element, if it was made.
+    pub(crate) fn get(&self, index: usize) -> Option<&T> {
+        let part = self.parts.get(index / TOGETHER)?.get()?;
+        part.get(index % TOGETHER)
+    }
+
+    /// The element; makes it and those beside it, each `new`, if need be. `None` beyond the largest index.
+    pub(crate) fn get_or_make(&self, index: usize, new: impl Fn() -> T) -> Option<&T> {
+        self.parts
+            .get_or_make(index / TOGETHER, OnceBox::new)?
+            .get_or_init(|| Box::new((0..TOGETHER).map(|_| new()).collect()))
+            .get(index % TOGETHER)
+    }
+
+    /// The first element in `from..below` that was made. Looks at one pointer for [`TOGETHER`] elements, and at none
+    /// of a segment in which none was made.
+    pub(crate) fn first_made(&self, from: usize, below: usize) -> Option<usize> {
+        let mut part = from / TOGETHER;
+        while part * TOGETHER < below {
+            match self.parts.past_unmade(part) {
+                Some(next) => part = next,
+                None if self.parts.get(part)?.get().is_some() => {
+                    return Some(from.max(part * TOGETHER));
+                }
+                None => part += 1,
+            }
+        }
+        None
+    }
 }
 
 #[cfg(test)]
@@ -61,5 +117,26 @@ mod tests {
         for index in 0..1000 {
             assert_eq!(array.get(index).unwrap().load(Ordering::Relaxed), index);
         }
+    }
+    #[test]
+    fn elements_far_out_are_found_and_make_few_others() {
+        let array = SparseArray::<AtomicUsize>::new();
+        let made = AtomicUsize::new(0);
+        let new = || AtomicUsize::new(made.fetch_add(1, Ordering::Relaxed));
+        let far = (1 << 24) - 1;
+        for index in [5, 300, far] {
+            assert!(array.get(index).is_none());
+            array.get_or_make(index, new).unwrap();
+            assert!(array.get(index).is_some());
+        }
+        assert_eq!(made.into_inner(), 3 * TOGETHER);
+        let first = |from, below| array.first_made(from, below);
+        assert_eq!(first(0, far + 1), Some(0));
+        assert_eq!(first(7, far + 1), Some(7));
+        assert_eq!(first(16, far + 1), Some(288));
+        assert_eq!(first(303, far + 1), Some(303));
+        assert_eq!(first(304, far + 1), Some(far - 15));
+        assert_eq!(first(304, far - 15), None);
+        assert_eq!(first(17, 288), None);
     }
 }

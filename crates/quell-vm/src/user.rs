@@ -78,16 +78,22 @@ pub trait User {
         }
     }
     /// Loads every cache line of a range in ascending order, as a streaming read does.
-    fn read_span(&self, address: u64, bytes: u64) {
-        for line in (address..address + bytes).step_by(64) {
-            self.read(line);
-        }
+    ///
+    /// # Errors
+    /// The fault of the first load that failed; those before it were done.
+    fn try_read_span(&self, address: u64, bytes: u64) -> Result<(), Fault> {
+        (address..address + bytes)
+            .step_by(64)
+            .try_for_each(|line| self.try_read(line).map(|_| ()))
     }
     /// Stores to every cache line of a range in ascending order.
-    fn write_span(&self, address: u64, bytes: u64, value: u64) {
-        for line in (address..address + bytes).step_by(64) {
-            self.write(line, value);
-        }
+    ///
+    /// # Errors
+    /// The fault of the first store that failed; those before it were done.
+    fn try_write_span(&self, address: u64, bytes: u64, value: u64) -> Result<(), Fault> {
+        (address..address + bytes)
+            .step_by(64)
+            .try_for_each(|line| self.try_write(line, value))
     }
 
     /// A system call.
@@ -98,6 +104,11 @@ pub trait User {
 
     /// Computes for that long without touching memory. Interrupts are taken meanwhile.
     fn compute(&self, nanoseconds: u64);
+    /// Passes that long in a loop that waits until other CPUs have changed a control word which it has read in this
+    /// turn. A machine may let more time pass, until one of them is changed.
+    fn wait(&self, nanoseconds: u64) {
+        self.compute(nanoseconds);
+    }
     /// Nanoseconds since the run began.
     fn now(&self) -> u64;
 

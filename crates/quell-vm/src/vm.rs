@@ -32,7 +32,7 @@ use quell::{Frame, Page, PageRange, Purpose};
 
 /// A virtual-memory manager. All methods may be called by all CPUs at once.
 ///
-/// It panics where its own books are wrong (a table names a frame that was never in the memory
+/// It panics where its own records are wrong (a table names a frame that was never in the memory
 /// map); wrong calls of programs get an [`Error`].
 pub struct Vm<'m, M: Machine> {
     engine: Arc<Engine<'m, M>>,
@@ -359,7 +359,7 @@ impl<'m, M: Machine> Vm<'m, M> {
         self.frames.free_frames()
     }
 
-    /// Checks all books: each frame belongs to exactly one owner, each reference and each entry of a
+    /// Checks all records: each frame belongs to exactly one owner, each reference and each entry of a
     /// reverse map stands for an entry of a table or a slot of the page cache, and the other way
     /// round. All CPUs must be outside the manager. Takes time in proportion to memory.
     ///
@@ -369,7 +369,7 @@ impl<'m, M: Machine> Vm<'m, M> {
         self.audit().check()
     }
 
-    /// What the program would read at `address`: eight bytes, by the manager's own books, wherever
+    /// What the program would read at `address`: eight bytes, by the manager's own records, wherever
     /// the page is. `None` if the process may not read there, or if the page is on its way.
     /// Takes no lock and changes nothing: for an oracle.
     ///

@@ -1,61 +1,48 @@
-//! The workloads of the published experiments, written once.
+//! The workloads: files that say what each CPU does, and what performs them.
 //!
-//! A workload is a program for several CPUs against [`User`] alone: loads, stores, system calls, a
-//! clock and a few control words. The same source runs as coroutines on the machine in software
-//! and in the user mode of a kernel that boots, so nothing here allocates while it runs, starts a
-//! thread or knows what is below it.
+//! A workload is a file: parameters, what each CPU does in terms of [`User`] (loads, stores, system calls, a clock, a few
+//! control words), what is measured. The same file runs as coroutines on the machine in software, in the user mode of
+//! a kernel that boots and as a program of Linux, so what is read from it is a flat program of numbers that allocates
+//! nothing while it runs, starts no thread and knows nothing of what is below it. `docs/workloads.md` describes the format.
 //!
 //! Every CPU of a run calls [`Workload::run`], all of them in one process. The first CPU prepares,
 //! all CPUs meet, the measured window opens, and what was done in it ends up in control words from
 //! which [`Workload::measure`] computes the workload's one figure.
 //!
-//! | workload | what it does | published for |
-//! | --- | --- | --- |
-//! | [`Dontneed`] | drops and touches one page while other CPUs spin | S4 |
-//! | [`Fileio`] | random writes to mapped files, synced regularly | S4 |
-//! | [`Swap`] | touches memory and pages it out, over and over | S0 |
-//! | [`Migrate`] | moves memory between two nodes | S0 |
-//! | [`Demand`] | touches fresh memory page by page | S1 |
-//! | [`Pingpong`] | switches between processes on one CPU | S2 |
-//! | [`Readers`] | several processes stream files that do not fit into memory | S3 |
-//!
 //! # What is not claimed
 //!
-//! Workloads are the published ones in shape, not in size: memory and rounds are scaled down, and
+//! The built-in workloads are published ones in shape, not in size: memory and rounds are scaled down, and
 //! each parameter says by how much its default is. CPUs, threads and processes are not scaled.
 #![no_std]
 
 extern crate alloc;
 
-mod demand;
-mod dontneed;
-mod fileio;
-mod migrate;
+mod builtin;
+mod expression;
 pub mod parameter;
-mod pingpong;
+mod perform;
 mod program;
-mod readers;
-mod swap;
+mod read;
+mod script;
 mod team;
 
-pub use demand::Demand;
-pub use dontneed::Dontneed;
-pub use fileio::Fileio;
-pub use migrate::Migrate;
+pub use expression::NoValue;
 pub use parameter::{BadParameter, Parameter, Unit};
-pub use pingpong::Pingpong;
 pub use program::{Memory, Window};
-pub use readers::Readers;
-pub use swap::Swap;
+pub use read::{FileError, Mistake, STATEMENTS, StatementForm};
+pub use script::Wrong;
 pub use team::{Failure, WORDS};
 
+use alloc::boxed::Box;
+use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use parameter::Table;
-use program::Program;
+use core::fmt;
+use expression::{Expression, Name, NoValue as Nothing, Values};
 use quell::Mechanism;
 use quell_vm::User;
-use team::Team;
+use script::{MemoryOf, PARAMETERS, Said, Script};
+use team::{Team, word};
 
 /// The figure that a workload is about.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -68,110 +55,352 @@ pub struct Measure {
     pub value: f64,
 }
 
-macro_rules! workloads {
-    ($($name:ident,)*) => {
-        /// A workload with its parameters.
-        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        pub enum Workload { $(#[doc = concat!("See [`", stringify!($name), "`].")] $name($name),)* }
-
-        impl Workload {
-            /// Every workload with its default parameters.
-            pub fn all() -> Vec<Workload> {
-                alloc::vec![$(Workload::$name($name::default()),)*]
-            }
-
-            /// Its name.
-            pub fn name(&self) -> &'static str {
-                match self { $(Workload::$name(_) => $name::NAME,)* }
-            }
-
-            /// What it does, in a sentence.
-            pub fn title(&self) -> &'static str {
-                match self { $(Workload::$name(_) => $name::TITLE,)* }
-            }
-
-            /// The mechanism that it was published for.
-            pub fn mechanism(&self) -> Mechanism {
-                match self { $(Workload::$name(_) => $name::MECHANISM,)* }
-            }
-
-            /// Whether more of its figure is better.
-            pub fn more_is_better(&self) -> bool {
-                match self { $(Workload::$name(_) => $name::MORE_IS_BETTER,)* }
-            }
-
-            /// What can be set.
-            pub fn parameters(&self) -> &'static [Parameter] {
-                match self { $(Workload::$name(_) => $name::PARAMETERS,)* }
-            }
-
-            /// The value of a parameter, if there is one of that name.
-            pub fn get(&self, name: &str) -> Option<u64> {
-                let mut copy = *self;
-                copy.word(name).copied()
-            }
-
-            fn word(&mut self, name: &str) -> Option<&mut u64> {
-                match self { $(Workload::$name(program) => program.word(name),)* }
-            }
-
-            /// How many CPUs it runs on unless told otherwise.
-            pub fn cpus(&self) -> usize {
-                match self { $(Workload::$name(program) => program.cpus(),)* }
-            }
-
-            /// Whether it can run on that many CPUs.
-            ///
-            /// # Errors
-            /// Why not, and what to change: a sentence that begins after the workload's name.
-            pub fn check(&self, cpus: usize) -> Result<(), String> {
-                match self { $(Workload::$name(program) => program.check(cpus),)* }
-            }
-
-            /// The memory it needs on that many CPUs.
-            pub fn memory(&self, cpus: usize) -> Memory {
-                match self { $(Workload::$name(program) => program.memory(cpus as u64),)* }
-            }
-
-            /// What one CPU does. Every CPU of the run calls this, all in the same process.
-            ///
-            /// `seed` decides what is random.
-            ///
-            /// # Errors
-            /// What could not be done. The other CPUs then return [`Failure::Elsewhere`] or end
-            /// early.
-            pub fn run<U: User + ?Sized>(&self, user: &U, seed: u64) -> Result<(), Failure> {
-                let team = Team::new(user);
-                let result = match self { $(Workload::$name(program) => program.body(&team, seed),)* };
-                if result.is_err() {
-                    team.fail();
-                }
-                result
-            }
-
-            /// The figure of a finished run, from its control words.
-            pub fn measure(&self, words: &[u64; WORDS]) -> Measure {
-                let window = Window::of(words);
-                match self {
-                    $(Workload::$name(program) => Measure {
-                        metric: $name::METRIC,
-                        more_is_better: self.more_is_better(),
-                        value: window.map_or(f64::NAN, |window| program.value(window)),
-                    },)*
-                }
-            }
-        }
-    };
+/// A workload with its parameters: what was read from a file, and values.
+///
+/// It is copied freely, because what was read from the file is kept for as long as the process runs.
+#[derive(Clone, Copy)]
+pub struct Workload {
+    script: &'static Script,
+    values: [u64; PARAMETERS],
 }
 
-workloads! { Dontneed, Fileio, Swap, Migrate, Demand, Pingpong, Readers, }
+/// Equal if they are of the same file and have the same values.
+impl PartialEq for Workload {
+    fn eq(&self, other: &Self) -> bool {
+        core::ptr::eq(self.script, other.script) && self.values == other.values
+    }
+}
+
+impl Eq for Workload {}
+
+/// Tells apart what is not equal, as long as a path names one file.
+impl fmt::Debug for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.script.path)?;
+        for (parameter, value) in self.parameters().iter().zip(self.values) {
+            write!(f, " {}={}", parameter.name, parameter.unit.show(value))?;
+        }
+        Ok(())
+    }
+}
+
+/// The most memory of a node that a workload can ask for: 16 TB.
+const MOST_MEMORY: u64 = 1 << 44;
+/// How many memory nodes of one kind it can ask for.
+const MOST_NODES: u64 = 8;
+/// How many CPUs a run has at most.
+const MOST_CPUS: u64 = 1024;
+
+/// What is known before a run: parameters, and the number of CPUs.
+struct Before<'w> {
+    values: &'w [u64; PARAMETERS],
+    cpus: u64,
+    done: u64,
+}
+
+impl Values for Before<'_> {
+    fn value(&self, name: Name) -> u64 {
+        match name {
+            Name::Parameter(index) => self.values[usize::from(index)],
+            Name::Cpus => self.cpus,
+            Name::Shared(index) if usize::from(index) == word::DONE => self.done,
+            // Refused outside of programs, as the file is read.
+            _ => 0,
+        }
+    }
+
+    fn random(&self, _bound: u64) -> u64 {
+        0
+    }
+}
 
 impl Workload {
-    /// The workload of that name, with its default parameters.
+    /// Reads a workload file. `path` is used in messages, and tells workloads apart.
+    ///
+    /// What was read is kept until the process ends.
+    ///
+    /// # Errors
+    /// If the text is not TOML, or a key, name, statement or expression in it is wrong: all mistakes, with lines.
+    pub fn parse(path: &str, text: &str) -> Result<Workload, FileError> {
+        let script = Box::leak(Box::new(read::read(path, text)?));
+        let mut values = [0; PARAMETERS];
+        for (value, parameter) in values.iter_mut().zip(script.parameters) {
+            *value = parameter.default;
+        }
+        Ok(Workload { script, values })
+    }
+
+    /// Every built-in workload with its default parameters.
+    pub fn all() -> Vec<Workload> {
+        builtin::FILES
+            .iter()
+            .filter_map(|file| file.workload())
+            .collect()
+    }
+
+    /// The built-in workload of that name, with its default parameters.
     pub fn from_name(name: &str) -> Option<Workload> {
-        Self::all()
-            .into_iter()
-            .find(|workload| workload.name() == name)
+        let file = builtin::FILES.iter().find(|file| file.name == name)?;
+        file.workload()
+    }
+
+    /// The text that it was read from.
+    pub fn text(&self) -> &'static str {
+        self.script.text
+    }
+
+    /// Whether it is one that [`Workload::from_name`] finds.
+    pub fn is_built_in(&self) -> bool {
+        let file = builtin::FILES.iter().find(|file| file.name == self.name());
+        file.is_some_and(|file| file.text == self.text())
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &'static str {
+        self.script.name
+    }
+
+    /// What it does, in a sentence.
+    pub fn title(&self) -> &'static str {
+        self.script.title
+    }
+
+    /// The mechanism that it shows first.
+    pub fn mechanism(&self) -> Mechanism {
+        self.script.mechanism
+    }
+
+    /// What its figure says.
+    pub fn metric(&self) -> &'static str {
+        self.script.figure.metric
+    }
+
+    /// Whether more of its figure is better.
+    pub fn more_is_better(&self) -> bool {
+        self.script.figure.more_is_better
+    }
+
+    /// What can be set.
+    pub fn parameters(&self) -> &'static [Parameter] {
+        self.script.parameters
+    }
+
+    /// The value of a parameter, if there is one of that name.
+    pub fn get(&self, name: &str) -> Option<u64> {
+        let index = self
+            .parameters()
+            .iter()
+            .position(|parameter| parameter.name == name)?;
+        Some(self.values[index])
+    }
+
+    fn before(&self, cpus: u64, done: u64) -> Before<'_> {
+        Before {
+            values: &self.values,
+            cpus,
+            done,
+        }
+    }
+
+    /// How many CPUs it runs on unless told otherwise: 1 to 1024. What [`Workload::check`] refuses has some number, too.
+    pub fn cpus(&self) -> usize {
+        let cpus = self.script.cpus.evaluate(&self.before(1, 0)).unwrap_or(1);
+        cpus.clamp(1, MOST_CPUS) as usize
+    }
+
+    /// How many processes it has where a process cannot be entered: on Linux, CPUs are shared out evenly among them.
+    pub fn processes(&self) -> usize {
+        let processes = self.script.processes.evaluate(&self.before(1, 0));
+        processes.unwrap_or(1).clamp(1, MOST_CPUS) as usize
+    }
+
+    /// Whether it can run on that many CPUs.
+    ///
+    /// # Errors
+    /// Why not, and what to change: a sentence that begins after the workload's name.
+    pub fn check(&self, cpus: usize) -> Result<(), String> {
+        let before = self.before(cpus as u64, 0);
+        for refusal in &self.script.refusals {
+            match refusal.when.evaluate(&before) {
+                Ok(0) => {}
+                Ok(_) => return Err(self.say(&refusal.why, &before)),
+                Err(why) => return Err(format!("whether it can run on {cpus} CPUs: {why}")),
+            }
+        }
+        for (what, number) in [
+            ("the number of CPUs", &self.script.cpus),
+            ("the number of processes", &self.script.processes),
+        ] {
+            match number.evaluate(&before) {
+                Ok(1..=MOST_CPUS) => {}
+                Ok(other) => return Err(format!("{what} would be {other}, not 1 to {MOST_CPUS}")),
+                Err(why) => return Err(format!("{what}: {why}")),
+            }
+        }
+        match self.try_memory(cpus) {
+            Err(why) => Err(format!("the memory that it needs: {why}")),
+            Ok(memory) if memory.node.max(memory.slow.unwrap_or(0)) > MOST_MEMORY => {
+                Err("would need more than 16 TB of memory in a node".into())
+            }
+            Ok(memory) if !(1..=MOST_NODES).contains(&memory.nodes) => Err(format!(
+                "would need {} memory nodes, not 1 to {MOST_NODES}",
+                memory.nodes
+            )),
+            Ok(memory) if memory.node < 1 << 20 => {
+                Err("would have less than 1 MB of memory in a node".into())
+            }
+            Ok(_) => Ok(()),
+        }
+    }
+
+    fn say(&self, pieces: &[Said], before: &Before<'_>) -> String {
+        let mut text = String::new();
+        for piece in pieces {
+            match piece {
+                Said::Text(piece) => text.push_str(piece),
+                Said::Parameter(index) => {
+                    let index = usize::from(*index);
+                    text.push_str(&self.parameters()[index].unit.show(self.values[index]));
+                }
+                Said::Value(value) => match value.evaluate(before) {
+                    Ok(value) => text.push_str(&value.to_string()),
+                    Err(why) => text.push_str(&format!("({why})")),
+                },
+            }
+        }
+        text
+    }
+
+    /// The same for so many CPUs: where it does not run on them as it is, with the parameters changed that its file
+    /// says follow the number of CPUs.
+    ///
+    /// # Errors
+    /// Why it does not run on them nevertheless: a sentence that begins after the workload's name.
+    pub fn fitted(&self, cpus: usize) -> Result<Workload, String> {
+        let mut fitted = *self;
+        let Err(why) = self.check(cpus) else {
+            return Ok(fitted);
+        };
+        for (index, value) in &self.script.fits {
+            let (index, parameter) = (usize::from(*index), &self.parameters()[usize::from(*index)]);
+            match value.evaluate(&fitted.before(cpus as u64, 0)) {
+                Ok(value) if (parameter.least..=parameter.most).contains(&value) => {
+                    fitted.values[index] = value;
+                }
+                _ => return Err(why),
+            }
+        }
+        fitted.check(cpus).map(|()| fitted)
+    }
+
+    /// The memory it needs on that many CPUs; hardly any if [`Workload::check`] refuses them.
+    pub fn memory(&self, cpus: usize) -> Memory {
+        self.try_memory(cpus).unwrap_or(Memory::roomy(0, 1))
+    }
+
+    fn try_memory(&self, cpus: usize) -> Result<Memory, Nothing> {
+        let before = self.before(cpus as u64, 0);
+        let of = |expression: &Expression| expression.evaluate(&before);
+        Ok(match &self.script.memory {
+            MemoryOf::Touched { bytes, nodes } => {
+                let bytes = of(bytes)?;
+                if bytes > MOST_MEMORY {
+                    return Err(Nothing::Overflow);
+                }
+                Memory {
+                    nodes: of(nodes)?,
+                    ..Memory::roomy(bytes, cpus as u64)
+                }
+            }
+            MemoryOf::Exact {
+                node,
+                slow,
+                nodes,
+                ahead,
+                idle_reclaims,
+            } => {
+                let slow = Some(of(slow)?).filter(|&slow| slow > 0);
+                Memory {
+                    node: of(node)?,
+                    slow,
+                    nodes: of(nodes)?,
+                    demotion: slow.is_some(),
+                    ahead: ahead.as_ref().map(of).transpose()?,
+                    idle_reclaims: of(idle_reclaims)? != 0,
+                }
+            }
+        })
+    }
+
+    /// How many bytes it touches on that many CPUs, in each of how many memory nodes, and how many there are in a slow
+    /// one: what [`Workload::memory`] has without the room for tables and caches of a machine of ordinary size.
+    ///
+    /// # Errors
+    /// Why that has no value.
+    pub fn touched(&self, cpus: usize) -> Result<[u64; 3], Nothing> {
+        let before = self.before(cpus as u64, 0);
+        let (bytes, nodes, slow) = match &self.script.memory {
+            MemoryOf::Touched { bytes, nodes } => (bytes, nodes, None),
+            MemoryOf::Exact {
+                node, nodes, slow, ..
+            } => (node, nodes, Some(slow)),
+        };
+        let slow = slow.map_or(Ok(0), |slow| slow.evaluate(&before))?;
+        Ok([bytes.evaluate(&before)?, nodes.evaluate(&before)?, slow])
+    }
+
+    /// What one CPU does. Every CPU of the run calls this, all in the same process.
+    ///
+    /// `seed` decides what is random.
+    ///
+    /// # Errors
+    /// What could not be done, and the line of the file that asked for it. The other CPUs then return
+    /// [`Failure::Elsewhere`] or end early.
+    pub fn run<U: User + ?Sized>(&self, user: &U, seed: u64) -> Result<(), Failure> {
+        let team = Team::new(user);
+        let result = perform::perform(self.script, &self.values, &team, seed);
+        if result.is_err() {
+            team.fail();
+        }
+        result
+    }
+
+    /// The figure of a finished run, from its control words.
+    pub fn measure(&self, words: &[u64; WORDS]) -> Measure {
+        let figure = &self.script.figure;
+        let value = Window::of(words).map_or(f64::NAN, |window| {
+            figure.value.real(&|name| match name {
+                Name::Parameter(index) => self.values[usize::from(index)] as f64,
+                Name::Nanoseconds => window.nanoseconds as f64,
+                _ => window.done as f64,
+            })
+        });
+        Measure {
+            metric: figure.metric,
+            more_is_better: figure.more_is_better,
+            value,
+        }
+    }
+
+    /// What is counted as one operation.
+    pub fn operation(&self) -> &'static str {
+        self.script.operation.name
+    }
+
+    /// How many operations there were, from what was [done](Window::done); 0 if that has no value.
+    pub fn operations(&self, done: u64) -> u64 {
+        let count = &self.script.operation.count;
+        count.evaluate(&self.before(1, done)).unwrap_or(0)
+    }
+
+    /// Whether each operation has a fault, if the work is done.
+    pub fn faults(&self) -> bool {
+        self.script.operation.faults
+    }
+
+    /// Whether all work is the first CPU's, so that what passes while it sleeps is no work.
+    pub fn first_cpu_works(&self) -> bool {
+        self.script.operation.first_cpu_works
     }
 
     /// Sets a parameter from text like `pages=512`.
@@ -183,26 +412,19 @@ impl Workload {
             .split_once('=')
             .ok_or_else(|| BadParameter::NotAPair(pair.to_string()))?;
         let (name, value) = (name.trim(), value.trim());
-        let workload = self.name();
         let table = self.parameters();
-        let Some(parameter) = table.iter().find(|parameter| parameter.name == name) else {
-            let mut known = String::new();
-            for parameter in table {
-                if !known.is_empty() {
-                    known.push_str(", ");
-                }
-                known.push_str(parameter.name);
-            }
+        let Some(index) = table.iter().position(|parameter| parameter.name == name) else {
+            let known: Vec<_> = table.iter().map(|parameter| parameter.name).collect();
             return Err(BadParameter::Unknown {
-                workload,
+                workload: self.name(),
                 name: name.to_string(),
-                known,
+                known: match &known[..] {
+                    [] => "none".into(),
+                    known => known.join(", "),
+                },
             });
         };
-        let value = parameter.read(value)?;
-        if let Some(word) = self.word(name) {
-            *word = value;
-        }
+        self.values[index] = table[index].read(value)?;
         Ok(())
     }
 }

@@ -1,8 +1,7 @@
 //! What a workload can be told, as a table: names, units, defaults, ranges and meanings.
 //!
-//! Each workload declares its parameters once, with [`parameters!`](crate::parameter), and gets a
-//! plain structure for its own code and a table for the code that parses or explains them. All
-//! values are unsigned words, so that they fit into the registers of a kernel.
+//! Each workload declares its parameters once, in its file. All values are unsigned words, so that they fit into the
+//! registers of a kernel.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -32,7 +31,26 @@ const TIMES: [(&str, u64); 4] = [
     ("s", 1_000_000_000),
 ];
 
+/// A whole number with the ending of any unit, or none; `None` for everything else.
+pub(crate) fn scaled(text: &str) -> Option<u64> {
+    let (digits, factor) = BYTES
+        .iter()
+        .chain(&TIMES)
+        .find_map(|&(unit, factor)| Some((text.strip_suffix(unit)?, factor)))
+        .unwrap_or((text, 1));
+    digits.parse::<u64>().ok()?.checked_mul(factor)
+}
+
 impl Unit {
+    /// Every unit, with its name in workload files.
+    pub(crate) const ALL: [(&str, Unit); 5] = [
+        ("count", Unit::Count),
+        ("bytes", Unit::Bytes),
+        ("time", Unit::Time),
+        ("switch", Unit::Switch),
+        ("page", Unit::PageSize),
+    ];
+
     /// Reads a value; `None` if it is not written as the unit's description says.
     pub fn parse(self, text: &str) -> Option<u64> {
         let scaled = |units: &[(&str, u64)]| {
@@ -167,56 +185,6 @@ impl Parameter {
             most: self.unit.show(self.most),
         })
     }
-}
-
-/// Declares the parameters of a workload: a structure of words with the documented defaults, and
-/// the table of them.
-macro_rules! parameters {
-    (
-        $(#[$about:meta])*
-        pub struct $name:ident {
-            $(#[doc = $doc:literal] $field:ident: $unit:ident = $default:expr, $least:expr => $most:expr;)*
-        }
-    ) => {
-        $(#[$about])*
-        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        pub struct $name { $(#[doc = $doc] pub $field: u64,)* }
-
-        impl Default for $name {
-            fn default() -> Self {
-                $name { $($field: $default,)* }
-            }
-        }
-
-        impl $crate::parameter::Table for $name {
-            const PARAMETERS: &'static [$crate::parameter::Parameter] = &[
-                $($crate::parameter::Parameter {
-                    name: stringify!($field),
-                    unit: $crate::parameter::Unit::$unit,
-                    default: $default,
-                    least: $least,
-                    most: $most,
-                    meaning: $doc,
-                },)*
-            ];
-
-            fn word(&mut self, name: &str) -> Option<&mut u64> {
-                match name {
-                    $(stringify!($field) => Some(&mut self.$field),)*
-                    _ => None,
-                }
-            }
-        }
-    };
-}
-pub(crate) use parameters;
-
-/// A structure made by [`parameters!`].
-pub trait Table {
-    /// Its fields, in order.
-    const PARAMETERS: &'static [Parameter];
-    /// The field of that name.
-    fn word(&mut self, name: &str) -> Option<&mut u64>;
 }
 
 #[cfg(test)]

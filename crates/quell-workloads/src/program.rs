@@ -1,11 +1,6 @@
-//! What a workload answers, and what it is asked about: the memory that it needs, the window in which it was
-//! measured.
+//! The memory that a workload needs, and the window in which it was measured.
 
-use crate::parameter::Table;
-use crate::team::{Failure, Team, WORDS, word};
-use alloc::string::String;
-use quell::Mechanism;
-use quell_vm::User;
+use crate::team::{WORDS, word};
 
 /// The memory that a workload needs to behave as it is meant to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,9 +38,7 @@ impl Memory {
 pub struct Window {
     /// Its length in nanoseconds, never 0.
     pub nanoseconds: u64,
-    /// What was done in it, as the workload counts: iterations ([`Dontneed`](crate::Dontneed)), requests
-    /// ([`Fileio`](crate::Fileio)), rounds ([`Swap`](crate::Swap)), bytes ([`Migrate`](crate::Migrate), [`Demand`](crate::Demand)), switches ([`Pingpong`](crate::Pingpong)),
-    /// nanoseconds of all threads together ([`Readers`](crate::Readers)).
+    /// What was done in it, as the workload counts: what its file says with `done`.
     pub done: u64,
 }
 
@@ -58,33 +51,4 @@ impl Window {
             done: words[word::DONE],
         })
     }
-}
-
-/// What every workload answers.
-pub(crate) trait Program: Table {
-    /// The name that users type.
-    const NAME: &'static str;
-    /// What it does, in a sentence.
-    const TITLE: &'static str;
-    /// The mechanism that it was published for.
-    const MECHANISM: Mechanism;
-    /// What its figure says.
-    const METRIC: &'static str;
-    /// Whether more is better.
-    const MORE_IS_BETTER: bool = false;
-
-    /// How many CPUs it runs on unless told otherwise.
-    fn cpus(&self) -> usize {
-        1
-    }
-    /// Whether it can run on that many; if not, why, and what to change.
-    fn check(&self, _cpus: usize) -> Result<(), String> {
-        Ok(())
-    }
-    /// The memory it needs.
-    fn memory(&self, cpus: u64) -> Memory;
-    /// What each CPU does.
-    fn body<U: User + ?Sized>(&self, team: &Team<'_, U>, seed: u64) -> Result<(), Failure>;
-    /// Its figure.
-    fn value(&self, window: Window) -> f64;
 }

@@ -5,6 +5,7 @@
 //!
 //! A CPU that fails says so in a word; the others leave their barriers and loops and end too.
 
+use crate::script::Wrong;
 use core::cell::Cell;
 use quell_vm::{Call, Error, Fault, Mark, User};
 use rand_pcg::Pcg64;
@@ -34,22 +35,36 @@ pub(crate) mod word {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Failure {
     /// A system call was refused.
-    #[error("{what}: {error}")]
+    #[error("line {line}: {what}: {error}")]
     Call {
-        /// What the workload was doing.
+        /// The line of the workload's file.
+        line: u32,
+        /// The word that the statement begins with.
         what: &'static str,
         /// Why the call was refused.
         error: Error,
     },
     /// An access could not be completed.
-    #[error("{what}, address {address:#x}: {fault}")]
+    #[error("line {line}: {what}, address {address:#x}: {fault}")]
     Access {
-        /// What the workload was doing.
+        /// The line of the workload's file.
+        line: u32,
+        /// The word that the statement begins with.
         what: &'static str,
         /// Where.
         address: u64,
         /// Why not.
         fault: Fault,
+    },
+    /// A statement has no effect.
+    #[error("line {line}: {what}: {why}")]
+    Value {
+        /// The line of the workload's file.
+        line: u32,
+        /// The word that the statement begins with.
+        what: &'static str,
+        /// Why not.
+        why: Wrong,
     },
     /// Another CPU failed, and says why itself.
     #[error("another CPU failed")]
@@ -63,6 +78,8 @@ pub(crate) struct Team<'u, U: ?Sized> {
     members: Cell<u64>,
     /// How many arrivals the barriers crossed so far took.
     crossed: Cell<u64>,
+    /// Whether this CPU has come to where the window opens, and to where it closes.
+    window: Cell<[bool; 2]>,
 }
 
 impl<'u, U: User + ?Sized> Team<'u, U> {
@@ -71,6 +88,7 @@ impl<'u, U: User + ?Sized> Team<'u, U> {
             user,
             members: Cell::new(user.cpus() as u64),
             crossed: Cell::new(0),
+            window: Cell::new([false; 2]),
         }
     }
 
@@ -80,9 +98,19 @@ impl<'u, U: User + ?Sized> Team<'u, U> {
     }
 
     /// From the next barrier on so many CPUs do not come any more. All others must say so between
-    /// the same two barriers.
-    pub fn without(&self, others: u64) {
-        self.members.set(self.members.get() - others);
+    /// the same two barriers. False, and nothing changes, if this CPU would be among them.
+    pub fn without(&self, others: u64) -> bool {
+        let left = self.members.get().checked_sub(others);
+        let left = left.filter(|&left| left > 0);
+        left.inspect(|&left| self.members.set(left)).is_some()
+    }
+
+    /// This CPU comes to where the window opens, or where it ends: whether it has not been there, and comes in that
+    /// order.
+    pub fn turn(&self, ends: bool) -> bool {
+        let [opened, ended] = self.window.get();
+        self.window.set([true, ended || ends]);
+        opened == ends && !ended
     }
 
     /// Waits until every CPU has come here.
@@ -95,7 +123,7 @@ impl<'u, U: User + ?Sized> Team<'u, U> {
             if self.failed() {
                 return Err(Failure::Elsewhere);
             }
-            self.user.compute(pause);
+            self.user.wait(pause);
             pause = (2 * pause).min(10_000);
         }
         Ok(())
@@ -138,9 +166,15 @@ impl<'u, U: User + ?Sized> Team<'u, U> {
         while !self.stopped() {
             if asleep {
                 let until = self.user.now() + nanoseconds;
-                self.call("sleeping", Call::Idle { until })?;
+                let sleep = self.user.call(Call::Idle { until });
+                // Whoever performs the statement knows its line.
+                sleep.map_err(|error| Failure::Call {
+                    line: 0,
+                    what: "bystand",
+                    error,
+                })?;
             } else {
-                self.user.compute(nanoseconds);
+                self.user.wait(nanoseconds);
             }
         }
         Ok(())
@@ -170,37 +204,6 @@ impl<'u, U: User + ?Sized> Team<'u, U> {
     /// Adds to what was done.
     pub fn done(&self, amount: u64) {
         self.user.add_shared(word::DONE, amount);
-    }
-
-    /// A system call that must succeed.
-    pub fn call(&self, what: &'static str, call: Call) -> Result<u64, Failure> {
-        self.user
-            .call(call)
-            .map_err(|error| Failure::Call { what, error })
-    }
-
-    /// A load.
-    #[inline]
-    pub fn read(&self, what: &'static str, address: u64) -> Result<u64, Failure> {
-        self.user
-            .try_read(address)
-            .map_err(|fault| Failure::Access {
-                what,
-                address,
-                fault,
-            })
-    }
-
-    /// A store.
-    #[inline]
-    pub fn write(&self, what: &'static str, address: u64, value: u64) -> Result<(), Failure> {
-        self.user
-            .try_write(address, value)
-            .map_err(|fault| Failure::Access {
-                what,
-                address,
-                fault,
-            })
     }
 }
 

@@ -5,7 +5,10 @@
 
 extern crate std;
 
+mod files;
+
 use super::*;
+use alloc::format;
 use quell_vm::{Backing, Call, Error, Fault, Mark};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -151,6 +154,13 @@ fn all_small() -> Vec<(Workload, usize)> {
             ),
             4
         ),
+        (small("crowd", &["iterations=5"]), 3),
+        (small("crowd", &["iterations=5", "apart=yes"]), 3),
+        (small("protect", &["iterations=5"]), 2),
+        (small("munmap", &["iterations=5"]), 2),
+        (small("scattered", &["iterations=3"]), 2),
+        (small("collector", &["cycles=2"]), 2),
+        (small("promote", &["moves=5"]), 2),
     ]
 }
 
@@ -182,6 +192,21 @@ fn every_workload_is_covered_here_and_ends_with_a_figure() {
 }
 
 #[test]
+fn every_built_in_file_can_be_read_and_has_its_name() {
+    for file in &builtin::FILES {
+        match Workload::parse(file.name, file.text) {
+            Ok(workload) => assert_eq!(workload.name(), file.name),
+            Err(mistakes) => panic!("{mistakes}"),
+        }
+        assert_eq!(
+            Workload::from_name(file.name),
+            file.workload(),
+            "read once, and equal"
+        );
+    }
+}
+
+#[test]
 fn a_refused_call_ends_every_cpu_and_leaves_no_figure() {
     for (workload, cpus) in all_small() {
         let refused = run(workload, cpus, |call| matches!(call, Call::Map { .. }));
@@ -191,7 +216,8 @@ fn a_refused_call_ends_every_cpu_and_leaves_no_figure() {
                 result,
                 Err(Failure::Call {
                     error: Error::OutOfMemory,
-                    ..
+                    what: "map",
+                    line: 10..,
                 })
             )),
             "{name}: {:?}",
@@ -315,7 +341,11 @@ fn fileio_syncs_every_file_in_turn() {
 
 #[test]
 fn readers_map_one_file_in_each_process_read_only() {
-    let (workload, cpus) = all_small().pop().unwrap();
+    let workload = small(
+        "readers",
+        &["processes=2", "threads=2", "size=1M", "passes=1"],
+    );
+    let cpus = 4;
     let run = run(workload, cpus, |_| false);
     let files: Vec<_> = run
         .calls

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 thread_local! { static THIS_CPU: Cell<u16> = const { Cell::new(0) }; }
 
 // ANCHOR: machine
-/// One CPU: what its TLB holds, and whether somebody interrupted it.
+/// One CPU: what its TLB holds, and whether it was interrupted.
 #[derive(Default)]
 struct Cpu {
     tlb: Mutex<HashMap<Page, Frame>>,
@@ -118,7 +118,7 @@ fn main() {
                     assert_eq!(
                         owner.load(Ordering::Acquire),
                         1,
-                        "used somebody else's frame"
+                        "used a frame that has a new owner"
                     );
                     accesses.fetch_add(1, Ordering::Release);
                 }

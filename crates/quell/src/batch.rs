@@ -176,7 +176,7 @@ where
     ///
     /// Does not wait with S0 on, or for [`Purpose::Call`], while the batch has no more than 8 spaces and a space no
     /// more than 2048 batches; otherwise it flushes what it is told at once, and may wait.
-    #[inline]
+    #[inline(always)]
     pub fn changed(&mut self, space: S, range: PageRange, scope: Scope) {
         if range.pages != 0 {
             self.unflushed.add(space, Some(range), scope);
@@ -192,7 +192,7 @@ where
     ///
     /// # Panics
     /// If the batch is full.
-    #[inline]
+    #[inline(always)]
     pub fn unmapped(&mut self, space: S, range: PageRange, frame: F) {
         self.hold(frame);
         self.changed(space, range, Scope::Leaf);
@@ -243,11 +243,14 @@ where
     #[inline]
     fn lose_borrowed(&mut self) {
         if self.borrowed {
-            self.borrowed = false;
-            while let Some(frame) = self.frames.take() {
-                core::mem::forget(frame);
-            }
+            self.forget_frames();
         }
+    }
+
+    #[cold]
+    fn forget_frames(&mut self) {
+        self.borrowed = false;
+        core::iter::from_fn(|| self.frames.take()).for_each(core::mem::forget);
     }
 
     /// As [`Batch::finish`], and yields the list itself: for an owner that empties it at once, faster than frame by
@@ -336,15 +339,14 @@ where
         self.add_another(space, range, scope);
     }
 
-    /// The first of a batch, and mostly the only one.
-    #[inline(never)]
+    /// The first of a batch, and mostly the only one: where it is reported, most of what is stored is known.
+    #[inline(always)]
     fn add_first(&mut self, space: S, range: Option<PageRange>, scope: Scope) {
-        let engine = self.engine;
         if !self.joins() {
             return self.add_another(space, range, scope);
         }
-        if !engine.begin_debt(&space) {
-            return engine.flush_at_once(&space, &Request::of(range, scope));
+        if !self.engine.begin_debt(&space) {
+            return self.engine.flush_at_once(&space, range, scope);
         }
         self.pending.push(Pending {
             space,
@@ -375,7 +377,7 @@ where
         let request = || Request::of(range, scope);
         let may_owe = self.purpose == Purpose::Lazy && engine.on().lazy_unmap;
         if !(self.is_deferred() || may_owe) {
-            return engine.flush_at_once(&space, &request());
+            return engine.flush_at_once(&space, range, scope);
         }
         let me = engine.hw.this_cpu();
         if self.pending.is_empty() {
@@ -384,7 +386,7 @@ where
         let found = self.find(&space);
         let fresh = found.is_none();
         if fresh && !engine.begin_debt(&space) {
-            return engine.flush_at_once(&space, &request());
+            return engine.flush_at_once(&space, range, scope);
         }
         // On a machine with broadcasts, reclaim sends now and waits later.
         let send_now = engine.broadcasts().is_some()
@@ -489,6 +491,7 @@ where
     S: Deref<Target = AddressSpace<H>>,
 {
     /// Flushes what was forgotten.
+    #[inline]
     fn drop(&mut self) {
         if !self.pending.is_empty() {
             self.flush();

@@ -41,7 +41,7 @@ pub struct Features {
     pub broadcast: bool,
     /// A range of more strides than this is invalidated as a whole tag; 0 makes every flush one.
     ///
-    /// Linux uses 33 on x86 and 512 on arm64 (see `docs/`).
+    /// Linux uses 33 on x86 and 512 on arm64.
     pub full_above: u64,
 }
 

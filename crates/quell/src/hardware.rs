@@ -135,11 +135,12 @@ pub unsafe trait Hardware: Sized + Send + Sync {
 
     /// The mechanisms that an engine on this machine can have on, all unless said otherwise. What the others need is
     /// compiled away; a policy that asks for one of them is refused
-    /// ([`Unsupported::LeftOut`](crate::Unsupported::LeftOut)). Of the policy it matters alone which mechanisms it
-    /// [has](Policy::has).
+    /// ([`Unsupported::LeftOut`](crate::Unsupported::LeftOut)). Only which mechanisms this policy [has](Policy::has) counts,
+    /// not how they are set.
     const MECHANISMS: Policy = Policy::ALL;
 
-    /// Whether others than CPUs walk the tables of spaces: [`Hardware::start_secondary`] is called then alone.
+    /// Whether devices or hypervisors walk the tables of spaces, too. If not, [`Hardware::start_secondary`] is never
+    /// called.
     const HAS_SECONDARY: bool = false;
 
     /// What [`Hardware::broadcasts`] gives: [`NoBroadcasts`] on machines without.

@@ -176,8 +176,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// `None` if the frame was rescued, or was never owed.
     ///
     /// May wait for other CPUs: see [`Hardware::may_wait`] for what the caller may hold meanwhile.
+    #[inline]
     pub fn claim(&self, residue: &Residue<H>) -> Option<Claimed> {
-        let me = self.hw.this_cpu();
         loop {
             // Acquire pairs with `owe`: the debt that is paid next has its ledger entry published.
             // Lost without it: a claim while the debt is taken.
@@ -188,6 +188,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             let stamp = held >> OWED_SHIFT;
             // Paid before it is taken: as long as the word says "owed", a refill pays or rescues.
             if self.rules.claim_pays() {
+                let me = self.hw.this_cpu();
                 if self.ledger.is_paid(stamp) {
                     self.count(me, Counter::ClaimsFree, 1);
                 } else {
@@ -397,14 +398,17 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
                 more |= stamp <= through;
                 continue;
             }
-            let mut late = behind;
-            self.add_behind(me, &debt, &mut late);
             let told = behind.is_empty() && !paid.is_empty() && known;
-            if stamp > through && told && !late.is_empty() {
-                // Every CPU has flushed since what is asked for: younger debts can wait.
-                continue;
+            if stamp > through && told {
+                let mut late = CpuSet::EMPTY;
+                self.add_behind(me, &debt, &mut late);
+                if !late.is_empty() {
+                    // Every CPU has flushed since what is asked for: younger debts can wait.
+                    continue;
+                }
+            } else {
+                self.add_behind(me, &debt, &mut behind);
             }
-            behind = late;
             kernel |= debt.kernel;
             paid.push((stamp, debt.kernel));
         }

@@ -78,7 +78,12 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// Flushes what was changed before the lock under which it was changed is dropped.
     #[inline(never)]
-    pub(crate) fn flush_at_once(&self, space: &AddressSpace<H>, request: &Request) {
-        self.flush([(space, request)].into_iter());
+    pub(crate) fn flush_at_once(
+        &self,
+        space: &AddressSpace<H>,
+        range: Option<PageRange>,
+        scope: Scope,
+    ) {
+        self.flush([(space, &Request::of(range, scope))].into_iter());
     }
 }

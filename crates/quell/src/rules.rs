@@ -163,7 +163,7 @@ crate::rules! {
     "C6" fn retired_root_is_left() -> bool { true }
         or RetireSkipsEviction { false } "A dying space's root is freed under CPUs that hold it lazily (bug 25).";
 
-    /// A CPU that has answered and has another root loaded will not load a dying one again; nobody else takes it out of
+    /// A CPU that has answered and has another root loaded will not load a dying one again; no other CPU takes it out of
     /// the space's set if it went offline without naming the space.
     "C7" fn answered_cpu_is_out(elsewhere: bool) -> bool { elsewhere }
         or RetireAsksAgain { false } "A dying space asks the same CPU again and again, which has left it and runs another (C7).";
@@ -178,7 +178,7 @@ crate::rules! {
     "C1" fn kernel_is_used_everywhere() -> bool { true }
         or KernelSkipsIdle { false } "A CPU that is idle or has left its root is not told of a change of the kernel's mappings.";
 
-    /// A target that has received a request is in the kernel, and its NMI handlers ask nobody before they use
+    /// A target that has received a request is in the kernel, and its NMI handlers ask no CPU before they use
     /// the kernel's mappings: an initiator waits until it has flushed.
     "C1" fn kernel_is_waited_for(kernel: bool) -> bool { kernel }
         or KernelReceiptIsEnough { false } "A receipt is taken for enough although the kernel's mappings changed.";

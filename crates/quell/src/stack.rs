@@ -64,10 +64,15 @@ impl<T, const N: usize> Stack<T, N> {
     /// Drops all values; there is room for `N` again.
     #[inline]
     pub(crate) fn clear(&mut self) {
+        self.drop_all();
+        (self.start, self.end) = (0, 0);
+    }
+
+    #[inline]
+    fn drop_all(&mut self) {
         if core::mem::needs_drop::<T>() {
             while self.take_first().is_some() {}
         }
-        (self.start, self.end) = (0, 0);
     }
 
     /// The values.
@@ -99,8 +104,9 @@ impl<T, const N: usize> Stack<T, N> {
 }
 
 impl<T, const N: usize> Drop for Stack<T, N> {
+    #[inline]
     fn drop(&mut self) {
-        self.clear();
+        self.drop_all();
     }
 }
 

@@ -51,7 +51,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let cpu = self.cpu(me);
         let state = &cpu.state;
         if state.has_loaded(to.id()) {
-            self.come_back(me, to);
+            self.come_back(cpu, to);
             self.hw.restore_interrupts(were_on);
             return;
         }
@@ -188,10 +188,10 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     #[must_use = "if this CPU has left the root, user memory is another space's, or there is none"]
     pub fn resume(&self, space: &AddressSpace<H>) -> bool {
         let were_on = self.hw.mask_interrupts();
-        let me = self.hw.this_cpu();
-        let kept = self.cpu(me).state.has_loaded(space.id());
+        let cpu = self.cpu(self.hw.this_cpu());
+        let kept = cpu.state.has_loaded(space.id());
         if kept {
-            self.come_back(me, space);
+            self.come_back(cpu, space);
         }
         self.hw.restore_interrupts(were_on);
         kept
@@ -216,8 +216,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// The root that was loaded lazily is to be used again. Interrupts are masked.
     #[inline(never)]
-    fn come_back(&self, me: CpuId, space: &AddressSpace<H>) {
-        let state = &self.cpu(me).state;
+    fn come_back(&self, cpu: &PerCpu<'_, H>, space: &AddressSpace<H>) {
+        let state = &cpu.state;
         if state.activity() == Activity::Running {
             return;
         }
@@ -226,7 +226,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let unchecked = self.rules.nmis_wait_for_resume(misses);
         state.wake(unchecked);
         if self.rules.resume_catches_up(misses) {
-            self.catch_up_with(me, space);
+            self.catch_up_with(cpu, space);
         }
         if unchecked {
             state.caught_up();
@@ -234,23 +234,26 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     }
 
     /// Flushes what a lazy CPU was not told of.
-    fn catch_up_with(&self, me: CpuId, space: &AddressSpace<H>) {
-        let cpu = self.cpu(me);
+    #[inline]
+    fn catch_up_with(&self, cpu: &PerCpu<'_, H>, space: &AddressSpace<H>) {
         // Initiators count the generation up and then look at what we do; we do the opposite.
         let slot = &cpu.slots()[cpu.state.slot()];
         // An initiator that finds this CPU in the set, where it is all the time, does not end a batch alone.
         let generation = space.flushes().generation;
-        let behind = slot.generation() < generation;
-        if behind || slot.flushed_at() < space.owed() {
-            let why = if behind {
-                Counter::SwitchBehind
-            } else {
-                Counter::PaidBySwitch
-            };
-            self.count(me, why, 1);
-            self.flush_tag(me, slot);
-            slot.caught_up_with(generation);
+        if slot.generation() < generation {
+            self.flush_missed(cpu, generation, Counter::SwitchBehind);
+        } else if slot.flushed_at() < space.owed() {
+            self.flush_missed(cpu, generation, Counter::PaidBySwitch);
         }
+    }
+
+    /// Flushes what is loaded whole, for the reason that is counted, and is at this generation.
+    #[cold]
+    fn flush_missed(&self, cpu: &PerCpu<'_, H>, generation: u64, why: Counter) {
+        cpu.stats.add(why, 1);
+        let slot = &cpu.slots()[cpu.state.slot()];
+        self.flush_tag(self.hw.this_cpu(), slot);
+        slot.caught_up_with(generation);
     }
 
     /// No user thread of `space` will ever run again: makes every CPU leave its root. Afterwards

@@ -9,7 +9,7 @@
 //!   PCIDs that are dealt for all CPUs.
 //! * A second stage: spaces of guest-physical addresses, whose entries are tagged by their root (Intel's EPT), and which
 //!   lose all of them at once (`INVEPT`). An interrupt makes a CPU leave the guest.
-//! * Contiguous entries: a TLB may keep a block of pages as one entry, or as many, so whoever takes a block apart reports all of
+//! * Contiguous entries: a TLB may keep a block of pages as one entry, or as many, so the code that takes a block apart reports all of
 //!   its pages. A range is one operation.
 //! * Broadcasts that name an address and no tag (INVLPGB without its PCID and ASID), over tags of each CPU's own: they reach
 //!   the address under every tag of every CPU, so whatever a CPU has kept is as good as what it would fill. To the engine

@@ -49,7 +49,7 @@ struct Conformance {
     /// So many rounds of every operation at random follow, of a thousand operations on each CPU
     #[arg(long, value_name = "N", default_value_t = 1)]
     rounds: u64,
-    /// What decides those operations
+    /// The seed: what is drawn from it is the same on every host. Here those operations
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Leave out this rule of the engine, by the name of its mutant; the programs must notice. Of the kernel `debug`

@@ -39,14 +39,8 @@ impl BareKernel<'_> {
     pub fn unmap_started(&self, space: usize, page: u64) -> Option<Frame> {
         self.hw
             .say(|| format!("begins to unmap({space}, {page:#x})"));
-        self.lock(space);
         let mut batch = self.engine.batch(Purpose::Call);
-        if let Some(frame) = self.clear(space, page) {
-            batch.unmapped(&self.spaces[space], PageRange::base(Page(page), 1), frame);
-        } else {
-            self.engine.settle(&self.spaces[space]);
-        }
-        self.unlock(space);
+        self.report_unmapped(space, page, &mut batch);
         let mut flight = batch.start();
         loop {
             let rung = self.hw.bell().load(Acquire);

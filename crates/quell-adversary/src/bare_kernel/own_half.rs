@@ -110,7 +110,7 @@ impl BareKernel<'_> {
         frame
     }
 
-    /// Unmaps a page of the kernel's half that nobody uses any more, without a flush where the policy allows it: the
+    /// Unmaps a page of the kernel's half that no CPU uses any more, without a flush where the policy allows it: the
     /// frame, which is behind its residue, and until when its address must wait.
     pub fn unmap_own_lazily(&self, page: u64) -> (Option<Frame>, Option<Stamp>) {
         self.hw.say(|| format!("unmap own {page:#x} lazily"));

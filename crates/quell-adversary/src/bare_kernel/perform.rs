@@ -28,7 +28,7 @@ impl Kernel for BareKernel<'_> {
 
     fn nmi(&self) {
         if self.has_own_half() {
-            // It asks nobody; but it may have interrupted a program, or the way from one into the kernel.
+            // It asks no CPU; but it may have interrupted a program, or the way from one into the kernel.
             self.engine.enter_kernel();
             self.read_own(OWN);
         } else if self.engine.user_access_allowed() {

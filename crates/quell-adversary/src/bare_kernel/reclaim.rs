@@ -64,7 +64,7 @@ impl BareKernel<'_> {
         if let Some(frame) = taken {
             batch.hold(frame);
             let outcome = batch.finish_owed();
-            // Once the residue says "owed" anybody may claim the frame.
+            // Once the residue says "owed" any CPU may claim the frame.
             self.hw.note(Event::FrameFreed { frame, frames: 1 });
             match outcome {
                 Outcome::Owed(owed) => self.residue(frame).owe(owed.stamp()),
@@ -96,7 +96,7 @@ impl BareKernel<'_> {
         batch.finish().next()
     }
 
-    /// Gives a frame that owes a flush to somebody else; whether it was to be had.
+    /// Gives a frame that owes a flush to a new owner; whether it was to be had.
     pub fn claim(&self, frame: Frame) -> bool {
         self.hw.say(|| format!("claim frame {:#x}", frame.0));
         let claimed = self.engine.claim(self.residue(frame)).is_some();

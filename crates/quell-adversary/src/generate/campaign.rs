@@ -18,7 +18,7 @@ use super::shrink::{Find, shrink};
 use super::text::Recorded;
 use super::trial::{Outcome, Trial, may_show};
 use crate::clearing;
-use crate::footprint::{Asked, Seen};
+use crate::footprint::{Asked, Seen, meetings_of};
 use crate::mistake::Mistake;
 use crate::schedule::Rng;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -194,6 +194,9 @@ impl Campaign {
         let rare: Vec<Mistake> = { alive.iter().copied() }
             .filter(|mutant| self.reaching(*mutant) < REACHING)
             .collect();
+        let unshown: Vec<Mistake> = { alive.iter().copied() }
+            .filter(|mutant| self.showing(*mutant) < REACHING)
+            .collect();
         let mut given = given.iter().skip(lane).step_by(LANES);
         let enough =
             |outcome: &Outcome| outcome.spent.moments >= MOMENTS || outcome.finds.len() >= ENOUGH;
@@ -212,6 +215,7 @@ impl Campaign {
                 seed: rng.draw(),
                 wanted,
                 rare: &rare,
+                unshown: &unshown,
                 stop: &self.stop,
             };
             trial.run(&mut alive, &mut outcome);
@@ -225,6 +229,12 @@ impl Campaign {
         let comes_by =
             |kept: &&Arc<Kept>| rule_of(Some(mutant)).is_none_or(|rule| kept.asked.contains(rule));
         self.corpus.iter().filter(comes_by).count()
+    }
+
+    /// In how many of the programs that are kept a mutant made a difference.
+    pub fn showing(&self, mutant: Mistake) -> usize {
+        let shows = |kept: &&Arc<Kept>| kept.differs.contains(&mutant);
+        self.corpus.iter().filter(shows).count()
     }
 
     /// A new program, or a changed one of the corpus: where a mutant is sought, of those that come by its rule, or
@@ -261,13 +271,30 @@ impl Campaign {
         if self.corpus.is_empty() || rng.below(10) < 4 {
             return None;
         }
-        let kills = wanted.is_some() && rng.below(4) == 0;
-        let fits = |kept: &&Arc<Kept>| {
-            let shows =
-                wanted.is_none_or(|wanted| may_show(wanted, &kept.asked, &kept.recorded.kind));
-            kept.recorded.program.uses_vm() == over_vm && if kills { kept.kills } else { shows }
-        };
-        let stock: Vec<_> = self.corpus.iter().filter(fits).collect();
+        let fits = |kept: &&Arc<Kept>| kept.recorded.program.uses_vm() == over_vm;
+        let mut stock: Vec<_> = self.corpus.iter().filter(fits).collect();
+        if let Some(wanted) = wanted {
+            let shows = |kept: &Arc<Kept>| may_show(wanted, &kept.asked, &kept.recorded.kind);
+            match (rng.below(8), rule_of(Some(wanted))) {
+                (0 | 1, _) => stock.retain(|kept| kept.kills),
+                (2..4, _) | (4..7, None) => stock.retain(|kept| kept.differs.contains(&wanted)),
+                // Whatever others may be in the middle of, each as often.
+                (4.., Some(rule)) => {
+                    let meets =
+                        |kept: &&Arc<Kept>| meetings_of(&kept.met, rule).collect::<Vec<_>>();
+                    let mut there: Vec<u16> = stock.iter().flat_map(meets).collect();
+                    there.sort_unstable();
+                    there.dedup();
+                    if there.is_empty() {
+                        stock.retain(|kept| shows(kept));
+                    } else {
+                        let one = rng.pick(&there);
+                        stock.retain(|kept| meetings_of(&kept.met, rule).any(|other| other == one));
+                    }
+                }
+                _ => stock.retain(|kept| shows(kept)),
+            }
+        }
         let chosen = stock.get(rng.below(stock.len().max(1) as u64) as usize)?;
         let other = &self.corpus[rng.below(self.corpus.len() as u64) as usize];
         let mut recorded = chosen.recorded.clone();

@@ -55,9 +55,12 @@ pub(super) struct Share {
     pub(super) count: u64,
     /// Or as many as take so many moments.
     pub(super) most: u64,
-    /// The rule at which CPUs stall in every other of the schedules that lurk; else it is any that the program
+    /// The rule at which CPUs stall in two of three of the schedules that lurk; else it is any that the program
     /// comes by.
     pub(super) watched: Option<&'static Rule>,
+    /// Rules at which others stood when the one that is watched was asked about: one of them is watched instead now and
+    /// then.
+    pub(super) partners: Asked,
     /// Only as long as no run comes by the rule that is watched: most schedules lurk elsewhere.
     pub(super) seeks: bool,
 }
@@ -85,13 +88,24 @@ fn any_of(asked: &Asked, seed: u64) -> Option<&'static Rule> {
     rules.get(number).copied()
 }
 
+/// What is told of a run.
+pub(super) struct Seeing {
+    /// Which schedule it was.
+    pub(super) number: u64,
+    /// Whether it depends on what is watched.
+    pub(super) lurks: bool,
+    /// How long it was: runs that differ mostly differ in that.
+    pub(super) print: (u32, u32),
+}
+
 /// Runs these schedules until one breaks the contract; how, and what it breaks.
 pub(super) fn search(
     session: &mut Session<'_>,
     plan: Share,
     spent: &mut Spent,
+    see: &mut dyn FnMut(Seeing),
 ) -> Option<(Vec<Deviation>, Violation)> {
-    let mut longest = 64;
+    let (mut longest, mut choices) = (64, 64);
     let enough = spent.moments + plan.most;
     let scenario = session.case().scenario;
     let (cpus, steps) = (scenario.cpus, scenario.steps);
@@ -101,18 +115,22 @@ pub(super) fn search(
             break;
         }
         let seed = plan.seed.wrapping_add(number);
-        let kind = if plan.seeks && number % 3 > 0 {
+        let own = plan.watched.is_some() && matches!(number % 8, 2 | 5);
+        let kind = if own || plan.seeks && number % 3 > 0 {
             Kind::Lurking
         } else {
             KINDS[number as usize % KINDS.len()]
         };
         let strategy = match kind {
             Kind::Random => Strategy::random(seed),
-            Kind::Pct => Strategy::pct(seed, 1 + (number / 8 % DEPTH) as u32, longest),
+            Kind::Pct => Strategy::pct(seed, 1 + (number / 8 % DEPTH) as u32, choices),
             Kind::Lurking => {
                 // Others matter, too: there somebody else may be in the middle of what the first relies on.
-                let first = plan.watched.filter(|_| number % 8 == 2);
-                session.watched = first.or_else(|| any_of(&session.asked, seed));
+                let first = plan.watched.filter(|_| own);
+                let partner = || any_of(&plan.partners, seed).filter(|_| number % 16 == 6);
+                session.watched = first
+                    .or_else(partner)
+                    .or_else(|| any_of(&session.asked, seed));
                 Strategy::lurking(seed, prompts)
             }
             Kind::Stalling => Strategy::stalling(seed, cpus, longest),
@@ -120,8 +138,14 @@ pub(super) fn search(
         };
         let run = session.run(strategy).0;
         longest = longest.max(run.decisions.min(steps));
+        choices = choices.max(run.choices);
         spent.schedules += 1;
         spent.moments += u64::from(run.moments);
+        see(Seeing {
+            number,
+            lurks: matches!(kind, Kind::Lurking),
+            print: (run.decisions, run.moments),
+        });
         if let End::Violated(violation) = run.end {
             return Some((session.trail(), *violation));
         }

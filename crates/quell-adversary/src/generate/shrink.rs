@@ -8,6 +8,7 @@
 use super::search::{Share, rule_of, search};
 use super::text::Recorded;
 use crate::explore;
+use crate::footprint::Asked;
 use crate::generated::program::{Lane, Memory, Program, Shape};
 use crate::machine::End;
 use crate::scenario::Scenario;
@@ -77,9 +78,11 @@ fn breaks(recorded: &Recorded, clause: Clause, seed: u64) -> Option<Find> {
                 count: SCHEDULES,
                 most: MOMENTS,
                 watched: rule_of(recorded.mistake),
+                partners: Asked::default(),
                 seeks: false,
             };
-            search(&mut session, plan, &mut Default::default()).filter(|(_, v)| same(v))
+            search(&mut session, plan, &mut Default::default(), &mut |_| {})
+                .filter(|(_, v)| same(v))
         });
     found.map(|(schedule, violation)| Find {
         violation,
@@ -323,10 +326,11 @@ mod tests {
             count: 2000,
             most: MOMENTS,
             watched: None,
+            partners: Asked::default(),
             seeks: false,
         };
         let (schedule, violation) =
-            search(&mut session, plan, &mut Default::default()).expect("it is broken");
+            search(&mut session, plan, &mut Default::default(), &mut |_| {}).expect("it is broken");
         let found = Recorded {
             schedule,
             ..recorded.clone()

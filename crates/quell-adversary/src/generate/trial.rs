@@ -4,12 +4,12 @@
 //! each, because the right program is rarer than the right schedule of it. Nothing here depends on other programs:
 //! what came of a lane's programs lies in its [`Outcome`].
 
-use super::search::{Share, Spent, rule_of, search};
+use super::search::{Seeing, Share, Spent, rule_of, search};
 use super::shrink::{Find, case};
 use super::text::Recorded;
 use crate::action::Deviation;
 use crate::explore::{self, Budget};
-use crate::footprint::{Asked, Footprints, Seen};
+use crate::footprint::{Asked, Footprints, Meeting, Seen, meetings_of};
 use crate::generated::Program;
 use crate::kind::MachineKind;
 use crate::mistake::Mistake;
@@ -35,6 +35,11 @@ const SEARCH: u64 = 400_000;
 /// How many times as many schedules as others the mutant gets that a program was drawn for.
 const WANTED: u64 = 8;
 
+/// How many times as many it gets when fewer mutants are left than that.
+const MORE: u64 = 12;
+/// See [`MORE`].
+const FEW: usize = 32;
+
 /// And that many runs at least, however long they are.
 const LONG_RUNS: u64 = 24;
 
@@ -47,6 +52,10 @@ pub struct Kept {
     /// The program on its machine.
     pub recorded: Recorded,
     pub(super) asked: Asked,
+    /// Which rules met in it.
+    pub(super) met: Box<[Meeting]>,
+    /// Mutants that made a difference in it, and did not die.
+    pub(super) differs: Vec<Mistake>,
     /// It has killed a mutant: what broke there is not far from what others break.
     pub(super) kills: bool,
 }
@@ -92,6 +101,8 @@ pub(super) struct Trial<'c> {
     pub(super) wanted: Option<Mistake>,
     /// Mutants whose rules few programs come by.
     pub(super) rare: &'c [Mistake],
+    /// Mutants that make a difference in few programs.
+    pub(super) unshown: &'c [Mistake],
     pub(super) stop: &'c AtomicBool,
 }
 
@@ -107,10 +118,16 @@ impl Trial<'_> {
             count: FIRST_LOOK,
             most: SEARCH / 4,
             watched: None,
+            partners: Asked::default(),
             seeks: false,
         };
         let before = outcome.spent;
-        let found = search(&mut session, plan, &mut outcome.spent);
+        let mut plain = Vec::new();
+        let found = search(&mut session, plan, &mut outcome.spent, &mut |seen| {
+            if !seen.lurks {
+                plain.push((seen.number, seen.print));
+            }
+        });
         let footprints = session.watch(None);
         if let Some((schedule, violation)) = found {
             outcome.finds.push(self.find(schedule, violation));
@@ -123,22 +140,24 @@ impl Trial<'_> {
                 seeks: true,
                 ..plan
             };
-            if let Some((schedule, violation)) = search(&mut session, plan, &mut outcome.spent) {
+            if let Some((schedule, violation)) =
+                search(&mut session, plan, &mut outcome.spent, &mut |_| {})
+            {
                 outcome.finds.push(self.find(schedule, violation));
                 return;
             }
         }
         let asked = session.asked;
+        let mut met = Vec::new();
+        let mut kept = None;
         if let Some(footprints) = footprints {
             let family = u64::from(self.recorded.kind.broadcasts());
+            met = footprints.met();
             let new = outcome.seen.add(*footprints, &session.coverage, family);
             let rules = self.rare.iter().filter_map(|mutant| rule_of(Some(*mutant)));
             if new || { rules }.any(|rule| asked.contains(rule)) {
-                outcome.kept.push(Kept {
-                    recorded: self.recorded.clone(),
-                    asked,
-                    kills: false,
-                });
+                kept = Some(outcome.kept.len());
+                outcome.kept.push(self.kept(asked, &met));
             }
         }
         let mut rng = Rng::new(self.seed);
@@ -154,10 +173,17 @@ impl Trial<'_> {
             12..15 => 12,
             _ => 60,
         };
+        // What is left in the end needs its own programs, and those many schedules.
+        let (count, most) = if alive.len() < FEW {
+            (count / 2, MORE * count)
+        } else {
+            (count, WANTED * count)
+        };
         let asking = alive
             .iter()
             .filter(|mutant| may_show(**mutant, &asked, &self.recorded.kind));
         let share = (PROGRAM / (asking.count() as u64).max(1)).min(SEARCH);
+        let mut differing = Vec::new();
         alive.retain(|&mutant| {
             if !may_show(mutant, &asked, &self.recorded.kind) || self.stop.load(Relaxed) {
                 return true;
@@ -165,17 +191,48 @@ impl Trial<'_> {
             let wanted = self.wanted == Some(mutant);
             let plan = Share {
                 seed: self.seed,
-                count: if wanted { WANTED * count } else { count },
+                count: if wanted { most } else { count },
                 most: if wanted {
                     SEARCH.max(LONG_RUNS * cost)
                 } else {
                     share
                 },
                 watched: rule_of(Some(mutant)),
+                partners: rule_of(Some(mutant)).map_or_else(Asked::default, |rule| {
+                    Asked::numbered(meetings_of(&met, rule))
+                }),
                 seeks: false,
             };
-            !self.kills(&mut session, mutant, plan, outcome)
+            let mut differs = false;
+            let kills = self.kills(&mut session, mutant, plan, outcome, &mut |seen| {
+                let with = (seen.number, seen.print);
+                let found = plain.iter().find(|(number, _)| *number == seen.number);
+                differs |= !seen.lurks && found.is_some_and(|without| *without != with);
+            });
+            if differs && !kills {
+                differing.push(mutant);
+            }
+            !kills
         });
+        let rare = differing.iter().any(|mutant| self.unshown.contains(mutant));
+        match kept {
+            Some(at) => outcome.kept[at].differs = differing,
+            None if rare => outcome.kept.push(Kept {
+                differs: differing,
+                ..self.kept(asked, &met)
+            }),
+            None => {}
+        }
+    }
+
+    fn kept(&self, asked: Asked, met: &[Meeting]) -> Kept {
+        Kept {
+            recorded: self.recorded.clone(),
+            asked,
+            met: met.into(),
+            differs: Vec::new(),
+            kills: false,
+        }
     }
 
     /// Whether a mutant breaks the contract, and the same schedules without it do not.
@@ -185,20 +242,21 @@ impl Trial<'_> {
         mutant: Mistake,
         plan: Share,
         outcome: &mut Outcome,
+        see: &mut dyn FnMut(Seeing),
     ) -> bool {
         session.set_mistake(Some(mutant));
-        let Some((schedule, violation)) = search(session, plan, &mut outcome.spent) else {
+        let Some((schedule, violation)) = search(session, plan, &mut outcome.spent, see) else {
             return false;
         };
         session.set_mistake(None);
-        if let Some((schedule, violation)) = search(session, plan, &mut outcome.spent) {
+        if let Some((schedule, violation)) = search(session, plan, &mut outcome.spent, &mut |_| {})
+        {
             outcome.finds.push(self.find(schedule, violation));
             return false;
         }
         outcome.kept.push(Kept {
-            recorded: self.recorded.clone(),
-            asked: session.asked,
             kills: true,
+            ..self.kept(session.asked, &[])
         });
         let recorded = Recorded {
             mistake: Some(mutant),
@@ -258,9 +316,11 @@ impl Trial<'_> {
             count: [0, 0, 40, 200, 1000][rng.below(5) as usize],
             most: 2 * SEARCH,
             watched: None,
+            partners: Asked::default(),
             seeks: false,
         };
-        if let Some((schedule, violation)) = search(session, plan, &mut outcome.spent) {
+        if let Some((schedule, violation)) = search(session, plan, &mut outcome.spent, &mut |_| {})
+        {
             outcome.finds.push(self.find(schedule, violation));
         }
     }

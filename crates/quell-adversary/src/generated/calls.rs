@@ -7,7 +7,7 @@
 //! reaches nothing. So beside it stands [what is expected](super::expected): what memory must hold when a CPU
 //! reads it, and when the run is over.
 
-use super::expected::{Behind, Expected, Known, Place};
+use super::expected::{Behind, Expected, Known, NOBODY, Place};
 use super::program::{CallOp, Flags, Lane, Memory};
 use crate::action::MAX_CPUS;
 use crate::context;
@@ -29,6 +29,8 @@ struct Player<'p> {
     begun: Cell<bool>,
     offline: [Cell<bool>; MAX_CPUS],
     flag: [Cell<u8>; MAX_CPUS],
+    /// The process whose program each CPU runs while it is in one.
+    process: [Cell<Option<ProcessId>>; MAX_CPUS],
     stores: [Cell<u64>; MAX_CPUS],
 }
 
@@ -87,11 +89,11 @@ impl Player<'_> {
             expected.places.get(&place).copied()
         });
         if let Some(Known::Written(writer, value)) = known
-            && writer == me
+            && (writer == me || writer == NOBODY)
             && value != held
         {
             let account = format!(
-                "CPU {me} has written {value:#x} to page {page:#x} and reads {held:#x} there"
+                "CPU {me} reads {held:#x} from page {page:#x}, where {value:#x} was written last"
             );
             k.hw.fail(Clause::C2, None::<Frame>, account);
         }
@@ -113,6 +115,33 @@ impl Player<'_> {
                     }
                 }
             });
+        }
+    }
+
+    /// The CPU is back in its program, if it runs one.
+    fn back_in_program(&self, k: &VmKernel<'_>, me: usize) {
+        let process = if self.offline[me].get() {
+            None
+        } else {
+            context::quietly(|| k.vm.current())
+        };
+        self.process[me].set(process);
+        if process.is_some() {
+            context::with(|core| core.enter_program(me));
+        }
+    }
+
+    /// What programs could load through translations left behind is what the manager says.
+    fn compare_all(&self, k: &VmKernel<'_>) {
+        for cpu in 0..self.lanes.len() {
+            let Some(process) = self.process[cpu].get() else {
+                continue;
+            };
+            for stale in context::with(|core| core.stale_loads(cpu)) {
+                context::as_cpu(cpu, || {
+                    k.compare(cpu, process, stale.page, (stale.frame, stale.held));
+                });
+            }
         }
     }
 
@@ -264,10 +293,13 @@ impl Player<'_> {
             }),
             CallOp::Truncate { file, pages } => {
                 self.expected(|expected| expected.cut(file));
-                refused(Call::Truncate {
+                let call = Call::Truncate {
                     file,
                     bytes: bytes(pages),
-                });
+                };
+                if k.try_call(call).is_ok() {
+                    k.has_truncated(file, pages);
+                }
                 self.expected(|expected| expected.has_cut(file));
             }
             CallOp::Sync { file } => refused(Call::Sync { file }),
@@ -318,7 +350,7 @@ impl Player<'_> {
             known
         });
         for (place, known) in known {
-            let Known::Written(cpu, value) = known else {
+            let Known::Written(_, value) = known else {
                 continue;
             };
             let held = match place {
@@ -329,7 +361,7 @@ impl Player<'_> {
                 && held != value
             {
                 let account =
-                    format!("CPU {cpu} has written {value:#x} to {place:?}, which holds {held:#x}");
+                    format!("{place:?} holds {held:#x}, where {value:#x} was written last");
                 k.hw.fail(Clause::C2, None, account);
             }
         }
@@ -351,6 +383,7 @@ pub(super) fn perform(
         begun: Cell::new(false),
         offline: Default::default(),
         flag: Default::default(),
+        process: Default::default(),
         stores: Default::default(),
     };
     let parts = Parts {
@@ -363,13 +396,19 @@ pub(super) fn perform(
             context::faultlessly(|| k.hw.faultlessly(start));
         },
         body: &|k, cpu| {
-            player.begun.set(true);
+            if !player.begun.replace(true) {
+                player.expected(Expected::begins);
+            }
+            player.back_in_program(k, cpu);
             for &op in &player.lanes[cpu].run {
                 player.perform(k, cpu, op);
                 context::come_further();
+                player.back_in_program(k, cpu);
+                player.compare_all(k);
             }
         },
         after: &|k| player.after(k),
+        repeats: false,
     };
     let amounts = [memory.fast, memory.slow];
     vm_kernel::perform(amounts, memory.ledger.into(), &parts, stage, coverage)

@@ -4,6 +4,7 @@
 //! or moved, holds what that CPU has written last (C2). Of everything else nothing is known. The judge lies outside
 //! of the machine.
 
+use crate::action::MAX_CPUS;
 use quell_vm::{FileId, ProcessId};
 use rustc_hash::FxHashMap;
 
@@ -16,10 +17,13 @@ pub(super) enum Place {
     File(FileId, u64),
 }
 
+/// The writer of what was there before the run.
+pub(super) const NOBODY: usize = MAX_CPUS;
+
 /// What is known of a place.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Known {
-    /// The CPU that alone has written it, and what.
+    /// The CPU that alone has written it since the run began, or [`NOBODY`], and what.
     Written(usize, u64),
     /// Several have, or a call has changed it.
     Nothing,
@@ -73,8 +77,8 @@ impl Expected {
                 let Known::Written(other, held) = known else {
                     return;
                 };
-                if *other == cpu {
-                    *held = value;
+                if *other == cpu || *other == NOBODY {
+                    (*other, *held) = (cpu, value);
                 } else {
                     *known = Known::Nothing;
                 }
@@ -118,6 +122,15 @@ impl Expected {
                 other => other,
             };
             self.behind.insert((process, at), behind);
+        }
+    }
+
+    /// The run begins: what was written before it is what everybody finds, until somebody writes.
+    pub(super) fn begins(&mut self) {
+        for known in self.places.values_mut() {
+            if let Known::Written(writer, _) = known {
+                *writer = NOBODY;
+            }
         }
     }
 

@@ -226,7 +226,7 @@ impl Core {
             self.happen(Happening::NmiAccess);
         }
         if self.kind.hardware_dirty && leaf.until == Moment::MAX {
-            self.set_bits(&leaf, page, kind == AccessKind::Store);
+            self.set_bits(me, &leaf, page, kind == AccessKind::Store);
         }
         let held = self.content_seen(me, used.frame, word);
         if self.tracing() {
@@ -322,7 +322,7 @@ impl Core {
     }
 
     /// A CPU that reaches a frame through an entry must see what was written there before the entry was.
-    fn check_content(&mut self, me: usize, leaf: &Leaf, used: &Used) {
+    pub(super) fn check_content(&mut self, me: usize, leaf: &Leaf, used: &Used) {
         let late = |cpu: &usize| {
             let fills = self.cpus[*cpu].fills();
             fills.into_iter().find_map(|(entry, fill)| {
@@ -351,13 +351,14 @@ impl Core {
     }
 
     /// The walker sets accessed and dirty.
-    pub(super) fn set_bits(&mut self, leaf: &Leaf, page: u64, store: bool) {
+    pub(super) fn set_bits(&mut self, me: usize, leaf: &Leaf, page: u64, store: bool) {
         let (table, index) = leaf.place(page);
         let arena = Rc::clone(&self.arena);
         let word = &arena.table(table)[index];
         let held = word.peek();
         let bits = tables::ACCESSED | if store { tables::DIRTY } else { 0 };
         if held & tables::PRESENT != 0 && held & bits != bits {
+            self.learn_user(std::ptr::from_ref(word) as usize, me, true);
             self.write(word, held | bits);
         }
     }

@@ -103,6 +103,7 @@ pub(super) struct Buffered {
 }
 
 /// See the module.
+#[derive(Clone)]
 pub(super) struct StoreBuffer {
     places: [Option<Buffered>; BUFFER],
     /// A bit for each place that is taken.

@@ -14,17 +14,26 @@ use crate::schedule::Strategy;
 use crate::timeline::What;
 use quell::CpuId;
 use quell_contract::{Clause, Violation};
+use std::panic::Location;
 use std::sync::atomic::Ordering;
+
+/// How many runs show what words are used for before steps are passed over.
+const WATCHED_RUNS: u32 = 4;
 
 impl Core {
     /// CPU `me` is about to do `op`.
     #[inline]
-    pub(crate) fn arrive(&mut self, me: usize, op: Op, site: Site) -> Verdict {
+    pub(crate) fn arrive(
+        &mut self,
+        me: usize,
+        op: Op,
+        site: Option<&'static Location<'static>>,
+    ) -> Verdict {
         self.cpus[me].pending = op;
         if let Some(footprints) = &mut self.footprints {
-            footprints.arrive(me, op, site);
+            footprints.arrive(me, op, site.map(Site::of).unwrap_or_default());
         }
-        self.cpus[me].enabled.set((u64::MAX, 0));
+        self.cpus[me].forget_enabled();
         self.current = me;
         if self.searches {
             self.open = true;
@@ -35,6 +44,12 @@ impl Core {
 
     /// The first choice of a run; the CPU whose turn it is.
     pub(crate) fn begin(&mut self) -> Option<usize> {
+        if matches!(self.strategy, Strategy::Random(_) | Strategy::Pct(_)) {
+            self.passes = self.watched_runs >= WATCHED_RUNS;
+            self.watched_runs = self.watched_runs.saturating_add(1);
+        } else {
+            self.passes = false;
+        }
         if self.kind.reorders {
             self.past.keep();
         }
@@ -84,6 +99,7 @@ impl Core {
             Kind::Nmi => Verdict::Nmi,
             Kind::Preempt => Verdict::Preempt,
             Kind::Step | Kind::Drain(_) => {
+                self.leave_program(me);
                 if let Some(footprints) = &mut self.footprints {
                     footprints.step(me);
                 }
@@ -91,7 +107,16 @@ impl Core {
                     let op = self.cpus[me].pending;
                     self.record(me, What::Step(op));
                 }
-                match self.cpus[me].pending {
+                let pending = self.cpus[me].pending;
+                match pending {
+                    Op::Load(word, _) => self.learn_user(word as usize, me, false),
+                    Op::Store(word, _) | Op::Modify(word, _) => {
+                        self.learn_user(word as usize, me, true);
+                    }
+                    Op::Touch { place, writes } => self.learn_user(place, me, writes),
+                    _ => {}
+                }
+                match pending {
                     Op::Relax => {
                         self.past.look_again(me);
                         self.cpus[me].watch.turn();
@@ -121,6 +146,7 @@ impl Core {
         }
         let (decision, current) = (self.decisions, self.current);
         let fair = decision > self.fair_after;
+        self.choices += 1;
         if !fair && self.strategy.goes_on(decision) && self.may_step(&self.cpus[current]) {
             return Some(Action::step(current));
         }
@@ -204,10 +230,10 @@ impl Core {
             return false;
         }
         self.second_looks += 1;
-        self.changes += 1;
         let mut any = false;
         for cpu in self.cpus[..self.count].iter_mut().filter(waits) {
             cpu.woken = true;
+            cpu.forget_enabled();
             any = true;
         }
         any
@@ -233,13 +259,12 @@ impl Core {
     pub(super) fn enabled(&self) -> Actions {
         let cpus = self.cpus[..self.count].iter().enumerate();
         cpus.fold(0, |enabled, (index, cpu)| {
-            let (at, known) = cpu.enabled.get();
-            if at == self.changes {
-                return enabled | known;
-            }
-            let fresh = self.enabled_on(index, cpu);
-            cpu.enabled.set((self.changes, fresh));
-            enabled | fresh
+            let known = cpu.enabled.get().unwrap_or_else(|| {
+                let fresh = self.enabled_on(index, cpu);
+                cpu.enabled.set(Some(fresh));
+                fresh
+            });
+            enabled | known
         })
     }
 
@@ -329,6 +354,58 @@ impl Core {
             .any(|cpu| cpu.buffer.any(stores))
     }
 
+    /// CPU `me` is about to do `op`; whether it does so at once, because no schedule needs to choose that: whatever
+    /// others may do before it they may as well do after it. Nothing can interrupt the CPU in between, and it operates on a
+    /// word that in the runs so far no other CPU has used, or has changed if it is a load; or on none.
+    ///
+    /// When a run shows that another CPU does use the word, the next runs do not pass over it any more. A
+    /// schedule is the same whether its steps were passed over or chosen: the fixed scheduler, from which it deviates
+    /// nowhere here, would have gone on with the same CPU.
+    #[inline]
+    pub(crate) fn pass(
+        &mut self,
+        me: usize,
+        op: Op,
+        site: Option<&'static Location<'static>>,
+    ) -> bool {
+        if !self.passes || self.decisions >= self.fair_after {
+            return false;
+        }
+        let (place, changes) = match op {
+            Op::Load(word, _) => (word as usize, false),
+            // What changes a table is seen by walkers.
+            Op::Store(word, _) | Op::Modify(word, _) if self.arena.place(word).is_some() => {
+                return false;
+            }
+            Op::Store(word, _) => (word as usize, true),
+            // On machines that reorder, two stores that become visible do not commute, whatever the words, nor
+            // does a fence with a store that does.
+            Op::Modify(..) | Op::Fence if self.kind.reorders => return false,
+            Op::Modify(word, _) => (word as usize, true),
+            Op::Touch { place, writes } => (place, writes),
+            Op::Mask | Op::Fence => (0, false),
+            _ => return false,
+        };
+        self.cpus[me].pending = op;
+        let cpu = &self.cpus[me];
+        let interruptible =
+            cpu.interrupts_on && (cpu.interrupt || self.spurious > 0 || self.preemptions > 0);
+        let passes = (cpu.in_nmi || !interruptible && self.nmis == 0)
+            && (place == 0 || self.users.lets(place, me, changes))
+            && self.may_step(cpu);
+        if !passes {
+            return false;
+        }
+        if let Some(footprints) = &mut self.footprints {
+            footprints.arrive(me, op, site.map(Site::of).unwrap_or_default());
+            footprints.step(me);
+        }
+        self.current = me;
+        self.decisions += 1;
+        self.now += 1;
+        true
+    }
+
     /// Whether an action commutes with whatever others may do before it: it touches nothing, or a
     /// word that only its own CPU ever does, and no interrupt can come in between.
     ///
@@ -356,10 +433,7 @@ impl Core {
             Kind::Interrupt | Kind::Nmi | Kind::Preempt => false,
         };
         let print = self.footprint(action);
-        let private = || {
-            let users = self.users.get(&print.address).copied().unwrap_or_default();
-            users & !(1 << action.cpu()) == 0
-        };
+        let private = || self.users.no_other(print.address, action.cpu());
         left_alone && self.nmis == 0 && self.preemptions == 0 && print.translation == 0 && private()
     }
 
@@ -367,10 +441,8 @@ impl Core {
     fn learn(&mut self, action: Action) {
         let print = self.footprint(action);
         if print.address != 0 {
-            let users = self.users.entry(print.address).or_default();
-            let before = *users;
-            *users |= 1 << action.cpu();
-            self.surprised |= before.is_power_of_two() && before != *users;
+            let changes = print.writes || matches!(self.cpus[action.cpu()].pending, Op::Store(..));
+            self.surprised |= self.users.add(print.address, action.cpu(), changes);
         }
         if let (Kind::Step, Op::Send(lines)) = (action.kind(), self.cpus[action.cpu()].pending) {
             self.surprised |= lines & !self.interrupted != 0;

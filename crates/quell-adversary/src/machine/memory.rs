@@ -5,6 +5,7 @@ use super::{Core, Cpu, past};
 use crate::action::BUFFER;
 use crate::cell::AdversaryWord;
 use crate::kind::Stores;
+use crate::op::Op;
 use crate::oracle::Moment;
 use crate::tables;
 use crate::timeline::What;
@@ -131,12 +132,15 @@ impl Core {
 
     pub(super) fn buffer(&mut self, target: Target, value: u64, order: Ordering) {
         let promised = match target {
-            Target::Fill(fill) => !self.mmu.maps(&self.arena, fill.first),
+            Target::Fill(fill) => !self.mmu.maps(fill.first),
             _ => false,
         };
         let issued = self.now;
         // Completions wait for the stores of programs.
-        self.changes += u64::from(!matches!(target, Target::Word(_)));
+        if !matches!(target, Target::Word(_)) {
+            self.unsettle(|cpu| cpu.pending == Op::Complete);
+        }
+        self.cpus[self.current].forget_enabled();
         let instead = match self.cpus[self.current].buffer.is_full() {
             true => self.pick_data(1 + BUFFER).wrapping_sub(1),
             false => 0,
@@ -174,7 +178,7 @@ impl Core {
         self.cpus[me].epoch += 1;
     }
 
-    /// A store of the current CPU that everybody sees at once.
+    /// A store of the current CPU that every CPU sees at once.
     pub(crate) fn write_visible(&mut self, word: &AdversaryWord, value: u64) {
         self.write(word, value);
     }
@@ -193,7 +197,7 @@ impl Core {
             return;
         }
         self.second_looks = 0;
-        self.changes += 1;
+        self.unsettle(|cpu| cpu.pending == Op::Relax);
         word.poke(value);
         if self.searches {
             self.sums.word(word, old, value);
@@ -201,6 +205,7 @@ impl Core {
         if let Some(place) = self.arena.place(word) {
             let arena = Rc::clone(&self.arena);
             self.mmu.written(&arena, self.now, place, (old, value));
+            self.judge_contents();
             self.check_tables();
         }
     }
@@ -216,7 +221,7 @@ impl Core {
 
     pub(super) fn drain(&mut self, cpu: usize, place: usize) {
         self.now += 1;
-        self.changes += 1;
+        self.cpus[cpu].forget_enabled();
         let Some(entry) = self.cpus[cpu].buffer.take(place) else {
             return;
         };
@@ -239,6 +244,7 @@ impl Core {
             Target::Invalidation { what, sent } => self.mmu.invalidate(cpu, what, sent),
             Target::Fill(fill) => self.land(cpu, &fill, entry.issued),
             Target::Content { used, word } => {
+                self.unsettle(|cpu| cpu.pending == Op::Complete);
                 let history = *self.oracle.frame(used.frame);
                 let broken = if history.allocated > used.written {
                     Some((Clause::C1, history.allocated_by, "that has a new owner"))
@@ -265,6 +271,14 @@ impl Core {
         }
     }
 
+    /// Remembers which CPU uses which word, for schedules that are drawn at random.
+    #[inline]
+    pub(super) fn learn_user(&mut self, word: usize, cpu: usize, changes: bool) {
+        if !self.searches {
+            self.users.add(word, cpu, changes);
+        }
+    }
+
     /// A word goes.
     pub(crate) fn forget(&mut self, word: &AdversaryWord) {
         if let Some(footprints) = &mut self.footprints {
@@ -274,6 +288,7 @@ impl Core {
         for cpu in &mut self.cpus {
             cpu.watch.forget(word);
             cpu.buffer.forget(word);
+            cpu.forget_enabled();
         }
     }
 
@@ -342,6 +357,8 @@ impl Core {
             }
             if fill.zeroes {
                 for index in self.mmu.written_words(frame) {
+                    let word = &arena.table(frame)[index];
+                    self.learn_user(std::ptr::from_ref(word) as usize, cpu, true);
                     self.write(&arena.table(frame)[index], 0);
                     self.stored(cpu, &arena.table(frame)[index], false);
                 }

@@ -94,6 +94,7 @@ impl Core {
                 self.check_tables();
             }
         }
+        self.judge_programs();
     }
 
     /// A frame that is about to get an owner must not have one.

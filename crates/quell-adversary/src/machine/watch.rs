@@ -16,8 +16,8 @@ const TURNS: u8 = 2;
 
 /// The words that a CPU has read lately, with what it found there.
 ///
-/// One array for each part: a word is looked for at every load, and the addresses alone fit into three lines of
-/// the host's cache.
+/// They stand in the order of their keys: a word is looked for, and one may have to go, at every load.
+#[derive(Clone)]
 pub(super) struct Watch {
     count: usize,
     /// Where distances to words are measured from.
@@ -27,7 +27,7 @@ pub(super) struct Watch {
     words: [*const AdversaryWord; WORDS],
     seen: [u64; WORDS],
     turns: [u8; WORDS],
-    /// Which of the words go first, see [`Watch::key`].
+    /// Which of the words go first, see [`Watch::key`]. Ascending.
     keys: [u64; WORDS],
     /// A bit for each word that was read since the last turn of a loop: they stay.
     fresh: u32,
@@ -67,22 +67,19 @@ impl Watch {
         self.kinds = [0; KINDS];
     }
 
+    /// Where a word with this key stands, or would.
     #[inline]
-    fn place(&self, word: *const AdversaryWord) -> Option<usize> {
-        if self.kinds[kind(word)] == 0 {
-            return None;
-        }
-        self.words[..self.count]
-            .iter()
-            .position(|&known| std::ptr::eq(known, word))
+    fn rank(&self, key: u64) -> usize {
+        self.keys[..self.count].partition_point(|&known| known < key)
     }
 
     #[inline]
-    fn set(&mut self, place: usize, word: *const AdversaryWord, value: u64, turns: u8) {
-        self.words[place] = word;
-        self.seen[place] = value;
-        self.turns[place] = turns;
-        self.keys[place] = self.key(word);
+    fn place(&self, word: *const AdversaryWord, key: u64) -> Option<usize> {
+        if self.kinds[kind(word)] == 0 {
+            return None;
+        }
+        let place = self.rank(key);
+        (place < self.count && std::ptr::eq(self.words[place], word)).then_some(place)
     }
 
     /// Where a word lies, as a number that does not depend on where the host has put things: words that programs
@@ -96,21 +93,53 @@ impl Watch {
     /// The CPU has read `value` from a word.
     #[inline]
     pub(super) fn read(&mut self, word: *const AdversaryWord, value: u64) {
-        if let Some(known) = self.place(word) {
+        let key = self.key(word);
+        if let Some(known) = self.place(word, key) {
             self.fresh |= 1 << known;
-            return self.set(known, word, value, 0);
+            self.seen[known] = value;
+            self.turns[known] = 0;
+            return;
         }
-        let place = if self.count < WORDS {
+        let gap = if self.count < WORDS {
             self.count += 1;
             self.count - 1
         } else {
-            let place = self.dispensable();
-            self.kinds[kind(self.words[place])] -= 1;
-            place
+            let gap = self.dispensable();
+            self.kinds[kind(self.words[gap])] -= 1;
+            gap
         };
         self.kinds[kind(word)] += 1;
+        let place = self.make_room(key, gap);
+        self.words[place] = word;
+        self.keys[place] = key;
+        self.seen[place] = value;
+        self.turns[place] = 0;
         self.fresh |= 1 << place;
-        self.set(place, word, value, 0);
+    }
+
+    /// Moves what stands between the place where a word with this key belongs and a place that is free, so that
+    /// the former is free.
+    #[inline]
+    fn make_room(&mut self, key: u64, gap: usize) -> usize {
+        let mut place = gap;
+        while place > 0 && self.keys[place - 1] > key {
+            self.shift(place - 1, place);
+            place -= 1;
+        }
+        while place + 1 < self.count && self.keys[place + 1] < key {
+            self.shift(place + 1, place);
+            place += 1;
+        }
+        place
+    }
+
+    #[inline]
+    fn shift(&mut self, from: usize, to: usize) {
+        self.words[to] = self.words[from];
+        self.keys[to] = self.keys[from];
+        self.seen[to] = self.seen[from];
+        self.turns[to] = self.turns[from];
+        self.fresh = self.fresh & !(1 << to) | (self.fresh >> from & 1) << to;
     }
 
     /// The word that goes where there is no room: what the loop has read that the CPU goes round stays. Else it does
@@ -119,15 +148,9 @@ impl Watch {
     /// decided here.
     #[inline]
     fn dispensable(&self) -> usize {
-        // Almost always: written out, because it is where much of a run's time goes.
+        // Almost always.
         if self.fresh == ALL && self.turns == [0; WORDS] {
-            let mut last = 0;
-            for place in 1..WORDS {
-                if self.keys[place] >= self.keys[last] {
-                    last = place;
-                }
-            }
-            return last;
+            return WORDS - 1;
         }
         let stays = |place: &usize| self.fresh != ALL && self.fresh >> place & 1 != 0;
         let others = (0..WORDS).filter(|place| !stays(place));
@@ -139,7 +162,7 @@ impl Watch {
     /// The CPU has changed a word: that is no news to it.
     #[inline]
     pub(super) fn wrote(&mut self, word: *const AdversaryWord, value: u64) {
-        if let Some(place) = self.place(word) {
+        if let Some(place) = self.place(word, self.key(word)) {
             self.seen[place] = value;
         }
     }
@@ -170,7 +193,7 @@ impl Watch {
 
     /// A word goes.
     pub(super) fn forget(&mut self, word: *const AdversaryWord) {
-        if self.place(word).is_some() {
+        if self.place(word, self.key(word)).is_some() {
             self.retain(|watch, place| !std::ptr::eq(watch.words[place], word));
         }
     }
@@ -180,7 +203,7 @@ impl Watch {
         let fresh = std::mem::take(&mut self.fresh);
         for place in 0..self.count {
             if keeps(self, place) {
-                self.set(kept, self.words[place], self.seen[place], self.turns[place]);
+                self.shift(place, kept);
                 self.fresh |= (fresh >> place & 1) << kept;
                 kept += 1;
             } else {

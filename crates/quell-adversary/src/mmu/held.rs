@@ -104,7 +104,7 @@ impl Leaf {
     }
 
     /// The pages that it maps.
-    pub(super) fn pages_of(&self) -> Range<u64> {
+    pub(crate) fn pages_of(&self) -> Range<u64> {
         self.page..self.page + self.pages()
     }
 
@@ -143,7 +143,7 @@ pub(super) struct Gone {
     pub(super) at: Moment,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Tlb {
     pub(super) tag: u16,
     pub(super) root: Option<u32>,

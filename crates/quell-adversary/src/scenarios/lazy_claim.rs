@@ -1,4 +1,4 @@
-//! CPU 0 unmaps a clean page without a flush and then wants its frame for somebody else; CPU 1 goes on reading.
+//! CPU 0 unmaps a clean page without a flush and then wants its frame for a new owner; CPU 1 goes on reading.
 
 use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::{Happening, Reach};

@@ -1,4 +1,4 @@
-//! More debts are taken than the ledger holds, while somebody pays in the background.
+//! More debts are taken than the ledger holds, while CPU 1 pays in the background.
 
 use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::Reach;

@@ -104,6 +104,7 @@ mod vm_rescue_claim;
 mod vm_rollover_unmap;
 mod vm_shadow_fault;
 mod vm_shadow_write;
+mod vm_split_copy;
 mod vm_split_migrate;
 mod vm_swap_in_write;
 mod vm_sync_write;
@@ -216,6 +217,7 @@ impl Scenario<'static> {
         vm_collapse_write::SCENARIO,
         vm_split_migrate::SCENARIO,
         vm_copy_split::SCENARIO,
+        vm_split_copy::SCENARIO,
         vm_copy_on_write::SCENARIO,
         vm_copy_on_write_read::SCENARIO,
         vm_reclaim_fork_copy::SCENARIO,

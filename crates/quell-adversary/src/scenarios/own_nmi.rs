@@ -1,4 +1,4 @@
-//! NMI handlers on CPU 1 use a mapping of the kernel, which they need nobody's permission for, while CPU 0 takes it
+//! NMI handlers on CPU 1 use a mapping of the kernel, which they need no permission for, while CPU 0 takes it
 //! away.
 
 use crate::bare_kernel::own_half::OWN;

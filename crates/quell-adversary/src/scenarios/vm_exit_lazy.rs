@@ -7,6 +7,8 @@ use quell_vm::Call;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["25"],
+    // It looks through whole tables.
+    steps: 24_000,
     must: &[
         (On::Every, Reach::Machine(Happening::SpaceRetired)),
         (On::Every, Reach::Machine(Happening::TableFreed)),

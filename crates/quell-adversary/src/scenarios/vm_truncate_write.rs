@@ -1,5 +1,5 @@
 //! CPU 0 cuts a file while CPU 1 lengthens it by a write: the page that the write adds is cut off, or the file is as
-//! long as it says. The books show a page that is neither.
+//! long as it says. The manager's records show a page that is neither.
 
 use crate::coverage::{Happening, Reach};
 use crate::scenario::{On, Scenario};

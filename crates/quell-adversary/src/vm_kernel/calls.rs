@@ -196,6 +196,11 @@ impl VmKernel<'_> {
     pub fn truncate(&self, file: FileId, pages: u64) {
         let bytes = address(pages);
         self.call(Call::Truncate { file, bytes });
+        self.has_truncated(file, pages);
+    }
+
+    /// A truncation has returned: no mapping of the file may be used beyond its end that is older than the call.
+    pub(crate) fn has_truncated(&self, file: FileId, pages: u64) {
         // SAFETY: as in `compare`.
         let beyond = context::quietly(|| unsafe { self.vm.peek_mappings(file, pages) });
         for (root, range) in beyond {

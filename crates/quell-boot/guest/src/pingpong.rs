@@ -10,7 +10,7 @@ use crate::protocol::Handover;
 use anyhow::{Context, bail};
 use quell::PageSize;
 use quell_vm::{Backing, Call, Mark, Protection, User};
-use quell_workloads::Pingpong;
+use quell_workloads::Workload;
 use rustix::event::{EventfdFlags, eventfd};
 use std::fs::File;
 use std::io::{Read, Write};
@@ -60,7 +60,7 @@ impl Ring {
         if result != 0 {
             bail!("real-time priority: {}", std::io::Error::last_os_error());
         }
-        // Asleep until everybody has the priority, then runnable until everybody is.
+        // Asleep until all processes have the priority, then runnable until all are.
         control.ready.fetch_add(1, SeqCst);
         while control.ready.load(SeqCst) < all {
             std::thread::sleep(Duration::from_millis(1));
@@ -100,14 +100,19 @@ impl Ring {
 /// # Errors
 /// What could not be done, or that the turns were out of order.
 pub fn run(
-    parameters: &Pingpong,
+    workload: &Workload,
     traced: bool,
     ring: &Ring,
     control: &'static Control,
     process: usize,
 ) -> anyhow::Result<Option<Window>> {
     pin(0)?;
-    let all = parameters.processes;
+    let parameter = |name: &str| {
+        workload
+            .get(name)
+            .with_context(|| format!("{} has no parameter {name}", workload.name()))
+    };
+    let (all, count) = (parameter("processes")?, parameter("pages")?);
     let user = Linux {
         control,
         cpu: 0,
@@ -115,9 +120,9 @@ pub fn run(
         process,
         recorder: Recorder::new(traced).into(),
     };
-    let pages = map(&user, parameters.pages)?;
-    // Rounded up, so that everybody has as many turns.
-    let rounds = parameters.switches.div_ceil(all);
+    let pages = map(&user, count)?;
+    // Rounded up, so that all have as many turns.
+    let rounds = parameter("switches")?.div_ceil(all);
     let place = ring.join(control, process, all)?;
     let mut begin = 0;
     for round in 0..WARM_UP + rounds {
@@ -131,7 +136,7 @@ pub fn run(
         if control.turns.fetch_add(1, SeqCst) % all != place {
             control.out_of_turn.fetch_add(1, SeqCst);
         }
-        for page in 0..parameters.pages {
+        for page in 0..count {
             user.read(pages + (page << 12));
         }
         ring.give(place)?;

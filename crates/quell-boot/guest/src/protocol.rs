@@ -26,6 +26,8 @@ pub const STRESS: &str = "stress";
 pub struct Job {
     /// The workload's name, or [`CONFORMANCE`], or [`STRESS`].
     pub workload: String,
+    /// The workload's file, if it is not built in.
+    pub file: Option<String>,
     /// Parameters that differ from its defaults, like `pages=512`.
     pub parameters: Vec<String>,
     /// How many CPUs take part; the machine may have more, which are then idle.

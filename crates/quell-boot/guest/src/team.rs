@@ -23,8 +23,11 @@ const SEED: u64 = 1;
 /// # Errors
 /// What could not be done. No process of the job is left.
 pub fn perform(job: &Job) -> anyhow::Result<Window> {
-    let mut workload = Workload::from_name(&job.workload)
-        .with_context(|| format!("no workload {}", job.workload))?;
+    let mut workload = match &job.file {
+        Some(text) => Workload::parse(&job.workload, text).map_err(|wrong| anyhow!("{wrong}"))?,
+        None => Workload::from_name(&job.workload)
+            .with_context(|| format!("no workload {}", job.workload))?,
+    };
     for pair in &job.parameters {
         workload.set(pair)?;
     }
@@ -33,17 +36,14 @@ pub fn perform(job: &Job) -> anyhow::Result<Window> {
         .map_err(|needs| anyhow!("needs {needs}"))?;
     setup::clean()?;
     let control = Control::new()?;
-    if let Workload::Pingpong(parameters) = workload {
-        let count = parameters.processes as usize;
+    if job.file.is_none() && workload.name() == "pingpong" {
+        let count = workload.get("processes").unwrap_or(1) as usize;
         let ring = Ring::new(job.handover, count)?;
         return processes(count, &|process| {
-            pingpong::run(&parameters, job.traced, &ring, control, process)
+            pingpong::run(&workload, job.traced, &ring, control, process)
         });
     }
-    let count = match workload {
-        Workload::Readers(readers) => readers.processes as usize,
-        _ => 1,
-    };
+    let count = workload.processes();
     let memory = workload.memory(job.team);
     // Where memory is to run short, it is all that there is: ordinary and slow memory are one here.
     let all = memory.nodes * memory.node + memory.slow.unwrap_or(0);

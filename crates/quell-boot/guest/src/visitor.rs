@@ -37,7 +37,7 @@ const IDLE: u32 = 0;
 const ASKED: u32 = 1;
 const ANSWERED: u32 = 2;
 
-/// Where a process is told what to do. Whoever's turn it is by `turn` has the rest to itself: its CPU while that is
+/// Where a process is told what to do. The process whose turn it is by `turn` has the rest to itself: its CPU while that is
 /// [`IDLE`] or [`ANSWERED`], the process while it is [`ASKED`].
 struct Mailbox {
     turn: AtomicU32,
@@ -70,7 +70,7 @@ impl Others {
 
 /// Sleeps as long as the word has this value, or wakes up for nothing.
 fn sleep_while(word: &AtomicU32, value: u32) {
-    // Whoever is woken looks again.
+    // A process that is woken looks again.
     let _ = futex::wait(word, futex::Flags::empty(), value, None);
 }
 
@@ -150,7 +150,7 @@ impl<'c> Visitor<'c> {
         let place = place.ok_or(Error::OutOfMemory)?;
         let mailbox = &self.others.boxes[place];
         mailbox.turn.store(IDLE, SeqCst);
-        // SAFETY: the child makes system calls and touches memory that is its own or shared with nobody who writes it.
+        // SAFETY: the child makes system calls and touches memory that is its own or shared with no process that writes it.
         match unsafe { libc::fork() } {
             -1 => {
                 mailbox.process.store(0, SeqCst);

@@ -14,6 +14,7 @@ use crate::{files, follow, toolchain};
 use anyhow::bail;
 use indicatif::{ProgressBar, ProgressStyle};
 use quell::Policy;
+use quell_workloads::Workload;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempPath;
@@ -34,8 +35,8 @@ pub struct Options {
     pub on_quell: Option<PathBuf>,
     /// Which mechanisms are on there, as Linux's option `quell=` takes them.
     pub mechanisms: String,
-    /// The names of the workloads; all if none is named.
-    pub workloads: Vec<String>,
+    /// The workloads; all that are built in if there is none.
+    pub workloads: Vec<Workload>,
     /// The numbers of CPUs.
     pub cpus: Vec<u16>,
     /// What quell's engine may do.
@@ -129,6 +130,7 @@ impl Comparison {
             let images = ours::images()?;
             for case in cases {
                 let words = ours::words(case, self.options.policy);
+                let images = ours::with_file(&images, case)?;
                 shown.push(command_for(&self.emulator, machine, &images, &words)?.shown());
             }
         }
@@ -326,7 +328,8 @@ fn run_ours(
     let mut outcomes = Vec::new();
     for case in cases {
         let words = ours::words(case, options.policy);
-        let command = command_for(emulator, machine, images, &words)?;
+        let images = ours::with_file(images, case)?;
+        let command = command_for(emulator, machine, &images, &words)?;
         let outcome = follow(options, command, &bar, |event| event["event"] == "exit")?;
         outcomes.push(ours::outcome(case, &outcome));
     }

@@ -1,7 +1,7 @@
 //! The conformance suite's programs, and the stress, on a Linux: does it keep the contract, as far as programs can see?
 //!
 //! One boot for each number of CPUs. The CPUs of the emulator are threads of the host, so nothing is counted, and
-//! translations that nobody has flushed stay where they are.
+//! translations that were not flushed stay where they are.
 
 use super::compare::{MEMORY_MB, command_for, counted, initial_files};
 use super::protocol::{CONFORMANCE, Event, Handover, Job, STRESS};
@@ -128,6 +128,7 @@ impl Programs {
     fn jobs(&self, cpus: u16) -> Vec<Job> {
         let job = |workload: &str, parameters| Job {
             workload: workload.into(),
+            file: None,
             parameters,
             team: cpus.into(),
             handover: Handover::default(),

@@ -7,7 +7,6 @@
 use super::plan::Case;
 use super::protocol::{Counters, Event};
 use super::report::{Outcome, Side};
-use quell_workloads::Workload;
 use std::collections::BTreeMap;
 
 /// One line of the histogram.
@@ -166,14 +165,14 @@ fn side(case: &Case, timed: &Window<'_>, traced: &Window<'_>) -> Outcome {
     let Some(flushes) = invalidations(traced.flushes) else {
         return Err("the histogram of flushes is incomplete".to_string());
     };
-    let operations = case.operations(timed.done);
-    let traced_operations = case.operations(traced.done);
+    let operations = case.workload.operations(timed.done);
+    let traced_operations = case.workload.operations(traced.done);
     if operations == 0 || traced_operations == 0 {
         return Err("nothing was done".to_string());
     }
     // While every CPU sleeps the clock goes on and nothing is executed. Where all work is the first
     // CPU's, its sleep is no work; what spins meanwhile is none either.
-    let slept = if case.first_cpu_works() {
+    let slept = if case.workload.first_cpu_works() {
         let slept = |counters: &Counters| {
             idle(&counters.idle).ok_or("no row .idle_sleeptime in /proc/timer_list")
         };
@@ -204,20 +203,15 @@ fn doubt(case: &Case, operations: u64, timed: &Window<'_>) -> Option<String> {
         rows.map(|(name, now)| now.saturating_sub(before.get(name).copied().unwrap_or(0)))
             .sum()
     };
-    let (what, count) = match case.workload {
+    let is = |parameter: &str, value: u64| case.workload.get(parameter) == Some(value);
+    let (what, count) = match case.workload.name() {
         // Counted in KB; what was not read was not gone.
-        Workload::Swap(swap) if swap.clean != 0 => ("pages read", grown("pgpgin") / 4),
-        Workload::Swap(_) => ("pages swapped out", grown("pswpout")),
-        Workload::Migrate(_) => ("pages moved", grown("pgmigrate_success")),
-        Workload::Demand(demand) if demand.page == 1 << 21 => {
-            ("large pages", grown("thp_fault_alloc"))
-        }
+        "swap" if is("clean", 1) => ("pages read", grown("pgpgin") / 4),
+        "swap" => ("pages swapped out", grown("pswpout")),
+        "migrate" => ("pages moved", grown("pgmigrate_success")),
+        "demand" if is("page", 1 << 21) => ("large pages", grown("thp_fault_alloc")),
         // Nothing is looked at that Linux counts.
-        Workload::Demand(_)
-        | Workload::Dontneed(_)
-        | Workload::Fileio(_)
-        | Workload::Pingpong(_)
-        | Workload::Readers(_) => return None,
+        _ => return None,
     };
     // The last pages may still be on their way.
     (count < operations - operations / 50)
@@ -283,9 +277,13 @@ mod tests {
 
     #[test]
     fn time_comes_from_the_timed_job_and_flushes_from_the_traced_one() {
-        let cases = rows(&["dontneed".to_string()], 1, Scale::Times(1))
-            .unwrap()
-            .cases;
+        let cases = rows(
+            &[quell_workloads::Workload::from_name("dontneed").unwrap()],
+            1,
+            Scale::Times(1),
+        )
+        .unwrap()
+        .cases;
         // Of which the first CPU slept 200.
         let events = [done(0, 5_200, ""), done(1, 9_000, HISTOGRAM)];
         let outcomes = outcomes(&cases, &events, None);
@@ -297,9 +295,13 @@ mod tests {
 
     #[test]
     fn a_case_without_result_says_why() {
-        let cases = rows(&["dontneed".to_string()], 2, Scale::Times(1))
-            .unwrap()
-            .cases;
+        let cases = rows(
+            &[quell_workloads::Workload::from_name("dontneed").unwrap()],
+            2,
+            Scale::Times(1),
+        )
+        .unwrap()
+        .cases;
         let failed = Event::Failed {
             job: 1,
             why: "no tracefs".to_string(),
@@ -315,9 +317,13 @@ mod tests {
 
     #[test]
     fn work_that_was_not_done_is_remarked() {
-        let cases = rows(&["swap".to_string()], 1, Scale::Times(1))
-            .unwrap()
-            .cases;
+        let cases = rows(
+            &[quell_workloads::Workload::from_name("swap").unwrap()],
+            1,
+            Scale::Times(1),
+        )
+        .unwrap()
+        .cases;
         let events = [done(0, 5_000, ""), done(1, 9_000, HISTOGRAM)];
         let outcomes = outcomes(&cases[..1], &events, None);
         let remark = outcomes[0].as_ref().unwrap().remark.clone();

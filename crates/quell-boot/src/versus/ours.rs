@@ -16,6 +16,17 @@ pub fn images() -> anyhow::Result<Images> {
     prepare(Arch::X86_64, None, false)
 }
 
+/// The images for a case: with the file of its workload, if that is not built in.
+///
+/// # Errors
+/// If they cannot be written.
+pub fn with_file(images: &Images, case: &Case) -> anyhow::Result<Images> {
+    match case.workload.is_built_in() {
+        true => Ok(images.clone()),
+        false => images.with_file(case.workload.name(), case.workload.text()),
+    }
+}
+
 /// How many pages quell moves behind one flush: all of a call, where Linux takes 512.
 pub const MIGRATE_TOGETHER: u64 = 8192;
 
@@ -64,7 +75,7 @@ fn side(case: &Case, event: &Value) -> Outcome {
             .as_u64()
             .ok_or_else(|| format!("the kernel's event has no {name}"))
     };
-    let operations = case.operations(count("done")?);
+    let operations = case.workload.operations(count("done")?);
     if operations == 0 {
         return Err("nothing was done".to_string());
     }
@@ -90,7 +101,7 @@ fn side(case: &Case, event: &Value) -> Outcome {
 
 /// What shows that the row's work was not done.
 fn doubt(case: &Case, operations: u64, faults: u64) -> Option<String> {
-    (case.faults() && faults < operations - operations / 50).then(|| {
+    (case.workload.faults() && faults < operations - operations / 50).then(|| {
         format!(
             "{faults} faults in {operations} operations: the program read on through \
              translations that were left behind, so nothing was read again"
@@ -105,9 +116,13 @@ mod tests {
     use serde_json::json;
 
     fn run(events: Vec<Value>, failure: Option<&str>) -> Outcome {
-        let case = &rows(&["dontneed".to_string()], 2, Scale::Times(1))
-            .unwrap()
-            .cases[0];
+        let case = &rows(
+            &[quell_workloads::Workload::from_name("dontneed").unwrap()],
+            2,
+            Scale::Times(1),
+        )
+        .unwrap()
+        .cases[0];
         let run = follow::Outcome {
             events,
             code: None,

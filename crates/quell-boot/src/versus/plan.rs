@@ -5,7 +5,6 @@
 //! asleep in it, or absent, and with pages that are dirty or clean.
 
 use super::protocol::{Handover, Job};
-use crate::usage::UsageError;
 use quell_workloads::Workload;
 
 /// How much is done.
@@ -41,57 +40,7 @@ pub struct Case {
     pub handover: Handover,
 }
 
-impl Case {
-    /// What is counted as one operation.
-    pub fn operation(&self) -> &'static str {
-        match self.workload {
-            Workload::Dontneed(_) => "page discarded and touched",
-            Workload::Fileio(_) => "write request",
-            Workload::Swap(_) => "page out and in",
-            Workload::Migrate(_) => "page moved",
-            Workload::Demand(_) => "page touched",
-            Workload::Pingpong(_) => "switch",
-            Workload::Readers(_) => "page read",
-        }
-    }
-
-    /// How many operations there were, from what the workload says was done.
-    pub fn operations(&self, done: u64) -> u64 {
-        match self.workload {
-            Workload::Dontneed(program) => done * program.pages,
-            Workload::Swap(program) => done * program.size.div_ceil(4096),
-            Workload::Migrate(_) => done / 4096,
-            Workload::Demand(program) => done / program.page,
-            // What it says is time.
-            Workload::Readers(program) => {
-                program.processes * program.passes * program.size.div_ceil(4096)
-            }
-            Workload::Fileio(_) | Workload::Pingpong(_) => done,
-        }
-    }
-
-    /// Whether each operation has a fault, if the work is done.
-    pub fn faults(&self) -> bool {
-        match self.workload {
-            Workload::Dontneed(_) | Workload::Swap(_) | Workload::Demand(_) => true,
-            Workload::Fileio(_)
-            | Workload::Migrate(_)
-            | Workload::Pingpong(_)
-            | Workload::Readers(_) => false,
-        }
-    }
-
-    /// Whether all work is the first CPU's, so that what passes while it sleeps is no work.
-    pub fn first_cpu_works(&self) -> bool {
-        match self.workload {
-            Workload::Dontneed(_)
-            | Workload::Swap(_)
-            | Workload::Migrate(_)
-            | Workload::Pingpong(_) => true,
-            Workload::Fileio(_) | Workload::Demand(_) | Workload::Readers(_) => false,
-        }
-    }
-}
+impl Case {}
 
 /// What is compared on a machine.
 #[derive(Clone, Debug, Default)]
@@ -102,21 +51,20 @@ pub struct Rows {
     pub without: Vec<String>,
 }
 
-/// The rows for a machine with that many CPUs; none for workloads that were not asked for.
+/// The rows of these workloads for a machine with that many CPUs; of all that are built in, if none is named.
 ///
 /// # Errors
-/// If a name is none of a workload.
-pub fn rows(names: &[String], cpus: u16, scale: Scale) -> anyhow::Result<Rows> {
-    let known: Vec<_> = Workload::all().iter().map(Workload::name).collect();
-    if let Some(unknown) = names.iter().find(|name| !known.contains(&name.as_str())) {
-        let name = unknown.clone();
-        return Err(UsageError::Workload { name, known }.into());
-    }
+/// If a parameter of a row is refused.
+pub fn rows(workloads: &[Workload], cpus: u16, scale: Scale) -> anyhow::Result<Rows> {
     let mut rows = Rows::default();
-    for workload in Workload::all() {
-        if names.is_empty() || names.iter().any(|wanted| wanted == workload.name()) {
-            add(workload, cpus, scale, &mut rows)?;
-        }
+    let all = Workload::all();
+    let workloads = if workloads.is_empty() {
+        &all
+    } else {
+        workloads
+    };
+    for workload in workloads {
+        add(*workload, cpus, scale, &mut rows)?;
     }
     Ok(rows)
 }
@@ -146,8 +94,14 @@ fn add(plain: Workload, cpus: u16, scale: Scale, rows: &mut Rows) -> anyhow::Res
             ("others asleep", &["idle=yes", "spin=1ms"]),
         ],
     };
-    match plain {
-        Workload::Dontneed(_) => {
+    // A file of one's own may have the name of another.
+    let name = if plain.is_built_in() {
+        plain.name()
+    } else {
+        ""
+    };
+    match name {
+        "dontneed" => {
             let much = format!("iterations={}", scale.of(500));
             for (variant, parameters) in others {
                 case(
@@ -158,7 +112,7 @@ fn add(plain: Workload, cpus: u16, scale: Scale, rows: &mut Rows) -> anyhow::Res
                 )?;
             }
         }
-        Workload::Swap(_) => {
+        "swap" => {
             // The first rounds make the swap device grow.
             let much = format!("rounds={}", scale.of(10));
             for (kind, clean) in [("dirty", "clean=no"), ("clean", "clean=yes")] {
@@ -169,7 +123,7 @@ fn add(plain: Workload, cpus: u16, scale: Scale, rows: &mut Rows) -> anyhow::Res
                 }
             }
         }
-        Workload::Migrate(_) => {
+        "migrate" => {
             let much = format!("rounds={}", scale.of(2).next_multiple_of(2));
             let size = "size=32M";
             if cpus == 1 {
@@ -179,21 +133,21 @@ fn add(plain: Workload, cpus: u16, scale: Scale, rows: &mut Rows) -> anyhow::Res
                 case("others read it", cpus, &[&much, size, "readers=yes"], usual)?;
             }
         }
-        Workload::Demand(_) => {
+        "demand" => {
             let much = format!("size={}M", scale.of(16).next_multiple_of(2));
             case("4 KB pages", cpus, &[&much, "page=4K"], usual)?;
             case("2 MB pages", cpus, &[&much, "page=2M"], usual)?;
         }
-        Workload::Pingpong(_) => {
+        "pingpong" => {
             let much = format!("switches={}", scale.of(2_000));
             case("sched_yield", 1, &[&much], Handover::Yield)?;
             case("eventfd", 1, &[&much], Handover::Eventfd)?;
         }
-        Workload::Fileio(_) => {
+        "fileio" => {
             let much = format!("duration={}ms", scale.of(50));
             case("random writes", cpus, &[&much], usual)?;
         }
-        Workload::Readers(_) => {
+        "readers" => {
             // The published processes have many threads each.
             let processes = if cpus < 4 { 1 } else { 2 };
             if cpus.is_multiple_of(processes) {
@@ -220,6 +174,10 @@ fn add(plain: Workload, cpus: u16, scale: Scale, rows: &mut Rows) -> anyhow::Res
                 ));
             }
         }
+        _ => match plain.check(usize::from(cpus)) {
+            Ok(()) => case("as in its file", cpus, &[], usual)?,
+            Err(why) => without.push(format!("{}: {why}", plain.name())),
+        },
     }
     Ok(())
 }
@@ -228,6 +186,7 @@ fn add(plain: Workload, cpus: u16, scale: Scale, rows: &mut Rows) -> anyhow::Res
 pub fn jobs(cases: &[Case]) -> Vec<Job> {
     let job = |case: &Case, traced| Job {
         workload: case.workload.name().to_string(),
+        file: (!case.workload.is_built_in()).then(|| case.workload.text().to_string()),
         parameters: case.parameters.clone(),
         team: usize::from(case.team),
         handover: case.handover,
@@ -288,23 +247,30 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_workload_is_named() {
-        let error = rows(&["dontned".to_string()], 1, Scale::Quick).unwrap_err();
-        assert!(error.to_string().contains("dontned") && error.to_string().contains("dontneed"));
-    }
-
-    #[test]
     fn only_what_was_asked_for() {
-        let cases = rows(&["swap".to_string()], 1, Scale::Quick).unwrap().cases;
+        let cases = rows(
+            &[quell_workloads::Workload::from_name("swap").unwrap()],
+            1,
+            Scale::Quick,
+        )
+        .unwrap()
+        .cases;
         assert!(cases.iter().all(|case| case.workload.name() == "swap") && cases.len() == 2);
     }
 
     #[test]
     fn operations_of_readers_are_pages_of_the_measured_passes() {
-        let case = &rows(&["readers".to_string()], 4, Scale::Times(3))
-            .unwrap()
-            .cases[0];
+        let case = &rows(
+            &[quell_workloads::Workload::from_name("readers").unwrap()],
+            4,
+            Scale::Times(3),
+        )
+        .unwrap()
+        .cases[0];
         // Two processes of two threads, three passes, whatever time they took.
-        assert_eq!(case.operations(1_000_000), 3 * 2 * (42 << 20) / 4096);
+        assert_eq!(
+            case.workload.operations(1_000_000),
+            3 * 2 * (42 << 20) / 4096
+        );
     }
 }

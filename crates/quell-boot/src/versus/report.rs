@@ -188,7 +188,7 @@ impl Report {
             workload: case.workload.name(),
             variant: case.variant.clone(),
             cpus,
-            operation: case.operation(),
+            operation: case.workload.operation(),
             parameters: case.parameters.clone(),
             linux,
             linux_on_quell,
@@ -320,9 +320,13 @@ mod tests {
     }
 
     fn report(quell: Outcome) -> Report {
-        let case = &rows(&["dontneed".to_string()], 2, Scale::Times(1))
-            .unwrap()
-            .cases[0];
+        let case = &rows(
+            &[quell_workloads::Workload::from_name("dontneed").unwrap()],
+            2,
+            Scale::Times(1),
+        )
+        .unwrap()
+        .cases[0];
         let mut report = Report::new("6.12", "QEMU", Policy::ALL);
         report.add(case, 2, Ok(side(1.0, 11_877.9)), None, quell);
         report
@@ -375,9 +379,13 @@ mod tests {
 
     #[test]
     fn linux_on_quell_stands_beside_linux_if_it_was_asked_for() {
-        let case = &rows(&["dontneed".to_string()], 2, Scale::Times(1))
-            .unwrap()
-            .cases[0];
+        let case = &rows(
+            &[quell_workloads::Workload::from_name("dontneed").unwrap()],
+            2,
+            Scale::Times(1),
+        )
+        .unwrap()
+        .cases[0];
         let mut report = Report::new("6.12", "QEMU", Policy::ALL);
         assert!(!report.json().unwrap().contains("linux_on_quell"));
         report.linux_on_quell = Some("6.12, quell=all".to_string());

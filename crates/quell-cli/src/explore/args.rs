@@ -19,11 +19,18 @@ Examples:
   quell explore --generate --minutes 10    programs that the adversary writes itself
   quell explore --generate --mutants       the mistakes, found without any scenario
   quell explore found.toml                 search a program that was written down
+  quell explore mine.toml --param pages=2  search the runs of a workload file, made small
   quell explore --replay CODE              repeat a run, step by step")]
 pub struct ExploreArgs {
-    /// Scenarios to search, or files with programs; with --mutants the mutants to test; all if none is named
+    /// Scenarios to search, workloads, or files with programs or workloads; with --mutants the mutants to test; all if none is named
     #[arg(value_name = "NAME")]
     pub names: Vec<String>,
+    /// Sets a parameter of the workloads, as in `--param iterations=2`; may be repeated. A run is to be short here
+    #[arg(long = "param", value_name = "NAME=VALUE", conflicts_with_all = ["mutants", "generate", "replay"])]
+    pub parameters: Vec<String>,
+    /// On how many CPUs workloads run, 1 to 4; 2, or less if that is their own number, unless given
+    #[arg(long, value_name = "N", conflicts_with_all = ["mutants", "generate", "replay"])]
+    pub cpus: Option<usize>,
     /// Only on these machines (see --list)
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub machine: Vec<String>,
@@ -50,7 +57,8 @@ pub struct ExploreArgs {
     /// long, one minute unless given
     #[arg(long, value_name = "M", conflicts_with = "schedules", value_parser = minutes)]
     pub minutes: Option<f64>,
-    /// What chooses the random schedules: the same seed searches the same schedules on every host
+    /// The seed: what is drawn from it is the same on every host. Here the random schedules, and with
+    /// --generate the programs
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// The greatest depth of priority-based search

@@ -4,7 +4,7 @@
 //! printed.
 
 use super::args::ExploreArgs;
-use super::{output, survival};
+use super::{cpu_time, output, survival};
 use crate::output::{Destination, say, write};
 use crate::table::{Table, number, words};
 use crate::usage::usage;
@@ -193,6 +193,18 @@ impl<'a> Shelf<'a> {
 }
 
 fn print_json(campaign: &Campaign, seeks: bool, rate: f64) {
+    let violations: Vec<_> = campaign
+        .finds
+        .iter()
+        .map(|find| {
+            json!({
+                "clause": find.violation.clause.to_string(),
+                "program": find.recorded.to_toml(),
+                "replay": find.recorded.to_line(),
+            })
+        })
+        .collect();
+    let spent = cpu_time::of_process();
     let all = if seeks {
         let killed = campaign.killed.iter().map(|killed| {
             json!({
@@ -210,24 +222,14 @@ fn print_json(campaign: &Campaign, seeks: bool, rate: f64) {
                 "schedules": campaign.spent.schedules,
             })
         });
-        json!({ "mutants": killed.chain(alive).collect::<Vec<_>>() })
+        json!({ "mutants": killed.chain(alive).collect::<Vec<_>>(), "violations": violations })
     } else {
-        let violations: Vec<_> = campaign
-            .finds
-            .iter()
-            .map(|find| {
-                json!({
-                    "clause": find.violation.clause.to_string(),
-                    "program": find.recorded.to_toml(),
-                    "replay": find.recorded.to_line(),
-                })
-            })
-            .collect();
         let (transitions, pairs) = campaign.seen();
         json!({
             "programs": campaign.spent.programs,
             "schedules": campaign.spent.schedules,
             "schedules_per_second": rate.round(),
+            "schedules_per_cpu_second": cpu_time::rate(campaign.spent.schedules, spent),
             "violations": violations,
             "transitions": transitions,
             "pairs": pairs,

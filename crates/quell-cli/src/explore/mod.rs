@@ -4,11 +4,13 @@
 //! own and the same way on every host, so a failure that is found once is found again.
 
 mod args;
+mod cpu_time;
 mod generate;
 mod output;
 mod survival;
 pub mod tables;
 pub mod work;
+mod workload;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -21,7 +23,7 @@ use crate::usage::usage;
 use quell_adversary::Scenario;
 use quell_adversary::explore::POLICIES;
 use quell_adversary::generate::Recorded;
-use quell_adversary::replay::{parse_code, replay};
+use quell_adversary::replay::{parse_code, parse_code_of, replay};
 use quell_adversary::{Budget, Case, MachineKind, Mistake};
 use quell_contract::timeline;
 
@@ -130,7 +132,11 @@ fn run_replay(
     if is_file(code) {
         return generate::replay(args, &generate::read(Path::new(code))?, trace);
     }
-    let (case, deviations) = parse_code(code).map_err(usage)?;
+    let (case, deviations) = match workload::of_code(code) {
+        Some(name) => parse_code_of(code, |_| workload::named(name)),
+        None => parse_code(code),
+    }
+    .map_err(usage)?;
     let (violation, lines) = replay(case, deviations);
     if args.json {
         output::replay_json(&case, violation.as_ref(), &lines);
@@ -170,19 +176,27 @@ fn written(name: &str) -> anyhow::Result<Case<'static>> {
 fn cases(args: &ExploreArgs) -> anyhow::Result<Vec<Case<'static>>> {
     let mut scenarios = Vec::new();
     let mut cases = Vec::new();
+    let mut workloads = 0;
     for name in &args.names {
-        if is_file(name) {
-            cases.push(written(name)?);
-            continue;
-        }
         match Scenario::named(name) {
             Some(scenario) => scenarios.push(scenario),
+            None if workload::is_one(name)? => {
+                let whole = workload::whole_name(name, &args.parameters, args.cpus);
+                scenarios.push(workload::named(&whole).map_err(usage)?);
+                workloads += 1;
+            }
+            None if is_file(name) => cases.push(written(name)?),
             None => {
                 return Err(usage(format!(
-                    "there is no scenario `{name}`; quell explore --list names them all"
+                    "there is no scenario or workload `{name}`; quell explore --list and quell list workloads name them all"
                 )));
             }
         }
+    }
+    if workloads == 0 && (args.cpus.is_some() || !args.parameters.is_empty()) {
+        return Err(usage(
+            "--param and --cpus are for workloads, and none is named".to_string(),
+        ));
     }
     if args.names.is_empty() {
         scenarios.extend(Scenario::ALL);

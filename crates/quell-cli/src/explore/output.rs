@@ -1,6 +1,7 @@
 //! Results for people and for programs.
 
 use super::args::ExploreArgs;
+use super::cpu_time;
 use super::tables::{self, finds, killer};
 use super::work::Searched;
 use crate::output::{Destination, note, paragraph, say, write};
@@ -79,6 +80,7 @@ pub fn results(args: &ExploreArgs, results: &[Searched], elapsed: Duration) -> b
                     "stands_for": r.report.stands_for,
                     "never_fired": r.report.missed.iter().map(|m| m.label()).collect::<Vec<_>>(),
                     "fired": fired(&r.report.coverage),
+                    "schedules_per_cpu_second": cpu_time::rate(r.report.schedules, r.spent),
                 });
                 if let Some(failure) = &r.report.failure {
                     row["violation"] = violation(&failure.violation);
@@ -87,7 +89,12 @@ pub fn results(args: &ExploreArgs, results: &[Searched], elapsed: Duration) -> b
                 row
             })
             .collect();
-        let all = json!({ "scenarios": scenarios, "schedules_per_second": rate.round() });
+        let spent = results.iter().map(|r| r.spent).sum();
+        let all = json!({
+            "scenarios": scenarios,
+            "schedules_per_second": rate.round(),
+            "schedules_per_cpu_second": cpu_time::rate(schedules, spent),
+        });
         say!("{all:#}");
         return failed;
     }

@@ -50,9 +50,22 @@ pub fn print(campaign: &Campaign) {
         killed + campaign.alive.len(),
         campaign.finds.len(),
     );
+    broken(campaign);
     curve(campaign);
     findings(campaign);
     mutants(campaign);
+}
+
+/// What broke without a mutant: the project's own mistake, so it comes first.
+fn broken(campaign: &Campaign) {
+    if campaign.finds.is_empty() {
+        return;
+    }
+    say!("\n## Broken without a mutant\n");
+    for find in &campaign.finds {
+        say!("* {}:\n", find.violation);
+        say!("      quell explore --replay '{}'", find.recorded.to_line());
+    }
 }
 
 /// How many lived after 10 000, 20 000, 40 000 … schedules.

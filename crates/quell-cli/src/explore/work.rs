@@ -1,17 +1,20 @@
 //! Cases over threads, and progress.
 
 use super::args::ExploreArgs;
+use super::cpu_time;
 use quell_adversary::mutants::{self, Tested};
 use quell_adversary::{Budget, Case, Exploration, Mistake, Report, Session, explore};
 use quell_experiments::progress::{self, Glance};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What a case came to.
 pub struct Searched {
     pub case: Case<'static>,
     pub report: Report,
+    /// The processor time that it took, if the host says.
+    pub spent: Option<Duration>,
 }
 
 /// Does `task` for each number below `count`, on `jobs` threads; results in order.
@@ -71,10 +74,10 @@ pub fn explore_all(
         let exploration = Exploration {
             case: *case,
             budget: budget(Instant::now()),
-            seed: args.seed.wrapping_mul(1 << 32),
+            seed: args.seed,
             depth: args.depth,
         };
-        let begun = Instant::now();
+        let (begun, before) = (Instant::now(), cpu_time::of_thread());
         let report = explore(&mut Session::new(*case), &exploration, |now, coverage| {
             let share = match exploration.budget {
                 Budget::Schedules(all) => {
@@ -91,9 +94,11 @@ pub fn explore_all(
         });
         spent.tell(report.schedules, 1.0);
         violations.fetch_add(u64::from(report.failure.is_some()), Relaxed);
+        let after = cpu_time::of_thread();
         Searched {
             case: *case,
             report,
+            spent: before.zip(after).map(|(before, after)| after - before),
         }
     };
     progress::show("searching", look, || spread(cases.len(), jobs, search))

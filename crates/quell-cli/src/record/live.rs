@@ -247,7 +247,7 @@ pub fn counts(before: &Statistics, after: &Statistics, seconds: f64) -> Table {
 }
 
 /// Seconds, with a fraction or without.
-fn seconds(word: &str) -> Result<Duration, String> {
+pub fn seconds(word: &str) -> Result<Duration, String> {
     let wrong = "expected a number of seconds, more than 0".to_owned();
     let seconds: f64 = word.parse().map_err(|_| wrong.clone())?;
     Duration::try_from_secs_f64(seconds)
@@ -257,7 +257,7 @@ fn seconds(word: &str) -> Result<Duration, String> {
 }
 
 /// A share in percent; 100 or more for as much as it takes.
-fn percent(word: &str) -> Result<f64, String> {
+pub fn percent(word: &str) -> Result<f64, String> {
     let percent: f64 = word.parse().unwrap_or(f64::NAN);
     match percent {
         100.0.. => Ok(f64::INFINITY),

@@ -11,6 +11,11 @@ mod events;
 ))]
 mod live;
 mod show;
+#[cfg(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
+pub mod top;
 
 use std::fs::File;
 use std::io::BufWriter;

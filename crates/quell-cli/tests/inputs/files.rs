@@ -97,6 +97,8 @@ impl Folder {
         file("machine.toml", &changed(rng, machine));
         let program = &self.programs[rng.random_range(0..self.programs.len())];
         file("program.toml", &changed(rng, program));
+        let workload = pick(rng, &Workload::all());
+        file("workload.toml", &changed(rng, workload.text()));
         let parameters = parameters(rng);
         file("parameters.toml", &changed(rng, &parameters));
         fs::create_dir(place.path.join("folder")).expect("a folder");
@@ -137,6 +139,7 @@ impl Place {
     pub fn path_for(&self, rng: &mut Pcg64, folder: bool) -> (OsString, bool) {
         let good = [
             "machine.toml",
+            "workload.toml",
             "program.toml",
             "parameters.toml",
             "new.toml",

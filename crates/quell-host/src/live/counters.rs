@@ -10,15 +10,16 @@ use std::time::{Duration, Instant};
 
 use procfs_core::{ExplicitSystemInfo, FromRead, FromReadSI, KernelStats, VmStat};
 
-use super::parse::Interrupts;
 use crate::process::own_cpu_time;
+use quell_perf::counters::interrupts;
 
 /// The row of `/proc/interrupts` that counts received shootdowns on x86.
 pub const TLB: &str = "TLB";
 
 /// One reading.
 pub struct Reading {
-    interrupts: Interrupts,
+    /// By row of `/proc/interrupts`, one count for each online CPU.
+    interrupts: BTreeMap<String, Vec<u64>>,
     vmstat: VmStat,
 }
 
@@ -27,7 +28,11 @@ impl Reading {
     pub fn now() -> io::Result<Self> {
         let keep = |name: &str| matches!(name, TLB | "CAL" | "RES") || name.starts_with("IPI");
         Ok(Self {
-            interrupts: Interrupts::parse(&std::fs::read_to_string("/proc/interrupts")?, keep),
+            interrupts: interrupts(&std::fs::read_to_string("/proc/interrupts")?)
+                .into_iter()
+                .filter(|row| keep(&row.name))
+                .map(|row| (row.name, row.counts))
+                .collect(),
             vmstat: VmStat::from_file("/proc/vmstat").map_err(io::Error::other)?,
         })
     }
@@ -46,8 +51,8 @@ impl Totals {
     /// Adds what happened between two readings and returns the TLB interrupts among it, if the kernel counts them.
     pub fn add(&mut self, before: &Reading, after: &Reading) -> Option<u64> {
         let mut shootdowns = None;
-        for (name, counts) in &after.interrupts.rows {
-            let Some(earlier) = before.interrupts.rows.get(name) else {
+        for (name, counts) in &after.interrupts {
+            let Some(earlier) = before.interrupts.get(name) else {
                 continue;
             };
             let sums = self
@@ -198,10 +203,7 @@ mod tests {
         let vmstat = [("pgfault", faults), ("nr_free_pages", faults)];
         let vmstat = vmstat.map(|(name, value)| (name.to_owned(), value));
         Reading {
-            interrupts: Interrupts {
-                cpus: vec![0, 1],
-                rows,
-            },
+            interrupts: rows,
             vmstat: VmStat(vmstat.into()),
         }
     }

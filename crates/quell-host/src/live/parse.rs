@@ -1,46 +1,6 @@
-//! What the kernel prints and `procfs` does not read, as numbers. Pure functions over text: no input makes them panic.
+//! What the kernel prints and neither `procfs` nor `quell-perf` reads, as numbers. Pure functions over text: no input makes them panic.
 
 use std::collections::BTreeMap;
-
-/// One reading of `/proc/interrupts`: for each CPU column its number, and the rows that matter here.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Interrupts {
-    /// The CPU number of each column (offline CPUs have no column).
-    pub cpus: Vec<usize>,
-    /// Row name (`TLB`, `CAL`, `RES`, `IPI0`..) to one count for each column.
-    pub rows: BTreeMap<String, Vec<u64>>,
-}
-
-impl Interrupts {
-    /// Parses the text, keeping the rows whose name `keep` accepts. A row with fewer counts than there are CPUs is
-    /// padded with zeros (`ERR` and `MIS` have one count for all).
-    pub fn parse(text: &str, keep: impl Fn(&str) -> bool) -> Self {
-        let mut lines = text.lines();
-        let header = lines.next().unwrap_or_default();
-        let cpus: Vec<usize> = header
-            .split_whitespace()
-            .filter_map(|w| w.strip_prefix("CPU")?.parse().ok())
-            .collect();
-        let mut rows = BTreeMap::new();
-        for line in lines {
-            let Some((name, rest)) = line.split_once(':') else {
-                continue;
-            };
-            let name = name.trim();
-            if !keep(name) {
-                continue;
-            }
-            let mut counts: Vec<u64> = rest
-                .split_whitespace()
-                .map_while(|w| w.parse().ok())
-                .take(cpus.len())
-                .collect();
-            counts.resize(cpus.len(), 0);
-            rows.insert(name.to_owned(), counts);
-        }
-        Self { cpus, rows }
-    }
-}
 
 /// The numbers behind the names of a tracepoint's symbolic field, from its `format` file: the pairs of the last
 /// `__print_symbolic` in `print fmt`. Names are in lower case, because kernels have changed their spelling.
@@ -87,40 +47,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const X86: &str = "           CPU0       CPU1       \n  \
-        36:          0     155784 PCI-MSIX-0000:00:02.0   1-edge      virtio1-req.0\n\
-        RES:      17239      11616   Rescheduling interrupts\n\
-        CAL:      68444      36653   Function call interrupts\n\
-        TLB:       6032       6576   TLB shootdowns\n\
-        ERR:          0\n";
-    const ARM: &str = "           CPU0       CPU2\n \
-        11:      40210      38777     GICv3  27 Level     arch_timer\n\
-        IPI0:       812        640       Rescheduling interrupts\n\
-        IPI1:      4107       3990       Function call interrupts\n\
-        Err:          0\n";
     const FORMAT: &str = "name: tlb_flush\nID: 188\nformat:\n\
         \tfield:int reason;\toffset:8;\tsize:4;\tsigned:1;\n\n\
         print fmt: \"pages:%ld reason:%s (%d)\", REC->pages, __print_symbolic(REC->reason, \
         { 0, \"flush on task switch\" }, { 1, \"remote shootdown\" }, { 2, \"local shootdown\" }, \
         { 3, \"local MM shootdown\" }, { 4, \"remote IPI send\" }, { 5, \"remote wrong CPU\" }), REC->reason\n";
-
-    #[test]
-    fn interrupts_of_x86() {
-        let read = Interrupts::parse(X86, |name| matches!(name, "TLB" | "CAL" | "ERR" | "36"));
-        assert_eq!(read.cpus, [0, 1]);
-        assert_eq!(read.rows["TLB"], [6032, 6576]);
-        assert_eq!(read.rows["36"], [0, 155784]);
-        assert_eq!(read.rows["ERR"], [0, 0]);
-        assert!(!read.rows.contains_key("RES"));
-    }
-
-    #[test]
-    fn interrupts_of_arm_with_an_offline_cpu() {
-        let read = Interrupts::parse(ARM, |name| name.starts_with("IPI"));
-        assert_eq!(read.cpus, [0, 2]);
-        assert_eq!(read.rows["IPI1"], [4107, 3990]);
-        assert_eq!(read.rows.len(), 2);
-    }
 
     #[test]
     fn reasons_of_the_tracepoint() {
@@ -142,7 +73,6 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_makes_a_parser_panic(text in "(?s).{0,400}") {
-            let _ = Interrupts::parse(&text, |_| true);
             let _ = symbolic_values(&text);
             let _ = number_list(&text);
             let _ = chosen(&text);
@@ -150,10 +80,6 @@ mod tests {
 
         #[test]
         fn no_almost_right_text_makes_a_parser_panic(text in "(CPU[0-9]{1,22}|cpu |[0-9]{1,22}|[A-Z]{3}:|__print_symbolic\\(|[{},\\-\\[\\]:\" \n]){0,60}") {
-            let read = Interrupts::parse(&text, |_| true);
-            for counts in read.rows.values() {
-                prop_assert_eq!(counts.len(), read.cpus.len());
-            }
             let _ = symbolic_values(&text);
             prop_assert!(number_list(&text).len() <= 4096);
             let _ = chosen(&text);

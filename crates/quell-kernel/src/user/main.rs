@@ -48,7 +48,7 @@ fn workload(cpu: usize, cpus: usize) {
     let mut room = [0; layout::TEXT_WORDS * 8];
     let text = control().workload(&mut room);
     let outcome = run::parse(text)
-        .and_then(|workload| run::one(&workload, cpu, cpus).map_err(|failure| failure.to_string()));
+        .and_then(|workload| run::one(workload, cpu, cpus).map_err(|failure| failure.to_string()));
     report(outcome);
 }
 

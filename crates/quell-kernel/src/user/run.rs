@@ -1,7 +1,7 @@
 //! Workloads, run in user mode: their view of the machine is made of real accesses, real system
 //! calls and the clock that user mode can read.
 
-use crate::shared::control;
+use crate::shared::{self, control};
 use crate::{arch, layout};
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -113,18 +113,29 @@ impl User for Program {
     }
 }
 
-/// The workload of a text `name parameter=value ...`.
+/// The workload of a run, read by the CPU that comes first: its memory is never given back.
+static WORKLOAD: spin::Once<Result<Workload, String>> = spin::Once::new();
+
+/// The workload of a text `name parameter=value ...`: built in, or of the file that came with the program.
 ///
 /// # Errors
 /// What is wrong with the text.
-pub fn parse(text: &str) -> Result<Workload, String> {
-    let mut words = text.split_ascii_whitespace();
-    let name = words.next().unwrap_or_default();
-    let mut workload = Workload::from_name(name).ok_or_else(|| format!("no workload {name}"))?;
-    for pair in words {
-        workload.set(pair).map_err(|error| error.to_string())?;
-    }
-    Ok(workload)
+pub fn parse(text: &str) -> Result<&'static Workload, String> {
+    WORKLOAD
+        .call_once(|| {
+            let mut words = text.split_ascii_whitespace();
+            let name = words.next().unwrap_or_default();
+            let mut workload = match shared::file() {
+                Some(file) => Workload::parse(name, file).map_err(|wrong| wrong.to_string())?,
+                None => Workload::from_name(name).ok_or_else(|| format!("no workload {name}"))?,
+            };
+            for pair in words {
+                workload.set(pair).map_err(|error| error.to_string())?;
+            }
+            Ok(workload)
+        })
+        .as_ref()
+        .map_err(Clone::clone)
 }
 
 /// Runs one CPU's part.

@@ -1,11 +1,23 @@
 //! The memory that the program shares with the kernel, and what lies where.
 
 use crate::layout::{self, Control};
+use core::sync::atomic::Ordering;
 
 /// The memory shared with the kernel.
 pub fn control() -> &'static Control {
     // SAFETY: the kernel maps it there, zeroed, before the program starts; it holds only atomics.
     unsafe { &*(layout::CONTROL as *const Control) }
+}
+
+/// The file of the workload, if it has one that is not built in.
+pub fn file() -> Option<&'static str> {
+    let bytes = control().file_bytes.load(Ordering::Relaxed) as usize;
+    if bytes == 0 {
+        return None;
+    }
+    // SAFETY: the kernel maps so many bytes there before the program starts, and nobody writes them.
+    let bytes = unsafe { core::slice::from_raw_parts(layout::FILE as *const u8, bytes) };
+    core::str::from_utf8(bytes).ok()
 }
 
 /// Panics if the program, its stacks or what it shares with the kernel lie at an address: whatever is

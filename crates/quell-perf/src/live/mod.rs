@@ -1,7 +1,7 @@
 //! Recording the running Linux.
 //!
 //! [`Recorder::open`] opens the events on every CPU, [`Recorder::run`] records until it is told to stop, and hands what
-//! comes to a [`Writer`](crate::file::Writer), in the order of time over all CPUs: records are held back for two milliseconds, in which every
+//! comes to a [`Sink`](crate::Sink), such as a [`Writer`](crate::file::Writer), in the order of time over all CPUs: records are held back for two milliseconds, in which every
 //! CPU has long written what it began before; one that is written later still (its virtual CPU was not run meanwhile)
 //! comes out of order and is there all the same.
 //!
@@ -23,7 +23,7 @@ mod scope;
 mod summary;
 mod unwind;
 
-pub use options::{Options, Progress, Wanted};
+pub use options::{Options, Wanted};
 pub use price::Price;
 pub use recorder::Recorder;
 pub use rights::Refused;

@@ -1,7 +1,5 @@
 //! What to record, and how.
 
-use std::time::Duration;
-
 use super::rings::Stack;
 
 /// An event that is wanted.
@@ -40,17 +38,4 @@ impl Default for Options {
             buffer: None,
         }
     }
-}
-
-/// How far a recording has come.
-#[derive(Clone, Copy, Debug)]
-pub struct Progress {
-    /// Since when events are recorded.
-    pub elapsed: Duration,
-    /// How many are in the recording.
-    pub kept: u64,
-    /// How many were lost.
-    pub lost: u64,
-    /// How many bytes it has.
-    pub bytes: u64,
 }

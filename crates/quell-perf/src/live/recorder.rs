@@ -1,9 +1,9 @@
-//! The recorder: events opened, read in the order of time, handed to a writer.
+//! The recorder: events opened, read in the order of time, handed to a sink.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ffi::CString;
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use perf_event::data::Record;
 
 use super::budget::Turn;
 use super::host::{Ahead, buffer_for, host, now_ns, online, raise_file_limit, spent_ns};
-use super::options::{Options, Progress};
+use super::options::Options;
 use super::price::{self, Price};
 use super::processes::Processes;
 use super::records::{Opened, change, keep};
@@ -23,8 +23,8 @@ use super::scope::{Scope, resolve};
 use super::summary::Summary;
 use super::unwind::Unwinder;
 use crate::counters;
-use crate::file::Writer;
 use crate::sample::{Change, Count, Host, Item, Lost, Names, When};
+use crate::sink::{Progress, Sink};
 use crate::symbols::Symbols;
 use crate::tracefs::Tracefs;
 
@@ -53,8 +53,8 @@ const LOOK_NS: u64 = 100_000_000;
 /// How often the events' counts are read, which interrupts every CPU.
 const COUNT_NS: u64 = 500_000_000;
 
-/// How often what there is goes to the file.
-const FLUSH_NS: u64 = 1_000_000_000;
+/// How often the sink is told of the time.
+const SECOND_NS: u64 = 1_000_000_000;
 
 impl Recorder {
     /// Opens the events. Nothing is recorded yet.
@@ -159,29 +159,25 @@ impl Recorder {
     ///
     /// # Errors
     ///
-    /// The command cannot be started, the writer refuses, or the kernel does not do what it did before.
-    pub fn run<W: Write>(
+    /// The command cannot be started, the sink refuses, or the kernel does not do what it did before.
+    pub fn run<S: Sink>(
         mut self,
-        mut writer: Writer<W>,
+        mut sink: S,
         mut stop: impl FnMut(Progress) -> bool,
-    ) -> Result<(Summary, W), Refused> {
+    ) -> Result<(Summary, S::Output), Refused> {
         let failed = |what: &str| {
             let what = what.to_owned();
             move |error| Refused::Other { what, error }
         };
         let written = "the recording cannot be written";
-        writer
-            .item(&Item::Host(self.host.clone()))
+        sink.item(&Item::Host(self.host.clone()))
             .map_err(failed(written))?;
         for change in std::mem::take(&mut self.changes) {
-            writer
-                .item(&Item::Change(change))
-                .map_err(failed(written))?;
+            sink.item(&Item::Change(change)).map_err(failed(written))?;
         }
         let before = counters::read(When::Before, now_ns()).map_err(failed("reading counters"))?;
         let busy_before = before.busy_ns();
-        writer
-            .item(&Item::Statistics(before))
+        sink.item(&Item::Statistics(before))
             .map_err(failed(written))?;
         let refused = "events cannot be switched";
         self.rings
@@ -203,7 +199,7 @@ impl Recorder {
         let mut busy = 0;
         loop {
             let now = now_ns();
-            self.drain(now.saturating_sub(HELD_NS), &mut writer, &mut state)
+            self.drain(now.saturating_sub(HELD_NS), &mut sink, &mut state)
                 .map_err(failed(written))?;
             if now >= state.looked_ns + LOOK_NS {
                 state.looked_ns = now;
@@ -218,9 +214,10 @@ impl Recorder {
                     break;
                 }
             }
-            if now >= state.flushed_ns + FLUSH_NS {
-                state.flushed_ns = now;
-                writer.flush().map_err(failed(written))?;
+            if now >= state.told_ns + SECOND_NS {
+                state.told_ns = now;
+                sink.second(state.progress(now, sink.written()))
+                    .map_err(failed(written))?;
             }
             let spent = state.spent(&self.price);
             match state.budget.turn(now, busy.saturating_sub(spent), spent) {
@@ -247,14 +244,7 @@ impl Recorder {
                 exit = Some(status);
                 break;
             }
-            let elapsed = Duration::from_nanos(now.saturating_sub(state.begin_ns));
-            let (kept, lost, bytes) = (state.kept, state.lost, writer.written());
-            if stop(Progress {
-                elapsed,
-                kept,
-                lost,
-                bytes,
-            }) {
+            if stop(state.progress(now, sink.written())) {
                 break;
             }
             std::thread::sleep(state.pause());
@@ -271,17 +261,16 @@ impl Recorder {
         state.close(end_ns);
         let after = counters::read(When::After, end_ns).map_err(failed("reading counters"))?;
         let busy = after.busy_ns().saturating_sub(busy_before);
-        self.drain(u64::MAX, &mut writer, &mut state)
+        self.drain(u64::MAX, &mut sink, &mut state)
             .map_err(failed(written))?;
-        self.missing(end_ns, &mut writer, &mut state)
+        self.missing(end_ns, &mut sink, &mut state)
             .map_err(failed(written))?;
         let exact = self.counts().map_err(failed("reading counters"))?;
         state.counted = exact.iter().sum();
         let own = spent_ns() - state.own_before;
         drop(ahead);
         let kernel = state.kernel(&self.price);
-        writer
-            .item(&Item::Statistics(after))
+        sink.item(&Item::Statistics(after))
             .map_err(failed(written))?;
         let counts: Vec<Count> = self
             .events
@@ -290,8 +279,7 @@ impl Recorder {
             .map(|(event, exact)| event.count(exact))
             .collect();
         for count in &counts {
-            writer
-                .item(&Item::Count(count.clone()))
+            sink.item(&Item::Count(count.clone()))
                 .map_err(failed(written))?;
         }
         let mut summary = Summary {
@@ -306,10 +294,9 @@ impl Recorder {
             price: self.price,
             exit,
         };
-        writer
-            .item(&Item::Note(summary.to_string().into()))
+        sink.item(&Item::Note(summary.to_string().into()))
             .map_err(failed(written))?;
-        let output = writer.finish(&mut self.symbols).map_err(failed(written))?;
+        let output = sink.finish(&mut self.symbols).map_err(failed(written))?;
         summary.around = Duration::from_nanos(around_before + spent_ns() - state.own_before - own);
         // A command that was interrupted with us, or is to be stopped with us, has ended or ends by itself.
         if let Some(mut child) = child
@@ -351,10 +338,10 @@ impl Recorder {
     }
 
     /// Takes all records up to a time from the buffers, in the order of time.
-    fn drain<W: Write>(
+    fn drain<S: Sink>(
         &mut self,
         until_ns: u64,
-        writer: &mut Writer<W>,
+        sink: &mut S,
         state: &mut Running,
     ) -> io::Result<()> {
         let mut heads = BinaryHeap::new();
@@ -412,9 +399,9 @@ impl Recorder {
                 done = match taken {
                     Some((Item::Sample(sample), _)) => {
                         state.kept += 1;
-                        writer.sample(&sample, &state.places)
+                        sink.sample(&sample, &state.places, symbols)
                     }
-                    Some((item, _)) => writer.item(&item),
+                    Some((item, _)) => sink.item(&item),
                     None => Ok(()),
                 };
             });
@@ -428,24 +415,24 @@ impl Recorder {
             .first()
             .filter(|window| window.end_ns <= until_ns)
         {
-            writer.item(&Item::Window(*window))?;
+            sink.item(&Item::Window(*window))?;
             state.windows.remove(0);
         }
         Ok(())
     }
 
     /// Tells of what was lost and the kernel has not told: it does when the next record finds room.
-    fn missing<W: Write>(
+    fn missing<S: Sink>(
         &mut self,
         time_ns: u64,
-        writer: &mut Writer<W>,
+        sink: &mut S,
         state: &mut Running,
     ) -> io::Result<()> {
         for ring in &mut self.rings {
             let count = ring.missing()?;
             if count > 0 {
                 state.lost += count;
-                writer.item(&Item::Lost(Lost {
+                sink.item(&Item::Lost(Lost {
                     time_ns,
                     cpu: ring.cpu,
                     count,

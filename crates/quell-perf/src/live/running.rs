@@ -7,6 +7,7 @@ use super::host::{now_ns, spent_ns};
 use super::price::Price;
 use crate::file::Place;
 use crate::sample::Window;
+use crate::sink::Progress;
 
 /// What changes while a recording runs.
 pub(super) struct Running {
@@ -29,7 +30,7 @@ pub(super) struct Running {
     pub(super) counted: u64,
     pub(super) counted_ns: u64,
     pub(super) looked_ns: u64,
-    pub(super) flushed_ns: u64,
+    pub(super) told_ns: u64,
     pub(super) places: Vec<Place>,
 }
 
@@ -52,7 +53,7 @@ impl Running {
             counted: 0,
             counted_ns: now,
             looked_ns: now,
-            flushed_ns: now,
+            told_ns: now,
             places: Vec::new(),
         }
     }
@@ -62,6 +63,18 @@ impl Running {
         if let Some(start_ns) = self.open_ns.take() {
             self.recorded_ns += end_ns - start_ns;
             self.windows.push(Window { start_ns, end_ns });
+        }
+    }
+
+    /// How far it has come, with so many bytes written.
+    pub(super) fn progress(&self, now_ns: u64, bytes: u64) -> Progress {
+        let open = self.open_ns.map_or(0, |since| now_ns.saturating_sub(since));
+        Progress {
+            elapsed: Duration::from_nanos(now_ns.saturating_sub(self.begin_ns)),
+            recorded: Duration::from_nanos(self.recorded_ns + open),
+            kept: self.kept,
+            lost: self.lost,
+            bytes,
         }
     }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::table::Table;
 
-/// At most so much of a map is read: whoever writes it may write anything.
+/// At most so much of a map is read: its writer may write anything.
 const MOST_BYTES: u64 = 256 << 20;
 
 /// A map that was read.

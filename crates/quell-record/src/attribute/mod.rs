@@ -43,7 +43,7 @@ pub enum Evidence {
     Queued,
     /// By the stack of the interrupt that was sent.
     Sent,
-    /// By flushes on targets, laid at whoever had asked for them by time and size.
+    /// By flushes on targets, laid at the CPU that had asked for them by time and size.
     Received,
     /// There was nothing to tell by.
     Nothing,
@@ -483,7 +483,7 @@ impl Attribution {
             }
             Event::Switch { .. } => {
                 self.seen.switches = true;
-                // Initiators wait without being preempted: whoever goes has waited to the end.
+                // Initiators wait without being preempted: one that goes has waited to the end.
                 self.close(sample.tid, now);
                 // The event is the thread's that goes.
                 let since = self.cpu(sample.cpu).since.replace(now);

@@ -42,7 +42,7 @@ pub trait Observer {
     fn slice(&mut self, slice: &Slice<'_>);
 }
 
-/// Nobody.
+/// No process.
 impl Observer for () {
     fn slice(&mut self, _: &Slice<'_>) {}
 }

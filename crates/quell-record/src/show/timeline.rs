@@ -61,7 +61,7 @@ impl Observer for Timeline {
             Stretch::Stolen => "taken",
             Stretch::Other => "other",
             Stretch::Wait => "wait",
-            // Calls that wait for nobody are in no one's way.
+            // Calls that wait for no CPU are in no one's way.
             Stretch::Call => return,
         };
         self.now.push(Kept {
@@ -86,7 +86,7 @@ impl<A: Observer, B: Observer> Observer for (A, B) {
     }
 }
 
-/// Tells nobody if there is none.
+/// Tells nothing if there is none.
 impl<O: Observer> Observer for Option<O> {
     fn slice(&mut self, slice: &Slice<'_>) {
         if let Some(observer) = self {

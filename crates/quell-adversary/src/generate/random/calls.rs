@@ -33,6 +33,10 @@ const COLLAPSE: u8 = 10;
 /// migrate, reclaim.
 const SPLITS: [u8; 7] = [4, 5, 6, 7, 11, 18, 21];
 
+/// Kinds that take entries or rights away: unmap, discard, protect, page out, remap, fork, truncate, migrate, demote,
+/// reclaim. What other calls must do is mostly about them.
+const CLEARS: [u8; 10] = [4, 5, 6, 7, 9, 11, 16, 18, 20, 21];
+
 impl CallSwarm {
     /// The same, about the pages that a program has used so far.
     pub(super) fn about(mut self, pages: &[u64], rng: &mut Rng) -> Self {
@@ -107,6 +111,7 @@ impl CallSwarm {
     fn any_kind(&self, rng: &mut Rng) -> u8 {
         match rng.pick(&self.kinds) {
             kind @ 2.. => kind,
+            _ if rng.one_in(2) => rng.pick(&CLEARS),
             _ => 2 + rng.below(u64::from(CALLS) - 2) as u8,
         }
     }
@@ -254,7 +259,22 @@ pub(super) fn pages_of(cpu: &[Lane<CallOp>]) -> Vec<u64> {
 
 /// A program over the memory manager. With `far` what is seldom drawn, because it takes long, is not.
 pub fn calls_program(rng: &mut Rng, far: bool) -> Program {
-    let swarm = CallSwarm::draw(rng, far);
+    let mut swarm = CallSwarm::draw(rng, far);
+    // Every other program is a duel: one CPU does one kind of thing, another another, and the rest of them use
+    // what it is done to; perhaps not before one of the two says that it is done.
+    let duel = rng.one_in(2).then(|| {
+        let second = swarm.any_kind(rng);
+        let first = if rng.one_in(2) {
+            rng.pick(&CLEARS)
+        } else {
+            swarm.any_kind(rng)
+        };
+        [first, second]
+    });
+    if duel.is_some() && rng.one_in(2) {
+        swarm.pages.truncate(1);
+        swarm.focus.0 = swarm.pages[0];
+    }
     let cpus = rng.weigh(&[(5, 2), (3, 3), (1, MAX_CPUS)]);
     let mut cpu = vec![Lane::default(); cpus];
     let first = &mut cpu[0].start;
@@ -316,9 +336,6 @@ pub fn calls_program(rng: &mut Rng, far: bool) -> Program {
         });
         first.push(CallOp::Write { page: 100 });
     }
-    // Every other program is a duel: one CPU does one kind of thing, another another, and the rest of them use
-    // what it is done to; perhaps not before one of the two says that it is done.
-    let duel = rng.one_in(2).then(|| [0, 1].map(|_| swarm.any_kind(rng)));
     let told = (rng.below(2) as usize, rng.below(FLAGS as u64) as u8);
     let waits = duel.is_some() && rng.one_in(2);
     for (number, lane) in cpu.iter_mut().enumerate() {

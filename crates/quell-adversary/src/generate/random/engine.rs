@@ -19,6 +19,8 @@ pub(super) struct Swarm {
     pages: Vec<u64>,
     files: Vec<u8>,
     spaces: u64,
+    /// The space that most of it is about.
+    home: u8,
     batches: std::ops::Range<u64>,
     /// Pages of the kernel's own half.
     pub(super) own: Vec<u8>,
@@ -58,6 +60,7 @@ impl Swarm {
             pages,
             files,
             spaces,
+            home: 0,
             batches,
             own,
         }
@@ -128,7 +131,7 @@ impl Swarm {
 
     fn space(&self, rng: &mut Rng) -> u8 {
         if rng.below(3) > 0 {
-            return 0;
+            return self.home;
         }
         rng.below(self.spaces) as u8
     }
@@ -413,10 +416,12 @@ pub fn engine_program(rng: &mut Rng) -> Program {
     if swarm.uses_own_half() {
         first.extend(swarm.own.iter().map(|&own| EngineOp::MapOwn { own }));
     }
-    // Who preempts the owner of a batch has one of its own.
-    let preempting = Swarm {
-        batches: BATCHES as u64 - 1..BATCHES as u64,
-        ..swarm.clone()
+    // In some programs each CPU is mostly about a space of its own, and who preempts it about another's: what goes wrong
+    // there must not be mended by what they do to each other.
+    let apart = shape.spaces > 1 && rng.one_in(4);
+    let home = |number: usize| match apart {
+        true => (number % usize::from(shape.spaces)) as u8,
+        false => 0,
     };
     // Every other program is a duel: one CPU does one kind of thing, another another or the same, and the rest of
     // them use what it is done to; perhaps not before one of the two says that it is done.
@@ -432,13 +437,22 @@ pub fn engine_program(rng: &mut Rng) -> Program {
         [first, second]
     });
     for (number, lane) in cpu.iter_mut().enumerate() {
-        let part = swarm.part(number, duel, rng);
+        let part = Swarm {
+            home: home(number),
+            ..swarm.part(number, duel, rng)
+        };
+        // Who preempts the owner of a batch has one of its own.
+        let preempting = Swarm {
+            home: home(number + 1),
+            batches: BATCHES as u64 - 1..BATCHES as u64,
+            ..swarm.clone()
+        };
         // The last one stays.
         for _ in 0..rng.few(3) - 1 {
             let space = rng.below(shape.spaces.into()) as u8;
             lane.start.push(EngineOp::Switch { space });
         }
-        let space = swarm.space(rng);
+        let space = part.space(rng);
         lane.start.push(EngineOp::Switch { space });
         if rng.one_in(6) {
             lane.start.push(rng.weigh(&[

@@ -13,7 +13,9 @@ use crate::tables;
 use quell::{
     Batch, Frame, Hardware, Outcome, Page, PageRange, PageSize, Purpose, Scope, Stamp, Word,
 };
+use rustc_hash::FxBuildHasher;
 use std::cell::{Cell, RefCell};
+use std::hash::BuildHasher;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -141,8 +143,8 @@ impl<'k, 'm> Desk<'k, 'm> {
             // When something was reported is part of it: returned calls are compared with that.
             Some(_) => {
                 let now = context::with(|core| core.now);
-                let mixed = (peek(trace) ^ key) << 32 ^ u64::from(now);
-                set(trace, mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1 << 63);
+                let mixed = FxBuildHasher.hash_one((peek(trace), key, now));
+                set(trace, mixed | 1 << 63);
             }
         }
         drop(place);

@@ -4,10 +4,20 @@ use super::state::{Held, Kernel, Space, What};
 use crate::cell::AdversaryWord;
 use crate::context;
 use crate::generated::program::{FILE_PAGES, PAGES, Right, WINDOW};
+use crate::hardware::RunRules;
 use crate::tables;
-use quell::{Frame, Page, PageRange, PageSize, Purpose, Scope, Word};
+use quell::{Frame, Page, PageRange, PageSize, Purpose, Rules, Scope, Word};
 use quell_vm::machine::Machine;
-use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
+use std::sync::atomic::Ordering::{self, AcqRel, Relaxed, Release};
+
+/// How an entry is written through which programs reach what was filled in before: as the manager writes its own.
+fn entry_order() -> Ordering {
+    if RunRules.keeps(&quell_vm::rules::VmMapsBeforeContent) {
+        Release
+    } else {
+        Relaxed
+    }
+}
 
 impl<'m> Kernel<'m> {
     pub(super) fn map(&self, slot: usize, page: u64, write: bool) {
@@ -22,7 +32,7 @@ impl<'m> Kernel<'m> {
             {
                 self.make_ready(space, held);
                 self.fill(frame, page + 1);
-                entry.store(Self::leaf_word(frame, write), Release);
+                entry.store(Self::leaf_word(frame, write), entry_order());
             }
         }
         self.unlock(slot);
@@ -52,7 +62,7 @@ impl<'m> Kernel<'m> {
                 let held = entry.load(Relaxed);
                 if held & tables::PRESENT == 0 {
                     self.make_ready(space, held);
-                    entry.store(Self::leaf_word(frame, write), Release);
+                    entry.store(Self::leaf_word(frame, write), entry_order());
                 }
             }
             self.unlock(slot);

@@ -183,6 +183,10 @@ impl<'k, 'm> Desk<'k, 'm> {
         for &op in ops {
             self.perform(op);
             context::come_further();
+            if self.begun.get() {
+                self.kernel.back_in_program();
+                self.kernel.compare_all();
+            }
         }
         if self.kernel.here().masked {
             self.perform(EngineOp::Mask { on: false });
@@ -192,7 +196,7 @@ impl<'k, 'm> Desk<'k, 'm> {
 
 impl context::Kernel for Desk<'_, '_> {
     fn interrupt(&self) {
-        self.kernel.engine.on_interrupt();
+        self.interrupting(|| self.kernel.engine.on_interrupt());
     }
 
     /// Another thread runs here for a while; the space that was loaded cannot end meanwhile, and is loaded
@@ -200,6 +204,44 @@ impl context::Kernel for Desk<'_, '_> {
     ///
     /// [`Shape::leaves_space`]: crate::generated::program::Shape::leaves_space
     fn preempt(&self) {
+        self.interrupting(|| self.preempted());
+    }
+
+    fn nmi(&self) {
+        self.interrupting(|| self.nmi_handler());
+    }
+
+    fn kept(&self, cpu: usize) -> u64 {
+        let here = self.kernel.current[cpu].get();
+        let bits = [
+            here.runs,
+            here.offline,
+            here.masked,
+            here.pinned,
+            here.preempts,
+        ];
+        let loaded = here.loaded.map_or(0, |(slot, life)| {
+            1 + u64::from(slot) * LIVES as u64 + u64::from(life)
+        });
+        let bits = bits
+            .into_iter()
+            .fold(loaded, |sum, bit| sum << 1 | u64::from(bit));
+        (bits << 16 | u64::from(here.flag) << 8 | u64::from(here.stores)) ^ self.kernel.own.kept()
+    }
+}
+
+impl Desk<'_, '_> {
+    /// Something else than what was going on here, which is gone on with afterwards.
+    fn interrupting(&self, body: impl FnOnce()) {
+        let me = self.kernel.me();
+        let was = context::with(|core| core.leave_program(me));
+        body();
+        if was {
+            self.kernel.back_in_program();
+        }
+    }
+
+    fn preempted(&self) {
         let kernel = self.kernel;
         let before = kernel.here();
         if before.offline || before.pinned || before.preempts {
@@ -232,7 +274,7 @@ impl context::Kernel for Desk<'_, '_> {
         kernel.update(|here| here.preempts = false);
     }
 
-    fn nmi(&self) {
+    fn nmi_handler(&self) {
         let here = self.kernel.here();
         if self.kernel.layout.own && !here.offline && !here.pinned {
             // It asks nobody.
@@ -247,23 +289,5 @@ impl context::Kernel for Desk<'_, '_> {
         } else {
             self.kernel.hw.happen(Happening::NmiRefused);
         }
-    }
-
-    fn kept(&self, cpu: usize) -> u64 {
-        let here = self.kernel.current[cpu].get();
-        let bits = [
-            here.runs,
-            here.offline,
-            here.masked,
-            here.pinned,
-            here.preempts,
-        ];
-        let loaded = here.loaded.map_or(0, |(slot, life)| {
-            1 + u64::from(slot) * LIVES as u64 + u64::from(life)
-        });
-        let bits = bits
-            .into_iter()
-            .fold(loaded, |sum, bit| sum << 1 | u64::from(bit));
-        (bits << 16 | u64::from(here.flag) << 8 | u64::from(here.stores)) ^ self.kernel.own.kept()
     }
 }

@@ -116,6 +116,7 @@ impl Kernel<'_> {
             let me = self.me();
             context::with(|core| core.set_call_began(me, began));
             self.hw.note(Event::ReturnedUnmap { root: ROOT, range });
+            self.judge_own();
         });
     }
 
@@ -162,6 +163,7 @@ impl Kernel<'_> {
         }
         self.hw.happen(Happening::Claimed);
         self.hw.note(Event::FrameAllocated { frame, frames: 1 });
+        self.judge_own();
         self.fill(frame, SECRET);
         let index = frame.0 - self.layout.single(0).0;
         self.free_singles.fetch_or(1 << index, Release);
@@ -181,6 +183,23 @@ impl Kernel<'_> {
             self.engine.synchronize_text();
             context::point(Op::Note);
             context::with(|core| core.change_text(page_of(own), true));
+        });
+    }
+
+    /// The judge has learned something of the own half: what could the kernel do with it now, wherever a program may
+    /// enter the kernel, or an NMI come?
+    pub(super) fn judge_own(&self) {
+        if !self.layout.own {
+            return;
+        }
+        context::with(|core| {
+            for cpu in 0..core.count {
+                let there = self.current[cpu].get();
+                let uses = core.in_program(cpu) || core.may_take_nmi(cpu);
+                if uses && !there.offline && !there.pinned {
+                    core.judge_kernel(cpu);
+                }
+            }
         });
     }
 

@@ -3,6 +3,7 @@
 use super::state::{
     ALIVE, GONE, Kernel, LIFE_SHIFT, LIVES, ONE_USER, Space, USERS, What, life_of, peek,
 };
+use crate::action::MAX_CPUS;
 use crate::context;
 use crate::coverage::Happening;
 use crate::generated::program::{PAGES, WINDOW};
@@ -74,20 +75,49 @@ impl Kernel<'_> {
         }
     }
 
+    /// The space whose program runs on a CPU.
+    pub(super) fn program_of(&self, cpu: usize) -> Option<usize> {
+        let there = self.current[cpu].get();
+        // Programs run with interrupts on.
+        let slot = there.loaded.filter(|_| there.runs && !there.masked);
+        slot.map(|(slot, _)| slot.into())
+    }
+
+    /// The CPU is back in its program, if it runs one; the kernel may use its own half there, as anywhere.
+    pub(super) fn back_in_program(&self) {
+        let me = self.me();
+        if self.layout.own && !self.here().offline {
+            context::with(|core| core.judge_kernel(me));
+        }
+        if self.program_of(me).is_some() {
+            context::with(|core| core.enter_program(me));
+        }
+    }
+
+    /// What programs could load through translations left behind is what their files hold.
+    pub(super) fn compare_all(&self) {
+        for cpu in 0..MAX_CPUS {
+            let Some(slot) = self.program_of(cpu) else {
+                continue;
+            };
+            for stale in context::with(|core| core.stale_loads(cpu)) {
+                context::as_cpu(cpu, || {
+                    self.compare(slot, stale.page, stale.frame, stale.held);
+                });
+            }
+        }
+    }
+
     pub(super) fn access(&self, page: u64, kind: AccessKind, value: u64) {
-        let user = || {
-            let here = self.here();
-            // Programs run with interrupts on.
-            let slot = here.loaded.filter(|_| here.runs && !here.masked);
-            slot.map(|(slot, _)| slot)
-        };
-        if user().is_none() {
+        let me = self.me();
+        if self.program_of(me).is_none() {
             return;
         }
         let loud = context::point(Op::Access(kind));
         // Who has preempted this CPU may have left another space.
-        let Some(slot) = user() else { return };
-        let me = self.me();
+        let Some(slot) = self.program_of(me) else {
+            return;
+        };
         let accessed = context::with(|core| {
             let accessed = core.access(me, page, 0, (kind, value));
             if !loud {
@@ -101,7 +131,7 @@ impl Kernel<'_> {
         } = accessed
             && kind != AccessKind::Store
         {
-            self.compare(slot.into(), page, frame, held);
+            self.compare(slot, page, frame, held);
         }
     }
 

@@ -243,6 +243,7 @@ impl<'m> Kernel<'m> {
     fn own(&self, frame: Frame, frames: u64) {
         self.hw.note(Event::FrameFreed { frame, frames });
         self.hw.note(Event::FrameAllocated { frame, frames });
+        self.judge_own();
         self.fill(frame, SECRET);
     }
 

@@ -7,6 +7,7 @@
 //!
 //! Not shown: the device's own speed is most of the time on anything but persistent memory.
 
+use std::io;
 use std::sync::atomic::Ordering;
 
 use rand::{Rng, RngExt};
@@ -42,50 +43,33 @@ pub fn run(lab: &mut Lab) -> Result<(), Halt> {
     for spinning in 0..lab.cpus.len().min(2) {
         let spinners = Spinners::start(&lab.cpus[1..=spinning])?;
         let single = format!("msync_each_block/spin{spinning}");
-        let plan = RowSpec {
-            bytes_per_op: Some(BLOCK as u64),
-            ..RowSpec::single(&single, op).against(&spinners)
+        let each = RowSpec::single(&single, op).against(&spinners);
+        let all = |name: &str| {
+            RowSpec::batched(format!("{name}/spin{spinning}"), &single, op).against(&spinners)
         };
-        lab.row(
-            plan,
-            || Ok(()),
-            || {
-                write_blocks(&mut written);
-                // msync wants whole pages; a block may be smaller than a page.
-                written
-                    .iter()
-                    .try_for_each(|&block| map.sync(block / page * page, BLOCK.max(page)))?;
-                Ok(BLOCKS)
-            },
-        )?;
-        let plan =
-            RowSpec::batched(format!("msync_all/spin{spinning}"), &single, op).against(&spinners);
-        lab.row(
-            RowSpec {
-                bytes_per_op: Some(BLOCK as u64),
+        let mut row = |plan: RowSpec, sync: &dyn Fn(&[usize]) -> io::Result<()>| {
+            let bytes_per_op = Some(BLOCK as u64);
+            let plan = RowSpec {
+                bytes_per_op,
                 ..plan
-            },
-            || Ok(()),
-            || {
-                write_blocks(&mut written);
-                map.sync(0, FILE_BYTES)?;
-                Ok(BLOCKS)
-            },
-        )?;
-        let plan =
-            RowSpec::batched(format!("fdatasync/spin{spinning}"), &single, op).against(&spinners);
-        lab.row(
-            RowSpec {
-                bytes_per_op: Some(BLOCK as u64),
-                ..plan
-            },
-            || Ok(()),
-            || {
-                write_blocks(&mut written);
-                file.sync_data()?;
-                Ok(BLOCKS)
-            },
-        )?;
+            };
+            lab.row(
+                plan,
+                || Ok(()),
+                || {
+                    write_blocks(&mut written);
+                    sync(&written)?;
+                    Ok(BLOCKS)
+                },
+            )
+        };
+        row(each, &|written| {
+            // msync wants whole pages; a block may be smaller than a page.
+            let mut blocks = written.iter();
+            blocks.try_for_each(|&block| map.sync(block / page * page, BLOCK.max(page)))
+        })?;
+        row(all("msync_all"), &|_| map.sync(0, FILE_BYTES))?;
+        row(all("fdatasync"), &|_| file.sync_data())?;
     }
     lab.warn("most of the time is the device: compare interrupts and shares, not times, with other machines");
     Ok(())

@@ -32,7 +32,7 @@ pub unsafe fn init(index: usize) {
 ///
 /// # Safety
 /// `bytes` bytes can be read at `from` and written at `to`, and at neither lies an object of which
-/// somebody has a reference, but one at `to` that the caller alone uses.
+/// there is a reference, but one at `to` that the caller alone uses.
 pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
     // By words only where both ends are aligned to them: firmware may emulate other accesses, slowly.
     let words = match (from.addr() | to.addr()) % 8 {

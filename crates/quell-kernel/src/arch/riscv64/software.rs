@@ -28,7 +28,7 @@ pub fn pend() {
     unsafe { sip::set_ssoft() };
 }
 
-/// Takes [`pend`] back on this CPU, `me`, unless somebody has a reason.
+/// Takes [`pend`] back on this CPU, `me`, unless there is a reason.
 pub fn unpend(me: usize) {
     clear();
     if ASKED[me].load(Ordering::SeqCst) != 0 {

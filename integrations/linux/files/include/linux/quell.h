@@ -47,7 +47,7 @@ void quell_cpu_down(void);
 
 /* Makes the space of an mm that has its root table, and was never used; false if there is no memory. */
 bool quell_mm_new(struct mm_struct *mm);
-/* Ends the space of an mm that nobody refers to, not even lazily. */
+/* Ends the space of an mm that no task refers to, not even lazily. */
 void quell_mm_retire(struct mm_struct *mm);
 /* Frees the memory of a space that was retired or never used. */
 void quell_mm_free(struct mm_struct *mm);

@@ -8,7 +8,7 @@
 struct mm_struct;
 struct quell_reclaim;
 
-/* Begins a batch; NULL if there is no memory for it. Does not sleep. Whoever begins one ends it. */
+/* Begins a batch; NULL if there is no memory for it. Does not sleep. The caller ends it. */
 struct quell_reclaim *quell_reclaim_begin(void);
 
 /* An entry of a page was cleared or lost rights. Under the lock of its table. */

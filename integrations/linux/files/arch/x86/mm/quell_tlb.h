@@ -80,7 +80,7 @@ void quell_hw_invalidate(const struct quell_invalidate *what)
 
 	switch (what->kind) {
 	case QUELL_INVALIDATE_KIND_RANGE:
-		/* The tag is the one that is loaded: nobody else's entries are invalidated one by one. */
+		/* The tag is the one that is loaded: no other space's entries are invalidated one by one. */
 		step = PAGE_SIZE << (9 * what->range.stride);
 		address = what->range.start << PAGE_SHIFT;
 		end = address + (what->range.pages << PAGE_SHIFT);

@@ -1,0 +1,194 @@
+//! What programs could do at a moment, without doing it.
+//!
+//! A program may use any of its memory at any time while its CPU runs it. So whenever the judge learns something (a
+//! frame gets an owner, content is captured, a call returns), it looks at every CPU that is in a program: if that
+//! program's next access could break the contract, through a translation that the TLB may hold, it does not matter whether
+//! this program makes it. A generated program need not have the right access at the right place for
+//! that; what it must do is bring the CPUs where it would be wrong.
+//!
+//! Whoever performs the programs says which CPUs are in one ([`Core::enter_program`]); a step of the CPU's own
+//! ends that. Scenarios do not say it: they make their accesses themselves. Nor does a search of every schedule, whose
+//! sense of what commutes knows nothing of it.
+
+use super::Core;
+use crate::kind::Stores;
+use crate::mmu::Leaf;
+use crate::op::AccessKind;
+use crate::oracle::Used;
+use crate::tables;
+use quell_contract::Violation;
+use std::rc::Rc;
+
+/// What a program may do with a page, and the right that it needs for it.
+const KINDS: [(AccessKind, u64); 3] = [
+    (AccessKind::Load, 0),
+    (AccessKind::Store, tables::WRITABLE),
+    (AccessKind::Fetch, tables::EXECUTABLE),
+];
+
+/// What an entry grants.
+const GRANTS: u64 = tables::WRITABLE | tables::USER | tables::EXECUTABLE | tables::DIRTY;
+
+/// A load that a program could make through a translation to which the tables no longer lead.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StaleLoad {
+    pub(crate) page: u64,
+    pub(crate) frame: u32,
+    /// What it would return.
+    pub(crate) held: u64,
+}
+
+impl Core {
+    /// The CPU is in the code of a program until its next step. What that program could do is judged now.
+    pub(crate) fn enter_program(&mut self, me: usize) {
+        if !self.searches {
+            self.programs |= 1 << me;
+            self.judge_program(me);
+        }
+    }
+
+    /// The CPU is not in a program any more; whether it was.
+    #[inline]
+    pub(crate) fn leave_program(&mut self, me: usize) -> bool {
+        let bit = 1 << me;
+        let was = self.programs & bit != 0;
+        self.programs &= !bit;
+        was
+    }
+
+    /// Whether a program runs on this CPU, with interrupts on and its invalidations done.
+    pub(crate) fn in_program(&self, me: usize) -> bool {
+        let cpu = &self.cpus[me];
+        let runs = cpu.online && cpu.interrupts_on && !cpu.in_nmi && !cpu.invalidates();
+        self.programs & 1 << me != 0 && runs
+    }
+
+    /// The judge has learned something: what could each program do now?
+    pub(super) fn judge_programs(&mut self) {
+        if self.programs != 0 {
+            for cpu in 0..self.count {
+                self.judge_program(cpu);
+            }
+        }
+    }
+
+    /// An entry has become visible: what it maps must be, to the program of every other CPU.
+    pub(super) fn judge_contents(&mut self) {
+        let fills = |cpu: &super::Cpu| cpu.fills().next().is_some();
+        if self.programs == 0
+            || self.kind.stores == Stores::Ordered
+            || !self.cpus[..self.count].iter().any(fills)
+        {
+            return;
+        }
+        for cpu in 0..self.count {
+            if !self.in_program(cpu) {
+                continue;
+            }
+            let readable = tables::PRESENT | tables::USER;
+            let leaves = self.mmu.held(cpu);
+            let leaves: Vec<Leaf> = leaves
+                .filter(|leaf| leaf.word & readable == readable)
+                .copied()
+                .collect();
+            for leaf in leaves {
+                self.check_content(cpu, &leaf, &leaf.used(leaf.pages_of().start));
+            }
+        }
+    }
+
+    fn judge_program(&mut self, cpu: usize) {
+        if self.end.is_some() || !self.in_program(cpu) {
+            return;
+        }
+        let Some(root) = self.mmu.root(cpu) else {
+            return;
+        };
+        if let Some(violation) = self.could_break(cpu, root, tables::USER) {
+            self.fail(violation);
+        }
+    }
+
+    /// The kernel could use its own half on this CPU now: what could go wrong?
+    pub(crate) fn judge_kernel(&mut self, cpu: usize) {
+        let there = self.cpus[cpu].online && !self.cpus[cpu].invalidates();
+        if self.end.is_some() || self.searches || !there {
+            return;
+        }
+        if let Some(root) = self.mmu.kernel()
+            && let Some(violation) = self.could_break(cpu, root, 0)
+        {
+            self.fail(violation);
+        }
+    }
+
+    /// Whether an NMI may come to this CPU.
+    pub(crate) fn may_take_nmi(&self, cpu: usize) -> bool {
+        self.nmis > 0 && !self.cpus[cpu].in_nmi
+    }
+
+    /// An access with this right, through anything that the TLB may hold, that would break the contract.
+    fn could_break(&self, cpu: usize, root: u32, right: u64) -> Option<Violation> {
+        let arena = Rc::clone(&self.arena);
+        self.mmu.held(cpu).find_map(|leaf| {
+            // Of the two halves this is about one.
+            if leaf.word & tables::PRESENT == 0 || leaf.word & tables::USER != right {
+                return None;
+            }
+            let pages = leaf.pages_of();
+            let last = (pages.end - 1 > pages.start).then_some(pages.end - 1);
+            { Some(pages.start).into_iter().chain(last) }.find_map(|page| {
+                let used = leaf.used(page);
+                // Of the largest pages the machine has the beginning alone.
+                if used.frame as usize >= self.content.len() {
+                    return None;
+                }
+                let live = self.mmu.walk(&arena, cpu, root, page);
+                // A translation that says no more than the tables do is as good as a walk.
+                let fresh = live.filter(|live| {
+                    let same = live.used(page).frame == used.frame && used.root == root;
+                    same && leaf.word & !live.word & GRANTS == 0
+                });
+                let may = |&(kind, needed): &(AccessKind, u64)| {
+                    // A store through an entry that is not dirty makes the walker look again.
+                    let looks = kind == AccessKind::Store
+                        && self.kind.hardware_dirty
+                        && leaf.word & tables::DIRTY == 0
+                        && leaf.until != u32::MAX;
+                    leaf.word & needed == needed && !looks
+                };
+                let used: Used = fresh.map_or(used, |live| live.used(page));
+                let mut kinds = KINDS.iter().filter(|kind| may(kind));
+                kinds.find_map(|&(kind, _)| self.oracle.judge(cpu as u8, root, &used, kind))
+            })
+        })
+    }
+
+    /// The loads that the program of a CPU could make now through translations left behind.
+    pub(crate) fn stale_loads(&self, cpu: usize) -> Vec<StaleLoad> {
+        let (Some(root), true, false) =
+            (self.mmu.root(cpu), self.in_program(cpu), self.end.is_some())
+        else {
+            return Vec::new();
+        };
+        let readable = tables::PRESENT | tables::USER;
+        let leaves = self.mmu.held(cpu);
+        let leaves = leaves.filter(|leaf| leaf.word & readable == readable);
+        leaves
+            .filter_map(|leaf| {
+                let page = leaf.pages_of().start;
+                let used = leaf.used(page);
+                let live = self.mmu.walk(&self.arena, cpu, root, page);
+                let stale = live.is_none_or(|live| live.used(page).frame != used.frame);
+                let known = (used.frame as usize) < self.content.len();
+                (stale && known && used.root == root && !self.stores_to(cpu, used.frame)).then(
+                    || StaleLoad {
+                        page,
+                        frame: used.frame,
+                        held: self.content_seen(cpu, used.frame, 0),
+                    },
+                )
+            })
+            .collect()
+    }
+}

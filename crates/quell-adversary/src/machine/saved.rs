@@ -1,0 +1,81 @@
+//! A machine as it was once the programs were made ready, kept so that further runs of them begin there.
+//!
+//! What a run leaves behind for the next (which CPUs use which words, what was written down of footprints) is not
+//! part of it, nor is what a run is told to do: its schedule, its limits, how many interrupts nobody sends.
+
+use super::{Core, Cpu, Text};
+use crate::action::MAX_CPUS;
+use crate::cell::FRAME_WORDS;
+use crate::coverage::Happening;
+use crate::digest::{Locals, Sums};
+use crate::mmu;
+use crate::oracle::{Moment, Oracle};
+use std::rc::Rc;
+
+/// See the module.
+pub(crate) struct Saved {
+    text: Option<Text>,
+    synchronized: [Moment; MAX_CPUS],
+    cpus: Vec<Cpu>,
+    mmu: mmu::Saved,
+    oracle: Oracle,
+    content: Box<[[u64; FRAME_WORDS]]>,
+    touched: Vec<u32>,
+    now: Moment,
+    current: usize,
+    second_looks: u8,
+    events: [u64; Happening::COUNT],
+    sums: Sums,
+}
+
+impl Core {
+    /// What the machine is, before the CPUs are set in motion; `None` if making the programs ready has
+    /// depended on a schedule, or has broken the contract.
+    pub(crate) fn save(&self) -> Option<Saved> {
+        let untouched = self.decisions == 0 && self.end.is_none() && !self.past.is_kept();
+        untouched.then(|| Saved {
+            text: self.text,
+            synchronized: self.synchronized,
+            cpus: self.cpus[..self.count].to_vec(),
+            mmu: self.mmu.save(&self.arena),
+            oracle: self.oracle.clone(),
+            content: self.content.clone(),
+            touched: self.touched.clone(),
+            now: self.now,
+            current: self.current,
+            second_looks: self.second_looks,
+            events: self.events,
+            sums: self.sums,
+        })
+    }
+
+    /// Makes the machine what it was, as [`Core::reset`] makes it what it is before any program.
+    pub(crate) fn restore(&mut self, saved: &Saved) {
+        self.text = saved.text;
+        self.synchronized = saved.synchronized;
+        for (cpu, saved) in self.cpus.iter_mut().zip(&saved.cpus) {
+            cpu.clone_from(saved);
+            cpu.forget_enabled();
+        }
+        let arena = Rc::clone(&self.arena);
+        self.mmu.restore(&arena, &saved.mmu);
+        self.oracle.clone_from(&saved.oracle);
+        self.content.copy_from_slice(&saved.content);
+        self.touched.clone_from(&saved.touched);
+        self.past.clear();
+        self.decisions = 0;
+        self.choices = 0;
+        self.now = saved.now;
+        self.current = saved.current;
+        self.second_looks = saved.second_looks;
+        self.end = None;
+        self.trail.clear();
+        self.events = saved.events;
+        self.sums = saved.sums;
+        self.locals = Locals::default();
+        self.open = false;
+        if let Some(footprints) = &mut self.footprints {
+            footprints.begin();
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Workload files under the adversary: they keep the contract, and a mistake is found in one.
+
+use quell::Policy;
+use quell_adversary::broken::Boundary;
+use quell_adversary::rehearsal::rehearse;
+use quell_adversary::workload::Performance;
+use quell_adversary::{Budget, Case, Exploration, MachineKind, Mistake, Session, explore};
+use quell_workloads::Workload;
+
+/// One CPU drops a page that the other reads.
+const FILE: &str = r#"
+    name = "race"
+    title = "one drops what the other reads"
+    mechanism = "S4"
+    cpus = 2
+    [shared]
+    at = 1
+    [memory]
+    touched = "4K"
+    [figure]
+    says = "ns"
+    value = "nanoseconds"
+    [operation]
+    is = "page dropped"
+    [[threads]]
+    when = "cpu == 0"
+    program = [
+        { map = "at", bytes = "4K" },
+        { begin = true },
+        { repeat = 2, do = [
+            { write = "at" },
+            { discard = "at", bytes = "4K" },
+        ] },
+        { close = true },
+    ]
+    [[threads]]
+    program = [
+        { begin = true },
+        { while = "!stopped", do = [{ read = "at" }] },
+    ]
+"#;
+
+#[test]
+fn a_workload_keeps_the_contract_and_a_mistake_is_found_in_it() {
+    let workload = Workload::parse("race.toml", FILE).expect("a workload file");
+    let performance = Performance::new(workload, 2).expect("it runs here");
+    let scenario = rehearse(&performance, "race.toml").expect("it runs");
+    let search = |mistake| {
+        let case = Case {
+            scenario: &scenario,
+            kind: *MachineKind::named("x86").expect("a machine"),
+            policy: Policy::BASELINE,
+            mistake,
+        };
+        let exploration = Exploration {
+            case,
+            budget: Budget::Schedules(60),
+            seed: 1,
+            depth: 4,
+        };
+        explore(&mut Session::new(case), &exploration, |_, _| true)
+    };
+    let kept = search(None);
+    assert!(kept.failure.is_none(), "{:?}", kept.failure);
+    assert_eq!(kept.schedules, 60);
+    let mistake = Mistake::Boundary(Boundary::RangeLosesTail);
+    assert!(search(Some(mistake)).failure.is_some());
+}
+
+#[test]
+fn what_cannot_be_done_here_is_told() {
+    let mut workload = Workload::from_name("dontneed").expect("built in");
+    assert!(
+        Performance::new(workload, 9)
+            .unwrap_err()
+            .contains("1 to 4")
+    );
+    workload.set("iterations=1000000").expect("a parameter");
+    let long = Performance::new(workload, 2).expect("memory enough");
+    assert!(
+        rehearse(&long, "long")
+            .unwrap_err()
+            .contains("let it do less")
+    );
+    let large = Workload::from_name("demand").expect("built in");
+    assert!(
+        Performance::new(large, 1)
+            .unwrap_err()
+            .contains("pages of memory")
+    );
+}

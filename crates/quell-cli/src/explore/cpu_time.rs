@@ -1,0 +1,32 @@
+//! Processor time: what a search gets through in a second of it depends less on what else the host does than what it
+//! gets through in a second.
+
+use std::time::Duration;
+
+/// Of the calling thread, so far; `None` where the host does not say.
+pub fn of_thread() -> Option<Duration> {
+    #[cfg(unix)]
+    return Some(read(rustix::time::ClockId::ThreadCPUTime));
+    #[cfg(not(unix))]
+    None
+}
+
+/// Of the process, so far; `None` where the host does not say.
+pub fn of_process() -> Option<Duration> {
+    #[cfg(unix)]
+    return Some(read(rustix::time::ClockId::ProcessCPUTime));
+    #[cfg(not(unix))]
+    None
+}
+
+#[cfg(unix)]
+fn read(clock: rustix::time::ClockId) -> Duration {
+    let time = rustix::time::clock_gettime(clock);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// So many in a second of processor time.
+pub fn rate(schedules: u64, spent: Option<Duration>) -> Option<f64> {
+    let rate = schedules as f64 / spent?.as_secs_f64();
+    rate.is_finite().then(|| rate.round())
+}

@@ -1,0 +1,191 @@
+//! `quell top`: what shootdowns cost each process, second by second.
+
+use std::io;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use clap::Args;
+use console::Term;
+use quell_perf::live::{Options, Recorder, Refused, Scope, Stack, Wanted};
+use quell_record::figures::{count, percent, percents};
+use quell_record::top::{Row, Second, Top};
+
+use super::events;
+use super::live::{percent as percentage, seconds};
+use crate::output::{self, note, say};
+use crate::table::{Table, number, words};
+
+/// What TLB shootdowns cost each process, live: a line per process, refreshed each second
+///
+/// As root or with CAP_PERFMON, on Linux. Everything that runs here is looked at; Ctrl-C ends it. Costs are shares of one CPU:
+/// what the process waited at least for CPUs that it had asked to flush, and what was taken from it to flush for others, at
+/// least and at most. `quell record -p PID` says from where. Exit codes: 0 ended as asked, 1 it cannot be recorded here, 2 bad arguments.
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    /// Show this process alone; may be repeated
+    #[arg(short, long = "pid", value_name = "PID")]
+    pids: Vec<u32>,
+    /// End after so many seconds
+    #[arg(long, value_name = "N", value_parser = seconds)]
+    seconds: Option<Duration>,
+    /// The share of the busy CPU time that this may cost, in percent; what exceeds it is estimated from a part of each second
+    #[arg(long, value_name = "PERCENT", default_value_t = 1.5, value_parser = percentage)]
+    overhead: f64,
+    /// Print one JSON object in a line for each second
+    #[arg(long)]
+    json: bool,
+}
+
+/// Shows each second until it is told to end.
+///
+/// # Errors
+/// If a process does not exist, or the kernel does not do what it did before.
+pub fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
+    let over = Arc::new(AtomicBool::new(false));
+    for signal in signal_hook::consts::TERM_SIGNALS {
+        signal_hook::flag::register(*signal, over.clone())?;
+    }
+    let options = Options {
+        wanted: wanted(),
+        overhead: args.overhead / 100.0,
+        buffer: None,
+    };
+    if let Some(pid) = args.pids.iter().find(|pid| !exists(**pid)) {
+        return Err(crate::usage::usage(format_args!(
+            "--pid {pid}: there is no such process"
+        )));
+    }
+    // Interrupts begin in one process and end in another, so all are recorded whichever are shown.
+    let recorder = match Recorder::open(options, Scope::Everything) {
+        Ok(recorder) => recorder,
+        Err(refused @ (Refused::Missing(_) | Refused::Event { .. })) => {
+            note!("cannot record: {refused}");
+            return Ok(ExitCode::FAILURE);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let mut shown = 0_u64;
+    let top = Top::new(|mut second: Second| {
+        shown += 1;
+        if !args.pids.is_empty() {
+            second.processes.retain(|row| args.pids.contains(&row.pid));
+        }
+        show(&second, args.json)
+    });
+    recorder.run(top, |progress| {
+        let limit = args.seconds;
+        over.load(Ordering::Relaxed)
+            || limit.is_some_and(|limit| progress.elapsed >= limit + GRACE)
+            || !args.pids.is_empty() && !args.pids.iter().any(|pid| exists(*pid))
+    })?;
+    if shown == 0 {
+        note!("ended before a second was over");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The last second is told a little after its end.
+const GRACE: Duration = Duration::from_millis(50);
+
+fn exists(pid: u32) -> bool {
+    std::path::Path::new(&format!("/proc/{pid}")).exists()
+}
+
+/// Flushes of everybody, with no more of their stacks than says which call it was.
+fn wanted() -> Vec<Wanted> {
+    let mut wanted: Vec<Wanted> = events::wanted();
+    let flushes = |event: &Wanted| {
+        let others = ["sched:", "irq_vectors:reschedule"];
+        event.everywhere && !others.iter().any(|other| event.event.starts_with(other))
+    };
+    wanted.retain(flushes);
+    for event in &mut wanted {
+        if event.stack != Stack::Absent {
+            event.stack = Stack::Kernel;
+        }
+    }
+    wanted
+}
+
+/// Lines that are not of the table: what the second was, the headings, the rule, and one for the cursor.
+const AROUND: usize = 5;
+
+fn show(second: &Second, json: bool) -> io::Result<()> {
+    if json {
+        say!("{}", serde_json::to_string(second)?);
+        return Ok(());
+    }
+    let terminal = Term::stdout();
+    let attended = output::width().is_some();
+    let room = match attended {
+        true => usize::from(terminal.size().0).saturating_sub(AROUND),
+        false => usize::MAX,
+    };
+    let mut table = Table::new([
+        number("PID"),
+        words("program"),
+        number("CPU"),
+        number("sent/s"),
+        number("taken/s"),
+        number("waiting"),
+        number("taken away"),
+        words("mostly by").spare(),
+    ]);
+    for row in second.processes.iter().take(room) {
+        table.row(cells(row));
+    }
+    if attended {
+        terminal.clear_screen()?;
+    }
+    say!("{}", heading(second));
+    if !second.processes.is_empty() {
+        say!("{table}");
+    }
+    let left = second.processes.len().saturating_sub(room);
+    if left > 0 {
+        say!("and {left} more");
+    } else if !attended {
+        say!("");
+    }
+    Ok(())
+}
+
+fn heading(second: &Second) -> String {
+    let mut text = format!(
+        "after {:.0} s: {} TLB shootdown interrupts in this second, of {} processes",
+        second.at,
+        count(second.interrupts),
+        second.processes.len()
+    );
+    if second.recorded == 0.0 {
+        text += "; nothing was recorded, to cost no more than --overhead";
+    } else if second.recorded < 0.995 {
+        text += &format!("; from {} of it", percent(second.recorded));
+    }
+    if second.lost > 0 {
+        text += &format!("; {} events lost", count(second.lost));
+    }
+    text
+}
+
+fn cells(row: &Row) -> [String; 8] {
+    const SECOND_NS: f64 = 1e9;
+    let cpu = row.cpu_ns.map(|ns| percent(ns as f64 / SECOND_NS));
+    let name = if row.program.is_empty() {
+        "(not known)"
+    } else {
+        &row.program
+    };
+    [
+        row.pid.to_string(),
+        name.to_owned(),
+        cpu.unwrap_or_else(|| "ended".into()),
+        count(row.sent),
+        count(row.taken),
+        percent(row.waited_ns / SECOND_NS),
+        percents(row.stolen.times(1.0 / SECOND_NS)),
+        row.call.clone(),
+    ]
+}

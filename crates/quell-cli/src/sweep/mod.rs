@@ -1,0 +1,303 @@
+//! `quell sweep`: a grid of runs, and `quell merge`: its parts put together.
+//!
+//! The file of results is all the state that there is ([`results`]): a sweep that was interrupted goes on where it was,
+//! a part of a grid is a file of the same kind, and parts that are merged are the file that one machine writes, bit by
+//! bit.
+
+mod results;
+mod summary;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::str::FromStr;
+use std::sync::{Arc, Mutex};
+
+use anyhow::Result;
+use clap::Args;
+use quell::Policy;
+use quell_experiments::sweep::{self, Grid};
+use quell_experiments::{machines, workloads};
+use quell_workloads::{Unit, Workload};
+
+use crate::numbers::Listed;
+use crate::output::{Destination, note, say};
+use crate::usage::usage;
+use results::{Head, Record, Results};
+
+/// A part of a grid: `2/5` are the second of five, whose cells are 1, 6, 11 … from 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Shard {
+    /// Which, from 1.
+    part: usize,
+    /// Of how many.
+    of: usize,
+}
+
+impl FromStr for Shard {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let expected = "expected a part and how many there are, as in 2/5";
+        let (part, of) = text.split_once('/').ok_or(expected)?;
+        let [part, of] = [part, of].map(str::parse::<usize>);
+        match (part, of) {
+            (Ok(part), Ok(of)) if (1..=of).contains(&part) => Ok(Shard { part, of }),
+            _ => Err(expected.into()),
+        }
+    }
+}
+
+/// What `quell sweep` takes.
+#[derive(Debug, Args)]
+pub struct SweepArgs {
+    /// The workload: a built-in one or the path of a workload file
+    workload: String,
+    /// Machines, built-in ones or paths of machine files, separated by commas
+    #[arg(
+        long = "machine",
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "haswell-server"
+    )]
+    machines: Vec<String>,
+    /// A policy (`quell list policies`); may be repeated; baseline and all unless given
+    #[arg(long = "policy", value_name = "POLICY")]
+    policies: Vec<Policy>,
+    /// Numbers of CPUs, separated by commas; the workload's own number unless given
+    #[arg(long, value_name = "LIST")]
+    cpus: Option<Listed>,
+    /// A parameter of the workload with its values: pages=1,8,64, or pages=1..64 for each doubling from 1 to 64; may be
+    /// repeated
+    #[arg(long = "param", value_name = "NAME=VALUES")]
+    parameters: Vec<String>,
+    /// A parameter of the machines with its values (`quell list parameters`): interrupt.send=500ns,900ns; may be repeated
+    #[arg(long = "set", value_name = "SECTION.KEY=VALUES")]
+    figures: Vec<String>,
+    /// With how many seeds each is run
+    #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    seeds: u64,
+    /// Runs a part of the grid alone, as 2/5: the second of five
+    #[arg(long, value_name = "PART/ALL")]
+    shard: Option<Shard>,
+    /// The file of results, one JSON object a line; what it holds already is not run again [default:
+    /// quell-sweep.jsonl in target/, or here if there is none]
+    #[arg(long, value_name = "FILE")]
+    results: Option<PathBuf>,
+    #[command(flatten)]
+    summary: summary::SummaryArgs,
+}
+
+/// What `quell merge` takes.
+#[derive(Debug, Args)]
+pub struct MergeArgs {
+    /// Files of results of one grid
+    #[arg(required = true, value_name = "FILE")]
+    parts: Vec<PathBuf>,
+    /// Where all of them go
+    #[arg(long, value_name = "FILE")]
+    results: PathBuf,
+    #[command(flatten)]
+    summary: summary::SummaryArgs,
+}
+
+/// No grid is larger.
+const MOST_CELLS: usize = 1_000_000;
+
+/// The values of a machine's parameter.
+///
+/// # Errors
+/// What was expected.
+fn figures(text: &str) -> Result<(String, Vec<String>), String> {
+    let expected = "expected section.key=value,value";
+    let (name, values) = text.split_once('=').ok_or(expected)?;
+    let values = values.split(',').map(|value| value.trim().to_owned());
+    Ok((name.trim().to_owned(), values.collect()))
+}
+
+/// The values of a parameter: a list, or each doubling of a range.
+///
+/// # Errors
+/// What was expected.
+fn values(workload: &Workload, text: &str) -> Result<(String, Vec<String>), String> {
+    let expected = "expected name=value,value or name=first..last";
+    let (name, values) = text.split_once('=').ok_or(expected)?;
+    let unit = workload
+        .parameters()
+        .iter()
+        .find(|parameter| parameter.name == name)
+        .map_or(Unit::Count, |parameter| parameter.unit);
+    let mut listed = Vec::new();
+    for value in values.split(',') {
+        match value.split_once("..") {
+            None => listed.push(value.trim().to_owned()),
+            Some((first, last)) => {
+                let read = |text: &str| {
+                    let expected = || format!("{name}: expected {}", unit.spelling());
+                    unit.parse(text.trim()).ok_or_else(expected)
+                };
+                let (first, last) = (read(first)?, read(last)?);
+                if first > last {
+                    return Err(format!("{name}: {value} goes downwards"));
+                }
+                let mut now = first;
+                while now <= last {
+                    listed.push(unit.show(now));
+                    match now.max(1).checked_mul(2) {
+                        Some(_) if now == 0 => now = 1,
+                        Some(next) => now = next,
+                        None => break,
+                    }
+                }
+            }
+        }
+    }
+    Ok((name.to_owned(), listed))
+}
+
+impl SweepArgs {
+    fn grid(&self) -> Result<Grid> {
+        let workload = workloads::find(&self.workload).map_err(usage)?;
+        let machines = self
+            .machines
+            .iter()
+            .map(|name| machines::find(name).map(Arc::new).map_err(usage))
+            .collect::<Result<_>>()?;
+        let axes = self
+            .parameters
+            .iter()
+            .map(|text| {
+                values(&workload, text)
+                    .map_err(|wrong| usage(format_args!("--param {text}: {wrong}")))
+            })
+            .collect::<Result<Vec<_>>>()?;
+        let figures = self
+            .figures
+            .iter()
+            .map(|text| figures(text).map_err(|wrong| usage(format_args!("--set {text}: {wrong}"))))
+            .collect::<Result<Vec<_>>>()?;
+        let policies = match &self.policies[..] {
+            [] => vec![Policy::BASELINE, Policy::ALL],
+            asked => asked.to_vec(),
+        };
+        let cpus = self.cpus.as_ref().map_or(Vec::new(), |cpus| cpus.0.clone());
+        let of_axes = axes.iter().chain(&figures);
+        let of_axes: usize = of_axes.map(|(_, values)| values.len()).product();
+        let all = [self.machines.len(), policies.len(), cpus.len().max(1)];
+        let all = all.iter().product::<usize>().saturating_mul(of_axes);
+        if all.saturating_mul(self.seeds as usize) > MOST_CELLS {
+            return Err(usage(format_args!(
+                "more than {MOST_CELLS} runs: take fewer values or seeds"
+            )));
+        }
+        Ok(Grid {
+            workload,
+            machines,
+            figures,
+            policies,
+            cpus,
+            axes,
+            seeds: self.seeds,
+        })
+    }
+}
+
+/// Runs what is not there yet, and prints what there is.
+///
+/// # Errors
+/// If something asked for does not exist, or the results cannot be read or written.
+pub fn run(args: &SweepArgs) -> Result<ExitCode> {
+    let grid = args.grid()?;
+    let cells = grid.cells().map_err(usage)?;
+    let head = Head::of(&grid, &cells);
+    let place = Destination::open("--results", args.results.as_deref(), "quell-sweep.jsonl")?;
+    let places = args.summary.open()?;
+    let mut results = Results::open(place.path(), &head)?;
+    let mine = |index: usize| match args.shard {
+        Some(Shard { part, of }) => index % of == part - 1,
+        None => true,
+    };
+    let missing: Vec<_> = cells
+        .into_iter()
+        .filter(|cell| mine(cell.index) && !results.has(cell.index))
+        .collect();
+    let known = results.len();
+    if known > 0 {
+        note!("{known} runs are in {} already", place.shown());
+    }
+    let kept = Mutex::new((&mut results, None));
+    sweep::run(&missing, |cell, outcome| {
+        let record = Record::of(&grid, cell, outcome);
+        // A poisoned lock means that another run's record could not be kept, and that error is told.
+        let mut kept = kept.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if kept.1.is_none() {
+            kept.1 = kept.0.keep(&record).err();
+        }
+    });
+    let failed = kept
+        .into_inner()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
+        .1;
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    results.finish()?;
+    let good = summary::print(&results, &places)?;
+    say!("results: {}", place.shown());
+    Ok(if good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// Puts the parts of a sweep together.
+///
+/// # Errors
+/// If one cannot be read, they are not of one grid, or two differ in what came of a cell.
+pub fn merge(args: &MergeArgs) -> Result<ExitCode> {
+    let place = Destination::open("--results", Some(&args.results), "")?;
+    let places = args.summary.open()?;
+    let merged = Results::merge(&args.parts, place.path())?;
+    let good = summary::print(&merged, &places)?;
+    match merged.missing() {
+        0 => say!("results: {}, all {} runs", place.shown(), merged.len()),
+        missing => say!(
+            "results: {}, {} runs; {missing} are missing",
+            place.shown(),
+            merged.len()
+        ),
+    }
+    Ok(if good && merged.missing() == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_lists_and_doublings() {
+        let workload = Workload::from_name("swap").unwrap();
+        let of = |text: &str| values(&workload, text).map(|(_, values)| values.join(" "));
+        assert_eq!(of("rounds=1,5").unwrap(), "1 5");
+        assert_eq!(of("rounds=1..9").unwrap(), "1 2 4 8");
+        assert_eq!(of("size=64K..1M").unwrap(), "64K 128K 256K 512K 1M");
+        assert_eq!(of("rounds=0..2,7").unwrap(), "0 1 2 7");
+        for wrong in ["rounds", "rounds=4..2", "size=1x..2x"] {
+            assert!(of(wrong).is_err(), "{wrong}");
+        }
+        let most = u64::MAX;
+        assert!(of(&format!("rounds=1..{most}")).unwrap().split(' ').count() == 64);
+    }
+
+    #[test]
+    fn a_shard_is_one_of_several() {
+        assert_eq!("2/5".parse(), Ok(Shard { part: 2, of: 5 }));
+        for wrong in ["0/5", "6/5", "2", "2/", "a/b", "1/0"] {
+            assert!(wrong.parse::<Shard>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,398 @@
+//! What a sweep came to: the median over seeds and how far they lie apart, as a table, as CSV and as a plot.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Args;
+use quell_experiments::charts::{COLORS, Chart, Line, Upward};
+use quell_experiments::numbers::digits;
+
+use super::results::{Record, Results};
+use crate::output::{Destination, note, say};
+use crate::table::{Table, number, words};
+
+/// Where else a sweep's results go.
+#[derive(Debug, Args)]
+pub struct SummaryArgs {
+    /// Writes every run as a line of comma-separated values to this file
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Draws the medians to this file, as SVG
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+}
+
+/// These places, tried before the work.
+pub struct Places {
+    csv: Option<Destination>,
+    plot: Option<Destination>,
+}
+
+impl SummaryArgs {
+    /// # Errors
+    /// If one cannot be written.
+    pub fn open(&self) -> Result<Places> {
+        let open = |option, path: &Option<PathBuf>| {
+            path.as_deref()
+                .map(|path| Destination::open(option, Some(path), ""))
+                .transpose()
+        };
+        Ok(Places {
+            csv: open("--csv", &self.csv)?,
+            plot: open("--plot", &self.plot)?,
+        })
+    }
+}
+
+/// One point of a grid: all of its seeds.
+struct Point {
+    machine: String,
+    policy: String,
+    cpus: usize,
+    parameters: BTreeMap<String, String>,
+    /// The figures, in ascending order.
+    values: Vec<f64>,
+    failed: usize,
+}
+
+impl Point {
+    fn median(&self) -> Option<f64> {
+        let middle = self.values.len() / 2;
+        match self.values.len() {
+            0 => None,
+            even if even.is_multiple_of(2) => {
+                Some((self.values[middle - 1] + self.values[middle]) / 2.0)
+            }
+            _ => Some(self.values[middle]),
+        }
+    }
+
+    /// How far the figures lie apart, in percent of the median.
+    fn spread(&self) -> Option<f64> {
+        let (first, last) = (self.values.first()?, self.values.last()?);
+        Some((last - first) / self.median()?.abs() * 100.0)
+    }
+}
+
+/// The points of a grid in its order, in which the seeds of one follow one another.
+fn points(records: impl Iterator<Item = Record>) -> Vec<Point> {
+    let mut points: Vec<Point> = Vec::new();
+    for record in records {
+        let same = points.last().is_some_and(|point| {
+            (&point.machine, &point.policy, point.cpus, &point.parameters)
+                == (
+                    &record.machine,
+                    &record.policy,
+                    record.cpus,
+                    &record.parameters,
+                )
+        });
+        if !same {
+            points.push(Point {
+                machine: record.machine,
+                policy: record.policy,
+                cpus: record.cpus,
+                parameters: record.parameters,
+                values: Vec::new(),
+                failed: 0,
+            });
+        }
+        if let Some(point) = points.last_mut() {
+            match record.value {
+                Some(value) => point.values.push(value),
+                None => point.failed += 1,
+            }
+        }
+    }
+    for point in &mut points {
+        point.values.sort_by(f64::total_cmp);
+    }
+    points
+}
+
+/// Prints and writes it; whether every run kept the contract and came to a figure.
+///
+/// # Errors
+/// If something cannot be written.
+pub fn print(results: &Results, places: &Places) -> Result<bool> {
+    let points = points(results.records());
+    say!("{}, {}\n", results.head.workload, results.head.metric);
+    say!("{}", table(&points));
+    if let Some(place) = &places.csv {
+        place.write(&csv(results.records()))?;
+        say!("CSV: {}", place.shown());
+    }
+    if let Some(place) = &places.plot {
+        match plot(&points, &results.head.metric) {
+            Some(drawn) => {
+                place.write(&drawn)?;
+                say!("plot: {}", place.shown());
+            }
+            None => note!(
+                "no plot: neither CPUs nor a parameter that is a number has two values with figures"
+            ),
+        }
+    }
+    let (mut violations, mut failed) = (0, 0);
+    for record in results.records() {
+        violations += record.violations;
+        if let Some(why) = record.error {
+            failed += 1;
+            if failed <= 3 {
+                note!("failed: {why}");
+            }
+        }
+    }
+    if failed > 3 {
+        note!("failed: {} more", failed - 3);
+    }
+    say!("breaches of the contract: {violations}");
+    Ok(violations == 0 && failed == 0)
+}
+
+fn table(points: &[Point]) -> Table {
+    let names: Vec<String> = points.first().map_or(Vec::new(), |point| {
+        point.parameters.keys().cloned().collect()
+    });
+    let columns = [words("machine"), words("policy"), number("CPUs")]
+        .into_iter()
+        .chain(names.iter().map(|name| number(name.as_str())))
+        .chain([number("median"), number("spread"), number("seeds")]);
+    let mut rows = Table::new(columns);
+    for point in points {
+        let or = |value: Option<String>| value.unwrap_or_else(|| "-".into());
+        let cells = [
+            point.machine.clone(),
+            point.policy.clone(),
+            point.cpus.to_string(),
+        ];
+        let figures = [
+            or(point.median().map(digits)),
+            or(point.spread().map(|spread| format!("{spread:.1} %"))),
+            match point.failed {
+                0 => point.values.len().to_string(),
+                failed => format!("{}, {failed} failed", point.values.len()),
+            },
+        ];
+        let parameters = point.parameters.values().cloned();
+        rows.row(cells.into_iter().chain(parameters).chain(figures));
+    }
+    rows
+}
+
+/// A cell of CSV, in quotes if it must be.
+fn quoted(text: &str) -> String {
+    if text.contains([',', '"', '\n', '\r']) {
+        return format!("\"{}\"", text.replace('"', "\"\""));
+    }
+    text.to_owned()
+}
+
+/// Every run as a line; counts that no run has are left out.
+fn csv(records: impl Iterator<Item = Record>) -> String {
+    let records: Vec<_> = records.collect();
+    let names = |of: fn(&Record) -> &BTreeMap<String, u64>| {
+        let mut names: Vec<_> = records
+            .iter()
+            .flat_map(|record| of(record).keys())
+            .collect();
+        names.sort();
+        names.dedup();
+        names
+    };
+    let (engine, machine) = (names(|r| &r.engine), names(|r| &r.machine_counts));
+    let parameters: Vec<_> = records
+        .first()
+        .map_or(Vec::new(), |record| record.parameters.keys().collect());
+    let mut text = String::new();
+    let mut line = |cells: Vec<String>| {
+        let cells: Vec<_> = cells.iter().map(|cell| quoted(cell)).collect();
+        text.push_str(&cells.join(","));
+        text.push('\n');
+    };
+    let head = ["workload", "machine", "policy", "cpus", "seed"].map(String::from);
+    line(
+        head.into_iter()
+            .chain(parameters.iter().map(|name| format!("param.{name}")))
+            .chain(["value", "window_ns", "violations", "error"].map(String::from))
+            .chain(engine.iter().map(|name| format!("engine.{name}")))
+            .chain(machine.iter().map(|name| format!("machine.{name}")))
+            .collect(),
+    );
+    for record in &records {
+        let count = |of: &BTreeMap<String, u64>, name: &String| {
+            of.get(name).copied().unwrap_or_default().to_string()
+        };
+        line(
+            [
+                record.workload.clone(),
+                record.machine.clone(),
+                record.policy.clone(),
+                record.cpus.to_string(),
+                record.seed.to_string(),
+            ]
+            .into_iter()
+            .chain(
+                parameters
+                    .iter()
+                    .map(|name| record.parameters[*name].clone()),
+            )
+            .chain([
+                record
+                    .value
+                    .map_or(String::new(), |value| value.to_string()),
+                record.window_ns.to_string(),
+                record.violations.to_string(),
+                record.error.clone().unwrap_or_default(),
+            ])
+            .chain(engine.iter().map(|name| count(&record.engine, name)))
+            .chain(
+                machine
+                    .iter()
+                    .map(|name| count(&record.machine_counts, name)),
+            )
+            .collect(),
+        );
+    }
+    text
+}
+
+/// A number that a parameter was set to, in its least unit.
+fn amount(text: &str) -> Option<f64> {
+    use quell_workloads::Unit;
+    let units = [Unit::Count, Unit::Bytes, Unit::Time];
+    units
+        .iter()
+        .find_map(|unit| unit.parse(text))
+        .map(|value| value as f64)
+}
+
+/// The medians over what has the most values: CPUs, or a parameter that is a number.
+fn plot(points: &[Point], metric: &str) -> Option<String> {
+    let first = points.first()?;
+    let different = |of: &dyn Fn(&Point) -> Option<f64>| {
+        let mut all: Vec<_> = points.iter().filter_map(of).map(f64::to_bits).collect();
+        all.sort_unstable();
+        all.dedup();
+        all.len()
+    };
+    let cpus = |point: &Point| Some(point.cpus as f64);
+    let of = |point: &Point, name: &str| point.parameters.get(name).and_then(|text| amount(text));
+    let mut best = ("CPUs", different(&cpus));
+    for name in first.parameters.keys() {
+        let count = different(&|point| of(point, name));
+        if count > best.1 {
+            best = (name.as_str(), count);
+        }
+    }
+    let (axis, count) = best;
+    if count < 2 {
+        return None;
+    }
+    let mut lines: Vec<Line> = Vec::new();
+    for point in points {
+        let place = match axis {
+            "CPUs" => cpus(point),
+            name => of(point, name),
+        };
+        let (Some(place), Some(median)) = (place, point.median()) else {
+            continue;
+        };
+        if place <= 0.0 || median <= 0.0 {
+            continue;
+        }
+        let mut name = format!("{} {}", point.machine, point.policy);
+        if axis != "CPUs" {
+            name += &format!(" {} CPUs", point.cpus);
+        }
+        for (parameter, value) in point.parameters.iter().filter(|(name, _)| *name != axis) {
+            name += &format!(" {parameter}={value}");
+        }
+        match lines.iter_mut().find(|line| line.name == name) {
+            Some(line) => line.points.push((place, median)),
+            None => lines.push(Line {
+                name,
+                color: COLORS[lines.len() % COLORS.len()],
+                points: vec![(place, median)],
+            }),
+        }
+    }
+    if lines.is_empty() {
+        return None;
+    }
+    for line in &mut lines {
+        line.points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    }
+    let chart = Chart {
+        lines: &lines,
+        rings: &[],
+        right: axis,
+        power: |value| format!("{value}"),
+        up: metric,
+        upward: Upward::Powers,
+    };
+    Some(chart.file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(index: usize, cpus: usize, seed: u64, value: Option<f64>) -> Record {
+        Record {
+            index,
+            workload: "w".into(),
+            machine: "m".into(),
+            policy: "S0,inline=no".into(),
+            cpus,
+            seed,
+            parameters: BTreeMap::from([("size".into(), "64K".into())]),
+            value,
+            window_ns: 1.5,
+            violations: 0,
+            engine: BTreeMap::new(),
+            machine_counts: BTreeMap::from([("calls".into(), 3)]),
+            error: value.is_none().then(|| "it \"broke\"".into()),
+        }
+    }
+
+    fn records() -> Vec<Record> {
+        vec![
+            record(0, 1, 1, Some(3.0)),
+            record(1, 1, 2, Some(1.0)),
+            record(2, 1, 3, Some(2.0)),
+            record(3, 2, 1, None),
+            record(4, 2, 2, Some(4.0)),
+        ]
+    }
+
+    #[test]
+    fn a_point_is_the_median_of_its_seeds() {
+        let points = points(records().into_iter());
+        assert_eq!(points.len(), 2);
+        assert_eq!(
+            (points[0].median(), points[0].spread()),
+            (Some(2.0), Some(100.0))
+        );
+        assert_eq!((points[1].median(), points[1].failed), (Some(4.0), 1));
+        assert!(plot(&points, "it").unwrap().contains("<svg"));
+        assert!(plot(&points[..1], "it").is_none());
+    }
+
+    #[test]
+    fn csv_has_a_line_for_each_run_and_quotes_what_must_be() {
+        let text = csv(records().into_iter());
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), 6);
+        assert_eq!(
+            lines[0],
+            "workload,machine,policy,cpus,seed,param.size,value,window_ns,violations,error,machine.calls"
+        );
+        assert_eq!(lines[1], "w,m,\"S0,inline=no\",1,1,64K,3,1.5,0,,3");
+        assert_eq!(
+            lines[4],
+            "w,m,\"S0,inline=no\",2,1,64K,,1.5,0,\"it \"\"broke\"\"\",3"
+        );
+    }
+}

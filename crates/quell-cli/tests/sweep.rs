@@ -1,0 +1,171 @@
+//! Sweeps: a grid in parts, interrupted and resumed, comes to the same file, byte for byte.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+const GRID: &[&str] = &[
+    "dontneed",
+    "--machine",
+    "haswell-server,kunpeng-920",
+    "--policy",
+    "baseline",
+    "--policy",
+    "all",
+    "--cpus",
+    "1,3",
+    "--param",
+    "pages=1..4",
+    "--param",
+    "iterations=5",
+    "--seeds",
+    "2",
+];
+
+/// Two machines, two policies, two numbers of CPUs, three numbers of pages, two seeds.
+const RUNS: usize = 2 * 2 * 2 * 3 * 2;
+
+fn quell(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_quell"));
+    command.current_dir(folder).args(arguments);
+    command.output().expect("quell starts")
+}
+
+fn sweep(folder: &Path, more: &[&str]) -> Output {
+    quell(folder, &[&["sweep"], GRID, more].concat())
+}
+
+fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn good(output: Output) -> String {
+    assert!(output.status.success(), "{}", errors(&output));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+#[test]
+fn parts_that_are_merged_are_the_file_of_one_machine() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    let said = good(sweep(
+        at,
+        &[
+            "--results",
+            "whole.jsonl",
+            "--csv",
+            "whole.csv",
+            "--plot",
+            "whole.svg",
+        ],
+    ));
+    assert!(said.contains("breaches of the contract: 0"), "{said}");
+    let whole = fs::read(at.join("whole.jsonl")).expect("results");
+    assert_eq!(
+        whole.iter().filter(|&&byte| byte == b'\n').count(),
+        1 + RUNS
+    );
+    let csv = fs::read_to_string(at.join("whole.csv")).expect("CSV");
+    assert_eq!(csv.lines().count(), 1 + RUNS);
+    assert!(
+        fs::read_to_string(at.join("whole.svg"))
+            .expect("a plot")
+            .contains("<svg")
+    );
+
+    for part in ["1/3", "2/3", "3/3"] {
+        let name = format!("part-{}.jsonl", &part[..1]);
+        good(sweep(at, &["--shard", part, "--results", &name]));
+    }
+    let two = quell(
+        at,
+        &[
+            "merge",
+            "part-2.jsonl",
+            "part-1.jsonl",
+            "--results",
+            "two.jsonl",
+        ],
+    );
+    assert_eq!(two.status.code(), Some(1), "a third of it is missing");
+    good(quell(
+        at,
+        &[
+            "merge",
+            "part-3.jsonl",
+            "two.jsonl",
+            "part-1.jsonl",
+            "--results",
+            "merged.jsonl",
+        ],
+    ));
+    assert!(fs::read(at.join("merged.jsonl")).expect("results") == whole);
+
+    // Two that differ in what came of a run are no parts of one grid.
+    let text = String::from_utf8(whole).expect("text");
+    let (head, rest) = text.split_once('\n').expect("lines");
+    let first = rest.lines().next().expect("a line");
+    let other = first.replace("\"violations\":0", "\"violations\":1");
+    fs::write(at.join("other.jsonl"), format!("{head}\n{other}\n")).expect("a file");
+    let refused = quell(
+        at,
+        &[
+            "merge",
+            "whole.jsonl",
+            "other.jsonl",
+            "--results",
+            "x.jsonl",
+        ],
+    );
+    assert!(!refused.status.success());
+    assert!(
+        errors(&refused).contains("run 0 came to something else"),
+        "{}",
+        errors(&refused)
+    );
+}
+
+#[test]
+fn a_sweep_goes_on_where_it_was_interrupted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    good(sweep(at, &["--results", "whole.jsonl"]));
+    let whole = fs::read_to_string(at.join("whole.jsonl")).expect("results");
+    // Ten runs, in another order, and half of an eleventh.
+    let mut lines = whole.lines();
+    let head = lines.next().expect("a head");
+    let some: Vec<_> = lines.clone().take(10).collect();
+    let mut cut = format!("{head}\n");
+    for line in some.iter().rev() {
+        cut += &format!("{line}\n");
+    }
+    cut += &lines.nth(10).expect("an eleventh")[..40];
+    fs::write(at.join("cut.jsonl"), cut).expect("a file");
+    let again = sweep(at, &["--results", "cut.jsonl"]);
+    assert!(
+        errors(&again).contains("10 runs are in cut.jsonl already"),
+        "{}",
+        errors(&again)
+    );
+    good(again);
+    assert!(fs::read_to_string(at.join("cut.jsonl")).expect("results") == whole);
+
+    let other = sweep(at, &["--results", "cut.jsonl", "--param", "stride=2"]);
+    assert_eq!(other.status.code(), Some(2));
+    assert!(
+        errors(&other).contains("another grid"),
+        "{}",
+        errors(&other)
+    );
+    fs::write(at.join("text.jsonl"), "some\ntext\n").expect("a file");
+    let other = sweep(at, &["--results", "text.jsonl"]);
+    assert!(
+        errors(&other).contains("text.jsonl:1: no results of a sweep"),
+        "{}",
+        errors(&other)
+    );
+    assert_eq!(
+        fs::read_to_string(at.join("text.jsonl")).expect("it"),
+        "some\ntext\n"
+    );
+}

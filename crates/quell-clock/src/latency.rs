@@ -1,0 +1,139 @@
+//! How long calls took: their median, their 99th percentile, the worst.
+//!
+//! Durations are counted in classes whose width is a 64th of their power of two, so a percentile is at most 1.6 % too
+//! high; how many there were and the longest are exact. Counting takes no time of the machine's.
+
+use crate::file::Time;
+
+/// Classes of each power of two, as a power of two.
+const FINE: u32 = 6;
+
+/// The durations of one kind of call.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Latency {
+    /// The call, as a trace names it.
+    pub call: &'static str,
+    /// How many ended.
+    pub count: u64,
+    /// The longest, in picoseconds.
+    pub worst: Time,
+    classes: Vec<u64>,
+}
+
+/// The class of a duration.
+fn class(duration: Time) -> usize {
+    match duration.checked_ilog2() {
+        Some(power) if power >= FINE => {
+            let fine = (duration >> (power - FINE)) as usize & ((1 << FINE) - 1);
+            ((power - FINE + 1) as usize) << FINE | fine
+        }
+        _ => duration as usize,
+    }
+}
+
+/// The longest duration of a class.
+fn longest(class: usize) -> Time {
+    let (power, fine) = ((class >> FINE) as u32, (class & ((1 << FINE) - 1)) as u64);
+    match power {
+        0 => fine,
+        power => (((1 << FINE) + fine + 1) << (power - 1)).wrapping_sub(1),
+    }
+}
+
+impl Latency {
+    fn new(call: &'static str) -> Self {
+        Latency {
+            call,
+            count: 0,
+            worst: 0,
+            classes: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, duration: Time) {
+        self.count += 1;
+        self.worst = self.worst.max(duration);
+        let class = class(duration);
+        if class >= self.classes.len() {
+            self.classes.resize(class + 1, 0);
+        }
+        self.classes[class] += 1;
+    }
+
+    /// What so many of a hundred calls took at most, in picoseconds; 0 if there were none.
+    pub fn percentile(&self, percent: u64) -> Time {
+        let wanted = (self.count * percent).div_ceil(100);
+        let mut seen = 0;
+        for (class, count) in self.classes.iter().enumerate() {
+            seen += count;
+            if seen >= wanted && seen > 0 {
+                return longest(class).min(self.worst);
+            }
+        }
+        0
+    }
+}
+
+/// The calls of the measured window.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Latencies {
+    kinds: Vec<Latency>,
+}
+
+impl Latencies {
+    pub fn add(&mut self, call: &'static str, duration: Time) {
+        let place = self.kinds.iter().position(|kind| kind.call == call);
+        let place = place.unwrap_or_else(|| {
+            self.kinds.push(Latency::new(call));
+            self.kinds.len() - 1
+        });
+        self.kinds[place].add(duration);
+    }
+
+    /// By the names of calls.
+    pub fn sorted(mut self) -> Vec<Latency> {
+        self.kinds.sort_by_key(|kind| kind.call);
+        self.kinds
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_follow_one_another_and_are_narrow() {
+        let mut before = None;
+        for class_of in 0..3000 {
+            let longest = longest(class_of);
+            assert_eq!(class(longest), class_of);
+            if let Some(before) = before {
+                assert_eq!(class(before + 1), class_of);
+                assert!(longest - before <= 1 + before / 64);
+            }
+            before = Some(longest);
+        }
+        assert_eq!(longest(class(Time::MAX)), Time::MAX);
+    }
+
+    #[test]
+    fn percentiles_are_of_the_calls_that_were_counted() {
+        let mut all = Latencies::default();
+        for duration in 1..=1000 {
+            all.add("unmap", duration * 1000);
+        }
+        all.add("map", 5);
+        let [map, unmap] = &all.sorted()[..] else {
+            panic!("two kinds");
+        };
+        assert_eq!(
+            (map.percentile(50), map.percentile(99), map.worst),
+            (5, 5, 5)
+        );
+        assert_eq!((unmap.count, unmap.worst), (1000, 1_000_000));
+        for (percent, exact) in [(50, 500_000), (99, 990_000)] {
+            let found = unmap.percentile(percent);
+            assert!((exact..=exact + exact / 64).contains(&found), "{found}");
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! Workload files drawn at random, and built-in ones with words of them exchanged: none makes the machine or the
+//! program panic, whatever it asks for.
+//!
+//! Programs are drawn in their structure, from the table of statements, so most of them can be read and much of what
+//! they ask for is done; what they ask for wrongly must end the run with an error of its own.
+
+use quell::Policy;
+use quell_clock::{Run, RunError, Setup, built_in};
+use quell_workloads::{Failure, STATEMENTS, Workload};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+use std::cell::RefCell;
+
+fn pick<'a>(rng: &mut Pcg64, from: &[&'a str]) -> &'a str {
+    from[rng.random_range(0..from.len())]
+}
+
+fn expression(rng: &mut Pcg64, deep: u32) -> String {
+    if deep > 2 || rng.random_range(0..3) > 0 {
+        let leaves = [
+            "0",
+            "1",
+            "2",
+            "3",
+            "4K",
+            "8K",
+            "64K",
+            "2M",
+            "1us",
+            "a",
+            "b",
+            "c",
+            "p",
+            "s",
+            "cpu",
+            "cpus",
+            "area",
+            "t[0]",
+            "t[cpu]",
+            "t[9]",
+            "now",
+            "stopped",
+            "1G",
+            "18446744073709551615",
+        ];
+        return pick(rng, &leaves).into();
+    }
+    let (left, right) = (expression(rng, deep + 1), expression(rng, deep + 1));
+    match rng.random_range(0..8) {
+        0 => format!("min({left}, {right})"),
+        1 => format!("align({left}, {right})"),
+        2 => format!("random({left})"),
+        3 => format!("choose({left}, {right}, a)"),
+        _ => {
+            let operators = [
+                "+", "+", "*", "-", "/", "%", "<", ">", "==", "&&", "||", "<<", ">>", "|",
+            ];
+            format!("({left}) {} ({right})", pick(rng, &operators))
+        }
+    }
+}
+
+/// Mostly an address or a length that something is at.
+fn likely(rng: &mut Pcg64, key: &str) -> String {
+    let from: &[&str] = match key {
+        "bytes" => &["4K", "8K", "64K", "p * 4K"],
+        "stride" => &["4K", "64", "8K"],
+        "node" => &["0", "1"],
+        "page" => &["4K", "2M"],
+        "file" | "sync" | "truncate" | "file_write" | "file_read" | "shared" | "private" => {
+            &["file"]
+        }
+        "enter" | "exit" => &["process"],
+        "repeat" | "below" => &["2", "3", "p"],
+        "compute" | "sleep" | "bystand" => &["1us", "200"],
+        "offset" => &["0", "8", "4K"],
+        "without" | "demote" | "reclaim" | "collapse" | "be" | "value" | "by" | "from" | "if"
+        | "while" => &["0", "1", "a"],
+        _ => &["area", "area", "area + 4K", "area + random(16) * 8"],
+    };
+    match rng.random_range(0..4) {
+        0 => expression(rng, 0),
+        _ => pick(rng, from).into(),
+    }
+}
+
+fn body(rng: &mut Pcg64, deep: u32) -> String {
+    let count = rng.random_range(1..if deep == 0 { 14 } else { 4 });
+    let all: Vec<_> = (0..count).map(|_| statement(rng, deep)).collect();
+    format!("[{}]", all.join(", "))
+}
+
+fn statement(rng: &mut Pcg64, deep: u32) -> String {
+    let form = STATEMENTS[rng.random_range(0..STATEMENTS.len())];
+    let mut keys: Vec<&str> = form.needs.to_vec();
+    keys.extend(form.takes.iter().filter(|_| rng.random_range(0..4) == 0));
+    let mut text = String::from("{ ");
+    for key in std::iter::once(form.word).chain(keys) {
+        let blocks = ["do", "then", "else"];
+        let value = match key {
+            _ if blocks.contains(&key) && deep > 2 => "[]".into(),
+            _ if blocks.contains(&key) => body(rng, deep + 1),
+            "use" => "\"block\"".into(),
+            "map" | "create" | "spawn" | "fork" | "let" | "for" | "as" | "into" => {
+                let names: &[&str] = match key {
+                    "map" => &["area"],
+                    "create" => &["file"],
+                    "spawn" | "fork" => &["process"],
+                    "for" | "as" => &["i", "j"],
+                    _ => &["a", "b", "s", "t[1]", "t[a]"],
+                };
+                format!("{:?}", pick(rng, names))
+            }
+            "add" => "\"s\"".into(),
+            "protection" => format!("{:?}", pick(rng, &["none", "r", "rw", "rx"])),
+            "order" => format!("{:?}", pick(rng, &["ascending", "descending"])),
+            "nothing" | "barrier" | "begin" | "end" | "open" | "close" | "give_up" => "true".into(),
+            _ => format!("{:?}", likely(rng, key)),
+        };
+        text += &format!("{key} = {value}, ");
+    }
+    text + "}"
+}
+
+fn file(rng: &mut Pcg64) -> String {
+    let begin = "{ let = \"a\", be = 1 }, { let = \"b\", be = 2 }, { let = \"c\", be = 3 }, { create = \"file\", bytes = \"64K\" }, \
+                 { map = \"area\", bytes = \"128K\" }, { let = \"process\", be = 1 }";
+    let (leader, other, block) = (body(rng, 0), body(rng, 0), body(rng, 2));
+    format!(
+        "name = \"drawn\"\ntitle = \"drawn\"\nmechanism = \"S0\"\n\
+         [parameters]\np = {{ unit = \"count\", default = 3, meaning = \"some\" }}\n\
+         [shared]\ns = 1\nt = 4\n[memory]\ntouched = \"4M\"\n\
+         [figure]\nsays = \"it\"\nvalue = \"done / nanoseconds\"\n[operation]\nis = \"one\"\n\
+         [blocks]\nblock = {block}\n\
+         [[threads]]\nwhen = \"cpu == 0\"\nprogram = [{begin}, {}]\n\
+         [[threads]]\nprogram = [{begin}, {}]\n",
+        &leader[1..leader.len() - 1],
+        &other[1..other.len() - 1],
+    )
+}
+
+/// Runs a workload for a while; how it ended.
+fn run(workload: &Workload, cpus: usize, seed: u64) -> Result<bool, String> {
+    let machine = built_in("haswell-server").expect("built in");
+    let memory = workload.memory(cpus);
+    let setup = Setup {
+        cpus: Some(cpus),
+        seed,
+        node_bytes: Some(memory.node),
+        slow_node_bytes: Some(16 << 20),
+        // Five milliseconds without progress.
+        limit: 5_000_000_000,
+        ..Setup::new(&machine)
+    };
+    let failed = RefCell::new(None::<Failure>);
+    let run = Run::new(setup, Policy::ALL);
+    let outcome = run.execute(&|user| {
+        if let Err(failure) = workload.run(user, seed) {
+            failed.borrow_mut().get_or_insert(failure);
+        }
+    });
+    match outcome {
+        Ok(outcome) if outcome.run.violation_count > 0 => {
+            Err(format!("{:?}", outcome.run.violations))
+        }
+        Err(RunError::Panic { cpu, message }) => Err(format!("CPU {cpu} panicked: {message}")),
+        Ok(_) => Ok(failed.take().is_none()),
+        Err(_) => Ok(false),
+    }
+}
+
+#[test]
+fn no_file_drawn_at_random_makes_anything_panic() {
+    let (mut read, mut ended, mut all) = (0, 0, 0);
+    for seed in 0..200 {
+        let mut rng = Pcg64::seed_from_u64(seed);
+        let text = file(&mut rng);
+        all += 1;
+        let Ok(workload) = Workload::parse("drawn.toml", &text) else {
+            continue;
+        };
+        read += 1;
+        assert_eq!(workload.check(2), Ok(()));
+        match run(&workload, 2, seed) {
+            Ok(good) => ended += usize::from(good),
+            Err(why) => panic!("seed {seed}: {why}\n{text}"),
+        }
+    }
+    assert!(read > all / 3, "{read} of {all} can be read");
+    assert!(ended > read / 50, "{ended} of {read} came to their end");
+}
+
+/// Words and numbers of a file.
+fn pieces(text: &str) -> Vec<&str> {
+    let mut pieces = Vec::new();
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let end = match word(first) {
+            true => rest.find(|c| !word(c)).unwrap_or(rest.len()),
+            false => first.len_utf8(),
+        };
+        pieces.push(&rest[..end]);
+        rest = &rest[end..];
+    }
+    pieces
+}
+
+#[test]
+fn no_built_in_file_with_words_exchanged_makes_anything_panic() {
+    let mut read = 0;
+    for seed in 0..100 {
+        let mut rng = Pcg64::seed_from_u64(seed);
+        let names = [
+            "dontneed",
+            "swap",
+            "munmap",
+            "protect",
+            "collector",
+            "scattered",
+            "crowd",
+        ];
+        let original = Workload::from_name(pick(&mut rng, &names)).expect("built in");
+        let mut pieces = pieces(original.text());
+        for _ in 0..rng.random_range(1..3) {
+            let [from, to] = [(); 2].map(|()| rng.random_range(0..pieces.len()));
+            pieces[to] = match rng.random_range(0..3) {
+                0 => "0",
+                1 => "18446744073709551615",
+                _ => pieces[from],
+            };
+        }
+        let Ok(mut workload) = Workload::parse("changed.toml", &pieces.concat()) else {
+            continue;
+        };
+        read += 1;
+        for pair in ["iterations=3", "rounds=2", "cycles=1", "size=64K"] {
+            // Whatever of it the file still has.
+            let _ = workload.set(pair);
+        }
+        if workload.check(2).is_ok()
+            && let Err(why) = run(&workload, 2, seed)
+        {
+            panic!("seed {seed}: {why}\n{}", pieces.concat());
+        }
+    }
+    assert!(read > 5, "{read} could be read");
+}

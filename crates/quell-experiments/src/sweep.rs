@@ -1,0 +1,260 @@
+//! A grid of runs: machines and figures of them, policies, numbers of CPUs, parameters and seeds, each with each.
+//!
+//! The cells of a grid are numbered in one order that depends on nothing but the grid, so a part of it can be run
+//! anywhere and at any time: what comes out of a cell depends on the cell alone. The longest runs begin first, so that
+//! no core waits for one of them at the end.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use quell::Policy;
+use quell_clock::{MachineFile, Progress};
+use quell_workloads::Workload;
+use rayon::prelude::*;
+
+use crate::jobs::Job;
+use crate::progress::{self, Glance};
+use crate::trial::Outcome;
+
+/// What is run.
+#[derive(Clone, Debug)]
+pub struct Grid {
+    /// What.
+    pub workload: Workload,
+    /// On which machines.
+    pub machines: Vec<Arc<MachineFile>>,
+    /// Figures of each of them (`interrupt.send`) and the values that each takes, written as `--set` reads it.
+    pub figures: Vec<(String, Vec<String>)>,
+    /// With which mechanisms.
+    pub policies: Vec<Policy>,
+    /// On how many CPUs; the workload's own number if there is none.
+    pub cpus: Vec<usize>,
+    /// Parameters of the workload and the values that each takes, written as it is read.
+    pub axes: Vec<(String, Vec<String>)>,
+    /// Seeds from 1 to this.
+    pub seeds: u64,
+}
+
+/// One run of a grid.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    /// Its place in the grid.
+    pub index: usize,
+    /// The run; or why the workload cannot run so.
+    pub job: Result<Job, String>,
+    /// The machine, and the values of the grid's parameters.
+    pub machine: String,
+    /// With which mechanisms.
+    pub policy: Policy,
+    /// On how many CPUs.
+    pub cpus: usize,
+    /// The seed.
+    pub seed: u64,
+    /// The value of each parameter and of each figure of the machine that the grid names.
+    pub values: BTreeMap<String, String>,
+}
+
+impl Grid {
+    /// Every cell, in order: seeds change first, then the last parameter, CPUs, policies, the last figure, machines.
+    ///
+    /// # Errors
+    /// If a parameter or a value is none of the workload's, or a figure or a value none that the machine can have.
+    pub fn cells(&self) -> Result<Vec<Cell>, String> {
+        let settings = each(self.workload, &self.axes, |workload, pair| {
+            let mut workload = *workload;
+            workload
+                .set(pair)
+                .map_err(|wrong| format!("--param {pair}: {wrong}"))?;
+            Ok(workload)
+        })?;
+        let mut machines = Vec::new();
+        for machine in &self.machines {
+            machines.extend(each(machine.clone(), &self.figures, |machine, pair| {
+                let changed = machine.with_text("--set", &[pair]);
+                changed.map(Arc::new).map_err(|wrong| wrong.to_string())
+            })?);
+        }
+        let mut cells = Vec::new();
+        for (machine, figures) in &machines {
+            for &policy in &self.policies {
+                let numbers = match &self.cpus[..] {
+                    [] => vec![None],
+                    numbers => numbers.iter().copied().map(Some).collect(),
+                };
+                for number in numbers {
+                    for (workload, values) in &settings {
+                        for seed in 1..=self.seeds {
+                            let cpus = number.unwrap_or(workload.cpus());
+                            let job = workload.fitted(cpus).map(|workload| Job {
+                                seed,
+                                ..Job::new(machine.clone(), workload, policy, cpus)
+                            });
+                            cells.push(Cell {
+                                index: cells.len(),
+                                job,
+                                machine: machine.name().to_owned(),
+                                policy,
+                                cpus,
+                                seed,
+                                values: figures
+                                    .iter()
+                                    .chain(values)
+                                    .map(|(name, value)| (name.clone(), value.clone()))
+                                    .collect(),
+                            });
+                        }
+                    }
+                }
+            }
+        }
+        Ok(cells)
+    }
+}
+
+/// What is changed, and the values that it has then.
+type Changed<T> = (T, BTreeMap<String, String>);
+
+/// Something with each combination of values, the last name's changing first. `set` gives it the value of a name, from
+/// text like `pages=512`.
+fn each<T: Clone>(
+    plain: T,
+    axes: &[(String, Vec<String>)],
+    set: impl Fn(&T, &str) -> Result<T, String>,
+) -> Result<Vec<Changed<T>>, String> {
+    let mut all = vec![(plain, BTreeMap::new())];
+    for (name, values) in axes {
+        let mut more = Vec::new();
+        for (so_far, known) in &all {
+            for value in values {
+                let mut known = known.clone();
+                known.insert(name.clone(), value.clone());
+                more.push((set(so_far, &format!("{name}={value}"))?, known));
+            }
+        }
+        all = more;
+    }
+    Ok(all)
+}
+
+/// Runs cells on all cores of the host and [shows](progress::show) how far it is. `each` is told of each cell as it is
+/// done, on the core that did it.
+pub fn run(cells: &[Cell], each: impl Fn(&Cell, Result<Outcome, String>) + Sync) {
+    let mut order: Vec<(&Cell, Progress)> =
+        cells.iter().map(|cell| (cell, Progress::new())).collect();
+    order.sort_by_key(|(cell, _)| std::cmp::Reverse(cell.cpus));
+    // Each CPU more is about as much more to do.
+    let all: usize = cells.iter().map(|cell| cell.cpus).sum();
+    let ended = AtomicUsize::new(0);
+    let look = || {
+        let parts = order
+            .iter()
+            .map(|(cell, progress)| cell.cpus as f64 * progress.share());
+        Glance {
+            share: parts.sum::<f64>() / all.max(1) as f64,
+            said: format!("{} of {} runs", ended.load(Relaxed), order.len()),
+        }
+    };
+    progress::show("running", look, || {
+        order
+            .par_iter()
+            .with_max_len(1)
+            .for_each(|(cell, progress)| {
+                let outcome = match &cell.job {
+                    Ok(job) => job.run(progress).map_err(|error| error.to_string()),
+                    Err(why) => Err(why.clone()),
+                };
+                progress.end();
+                ended.fetch_add(1, Relaxed);
+                each(cell, outcome);
+            });
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quell_clock::built_in;
+    use std::sync::Mutex;
+
+    fn grid() -> Grid {
+        let mut workload = Workload::from_name("dontneed").unwrap();
+        workload.set("iterations=5").unwrap();
+        Grid {
+            workload,
+            machines: vec![Arc::new(built_in("haswell-server").unwrap())],
+            figures: Vec::new(),
+            policies: vec![Policy::BASELINE, Policy::ALL],
+            cpus: vec![1, 2],
+            axes: vec![("pages".into(), vec!["1".into(), "4".into()])],
+            seeds: 2,
+        }
+    }
+
+    #[test]
+    fn every_cell_is_there_once_and_in_order() {
+        let cells = grid().cells().unwrap();
+        assert_eq!(cells.len(), 2 * 2 * 2 * 2);
+        for (index, cell) in cells.iter().enumerate() {
+            assert_eq!(cell.index, index);
+            assert!(cell.job.is_ok());
+        }
+        assert_eq!((cells[0].seed, cells[1].seed), (1, 2));
+        assert_eq!(
+            (&cells[1].values["pages"][..], &cells[2].values["pages"][..]),
+            ("1", "4")
+        );
+        let wrong = Grid {
+            axes: vec![("page".into(), vec!["1".into()])],
+            ..grid()
+        };
+        assert!(wrong.cells().unwrap_err().contains("no parameter `page`"));
+        let wrong = Grid {
+            figures: vec![("interrupt.sent".into(), vec!["1us".into()])],
+            ..grid()
+        };
+        assert!(wrong.cells().unwrap_err().contains("interrupt.send"));
+    }
+
+    #[test]
+    fn figures_of_the_machine_are_an_axis() {
+        let slower = Grid {
+            figures: vec![("interrupt.send".into(), vec!["500ns".into(), "5us".into()])],
+            policies: vec![Policy::BASELINE],
+            cpus: vec![2],
+            seeds: 1,
+            ..grid()
+        };
+        let cells = slower.cells().unwrap();
+        assert_eq!(cells.len(), 2 * 2);
+        let at = |index: usize| cells[index].values["interrupt.send"].as_str();
+        assert_eq!(
+            [at(0), at(1), at(2), at(3)],
+            ["500ns", "500ns", "5us", "5us"]
+        );
+        let took = Mutex::new([f64::NAN; 4]);
+        run(&cells, |cell, outcome| {
+            took.lock().unwrap()[cell.index] = outcome.unwrap().measure.value;
+        });
+        let took = took.into_inner().unwrap();
+        assert!(took[2] > took[0] && took[3] > took[1], "{took:?}");
+    }
+
+    #[test]
+    fn a_part_of_a_grid_comes_to_what_the_whole_does() {
+        let cells = grid().cells().unwrap();
+        let figures = |cells: &[Cell]| {
+            let found = Mutex::new(BTreeMap::new());
+            run(cells, |cell, outcome| {
+                let value = outcome.unwrap().measure.value;
+                found.lock().unwrap().insert(cell.index, value.to_bits());
+            });
+            found.into_inner().unwrap()
+        };
+        let whole = figures(&cells);
+        let (even, odd): (Vec<_>, Vec<_>) = cells.into_iter().partition(|cell| cell.index % 2 == 0);
+        let mut parts = figures(&even);
+        parts.extend(figures(&odd));
+        assert_eq!(parts, whole);
+    }
+}

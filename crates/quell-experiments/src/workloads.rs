@@ -1,0 +1,63 @@
+//! Workloads by name or by path.
+
+use std::io;
+use std::path::Path;
+
+use quell_workloads::{FileError, Workload};
+
+use crate::machines;
+
+/// Why there is no such workload.
+#[derive(Debug, thiserror::Error)]
+pub enum FindError {
+    /// None of that name is built in.
+    #[error(
+        "no workload `{name}`; there are {}; for a file of your own, give its path",
+        names().join(", ")
+    )]
+    Unknown {
+        /// The name.
+        name: String,
+    },
+    /// The file cannot be read.
+    #[error("workload file {path}: {error}")]
+    Unreadable {
+        /// Its path.
+        path: String,
+        /// Why.
+        error: io::Error,
+    },
+    /// What the file says is wrong: every mistake with its line and key.
+    #[error("{0}")]
+    Wrong(FileError),
+}
+
+/// Whether a text can only be the path of a file.
+pub fn is_path(text: &str) -> bool {
+    let path = Path::new(text);
+    Workload::from_name(text).is_none()
+        && (path.exists() || path.extension().is_some() || path.components().count() != 1)
+}
+
+/// The workload of a built-in name, or of a file if the text looks like a path; with default parameters.
+///
+/// # Errors
+/// If there is none; if the file cannot be read or is wrong, with every mistake, its line and key.
+pub fn find(text: &str) -> Result<Workload, FindError> {
+    if let Some(workload) = Workload::from_name(text) {
+        return Ok(workload);
+    }
+    if !is_path(text) {
+        return Err(FindError::Unknown { name: text.into() });
+    }
+    let content = machines::read(Path::new(text)).map_err(|error| FindError::Unreadable {
+        path: text.into(),
+        error,
+    })?;
+    Workload::parse(text, &content).map_err(FindError::Wrong)
+}
+
+/// The names of the built-in workloads.
+pub fn names() -> Vec<&'static str> {
+    Workload::all().iter().map(Workload::name).collect()
+}

@@ -1,0 +1,43 @@
+//! The built-in workloads: files like any other, read when they are first asked for.
+
+use crate::Workload;
+use alloc::boxed::Box;
+use once_cell::race::OnceBox;
+
+/// A built-in file.
+pub(crate) struct File {
+    pub name: &'static str,
+    pub text: &'static str,
+    read: OnceBox<Option<Workload>>,
+}
+
+impl File {
+    const fn new(name: &'static str, text: &'static str) -> Self {
+        File {
+            name,
+            text,
+            read: OnceBox::new(),
+        }
+    }
+
+    /// What is in it. A test reads every file; one that could not be read would not be there.
+    pub fn workload(&self) -> Option<Workload> {
+        *self
+            .read
+            .get_or_init(|| Box::new(Workload::parse(self.name, self.text).ok()))
+    }
+}
+
+macro_rules! files {
+    ($($name:literal,)*) => {
+        /// Every built-in file, by name.
+        pub(crate) static FILES: [File; [$($name),*].len()] = [
+            $(File::new($name, include_str!(concat!("../workloads/", $name, ".toml"))),)*
+        ];
+    };
+}
+
+files! {
+    "dontneed", "fileio", "swap", "migrate", "demand", "pingpong", "readers", "crowd", "protect", "munmap", "scattered",
+    "collector", "promote",
+}

@@ -1,0 +1,373 @@
+//! Expressions of workload files: `(pages - 1) * stride + 1`, `cpu < readers && !stopped`.
+//!
+//! An expression is read once, into instructions for a stack of at most [`DEPTH`] words, and evaluated as often as the
+//! program comes by, without allocating. Values are unsigned words of 64 bits. What leaves them (an overflow, a
+//! difference below zero, a division by zero) ends the run with the place in the file, because a workload that goes on
+//! with a wrong number measures something else. The one figure of a workload is evaluated in floating point instead,
+//! by the same instructions.
+//!
+//! From loosest to tightest: `||`, `&&`, comparisons, `|`, `<<` `>>`, `+` `-`, `*` `/` `%`, `!`. The right side of `||`
+//! and `&&` is evaluated only if it decides. Numbers take `K`, `M`, `G` (powers of 1024) and `ns`, `us`, `ms`, `s`
+//! (nanoseconds).
+
+mod read;
+
+use alloc::boxed::Box;
+use alloc::string::String;
+
+/// How many words an expression's stack holds.
+pub(crate) const DEPTH: usize = 16;
+/// How deep parentheses nest, so that reading them cannot exhaust the reader's own stack.
+const NESTING: usize = 32;
+
+/// What an expression can name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Name {
+    /// A parameter of the workload.
+    Parameter(u8),
+    /// A variable of this CPU's.
+    Local(u8),
+    /// A control word that all CPUs share.
+    Shared(u8),
+    /// This CPU, from 0.
+    Cpu,
+    /// How many CPUs run the workload.
+    Cpus,
+    /// The clock, in nanoseconds.
+    Now,
+    /// Whether the measurement is over.
+    Stopped,
+    /// In the value of a store to a range: how far from its beginning.
+    Offset,
+    /// In the figure: how long the window was.
+    Nanoseconds,
+}
+
+/// A variable that a statement can set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    /// Of this CPU's.
+    Local(u8),
+    /// Of all CPUs, in a control word.
+    Shared(u8),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Binary {
+    Add,
+    Subtract,
+    Multiply,
+    Divide,
+    Remainder,
+    Less,
+    AtMost,
+    Greater,
+    AtLeast,
+    Equal,
+    Unequal,
+    Bits,
+    Left,
+    Right,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Function {
+    Min,
+    Max,
+    Align,
+    Excess,
+    Choose,
+    Random,
+}
+
+/// What functions there are: name, number of arguments.
+const FUNCTIONS: [(&str, Function, usize); 6] = [
+    ("min", Function::Min, 2),
+    ("max", Function::Max, 2),
+    ("align", Function::Align, 2),
+    ("excess", Function::Excess, 2),
+    ("choose", Function::Choose, 3),
+    ("random", Function::Random, 1),
+];
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Code {
+    Number(u64),
+    Real(f64),
+    Name(Name),
+    /// The shared word at `base` plus what is on the stack, which is less than `count`.
+    Element {
+        base: u8,
+        count: u8,
+    },
+    Binary(Binary),
+    Not,
+    Call(Function),
+    /// Goes so many instructions on and leaves 0 if the top of the stack is 0; else drops it.
+    And(u16),
+    /// Goes so many instructions on and leaves 1 unless the top of the stack is 0; else drops it.
+    Or(u16),
+    /// Makes the top of the stack 0 or 1.
+    Truth,
+}
+
+/// Why an expression has no value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum NoValue {
+    /// More than 64 bits, or a difference below zero.
+    #[error("the result is below zero or above 64 bits")]
+    Overflow,
+    /// A division by zero, a step of zero, or something random below zero.
+    #[error("a division by zero, a step of zero, or a random number below zero")]
+    Zero,
+    /// An index that is not below the number of elements.
+    #[error("the index is beyond the last element")]
+    Index,
+}
+
+/// Where an expression takes its values from.
+pub(crate) trait Values {
+    /// The value of a name.
+    fn value(&self, name: Name) -> u64;
+    /// Something random, less than `bound`, which is not 0.
+    fn random(&self, bound: u64) -> u64;
+}
+
+/// An expression, ready to be evaluated.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Expression {
+    code: Box<[Code]>,
+}
+
+/// What a name in a file stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Meaning {
+    /// One word.
+    One(Name),
+    /// So many shared words.
+    Many { base: u8, count: u8 },
+}
+
+impl Expression {
+    /// A number.
+    pub fn number(value: u64) -> Self {
+        Expression {
+            code: Box::new([Code::Number(value)]),
+        }
+    }
+
+    /// A name.
+    pub fn name(name: Name) -> Self {
+        Expression {
+            code: Box::new([Code::Name(name)]),
+        }
+    }
+
+    /// Reads an expression. `lookup` says what names stand for, or why there is none of that name.
+    ///
+    /// # Errors
+    /// What was expected.
+    pub fn parse(
+        text: &str,
+        lookup: &mut dyn FnMut(&str) -> Result<Meaning, String>,
+    ) -> Result<Self, String> {
+        read::code(text, lookup).map(|code| Expression { code: code.into() })
+    }
+
+    /// Whether there is a number with a fraction or an exponent in it.
+    pub fn is_real(&self) -> bool {
+        self.code.iter().any(|code| matches!(code, Code::Real(_)))
+    }
+
+    /// Whether it is random.
+    pub fn is_random(&self) -> bool {
+        self.code.contains(&Code::Call(Function::Random))
+    }
+
+    /// Its value.
+    ///
+    /// # Errors
+    /// If there is none.
+    #[inline]
+    pub fn evaluate(&self, values: &impl Values) -> Result<u64, NoValue> {
+        match self.code[..] {
+            [Code::Number(value)] => Ok(value),
+            [Code::Name(name)] => Ok(values.value(name)),
+            _ => self.compute(values),
+        }
+    }
+
+    fn compute(&self, values: &impl Values) -> Result<u64, NoValue> {
+        let mut stack = [0u64; DEPTH];
+        let mut top = 0;
+        let mut at = 0;
+        while let Some(code) = self.code.get(at) {
+            at += 1;
+            match *code {
+                Code::Number(value) => {
+                    stack[top] = value;
+                    top += 1;
+                }
+                // Refused where values are whole, as the file is read.
+                Code::Real(_) => return Err(NoValue::Overflow),
+                Code::Name(name) => {
+                    stack[top] = values.value(name);
+                    top += 1;
+                }
+                Code::Element { base, count } => {
+                    let index = stack[top - 1];
+                    if index >= u64::from(count) {
+                        return Err(NoValue::Index);
+                    }
+                    stack[top - 1] = values.value(Name::Shared(base + index as u8));
+                }
+                Code::Binary(binary) => {
+                    top -= 1;
+                    stack[top - 1] = whole(binary, stack[top - 1], stack[top])?;
+                }
+                Code::Not => stack[top - 1] = u64::from(stack[top - 1] == 0),
+                Code::Truth => stack[top - 1] = u64::from(stack[top - 1] != 0),
+                Code::And(by) if stack[top - 1] == 0 => at += usize::from(by),
+                Code::Or(by) if stack[top - 1] != 0 => {
+                    stack[top - 1] = 1;
+                    at += usize::from(by);
+                }
+                Code::And(_) | Code::Or(_) => top -= 1,
+                Code::Call(Function::Random) => {
+                    let bound = stack[top - 1];
+                    if bound == 0 {
+                        return Err(NoValue::Zero);
+                    }
+                    stack[top - 1] = values.random(bound);
+                }
+                Code::Call(Function::Choose) => {
+                    top -= 2;
+                    if stack[top - 1] != 0 {
+                        stack[top - 1] = stack[top];
+                    } else {
+                        stack[top - 1] = stack[top + 1];
+                    }
+                }
+                Code::Call(function) => {
+                    top -= 1;
+                    let (left, right) = (stack[top - 1], stack[top]);
+                    stack[top - 1] = match function {
+                        Function::Min => left.min(right),
+                        Function::Max => left.max(right),
+                        Function::Excess => left.saturating_sub(right),
+                        _ if right == 0 => return Err(NoValue::Zero),
+                        _ => left
+                            .checked_next_multiple_of(right)
+                            .ok_or(NoValue::Overflow)?,
+                    };
+                }
+            }
+        }
+        Ok(stack[0])
+    }
+
+    /// Its value in floating point, where nothing overflows; not finite after a division by zero.
+    pub fn real(&self, value: &dyn Fn(Name) -> f64) -> f64 {
+        let mut stack = [0f64; DEPTH];
+        let mut top = 0;
+        let mut at = 0;
+        while let Some(code) = self.code.get(at) {
+            at += 1;
+            match *code {
+                Code::Number(number) => {
+                    stack[top] = number as f64;
+                    top += 1;
+                }
+                Code::Real(number) => {
+                    stack[top] = number;
+                    top += 1;
+                }
+                Code::Name(name) => {
+                    stack[top] = value(name);
+                    top += 1;
+                }
+                Code::Binary(binary) => {
+                    top -= 1;
+                    stack[top - 1] = real(binary, stack[top - 1], stack[top]);
+                }
+                Code::Not => stack[top - 1] = f64::from(u8::from(stack[top - 1] == 0.0)),
+                Code::Truth => stack[top - 1] = f64::from(u8::from(stack[top - 1] != 0.0)),
+                Code::And(by) if stack[top - 1] == 0.0 => at += usize::from(by),
+                Code::Or(by) if stack[top - 1] != 0.0 => at += usize::from(by),
+                Code::And(_) | Code::Or(_) => top -= 1,
+                Code::Call(Function::Choose) => {
+                    top -= 2;
+                    let chosen = if stack[top - 1] != 0.0 { top } else { top + 1 };
+                    stack[top - 1] = stack[chosen];
+                }
+                Code::Call(Function::Min) => {
+                    top -= 1;
+                    stack[top - 1] = stack[top - 1].min(stack[top]);
+                }
+                Code::Call(Function::Max) => {
+                    top -= 1;
+                    stack[top - 1] = stack[top - 1].max(stack[top]);
+                }
+                // Refused in a figure, as the file is read.
+                Code::Call(_) | Code::Element { .. } => return f64::NAN,
+            }
+        }
+        stack[0]
+    }
+
+    /// Whether a figure may hold it.
+    pub fn has_real_value(&self) -> bool {
+        !self.code.iter().any(|code| {
+            matches!(
+                code,
+                Code::Element { .. }
+                    | Code::Call(Function::Align | Function::Excess | Function::Random)
+                    | Code::Binary(Binary::Bits | Binary::Left | Binary::Right | Binary::Remainder)
+            )
+        })
+    }
+}
+
+fn whole(binary: Binary, left: u64, right: u64) -> Result<u64, NoValue> {
+    let checked = |value: Option<u64>| value.ok_or(NoValue::Overflow);
+    Ok(match binary {
+        Binary::Add => checked(left.checked_add(right))?,
+        Binary::Subtract => checked(left.checked_sub(right))?,
+        Binary::Multiply => checked(left.checked_mul(right))?,
+        Binary::Divide => left.checked_div(right).ok_or(NoValue::Zero)?,
+        Binary::Remainder => left.checked_rem(right).ok_or(NoValue::Zero)?,
+        Binary::Less => u64::from(left < right),
+        Binary::AtMost => u64::from(left <= right),
+        Binary::Greater => u64::from(left > right),
+        Binary::AtLeast => u64::from(left >= right),
+        Binary::Equal => u64::from(left == right),
+        Binary::Unequal => u64::from(left != right),
+        Binary::Bits => left | right,
+        Binary::Left => match right {
+            0..64 if left << right >> right == left => left << right,
+            _ => return Err(NoValue::Overflow),
+        },
+        Binary::Right => left.checked_shr(right.min(64) as u32).unwrap_or(0),
+    })
+}
+
+fn real(binary: Binary, left: f64, right: f64) -> f64 {
+    let truth = |value: bool| f64::from(u8::from(value));
+    match binary {
+        Binary::Add => left + right,
+        Binary::Subtract => left - right,
+        Binary::Multiply => left * right,
+        Binary::Divide => left / right,
+        Binary::Less => truth(left < right),
+        Binary::AtMost => truth(left <= right),
+        Binary::Greater => truth(left > right),
+        Binary::AtLeast => truth(left >= right),
+        Binary::Equal => truth(left == right),
+        Binary::Unequal => truth(left != right),
+        // Refused in a figure, as the file is read.
+        Binary::Bits | Binary::Left | Binary::Right | Binary::Remainder => f64::NAN,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,506 @@
+//! Performing the program of a workload file on one CPU.
+//!
+//! Statements become calls of [`User`] one to one, in the order of the file and with nothing between them, so that a
+//! file costs on a machine what a program in Rust that makes the same calls costs there.
+
+use crate::expression::{Expression, Name, Values};
+use crate::script::{Behind, Does, Kind, LOCALS, Order, Range, Script, Statement, Target, Wrong};
+use crate::team::{Failure, Team, random};
+use core::cell::{Cell, RefCell};
+use quell::PageSize;
+use quell_vm::machine::USER_END;
+use quell_vm::{Backing, Call, Error, Fault, User};
+use rand::RngExt;
+use rand_pcg::Pcg64;
+
+/// So many statements in a row may do nothing that takes time on a machine.
+const IDLE_STATEMENTS: u32 = 10_000_000;
+/// The longest time that a statement computes or sleeps: an hour.
+const LONGEST: u64 = 3_600_000_000_000;
+
+/// What is wrong with a statement, before its line is known.
+enum Stop {
+    Wrong(Wrong),
+    Refused(Error),
+    Faulted(u64, Fault),
+    Elsewhere,
+}
+
+impl<T: Into<Wrong>> From<T> for Stop {
+    fn from(wrong: T) -> Self {
+        Stop::Wrong(wrong.into())
+    }
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Call { error, .. } => Stop::Refused(error),
+            Failure::Access { address, fault, .. } => Stop::Faulted(address, fault),
+            Failure::Value { why, .. } => Stop::Wrong(why),
+            Failure::Elsewhere => Stop::Elsewhere,
+        }
+    }
+}
+
+/// One CPU that performs a program.
+struct Performer<'p, 'u, U: User + ?Sized> {
+    team: &'p Team<'u, U>,
+    values: &'p [u64],
+    locals: [Cell<u64>; LOCALS],
+    offset: Cell<u64>,
+    /// How far the last `progress` was.
+    progress: Cell<Option<u64>>,
+    random: RefCell<Pcg64>,
+}
+
+impl<U: User + ?Sized> Values for Performer<'_, '_, U> {
+    #[inline]
+    fn value(&self, name: Name) -> u64 {
+        let user = self.team.user;
+        match name {
+            Name::Parameter(index) => self.values[usize::from(index)],
+            Name::Local(index) => self.locals[usize::from(index)].get(),
+            Name::Shared(index) => user.shared(index.into()),
+            Name::Cpu => user.cpu() as u64,
+            Name::Cpus => user.cpus() as u64,
+            Name::Now => user.now(),
+            Name::Stopped => self.team.stopped().into(),
+            Name::Offset => self.offset.get(),
+            Name::Nanoseconds => 0,
+        }
+    }
+
+    fn random(&self, bound: u64) -> u64 {
+        self.random.borrow_mut().random_range(0..bound)
+    }
+}
+
+/// Performs a CPU's part of a script. `values` are those of its parameters.
+///
+/// # Errors
+/// What could not be done, and the line that asked for it.
+pub(crate) fn perform<U: User + ?Sized>(
+    script: &Script,
+    values: &[u64],
+    team: &Team<'_, U>,
+    seed: u64,
+) -> Result<(), Failure> {
+    let performer = Performer {
+        team,
+        values,
+        locals: [const { Cell::new(0) }; LOCALS],
+        offset: Cell::new(0),
+        progress: Cell::new(None),
+        random: RefCell::new(random(seed, team.user.cpu())),
+    };
+    for thread in &script.threads {
+        match thread.when.evaluate(&performer) {
+            Ok(0) => {}
+            Ok(_) => return performer.program(&thread.program),
+            Err(why) => {
+                return Err(Failure::Value {
+                    line: thread.program.first().map_or(0, |first| first.line),
+                    what: "when",
+                    why: why.into(),
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+impl<U: User + ?Sized> Performer<'_, '_, U> {
+    fn program(&self, program: &[Statement]) -> Result<(), Failure> {
+        let mut at = 0;
+        let mut idle = 0;
+        while let Some(statement) = program.get(at) {
+            at += 1;
+            let before = idle;
+            let next = self.statement(&statement.does, &mut idle).and_then(|next| {
+                // Anything that takes time starts the count anew.
+                if idle == before {
+                    idle = 0;
+                } else if idle > IDLE_STATEMENTS {
+                    return Err(Wrong::Endless.into());
+                }
+                Ok(next)
+            });
+            match next {
+                Ok(None) => {}
+                Ok(Some(next)) => at = next as usize,
+                Err(stop) => {
+                    let (line, what) = (statement.line, statement.verb);
+                    return Err(match stop {
+                        Stop::Wrong(why) => Failure::Value { line, what, why },
+                        Stop::Refused(error) => Failure::Call { line, what, error },
+                        Stop::Faulted(address, fault) => Failure::Access {
+                            line,
+                            what,
+                            address,
+                            fault,
+                        },
+                        Stop::Elsewhere => Failure::Elsewhere,
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn of(&self, expression: &Expression) -> Result<u64, Stop> {
+        Ok(expression.evaluate(self)?)
+    }
+
+    fn set(&self, target: &Target, value: u64) -> Result<(), Stop> {
+        match target {
+            Target::Local(index) => self.locals[usize::from(*index)].set(value),
+            Target::Shared(index) => self.team.user.set_shared((*index).into(), value),
+            Target::Element { base, count, index } => {
+                let index = self.of(index)?;
+                if index >= u64::from(*count) {
+                    return Err(crate::expression::NoValue::Index.into());
+                }
+                self.team
+                    .user
+                    .set_shared(usize::from(*base) + index as usize, value);
+            }
+        }
+        Ok(())
+    }
+
+    /// Performs a statement; which is next, if not the following one. Raises `idle` if it let no time pass.
+    fn statement(&self, does: &Does, idle: &mut u32) -> Result<Option<u32>, Stop> {
+        let team = self.team;
+        match does {
+            Does::Let { to, value } => {
+                *idle += u32::from(matches!(to, Target::Local(_)));
+                self.set(to, self.of(value)?)?;
+            }
+            Does::Add { word, by, into } => {
+                let before = team.user.add_shared((*word).into(), self.of(by)?);
+                if let Some(into) = into {
+                    self.set(into, before)?;
+                }
+            }
+            Does::Access {
+                address,
+                range: None,
+                value,
+            } => {
+                let address = self.of(address)?;
+                self.access(address, value.as_ref())?;
+            }
+            Does::Access {
+                address,
+                range: Some(range),
+                value,
+            } => {
+                let accesses = self.range(self.of(address)?, range, value.as_ref())?;
+                *idle += u32::from(accesses == 0);
+            }
+            Does::Stream {
+                address,
+                bytes,
+                value,
+            } => {
+                let (address, bytes) = (self.of(address)?, self.of(bytes)?);
+                self.within(address, bytes)?;
+                let span = match value {
+                    None => team.user.try_read_span(address, bytes),
+                    Some(value) => team.user.try_write_span(address, bytes, self.of(value)?),
+                };
+                span.map_err(|fault| Stop::Faulted(address, fault))?;
+                *idle += u32::from(bytes == 0);
+            }
+            Does::Map {
+                to,
+                bytes,
+                at,
+                protection,
+                behind,
+            } => {
+                let call = Call::Map {
+                    address: at.as_ref().map(|at| self.of(at)).transpose()?,
+                    bytes: self.of(bytes)?,
+                    protection: *protection,
+                    backing: self.backing(behind)?,
+                };
+                // Above that nothing lies, and nothing overflows.
+                if let Call::Map {
+                    address: Some(address),
+                    bytes,
+                    ..
+                } = call
+                {
+                    self.within(address, bytes)?;
+                }
+                self.set(to, self.call(call)?)?;
+            }
+            Does::Protect {
+                address,
+                bytes,
+                protection,
+            } => {
+                let (address, bytes) = (self.of(address)?, self.of(bytes)?);
+                self.within(address, bytes)?;
+                self.call(Call::Protect {
+                    address,
+                    bytes,
+                    protection: *protection,
+                })?;
+            }
+            Does::Call {
+                kind,
+                arguments,
+                into,
+            } => {
+                let result = self.call(self.system_call(*kind, arguments)?)?;
+                if let Some(into) = into {
+                    self.set(into, result)?;
+                }
+            }
+            Does::Compute(time) => {
+                let time = self.time(time, 0)?;
+                team.user.compute(time);
+                *idle += u32::from(time == 0);
+            }
+            Does::Barrier => team.barrier()?,
+            Does::Begin => {
+                self.once(false)?;
+                team.begin()?;
+            }
+            Does::End => {
+                self.once(true)?;
+                team.end()?;
+            }
+            Does::Open | Does::Close if !team.leads() => return Err(Wrong::NotFirst.into()),
+            Does::Open => {
+                self.once(false)?;
+                team.open();
+            }
+            Does::Close => {
+                self.once(true)?;
+                team.close();
+            }
+            Does::GiveUp => return Err(Stop::Elsewhere),
+            Does::Done(amount) => team.done(self.of(amount)?),
+            Does::Bystand { every, asleep } => {
+                let every = self.time(every, 100)?;
+                team.bystand(every, self.of(asleep)? != 0)?;
+            }
+            Does::Without(others) => {
+                if !team.without(self.of(others)?) {
+                    return Err(Wrong::Members.into());
+                }
+                *idle += 1;
+            }
+            Does::Progress { done, all } => {
+                let (done, all) = (self.of(done)?, self.of(all)?);
+                // Whoever waits gives up a program that does not get on, so saying so is not enough.
+                let further = self.progress.get().is_none_or(|before| done > before);
+                if team.leads() && further && done <= all {
+                    self.progress.set(Some(done));
+                    team.step(done, all);
+                }
+                *idle += 1;
+            }
+            Does::Jump(to) => {
+                *idle += 1;
+                return Ok(Some(*to));
+            }
+            Does::Unless { condition, to } => {
+                *idle += 1;
+                if self.of(condition)? == 0 {
+                    return Ok(Some(*to));
+                }
+            }
+            Does::Below {
+                variable,
+                limit,
+                to,
+            } => {
+                *idle += 1;
+                let [now, end] =
+                    [variable, limit].map(|index| self.locals[usize::from(*index)].get());
+                if now >= end {
+                    return Ok(Some(*to));
+                }
+            }
+            Does::Next { variable, by, to } => {
+                *idle += 1;
+                let variable = &self.locals[usize::from(*variable)];
+                match self.of(by)? {
+                    0 => return Err(crate::expression::NoValue::Zero.into()),
+                    by => variable.set(variable.get().saturating_add(by)),
+                }
+                return Ok(Some(*to));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Refuses a second opening, and an end before the beginning.
+    fn once(&self, ends: bool) -> Result<(), Stop> {
+        if self.team.turn(ends) {
+            return Ok(());
+        }
+        Err(Wrong::Window.into())
+    }
+
+    fn time(&self, time: &Expression, least: u64) -> Result<u64, Stop> {
+        let time = self.of(time)?;
+        if (least..=LONGEST).contains(&time) {
+            return Ok(time);
+        }
+        Err(Wrong::Time(time).into())
+    }
+
+    /// Refuses a range that no program can have.
+    fn within(&self, address: u64, bytes: u64) -> Result<(), Stop> {
+        let end = address.checked_add(bytes);
+        if address.is_multiple_of(8) && end.is_some_and(|end| end <= USER_END.address()) {
+            return Ok(());
+        }
+        Err(Wrong::Address(address).into())
+    }
+
+    #[inline]
+    fn access(&self, address: u64, value: Option<&Expression>) -> Result<(), Stop> {
+        self.within(address, 8)?;
+        let user = self.team.user;
+        let result = match value {
+            None => user.try_read(address).map(|_| ()),
+            Some(value) => user.try_write(address, self.of(value)?),
+        };
+        result.map_err(|fault| Stop::Faulted(address, fault))
+    }
+
+    /// Accesses the words of a range; how many.
+    fn range(&self, address: u64, range: &Range, value: Option<&Expression>) -> Result<u64, Stop> {
+        let bytes = self.of(&range.bytes)?;
+        let stride = self.of(&range.stride)?;
+        if stride == 0 {
+            return Err(crate::expression::NoValue::Zero.into());
+        }
+        self.within(address, bytes)?;
+        let count = bytes.div_ceil(stride);
+        let at = |index: u64| {
+            self.offset.set(index * stride);
+            self.access(address + index * stride, value)
+        };
+        match range.order {
+            Order::Ascending => (0..count).try_for_each(at)?,
+            Order::Descending => (0..count).rev().try_for_each(at)?,
+            Order::Random => {
+                let times = self.of(&range.count)?;
+                if times > 0 && count == 0 {
+                    return Err(crate::expression::NoValue::Zero.into());
+                }
+                (0..times).try_for_each(|_| at(self.random(count)))?;
+                return Ok(times);
+            }
+        }
+        Ok(count)
+    }
+
+    fn backing(&self, behind: &Behind) -> Result<Backing, Stop> {
+        let file = |file: &Expression| {
+            u32::try_from(self.of(file)?).map_err(|_| Stop::Refused(Error::NoFile))
+        };
+        Ok(match behind {
+            Behind::Anonymous { page } => Backing::Anonymous {
+                page: match self.of(page)? {
+                    0x1000 => PageSize::Base,
+                    0x20_0000 => PageSize::Large,
+                    0x4000_0000 => PageSize::Huge,
+                    other => return Err(Wrong::Page(other).into()),
+                },
+            },
+            Behind::Shared { file: id, offset } => Backing::Shared {
+                file: file(id)?,
+                offset: self.of(offset)?,
+            },
+            Behind::Private { file: id, offset } => Backing::Private {
+                file: file(id)?,
+                offset: self.of(offset)?,
+            },
+        })
+    }
+
+    fn system_call(&self, kind: Kind, arguments: &[Option<Expression>; 3]) -> Result<Call, Stop> {
+        let mut values = [0; 3];
+        for (value, argument) in values.iter_mut().zip(arguments) {
+            if let Some(argument) = argument {
+                *value = self.of(argument)?;
+            }
+        }
+        let [first, second, third] = values;
+        let (address, bytes) = (first, second);
+        let process = || u32::try_from(first).map_err(|_| Stop::Refused(Error::NoProcess));
+        let file = || u32::try_from(first).map_err(|_| Stop::Refused(Error::NoFile));
+        if matches!(
+            kind,
+            Kind::Unmap | Kind::Discard | Kind::PageOut | Kind::Remap | Kind::Migrate
+        ) {
+            self.within(address, bytes)?;
+        }
+        Ok(match kind {
+            Kind::Unmap => Call::Unmap { address, bytes },
+            Kind::Discard => Call::Discard { address, bytes },
+            Kind::PageOut => Call::PageOut { address, bytes },
+            Kind::Remap => {
+                let to = arguments[2].is_some().then_some(third);
+                self.within(to.unwrap_or(0), bytes)?;
+                Call::Remap { address, bytes, to }
+            }
+            Kind::Collapse => {
+                self.within(address, 8)?;
+                Call::Collapse { address }
+            }
+            Kind::Migrate => Call::Migrate {
+                address,
+                bytes,
+                node: u32::try_from(third).map_err(|_| Stop::Refused(Error::NoNode))?,
+            },
+            Kind::Spawn => Call::Spawn,
+            Kind::Fork => Call::Fork,
+            Kind::Enter => Call::Enter {
+                process: process()?,
+            },
+            Kind::Exit => Call::Exit {
+                process: process()?,
+            },
+            Kind::Create => Call::Create { bytes: first },
+            Kind::Sync => Call::Sync { file: file()? },
+            Kind::Truncate => Call::Truncate {
+                file: file()?,
+                bytes: second,
+            },
+            Kind::FileWrite => Call::Write {
+                file: file()?,
+                offset: second,
+                value: third,
+            },
+            Kind::FileRead => Call::Read {
+                file: file()?,
+                offset: second,
+            },
+            Kind::Demote => Call::Demote { pages: first },
+            Kind::Reclaim => Call::Reclaim { pages: first },
+            Kind::Sleep => {
+                if first > LONGEST {
+                    return Err(Wrong::Time(first).into());
+                }
+                Call::Idle {
+                    until: self.team.user.now() + first,
+                }
+            }
+            Kind::Nothing => Call::Nothing,
+        })
+    }
+
+    fn call(&self, call: Call) -> Result<u64, Stop> {
+        self.team.user.call(call).map_err(Stop::Refused)
+    }
+}

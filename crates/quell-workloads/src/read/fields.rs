@@ -1,0 +1,278 @@
+//! The keys of one statement, and the operation that they make.
+
+use super::Reader;
+use super::forms::Main;
+use super::names::{Context, Names, settable};
+use super::statement::{Form, label, value};
+use crate::expression::{Expression, Meaning, Place};
+use crate::script::{Behind, Does, Kind, Order, Range, Target};
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use quell_vm::Protection;
+
+/// Reads the keys of a statement.
+pub(super) struct Fields<'f, 'r, 'v, 't> {
+    pub(super) reader: &'f mut Reader<'r>,
+    pub(super) form: &'f Form<'v, 't>,
+    pub(super) names: &'f mut Names,
+}
+
+impl Fields<'_, '_, '_, '_> {
+    fn has(&self, key: &str) -> bool {
+        self.form.table.contains_key(key)
+    }
+
+    pub(super) fn value(&mut self, key: &str) -> Option<Expression> {
+        value(self.reader, self.form, self.names, key)
+    }
+
+    fn optional(&mut self, key: &str) -> Option<Option<Expression>> {
+        if !self.has(key) {
+            return Some(None);
+        }
+        self.value(key).map(Some)
+    }
+
+    pub(super) fn or(&mut self, key: &str, otherwise: u64) -> Option<Expression> {
+        let found = self.optional(key)?;
+        Some(found.unwrap_or(Expression::number(otherwise)))
+    }
+
+    fn word(&mut self, key: &str) -> Option<Option<(usize, String)>> {
+        let Some(item) = self.form.table.get(key) else {
+            return Some(None);
+        };
+        let text = self.reader.text(&label(self.form, key), item)?;
+        Some(Some((item.span().start, text)))
+    }
+
+    fn refuse<T>(&mut self, at: usize, key: &str, message: String) -> Option<T> {
+        self.reader.refuse(at, &label(self.form, key), message);
+        None
+    }
+
+    /// A variable, which is made if there is none: `name`, or `name[index]` of a shared one.
+    pub(super) fn target(&mut self, key: &str) -> Option<Target> {
+        let (at, text) = self.word(key)??;
+        let (name, index) = match text.split_once('[') {
+            None => (text.as_str(), None),
+            Some((name, rest)) => match rest.strip_suffix(']') {
+                Some(index) => (name, Some(index)),
+                None => return self.refuse(at, key, "expected `]` at the end".into()),
+            },
+        };
+        let meaning = match self.names.place(name.trim()) {
+            Ok(meaning) => meaning,
+            Err(why) => return self.refuse(at, key, why),
+        };
+        match (meaning, index) {
+            (Meaning::One(name), None) => match settable(name) {
+                Some(Place::Local(index)) => Some(Target::Local(index)),
+                Some(Place::Shared(index)) => Some(Target::Shared(index)),
+                None => self.refuse(at, key, format!("`{text}` cannot be set")),
+            },
+            (Meaning::Many { base, count }, Some(index)) => {
+                let names = &*self.names;
+                let read = Expression::parse(index, &mut |name| names.find(name, Context::Program));
+                match read {
+                    Ok(index) if !index.is_real() => Some(Target::Element { base, count, index }),
+                    Ok(_) => self.refuse(at, key, "expected a whole number".into()),
+                    Err(why) => self.refuse(at, key, why),
+                }
+            }
+            (Meaning::Many { count, .. }, None) => {
+                let message = format!("`{text}` is {count} words: write which, as in `{text}[0]`");
+                self.refuse(at, key, message)
+            }
+            (Meaning::One(_), Some(_)) => {
+                self.refuse(at, key, format!("`{name}` is one word and has no elements"))
+            }
+        }
+    }
+
+    pub(super) fn result(&mut self) -> Option<Option<Target>> {
+        if !self.has("into") {
+            return Some(None);
+        }
+        self.target("into").map(Some)
+    }
+
+    pub(super) fn shared_word(&mut self) -> Option<u8> {
+        let (at, name) = self.word("add")??;
+        match self.names.shared_word(&name) {
+            Ok(word) => Some(word),
+            Err(why) => self.refuse(at, "add", why),
+        }
+    }
+
+    pub(super) fn protection(&mut self) -> Option<Protection> {
+        let Some((at, text)) = self.word("protection")? else {
+            return Some(Protection::READ_WRITE);
+        };
+        match text.as_str() {
+            "none" => Some(Protection::NONE),
+            "r" => Some(Protection::READ),
+            "rw" => Some(Protection::READ_WRITE),
+            "rx" => Some(Protection::READ_EXECUTE),
+            _ => {
+                let message = format!("`{text}` is not one of none, r, rw, rx");
+                self.refuse(at, "protection", message)
+            }
+        }
+    }
+
+    pub(super) fn access(&mut self) -> Option<Does> {
+        let word = self.form.form.word;
+        let address = self.value(word)?;
+        let stores = word.ends_with("write");
+        let ranged = self.has("bytes");
+        let value = match (stores, self.form.table.get("value")) {
+            (false, _) => None,
+            (true, None) => Some(Expression::number(1)),
+            (true, Some(item)) => {
+                let context = match word {
+                    "write" if ranged => Context::Stored,
+                    _ => Context::Program,
+                };
+                let key = label(self.form, "value");
+                Some(self.reader.expression(&key, item, self.names, context)?)
+            }
+        };
+        if word.starts_with("stream") {
+            return Some(Does::Stream {
+                address,
+                bytes: self.value("bytes")?,
+                value,
+            });
+        }
+        if !ranged {
+            for key in ["stride", "order", "count"] {
+                if self.has(key) {
+                    let message = format!("`{key}` goes with `bytes`");
+                    return self.refuse(self.form.at, key, message);
+                }
+            }
+            return Some(Does::Access {
+                address,
+                range: None,
+                value,
+            });
+        }
+        let order = match self.word("order")? {
+            None => Order::Ascending,
+            Some((at, text)) => match text.as_str() {
+                "ascending" => Order::Ascending,
+                "descending" => Order::Descending,
+                "random" => Order::Random,
+                _ => {
+                    let message = format!("`{text}` is not one of ascending, descending, random");
+                    return self.refuse(at, "order", message);
+                }
+            },
+        };
+        if (order == Order::Random) != self.has("count") {
+            let message = "expected `count` with the random order, and with no other".into();
+            return self.refuse(self.form.at, "count", message);
+        }
+        Some(Does::Access {
+            address,
+            range: Some(Box::new(Range {
+                bytes: self.value("bytes")?,
+                stride: self.or("stride", 4096)?,
+                order,
+                count: self.or("count", 0)?,
+            })),
+            value,
+        })
+    }
+
+    pub(super) fn map(&mut self) -> Option<Does> {
+        let bytes = self.value("bytes")?;
+        let at = self.optional("at")?;
+        let protection = self.protection()?;
+        let file = match (self.optional("shared")?, self.optional("private")?) {
+            (Some(_), Some(_)) => {
+                let message = "expected `shared` or `private`, not both".into();
+                return self.refuse(self.form.at, "shared", message);
+            }
+            (Some(file), None) => Some((file, true)),
+            (None, file) => file.map(|file| (file, false)),
+        };
+        let behind = match file {
+            Some(_) if self.has("page") => {
+                return self.refuse(
+                    self.form.at,
+                    "page",
+                    "a file is mapped in pages of 4K".into(),
+                );
+            }
+            None if self.has("offset") => {
+                return self.refuse(
+                    self.form.at,
+                    "offset",
+                    "goes with `shared` or `private`".into(),
+                );
+            }
+            None => Behind::Anonymous {
+                page: self.or("page", 4096)?,
+            },
+            Some((file, shared)) => {
+                let offset = self.or("offset", 0)?;
+                match shared {
+                    true => Behind::Shared { file, offset },
+                    false => Behind::Private { file, offset },
+                }
+            }
+        };
+        Some(Does::Map {
+            // Last: the address may have been that of what is replaced.
+            to: self.target("map")?,
+            bytes,
+            at,
+            protection,
+            behind: Box::new(behind),
+        })
+    }
+
+    /// A system call that takes numbers and brings one.
+    pub(super) fn call(&mut self) -> Option<Does> {
+        let word = self.form.form.word;
+        let (kind, keys): (_, [&str; 3]) = match word {
+            "unmap" => (Kind::Unmap, [word, "bytes", ""]),
+            "discard" => (Kind::Discard, [word, "bytes", ""]),
+            "page_out" => (Kind::PageOut, [word, "bytes", ""]),
+            "remap" => (Kind::Remap, [word, "bytes", "to"]),
+            "collapse" => (Kind::Collapse, [word, "", ""]),
+            "migrate" => (Kind::Migrate, [word, "bytes", "node"]),
+            "demote" => (Kind::Demote, [word, "", ""]),
+            "reclaim" => (Kind::Reclaim, [word, "", ""]),
+            "spawn" => (Kind::Spawn, ["", "", ""]),
+            "fork" => (Kind::Fork, ["", "", ""]),
+            "enter" => (Kind::Enter, [word, "", ""]),
+            "exit" => (Kind::Exit, [word, "", ""]),
+            "create" => (Kind::Create, ["bytes", "", ""]),
+            "sync" => (Kind::Sync, [word, "", ""]),
+            "truncate" => (Kind::Truncate, [word, "bytes", ""]),
+            "file_write" => (Kind::FileWrite, [word, "offset", "value"]),
+            "file_read" => (Kind::FileRead, [word, "offset", ""]),
+            "sleep" => (Kind::Sleep, [word, "", ""]),
+            _ => (Kind::Nothing, ["", "", ""]),
+        };
+        let mut arguments = [None, None, None];
+        for (argument, key) in arguments.iter_mut().zip(keys) {
+            if !key.is_empty() {
+                *argument = self.optional(key)?;
+            }
+        }
+        let into = match self.form.form.main {
+            Main::Variable => Some(self.target(word)?),
+            _ => self.result()?,
+        };
+        Some(Does::Call {
+            kind,
+            arguments,
+            into,
+        })
+    }
+}

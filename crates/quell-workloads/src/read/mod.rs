@@ -1,0 +1,491 @@
+//! From the text of a workload file to a [`Script`], or to a list of mistakes with lines.
+//!
+//! `docs/workloads.md` describes the format; [`forms`] has the table of statements that its own is held against.
+
+mod fields;
+mod forms;
+mod names;
+mod parameters;
+mod sections;
+mod statement;
+
+use crate::expression::Expression;
+use crate::script::{Script, Thread};
+use alloc::borrow::ToOwned;
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt;
+use names::{Context, Names};
+use parameters::{Draft, parameters};
+use quell::Mechanism;
+use sections::{figure, memory, operation, refusals};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+pub use forms::{STATEMENTS, Statement as StatementForm};
+
+/// A mistake in a workload file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Mistake {
+    /// The line, from 1; 0 if something is missing that has no line.
+    pub line: usize,
+    /// The key; empty if the mistake is not at a key.
+    pub key: String,
+    /// What is wrong and what was expected.
+    pub message: String,
+}
+
+/// Why a workload file was refused.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FileError {
+    /// The file.
+    pub path: String,
+    /// Every mistake found, in the order of lines; never empty.
+    pub mistakes: Vec<Mistake>,
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, mistake) in self.mistakes.iter().enumerate() {
+            if index > 0 {
+                writeln!(f)?;
+            }
+            write!(f, "{}", self.path)?;
+            if mistake.line > 0 {
+                write!(f, ":{}", mistake.line)?;
+            }
+            if !mistake.key.is_empty() {
+                write!(f, ": {}", mistake.key)?;
+            }
+            write!(f, ": {}", mistake.message)?;
+        }
+        Ok(())
+    }
+}
+
+impl core::error::Error for FileError {}
+
+/// A value of the file, with its place.
+pub(super) type Item<'t> = Spanned<DeValue<'t>>;
+
+/// So many mistakes are kept: a file that has more is something else.
+const MISTAKES: usize = 20;
+
+/// Collects mistakes.
+pub(super) struct Reader<'t> {
+    text: &'t str,
+    mistakes: Vec<Mistake>,
+}
+
+impl Reader<'_> {
+    pub(super) fn line(&self, offset: usize) -> usize {
+        let before = self.text.as_bytes().iter().take(offset);
+        1 + before.filter(|&&byte| byte == b'\n').count()
+    }
+
+    pub(super) fn refuse(&mut self, offset: usize, key: &str, message: impl Into<String>) {
+        let line = self.line(offset);
+        self.refuse_line(line, key, message.into());
+    }
+
+    fn missing(&mut self, key: &str, message: impl Into<String>) {
+        self.refuse_line(0, key, format!("missing: {}", message.into()));
+    }
+
+    fn refuse_line(&mut self, line: usize, key: &str, message: String) {
+        if self.mistakes.len() < MISTAKES {
+            self.mistakes.push(Mistake {
+                line,
+                key: key.into(),
+                message,
+            });
+        }
+    }
+
+    /// The keys of a table, in the order of the file, each of which must be known.
+    fn table<'v, 't>(
+        &mut self,
+        key: &str,
+        item: &'v Item<'t>,
+        known: &[&str],
+    ) -> Option<&'v DeTable<'t>> {
+        let Some(table) = item.get_ref().as_table() else {
+            let found = item.get_ref().type_str();
+            self.refuse(
+                item.span().start,
+                key,
+                format!("expected a table, found {found}"),
+            );
+            return None;
+        };
+        self.check_keys(key, table, known);
+        Some(table)
+    }
+
+    fn check_keys(&mut self, key: &str, table: &DeTable<'_>, known: &[&str]) {
+        for (inner, _) in table {
+            let word = inner.get_ref().as_ref();
+            if !known.contains(&word) {
+                let whole = match key {
+                    "" => word.to_owned(),
+                    key => format!("{key}.{word}"),
+                };
+                self.refuse(
+                    inner.span().start,
+                    &whole,
+                    format!("unknown; expected one of {}", known.join(", ")),
+                );
+            }
+        }
+    }
+
+    pub(super) fn text(&mut self, key: &str, item: &Item<'_>) -> Option<String> {
+        match item.get_ref().as_str() {
+            Some(text) => Some(text.to_owned()),
+            None => {
+                let found = item.get_ref().type_str();
+                self.refuse(
+                    item.span().start,
+                    key,
+                    format!("expected a text, found {found}"),
+                );
+                None
+            }
+        }
+    }
+
+    fn truth(&mut self, key: &str, item: Option<&Item<'_>>) -> bool {
+        let Some(item) = item else { return false };
+        match item.get_ref().as_bool() {
+            Some(truth) => truth,
+            None => {
+                self.refuse(item.span().start, key, "expected true or false");
+                false
+            }
+        }
+    }
+
+    /// An expression: a text, a number, or true or false.
+    pub(super) fn expression(
+        &mut self,
+        key: &str,
+        item: &Item<'_>,
+        names: &Names,
+        context: Context,
+    ) -> Option<Expression> {
+        let value = item.get_ref();
+        let at = item.span().start;
+        let read = if let Some(text) = value.as_str() {
+            Expression::parse(text, &mut |name| names.find(name, context))
+        } else if let Some(integer) = value.as_integer() {
+            u64::from_str_radix(&integer.as_str().replace('_', ""), integer.radix())
+                .map(Expression::number)
+                .map_err(|_| "expected a number from 0 to 2^64 - 1".to_string())
+        } else if let Some(truth) = value.as_bool() {
+            Ok(Expression::number(truth.into()))
+        } else {
+            Err(format!(
+                "expected a number or an expression in quotes, found {}",
+                value.type_str()
+            ))
+        };
+        let read = read.and_then(|expression| {
+            if context == Context::Figure {
+                return if expression.has_real_value() {
+                    Ok(expression)
+                } else {
+                    Err(
+                        "a figure has numbers, + - * /, comparisons, min, max and choose alone"
+                            .into(),
+                    )
+                };
+            }
+            if expression.is_real() {
+                return Err("fractions and exponents are for `figure.value` alone".into());
+            }
+            if context != Context::Program && expression.is_random() {
+                return Err("random is for programs alone".into());
+            }
+            Ok(expression)
+        });
+        read.map_err(|why| self.refuse(at, key, why)).ok()
+    }
+
+    /// An expression of parameters (and CPUs), or this number where there is none.
+    fn or(
+        &mut self,
+        key: &str,
+        item: Option<&Item<'_>>,
+        names: &Names,
+        context: Context,
+        otherwise: u64,
+    ) -> Expression {
+        item.and_then(|item| self.expression(key, item, names, context))
+            .unwrap_or(Expression::number(otherwise))
+    }
+}
+
+/// Kept for as long as the process runs, as a workload is.
+pub(super) fn keep(text: String) -> &'static str {
+    String::leak(text)
+}
+
+/// Reads a file.
+pub(crate) fn read(path: &str, text: &str) -> Result<Script, FileError> {
+    let mut reader = Reader {
+        text,
+        mistakes: Vec::new(),
+    };
+    match script(&mut reader, path) {
+        Some(script) if reader.mistakes.is_empty() => Ok(script),
+        _ => {
+            let mut mistakes = reader.mistakes;
+            mistakes.sort_by_key(|mistake| (mistake.line == 0, mistake.line));
+            if mistakes.is_empty() {
+                mistakes.push(Mistake {
+                    line: 0,
+                    key: String::new(),
+                    message: "is no workload".into(),
+                });
+            }
+            Err(FileError {
+                path: path.into(),
+                mistakes,
+            })
+        }
+    }
+}
+
+const KEYS: [&str; 15] = [
+    "name",
+    "title",
+    "mechanism",
+    "cpus",
+    "processes",
+    "parameters",
+    "shared",
+    "fit",
+    "memory",
+    "figure",
+    "operation",
+    "refuse",
+    "blocks",
+    "threads",
+    "about",
+];
+
+fn script(reader: &mut Reader<'_>, path: &str) -> Option<Script> {
+    let text = reader.text;
+    let document = match DeTable::parse(text) {
+        Ok(document) => document,
+        Err(error) => {
+            let at = error.span().map_or(0, |span| span.start);
+            reader.refuse(at, "", format!("not TOML: {}", error.message()));
+            return None;
+        }
+    };
+    let document = document.get_ref();
+    reader.check_keys("", document, &KEYS);
+    let line = |reader: &mut Reader<'_>, key: &str, what: &str| match document.get(key) {
+        Some(item) => reader.text(key, item),
+        None => {
+            reader.missing(key, what);
+            None
+        }
+    };
+    let name = line(reader, "name", "a short name, one word");
+    let title = line(reader, "title", "what it does, in a sentence");
+    if let Some(item) = document.get("about") {
+        reader.text("about", item);
+    }
+    let mechanism = mechanism(reader, document);
+    if let (Some(name), Some(item)) = (&name, document.get("name"))
+        && !names::is_name(&name.replace('-', "_"))
+    {
+        reader.refuse(
+            item.span().start,
+            "name",
+            format!("`{name}`: expected a word of small letters, digits and hyphens"),
+        );
+    }
+    let mut names = Names::new();
+    let parameters = parameters(reader, document, &mut names);
+    shared(reader, document, &mut names);
+    let cpus = reader.or("cpus", document.get("cpus"), &names, Context::Parameters, 1);
+    let processes = reader.or(
+        "processes",
+        document.get("processes"),
+        &names,
+        Context::Parameters,
+        1,
+    );
+    let fits = fits(reader, document, &names, &parameters);
+    let memory = memory(reader, document, &names);
+    let figure = figure(reader, document, &names);
+    let operation = operation(reader, document, &names);
+    let refusals = refusals(reader, document, &names, &parameters);
+    let threads = threads(reader, document, &mut names);
+    if !reader.mistakes.is_empty() {
+        return None;
+    }
+    Some(Script {
+        path: keep(path.to_owned()),
+        text: keep(text.to_owned()),
+        name: keep(name?),
+        title: keep(title?),
+        mechanism: mechanism?,
+        parameters: Vec::leak(parameters.into_iter().map(Draft::keep).collect()),
+        cpus,
+        processes,
+        fits,
+        memory: memory?,
+        figure: figure?,
+        operation: operation?,
+        refusals,
+        threads: threads?,
+    })
+}
+
+fn mechanism(reader: &mut Reader<'_>, document: &DeTable<'_>) -> Option<Mechanism> {
+    let Some(item) = document.get("mechanism") else {
+        let all: Vec<_> = Mechanism::ALL
+            .iter()
+            .map(|known| format!("{} ({})", known.name(), known.title()))
+            .collect();
+        reader.missing(
+            "mechanism",
+            format!("what it shows first, one of {}", all.join(", ")),
+        );
+        return None;
+    };
+    let text = reader.text("mechanism", item)?;
+    let found = Mechanism::ALL
+        .into_iter()
+        .find(|known| known.name() == text);
+    if found.is_none() {
+        reader.refuse(
+            item.span().start,
+            "mechanism",
+            format!("`{text}` is not one of S0, S1, S2, S3, S4"),
+        );
+    }
+    found
+}
+
+/// The entries of a table in the order of the file.
+fn in_order<'v, 't>(table: &'v DeTable<'t>) -> Vec<(usize, &'v str, &'v Item<'t>)> {
+    let mut entries: Vec<_> = table
+        .iter()
+        .map(|(key, item)| (key.span().start, key.get_ref().as_ref(), item))
+        .collect();
+    entries.sort_by_key(|&(at, ..)| at);
+    entries
+}
+
+fn shared(reader: &mut Reader<'_>, document: &DeTable<'_>, names: &mut Names) {
+    let Some(section) = document.get("shared") else {
+        return;
+    };
+    let Some(table) = section.get_ref().as_table() else {
+        reader.refuse(section.span().start, "shared", "expected a table");
+        return;
+    };
+    for (at, name, item) in in_order(table) {
+        let key = format!("shared.{name}");
+        let count = item
+            .get_ref()
+            .as_integer()
+            .and_then(|integer| u8::from_str_radix(integer.as_str(), integer.radix()).ok());
+        let added = match count {
+            Some(count) if count > 0 => names.add_shared(name, count),
+            _ => Err("expected a number of words, as in `address = 1`".into()),
+        };
+        if let Err(why) = added {
+            reader.refuse(at, &key, why);
+        }
+    }
+}
+
+fn fits(
+    reader: &mut Reader<'_>,
+    document: &DeTable<'_>,
+    names: &Names,
+    parameters: &[Draft],
+) -> Vec<(u8, Expression)> {
+    let mut fits = Vec::new();
+    let Some(section) = document.get("fit") else {
+        return fits;
+    };
+    let known: Vec<_> = parameters.iter().map(|known| known.name.as_str()).collect();
+    let Some(table) = reader.table("fit", section, &known) else {
+        return fits;
+    };
+    for (_, name, item) in in_order(table) {
+        let place = known.iter().position(|known| *known == name);
+        let value = reader.expression(&format!("fit.{name}"), item, names, Context::Static);
+        fits.extend(place.zip(value).map(|(place, value)| (place as u8, value)));
+    }
+    fits
+}
+
+/// The items of an array of tables; none if there is none of that name.
+fn list<'v, 't>(
+    reader: &mut Reader<'_>,
+    document: &'v DeTable<'t>,
+    key: &str,
+) -> Vec<&'v Item<'t>> {
+    let Some(item) = document.get(key) else {
+        return Vec::new();
+    };
+    match item.get_ref().as_array() {
+        Some(items) => items.iter().collect(),
+        None => {
+            let expected = format!("expected tables, each under `[[{key}]]`");
+            reader.refuse(item.span().start, key, expected);
+            Vec::new()
+        }
+    }
+}
+
+fn threads(
+    reader: &mut Reader<'_>,
+    document: &DeTable<'_>,
+    names: &mut Names,
+) -> Option<Vec<Thread>> {
+    let no_blocks = DeTable::new();
+    let blocks = match document.get("blocks") {
+        None => &no_blocks,
+        Some(item) => match item.get_ref().as_table() {
+            Some(table) => table,
+            None => {
+                reader.refuse(item.span().start, "blocks", "expected a table of programs");
+                return None;
+            }
+        },
+    };
+    let items = list(reader, document, "threads");
+    if items.is_empty() {
+        reader.missing(
+            "threads",
+            "what the CPUs do: `[[threads]]` with a `program`",
+        );
+        return None;
+    }
+    let mut threads = Vec::new();
+    for item in items {
+        let Some(table) = reader.table("threads", item, &["when", "program"]) else {
+            continue;
+        };
+        names.forget_locals();
+        let when = reader.or("threads.when", table.get("when"), names, Context::Place, 1);
+        let Some(program) = table.get("program") else {
+            reader.refuse(item.span().start, "threads", "`program` is missing");
+            continue;
+        };
+        let program: Box<[_]> = statement::program(reader, program, blocks, names).into();
+        threads.push(Thread { when, program });
+    }
+    Some(threads)
+}

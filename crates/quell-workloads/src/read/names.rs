@@ -1,0 +1,223 @@
+//! What the names of a workload file stand for, and where each may be used.
+
+use crate::expression::{Meaning, Name, Place};
+use crate::script::LOCALS;
+use crate::team::word;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+/// Where an expression stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Context {
+    /// Parameters alone.
+    Parameters,
+    /// Parameters and the number of CPUs.
+    Static,
+    /// These, and which CPU it is.
+    Place,
+    /// A program: all but what is for figures.
+    Program,
+    /// The value of a store to a range.
+    Stored,
+    /// The figure: parameters, `nanoseconds`, `done`.
+    Figure,
+    /// How many operations there were: parameters and `done`.
+    Count,
+}
+
+/// How many control words a file may share: those behind the team's own, up to those that a kernel uses.
+const SHARED: usize = 60 - word::FREE;
+
+/// Names that are always there.
+const FIXED: [(&str, Name, &[Context]); 9] = {
+    use Context::*;
+    [
+        ("cpu", Name::Cpu, &[Place, Program, Stored]),
+        ("cpus", Name::Cpus, &[Static, Place, Program, Stored]),
+        ("now", Name::Now, &[Program, Stored]),
+        ("stopped", Name::Stopped, &[Program, Stored]),
+        ("offset", Name::Offset, &[Stored]),
+        ("nanoseconds", Name::Nanoseconds, &[Figure]),
+        (
+            "done",
+            Name::Shared(word::DONE as u8),
+            &[Program, Stored, Figure, Count],
+        ),
+        ("began", Name::Shared(word::BEGIN as u8), &[Program, Stored]),
+        ("ended", Name::Shared(word::END as u8), &[Program, Stored]),
+    ]
+};
+
+/// The names of a file.
+pub(crate) struct Names {
+    parameters: Vec<String>,
+    shared: Vec<(String, u8, u8)>,
+    locals: Vec<String>,
+    /// Variables that have no name, over all.
+    hidden: usize,
+}
+
+/// Whether a word can be a name.
+pub(crate) fn is_name(word: &str) -> bool {
+    let mut letters = word.chars();
+    letters.next().is_some_and(|c| c.is_ascii_lowercase())
+        && letters.all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+}
+
+impl Names {
+    pub fn new() -> Self {
+        Names {
+            parameters: Vec::new(),
+            shared: Vec::new(),
+            locals: Vec::new(),
+            hidden: 0,
+        }
+    }
+
+    /// Whether a new thing can have that name.
+    fn free(&self, name: &str) -> Result<(), String> {
+        if !is_name(name) {
+            return Err(format!(
+                "`{name}`: expected a name of small letters, digits and underscores"
+            ));
+        }
+        let taken = FIXED.iter().any(|(known, ..)| *known == name)
+            || self.parameters.iter().any(|known| known == name)
+            || self.shared.iter().any(|(known, ..)| known == name);
+        if taken {
+            return Err(format!("`{name}` means something else already"));
+        }
+        Ok(())
+    }
+
+    pub fn add_parameter(&mut self, name: &str) -> Result<(), String> {
+        self.free(name)?;
+        self.parameters.push(name.to_string());
+        Ok(())
+    }
+
+    pub fn add_shared(&mut self, name: &str, count: u8) -> Result<(), String> {
+        self.free(name)?;
+        let used: usize = self
+            .shared
+            .iter()
+            .map(|(.., count)| usize::from(*count))
+            .sum();
+        if used + usize::from(count) > SHARED {
+            return Err(format!("more than {SHARED} shared words in all"));
+        }
+        let base = (word::FREE + used) as u8;
+        self.shared.push((name.to_string(), base, count));
+        Ok(())
+    }
+
+    /// Another thread begins, with variables of its own.
+    pub fn forget_locals(&mut self) {
+        self.locals.clear();
+        self.hidden = 0;
+    }
+
+    /// A variable that a statement sets; a new one if there is none of that name.
+    pub fn place(&mut self, name: &str) -> Result<Meaning, String> {
+        if let Some((_, base, count)) = self.shared.iter().find(|(known, ..)| known == name) {
+            return Ok(match count {
+                1 => Meaning::One(Name::Shared(*base)),
+                _ => Meaning::Many {
+                    base: *base,
+                    count: *count,
+                },
+            });
+        }
+        if name == "done" {
+            return Ok(Meaning::One(Name::Shared(word::DONE as u8)));
+        }
+        if let Some(index) = self.locals.iter().position(|known| known == name) {
+            return Ok(Meaning::One(Name::Local(index as u8)));
+        }
+        self.free(name)?;
+        Ok(Meaning::One(Name::Local(self.local(name)?)))
+    }
+
+    /// A variable without a name.
+    pub fn hidden(&mut self) -> Result<u8, String> {
+        self.hidden += 1;
+        let name = format!("({})", self.hidden);
+        self.local(&name)
+    }
+
+    fn local(&mut self, name: &str) -> Result<u8, String> {
+        if self.locals.len() == LOCALS {
+            return Err(format!(
+                "more than {LOCALS} variables, those of loops included"
+            ));
+        }
+        self.locals.push(name.to_string());
+        Ok((self.locals.len() - 1) as u8)
+    }
+
+    /// What a name stands for in an expression.
+    pub fn find(&self, name: &str, context: Context) -> Result<Meaning, String> {
+        if let Some((_, fixed, contexts)) = FIXED.iter().find(|(known, ..)| *known == name) {
+            if contexts.contains(&context) {
+                return Ok(Meaning::One(*fixed));
+            }
+            return Err(format!("`{name}` has no value here"));
+        }
+        if let Some(index) = self.parameters.iter().position(|known| known == name) {
+            return Ok(Meaning::One(Name::Parameter(index as u8)));
+        }
+        let program = matches!(context, Context::Program | Context::Stored);
+        if let Some((_, base, count)) = self.shared.iter().find(|(known, ..)| known == name) {
+            return match (program, count) {
+                (false, _) => Err(format!("`{name}` has no value here")),
+                (true, 1) => Ok(Meaning::One(Name::Shared(*base))),
+                (true, _) => Ok(Meaning::Many {
+                    base: *base,
+                    count: *count,
+                }),
+            };
+        }
+        if program && let Some(index) = self.locals.iter().position(|known| known == name) {
+            return Ok(Meaning::One(Name::Local(index as u8)));
+        }
+        Err(format!(
+            "no `{name}` here; there are {}",
+            self.known(context)
+        ))
+    }
+
+    /// The shared word of that name, for statements that change it in place.
+    pub fn shared_word(&self, name: &str) -> Result<u8, String> {
+        match self.shared.iter().find(|(known, ..)| known == name) {
+            Some((_, base, 1)) => Ok(*base),
+            _ => Err(format!("`{name}` is no single word of [shared]")),
+        }
+    }
+
+    fn known(&self, context: Context) -> String {
+        let mut known: Vec<&str> = self.parameters.iter().map(String::as_str).collect();
+        if matches!(context, Context::Program | Context::Stored) {
+            known.extend(self.shared.iter().map(|(name, ..)| name.as_str()));
+            let named = self.locals.iter().map(String::as_str);
+            known.extend(named.filter(|name| !name.starts_with('(')));
+        }
+        let fixed = FIXED
+            .iter()
+            .filter(|(.., contexts)| contexts.contains(&context));
+        known.extend(fixed.map(|(name, ..)| *name));
+        if known.is_empty() {
+            return "none".into();
+        }
+        known.join(", ")
+    }
+}
+
+/// A variable that can be set, of what a name stands for.
+pub(crate) fn settable(name: Name) -> Option<Place> {
+    match name {
+        Name::Local(index) => Some(Place::Local(index)),
+        Name::Shared(index) => Some(Place::Shared(index)),
+        _ => None,
+    }
+}

@@ -1,0 +1,367 @@
+//! Programs: statements read by the table of their forms and written as operations, loops and branches as jumps.
+
+use super::fields::Fields;
+use super::forms::{Main, STATEMENTS, Statement};
+use super::names::{Context, Names};
+use super::{Item, Reader};
+use crate::expression::{Expression, Meaning, Name};
+use crate::script::{Does, Statement as Operation, Target};
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use toml::de::DeTable;
+
+/// How many operations a program has at most, blocks put in place.
+const OPERATIONS: usize = 20_000;
+
+/// The operations of a program under construction.
+struct Writer<'v, 't> {
+    operations: Vec<Operation>,
+    blocks: &'v DeTable<'t>,
+    /// Blocks that are being put in place.
+    inside: Vec<String>,
+    full: bool,
+}
+
+/// Reads a program: an array of statements.
+pub(super) fn program<'v, 't>(
+    reader: &mut Reader<'_>,
+    item: &'v Item<'t>,
+    blocks: &'v DeTable<'t>,
+    names: &mut Names,
+) -> Vec<Operation> {
+    let mut writer = Writer {
+        operations: Vec::new(),
+        blocks,
+        inside: Vec::new(),
+        full: false,
+    };
+    writer.body(reader, "program", item, names);
+    if writer.full {
+        let message = format!("more than {OPERATIONS} statements, blocks put in place");
+        reader.refuse(item.span().start, "program", message);
+    }
+    writer.operations
+}
+
+/// A statement's table, and what is known of it.
+pub(super) struct Form<'v, 't> {
+    pub(super) form: &'static Statement,
+    pub(super) table: &'v DeTable<'t>,
+    pub(super) at: usize,
+}
+
+impl<'v, 't> Writer<'v, 't> {
+    fn body(&mut self, reader: &mut Reader<'_>, key: &str, item: &'v Item<'t>, names: &mut Names) {
+        let Some(statements) = item.get_ref().as_array() else {
+            let found = item.get_ref().type_str();
+            let message = format!("expected statements in brackets, found {found}");
+            return reader.refuse(item.span().start, key, message);
+        };
+        for statement in statements.iter() {
+            self.statement(reader, statement, names);
+        }
+    }
+
+    fn push(&mut self, reader: &Reader<'_>, form: &Form<'_, '_>, does: Does) -> usize {
+        let index = self.operations.len();
+        if index == OPERATIONS {
+            self.full = true;
+            return 0;
+        }
+        self.operations.push(Operation {
+            line: reader.line(form.at) as u32,
+            verb: form.form.word,
+            does,
+        });
+        index
+    }
+
+    fn here(&self) -> u32 {
+        self.operations.len() as u32
+    }
+
+    fn statement(&mut self, reader: &mut Reader<'_>, item: &'v Item<'t>, names: &mut Names) {
+        let at = item.span().start;
+        if self.full {
+            return;
+        }
+        let Some(table) = item.get_ref().as_table() else {
+            let found = item.get_ref().type_str();
+            let message = format!("expected a statement like {{ read = \"area\" }}, found {found}");
+            return reader.refuse(at, "program", message);
+        };
+        let first = STATEMENTS
+            .iter()
+            .find(|form| table.contains_key(form.word) && fits(form, table));
+        let Some(form) =
+            first.or_else(|| STATEMENTS.iter().find(|form| table.contains_key(form.word)))
+        else {
+            let words: Vec<_> = STATEMENTS.iter().map(|form| form.word).collect();
+            let found: Vec<_> = table.keys().map(|key| key.get_ref().as_ref()).collect();
+            let message = format!(
+                "`{}` is no statement; there are {}",
+                found.join("`, `"),
+                words.join(", ")
+            );
+            return reader.refuse(at, "program", message);
+        };
+        for (key, _) in table {
+            let word: &str = key.get_ref().as_ref();
+            if word != form.word && !form.needs.contains(&word) && !form.takes.contains(&word) {
+                let known: Vec<_> = form.needs.iter().chain(form.takes).copied().collect();
+                let message = match &known[..] {
+                    [] => format!("`{}` takes nothing else, found `{word}`", form.word),
+                    _ => format!("`{}` takes {}, found `{word}`", form.word, known.join(", ")),
+                };
+                return reader.refuse(key.span().start, form.word, message);
+            }
+        }
+        for need in form.needs {
+            if !table.contains_key(*need) {
+                let message = format!("`{need}` is missing: {}", form.meaning);
+                return reader.refuse(at, form.word, message);
+            }
+        }
+        let form = Form { form, table, at };
+        // What could not be read has been refused.
+        let _ = self.write(reader, &form, names);
+    }
+
+    /// Writes a statement's operations; `None` if something in it was refused.
+    fn write(
+        &mut self,
+        reader: &mut Reader<'_>,
+        form: &Form<'v, 't>,
+        names: &mut Names,
+    ) -> Option<()> {
+        let word = form.form.word;
+        match word {
+            "if" => return self.branch(reader, form, names),
+            "while" => return self.while_loop(reader, form, names),
+            "repeat" | "for" => return self.counted(reader, form, names),
+            "use" => return self.block(reader, form, names),
+            _ => {}
+        }
+        if form.form.main == Main::True {
+            let main = form.table.get(word)?;
+            if main.get_ref().as_bool() != Some(true) {
+                let message = format!("expected `{word} = true`");
+                reader.refuse(main.span().start, word, message);
+                return None;
+            }
+        }
+        let mut fields = Fields {
+            reader,
+            form,
+            names,
+        };
+        let does = match word {
+            "read" | "stream_read" | "write" | "stream_write" => fields.access()?,
+            "map" => fields.map()?,
+            "protect" => Does::Protect {
+                address: fields.value(word)?,
+                bytes: fields.value("bytes")?,
+                protection: fields.protection()?,
+            },
+            "let" => {
+                // Read first: a variable has no value before it is set.
+                let value = fields.value("be")?;
+                Does::Let {
+                    to: fields.target(word)?,
+                    value,
+                }
+            }
+            "add" => Does::Add {
+                word: fields.shared_word()?,
+                by: fields.value("by")?,
+                into: fields.result()?,
+            },
+            "compute" => Does::Compute(fields.value(word)?),
+            "barrier" => Does::Barrier,
+            "begin" => Does::Begin,
+            "end" => Does::End,
+            "open" => Does::Open,
+            "close" => Does::Close,
+            "give_up" => Does::GiveUp,
+            "done" => Does::Done(fields.value(word)?),
+            "without" => Does::Without(fields.value(word)?),
+            "bystand" => Does::Bystand {
+                every: fields.value(word)?,
+                asleep: fields.or("asleep", 0)?,
+            },
+            "progress" => Does::Progress {
+                done: fields.value(word)?,
+                all: fields.value("of")?,
+            },
+            _ => fields.call()?,
+        };
+        self.push(reader, form, does);
+        Some(())
+    }
+
+    fn branch(
+        &mut self,
+        reader: &mut Reader<'_>,
+        form: &Form<'v, 't>,
+        names: &mut Names,
+    ) -> Option<()> {
+        let condition = value(reader, form, names, "if")?;
+        let test = self.push(reader, form, Does::Unless { condition, to: 0 });
+        self.body(reader, "if.then", form.table.get("then")?, names);
+        let mut end = self.here();
+        if let Some(other) = form.table.get("else") {
+            let jump = self.push(reader, form, Does::Jump(0));
+            end = self.here();
+            self.body(reader, "if.else", other, names);
+            let behind = self.here();
+            self.aim(jump, behind);
+        }
+        self.aim(test, end);
+        Some(())
+    }
+
+    fn while_loop(
+        &mut self,
+        reader: &mut Reader<'_>,
+        form: &Form<'v, 't>,
+        names: &mut Names,
+    ) -> Option<()> {
+        let condition = value(reader, form, names, "while")?;
+        let head = self.push(reader, form, Does::Unless { condition, to: 0 });
+        self.body(reader, "while.do", form.table.get("do")?, names);
+        self.push(reader, form, Does::Jump(head as u32));
+        let behind = self.here();
+        self.aim(head, behind);
+        Some(())
+    }
+
+    /// `repeat` and `for`.
+    fn counted(
+        &mut self,
+        reader: &mut Reader<'_>,
+        form: &Form<'v, 't>,
+        names: &mut Names,
+    ) -> Option<()> {
+        let repeats = form.form.word == "repeat";
+        let below = if repeats { "repeat" } else { "below" };
+        let limit = value(reader, form, names, below)?;
+        let mut or = |key: &str, otherwise| match form.table.get(key) {
+            Some(_) => value(reader, form, names, key),
+            None => Some(Expression::number(otherwise)),
+        };
+        let (from, by) = (or("from", 0)?, or("by", 1)?);
+        let counter = match (repeats, form.table.get("as")) {
+            (true, None) => names.hidden(),
+            (true, Some(item)) => variable(reader, "repeat.as", item, names)?,
+            (false, _) => variable(reader, "for", form.table.get("for")?, names)?,
+        };
+        let places = counter.and_then(|counter| Ok((counter, names.hidden()?)));
+        let (variable, end) = match places {
+            Ok(places) => places,
+            Err(why) => {
+                reader.refuse(form.at, form.form.word, why);
+                return None;
+            }
+        };
+        let to = Target::Local(end);
+        self.push(reader, form, Does::Let { to, value: limit });
+        let to = Target::Local(variable);
+        self.push(reader, form, Does::Let { to, value: from });
+        let test = Does::Below {
+            variable,
+            limit: end,
+            to: 0,
+        };
+        let head = self.push(reader, form, test);
+        self.body(reader, form.form.word, form.table.get("do")?, names);
+        let to = head as u32;
+        self.push(reader, form, Does::Next { variable, by, to });
+        let behind = self.here();
+        self.aim(head, behind);
+        Some(())
+    }
+
+    fn block(
+        &mut self,
+        reader: &mut Reader<'_>,
+        form: &Form<'v, 't>,
+        names: &mut Names,
+    ) -> Option<()> {
+        let item = form.table.get("use")?;
+        let name = reader.text("use", item)?;
+        let Some(block) = self.blocks.get(name.as_str()) else {
+            let known: Vec<_> = self
+                .blocks
+                .keys()
+                .map(|key| key.get_ref().as_ref())
+                .collect();
+            let message = format!("no block `{name}`; there are: {}", known.join(", "));
+            reader.refuse(item.span().start, "use", message);
+            return None;
+        };
+        if self.inside.contains(&name) {
+            let message = format!("the block `{name}` uses itself");
+            reader.refuse(item.span().start, "use", message);
+            return None;
+        }
+        self.inside.push(name);
+        let key = format!("blocks.{}", self.inside.last()?);
+        self.body(reader, &key, block, names);
+        self.inside.pop();
+        Some(())
+    }
+
+    /// Says where a jump goes.
+    fn aim(&mut self, jump: usize, target: u32) {
+        if let Some(operation) = self.operations.get_mut(jump)
+            && let Does::Jump(to) | Does::Unless { to, .. } | Does::Below { to, .. } =
+                &mut operation.does
+        {
+            *to = target;
+        }
+    }
+}
+
+/// Whether every key of a table is one of the form's: of two words that begin statements, it is this one that does.
+fn fits(form: &Statement, table: &DeTable<'_>) -> bool {
+    table.keys().all(|key| {
+        let word: &str = key.get_ref().as_ref();
+        word == form.word || form.needs.contains(&word) || form.takes.contains(&word)
+    })
+}
+
+pub(super) fn value(
+    reader: &mut Reader<'_>,
+    form: &Form<'_, '_>,
+    names: &Names,
+    key: &str,
+) -> Option<Expression> {
+    let item = form.table.get(key)?;
+    let whole = label(form, key);
+    reader.expression(&whole, item, names, Context::Program)
+}
+
+pub(super) fn label(form: &Form<'_, '_>, key: &str) -> String {
+    match form.form.word {
+        word if word == key => key.to_string(),
+        word => format!("{word}.{key}"),
+    }
+}
+
+/// The variable of a loop, which is one of this CPU's; the inner error is for the whole statement.
+fn variable(
+    reader: &mut Reader<'_>,
+    key: &str,
+    item: &Item<'_>,
+    names: &mut Names,
+) -> Option<Result<u8, String>> {
+    let name = reader.text(key, item)?;
+    Some(match names.place(&name) {
+        Ok(Meaning::One(Name::Local(index))) => Ok(index),
+        Ok(_) => Err(format!(
+            "`{name}` is shared: expected a variable of this CPU's"
+        )),
+        Err(why) => Err(why),
+    })
+}

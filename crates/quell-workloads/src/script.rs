@@ -1,0 +1,288 @@
+//! What a workload file becomes once it is read: numbers and a flat list of operations.
+//!
+//! Loops and branches are jumps, names are places of words, expressions are code for a small stack. So a program runs
+//! in the user mode of a kernel as it does on the machine in software: nothing is allocated or looked up by name
+//! while it runs.
+
+use crate::expression::{Expression, NoValue};
+use crate::parameter::Parameter;
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use quell::Mechanism;
+use quell_vm::Protection;
+
+/// How many parameters a workload has at most.
+pub(crate) const PARAMETERS: usize = 24;
+/// How many variables a CPU has at most.
+pub(crate) const LOCALS: usize = 48;
+
+/// A workload file, read.
+#[derive(Debug)]
+pub(crate) struct Script {
+    /// Where it came from, for messages; a name for those that are built in.
+    pub path: &'static str,
+    pub text: &'static str,
+    pub name: &'static str,
+    pub title: &'static str,
+    pub mechanism: Mechanism,
+    pub parameters: &'static [Parameter],
+    pub cpus: Expression,
+    pub processes: Expression,
+    /// Parameters that follow the number of CPUs where that is chosen for a workload.
+    pub fits: Vec<(u8, Expression)>,
+    pub memory: MemoryOf,
+    pub figure: Figure,
+    pub operation: Operation,
+    pub refusals: Vec<Refusal>,
+    pub threads: Vec<Thread>,
+}
+
+/// The memory that it needs, as expressions of parameters and CPUs.
+#[derive(Debug)]
+pub(crate) enum MemoryOf {
+    /// So many bytes are touched, and there is to be room for tables and caches.
+    Touched {
+        bytes: Expression,
+        nodes: Expression,
+    },
+    /// So much and no more.
+    Exact {
+        node: Expression,
+        slow: Expression,
+        nodes: Expression,
+        ahead: Option<Expression>,
+        idle_reclaims: Expression,
+    },
+}
+
+/// The one figure of a workload.
+#[derive(Debug)]
+pub(crate) struct Figure {
+    pub metric: &'static str,
+    pub more_is_better: bool,
+    pub value: Expression,
+}
+
+/// What is counted as one operation.
+#[derive(Debug)]
+pub(crate) struct Operation {
+    pub name: &'static str,
+    pub count: Expression,
+    /// Whether each has a fault, if the work is done.
+    pub faults: bool,
+    /// Whether all work is the first CPU's.
+    pub first_cpu_works: bool,
+}
+
+/// Parameters that do not go together.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub when: Expression,
+    pub why: Vec<Said>,
+}
+
+/// A piece of a message.
+#[derive(Debug)]
+pub(crate) enum Said {
+    Text(String),
+    /// A parameter, as its unit is written.
+    Parameter(u8),
+    Value(Expression),
+}
+
+/// What some of the CPUs do.
+#[derive(Debug)]
+pub(crate) struct Thread {
+    /// Whether a CPU is one of them; of several, the first thread counts.
+    pub when: Expression,
+    pub program: Box<[Statement]>,
+}
+
+/// An operation, and the line that it stands in.
+#[derive(Debug)]
+pub(crate) struct Statement {
+    pub line: u32,
+    /// The word that it begins with.
+    pub verb: &'static str,
+    pub does: Does,
+}
+
+/// Where a value goes.
+#[derive(Clone, Debug)]
+pub(crate) enum Target {
+    Local(u8),
+    Shared(u8),
+    Element {
+        base: u8,
+        count: u8,
+        index: Expression,
+    },
+}
+
+/// In which order a range is accessed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Order {
+    Ascending,
+    Descending,
+    /// So many accesses, each anywhere.
+    Random,
+}
+
+/// A range that is accessed word by word.
+#[derive(Debug)]
+pub(crate) struct Range {
+    pub bytes: Expression,
+    pub stride: Expression,
+    pub order: Order,
+    /// How often, if at random.
+    pub count: Expression,
+}
+
+/// What lies behind a mapping.
+#[derive(Debug)]
+pub(crate) enum Behind {
+    Anonymous {
+        page: Expression,
+    },
+    Shared {
+        file: Expression,
+        offset: Expression,
+    },
+    Private {
+        file: Expression,
+        offset: Expression,
+    },
+}
+
+/// A system call that takes numbers and brings one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Unmap,
+    Discard,
+    PageOut,
+    Remap,
+    Collapse,
+    Migrate,
+    Spawn,
+    Fork,
+    Enter,
+    Exit,
+    Create,
+    Sync,
+    Truncate,
+    FileWrite,
+    FileRead,
+    Demote,
+    Reclaim,
+    Sleep,
+    Nothing,
+}
+
+/// What an operation does.
+#[derive(Debug)]
+pub(crate) enum Does {
+    Let {
+        to: Target,
+        value: Expression,
+    },
+    Add {
+        word: u8,
+        by: Expression,
+        into: Option<Target>,
+    },
+    /// One access, or those of a range. The value is `None` for loads.
+    Access {
+        address: Expression,
+        range: Option<Box<Range>>,
+        value: Option<Expression>,
+    },
+    /// Every line of a range.
+    Stream {
+        address: Expression,
+        bytes: Expression,
+        value: Option<Expression>,
+    },
+    Map {
+        to: Target,
+        bytes: Expression,
+        at: Option<Expression>,
+        protection: Protection,
+        behind: Box<Behind>,
+    },
+    Protect {
+        address: Expression,
+        bytes: Expression,
+        protection: Protection,
+    },
+    Call {
+        kind: Kind,
+        arguments: [Option<Expression>; 3],
+        into: Option<Target>,
+    },
+    Compute(Expression),
+    Barrier,
+    Begin,
+    End,
+    Open,
+    Close,
+    GiveUp,
+    Done(Expression),
+    Bystand {
+        every: Expression,
+        asleep: Expression,
+    },
+    Without(Expression),
+    Progress {
+        done: Expression,
+        all: Expression,
+    },
+    /// Goes on at another statement.
+    Jump(u32),
+    /// Goes on at another statement if the value is 0.
+    Unless {
+        condition: Expression,
+        to: u32,
+    },
+    /// Goes on at another statement unless one variable is less than the other.
+    Below {
+        variable: u8,
+        limit: u8,
+        to: u32,
+    },
+    /// Raises a variable and goes on at another statement.
+    Next {
+        variable: u8,
+        by: Expression,
+        to: u32,
+    },
+}
+
+/// Why a statement has no effect.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Wrong {
+    /// An expression has no value.
+    #[error(transparent)]
+    Value(#[from] NoValue),
+    /// A place that no program's memory can be at, or no multiple of 8.
+    #[error("{0:#x} is no address of a word that a program can have")]
+    Address(u64),
+    /// A page size that does not exist.
+    #[error("{0} is no page size; there are 4K, 2M and 1G")]
+    Page(u64),
+    /// A time that is too long or too short.
+    #[error("{0} ns: expected at most an hour, and at least 100 ns between two looks")]
+    Time(u64),
+    /// More steps without an access, a call or time that passes than any program needs.
+    #[error("nothing that takes time for 10 million statements: does the loop end?")]
+    Endless,
+    /// A statement of the first CPU's in the program of another.
+    #[error("only CPU 0 may do this")]
+    NotFirst,
+    /// The window opens once and closes once.
+    #[error("the measured window opens once, and closes once after that")]
+    Window,
+    /// More CPUs leave the barriers than take part in them.
+    #[error("fewer CPUs than this take part in barriers")]
+    Members,
+}
