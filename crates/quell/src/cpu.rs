@@ -77,7 +77,7 @@ pub(crate) enum Concern {
     /// That no translation is used whose flush is owed as of this stamp.
     Debt(u64),
     /// That no translation of the kernel's half is used which this flush covers.
-    Kernel(Scope),
+    Kernel,
     /// That no translation of the kernel's half is used whose flush is owed as of this stamp.
     KernelDebt(u64),
     /// That nothing is executed which was fetched before.
@@ -89,8 +89,7 @@ pub(crate) enum Concern {
 pub(crate) enum Asked {
     /// It must.
     Must,
-    /// It uses nothing now, and compares generations and debts before it does again; or, of the kernel's mappings, it
-    /// flushes before.
+    /// It uses nothing now, and compares generations and debts before it does again.
     Lazy,
     /// It has left its root, and compares as it loads the next one.
     Detached,
@@ -168,10 +167,22 @@ impl<W: Word> CpuState<W> {
             Concern::Flush(scope) => scope == Scope::Tables,
             Concern::Retirement => true,
             Concern::Debt(_) => false,
-            Concern::Kernel(_) if !rules.kernel_is_used_everywhere() => false,
-            Concern::Kernel(_) | Concern::KernelDebt(_) | Concern::Text => {
-                return self.must_be_asked_by_kernel(concern, rules);
+            Concern::KernelDebt(stamp) => {
+                let own = rules.kernel_debt_is_its_own();
+                let flushed_at = if own {
+                    &published.all_flushed_at
+                } else {
+                    &published.flushed_at
+                };
+                return if Self::has_flushed_since(flushed_at, stamp) {
+                    Asked::Flushed
+                } else {
+                    Asked::Must
+                };
             }
+            Concern::Text => return Asked::Must,
+            Concern::Kernel if rules.kernel_is_used_everywhere() => return Asked::Must,
+            Concern::Kernel => false,
         };
         // SeqCst pairs with `declare_running`, `wake`, `go_lazy` and `detach`: the initiator has changed the
         // generation or the debt before it looks here, so it sees a CPU that is about to run, or that CPU
@@ -189,33 +200,9 @@ impl<W: Word> CpuState<W> {
         }
     }
 
-    /// The same where it is the kernel's mappings, or its text, that the initiator wants to be sure of.
-    #[cold]
-    #[inline(never)]
-    fn must_be_asked_by_kernel(&self, concern: Concern, rules: &impl Rules) -> Asked {
-        let published = &self.published;
-        match concern {
-            Concern::Kernel(scope) => self.leave_to_entry(scope, rules),
-            Concern::KernelDebt(stamp) => {
-                let own = rules.kernel_debt_is_its_own();
-                let flushed_at = if own {
-                    &published.all_flushed_at
-                } else {
-                    &published.flushed_at
-                };
-                if Self::has_flushed_since(flushed_at, stamp) {
-                    Asked::Flushed
-                } else {
-                    self.leave_to_entry(Scope::Leaf, rules)
-                }
-            }
-            _ => Asked::Must,
-        }
-    }
-
-    /// Leaves a flush of the kernel's mappings to the CPU's entry into the kernel, if it runs a program: it must be asked
-    /// otherwise. Asked by others, after they have changed the tables.
-    fn leave_to_entry(&self, scope: Scope, rules: &impl Rules) -> Asked {
+    /// Leaves a flush of the kernel's mappings to the CPU's entry into the kernel, if it runs a program: `false` if it must
+    /// be asked. Asked by others, after they have changed the tables.
+    pub(crate) fn leave_to_entry(&self, scope: Scope, rules: &impl Rules) -> bool {
         let activity = &self.published.activity;
         // Relaxed: what is written counts, and it is written only where this is still true.
         let mut seen = activity.load(Relaxed);
@@ -231,12 +218,12 @@ impl<W: Word> CpuState<W> {
                     // Acquire pairs with `enter_user`: what the CPU did with the kernel's mappings is over.
                     // Lost without it: a program is returned to while the kernel's mappings change.
                     W::fence(Acquire);
-                    return Asked::Lazy;
+                    return true;
                 }
                 Err(now) => seen = now,
             }
         }
-        Asked::Must
+        false
     }
 
     /// Whether this CPU, of which an answer was seen, has another space loaded than this one, or none: it has left the

@@ -141,12 +141,15 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             let info = mine.push(FlushInfo::of(space.id(), generation, request));
             let concern = if info.is_kernel() {
                 kernel = true;
-                Concern::Kernel(scope)
+                Concern::Kernel
             } else {
                 Concern::Flush(scope)
             };
             let mut loaded = space.loaded_on(self.count);
             loaded.remove(me);
+            if info.is_kernel() {
+                loaded = self.without_programs(me, &loaded, scope);
+            }
             if !loaded.is_empty() {
                 let everything = FlushInfo::whole(scope);
                 let sent = if one_request { &everything } else { &*info };
@@ -243,10 +246,16 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// all that they have of the kernel's mappings: they may hold what is owed.
     pub(crate) fn flush_loaded(&self, me: CpuId, cpus: &CpuSet, kernel: bool) {
         let everything = FlushInfo::EVERYTHING;
+        let left;
+        let mut cpus = cpus;
+        // None of them is left to its entry: it may be among them for what is owed of a user space.
+        if self.rules.payment_is_left_to_entry(kernel) {
+            left = self.without_programs(me, cpus, Scope::Leaf);
+            cpus = &left;
+        }
         let mut shootdown = self.begin_shootdown(me);
         let concern = if kernel {
-            // None of them is left to its entry: it may be among them for what is owed of a user space.
-            Concern::Kernel(self.rules.scope_of_payment(Scope::Tables))
+            Concern::Kernel
         } else {
             Concern::Flush(Scope::Leaf)
         };
@@ -314,7 +323,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             (false, false) => Post::Everything,
         };
         let marks = match concern {
-            Concern::Kernel(_) if self.rules.kernel_is_marked(true) => Marks::KERNEL,
+            Concern::Kernel if self.rules.kernel_is_marked(true) => Marks::KERNEL,
             Concern::Text => Marks::TEXT,
             _ => Marks::NONE,
         };
@@ -334,7 +343,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
                 continue;
             }
             // A root that dies, and what was fetched, no flush of the hypervisor's takes away.
-            let flushes = matches!(concern, Concern::Flush(_) | Concern::Kernel(_));
+            let flushes = matches!(concern, Concern::Flush(_) | Concern::Kernel);
             if flushes && self.hw.flush_on_reentry(target) {
                 self.count(me, Counter::SkippedNotRunning, 1);
                 continue;

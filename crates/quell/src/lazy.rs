@@ -445,6 +445,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         for cpu in debt.cpus.iter() {
             let state = &self.cpu(cpu).state;
             match state.must_be_asked(concern, &self.rules) {
+                Asked::Must if debt.kernel && state.leave_to_entry(Scope::Leaf, &self.rules) => {
+                    self.count(me, Counter::SkippedLazy, 1);
+                }
                 Asked::Must => behind.insert(cpu),
                 Asked::Flushed => self.count(me, Counter::PaidByOthers, 1),
                 Asked::Lazy | Asked::Detached => {}

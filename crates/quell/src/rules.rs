@@ -221,8 +221,8 @@ crate::rules! {
 
     /// A CPU that must flush for a user's debt is interrupted, also if a debt of the kernel's mappings is paid with it: the
     /// user's translations it uses.
-    "C1" fn scope_of_payment(tables: Scope) -> Scope { tables }
-        or PaymentLeftToEntry { Scope::Leaf } "A payment for the kernel's mappings and for a user's leaves the user's to the CPU's entry into the kernel, too.";
+    "C1" fn payment_is_left_to_entry(kernel: bool) -> bool { false }
+        or PaymentLeftToEntry { kernel } "A payment for the kernel's mappings and for a user's leaves the user's to the CPU's entry into the kernel, too.";
 
     // Tags that mean the same everywhere, and broadcasts.
 

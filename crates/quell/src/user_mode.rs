@@ -27,9 +27,11 @@
 //! [`Scope::Tables`](crate::Scope::Tables) makes.
 
 use crate::cpu::Entry;
+use crate::cpu_set::{CpuId, CpuSet};
 use crate::engine::Engine;
-use crate::hardware::{Hardware, Invalidate};
+use crate::hardware::{Hardware, Invalidate, Scope};
 use crate::rules::{EngineRules, Rules};
+use crate::stats::Counter;
 
 impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// This CPU returns to its program and wants not to be interrupted for the kernel's mappings meanwhile. Without
@@ -58,6 +60,19 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             Entry::Paid => {}
             entry => self.pay_at_entry(entry),
         }
+    }
+
+    /// Leaves a flush of the kernel's mappings to the entry of those CPUs that run a program; the others, which must be asked.
+    #[cold]
+    pub(crate) fn without_programs(&self, me: CpuId, cpus: &CpuSet, scope: Scope) -> CpuSet {
+        let mut asked = *cpus;
+        for cpu in cpus.iter() {
+            if self.cpu(cpu).state.leave_to_entry(scope, &self.rules) {
+                self.count(me, Counter::SkippedLazy, 1);
+                asked.remove(cpu);
+            }
+        }
+        asked
     }
 
     #[cold]

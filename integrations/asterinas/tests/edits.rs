@@ -26,7 +26,7 @@ fn stand_in(list: &Edits) -> tempfile::TempDir {
 #[test]
 fn the_lists_are_made_once_and_completely_or_not_at_all() {
     let home = home().unwrap();
-    for name in ["measure.toml", "port.toml"] {
+    for name in ["measure.toml", "port.toml", "conformance.toml"] {
         let list = Edits::read(&home.join(name), &[("QUELL", "somewhere")]).unwrap();
         let sources = stand_in(&list);
         let state = || -> Vec<String> {
