@@ -330,7 +330,7 @@ mod tests {
             seeks: false,
         };
         let (schedule, violation) =
-            search(&mut session, plan, &mut Default::default()).expect("it is broken");
+            search(&mut session, plan, &mut Default::default(), &mut |_| {}).expect("it is broken");
         let found = Recorded {
             schedule,
             ..recorded.clone()
