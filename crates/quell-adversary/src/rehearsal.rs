@@ -7,7 +7,7 @@ use crate::session::{Case, Session};
 use crate::workload::Performance;
 use quell::Policy;
 
-/// The most decisions that a run may take without a deviation: a search is of many runs.
+/// The most decisions that a run may take: a search is of many runs.
 const MOST_DECISIONS: u32 = 200_000;
 
 /// A workload as a scenario on all machines, after a run of it on one of them with every mechanism on.
@@ -24,7 +24,8 @@ pub fn rehearse<'p>(performance: &'p Performance, name: &'p str) -> Result<Scena
         policy: Policy::ALL,
         mistake: None,
     };
-    let (run, _) = Session::new(case).run(Strategy::script(Vec::new()));
+    // At random, so that no CPU which asks again and again keeps the others from what it asks for.
+    let (run, _) = Session::new(case).run(Strategy::random(1));
     if let Some(failure) = performance.take_failure() {
         return Err(failure.to_string());
     }
