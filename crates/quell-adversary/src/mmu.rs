@@ -1,4 +1,5 @@
-//! Translation caches, as the set of everything they may hold.
+//! Translation caches, as the set of everything they may hold. The file is long because one set is filled, used, walked and
+//! invalidated, and each of these must know what the others leave in it.
 //!
 //! A TLB may fill speculatively from whatever its walker can reach, at any time, and may forget
 //! whatever it likes, at any time. Searching through those choices would be hopeless, and it is not

@@ -1,6 +1,7 @@
 //! The built-in workloads: files like any other, read when they are first asked for.
 
-use crate::Workload;
+use crate::read::read;
+use crate::script::Script;
 use alloc::boxed::Box;
 use once_cell::race::OnceBox;
 
@@ -8,7 +9,7 @@ use once_cell::race::OnceBox;
 pub(crate) struct File {
     pub name: &'static str,
     pub text: &'static str,
-    read: OnceBox<Option<Workload>>,
+    read: OnceBox<Option<Script>>,
 }
 
 impl File {
@@ -21,10 +22,10 @@ impl File {
     }
 
     /// What is in it. A test reads every file; one that could not be read would not be there.
-    pub fn workload(&self) -> Option<Workload> {
-        *self
-            .read
-            .get_or_init(|| Box::new(Workload::parse(self.name, self.text).ok()))
+    pub fn script(&self) -> Option<&Script> {
+        self.read
+            .get_or_init(|| Box::new(read(self.name, self.text).ok()))
+            .as_ref()
     }
 }
 

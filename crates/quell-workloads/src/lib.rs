@@ -122,26 +122,30 @@ impl Workload {
     /// # Errors
     /// If the text is not TOML, or a key, name, statement or expression in it is wrong: all mistakes, with lines.
     pub fn parse(path: &str, text: &str) -> Result<Workload, FileError> {
-        let script = Box::leak(Box::new(read::read(path, text)?));
+        Ok(Workload::of(Box::leak(Box::new(read::read(path, text)?))))
+    }
+
+    /// With the defaults of its parameters.
+    fn of(script: &'static Script) -> Workload {
         let mut values = [0; PARAMETERS];
         for (value, parameter) in values.iter_mut().zip(script.parameters) {
             *value = parameter.default;
         }
-        Ok(Workload { script, values })
+        Workload { script, values }
     }
 
     /// Every built-in workload with its default parameters.
     pub fn all() -> Vec<Workload> {
         builtin::FILES
             .iter()
-            .filter_map(|file| file.workload())
+            .filter_map(|file| file.script().map(Workload::of))
             .collect()
     }
 
     /// The built-in workload of that name, with its default parameters.
     pub fn from_name(name: &str) -> Option<Workload> {
         let file = builtin::FILES.iter().find(|file| file.name == name)?;
-        file.workload()
+        file.script().map(Workload::of)
     }
 
     /// The text that it was read from.

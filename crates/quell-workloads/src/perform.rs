@@ -1,4 +1,4 @@
-//! Performing the program of a workload file on one CPU.
+//! Performing the program of a workload file on one CPU. The file is long because each statement has its few lines here.
 //!
 //! Statements become calls of [`User`] one to one, in the order of the file and with nothing between them, so that a
 //! file costs on a machine what a program in Rust that makes the same calls costs there.

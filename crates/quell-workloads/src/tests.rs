@@ -200,7 +200,7 @@ fn every_built_in_file_can_be_read_and_has_its_name() {
         }
         assert_eq!(
             Workload::from_name(file.name),
-            file.workload(),
+            file.script().map(Workload::of),
             "read once, and equal"
         );
     }

@@ -113,13 +113,6 @@ fn mutants(args: &ExploreArgs) -> anyhow::Result<Vec<Mistake>> {
     args.names.iter().map(known).collect()
 }
 
-/// Whether a name is that of a program's file.
-fn is_file(name: &str) -> bool {
-    Path::new(name)
-        .extension()
-        .is_some_and(|extension| extension == "toml")
-}
-
 fn run_replay(
     args: &ExploreArgs,
     code: &str,
@@ -129,7 +122,7 @@ fn run_replay(
         let recorded = Recorded::parse(code).map_err(usage)?;
         return generate::replay(args, &recorded, trace);
     }
-    if is_file(code) {
+    if workload::is_file(code) {
         return generate::replay(args, &generate::read(Path::new(code))?, trace);
     }
     let (case, deviations) = match workload::of_code(code) {
@@ -185,7 +178,7 @@ fn cases(args: &ExploreArgs) -> anyhow::Result<Vec<Case<'static>>> {
                 scenarios.push(workload::named(&whole).map_err(usage)?);
                 workloads += 1;
             }
-            None if is_file(name) => cases.push(written(name)?),
+            None if workload::is_file(name) => cases.push(written(name)?),
             None => {
                 return Err(usage(format!(
                     "there is no scenario or workload `{name}`; quell explore --list and quell list workloads name them all"

@@ -12,7 +12,6 @@ use quell_experiments::{machines, workloads};
 use quell_workloads::Workload;
 use toml::de::DeTable;
 
-use super::is_file;
 use crate::usage::usage;
 
 /// How many CPUs a workload has here unless told otherwise, if it runs on as many.
@@ -78,6 +77,13 @@ pub fn named(whole: &str) -> Result<&'static Scenario<'static>, String> {
     let name: &'static str = Box::leak(whole.into());
     let scenario = rehearse(performance, name).map_err(refused)?;
     Ok(Box::leak(Box::new(scenario)))
+}
+
+/// Whether a name is that of a file.
+pub fn is_file(name: &str) -> bool {
+    Path::new(name)
+        .extension()
+        .is_some_and(|extension| extension == "toml")
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Reading an expression: a descent through the rows of operators, one function for all of them.
 
-use super::{Binary, Code, DEPTH, FUNCTIONS, Meaning, NESTING};
+use super::code::{Binary, Code, DEPTH, FUNCTIONS, Meaning, NESTING};
 use crate::parameter::scaled;
 use alloc::format;
 use alloc::string::{String, ToString};

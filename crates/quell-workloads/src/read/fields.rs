@@ -1,15 +1,40 @@
 //! The keys of one statement, and the operation that they make.
 
-use super::Reader;
-use super::forms::Main;
+use super::forms::{Main, Statement};
 use super::names::{Context, Names, settable};
-use super::statement::{Form, label, value};
+use super::reader::Reader;
 use crate::expression::{Expression, Meaning, Place};
 use crate::script::{Behind, Does, Kind, Order, Range, Target};
 use alloc::boxed::Box;
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use quell_vm::Protection;
+use toml::de::DeTable;
+
+/// A statement's table, and what is known of it.
+pub(super) struct Form<'v, 't> {
+    pub(super) form: &'static Statement,
+    pub(super) table: &'v DeTable<'t>,
+    pub(super) at: usize,
+}
+
+pub(super) fn value(
+    reader: &mut Reader<'_>,
+    form: &Form<'_, '_>,
+    names: &Names,
+    key: &str,
+) -> Option<Expression> {
+    let item = form.table.get(key)?;
+    let whole = label(form, key);
+    reader.expression(&whole, item, names, Context::Program)
+}
+
+pub(super) fn label(form: &Form<'_, '_>, key: &str) -> String {
+    match form.form.word {
+        word if word == key => key.to_string(),
+        word => format!("{word}.{key}"),
+    }
+}
 
 /// Reads the keys of a statement.
 pub(super) struct Fields<'f, 'r, 'v, 't> {

@@ -1,7 +1,7 @@
 //! The parameters of a workload file.
 
 use super::names::Names;
-use super::{Item, Reader, in_order, keep};
+use super::reader::{Item, Reader, in_order, keep};
 use crate::parameter::{Parameter, Unit};
 use crate::script::PARAMETERS;
 use alloc::borrow::ToOwned;

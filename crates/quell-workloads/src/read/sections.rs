@@ -2,7 +2,7 @@
 
 use super::names::{Context, Names};
 use super::parameters::Draft;
-use super::{Reader, keep, list};
+use super::reader::{Reader, keep, list};
 use crate::expression::{Expression, Name};
 use crate::script::{Figure, MemoryOf, Operation, Refusal, Said};
 use crate::team::word;

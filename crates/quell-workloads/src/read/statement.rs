@@ -1,13 +1,13 @@
 //! Programs: statements read by the table of their forms and written as operations, loops and branches as jumps.
 
-use super::fields::Fields;
+use super::fields::{Fields, Form, value};
 use super::forms::{Main, STATEMENTS, Statement};
-use super::names::{Context, Names};
-use super::{Item, Reader};
+use super::names::Names;
+use super::reader::{Item, Reader};
 use crate::expression::{Expression, Meaning, Name};
 use crate::script::{Does, Statement as Operation, Target};
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::vec::Vec;
 use toml::de::DeTable;
 
@@ -42,13 +42,6 @@ pub(super) fn program<'v, 't>(
         reader.refuse(item.span().start, "program", message);
     }
     writer.operations
-}
-
-/// A statement's table, and what is known of it.
-pub(super) struct Form<'v, 't> {
-    pub(super) form: &'static Statement,
-    pub(super) table: &'v DeTable<'t>,
-    pub(super) at: usize,
 }
 
 impl<'v, 't> Writer<'v, 't> {
@@ -329,24 +322,6 @@ fn fits(form: &Statement, table: &DeTable<'_>) -> bool {
         let word: &str = key.get_ref().as_ref();
         word == form.word || form.needs.contains(&word) || form.takes.contains(&word)
     })
-}
-
-pub(super) fn value(
-    reader: &mut Reader<'_>,
-    form: &Form<'_, '_>,
-    names: &Names,
-    key: &str,
-) -> Option<Expression> {
-    let item = form.table.get(key)?;
-    let whole = label(form, key);
-    reader.expression(&whole, item, names, Context::Program)
-}
-
-pub(super) fn label(form: &Form<'_, '_>, key: &str) -> String {
-    match form.form.word {
-        word if word == key => key.to_string(),
-        word => format!("{word}.{key}"),
-    }
 }
 
 /// The variable of a loop, which is one of this CPU's; the inner error is for the whole statement.

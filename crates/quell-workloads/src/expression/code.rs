@@ -1,0 +1,97 @@
+//! The instructions that an expression is read into.
+
+/// How many words an expression's stack holds.
+pub(crate) const DEPTH: usize = 16;
+/// How deep parentheses nest, so that reading them cannot exhaust the reader's own stack.
+pub(super) const NESTING: usize = 32;
+
+/// What an expression can name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Name {
+    /// A parameter of the workload.
+    Parameter(u8),
+    /// A variable of this CPU's.
+    Local(u8),
+    /// A control word that all CPUs share.
+    Shared(u8),
+    /// This CPU, from 0.
+    Cpu,
+    /// How many CPUs run the workload.
+    Cpus,
+    /// The clock, in nanoseconds.
+    Now,
+    /// Whether the measurement is over.
+    Stopped,
+    /// In the value of a store to a range: how far from its beginning.
+    Offset,
+    /// In the figure: how long the window was.
+    Nanoseconds,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Binary {
+    Add,
+    Subtract,
+    Multiply,
+    Divide,
+    Remainder,
+    Less,
+    AtMost,
+    Greater,
+    AtLeast,
+    Equal,
+    Unequal,
+    Bits,
+    Left,
+    Right,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Function {
+    Min,
+    Max,
+    Align,
+    Excess,
+    Choose,
+    Random,
+}
+
+/// What functions there are: name, number of arguments.
+pub(super) const FUNCTIONS: [(&str, Function, usize); 6] = [
+    ("min", Function::Min, 2),
+    ("max", Function::Max, 2),
+    ("align", Function::Align, 2),
+    ("excess", Function::Excess, 2),
+    ("choose", Function::Choose, 3),
+    ("random", Function::Random, 1),
+];
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum Code {
+    Number(u64),
+    Real(f64),
+    Name(Name),
+    /// The shared word at `base` plus what is on the stack, which is less than `count`.
+    Element {
+        base: u8,
+        count: u8,
+    },
+    Binary(Binary),
+    Not,
+    Call(Function),
+    /// Goes so many instructions on and leaves 0 if the top of the stack is 0; else drops it.
+    And(u16),
+    /// Goes so many instructions on and leaves 1 unless the top of the stack is 0; else drops it.
+    Or(u16),
+    /// Makes the top of the stack 0 or 1.
+    Truth,
+}
+
+/// What a name in a file stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Meaning {
+    /// One word.
+    One(Name),
+    /// So many shared words.
+    Many { base: u8, count: u8 },
+}
