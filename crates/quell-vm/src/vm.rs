@@ -246,10 +246,9 @@ impl<'m, M: Machine> Vm<'m, M> {
                 .rules()
                 .flush_pending_before_child_runs(|| self.tables.flush_pending(parent));
         });
-        drop(gather);
         if shared.is_err() {
-            // Half a child is nobody's: it never becomes known.
-            drop(vmas);
+            // Half a child never becomes known.
+            drop((gather, vmas));
             self.end(&child);
             return shared.map(|()| child.id());
         }
