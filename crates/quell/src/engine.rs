@@ -50,7 +50,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
     /// are ledger entries; 64 is plenty, none switches S3 off.
     ///
     /// # Errors
-    /// If there are no CPUs or more than [`MAX_CPUS`](crate::MAX_CPUS), if the machine's features contradict each other, if
+    /// If there are no CPUs or more than [`MAX_CPUS`], if the machine's features contradict each other, if
     /// it has too few tags for its CPUs or leaves out what the policy asks for, or if a CPU was given no slot.
     pub fn new(
         hw: &'m H,

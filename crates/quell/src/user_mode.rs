@@ -24,7 +24,7 @@
 //! freed, which its walker may read at any time; for [`Engine::synchronize_text`]; and when a claim or a refill
 //! has to pay for what its space owes. Speculation in user mode may go through old entries of the kernel's half until the entry: a frame whose
 //! memory type changes, or that leaves the machine, needs an interrupt of every CPU, which a change with
-//! [`Scope::Tables`](crate::Scope::Tables) makes.
+//! [`Scope::Tables`] makes.
 
 use crate::cpu::Entry;
 use crate::cpu_set::{CpuId, CpuSet};
