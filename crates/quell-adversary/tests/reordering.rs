@@ -36,7 +36,7 @@ fn search(case: Case, schedules: u64) -> Report {
 
 /// Weakened so, an ordering breaks a clause in a scenario on the first machine alone.
 fn shows(mistake: &str, scenario: &str, machines: Machines, clause: Clause) {
-    const SCHEDULES: u64 = 1500;
+    const SCHEDULES: u64 = 24_000;
     let broken = |machine: &str, mistake: Option<Mistake>| {
         let case = Case {
             scenario: Scenario::named(scenario).expect("a scenario"),

@@ -1,7 +1,6 @@
 //! Workload files under the adversary: they keep the contract, and a mistake is found in one.
 
 use quell::Policy;
-use quell_adversary::broken::Boundary;
 use quell_adversary::rehearsal::rehearse;
 use quell_adversary::workload::Performance;
 use quell_adversary::{Budget, Case, Exploration, MachineKind, Mistake, Session, explore};
@@ -36,7 +35,7 @@ const FILE: &str = r#"
     [[threads]]
     program = [
         { begin = true },
-        { while = "!stopped", do = [{ read = "at" }] },
+        { repeat = 4, do = [{ read = "at" }] },
     ]
 "#;
 
@@ -63,7 +62,7 @@ fn a_workload_keeps_the_contract_and_a_mistake_is_found_in_it() {
     let kept = search(None);
     assert!(kept.failure.is_none(), "{:?}", kept.failure);
     assert_eq!(kept.schedules, 60);
-    let mistake = Mistake::Boundary(Boundary::RangeLosesTail);
+    let mistake = Mistake::named("SkipPost").expect("a mistake");
     assert!(search(Some(mistake)).failure.is_some());
 }
 

@@ -6,9 +6,6 @@
 use std::io;
 use std::path::Path;
 
-use procfs_core::FromRead;
-use procfs_core::process::Stat;
-
 use crate::sample::{Interrupts, Statistics, When};
 
 /// Reads the counters now.
@@ -47,10 +44,14 @@ pub fn process_ns(pid: u32) -> Option<u64> {
     ran(&text)
 }
 
-/// The time in a `/proc/PID/stat`. Its second field is a name in brackets, which may hold blanks and brackets.
+/// The time in a `/proc/PID/stat`. Its second field is a name in brackets, which may hold blanks and brackets; the user's
+/// time and the system's are the eleventh and twelfth after the state, which comes next.
 fn ran(stat: &[u8]) -> Option<u64> {
-    let stat = Stat::from_read(stat).ok()?;
-    Some((stat.utime.saturating_add(stat.stime)).saturating_mul(TICK_NS))
+    let named = stat.iter().rposition(|&byte| byte == b')')?;
+    let rest = std::str::from_utf8(&stat[named + 1..]).ok()?;
+    let mut times = rest.split_whitespace().skip(11);
+    let mut time = || times.next()?.parse::<u64>().ok();
+    Some(time()?.saturating_add(time()?).saturating_mul(TICK_NS))
 }
 
 /// Linux tells programs all times of `/proc` in hundredths of a second, whatever its own clock is.
