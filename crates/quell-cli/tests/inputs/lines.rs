@@ -92,9 +92,9 @@ impl Line {
     }
 }
 
-/// What is run only if it is refused: it would change the host, or take what others use.
+/// What is run only if it is refused: it would change the host, take what others use, or go on until it is told to end.
 fn is_left_out(command: &Command, line: &Line) -> bool {
-    if !line.begins_with(&["measure"]) {
+    if !(line.begins_with(&["measure"]) || line.begins_with(&["top"])) {
         return false;
     }
     let quell = std::iter::once(OsString::from("quell"));
