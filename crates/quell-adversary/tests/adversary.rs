@@ -148,6 +148,7 @@ fn is_small(case: &Case) -> bool {
             // The one that retires asks again and again until the other has left.
             | ("retire-running", _) => false,
             ("own-nmi" | "own-program" | "own-program-debt", _) => !riscv,
+            ("spurious", _) => case.kind.name != "riscv-svinval",
             (_, Script::Engine(_)) => true,
             // Over the manager, of which one call is as long as a whole program over the engine.
             ("vm-unmap-access", _) => !riscv,
