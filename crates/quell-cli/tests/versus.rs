@@ -111,7 +111,8 @@ fn quell_takes_a_tenth_of_the_interrupts_and_fewer_instructions() {
         };
         let interrupts = ratio(row, "interrupts");
         assert!(interrupts <= most, "interrupts, {interrupts}: {row}");
-        if matches!(workload, "dontneed" | "swap" | "pingpong") {
+        // On quell's side of `pingpong` a file is performed, on Linux's a program in Rust: their instructions say nothing.
+        if matches!(workload, "dontneed" | "swap") {
             let instructions = ratio(row, "instructions");
             assert!(instructions < 1.0, "instructions, {instructions}: {row}");
         }
