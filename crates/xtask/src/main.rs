@@ -4,13 +4,18 @@
 //! toolchain. Whatever takes longer, or needs an emulator, is a step of this command, so that there is
 //! one place where it is written down and one line to type. A step is a command line that anybody can
 //! type as well; it is printed before it runs. All steps run, also after one has failed, and the end is
-//! a list of what came of each.
+//! a list of what came of each, after the last lines of those that failed.
 
 mod api;
+mod package;
 
+use std::collections::VecDeque;
 use std::fmt;
+use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::Mutex;
+use std::thread;
 use std::time::Instant;
 
 /// Words of the command line.
@@ -49,19 +54,7 @@ const STEPS: &[Step] = &[
         name: "package",
         shows: "what others use builds from what would be published",
         environment: &[],
-        cargo: &[
-            "package",
-            "--quiet",
-            "--allow-dirty",
-            "--package",
-            "quell",
-            "--package",
-            "quell-zero",
-            "--package",
-            "quell-arch",
-            "--package",
-            "quell-conformance",
-        ],
+        cargo: &["xtask", "package"],
         boots: false,
     },
     Step {
@@ -298,19 +291,61 @@ impl fmt::Display for Step {
 }
 
 impl Step {
-    /// Whether its command ended well.
-    fn passes(&self) -> bool {
+    /// Runs its command.
+    ///
+    /// # Errors
+    /// If the command does not end well: the last lines of what it said, where nobody watches it on a terminal.
+    fn run(&self) -> Result<(), Vec<String>> {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut command = Command::new(cargo);
         command
             .args(self.cargo)
             .envs(self.environment.iter().copied());
-        match command.status() {
-            Ok(status) => status.success(),
-            Err(error) => {
-                eprintln!("cargo does not start: {error}");
-                false
+        let watched = io::stdout().is_terminal();
+        if !watched {
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        }
+        let last = Mutex::new(VecDeque::new());
+        let status = command.spawn().and_then(|mut child| {
+            let (output, errors) = (child.stdout.take(), child.stderr.take());
+            thread::scope(|scope| {
+                if let Some(output) = output {
+                    scope.spawn(|| pass_on(output, io::stdout(), &last));
+                }
+                if let Some(errors) = errors {
+                    scope.spawn(|| pass_on(errors, io::stderr(), &last));
+                }
+                child.wait()
+            })
+        });
+        let mut last: Vec<String> = last.into_inner().unwrap_or_default().into();
+        match status {
+            Ok(status) if status.success() => return Ok(()),
+            Ok(status) if !watched => last.push(status.to_string()),
+            Ok(_) => {}
+            Err(error) => last.push(format!("cargo does not start: {error}")),
+        }
+        Err(last)
+    }
+}
+
+/// How many lines of a step that failed are repeated at the end.
+const REPEATED: usize = 30;
+
+/// Passes lines on as they come, and keeps the last ones.
+fn pass_on(from: impl Read, mut to: impl Write, last: &Mutex<VecDeque<String>>) {
+    let mut from = BufReader::new(from);
+    let mut line = Vec::new();
+    // What cannot be read or written any more ends this output and not the step.
+    while from.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
+        let _ = to.write_all(&line).and_then(|()| to.flush());
+        let said = String::from_utf8_lossy(&line).trim_end().to_owned();
+        line.clear();
+        if let Ok(mut last) = last.lock() {
+            if last.len() == REPEATED {
+                last.pop_front();
             }
+            last.push_back(said);
         }
     }
 }
@@ -323,12 +358,15 @@ cargo xtask list
 cargo xtask orderings
     prints docs/orderings.md, from the comments at the orderings
 cargo xtask api [--accept]
-    compares the public interfaces with those kept in docs/api, or keeps the new ones";
+    compares the public interfaces with those kept in docs/api, or keeps the new ones
+cargo xtask package
+    builds the crates that others use from what would be published of them";
 
 /// What was asked for.
 enum Asked {
     List,
     Orderings,
+    Package,
     Api { accept: bool },
     Run(Vec<&'static Step>, Vec<&'static Step>),
 }
@@ -339,6 +377,7 @@ fn asked(arguments: &[String]) -> Result<Asked, String> {
     match arguments.split_first() {
         Some((first, [])) if first == "list" => Ok(Asked::List),
         Some((first, [])) if first == "orderings" => Ok(Asked::Orderings),
+        Some((first, [])) if first == "package" => Ok(Asked::Package),
         Some((first, rest)) if first == "api" => match rest {
             [] => Ok(Asked::Api { accept: false }),
             [option] if option == "--accept" => Ok(Asked::Api { accept: true }),
@@ -375,11 +414,13 @@ fn root() -> &'static Path {
 
 /// Prints what `docs/orderings.md` must be.
 fn orderings() -> ExitCode {
-    match quell_orderings::read(root()) {
-        Ok(sites) => {
-            print!("{}", quell_orderings::document(&sites));
-            ExitCode::SUCCESS
-        }
+    told(quell_orderings::read(root()).map(|sites| print!("{}", quell_orderings::document(&sites))))
+}
+
+/// Says what is wrong, if anything is.
+fn told<E: fmt::Display>(result: Result<(), E>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
         Err(wrong) => {
             eprintln!("{wrong}");
             ExitCode::FAILURE
@@ -398,15 +439,8 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         Ok(Asked::Orderings) => return orderings(),
-        Ok(Asked::Api { accept }) => {
-            return match api::run(root(), accept) {
-                Ok(()) => ExitCode::SUCCESS,
-                Err(wrong) => {
-                    eprintln!("{wrong}");
-                    ExitCode::FAILURE
-                }
-            };
-        }
+        Ok(Asked::Api { accept }) => return told(api::run(root(), accept)),
+        Ok(Asked::Package) => return told(package::run(root())),
         Err(why) => {
             eprintln!("{why}\n{USAGE}");
             return ExitCode::from(2);
@@ -416,12 +450,22 @@ fn main() -> ExitCode {
     for step in run {
         println!("\n== {}: {}\n   {step}", step.name, step.shows);
         let begun = Instant::now();
-        let passed = step.passes();
-        results.push((step, passed, begun.elapsed().as_secs()));
+        let result = step.run();
+        results.push((step, result, begun.elapsed().as_secs()));
+    }
+    for (step, result, _) in &results {
+        if let Err(last) = result
+            && !last.is_empty()
+        {
+            println!("\n== {} FAILED; the end of what it said:", step.name);
+            for line in last {
+                println!("   {line}");
+            }
+        }
     }
     println!();
-    for (step, passed, seconds) in &results {
-        let verdict = if *passed { "passed" } else { "FAILED" };
+    for (step, result, seconds) in &results {
+        let verdict = if result.is_ok() { "passed" } else { "FAILED" };
         println!("{:10} {verdict:8} {seconds:5} s", step.name);
     }
     for step in &skipped {
@@ -430,7 +474,7 @@ fn main() -> ExitCode {
             step.name, step.shows
         );
     }
-    if results.iter().all(|(_, passed, _)| *passed) {
+    if results.iter().all(|(_, result, _)| result.is_ok()) {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
