@@ -1,22 +1,26 @@
-//! Files that another run of the command may be reading.
+//! Files that another run of the command may be reading, whichever of its parts writes them.
 //!
 //! Two comparisons at once are ordinary: tests run beside each other, and so do people. No file is therefore written where
 //! another process may look at it: it is written beside its place under a name of its own, and put there when it is whole.
 
 use anyhow::Context;
+use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 use tempfile::{Builder, NamedTempFile, TempPath};
 
-/// Writes a file whole: a process that opens it reads what was there before or all of `content`, and never a part.
+/// Writes a file whole: a process that opens it reads what was there before or all of `content`, and never a part. The
+/// file is open for more. Others may read it as far as the process's mask lets them.
 ///
 /// # Errors
 /// If its directory cannot be made, or the file not be written there.
-pub fn replace(place: &Path, content: &[u8]) -> anyhow::Result<()> {
-    let directory = place.parent().unwrap_or(Path::new("."));
+pub fn replace(place: &Path, content: &[u8]) -> anyhow::Result<File> {
+    let directory = match place.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
     written(directory, "partial-", "", content)
         .and_then(|file| Ok(file.persist(place)?))
-        .map(drop)
         .with_context(|| format!("writing {}", place.display()))
 }
 
@@ -24,7 +28,7 @@ pub fn replace(place: &Path, content: &[u8]) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// As for [`replace`].
-pub fn temporary(
+pub(crate) fn temporary(
     directory: &Path,
     prefix: &str,
     suffix: &str,
@@ -42,10 +46,14 @@ fn written(
     content: &[u8],
 ) -> anyhow::Result<NamedTempFile> {
     std::fs::create_dir_all(directory)?;
-    let mut file = Builder::new()
-        .prefix(prefix)
-        .suffix(suffix)
-        .tempfile_in(directory)?;
+    let mut builder = Builder::new();
+    builder.prefix(prefix).suffix(suffix);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        builder.permissions(std::fs::Permissions::from_mode(0o666));
+    }
+    let mut file = builder.tempfile_in(directory)?;
     file.write_all(content)?;
     Ok(file)
 }

@@ -23,7 +23,7 @@ mod ending;
 #[cfg(not(unix))]
 #[path = "ending_elsewhere.rs"]
 mod ending;
-mod files;
+pub mod files;
 pub mod follow;
 mod images;
 #[path = "../../quell-kernel/src/options.rs"]

@@ -11,7 +11,7 @@ use quell::Policy;
 use quell::Rule;
 use quell_clock::{Latency, Progress};
 use quell_experiments::jobs::{Job, Results};
-use quell_experiments::numbers::digits;
+use quell_experiments::numbers::{digits, median};
 use quell_experiments::progress;
 use quell_experiments::trial::{Outcome, Trial, TrialError};
 use serde::Serialize;
@@ -123,7 +123,7 @@ fn spread(values: &[f64]) -> Option<[f64; 3]> {
         .filter(|value| value.is_finite())
         .collect();
     finite.sort_by(f64::total_cmp);
-    Some([*finite.first()?, finite[finite.len() / 2], *finite.last()?])
+    Some([*finite.first()?, median(&finite)?, *finite.last()?])
 }
 
 /// Turns what a trial says into what the command exits with.

@@ -121,17 +121,10 @@ impl Results {
         }
         // Of a group the longest first, so that no core waits for one of them at the end.
         new.sort_by_key(|(group, _, job, _)| (*group, std::cmp::Reverse(job.cpus)));
-        // Each CPU more is about as much more to do.
-        let all: usize = new.iter().map(|(_, _, job, _)| job.cpus).sum();
         let ended = AtomicUsize::new(0);
         let look = || {
-            let parts = new
-                .iter()
-                .map(|(_, _, job, progress)| job.cpus as f64 * progress.share());
-            Glance {
-                share: parts.sum::<f64>() / all.max(1) as f64,
-                said: format!("{} of {} runs", ended.load(Relaxed), new.len()),
-            }
+            let runs = new.iter().map(|(_, _, job, progress)| (job.cpus, progress));
+            Glance::of_runs(runs, ended.load(Relaxed))
         };
         let given_up = AtomicBool::new(false);
         let run = |(_, key, job, progress): &(usize, String, Job, Progress)| {

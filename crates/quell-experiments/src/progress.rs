@@ -10,6 +10,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use quell_clock::Progress;
 
 /// Work that is over sooner shows nothing.
 const SOON: Duration = Duration::from_secs(2);
@@ -27,6 +28,25 @@ pub struct Glance {
     pub share: f64,
     /// What else there is to say.
     pub said: String,
+}
+
+impl Glance {
+    /// How far runs are, each with its number of CPUs: each CPU more is about as much more to do. So many have ended.
+    pub(crate) fn of_runs<'p>(
+        runs: impl Iterator<Item = (usize, &'p Progress)>,
+        ended: usize,
+    ) -> Self {
+        let (mut count, mut all, mut done) = (0, 0, 0.0);
+        for (cpus, progress) in runs {
+            count += 1;
+            all += cpus;
+            done += cpus as f64 * progress.share();
+        }
+        Glance {
+            share: done / all.max(1) as f64,
+            said: format!("{ended} of {count} runs"),
+        }
+    }
 }
 
 impl From<f64> for Glance {

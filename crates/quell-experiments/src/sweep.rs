@@ -143,17 +143,10 @@ pub fn run(cells: &[Cell], each: impl Fn(&Cell, Result<Outcome, String>) + Sync)
     let mut order: Vec<(&Cell, Progress)> =
         cells.iter().map(|cell| (cell, Progress::new())).collect();
     order.sort_by_key(|(cell, _)| std::cmp::Reverse(cell.cpus));
-    // Each CPU more is about as much more to do.
-    let all: usize = cells.iter().map(|cell| cell.cpus).sum();
     let ended = AtomicUsize::new(0);
     let look = || {
-        let parts = order
-            .iter()
-            .map(|(cell, progress)| cell.cpus as f64 * progress.share());
-        Glance {
-            share: parts.sum::<f64>() / all.max(1) as f64,
-            said: format!("{} of {} runs", ended.load(Relaxed), order.len()),
-        }
+        let runs = order.iter().map(|(cell, progress)| (cell.cpus, progress));
+        Glance::of_runs(runs, ended.load(Relaxed))
     };
     progress::show("running", look, || {
         order

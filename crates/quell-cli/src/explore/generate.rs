@@ -12,6 +12,7 @@ use anyhow::Context;
 use quell_adversary::Mistake;
 use quell_adversary::generate::campaign::Killed;
 use quell_adversary::generate::{Campaign, Recorded, shrink};
+use quell_boot::files;
 use quell_contract::timeline;
 use quell_experiments::machines;
 use quell_experiments::progress::{self, Glance};
@@ -185,10 +186,7 @@ impl<'a> Shelf<'a> {
     /// A file is there with all that is in it, or not at all.
     fn write(&self, name: &str, recorded: &Recorded) -> anyhow::Result<()> {
         let path = self.folder.join(format!("{name}.toml"));
-        let unfinished = self.folder.join(format!("{name}.unfinished"));
-        std::fs::write(&unfinished, recorded.to_toml())
-            .and_then(|()| std::fs::rename(&unfinished, &path))
-            .with_context(|| format!("cannot write {}", path.display()))
+        files::replace(&path, recorded.to_toml().as_bytes()).map(drop)
     }
 }
 

@@ -70,10 +70,7 @@ impl LiveArgs {
     /// # Errors
     /// If the process or control group does not exist, the command does not start, or the file cannot be written.
     pub fn record(&self) -> anyhow::Result<Outcome> {
-        let over = Arc::new(AtomicBool::new(false));
-        for signal in signal_hook::consts::TERM_SIGNALS {
-            signal_hook::flag::register(*signal, over.clone())?;
-        }
+        let over = told_to_end()?;
         let overhead = self.overhead / 100.0;
         let options = Options {
             wanted: events::wanted(),
@@ -244,6 +241,15 @@ pub fn counts(before: &Statistics, after: &Statistics, seconds: f64) -> Table {
         }
     }
     table
+}
+
+/// Set when this process is told to end, by Ctrl-C or otherwise; it goes on until it has looked.
+pub fn told_to_end() -> std::io::Result<Arc<AtomicBool>> {
+    let told = Arc::new(AtomicBool::new(false));
+    for signal in signal_hook::consts::TERM_SIGNALS {
+        signal_hook::flag::register(*signal, told.clone())?;
+    }
+    Ok(told)
 }
 
 /// Seconds, with a fraction or without.

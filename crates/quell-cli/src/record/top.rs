@@ -2,18 +2,17 @@
 
 use std::io;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use clap::Args;
 use console::Term;
-use quell_perf::live::{Options, Recorder, Refused, Scope, Stack, Wanted};
+use quell_perf::live::{Options, Recorder, Refused, Scope, Stack, Wanted, is_running};
 use quell_record::figures::{count, percent, percents};
 use quell_record::top::{Row, Second, Top};
 
 use super::events;
-use super::live::{percent as percentage, seconds};
+use super::live::{percent as percentage, seconds, told_to_end};
 use crate::output::{self, note, say};
 use crate::table::{Table, number, words};
 
@@ -43,16 +42,13 @@ pub struct TopArgs {
 /// # Errors
 /// If a process does not exist, or the kernel does not do what it did before.
 pub fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
-    let over = Arc::new(AtomicBool::new(false));
-    for signal in signal_hook::consts::TERM_SIGNALS {
-        signal_hook::flag::register(*signal, over.clone())?;
-    }
+    let over = told_to_end()?;
     let options = Options {
         wanted: wanted(),
         overhead: args.overhead / 100.0,
         buffer: None,
     };
-    if let Some(pid) = args.pids.iter().find(|pid| !exists(**pid)) {
+    if let Some(pid) = args.pids.iter().find(|pid| !is_running(**pid)) {
         return Err(crate::usage::usage(format_args!(
             "--pid {pid}: there is no such process"
         )));
@@ -78,7 +74,7 @@ pub fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
         let limit = args.seconds;
         over.load(Ordering::Relaxed)
             || limit.is_some_and(|limit| progress.elapsed >= limit + GRACE)
-            || !args.pids.is_empty() && !args.pids.iter().any(|pid| exists(*pid))
+            || !args.pids.is_empty() && !args.pids.iter().any(|pid| is_running(*pid))
     })?;
     if shown == 0 {
         note!("ended before a second was over");
@@ -88,10 +84,6 @@ pub fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
 
 /// The last second is told a little after its end.
 const GRACE: Duration = Duration::from_millis(50);
-
-fn exists(pid: u32) -> bool {
-    std::path::Path::new(&format!("/proc/{pid}")).exists()
-}
 
 /// Flushes of everybody, with no more of their stacks than says which call it was.
 fn wanted() -> Vec<Wanted> {

@@ -6,10 +6,13 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::hash::Hasher;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use fnv::FnvHasher;
+use quell_boot::files;
 use quell_experiments::sweep::{Cell, Grid};
 use quell_experiments::trial::Outcome;
 use serde::{Deserialize, Serialize};
@@ -60,11 +63,11 @@ impl Head {
     }
 }
 
-/// FNV-1a, which is the same everywhere: it tells files apart that differ by accident.
+/// A digest that is the same everywhere: it tells files apart that differ by accident.
 fn digest(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |digest, byte| {
-        (digest ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
-    })
+    let mut hasher = FnvHasher::default();
+    hasher.write(text.as_bytes());
+    hasher.finish()
 }
 
 /// What came of one run.
@@ -296,21 +299,12 @@ impl Results {
     }
 }
 
-/// Writes a file beside it and puts it in its place, so that there is always one that is whole; the file is open for
-/// more.
+/// Puts a file in its place, so that there is always one that is whole; it is open for more.
 fn write(place: &Path, first: &str, lines: &BTreeMap<usize, String>) -> Result<File> {
     let mut text = format!("{first}\n");
     for line in lines.values() {
         text.push_str(line);
         text.push('\n');
     }
-    let mut beside = place.as_os_str().to_owned();
-    beside.push(".new");
-    let write = || {
-        let mut file = File::create(&beside)?;
-        file.write_all(text.as_bytes())?;
-        fs::rename(&beside, place)?;
-        Ok::<_, std::io::Error>(file)
-    };
-    write().with_context(|| format!("writing {}", place.display()))
+    files::replace(place, text.as_bytes())
 }

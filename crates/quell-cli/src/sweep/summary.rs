@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Args;
 use quell_experiments::charts::{COLORS, Chart, Line, Upward};
-use quell_experiments::numbers::digits;
+use quell_experiments::numbers::{digits, median};
 
 use super::results::{Record, Results};
 use crate::output::{Destination, note, say};
@@ -58,14 +58,7 @@ struct Point {
 
 impl Point {
     fn median(&self) -> Option<f64> {
-        let middle = self.values.len() / 2;
-        match self.values.len() {
-            0 => None,
-            even if even.is_multiple_of(2) => {
-                Some((self.values[middle - 1] + self.values[middle]) / 2.0)
-            }
-            _ => Some(self.values[middle]),
-        }
+        median(&self.values)
     }
 
     /// How far the figures lie apart, in percent of the median.
@@ -76,7 +69,7 @@ impl Point {
 }
 
 /// The points of a grid in its order, in which the seeds of one follow one another.
-fn points(records: impl Iterator<Item = Record>) -> Vec<Point> {
+fn points(records: &[Record]) -> Vec<Point> {
     let mut points: Vec<Point> = Vec::new();
     for record in records {
         let same = points.last().is_some_and(|point| {
@@ -90,10 +83,10 @@ fn points(records: impl Iterator<Item = Record>) -> Vec<Point> {
         });
         if !same {
             points.push(Point {
-                machine: record.machine,
-                policy: record.policy,
+                machine: record.machine.clone(),
+                policy: record.policy.clone(),
                 cpus: record.cpus,
-                parameters: record.parameters,
+                parameters: record.parameters.clone(),
                 values: Vec::new(),
                 failed: 0,
             });
@@ -116,11 +109,12 @@ fn points(records: impl Iterator<Item = Record>) -> Vec<Point> {
 /// # Errors
 /// If something cannot be written.
 pub fn print(results: &Results, places: &Places) -> Result<bool> {
-    let points = points(results.records());
+    let records: Vec<Record> = results.records().collect();
+    let points = points(&records);
     say!("{}, {}\n", results.head.workload, results.head.metric);
     say!("{}", table(&points));
     if let Some(place) = &places.csv {
-        place.write(&csv(results.records()))?;
+        place.write(&csv(&records))?;
         say!("CSV: {}", place.shown());
     }
     if let Some(place) = &places.plot {
@@ -135,9 +129,9 @@ pub fn print(results: &Results, places: &Places) -> Result<bool> {
         }
     }
     let (mut violations, mut failed) = (0, 0);
-    for record in results.records() {
+    for record in &records {
         violations += record.violations;
-        if let Some(why) = record.error {
+        if let Some(why) = &record.error {
             failed += 1;
             if failed <= 3 {
                 note!("failed: {why}");
@@ -190,8 +184,7 @@ fn quoted(text: &str) -> String {
 }
 
 /// Every run as a line; counts that no run has are left out.
-fn csv(records: impl Iterator<Item = Record>) -> String {
-    let records: Vec<_> = records.collect();
+fn csv(records: &[Record]) -> String {
     let names = |of: fn(&Record) -> &BTreeMap<String, u64>| {
         let mut names: Vec<_> = records
             .iter()
@@ -220,7 +213,7 @@ fn csv(records: impl Iterator<Item = Record>) -> String {
             .chain(machine.iter().map(|name| format!("machine.{name}")))
             .collect(),
     );
-    for record in &records {
+    for record in records {
         let count = |of: &BTreeMap<String, u64>, name: &String| {
             of.get(name).copied().unwrap_or_default().to_string()
         };
@@ -369,7 +362,7 @@ mod tests {
 
     #[test]
     fn a_point_is_the_median_of_its_seeds() {
-        let points = points(records().into_iter());
+        let points = points(&records());
         assert_eq!(points.len(), 2);
         assert_eq!(
             (points[0].median(), points[0].spread()),
@@ -382,7 +375,7 @@ mod tests {
 
     #[test]
     fn csv_has_a_line_for_each_run_and_quotes_what_must_be() {
-        let text = csv(records().into_iter());
+        let text = csv(&records());
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines.len(), 6);
         assert_eq!(

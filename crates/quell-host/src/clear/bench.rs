@@ -6,6 +6,7 @@ use super::region::{HUGE, Region};
 use crate::process::own_thread_cpu_time;
 use anyhow::{Result, bail};
 use procfs_core::{FromRead, Meminfo};
+use quell_experiments::numbers;
 use quell_zero::{Available, Sample, Temperature};
 use rand::seq::SliceRandom;
 use rand_pcg::Pcg64;
@@ -86,11 +87,7 @@ fn shuffled<'a>(cells: &'a mut [Cell], bytes: u64, order: &mut Pcg64) -> Vec<&'a
 /// The median; sorts its argument. Zero for nothing.
 pub fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
-    match values.len() {
-        0 => 0.0,
-        n if n % 2 == 1 => values[n / 2],
-        n => (values[n / 2 - 1] + values[n / 2]) / 2.0,
-    }
+    numbers::median(values).unwrap_or(0.0)
 }
 
 /// Keeps the calling thread on one CPU. Where that is refused, the samples are only noisier.

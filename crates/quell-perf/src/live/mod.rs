@@ -28,5 +28,5 @@ pub use price::Price;
 pub use recorder::Recorder;
 pub use rights::Refused;
 pub use rings::Stack;
-pub use scope::Scope;
+pub use scope::{Scope, is_running};
 pub use summary::Summary;

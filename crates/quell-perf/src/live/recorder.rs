@@ -4,7 +4,6 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ffi::CString;
 use std::io;
-use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ use super::records::{Opened, change, keep};
 use super::rights::Refused;
 use super::rings::{Entry, Point, Ring};
 use super::running::Running;
-use super::scope::{Scope, resolve};
+use super::scope::{Scope, is_running, resolve};
 use super::summary::Summary;
 use super::unwind::Unwinder;
 use crate::counters;
@@ -320,10 +319,9 @@ impl Recorder {
 
     /// Whether all processes that the recording is about have ended.
     fn is_over(&self) -> bool {
-        let running = |pid: &u32| Path::new(&format!("/proc/{pid}")).exists();
         self.processes
             .wanted()
-            .is_some_and(|wanted| !wanted.iter().any(running))
+            .is_some_and(|wanted| !wanted.iter().any(|&pid| is_running(pid)))
     }
 
     /// How often each event happened so far, on all CPUs together.

@@ -38,7 +38,7 @@ pub(super) fn resolve(
         }
         Scope::Processes(pids) => {
             for pid in &pids {
-                if !Path::new(&format!("/proc/{pid}")).exists() {
+                if !is_running(*pid) {
                     return Err(Refused::Absent(format!("there is no process {pid}")));
                 }
             }
@@ -65,6 +65,11 @@ pub(super) fn resolve(
     };
     host.pids.clone_from(&pids);
     Ok((Some(pids.into_iter().collect()), command))
+}
+
+/// Whether there is a process of this number now.
+pub fn is_running(pid: u32) -> bool {
+    Path::new(&format!("/proc/{pid}")).exists()
 }
 
 /// The processes of a control group and of those below it.
