@@ -5,4 +5,6 @@
 //! Linux and why that is safe. Nothing of Linux is part of this repository.
 
 pub mod make;
+pub mod programs;
+pub mod soak;
 pub mod tree;

@@ -6,7 +6,7 @@
 //! the source that quell's own kernel runs; [`plan`] says which, [`linux`] finds a kernel and puts
 //! the initial file system together, [`counters`] reads what Linux counted, [`ours`] what quell's
 //! kernel counted, [`report`] puts them side by side and [`compare`] carries it all out. [`conform`] has that program run
-//! the conformance suite instead, on one Linux.
+//! the conformance suite instead, on one Linux, and [`soak`] has it run programs of others.
 //!
 //! What this does not show: time on real hardware. An emulated instruction has no cache misses, an
 //! interrupt no latency, and TLBs that flush keep no entry that hardware would keep.
@@ -21,7 +21,10 @@ mod plan;
 #[path = "../../guest/src/protocol.rs"]
 mod protocol;
 pub mod report;
+mod soak;
 
 pub use compare::{Comparison, Options};
 pub use conform::{Check, Programs};
 pub use plan::Scale;
+pub use protocol::{Ended, Program};
+pub use soak::{Counted, Ran, Soak};

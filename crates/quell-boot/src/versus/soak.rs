@@ -1,0 +1,370 @@
+//! Programs that others wrote, on a Linux: how each ends, and what the kernel complains of meanwhile.
+//!
+//! As many boots as it takes: a program that brings the kernel down is noted, and the next boot goes on behind it. The CPUs
+//! of the emulator are threads of the host. The console shows warnings, so a splat is seen where it happens, and belongs
+//! to the program that runs.
+
+use super::compare::{command_for, counted};
+use super::protocol::{Ended, Event, Program};
+use super::{guest, linux};
+use crate::arch::Arch;
+use crate::ending::told_to_end;
+use crate::files;
+use crate::follow::{self, Line};
+use crate::images::Images;
+use crate::qemu::{self, Accelerator, Machine};
+use anyhow::bail;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Of a splat so many lines are kept.
+const LINES: usize = 60;
+
+/// What Linux's complaints about itself have in their first line.
+const SPLATS: [&str; 16] = [
+    "WARNING: ",
+    "BUG: ",
+    "kernel BUG at ",
+    "Oops: ",
+    "INFO: possible ",
+    "INFO: task ",
+    "rcu: INFO: ",
+    "INFO: rcu",
+    "Kernel panic",
+    "general protection fault",
+    "page allocation stalls",
+    "UBSAN: ",
+    "list_add corruption",
+    "list_del corruption",
+    "nobody cared",
+    "refcount_t: ",
+];
+
+/// Programs to run, and where.
+#[derive(Clone, Debug)]
+pub struct Soak {
+    /// The image of a Linux kernel for x86-64.
+    pub kernel: PathBuf,
+    /// What is on of quell's engine in it, as its option `quell=` takes that; nothing is said to it if this is `None`.
+    pub mechanisms: Option<String>,
+    /// Words to add to Linux's command line.
+    pub words: Vec<String>,
+    /// How many CPUs the machine has.
+    pub cpus: u16,
+    /// How much memory, in megabytes.
+    pub memory_mb: u32,
+    /// Files for the initial file system beside what always is in it: where, and what. Folders need not be named.
+    pub files: Vec<(String, Vec<u8>)>,
+    /// The programs, in their order.
+    pub programs: Vec<Program>,
+    /// How long the machine may be silent, or run without using the processor, before it is examined and ended.
+    pub limit: Duration,
+    /// Whether to show every line of the serial console, on standard error.
+    pub verbose: bool,
+}
+
+/// What a program came to.
+#[derive(Clone, Debug)]
+pub struct Ran {
+    /// Its place in the list.
+    pub program: usize,
+    /// How it ended; `None` if the kernel did before.
+    pub how: Option<Ended>,
+    /// How long it took, in milliseconds; 0 if the kernel ended before.
+    pub milliseconds: u64,
+    /// How many of its parts have passed, as far as it says so.
+    pub passed: u64,
+    /// The names of those that have not.
+    pub failed: Vec<String>,
+    /// The last lines of its output; if the kernel has ended, of the console.
+    pub last: Vec<String>,
+    /// What the kernel complained of meanwhile: each the lines of one complaint.
+    pub splats: Vec<Vec<String>>,
+}
+
+/// What the engine and Linux have counted in a boot that came to its end.
+#[derive(Clone, Debug)]
+pub struct Counted {
+    /// Interrupts that Linux has counted in its row `TLB`, before the engine was asked and after that.
+    pub interrupts: [u64; 2],
+    /// The engine's counters, in its order.
+    pub engine: Vec<(String, u64)>,
+}
+
+impl Counted {
+    /// What the engine calls `name`; 0 if it has nothing of that name.
+    pub fn get(&self, name: &str) -> u64 {
+        let found = self.engine.iter().find(|(counter, _)| counter == name);
+        found.map_or(0, |(_, count)| *count)
+    }
+
+    pub(super) fn of(event: &Event) -> Option<Counted> {
+        let Event::Counted {
+            before,
+            engine,
+            after,
+        } = event
+        else {
+            return None;
+        };
+        // A row: its name, a number for each CPU, what it is.
+        let sum = |row: &str| -> u64 {
+            row.split(' ')
+                .filter_map(|word| word.parse::<u64>().ok())
+                .sum()
+        };
+        let counter = |line: &str| {
+            let (name, count) = line.split_once(' ')?;
+            Some((name.to_string(), count.parse().ok()?))
+        };
+        Some(Counted {
+            interrupts: [sum(before), sum(after)],
+            engine: engine.lines().filter_map(counter).collect(),
+        })
+    }
+}
+
+/// A boot as it is followed.
+#[derive(Default)]
+struct Following {
+    ran: Vec<Ran>,
+    running: Option<usize>,
+    splats: Vec<Vec<String>>,
+    counted: Option<Counted>,
+    lacking: Vec<String>,
+    /// Whether the lines that come belong to the last splat.
+    open: bool,
+}
+
+impl Following {
+    fn text(&mut self, line: &str) {
+        let line = plain(line);
+        if SPLATS.iter().any(|mark| line.contains(mark)) {
+            // A complaint about a complaint's own lines is part of it.
+            if !self.open {
+                self.splats.push(Vec::new());
+            }
+            self.open = true;
+        }
+        if self.open
+            && let Some(splat) = self.splats.last_mut()
+        {
+            splat.push(line.to_string());
+            if splat.len() == LINES || line.contains("---[ end ") || line == " </TASK>" {
+                self.open = false;
+            }
+        }
+    }
+
+    /// The next event, of programs that begin with number `first`.
+    fn event(&mut self, event: Event, first: usize) -> Option<&Ran> {
+        match event {
+            Event::Starts { program } => {
+                self.running = Some(first + program);
+                None
+            }
+            Event::Ended {
+                how,
+                milliseconds,
+                passed,
+                failed,
+                last,
+                ..
+            } => {
+                let program = self.running.take()?;
+                self.open = false;
+                self.ran.push(Ran {
+                    program,
+                    how: Some(how),
+                    milliseconds,
+                    passed,
+                    failed,
+                    last,
+                    splats: std::mem::take(&mut self.splats),
+                });
+                self.ran.last()
+            }
+            Event::Lacking { what, why } => {
+                self.lacking.push(format!("{what}: {why}"));
+                None
+            }
+            event => {
+                self.counted = Counted::of(&event).or(self.counted.take());
+                None
+            }
+        }
+    }
+}
+
+/// A line of the kernel's log without its time.
+fn plain(line: &str) -> &str {
+    line.split_once("] ")
+        .filter(|(time, _)| {
+            time.strip_prefix('[')
+                .is_some_and(|time| time.trim_start().starts_with(|c: char| c.is_ascii_digit()))
+        })
+        .map_or(line, |(_, text)| text)
+}
+
+impl Soak {
+    /// Boots, and runs every program; `report` hears of each. Returns what was counted in the last boot, if it came to its
+    /// end and the engine shows that.
+    ///
+    /// # Errors
+    /// If something cannot be built or started, if the kernel ends while none of the programs runs, or if a signal ends this.
+    pub fn run(&self, mut report: impl FnMut(&Ran)) -> anyhow::Result<Option<Counted>> {
+        let emulator = qemu::find(Arch::X86_64)?;
+        let kernel = linux::find(Some(&self.kernel), None, false)?;
+        let program = guest::build()?;
+        let machine = Machine {
+            arch: Arch::X86_64,
+            cpus: self.cpus,
+            memory_mb: self.memory_mb,
+            icount: false,
+            threads: true,
+            accelerator: Accelerator::Tcg,
+        };
+        let mut first = 0;
+        loop {
+            let archive =
+                linux::initial_files(&kernel, &program, &[], &self.programs[first..], &self.files)?;
+            let file = files::temporary(&linux::cache(), "initial-", ".cpio", &archive)?;
+            drop(archive);
+            let images = Images {
+                kernel: kernel.image.clone(),
+                program: file.to_path_buf(),
+            };
+            let mut words = self.words();
+            words.extend(self.words.iter().cloned());
+            let command = command_for(&emulator, &machine, &images, &words)?;
+            let mut following = Following::default();
+            let outcome = follow::run(command, self.limit, |line| {
+                if self.verbose {
+                    match line {
+                        Line::Event(event) => remark!("  | {event}"),
+                        Line::Text(text) => remark!("  | {text}"),
+                    }
+                }
+                match line {
+                    Line::Text(text) => following.text(text),
+                    Line::Event(event) => {
+                        if let Ok(event) = serde_json::from_value(event.clone())
+                            && let Some(ran) = following.event(event, first)
+                        {
+                            report(ran);
+                        }
+                    }
+                }
+            })?;
+            if told_to_end().is_some() {
+                bail!("ended by a signal");
+            }
+            for what in &following.lacking {
+                remark!("Linux lacks {what}");
+            }
+            if outcome.passed() {
+                return Ok(following.counted);
+            }
+            let why = outcome.failure.as_deref().unwrap_or("it came to no end");
+            let Some(program) = following.running else {
+                let on = counted(self.cpus);
+                bail!("Linux on {on}: {why}\n{}", outcome.last_lines.join("\n"));
+            };
+            let mut last = vec![why.to_string()];
+            last.extend(outcome.last_lines);
+            report(&Ran {
+                program,
+                how: None,
+                milliseconds: 0,
+                passed: 0,
+                failed: Vec::new(),
+                last,
+                splats: following.splats,
+            });
+            first = program + 1;
+            if first == self.programs.len() {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Linux's command line: nothing is left out of what it checks, and its warnings are shown.
+    fn words(&self) -> Vec<String> {
+        let mut words: Vec<String> = [
+            "console=ttyS0",
+            // Warnings (level 4), which `quiet` leaves out.
+            "loglevel=5",
+            "panic=-1",
+            "oops=panic",
+            "tsc=reliable",
+            "mitigations=off",
+            // The emulator's CPUs share few of the host's.
+            "watchdog_thresh=60",
+            "rcupdate.rcu_cpu_stall_timeout=120",
+        ]
+        .map(String::from)
+        .into();
+        words.extend(self.mechanisms.iter().map(|on| format!("quell={on}")));
+        words
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn followed(lines: &[&str]) -> Following {
+        let mut following = Following::default();
+        for line in lines {
+            following.text(line);
+        }
+        following
+    }
+
+    #[test]
+    fn a_splat_is_seen_with_its_lines_and_no_others() {
+        let following = followed(&[
+            "[    1.000000] all is well",
+            "[    1.500000] WARNING: CPU: 1 PID: 7 at mm/rmap.c:12 f+0x1/0x2",
+            "[    1.500001] Call Trace:",
+            "[    1.500002] ---[ end trace 0000000000000000 ]---",
+            "[    2.000000] Out of memory: Killed process 9",
+            "[    3.000000] ======================================================",
+            "[    3.000000] WARNING: possible circular locking dependency detected",
+        ]);
+        assert_eq!(following.splats.len(), 2, "{:?}", following.splats);
+        assert_eq!(following.splats[0].len(), 3);
+        assert!(following.splats[0][0].starts_with("WARNING: CPU: 1"));
+    }
+
+    #[test]
+    fn a_splat_belongs_to_the_program_that_runs() {
+        let mut following = Following::default();
+        following.event(Event::Starts { program: 1 }, 3);
+        following.text("BUG: Bad page state in process x  pfn:00001");
+        let ended = |program| Event::Ended {
+            program,
+            how: Ended::Code(0),
+            milliseconds: 5,
+            passed: 0,
+            failed: Vec::new(),
+            last: Vec::new(),
+        };
+        let ran = following.event(ended(1), 3).unwrap();
+        assert_eq!((ran.program, ran.splats.len()), (4, 1));
+        following.event(Event::Starts { program: 2 }, 3);
+        assert!(following.event(ended(2), 3).unwrap().splats.is_empty());
+    }
+
+    #[test]
+    fn what_was_counted_is_read() {
+        let counted = Counted::of(&Event::Counted {
+            before: " TLB:          1          2   TLB shootdowns".into(),
+            engine: "requested 7\nsent 3\n".into(),
+            after: " TLB:          1          3   TLB shootdowns".into(),
+        })
+        .unwrap();
+        assert_eq!(counted.interrupts, [3, 4]);
+        assert_eq!((counted.get("sent"), counted.get("none")), (3, 0));
+    }
+}
