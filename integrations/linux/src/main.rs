@@ -164,7 +164,7 @@ impl Conformance {
             limit: Duration::from_secs(60 * self.minutes),
             verbose: self.verbose,
         };
-        let checks = programs.run(|check| {
+        let checked = programs.run(|check| {
             let (cpus, name, saw) = (check.cpus, &check.name, &check.saw);
             match (check.failures, saw.as_str()) {
                 (0, "") => println!("{cpus} CPUs  ok      {name}"),
@@ -172,8 +172,19 @@ impl Conformance {
                 (failures, saw) => println!("{cpus} CPUs  FAILED  {name}, on {failures}: {saw}"),
             }
         })?;
-        let failed = checks.iter().filter(|check| check.failures > 0).count();
-        println!("{} checks, {failed} failed", checks.len());
+        let mut failed = checked
+            .checks
+            .iter()
+            .filter(|check| check.failures > 0)
+            .count();
+        println!("{} checks, {failed} failed", checked.checks.len());
+        for (cpus, counted) in &checked.counted {
+            println!("{cpus} CPUs  {counted}");
+            if let Err(why) = counted.agree() {
+                println!("{cpus} CPUs  FAILED  {why}");
+                failed += 1;
+            }
+        }
         Ok(failed == 0)
     }
 }

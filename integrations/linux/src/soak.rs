@@ -231,10 +231,15 @@ impl Outcome {
             .collect()
     }
 
-    /// Whether nothing is worse with the engine.
+    /// Whether nothing is worse with the engine, and it counts what Linux does.
     pub fn holds(&self) -> bool {
         let known = self.known();
-        self.rows().all(|row| row.worse(&known).is_empty())
+        let agree = self
+            .with
+            .counted
+            .as_ref()
+            .is_none_or(|counted| counted.agree().is_ok());
+        agree && self.rows().all(|row| row.worse(&known).is_empty())
     }
 
     /// A table, and what there is to say of it.
@@ -286,11 +291,10 @@ impl Outcome {
             );
         }
         if let Some(counted) = &self.with.counted {
-            let [_, interrupts] = counted.interrupts;
-            println!(
-                "of the last boot: {interrupts} interrupts in Linux's row TLB, {} sent by the engine",
-                counted.get("sent")
-            );
+            println!("the last boot: {counted}");
+            if let Err(why) = counted.agree() {
+                println!("WORSE: {why}");
+            }
         }
         for what in &self.packed.skipped {
             println!("SKIPPED: {what}");

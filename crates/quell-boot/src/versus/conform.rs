@@ -4,6 +4,7 @@
 //! translations that were not flushed stay where they are.
 
 use super::compare::{MEMORY_MB, command_for, counted, initial_files};
+use super::counted::Counted;
 use super::protocol::{CONFORMANCE, Event, Handover, Job, STRESS};
 use super::{guest, linux};
 use crate::arch::Arch;
@@ -48,16 +49,25 @@ pub struct Check {
     pub saw: String,
 }
 
+/// What every boot came to.
+#[derive(Clone, Debug, Default)]
+pub struct Checked {
+    /// Every check of every boot.
+    pub checks: Vec<Check>,
+    /// What was counted in each boot, and on how many CPUs; nothing where the engine is off.
+    pub counted: Vec<(u16, Counted)>,
+}
+
 impl Programs {
     /// Boots, and runs every check; `report` hears of each.
     ///
     /// # Errors
     /// If something cannot be built or started, or if the machine came to no end: a kernel that has crashed is an error.
-    pub fn run(&self, mut report: impl FnMut(&Check)) -> anyhow::Result<Vec<Check>> {
+    pub fn run(&self, mut report: impl FnMut(&Check)) -> anyhow::Result<Checked> {
         let emulator = qemu::find(Arch::X86_64)?;
         let kernel = linux::find(Some(&self.kernel), None, false)?;
         let program = guest::build()?;
-        let mut checks = Vec::new();
+        let mut checked = Checked::default();
         for &cpus in &self.cpus {
             let machine = Machine {
                 arch: Arch::X86_64,
@@ -99,7 +109,12 @@ impl Programs {
                         lacking.push(format!("{what}: {why}"));
                         return;
                     }
-                    _ => return,
+                    Ok(event) => {
+                        let counted = Counted::of(&event).map(|counted| (cpus, counted));
+                        checked.counted.extend(counted);
+                        return;
+                    }
+                    Err(_) => return,
                 };
                 let check = Check {
                     cpus,
@@ -108,7 +123,7 @@ impl Programs {
                     saw,
                 };
                 report(&check);
-                checks.push(check);
+                checked.checks.push(check);
             })?;
             for what in lacking {
                 remark!("Linux lacks {what}");
@@ -122,7 +137,7 @@ impl Programs {
                 bail!("Linux on {on}: {why}\n{}", outcome.last_lines.join("\n"));
             }
         }
-        Ok(checks)
+        Ok(checked)
     }
 
     fn jobs(&self, cpus: u16) -> Vec<Job> {

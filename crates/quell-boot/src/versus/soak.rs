@@ -5,6 +5,7 @@
 //! to the program that runs.
 
 use super::compare::{command_for, counted};
+use super::counted::Counted;
 use super::protocol::{Ended, Event, Program};
 use super::{guest, linux};
 use crate::arch::Arch;
@@ -80,48 +81,6 @@ pub struct Ran {
     pub last: Vec<String>,
     /// What the kernel complained of meanwhile: each the lines of one complaint.
     pub splats: Vec<Vec<String>>,
-}
-
-/// What the engine and Linux have counted in a boot that came to its end.
-#[derive(Clone, Debug)]
-pub struct Counted {
-    /// Interrupts that Linux has counted in its row `TLB`, before the engine was asked and after that.
-    pub interrupts: [u64; 2],
-    /// The engine's counters, in its order.
-    pub engine: Vec<(String, u64)>,
-}
-
-impl Counted {
-    /// What the engine calls `name`; 0 if it has nothing of that name.
-    pub fn get(&self, name: &str) -> u64 {
-        let found = self.engine.iter().find(|(counter, _)| counter == name);
-        found.map_or(0, |(_, count)| *count)
-    }
-
-    pub(super) fn of(event: &Event) -> Option<Counted> {
-        let Event::Counted {
-            before,
-            engine,
-            after,
-        } = event
-        else {
-            return None;
-        };
-        // A row: its name, a number for each CPU, what it is.
-        let sum = |row: &str| -> u64 {
-            row.split(' ')
-                .filter_map(|word| word.parse::<u64>().ok())
-                .sum()
-        };
-        let counter = |line: &str| {
-            let (name, count) = line.split_once(' ')?;
-            Some((name.to_string(), count.parse().ok()?))
-        };
-        Some(Counted {
-            interrupts: [sum(before), sum(after)],
-            engine: engine.lines().filter_map(counter).collect(),
-        })
-    }
 }
 
 /// A boot as it is followed.
@@ -354,17 +313,5 @@ mod tests {
         assert_eq!((ran.program, ran.splats.len()), (4, 1));
         following.event(Event::Starts { program: 2 }, 3);
         assert!(following.event(ended(2), 3).unwrap().splats.is_empty());
-    }
-
-    #[test]
-    fn what_was_counted_is_read() {
-        let counted = Counted::of(&Event::Counted {
-            before: " TLB:          1          2   TLB shootdowns".into(),
-            engine: "requested 7\nsent 3\n".into(),
-            after: " TLB:          1          3   TLB shootdowns".into(),
-        })
-        .unwrap();
-        assert_eq!(counted.interrupts, [3, 4]);
-        assert_eq!((counted.get("sent"), counted.get("none")), (3, 0));
     }
 }
