@@ -178,6 +178,11 @@ impl Conformance {
             .filter(|check| check.failures > 0)
             .count();
         println!("{} checks, {failed} failed", checked.checks.len());
+        for (cpus, splat) in &checked.splats {
+            println!("{cpus} CPUs  FAILED  Linux complains:");
+            splat.iter().for_each(|line| println!("    {line}"));
+            failed += 1;
+        }
         for (cpus, counted) in &checked.counted {
             println!("{cpus} CPUs  {counted}");
             if let Err(why) = counted.agree() {

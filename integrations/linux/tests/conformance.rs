@@ -36,7 +36,12 @@ fn holds(flavour: Flavour) {
     let Some(checks) = run(flavour, None) else {
         return;
     };
-    let Checked { checks, counted } = checks.expect("Linux runs to its end");
+    let Checked {
+        checks,
+        counted,
+        splats,
+    } = checks.expect("Linux runs to its end");
+    assert!(splats.is_empty(), "{splats:?}");
     assert_eq!(checks.len(), 13, "{checks:?}");
     let failed: Vec<_> = checks.iter().filter(|check| check.failures > 0).collect();
     assert!(failed.is_empty(), "{failed:?}");

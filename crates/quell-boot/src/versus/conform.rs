@@ -6,6 +6,7 @@
 use super::compare::{MEMORY_MB, command_for, counted, initial_files};
 use super::counted::Counted;
 use super::protocol::{CONFORMANCE, Event, Handover, Job, STRESS};
+use super::splats::{SHOWN, Splats};
 use super::{guest, linux};
 use crate::arch::Arch;
 use crate::ending::told_to_end;
@@ -56,6 +57,8 @@ pub struct Checked {
     pub checks: Vec<Check>,
     /// What was counted in each boot, and on how many CPUs; nothing where the engine is off.
     pub counted: Vec<(u16, Counted)>,
+    /// What Linux complained of in each boot, and on how many CPUs: each the lines of one complaint.
+    pub splats: Vec<(u16, Vec<String>)>,
 }
 
 impl Programs {
@@ -80,10 +83,12 @@ impl Programs {
             let jobs = self.jobs(cpus);
             let (images, _file) = initial_files(&kernel, &program, &jobs)?;
             let mut words: Vec<String> = linux::WORDS.map(String::from).into();
+            words.push(SHOWN.into());
             words.extend(self.mechanisms.iter().map(|on| format!("quell={on}")));
             words.extend(self.words.iter().cloned());
             let command = command_for(&emulator, &machine, &images, &words)?;
             let mut lacking = Vec::new();
+            let mut splats = Splats::default();
             let outcome = follow::run(command, self.limit, |line| {
                 if self.verbose {
                     match line {
@@ -91,8 +96,9 @@ impl Programs {
                         follow::Line::Text(text) => remark!("  | {text}"),
                     }
                 }
-                let follow::Line::Event(event) = line else {
-                    return;
+                let event = match line {
+                    follow::Line::Event(event) => event,
+                    follow::Line::Text(text) => return splats.line(text),
                 };
                 let (name, failures, saw) = match serde_json::from_value(event.clone()) {
                     Ok(Event::Checked {
@@ -125,6 +131,8 @@ impl Programs {
                 report(&check);
                 checked.checks.push(check);
             })?;
+            let splats = splats.take().into_iter().map(|splat| (cpus, splat));
+            checked.splats.extend(splats);
             for what in lacking {
                 remark!("Linux lacks {what}");
             }

@@ -6,7 +6,8 @@
 //! the source that quell's own kernel runs; [`plan`] says which, [`linux`] finds a kernel and puts
 //! the initial file system together, [`counters`] reads what Linux counted, [`ours`] what quell's
 //! kernel counted, [`report`] puts them side by side and [`compare`] carries it all out. [`conform`] has that program run
-//! the conformance suite instead, on one Linux ([`counted`] is what its engine has counted then), and [`soak`] has it run programs of others.
+//! the conformance suite instead, on one Linux ([`counted`] is what its engine has counted then), and [`soak`] has it run programs of others; [`splats`] is what
+//! either kernel complains of meanwhile.
 //!
 //! What this does not show: time on real hardware. An emulated instruction has no cache misses, an
 //! interrupt no latency, and TLBs that flush keep no entry that hardware would keep.
@@ -23,6 +24,7 @@ mod plan;
 mod protocol;
 pub mod report;
 mod soak;
+mod splats;
 
 pub use compare::{Comparison, Options};
 pub use conform::{Check, Checked, Programs};

@@ -7,6 +7,7 @@
 use super::compare::{command_for, counted};
 use super::counted::Counted;
 use super::protocol::{Ended, Event, Program};
+use super::splats::{SHOWN, Splats};
 use super::{guest, linux};
 use crate::arch::Arch;
 use crate::ending::told_to_end;
@@ -17,29 +18,6 @@ use crate::qemu::{self, Accelerator, Machine};
 use anyhow::bail;
 use std::path::PathBuf;
 use std::time::Duration;
-
-/// Of a splat so many lines are kept.
-const LINES: usize = 60;
-
-/// What Linux's complaints about itself have in their first line.
-const SPLATS: [&str; 16] = [
-    "WARNING: ",
-    "BUG: ",
-    "kernel BUG at ",
-    "Oops: ",
-    "INFO: possible ",
-    "INFO: task ",
-    "rcu: INFO: ",
-    "INFO: rcu",
-    "Kernel panic",
-    "general protection fault",
-    "page allocation stalls",
-    "UBSAN: ",
-    "list_add corruption",
-    "list_del corruption",
-    "nobody cared",
-    "refcount_t: ",
-];
 
 /// Programs to run, and where.
 #[derive(Clone, Debug)]
@@ -88,33 +66,12 @@ pub struct Ran {
 struct Following {
     ran: Vec<Ran>,
     running: Option<usize>,
-    splats: Vec<Vec<String>>,
+    splats: Splats,
     counted: Option<Counted>,
     lacking: Vec<String>,
-    /// Whether the lines that come belong to the last splat.
-    open: bool,
 }
 
 impl Following {
-    fn text(&mut self, line: &str) {
-        let line = plain(line);
-        if SPLATS.iter().any(|mark| line.contains(mark)) {
-            // A complaint about a complaint's own lines is part of it.
-            if !self.open {
-                self.splats.push(Vec::new());
-            }
-            self.open = true;
-        }
-        if self.open
-            && let Some(splat) = self.splats.last_mut()
-        {
-            splat.push(line.to_string());
-            if splat.len() == LINES || line.contains("---[ end ") || line == " </TASK>" {
-                self.open = false;
-            }
-        }
-    }
-
     /// The next event, of programs that begin with number `first`.
     fn event(&mut self, event: Event, first: usize) -> Option<&Ran> {
         match event {
@@ -131,7 +88,6 @@ impl Following {
                 ..
             } => {
                 let program = self.running.take()?;
-                self.open = false;
                 self.ran.push(Ran {
                     program,
                     how: Some(how),
@@ -139,7 +95,7 @@ impl Following {
                     passed,
                     failed,
                     last,
-                    splats: std::mem::take(&mut self.splats),
+                    splats: self.splats.take(),
                 });
                 self.ran.last()
             }
@@ -153,16 +109,6 @@ impl Following {
             }
         }
     }
-}
-
-/// A line of the kernel's log without its time.
-fn plain(line: &str) -> &str {
-    line.split_once("] ")
-        .filter(|(time, _)| {
-            time.strip_prefix('[')
-                .is_some_and(|time| time.trim_start().starts_with(|c: char| c.is_ascii_digit()))
-        })
-        .map_or(line, |(_, text)| text)
 }
 
 impl Soak {
@@ -205,7 +151,7 @@ impl Soak {
                     }
                 }
                 match line {
-                    Line::Text(text) => following.text(text),
+                    Line::Text(text) => following.splats.line(text),
                     Line::Event(event) => {
                         if let Ok(event) = serde_json::from_value(event.clone())
                             && let Some(ran) = following.event(event, first)
@@ -238,7 +184,7 @@ impl Soak {
                 passed: 0,
                 failed: Vec::new(),
                 last,
-                splats: following.splats,
+                splats: following.splats.take(),
             });
             first = program + 1;
             if first == self.programs.len() {
@@ -251,8 +197,7 @@ impl Soak {
     fn words(&self) -> Vec<String> {
         let mut words: Vec<String> = [
             "console=ttyS0",
-            // Warnings (level 4), which `quiet` leaves out.
-            "loglevel=5",
+            SHOWN,
             "panic=-1",
             "oops=panic",
             "tsc=reliable",
@@ -272,35 +217,13 @@ impl Soak {
 mod tests {
     use super::*;
 
-    fn followed(lines: &[&str]) -> Following {
-        let mut following = Following::default();
-        for line in lines {
-            following.text(line);
-        }
-        following
-    }
-
-    #[test]
-    fn a_splat_is_seen_with_its_lines_and_no_others() {
-        let following = followed(&[
-            "[    1.000000] all is well",
-            "[    1.500000] WARNING: CPU: 1 PID: 7 at mm/rmap.c:12 f+0x1/0x2",
-            "[    1.500001] Call Trace:",
-            "[    1.500002] ---[ end trace 0000000000000000 ]---",
-            "[    2.000000] Out of memory: Killed process 9",
-            "[    3.000000] ======================================================",
-            "[    3.000000] WARNING: possible circular locking dependency detected",
-        ]);
-        assert_eq!(following.splats.len(), 2, "{:?}", following.splats);
-        assert_eq!(following.splats[0].len(), 3);
-        assert!(following.splats[0][0].starts_with("WARNING: CPU: 1"));
-    }
-
     #[test]
     fn a_splat_belongs_to_the_program_that_runs() {
         let mut following = Following::default();
         following.event(Event::Starts { program: 1 }, 3);
-        following.text("BUG: Bad page state in process x  pfn:00001");
+        following
+            .splats
+            .line("BUG: Bad page state in process x  pfn:00001");
         let ended = |program| Event::Ended {
             program,
             how: Ended::Code(0),
