@@ -159,8 +159,13 @@ pub fn pack(only: &[String], seconds: u64) -> anyhow::Result<Packed> {
         }
     }
     // Some call system().
-    if let Some(shell) = which("dash") {
-        add("bin/sh", &shell, &mut files)?;
+    for (place, program) in [("bin/sh", "dash"), ("bin/cat", "cat"), ("bin/grep", "grep")] {
+        match which(program) {
+            Some(program) => add(place, &program, &mut files)?,
+            None => packed
+                .skipped
+                .push(format!("{program}, which some programs call, is not here")),
+        }
     }
     packed.files = files.into_iter().collect();
     Ok(packed)

@@ -21,13 +21,13 @@ impl Counted {
 
     /// Whether both agree: Linux counts an interrupt as it comes in, the engine before it goes out, and where one comes while
     /// another to the same CPU is still under way, the two come as one. So Linux's count is not above the engine's, and
-    /// below it by no more than requests that a CPU served while it waited itself, or was switching.
+    /// below it by no more than the times that a CPU served its requests while it waited itself.
     ///
     /// # Errors
     /// What differs.
     pub fn agree(&self) -> Result<(), String> {
         let ([before, after], sent) = (self.interrupts, self.get("sent"));
-        let early = self.get("served_waiting") + self.get("ignored_other_space");
+        let early = self.get("served_waiting");
         if before > sent {
             return Err(format!(
                 "Linux has counted {before} interrupts, the engine has sent {sent}"
