@@ -214,7 +214,13 @@ fn add(place: &str, program: &Path, files: &mut BTreeMap<String, Vec<u8>>) -> an
         .arg(program)
         .output()
         .context("starting ldd")?;
-    for library in libraries(&String::from_utf8_lossy(&output.stdout)) {
+    let text = String::from_utf8_lossy(&output.stdout);
+    // Beside the C library there is one that it opens by itself, where a thread is cancelled.
+    let unwinder = libraries(&text)
+        .find(|library| library.ends_with("/libc.so.6"))
+        .map(|library| library.replace("libc.so.6", "libgcc_s.so.1"))
+        .filter(|library| Path::new(library).is_file());
+    for library in libraries(&text).chain(unwinder.as_deref()) {
         let place = library.trim_start_matches('/');
         if !files.contains_key(place) {
             files.insert(place.into(), read(Path::new(library))?);

@@ -93,7 +93,7 @@ fn run(serial: &mut File) -> anyhow::Result<()> {
         };
         say(serial, &event);
     }
-    programs::perform(|event| say(serial, &event))?;
+    programs::perform(|event| say(serial, event))?;
     if let Some(event) = counters::engine() {
         say(serial, &event);
     }

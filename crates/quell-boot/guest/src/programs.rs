@@ -83,7 +83,7 @@ fn run(program: &Program) -> anyhow::Result<Ended> {
         .stdout(output);
     // SAFETY: between fork and exec it calls what is async-signal-safe: opening a file and writing to it.
     unsafe {
-        command.pre_exec(|| write_to_group());
+        command.pre_exec(write_to_group);
     }
     let mut child = command
         .spawn()
