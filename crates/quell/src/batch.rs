@@ -105,7 +105,7 @@ where
 }
 
 impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
-    /// Begins a batch, with room for 64 frames.
+    /// Begins a batch, with room for 64 frames. Never waits.
     #[inline]
     pub fn batch<S, F>(&self, purpose: Purpose) -> Batch<'_, 'm, H, S, F, R>
     where
@@ -126,7 +126,7 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
 
     /// As [`Engine::batch_into`], with room for the changes of `N` spaces, from 1 to 8: one more flushes what the
     /// batch has of the others. A batch of one space is some 140 bytes and its list: cheap to move, where that cannot
-    /// be avoided.
+    /// be avoided. Never waits.
     #[inline]
     pub fn batch_of_spaces<S, F, L, const N: usize>(
         &self,
@@ -159,12 +159,12 @@ impl<H: Hardware, S, F, R: Rules, L: FrameList<F>, const N: usize> Batch<'_, '_,
 where
     S: Deref<Target = AddressSpace<H>>,
 {
-    /// Whether there is room for no more frames: time to finish.
+    /// Whether there is room for no more frames: time to finish. Never waits.
     pub fn is_full(&self) -> bool {
         self.frames.is_full()
     }
 
-    /// Whether nothing was reported.
+    /// Whether nothing was reported. Never waits.
     pub fn is_empty(&self) -> bool {
         self.frames.is_empty() && self.unflushed.pending.is_empty()
     }
@@ -183,12 +183,12 @@ where
         }
     }
 
-    /// As [`Batch::changed`], for the whole space.
+    /// As [`Batch::changed`], for the whole space. Waits where that does.
     pub fn changed_all(&mut self, space: S, scope: Scope) {
         self.unflushed.add(space, None, scope);
     }
 
-    /// An entry of `space` was cleared, and `frame` was behind it. Called as [`Batch::changed`].
+    /// An entry of `space` was cleared, and `frame` was behind it. Called as [`Batch::changed`]; waits where that does.
     ///
     /// # Panics
     /// If the batch is full, or the range is of no page: the frame would come out unflushed.
@@ -200,7 +200,7 @@ where
     }
 
     /// A page-table page that spanned `range` was unlinked from `space`; `frame` held it.
-    /// Called as [`Batch::changed`]. The flush reaches walkers, and is waited for to the end. Of leaves
+    /// Called as [`Batch::changed`]; waits where that does. The flush reaches walkers, and is waited for to the end. Of leaves
     /// that the table still mapped it drops those that the range's strides name: a range in strides of the
     /// table's whole span drops one of them.
     ///
@@ -213,7 +213,7 @@ where
     }
 
     /// Takes charge of a frame whose entries were all reported with [`Batch::changed`] (a frame
-    /// that several spaces mapped), or of one that nothing maps any more.
+    /// that several spaces mapped), or of one that nothing maps any more. Never waits.
     ///
     /// # Panics
     /// If the batch is full.

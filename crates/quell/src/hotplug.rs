@@ -78,7 +78,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         self.hw.restore_interrupts(were_on);
     }
 
-    /// Whether this CPU takes part in the protocol.
+    /// Whether this CPU takes part in the protocol. Never waits.
     pub fn is_online(&self) -> bool {
         self.cpu(self.hw.this_cpu()).state.loaded() != Loaded::Offline
     }

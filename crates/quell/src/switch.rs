@@ -322,13 +322,13 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         }
     }
 
-    /// Whether this CPU runs `space`, or is about to: it has it loaded, and not lazily.
+    /// Whether this CPU runs `space`, or is about to: it has it loaded, and not lazily. Never waits.
     pub fn runs(&self, space: &AddressSpace<H>) -> bool {
         let state = &self.cpu(self.hw.this_cpu()).state;
         state.has_loaded(space.id()) && state.activity() == Activity::Running
     }
 
-    /// Whether this CPU has no user root loaded.
+    /// Whether this CPU has no user root loaded. Never waits.
     pub fn is_detached(&self) -> bool {
         let loaded = self.cpu(self.hw.this_cpu()).state.loaded();
         matches!(loaded, Loaded::Nothing | Loaded::Offline)
