@@ -51,7 +51,8 @@ impl<'m, H: Hardware> Engine<'m, H> {
     ///
     /// # Errors
     /// If there are no CPUs or more than [`MAX_CPUS`], if the machine's features contradict each other, if
-    /// it has too few tags for its CPUs or leaves out what the policy asks for, or if a CPU was given no slot.
+    /// it has too few tags for its CPUs or leaves out what the policy asks for, if a CPU was given no slot, or if another
+    /// engine has or had the ledger.
     pub fn new(
         hw: &'m H,
         cpus: &'m [PerCpu<'m, H>],
@@ -135,7 +136,7 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
             rules,
             given,
             count,
-            ledger: Ledger::new(ledger),
+            ledger: Ledger::new(ledger).ok_or(Unsupported::LedgerInUse)?,
             tags: GlobalTags::new(features.highest_global_tag()),
             slots,
             tags_on,

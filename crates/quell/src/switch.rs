@@ -44,7 +44,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// system-wide tags are dealt, for another CPU that deals one.
     ///
     /// # Panics
-    /// If this CPU is not online: no initiator would ask it to flush.
+    /// If this CPU is not online: no initiator would ask it to flush. If `to` is a space of the kernel's mappings: it has no
+    /// tag, and every CPU has it loaded already. (As `from` it says nothing.)
     pub fn switch_to(&self, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) {
         let were_on = self.hw.mask_interrupts();
         let me = self.hw.this_cpu();
@@ -58,6 +59,10 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         assert!(
             state.loaded() != Loaded::Offline,
             "a CPU loads an address space before it has called cpu_online"
+        );
+        assert!(
+            !to.id().is_kernel(),
+            "a CPU loads a space of the kernel's mappings as if it were a user's"
         );
         cpu.stats.add(Counter::Switches, 1);
         let owes = H::MECHANISMS.lazy_unmap;

@@ -1,5 +1,5 @@
 //! Whatever the types allow may be passed: calls of the engine's with arbitrary arguments, in arbitrary order, on both CPUs,
-//! never panic. What is documented to panic (a batch that is full, a space that is retired where it runs, a CPU that is
+//! never panic. What is documented to panic (a batch that is full, a frame behind no page, a space that is retired where it runs, a CPU that is
 //! not online) is kept to, and nothing else. Tests are built with overflow checks, so arithmetic counts.
 
 mod support;
@@ -186,6 +186,8 @@ impl World {
             match report {
                 Report::Changed(range, scope) => batch.changed(space, *range, *scope),
                 Report::All(scope) => batch.changed_all(space, *scope),
+                Report::Unmapped(PageRange { pages: 0, .. })
+                | Report::Table(PageRange { pages: 0, .. }) => {}
                 Report::Unmapped(range) => batch.unmapped(space, *range, Frame(range.pages)),
                 Report::Table(range) => batch.table_unlinked(space, *range, Frame(1)),
                 Report::Held => batch.hold(Frame(u64::MAX)),
