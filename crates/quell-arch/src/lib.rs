@@ -2,10 +2,11 @@
 //! The instructions behind the engine, on x86-64, AArch64 and RISC-V, and the formats of page-table
 //! entries there.
 //!
-//! Each architecture has a module with the same three files: [`entry`](x86_64::entry) writes an
-//! [`Entry`](quell::Entry) down as a word and reads it, and has the rules of the TLBs;
+//! Each architecture has a module with the same three parts: [`entry`](x86_64::entry) encodes an
+//! [`Entry`](quell::Entry) as a word of a table and decodes it, and has the rules of the TLBs;
 //! [`features`](x86_64::features) says what the processor can do,
-//! and `tlb` holds the instructions that invalidate, switch roots and wait. Formats, operand
+//! and [`tlb`](x86_64::tlb) holds the instructions that invalidate, switch roots and wait. x86-64 has a fourth,
+//! [`isolation`](x86_64::isolation), for kernels with page-table isolation. Formats, operand
 //! encodings and the decoding of features are pure functions: they compile and are
 //! tested on every host. Functions that execute a privileged instruction exist only on their own
 //! architecture, and they are `unsafe` because they change what memory means.
@@ -56,7 +57,7 @@ pub use x86_64 as native;
 /// `pause` on x86-64 and RISC-V and `yield` on AArch64. [`core::hint::spin_loop`] is an `isb` on AArch64,
 /// which QEMU's round-robin scheduler does not take as an invitation to run another CPU, so a
 /// waiter would burn its whole time slice; `yield` hands over at once and costs hardware nothing.
-/// RISC-V's `pause` does not hand over there either, and user mode has nothing that does.
+/// RISC-V's `pause` does not hand over in QEMU either, and its user mode has no instruction that does.
 #[inline(always)]
 pub fn relax() {
     #[cfg(target_arch = "aarch64")]

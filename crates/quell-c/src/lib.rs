@@ -20,7 +20,8 @@
 //!
 //! # Panics
 //!
-//! None of C's making, as far as it can be told. What else panics calls [`panic::quell_panic`] in a library for
+//! What C passes makes no call panic as far as the call can check it: such a call refuses. A panic for another reason (a
+//! debug assertion, memory that was overwritten) calls [`panic::quell_panic`] in a library for
 //! no operating system, and aborts the process in one for the host.
 //!
 //! # The header

@@ -78,3 +78,18 @@ fn commands_in_the_documents_are_taken() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(tried > 60, "{tried} commands: the documents were not read");
 }
+
+#[test]
+fn the_readme_names_every_command() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = std::fs::read_to_string(root.join("README.md")).expect("the README");
+    let command = quell_cli::command();
+    let names = command.get_subcommands().map(clap::Command::get_name);
+    let names: Vec<_> = names.filter(|name| *name != "help").collect();
+    let missing = names.iter().filter(|name| {
+        let ways = [format!("`quell {name}"), format!("`{name}`")];
+        !ways.iter().any(|way| text.contains(way.as_str()))
+    });
+    assert_eq!(missing.collect::<Vec<_>>(), [] as [&&str; 0]);
+    assert!(names.len() > 10, "{names:?}");
+}

@@ -18,12 +18,12 @@
 
 mod builtin;
 mod machine;
-mod nearest;
 mod parameter;
 mod parse;
 mod set;
 
 pub use builtin::BUILT_IN;
-pub use machine::{Diagnostic, FileError, MachineFile, Time, Value};
+pub use machine::{MachineFile, Time, Value};
 pub use parameter::{Description, PARAMETERS, Parameter, Unit};
 pub use parse::built_in;
+pub use quell_files::{FileError, Mistake};

@@ -1,6 +1,7 @@
 //! Pages, and charts as inline SVG in them. Colours are variables of the page's style, so they follow its theme.
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, html};
+use quell_pages::{Look, colour};
 
 use crate::numbers::digits;
 
@@ -31,20 +32,9 @@ const LABEL: f64 = 250.0;
 /// How wide every drawing is; it is scaled to the page.
 pub const WIDTH: f64 = 1040.0;
 
-/// A whole page in one file that needs nothing from anywhere else.
+/// A page with such charts. No script runs in it.
 pub fn page(title: &str, content: &Markup) -> Markup {
-    html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                title { (title) }
-                style { (PreEscaped(STYLE)) }
-            }
-            body { main { (content) } }
-        }
-    }
+    quell_pages::page(title, &LOOK, content, &html! {})
 }
 
 /// A page with a chart above a text that is laid out already.
@@ -124,7 +114,37 @@ pub const COLORS: [&str; 11] = [
 ];
 
 /// How pages and drawings look.
-pub const STYLE: &str = include_str!("style.css");
+const LOOK: Look = Look {
+    colours: &[
+        // Of bars, and of verdicts.
+        colour("before", "#9aa3ad", "#6e7681"),
+        colour("after", "#0f7b6c", "#35b8a4"),
+        colour("all", "#d9822b", "#eba25a"),
+        colour("good", "#1f7a3d", "#5cc489"),
+        colour("bad", "#b3261e", "#ff8a80"),
+        // Of lines.
+        colour("c0", "#6b7280", "#9ca3af"),
+        colour("c1", "#0072b2", "#5ab4e6"),
+        colour("c2", "#d55e00", "#ff9e66"),
+        colour("c3", "#009e73", "#4fd1a5"),
+        colour("c4", "#cc79a7", "#e8a5c8"),
+        colour("c5", "#b8860b", "#e0b84c"),
+        colour("c6", "#111111", "#f5f5f5"),
+        colour("c7", "#7b3fb5", "#b58be0"),
+        colour("c8", "#6a8f00", "#b7d455"),
+        colour("c9", "#784f28", "#c49a6c"),
+        colour("c10", "#d94f70", "#f08ba3"),
+        // Of what a timeline shows.
+        colour("call", "#dfe7f5", "#26344d"),
+        colour("fault", "#f3e3d3", "#4a3a2a"),
+        colour("send", "#d55e00", "#ff9e66"),
+        colour("handler", "#cc79a7", "#e8a5c8"),
+        colour("inval", "#0072b2", "#5ab4e6"),
+        colour("wait", "#b8860b", "#e0b84c"),
+        colour("zero", "#009e73", "#4fd1a5"),
+    ],
+    style: include_str!("style.css"),
+};
 
 /// A colour key.
 pub fn key<'a>(entries: impl IntoIterator<Item = (&'a str, &'a str)>) -> Markup {
@@ -253,7 +273,7 @@ impl Chart<'_> {
             self.draw()
                 .0
                 .replacen("<svg ", "<svg xmlns=\"http://www.w3.org/2000/svg\" ", 1);
-        let style = html! { style { (PreEscaped(STYLE)) } }.0;
+        let style = quell_pages::style(&LOOK).0;
         let at = drawn.find('>').map_or(0, |end| end + 1);
         let (head, tail) = drawn.split_at(at);
         format!("{head}{style}{tail}")

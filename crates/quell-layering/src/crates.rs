@@ -15,6 +15,10 @@ pub struct Package {
     pub folder: PathBuf,
     /// The crates of the workspace that it depends on, tests aside.
     pub uses: Vec<String>,
+    /// The crates of others that it depends on, tests aside.
+    pub foreign: Vec<String>,
+    /// The crates of others that its tests, benches and examples alone depend on.
+    pub in_tests: Vec<String>,
 }
 
 /// The names of the dependencies in some tables of a manifest, for all targets.
@@ -65,15 +69,20 @@ pub fn packages(folders: &[impl AsRef<Path>]) -> Result<Vec<Package>, Unreadable
         let name = name.ok_or_else(|| wrong("names no package".into()))?;
         manifests.insert(name, (path, table));
     }
-    let known = |names: Vec<String>| -> Vec<String> {
-        let mut names = names;
-        names.retain(|name| manifests.contains_key(name));
-        names
-    };
-    let package = |(name, (path, table)): (&String, &(PathBuf, Table))| Package {
-        name: name.clone(),
-        folder: path.parent().map(Path::to_owned).unwrap_or_default(),
-        uses: known(dependencies(table, &["dependencies", "build-dependencies"])),
+    let package = |(name, (path, table)): (&String, &(PathBuf, Table))| {
+        let all = dependencies(table, &["dependencies", "build-dependencies"]);
+        let (uses, foreign): (Vec<_>, Vec<_>) = all
+            .into_iter()
+            .partition(|used| manifests.contains_key(used));
+        let mut in_tests = dependencies(table, &["dev-dependencies"]);
+        in_tests.retain(|used| !manifests.contains_key(used) && !foreign.contains(used));
+        Package {
+            name: name.clone(),
+            folder: path.parent().map(Path::to_owned).unwrap_or_default(),
+            uses,
+            foreign,
+            in_tests,
+        }
     };
     Ok(manifests.iter().map(package).collect())
 }

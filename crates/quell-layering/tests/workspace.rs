@@ -72,6 +72,89 @@ fn crates_use_only_those_before_them_in_the_architecture() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
+/// What a row of the table in `docs/dependencies.md` says: the crates, and the words that say what uses them.
+fn dependencies() -> Vec<(Vec<String>, String)> {
+    let text = std::fs::read_to_string(root().join("docs/dependencies.md")).expect("the document");
+    let rows = text.lines().filter(|line| line.starts_with("| ")).skip(2);
+    rows.map(|row| {
+        let cells: Vec<_> = row.split('|').map(str::trim).collect();
+        let names = cells[1].split(", ");
+        let names = names.filter_map(|name| name.split(' ').next());
+        (names.map(str::to_owned).collect(), cells[3].to_owned())
+    })
+    .collect()
+}
+
+/// The name by which the table calls one of our crates.
+fn called(package: &str) -> &str {
+    match package {
+        "quell-guest" => "guest",
+        "trial" | "unit" => "asterinas",
+        name => name.strip_prefix("quell-").unwrap_or(name),
+    }
+}
+
+#[test]
+fn the_table_of_dependencies_names_what_is_used_and_by_which_crates() {
+    let packages = crates::packages(&folders()).expect("manifests");
+    let table = dependencies();
+    let mut wrong = Vec::new();
+    let row = |name: &str| {
+        let row = table
+            .iter()
+            .find(|(names, _)| names.iter().any(|known| known == name));
+        row.map(|(_, by)| by.as_str())
+    };
+    let words = |by: &str| -> Vec<String> {
+        let words = by.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
+        words.map(str::to_owned).collect()
+    };
+    for package in &packages {
+        let own = called(&package.name);
+        for name in &package.foreign {
+            match row(name) {
+                None => wrong.push(format!("{name} has no row")),
+                Some(by) if words(by).iter().any(|word| word == own) => {}
+                Some(by) => wrong.push(format!("{name} is used by {own}, too, not by {by} alone")),
+            }
+        }
+        for name in &package.in_tests {
+            if !row(name).is_some_and(|by| by.contains("tests")) {
+                wrong.push(format!(
+                    "the row of {name}, which {own}'s tests use, speaks of no tests"
+                ));
+            }
+        }
+    }
+    for (names, by) in &table {
+        for word in words(by) {
+            let mut named = packages
+                .iter()
+                .filter(|package| called(&package.name) == word);
+            let known = packages.iter().any(|package| called(&package.name) == word);
+            let uses = named.any(|package| {
+                let all = package.foreign.iter().chain(&package.in_tests);
+                names
+                    .iter()
+                    .any(|name| all.clone().any(|used| used == name))
+            });
+            if known && !uses {
+                wrong.push(format!("{names:?} is not used by {word}"));
+            }
+        }
+        for name in names {
+            let mut all = packages
+                .iter()
+                .flat_map(|package| package.foreign.iter().chain(&package.in_tests));
+            if !all.any(|used| used == name) {
+                wrong.push(format!("{name} is used by none"));
+            }
+        }
+    }
+    assert!(table.len() > 30, "{table:?}");
+    assert!(wrong.is_empty(), "docs/dependencies.md: {wrong:#?}");
+}
+
 #[test]
 fn long_files_say_why() {
     let root = root();

@@ -29,7 +29,8 @@ mod team;
 pub use expression::NoValue;
 pub use parameter::{BadParameter, Parameter, Unit};
 pub use program::{Memory, Window};
-pub use read::{FileError, Mistake, STATEMENTS, StatementForm};
+pub use quell_files::{FileError, Mistake};
+pub use read::{STATEMENTS, StatementForm};
 pub use script::Wrong;
 pub use team::{Failure, WORDS};
 

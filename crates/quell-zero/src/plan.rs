@@ -136,7 +136,7 @@ pub struct Chooser {
 }
 
 impl Chooser {
-    /// Strategies tie with the fastest unless it is faster by more than one part in so many: 3 %.
+    /// A strategy ties with the fastest unless that is faster by more than one part in so many: 32, which is 3 %.
     pub const MARGIN: u128 = 32;
 
     /// The rule's order for what is read next.
@@ -157,8 +157,8 @@ impl Chooser {
     ];
 
     /// By rule, shorter runs are not cleared around the caches: the drain at the end costs more
-    /// than the fetches it saves. Zen 4 clears 4 KB at 24 GB/s around them and at 30 through them,
-    /// and 64 KB at 73 and 30 (`docs/zeroing.md`); the drain that this implies is paid back
+    /// than the fetches it saves. Zen 4 clears 4 KB at 24 GB/s around them and at 31 through them,
+    /// and 64 KB at 75 and 31 (`docs/zeroing.md`); the drain that this implies is paid back
     /// between 4 and 8 KB. Sapphire Rapids gains from 4 KB on.
     const BYPASS_FROM: u64 = 16 << 10;
 

@@ -1,5 +1,5 @@
 //! Batches (S0): one place where entries that changed wait for their flush, and where frames wait
-//! with them.
+//! with them. The file is long because every way in which frames leave a batch is in it, beside the rules that they share.
 //!
 //! A [`Batch`] owns the frames that were unmapped and gives them back as [`Flushed`], the proof
 //! that no CPU uses a translation to them any more (C1), from [`Batch::finish`]; or, with lazy unmap, as [`Owed`], from

@@ -172,7 +172,8 @@ pub mod policy;
 pub mod request;
 pub mod rules;
 pub mod space;
-// Lists that leave their unused room uninitialised: with the loading of a root in `space`, all of the crate's `unsafe`.
+// Lists that leave their unused room uninitialised. Other `unsafe` code: `space` loads a root, `per_cpu` follows a machine's
+// pointer to a CPU's state.
 #[allow(unsafe_code)]
 mod stack;
 pub mod stats;

@@ -31,7 +31,7 @@ pub const USER: u64 = 1 << 6;
 pub const READ_ONLY: u64 = 1 << 7;
 /// Inner shareable: the field of two bits, all set.
 pub const INNER_SHAREABLE: u64 = 3 << 8;
-/// The access flag; in tables with FEAT_HAFT only.
+/// The access flag. In an entry that points to a table it has a meaning with FEAT_HAFT only.
 pub const ACCESSED: u64 = 1 << 10;
 /// The translation belongs to one ASID.
 pub const NOT_GLOBAL: u64 = 1 << 11;

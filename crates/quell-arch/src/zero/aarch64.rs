@@ -10,7 +10,7 @@ use quell_zero::{Available, Caches, Strategy};
 /// Bytes that one turn of the `stnp` loop writes.
 const LINE: usize = 64;
 
-/// Linux needs it on every processor.
+/// `dc zva`: what Linux clears a page with, on every processor.
 pub const PAGE: Strategy = Strategy::DcZva;
 
 /// Bytes that one `dc zva` zeroes; 0 if it is forbidden here.

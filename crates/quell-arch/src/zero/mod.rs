@@ -42,16 +42,17 @@ use x86_64 as native;
 /// The strategies that this processor offers, those with vector registers included if the operating
 /// system has enabled them.
 ///
-/// Asks the processor every time, which may trap to a hypervisor: call it once.
+/// Asks the processor every time, which may trap to a hypervisor: call it once and keep the answer. The answer is this
+/// CPU's; a kernel on CPUs of several kinds takes what all of them have.
 pub fn available() -> Available {
     native::available()
 }
 
-/// What kernels of this architecture zero a single page with; where this crate has no instructions of it, plain
-/// stores.
+/// What kernels of this architecture zero a single page with; plain stores on an architecture for which this crate has no
+/// instructions.
 pub const PAGE: Strategy = native::PAGE;
 
-/// The sizes of the data caches, where the processor tells without privilege: on x86-64.
+/// The sizes of the data caches, where the processor tells without privilege: on x86-64. Elsewhere all are 0, for unknown.
 ///
 /// Under a hypervisor the last-level cache may be larger than the share a guest has of it.
 pub fn caches() -> Caches {

@@ -17,7 +17,7 @@ use quell_zero::{Available, Caches, Strategy};
 /// every x86-64 processor so far.
 const LINE: usize = 64;
 
-/// Part of x86-64.
+/// `rep stosq`: every x86-64 processor has it.
 pub const PAGE: Strategy = Strategy::RepStosq;
 
 /// See [`super::available`].

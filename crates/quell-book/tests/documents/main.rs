@@ -2,6 +2,7 @@
 
 mod markdown;
 mod readme;
+mod recipes;
 
 use markdown::{Document, documents, root};
 use quell_adversary::Mistake;

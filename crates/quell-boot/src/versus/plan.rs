@@ -40,8 +40,6 @@ pub struct Case {
     pub handover: Handover,
 }
 
-impl Case {}
-
 /// What is compared on a machine.
 #[derive(Clone, Debug, Default)]
 pub struct Rows {

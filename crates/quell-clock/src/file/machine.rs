@@ -1,9 +1,9 @@
-//! What a machine file says, once it is read; and what is wrong with one that is refused.
+//! What a machine file says, once it is read.
 
 use crate::architecture::Architecture;
 
 use super::parameter::{Description, Parameter, Unit};
-use std::fmt;
+use quell_files::Mistake;
 
 /// Picoseconds: the unit of virtual time.
 pub type Time = u64;
@@ -107,11 +107,11 @@ impl MachineFile {
     ///
     /// # Errors
     /// If the amount is outside the parameter's range; the message says what the range is.
-    pub fn with(&self, parameter: Parameter, amount: f64) -> Result<Self, Diagnostic> {
+    pub fn with(&self, parameter: Parameter, amount: f64) -> Result<Self, Mistake> {
         let description = parameter.description();
         let (least, most) = bounds(description);
         if !(least..=most).contains(&amount) {
-            return Err(Diagnostic {
+            return Err(Mistake {
                 line: 0,
                 key: parameter.name(),
                 message: format!("{amount} is outside {least} to {most}"),
@@ -126,54 +126,6 @@ impl MachineFile {
         Ok(changed)
     }
 }
-
-/// One mistake in a machine file.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Diagnostic {
-    /// The line, from 1; 0 if the mistake is that something is missing.
-    pub line: usize,
-    /// The key, `section.key`; empty if the mistake is not at a key.
-    pub key: String,
-    /// What is wrong and what was expected.
-    pub message: String,
-}
-
-/// Why a machine file was refused.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct FileError {
-    /// The file.
-    pub path: String,
-    /// Every mistake found, in the order of lines; never empty.
-    pub mistakes: Vec<Diagnostic>,
-}
-
-impl fmt::Display for FileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, mistake) in self.mistakes.iter().enumerate() {
-            if index > 0 {
-                writeln!(f)?;
-            }
-            write!(f, "{}", self.path)?;
-            if mistake.line > 0 {
-                write!(f, ":{}", mistake.line)?;
-            }
-            if !mistake.key.is_empty() {
-                write!(f, ": {}", mistake.key)?;
-            }
-            write!(f, ": {}", mistake.message)?;
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Display for Diagnostic {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.key, self.message)
-    }
-}
-
-impl std::error::Error for FileError {}
-impl std::error::Error for Diagnostic {}
 
 /// The range of a parameter in its canonical unit.
 pub(super) fn bounds(description: &Description) -> (f64, f64) {

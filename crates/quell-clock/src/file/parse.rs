@@ -1,189 +1,143 @@
 //! From text to [`MachineFile`], or to a list of mistakes with lines.
 
 use super::builtin::BUILT_IN;
-use super::machine::{Diagnostic, FileError, MachineFile, Value, bounds};
-use super::nearest::nearest;
+use super::machine::{MachineFile, Value, bounds};
 use super::parameter::{PARAMETERS, Parameter, Unit};
-use toml::Spanned;
+use quell_files::{FileError, Item, Reader, hint};
 use toml::de::{DeTable, DeValue};
 
-struct Reader<'t> {
-    text: &'t str,
-    mistakes: Vec<Diagnostic>,
-}
-
-impl Reader<'_> {
-    fn line(&self, offset: usize) -> usize {
-        let before = self.text.as_bytes().iter().take(offset);
-        1 + before.filter(|&&byte| byte == b'\n').count()
-    }
-
-    fn refuse(&mut self, offset: usize, key: &str, message: impl Into<String>) {
-        let line = self.line(offset);
-        self.mistakes.push(Diagnostic {
-            line,
-            key: key.into(),
-            message: message.into(),
-        });
-    }
-
-    fn string(&mut self, key: &str, value: &Spanned<DeValue<'_>>) -> Option<String> {
-        match value.get_ref().as_str() {
-            Some(text) => Some(text.to_owned()),
-            None => {
-                let found = value.get_ref().type_str();
-                self.refuse(
-                    value.span().start,
-                    key,
-                    format!("expected a string, found {found}"),
-                );
-                None
-            }
-        }
-    }
-
-    /// Reads one `{ value, unit, source, assumed }`.
-    fn value(
-        &mut self,
-        parameter: Parameter,
-        cycle: Option<f64>,
-        at: &Spanned<DeValue<'_>>,
-    ) -> Option<Value> {
-        let name = parameter.name();
-        let description = parameter.description();
-        let here = at.span().start;
-        let Some(table) = at.get_ref().as_table() else {
-            let found = at.get_ref().type_str();
-            self.refuse(
-                here,
-                &name,
-                format!(
-                    "expected {{ value = …, unit = …, source = … }}, found {found}; this is: {}",
-                    description.meaning.trim()
-                ),
+/// Reads one `{ value, unit, source, assumed }`.
+fn value(
+    reader: &mut Reader<'_>,
+    parameter: Parameter,
+    cycle: Option<f64>,
+    at: &Item<'_>,
+) -> Option<Value> {
+    let name = parameter.name();
+    let description = parameter.description();
+    let here = at.span().start;
+    let Some(table) = at.get_ref().as_table() else {
+        let found = at.get_ref().type_str();
+        reader.refuse(
+            here,
+            &name,
+            format!(
+                "expected {{ value = …, unit = …, source = … }}, found {found}; this is: {}",
+                description.meaning.trim()
+            ),
+        );
+        return None;
+    };
+    for (key, inner) in table {
+        if !matches!(
+            key.get_ref().as_ref(),
+            "value" | "unit" | "source" | "assumed"
+        ) {
+            let message = format!(
+                "unknown key `{}`; expected value, unit, source and assumed",
+                key.get_ref()
             );
+            reader.refuse(key.span().start.min(inner.span().start), &name, message);
             return None;
-        };
-        for (key, inner) in table {
-            if !matches!(
-                key.get_ref().as_ref(),
-                "value" | "unit" | "source" | "assumed"
-            ) {
-                let message = format!(
-                    "unknown key `{}`; expected value, unit, source and assumed",
-                    key.get_ref()
-                );
-                self.refuse(key.span().start.min(inner.span().start), &name, message);
-                return None;
-            }
         }
-        let assumed = match table.get("assumed") {
-            None => false,
-            Some(inner) => match inner.get_ref().as_bool() {
-                Some(assumed) => assumed,
+    }
+    let assumed = reader.truth(&format!("{name}.assumed"), table.get("assumed"));
+    let source = match table.get("source") {
+        Some(inner) => reader.text(&name, inner)?,
+        None => String::new(),
+    };
+    if source.trim().is_empty() && !assumed {
+        reader.refuse(
+            here,
+            &name,
+            "a value needs a `source`; a guess is marked `assumed = true`",
+        );
+        return None;
+    }
+    let Some(inner) = table.get("value") else {
+        reader.refuse(here, &name, "`value` is missing");
+        return None;
+    };
+    let at = inner.span().start;
+    let (amount, written, unit) = match description.unit {
+        Unit::Choice(words) => {
+            let word = reader.text(&name, inner)?;
+            let Some(index) = words.iter().position(|&known| known == word) else {
+                reader.refuse(
+                    at,
+                    &name,
+                    format!("`{word}` is not one of {}", words.join(", ")),
+                );
+                return None;
+            };
+            (index as f64, word, String::new())
+        }
+        unit => {
+            let Some(number) = number(inner.get_ref()) else {
+                let found = inner.get_ref().type_str();
+                reader.refuse(at, &name, format!("expected a number, found {found}"));
+                return None;
+            };
+            let spellings = unit.spellings();
+            let known = || {
+                let names: Vec<_> = spellings.iter().map(|(name, _)| *name).collect();
+                names.join(", ")
+            };
+            let written = match table.get("unit") {
+                Some(inner) => reader.text(&name, inner)?,
                 None => {
-                    self.refuse(inner.span().start, &name, "`assumed` must be true or false");
+                    reader.refuse(at, &name, format!("`unit` is missing: one of {}", known()));
                     return None;
                 }
-            },
-        };
-        let source = match table.get("source") {
-            Some(inner) => self.string(&name, inner)?,
-            None => String::new(),
-        };
-        if source.trim().is_empty() && !assumed {
-            self.refuse(
-                here,
-                &name,
-                "a value needs a `source`; a guess is marked `assumed = true`",
-            );
-            return None;
-        }
-        let Some(inner) = table.get("value") else {
-            self.refuse(here, &name, "`value` is missing");
-            return None;
-        };
-        let at = inner.span().start;
-        let (amount, written, unit) = match description.unit {
-            Unit::Choice(words) => {
-                let word = self.string(&name, inner)?;
-                let Some(index) = words.iter().position(|&known| known == word) else {
-                    self.refuse(
-                        at,
-                        &name,
-                        format!("`{word}` is not one of {}", words.join(", ")),
-                    );
-                    return None;
-                };
-                (index as f64, word, String::new())
-            }
-            unit => {
-                let Some(number) = number(inner.get_ref()) else {
-                    let found = inner.get_ref().type_str();
-                    self.refuse(at, &name, format!("expected a number, found {found}"));
-                    return None;
-                };
-                let spellings = unit.spellings();
-                let known = || {
-                    let names: Vec<_> = spellings.iter().map(|(name, _)| *name).collect();
-                    names.join(", ")
-                };
-                let written = match table.get("unit") {
-                    Some(inner) => self.string(&name, inner)?,
-                    None => {
-                        self.refuse(at, &name, format!("`unit` is missing: one of {}", known()));
-                        return None;
-                    }
-                };
-                let Some(&(_, factor)) = spellings.iter().find(|(name, _)| *name == written) else {
-                    self.refuse(
-                        at,
-                        &name,
-                        format!("unit `{written}` is not one of {}", known()),
-                    );
-                    return None;
-                };
-                // A wrong frequency has been reported; the other values are still checked.
-                let factor = match (written.as_str(), cycle) {
-                    ("cycles", cycle) => cycle.unwrap_or(1000.0),
-                    _ => factor,
-                };
-                (number * factor, number.to_string(), written)
-            }
-        };
-        let (least, most) = bounds(description);
-        if !(least..=most).contains(&amount) {
-            let (low, high) = (description.least, description.most);
-            let in_unit = match description.unit {
-                Unit::Time => " ns",
-                Unit::Frequency => " GHz",
-                Unit::Bytes => " B",
-                Unit::Rate => " GB/s",
-                _ => "",
             };
-            self.refuse(
-                at,
-                &name,
-                format!("{written} {unit} is out of range: expected {low} to {high}{in_unit}"),
-            );
-            return None;
+            let Some(&(_, factor)) = spellings.iter().find(|(name, _)| *name == written) else {
+                reader.refuse(
+                    at,
+                    &name,
+                    format!("unit `{written}` is not one of {}", known()),
+                );
+                return None;
+            };
+            // A wrong frequency has been reported; the other values are still checked.
+            let factor = match (written.as_str(), cycle) {
+                ("cycles", cycle) => cycle.unwrap_or(1000.0),
+                _ => factor,
+            };
+            (number * factor, number.to_string(), written)
         }
-        if description.unit == Unit::Count && amount.fract() != 0.0 {
-            self.refuse(
-                at,
-                &name,
-                format!("expected a whole number, found {written}"),
-            );
-            return None;
-        }
-        Some(Value {
-            amount,
-            written,
-            unit,
-            source,
-            assumed,
-        })
+    };
+    let (least, most) = bounds(description);
+    if !(least..=most).contains(&amount) {
+        let (low, high) = (description.least, description.most);
+        let in_unit = match description.unit {
+            Unit::Time => " ns",
+            Unit::Frequency => " GHz",
+            Unit::Bytes => " B",
+            Unit::Rate => " GB/s",
+            _ => "",
+        };
+        reader.refuse(
+            at,
+            &name,
+            format!("{written} {unit} is out of range: expected {low} to {high}{in_unit}"),
+        );
+        return None;
     }
+    if description.unit == Unit::Count && amount.fract() != 0.0 {
+        reader.refuse(
+            at,
+            &name,
+            format!("expected a whole number, found {written}"),
+        );
+        return None;
+    }
+    Some(Value {
+        amount,
+        written,
+        unit,
+        source,
+        assumed,
+    })
 }
 
 /// The number of an integer or float, if it is one and finite.
@@ -242,22 +196,9 @@ pub(super) fn parse(
     text: &str,
     base: impl FnOnce(&str) -> Result<MachineFile, String>,
 ) -> Result<MachineFile, FileError> {
-    let mut reader = Reader {
-        text,
-        mistakes: Vec::new(),
-    };
+    let mut reader = Reader::new(text);
     let file = read(&mut reader, base);
-    match file {
-        Some(file) if reader.mistakes.is_empty() => Ok(file),
-        _ => {
-            let mut mistakes = reader.mistakes;
-            mistakes.sort_by_key(|mistake| (mistake.line == 0, mistake.line));
-            Err(FileError {
-                path: path.into(),
-                mistakes,
-            })
-        }
-    }
+    reader.finish(path, file)
 }
 
 /// So many missing parameters are named one by one; a file that lacks more is no complete machine.
@@ -267,31 +208,22 @@ fn read(
     reader: &mut Reader<'_>,
     find_base: impl FnOnce(&str) -> Result<MachineFile, String>,
 ) -> Option<MachineFile> {
-    let text = reader.text;
-    let table = match DeTable::parse(text) {
-        Ok(table) => table,
-        Err(error) => {
-            let at = error.span().map_or(0, |span| span.start);
-            reader.refuse(at, "", format!("not TOML: {}", error.message()));
-            return None;
-        }
-    };
-    let table = table.get_ref();
+    let document = reader.document()?;
+    let table = document.get_ref();
     let (mut name, mut title, mut based_on) = (None, None, None);
     for (key, value) in table {
         let word = key.get_ref().as_ref();
         match word {
-            "name" => name = reader.string(word, value),
-            "title" => title = reader.string(word, value),
-            "based_on" => based_on = Some((reader.string(word, value)?, value.span().start)),
+            "name" => name = reader.text(word, value),
+            "title" => title = reader.text(word, value),
+            "based_on" => based_on = Some((reader.text(word, value)?, value.span().start)),
             _ if PARAMETERS.iter().any(|known| known.section == word) => {}
             _ => {
                 let names = PARAMETERS
                     .iter()
                     .map(|known| known.section)
                     .chain(["name", "title", "based_on"]);
-                let hint = nearest(word, names)
-                    .map_or(String::new(), |near| format!("; did you mean `{near}`?"));
+                let hint = hint(word, names);
                 reader.refuse(
                     key.span().start,
                     word,
@@ -317,23 +249,24 @@ fn read(
             .and_then(|section| section.get_ref().as_table())
             .and_then(|section| section.get(description.key))
     };
+    let before = reader.mistakes();
     let clock = match find(Parameter::Frequency) {
-        Some(at) => reader.value(Parameter::Frequency, None, at),
+        Some(at) => value(reader, Parameter::Frequency, None, at),
         None => base
             .as_ref()
             .map(|base| base.value(Parameter::Frequency).clone()),
     };
     let cycle = clock.map(|clock| 1000.0 / clock.amount);
     if find(Parameter::Frequency).is_some() && cycle.is_none() {
-        // Reported just now; the loop below would say it again.
-        reader.mistakes.truncate(reader.mistakes.len() - 1);
+        // The loop below says it again.
+        reader.forget_after(before);
     }
     check_keys(reader, table);
     let mut values = Vec::with_capacity(PARAMETERS.len());
     let mut missing = Vec::new();
     for &parameter in Parameter::ALL {
         let value = match find(parameter) {
-            Some(at) => reader.value(parameter, cycle, at),
+            Some(at) => value(reader, parameter, cycle, at),
             None => match &base {
                 Some(base) => Some(inherited(base, parameter, cycle)),
                 None => {
@@ -346,11 +279,7 @@ fn read(
     }
     refuse_missing(reader, &missing);
     if name.is_none() {
-        reader.mistakes.push(Diagnostic {
-            line: 0,
-            key: "name".into(),
-            message: "missing: the machine's short name".into(),
-        });
+        reader.missing("name", "the machine's short name");
     }
     let complete = values.len() == PARAMETERS.len();
     let file = MachineFile {
@@ -366,13 +295,6 @@ fn read(
 
 /// Refuses a file that lacks parameters.
 fn refuse_missing(reader: &mut Reader<'_>, missing: &[Parameter]) {
-    let mut refuse = |key, message| {
-        reader.mistakes.push(Diagnostic {
-            line: 0,
-            key,
-            message,
-        });
-    };
     if missing.len() > MISSING_NAMED {
         let message = format!(
             "{} of {} parameters are missing, {} first: write `based_on = \"{}\"`, or another machine, above \
@@ -382,11 +304,10 @@ fn refuse_missing(reader: &mut Reader<'_>, missing: &[Parameter]) {
             missing[0].name(),
             BUILT_IN[0].0,
         );
-        return refuse(String::new(), message);
+        return reader.refuse_line(0, "", message);
     }
     for parameter in missing {
-        let meaning = parameter.description().meaning.trim();
-        refuse(parameter.name(), format!("missing: {meaning}"));
+        reader.missing(&parameter.name(), parameter.description().meaning.trim());
     }
 }
 
@@ -416,8 +337,7 @@ fn check_keys(reader: &mut Reader<'_>, table: &DeTable<'_>) {
         for (key, _) in keys {
             let word = key.get_ref().as_ref();
             if Parameter::find(section, word).is_none() {
-                let hint = nearest(word, known().map(|known| known.key))
-                    .map_or(String::new(), |near| format!("; did you mean `{near}`?"));
+                let hint = hint(word, known().map(|known| known.key));
                 let name = format!("{section}.{word}");
                 reader.refuse(key.span().start, &name, format!("unknown parameter{hint}"));
             }
@@ -429,11 +349,7 @@ fn check_keys(reader: &mut Reader<'_>, table: &DeTable<'_>) {
 fn check_together(reader: &mut Reader<'_>, file: &MachineFile) {
     use Parameter as P;
     let mut wrong = |parameter: P, message: String| {
-        reader.mistakes.push(Diagnostic {
-            line: 0,
-            key: parameter.name(),
-            message,
-        });
+        reader.refuse_line(0, &parameter.name(), message);
     };
     for (entries, ways) in [
         (P::L1Base, P::L1BaseWays),

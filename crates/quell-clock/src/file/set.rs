@@ -3,10 +3,10 @@
 //! Such a text becomes a line of a machine file that is based on the machine to change, so units, ranges and what must
 //! fit together are checked by the code that reads files.
 
-use super::machine::{Diagnostic, FileError, MachineFile};
-use super::nearest::nearest;
+use super::machine::MachineFile;
 use super::parameter::{Parameter, Unit};
 use super::parse::parse;
+use quell_files::{FileError, Mistake, hint};
 use std::collections::BTreeMap;
 
 impl MachineFile {
@@ -43,8 +43,8 @@ impl MachineFile {
 
 /// The name of the parameter that a text like `interrupt.send=900ns` sets, and the line of a machine file that sets
 /// it.
-fn as_line(text: &str) -> Result<(String, String), Diagnostic> {
-    let refuse = |message: String| Diagnostic {
+fn as_line(text: &str) -> Result<(String, String), Mistake> {
+    let refuse = |message: String| Mistake {
         line: 0,
         key: text.into(),
         message,
@@ -54,8 +54,7 @@ fn as_line(text: &str) -> Result<(String, String), Diagnostic> {
     let (name, value) = (name.trim(), value.trim());
     let parameter = Parameter::from_name(name).ok_or_else(|| {
         let names: Vec<_> = Parameter::ALL.iter().map(|known| known.name()).collect();
-        let near = nearest(name, names.iter().map(String::as_str));
-        let hint = near.map_or(String::new(), |near| format!("; did you mean `{near}`?"));
+        let hint = hint(name, names.iter().map(String::as_str));
         refuse(format!("no parameter `{name}`{hint}"))
     })?;
     // No word or unit has other characters, so a quoted one is TOML.

@@ -6,14 +6,25 @@
 
 use std::collections::BTreeMap;
 
-use maud::{DOCTYPE, PreEscaped, html};
+use maud::{PreEscaped, html};
+use quell_pages::{Look, colour};
 use serde_json::{Value, json};
 
 use super::timeline::Kept;
 use crate::figures::{count, percents, time, times};
 use crate::report::{Report, SiteRow};
 
-const STYLE: &str = include_str!("page.css");
+const LOOK: Look = Look {
+    colours: &[
+        colour("taken", "#d1495b", "#e0637a"),
+        colour("other", "#8d99ae", "#66728a"),
+        colour("wait", "#edae49", "#c98f2d"),
+        colour("kernel", "#9fb8d9", "#3f5f8a"),
+        colour("user", "#f0a868", "#9a5a20"),
+        colour("found", "#3fae6a", "#2f8a50"),
+    ],
+    style: include_str!("page.css"),
+};
 const SCRIPT: &str = include_str!("page.js");
 
 /// How many sites, and how many senders and targets, the page has.
@@ -29,53 +40,42 @@ pub fn page(report: &Report, timeline: &[Kept], title: &str) -> String {
     });
     // Nothing that a recording says may end the script that holds it.
     let data = data.to_string().replace('<', "\\u003c");
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                title { (title) }
-                style { (PreEscaped(STYLE)) }
-            }
-            body {
-                main {
-                    h1 { (title) }
-                    ul #answer { @for line in &report.answer { li { (line) } } }
-                    (advice(report))
-                    h2 { "Where interrupts come from" }
-                    p .bar {
-                        label { "Width: " select #by {
-                            option value="0" { "interrupts sent" }
-                            option value="1" { "time taken from targets" }
-                            option value="2" { "time waited by initiators" }
-                        } }
-                        label { "Search: " input #search type="search" placeholder="function"; }
-                        button #whole type="button" { "Whole" }
-                        span #found .soft {}
-                    }
-                    div #flame .box {}
-                    p #detail .soft { "Touch a frame to make it as wide as the page." }
-                    h2 { "What the CPUs did" }
-                    (timeline_part(timeline))
-                    h2 { "Who interrupts whom" }
-                    (matrix(report))
-                    h2 { "Sites" }
-                    p .bar { label { "Filter: " input #filter type="search" placeholder="program, call or function"; } span #shown .soft {} }
-                    (sites(report))
-                    (others(report))
-                    @if !report.notes.is_empty() {
-                        h2 { "What to know of these figures" }
-                        ul #notes { @for note in &report.notes { li { (note) } } }
-                    }
-                    p .soft { "Times are at least and at most: between the events inside and those around. The recording itself is in them." }
-                }
-                script type="application/json" #data { (PreEscaped(data)) }
-                script { (PreEscaped(SCRIPT)) }
-            }
+    let content = html! {
+        h1 { (title) }
+        ul #answer { @for line in &report.answer { li { (line) } } }
+        (advice(report))
+        h2 { "Where interrupts come from" }
+        p .bar {
+            label { "Width: " select #by {
+                option value="0" { "interrupts sent" }
+                option value="1" { "time taken from targets" }
+                option value="2" { "time waited by initiators" }
+            } }
+            label { "Search: " input #search type="search" placeholder="function"; }
+            button #whole type="button" { "Whole" }
+            span #found .soft {}
         }
+        div #flame .box {}
+        p #detail .soft { "Touch a frame to make it as wide as the page." }
+        h2 { "What the CPUs did" }
+        (timeline_part(timeline))
+        h2 { "Who interrupts whom" }
+        (matrix(report))
+        h2 { "Sites" }
+        p .bar { label { "Filter: " input #filter type="search" placeholder="program, call or function"; } span #shown .soft {} }
+        (sites(report))
+        (others(report))
+        @if !report.notes.is_empty() {
+            h2 { "What to know of these figures" }
+            ul #notes { @for note in &report.notes { li { (note) } } }
+        }
+        p .soft { "Times are at least and at most: between the events inside and those around. The recording itself is in them." }
     };
-    page.into_string()
+    let scripts = html! {
+        script type="application/json" #data { (PreEscaped(data)) }
+        script { (PreEscaped(SCRIPT)) }
+    };
+    quell_pages::page(title, &LOOK, &content, &scripts).into_string()
 }
 
 fn advice(report: &Report) -> maud::Markup {

@@ -15,73 +15,22 @@ use crate::script::{Script, Thread};
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
 use alloc::format;
-use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt;
 use names::{Context, Names};
 use parameters::{Draft, parameters};
 use quell::Mechanism;
-use reader::{Reader, in_order, keep, list};
+use quell_files::{FileError, Reader, in_order};
+use reader::{Expressions, keep, list};
 use sections::{figure, memory, operation, refusals};
 use toml::de::DeTable;
 
 pub use forms::{STATEMENTS, Statement as StatementForm};
-pub use reader::Mistake;
-
-/// Why a workload file was refused.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct FileError {
-    /// The file.
-    pub path: String,
-    /// Every mistake found, in the order of lines; never empty.
-    pub mistakes: Vec<Mistake>,
-}
-
-impl fmt::Display for FileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, mistake) in self.mistakes.iter().enumerate() {
-            if index > 0 {
-                writeln!(f)?;
-            }
-            write!(f, "{}", self.path)?;
-            if mistake.line > 0 {
-                write!(f, ":{}", mistake.line)?;
-            }
-            if !mistake.key.is_empty() {
-                write!(f, ": {}", mistake.key)?;
-            }
-            write!(f, ": {}", mistake.message)?;
-        }
-        Ok(())
-    }
-}
-
-impl core::error::Error for FileError {}
 
 /// Reads a file.
 pub(crate) fn read(path: &str, text: &str) -> Result<Script, FileError> {
-    let mut reader = Reader {
-        text,
-        mistakes: Vec::new(),
-    };
-    match script(&mut reader, path) {
-        Some(script) if reader.mistakes.is_empty() => Ok(script),
-        _ => {
-            let mut mistakes = reader.mistakes;
-            mistakes.sort_by_key(|mistake| (mistake.line == 0, mistake.line));
-            if mistakes.is_empty() {
-                mistakes.push(Mistake {
-                    line: 0,
-                    key: String::new(),
-                    message: "is no workload".into(),
-                });
-            }
-            Err(FileError {
-                path: path.into(),
-                mistakes,
-            })
-        }
-    }
+    let mut reader = Reader::new(text);
+    let script = script(&mut reader, path);
+    reader.finish(path, script)
 }
 
 const KEYS: [&str; 15] = [
@@ -103,15 +52,8 @@ const KEYS: [&str; 15] = [
 ];
 
 fn script(reader: &mut Reader<'_>, path: &str) -> Option<Script> {
-    let text = reader.text;
-    let document = match DeTable::parse(text) {
-        Ok(document) => document,
-        Err(error) => {
-            let at = error.span().map_or(0, |span| span.start);
-            reader.refuse(at, "", format!("not TOML: {}", error.message()));
-            return None;
-        }
-    };
+    let text = reader.source();
+    let document = reader.document()?;
     let document = document.get_ref();
     reader.check_keys("", document, &KEYS);
     let line = |reader: &mut Reader<'_>, key: &str, what: &str| match document.get(key) {
@@ -153,7 +95,7 @@ fn script(reader: &mut Reader<'_>, path: &str) -> Option<Script> {
     let operation = operation(reader, document, &names);
     let refusals = refusals(reader, document, &names, &parameters);
     let threads = threads(reader, document, &mut names);
-    if !reader.mistakes.is_empty() {
+    if reader.mistakes() > 0 {
         return None;
     }
     Some(Script {

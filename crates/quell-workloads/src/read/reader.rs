@@ -1,127 +1,37 @@
-//! What every part of the reading stands on: values with their places, and the mistakes found so far.
+//! What a workload file has beyond what every file has: expressions, and lists of tables.
 
 use super::names::{Context, Names};
 use crate::expression::Expression;
-use alloc::borrow::ToOwned;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use quell_files::{Item, Reader};
+use toml::de::DeTable;
 
-/// A mistake in a workload file.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Mistake {
-    /// The line, from 1; 0 if something is missing that has no line.
-    pub line: usize,
-    /// The key; empty if the mistake is not at a key.
-    pub key: String,
-    /// What is wrong and what was expected.
-    pub message: String,
-}
-
-/// A value of the file, with its place.
-pub(super) type Item<'t> = Spanned<DeValue<'t>>;
-
-/// So many mistakes are kept: a file that has more is something else.
-const MISTAKES: usize = 20;
-
-/// Collects mistakes.
-pub(super) struct Reader<'t> {
-    pub(super) text: &'t str,
-    pub(super) mistakes: Vec<Mistake>,
-}
-
-impl Reader<'_> {
-    pub(super) fn line(&self, offset: usize) -> usize {
-        let before = self.text.as_bytes().iter().take(offset);
-        1 + before.filter(|&&byte| byte == b'\n').count()
-    }
-
-    pub(super) fn refuse(&mut self, offset: usize, key: &str, message: impl Into<String>) {
-        let line = self.line(offset);
-        self.refuse_line(line, key, message.into());
-    }
-
-    pub(super) fn missing(&mut self, key: &str, message: impl Into<String>) {
-        self.refuse_line(0, key, format!("missing: {}", message.into()));
-    }
-
-    pub(super) fn refuse_line(&mut self, line: usize, key: &str, message: String) {
-        if self.mistakes.len() < MISTAKES {
-            self.mistakes.push(Mistake {
-                line,
-                key: key.into(),
-                message,
-            });
-        }
-    }
-
-    /// The keys of a table, in the order of the file, each of which must be known.
-    pub(super) fn table<'v, 't>(
+/// Reads expressions, and notes what is wrong with them.
+pub(super) trait Expressions {
+    /// An expression: a text, a number, or true or false.
+    fn expression(
         &mut self,
         key: &str,
-        item: &'v Item<'t>,
-        known: &[&str],
-    ) -> Option<&'v DeTable<'t>> {
-        let Some(table) = item.get_ref().as_table() else {
-            let found = item.get_ref().type_str();
-            self.refuse(
-                item.span().start,
-                key,
-                format!("expected a table, found {found}"),
-            );
-            return None;
-        };
-        self.check_keys(key, table, known);
-        Some(table)
-    }
+        item: &Item<'_>,
+        names: &Names,
+        context: Context,
+    ) -> Option<Expression>;
 
-    pub(super) fn check_keys(&mut self, key: &str, table: &DeTable<'_>, known: &[&str]) {
-        for (inner, _) in table {
-            let word = inner.get_ref().as_ref();
-            if !known.contains(&word) {
-                let whole = match key {
-                    "" => word.to_owned(),
-                    key => format!("{key}.{word}"),
-                };
-                self.refuse(
-                    inner.span().start,
-                    &whole,
-                    format!("unknown; expected one of {}", known.join(", ")),
-                );
-            }
-        }
-    }
+    /// An expression of parameters (and CPUs), or this number where there is none.
+    fn or(
+        &mut self,
+        key: &str,
+        item: Option<&Item<'_>>,
+        names: &Names,
+        context: Context,
+        otherwise: u64,
+    ) -> Expression;
+}
 
-    pub(super) fn text(&mut self, key: &str, item: &Item<'_>) -> Option<String> {
-        match item.get_ref().as_str() {
-            Some(text) => Some(text.to_owned()),
-            None => {
-                let found = item.get_ref().type_str();
-                self.refuse(
-                    item.span().start,
-                    key,
-                    format!("expected a text, found {found}"),
-                );
-                None
-            }
-        }
-    }
-
-    pub(super) fn truth(&mut self, key: &str, item: Option<&Item<'_>>) -> bool {
-        let Some(item) = item else { return false };
-        match item.get_ref().as_bool() {
-            Some(truth) => truth,
-            None => {
-                self.refuse(item.span().start, key, "expected true or false");
-                false
-            }
-        }
-    }
-
-    /// An expression: a text, a number, or true or false.
-    pub(super) fn expression(
+impl Expressions for Reader<'_> {
+    fn expression(
         &mut self,
         key: &str,
         item: &Item<'_>,
@@ -166,8 +76,7 @@ impl Reader<'_> {
         read.map_err(|why| self.refuse(at, key, why)).ok()
     }
 
-    /// An expression of parameters (and CPUs), or this number where there is none.
-    pub(super) fn or(
+    fn or(
         &mut self,
         key: &str,
         item: Option<&Item<'_>>,
@@ -183,16 +92,6 @@ impl Reader<'_> {
 /// Kept for as long as the process runs, as a workload is.
 pub(super) fn keep(text: String) -> &'static str {
     String::leak(text)
-}
-
-/// The entries of a table in the order of the file.
-pub(super) fn in_order<'v, 't>(table: &'v DeTable<'t>) -> Vec<(usize, &'v str, &'v Item<'t>)> {
-    let mut entries: Vec<_> = table
-        .iter()
-        .map(|(key, item)| (key.span().start, key.get_ref().as_ref(), item))
-        .collect();
-    entries.sort_by_key(|&(at, ..)| at);
-    entries
 }
 
 /// The items of an array of tables; none if there is none of that name.

@@ -3,12 +3,12 @@
 use super::fields::{Fields, Form, value};
 use super::forms::{Main, STATEMENTS, Statement};
 use super::names::Names;
-use super::reader::{Item, Reader};
 use crate::expression::{Expression, Meaning, Name};
 use crate::script::{Does, Statement as Operation, Target};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use quell_files::{Item, Reader};
 use toml::de::DeTable;
 
 /// How many operations a program has at most, blocks put in place.

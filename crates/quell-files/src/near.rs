@@ -1,0 +1,52 @@
+//! What somebody may have meant who misspelt a name.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// A known name close to a misspelt one; `None` if none is.
+pub fn nearest<'n>(wrong: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
+    names
+        .into_iter()
+        .map(|name| (distance(wrong, name), name))
+        .filter(|&(distance, name)| distance <= 1 + name.len() / 4)
+        .min()
+        .map(|(_, name)| name)
+}
+
+/// The end of a sentence that says that a name is unknown: the nearest one, or nothing.
+pub fn hint<'n>(wrong: &str, names: impl IntoIterator<Item = &'n str>) -> String {
+    nearest(wrong, names).map_or(String::new(), |near| format!("; did you mean `{near}`?"))
+}
+
+/// The edit distance of two words.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, &y) in b.iter().enumerate() {
+            let insert = row[j].min(row[j + 1]) + 1;
+            let replace = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = insert.min(replace);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slip_is_near_and_another_word_is_not() {
+        let names = ["send", "exit", "deliver"];
+        assert_eq!(nearest("sned", names), Some("send"));
+        assert_eq!(nearest("delivery", names), Some("deliver"));
+        assert_eq!(nearest("colour", names), None);
+        assert_eq!(hint("exti", names), "; did you mean `exit`?");
+        assert_eq!(hint("colour", names), "");
+    }
+}
