@@ -2,9 +2,11 @@
 //!
 //! Every program begins with pages mapped and spaces loaded, because nothing can go wrong before.
 
-use super::kinds::{KINDS, Kind};
+use super::kinds::{KINDS, Kind, THEMES};
+use super::own_half::changes_own;
 use super::pages::few_of;
 use super::shape::shape;
+use super::turns::take_turns;
 use crate::action::MAX_CPUS;
 use crate::generated::program::{
     BATCHES, EngineOp, FILE_PAGES, FILES, FLAGS, For, HUGE, Lane, OWN_PAGES, PAGES, Program,
@@ -34,11 +36,22 @@ impl Swarm {
             // More than a batch takes: what is about all of them at once.
             kinds.push((8, Kind::Sweep));
         }
+        let theme = rng.one_in(3).then(|| rng.pick(&THEMES));
+        let fits = |kind: Kind| theme.is_none_or(|theme| theme.contains(&kind));
+        let all = KINDS.map(|(weight, kind)| (if fits(kind) { weight } else { 0 }, (weight, kind)));
         for _ in 0..wanted {
-            let kind = rng.weigh(&KINDS.map(|(weight, kind)| (weight, (weight, kind))));
+            let kind = rng.weigh(&all);
             if !kinds.contains(&kind) {
                 kinds.push(kind);
             }
+        }
+        // Who is not to be disturbed differs from others by what becomes of the kernel's own half.
+        let about = |wanted: fn(Kind) -> bool, kinds: &[(u64, Kind)]| {
+            kinds.iter().any(|&(_, kind)| wanted(kind))
+        };
+        if about(|kind| kind == Kind::Undisturbed, &kinds) && !about(changes_own, &kinds) {
+            let takes = [Kind::UnmapOwn, Kind::OwnLazily, Kind::UnlinkOwn];
+            kinds.push((4, rng.pick(&takes)));
         }
         let small = &PAGES[..9];
         let count = rng.weigh(&[(6, 1), (3, 2), (1, 3)]);
@@ -103,6 +116,18 @@ impl Swarm {
             Kind::Read | Kind::Write => rng.pick(&KINDS[2..]),
             kind => (weight, kind),
         }
+    }
+
+    /// Whether there are programs that are not to be disturbed.
+    fn leaves_alone(&self) -> bool {
+        self.kinds
+            .iter()
+            .any(|(_, kind)| *kind == Kind::Undisturbed)
+    }
+
+    /// Whether CPUs go idle, or leave.
+    fn goes_idle(&self) -> bool {
+        { self.kinds.iter() }.any(|(_, kind)| matches!(kind, Kind::Idle | Kind::Hotplug))
     }
 
     /// Whether a program runs code that it has mapped.
@@ -319,6 +344,16 @@ impl Swarm {
             }
             Kind::Retire => {
                 into.push(EngineOp::Lazy);
+                if rng.one_in(4) {
+                    // What it maps goes first, with its tables.
+                    into.push(open(For::Call));
+                    into.push(EngineOp::Unlink {
+                        batch,
+                        space,
+                        window,
+                    });
+                    into.push(EngineOp::Finish { batch });
+                }
                 into.push(EngineOp::Retire { space });
                 if rng.one_in(2) {
                     into.push(EngineOp::Revive { space });
@@ -334,7 +369,8 @@ impl Swarm {
                 into.push(EngineOp::Mask { on: false });
             }
             Kind::Own => into.push(self.use_own(rng)),
-            kind @ (Kind::UnmapOwn | Kind::OwnLazily | Kind::Patch) => {
+            Kind::Undisturbed => self.run_undisturbed(page, rng, into),
+            kind @ (Kind::UnmapOwn | Kind::OwnLazily | Kind::UnlinkOwn | Kind::Patch) => {
                 self.change_own(kind, rng, into);
             }
             Kind::Start => {
@@ -419,10 +455,14 @@ pub fn engine_program(rng: &mut Rng) -> Program {
     // In some programs each CPU is mostly about a space of its own, and who preempts it about another's: what goes wrong
     // there must not be mended by what they do to each other.
     let apart = shape.spaces > 1 && rng.one_in(4);
+    // In some it is mostly about one that no CPU has had loaded before.
+    let fresh = shape.spaces > 1 && !apart && rng.one_in(6);
     let home = |number: usize| match apart {
         true => (number % usize::from(shape.spaces)) as u8,
+        false if fresh => shape.spaces - 1,
         false => 0,
     };
+    let loaded = u64::from(shape.spaces - u8::from(fresh));
     // Every other program is a duel: one CPU does one kind of thing, another another or the same, and the rest of
     // them use what it is done to; perhaps not before one of the two says that it is done.
     let told = (rng.below(2) as usize, rng.below(FLAGS as u64) as u8);
@@ -449,12 +489,22 @@ pub fn engine_program(rng: &mut Rng) -> Program {
         };
         // The last one stays.
         for _ in 0..rng.few(3) - 1 {
-            let space = rng.below(shape.spaces.into()) as u8;
+            let space = rng.below(loaded) as u8;
             lane.start.push(EngineOp::Switch { space });
         }
-        let space = part.space(rng);
+        let space = match fresh {
+            true => rng.below(loaded) as u8,
+            false => part.space(rng),
+        };
         lane.start.push(EngineOp::Switch { space });
-        if rng.one_in(6) {
+        if fresh && rng.one_in(2) {
+            lane.run.push(EngineOp::Switch { space: part.home });
+        }
+        if swarm.leaves_alone() && rng.one_in(2) {
+            lane.start.push(EngineOp::Undisturbed);
+        } else if part.goes_idle() && rng.one_in(3) {
+            lane.start.push(EngineOp::Lazy);
+        } else if rng.one_in(6) {
             lane.start.push(rng.weigh(&[
                 (6, EngineOp::Lazy),
                 (1, EngineOp::Offline),
@@ -477,10 +527,20 @@ pub fn engine_program(rng: &mut Rng) -> Program {
             }
         }
         if shape.preemptions > 0 {
+            // Mostly it is a thread of another space.
+            if rng.one_in(2) {
+                let space = preempting.space(rng);
+                lane.preempts.push(EngineOp::Switch { space });
+            }
             for _ in 0..rng.few(2) {
                 preempting.phrase(rng, &mut lane.preempts);
             }
         }
+    }
+    if rng.one_in(8) {
+        let tells = [0, 1].map(|flag| EngineOp::Tell { flag });
+        let waits = [0, 1].map(|flag| EngineOp::Wait { flag });
+        take_turns(rng, &mut cpu, tells, waits);
     }
     // Now and then the end of one CPU's work is left to another.
     if rng.one_in(5) {

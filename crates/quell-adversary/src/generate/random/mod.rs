@@ -11,6 +11,7 @@ mod kinds;
 mod own_half;
 mod pages;
 mod shape;
+mod turns;
 
 pub use calls::calls_program;
 pub use engine::engine_program;
