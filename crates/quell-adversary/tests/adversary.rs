@@ -54,7 +54,7 @@ fn cases(policy: Policy) -> impl Iterator<Item = Case<'static>> {
 #[test]
 fn the_contract_holds_with_every_mechanism_on_and_nothing_passes_vacuously() {
     for case in cases(Policy::ALL) {
-        let report = holds(case, Budget::Schedules(2000));
+        let report = holds(case, Budget::Schedules(1000));
         assert!(
             report.missed.is_empty(),
             "{} on {} never reached {:?}",

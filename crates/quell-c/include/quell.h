@@ -11,7 +11,7 @@
  * WHAT THE EMBEDDER PROMISES, to every function:
  *   - A pointer is NULL, which is refused, or points to memory of its type. Memory that is passed as an engine, space,
  *     batch or plan was initialised, if only with zeroes; zeroed memory holds none, and is refused.
- *   - Engine, space and residue stay where they are. A space outlives the batches that were told of it, and no function
+ *   - Engine, space and residue stay where they are, and so does a batch whose flush was started. A space outlives the batches that were told of it, and no function
  *     is called with it while or after it is retired. All are of one engine.
  *   - A batch, and the memory that something is made in, are used by one CPU at a time. All else may be called on any
  *     CPU at any time.
@@ -19,8 +19,8 @@
  *
  * CONTEXT, as each function names it:
  *   - Interrupts may be on or off unless it says otherwise; quell masks them where it must. From an NMI only
- *     quell_user_access_allowed is called. From inside a quell_hw_* function nothing is, but quell_on_interrupt where
- *     quell_hw_relax and quell_hw_restore_interrupts let interrupts in.
+ *     quell_user_access_allowed and quell_enter_kernel are called. From inside a quell_hw_* function nothing is, but
+ *     quell_on_interrupt where quell_hw_relax and quell_hw_restore_interrupts let interrupts in.
  *   - "May wait": the function waits for other CPUs to take their shootdown interrupt, and serves its own CPU's requests
  *     meanwhile, also with interrupts off. The caller holds no lock for which another CPU spins with interrupts off,
  *     unless that CPU calls quell_poll in its loop. There is no time-out.
@@ -62,7 +62,7 @@
 
 
 // Bytes of a `struct quell_engine`.
-#define QUELL_ENGINE_SIZE 448
+#define QUELL_ENGINE_SIZE 512
 
 // Bytes of a `struct quell_cpu`.
 #define QUELL_CPU_SIZE 1408
@@ -77,7 +77,7 @@
 #define QUELL_SPACE_SIZE 192
 
 // Bytes of a `struct quell_batch`.
-#define QUELL_BATCH_SIZE 1104
+#define QUELL_BATCH_SIZE 1272
 
 // Bytes of a `struct quell_residue`.
 #define QUELL_RESIDUE_SIZE 8
@@ -99,7 +99,7 @@
 
 // The version of this interface. A header of one version does not work with a library of another, and
 // quell_engine_new refuses it.
-#define QUELL_INTERFACE 1
+#define QUELL_INTERFACE 2
 
 // The longest text of a policy that is read, in bytes.
 #define QUELL_POLICY_LENGTH 255
@@ -118,6 +118,14 @@ enum quell_invalidate_kind {
     QUELL_INVALIDATE_KIND_TAG,
     // All entries under all tags, walker caches included; global kernel entries may stay.
     QUELL_INVALIDATE_KIND_ALL,
+    // The entries of `range`, in `scope`, of the kernel's half: global ones and those under the tag that is loaded, as
+    // `invlpg` and `tlbi vaae1` do. Where tags mean the same everywhere, those under all tags. Asked for batches of a
+    // space that quell_kernel_space_new made, and no others.
+    QUELL_INVALIDATE_KIND_KERNEL,
+    // All entries under all tags, global ones and walker caches included; begins with a full barrier, as quell_hw_fence.
+    // `tag`, `range` and `scope` say nothing. Asked for as a CPU comes online, too: where no kernel space is made it
+    // may be treated as `All`.
+    QUELL_INVALIDATE_KIND_EVERYTHING,
 };
 
 // What an invalidation reaches besides leaf entries.
@@ -165,8 +173,10 @@ enum quell_status {
     QUELL_STATUS_FULL,
     // The range is empty, is no whole number of strides, or ends beyond the address space.
     QUELL_STATUS_RANGE,
-    // A purpose, scope or counter that there is none of.
+    // A number that the header has no name for, where it names an enumeration.
     QUELL_STATUS_VALUE,
+    // The flush of the batch was started: quell_batch_finish ends it.
+    QUELL_STATUS_IN_FLIGHT,
 };
 
 // The size of the entries that map a range.
@@ -284,6 +294,15 @@ enum quell_counter {
     QUELL_COUNTER_SKIPPED_NOT_RUNNING,
 };
 
+// What TLBs keep of the entries of a kernel space.
+enum quell_kernel_entries {
+    // Global entries, one for all tags.
+    QUELL_KERNEL_ENTRIES_GLOBAL,
+    // Entries under the tag that is loaded, which live under every tag of a CPU, or entries of both kinds: costs CPUs with
+    // tags of their own what they kept of other spaces.
+    QUELL_KERNEL_ENTRIES_TAGGED,
+};
+
 // A run of virtual pages that are or were mapped with entries of one size. Pages are counted in 4096 bytes, whatever
 // the stride.
 struct quell_range {
@@ -348,6 +367,38 @@ struct QUELL_ALIGNED(64) quell_ledger_entry {
     uint8_t opaque[QUELL_LEDGER_ENTRY_SIZE];
 };
 
+// Functions of the embedder's that an engine may be given, for kernels that need them. Set the struct to zero first: what
+// is NULL is not called. As with the functions quell_hw_*, none of them calls quell, and none waits for other CPUs.
+struct quell_hooks {
+    // This CPU executes no instruction that it fetched before the call: `isb` on Arm, on x86 an instruction that
+    // serializes. quell_synchronize_text refuses to work without it.
+    void (*synchronize_text)(void);
+    // In a guest: has the hypervisor flush a virtual CPU that does not run. True if CPU `target` did not run, and will
+    // have lost every translation, global ones and walker caches included, before it executes or walks again: it is not
+    // interrupted then. Called for each target, after the tables were changed. One atomic operation on what the
+    // hypervisor shares with the guest, a full barrier.
+    bool (*flush_on_reentry)(uint32_t target);
+    // Starts to invalidate what other users of a space's tables hold (an IOMMU, a hypervisor's second stage): of the
+    // space whose root is in frame `root` the range has changed, or everything if `range` is NULL; `scope` is an
+    // `enum quell_scope`. Called after the tables were changed, on the CPU that flushes or owes the flush, for every
+    // change that needs one. What is owed until reuse is started at the unmap. A library that was built without the
+    // feature "secondary" never calls it, and quell_engine_new refuses it there.
+    void (*start_secondary)(uint64_t root,
+                            const struct quell_range *range,
+                            uint32_t scope);
+    // Waits until what this CPU has started with `start_secondary` is complete: before a flush is over, so that frames
+    // come out of a batch after devices have let go of them.
+    void (*complete_secondary)(void);
+    // This CPU has answered requests while a flush was started (quell_batch_start) and not waited for: the kernel may
+    // wake, or queue, the code that calls quell_batch_poll. Interrupts are masked. Often called for nothing, never too
+    // early.
+    void (*flush_answered)(void);
+    // This CPU has waited for CPU `target` for so many turns of quell_hw_relax: for a kernel that reports hangs. After
+    // 65536 turns, and each time that they have doubled. The wait goes on when it returns.
+    void (*waits_long)(uint32_t target,
+                       uint64_t turns);
+};
+
 // What an engine is made of. Set it to zero first; what is left zero has the meaning that is said here.
 struct quell_setup {
     // QUELL_INTERFACE.
@@ -371,6 +422,8 @@ struct quell_setup {
     struct quell_ledger_entry *ledger;
     // How many ledger entries there are: 64 is plenty, 0 switches S3 off.
     size_t ledger_entries;
+    // Functions that the machine has besides quell_hw_*; read once. NULL: none of them.
+    const struct quell_hooks *hooks;
     // Where a line goes that says why quell_engine_new has refused, cut off if it is too long and ended with a zero
     // byte. NULL: nowhere.
     char *message;
@@ -572,6 +625,58 @@ enum quell_status quell_switch_to(struct quell_engine *engine,
 QUELL_MUST_USE
 enum quell_status quell_enter_lazy(struct quell_engine *engine);
 
+// The way back from lazy mode to `space`, if this CPU has kept its root: what a kernel thread calls before it accesses the
+// user memory of `space`. False, and nothing was done, if the CPU has left that root meanwhile (quell_switch_to then), if
+// it is not online, and where a pointer is refused.
+//
+// Context: as quell_switch_to.
+QUELL_MUST_USE
+bool quell_resume(struct quell_engine *engine,
+                  struct quell_space *space);
+
+// This CPU returns to its program and wants not to be interrupted for the kernel's mappings meanwhile (a `nohz_full` CPU):
+// what is left to it, it flushes in quell_enter_kernel. Without effect on a CPU that runs no user space.
+//
+// From here on until quell_enter_kernel this CPU uses no mapping that is ever reported to a batch of a kernel space: what lies
+// on its way out of the kernel and in again (text, stack, quell and its memory) is never unmapped or moved. Of quell it
+// calls nothing but quell_on_interrupt.
+//
+// Refuses a CPU that is not online.
+//
+// Context: on the CPU itself, interrupts masked. Does not wait.
+enum quell_status quell_enter_user(struct quell_engine *engine);
+
+// This CPU has entered the kernel, from a program and by whatever way: flushes the kernel's mappings if that was left to it.
+// The first thing of every interrupt, exception, call and NMI that may come from there. On a CPU that has not called
+// quell_enter_user since it costs a few loads.
+//
+// Refuses a CPU that is not online.
+//
+// Context: interrupts masked, or an NMI, before a mapping of the kernel is used that may change. Does not wait.
+enum quell_status quell_enter_kernel(struct quell_engine *engine);
+
+// Makes every CPU that is online execute no instruction that it fetched before the call: after the text of the kernel was
+// written, mapped or unmapped, and the batch that was told of it has finished. What the machine's instruction caches
+// need is the kernel's and comes before. A CPU that is offline is not told, now or later.
+//
+// Refuses an engine without `quell_hooks.synchronize_text`.
+//
+// Context: interrupts on or off. May wait.
+QUELL_MUST_USE
+enum quell_status quell_synchronize_text(struct quell_engine *engine);
+
+// Whether this CPU takes part in the protocol. False for memory without an engine, and on a CPU that the engine has no number
+// for.
+//
+// Context: any but an NMI, where the caller stays on this CPU.
+bool quell_is_online(const struct quell_engine *engine);
+
+// Whether this CPU runs `space`: has it loaded and is not lazy. False where a pointer is refused.
+//
+// Context: on a CPU that is online, where it cannot switch meanwhile.
+bool quell_runs(const struct quell_engine *engine,
+                const struct quell_space *space);
+
 // This CPU leaves `space`, if it has that loaded, lazily or not, and goes on without any user root until
 // quell_switch_to. Of one that it was made to leave it is no longer counted among the CPUs, so that it may be retired.
 //
@@ -594,6 +699,28 @@ enum quell_status quell_space_new(struct quell_engine *engine,
                                   struct quell_space *space,
                                   uint64_t root);
 
+// Makes a space of the kernel's own mappings, which every CPU has loaded from the start and for ever: stacks, memory of
+// `vmalloc`, windows onto I/O memory, the text of modules. Batches are told of their changes as of those of any other
+// space; each flush reaches every CPU that is online, and is waited for to the end. `entries` is an `enum
+// quell_kernel_entries`: what TLBs keep of them. A kernel may have several such spaces. `space` is memory of any content that
+// stays where it is for ever: a kernel space is not retired.
+//
+// The root in frame `root` maps the kernel. Entries that are reported to batches of this space are not global if
+// `entries` does not say so, and quell_hw_invalidate knows QUELL_INVALIDATE_KIND_KERNEL and
+// QUELL_INVALIDATE_KIND_EVERYTHING.
+//
+// A range that the kernel uses no more may be unmapped with quell_batch_finish_owed, whatever its rights were: its addresses
+// are given out again after quell_settle_stamp, its frames after quell_claim.
+//
+// Refuses an `entries` that there is none of.
+//
+// Context: any but an NMI. Does not wait.
+QUELL_MUST_USE
+enum quell_status quell_kernel_space_new(struct quell_engine *engine,
+                                         struct quell_space *space,
+                                         uint64_t root,
+                                         uint32_t entries);
+
 // Ends a space that no user thread will ever run in again: makes every CPU leave its root. On return nothing walks
 // its tables; they, the root included, may be freed, and the memory of the space is zero and its owner's.
 //
@@ -602,8 +729,8 @@ enum quell_status quell_space_new(struct quell_engine *engine,
 // writes to the memory of the space. A kernel that counts the CPUs that have loaded a space last calls this
 // when the count is zero.
 //
-// Refuses a space that this CPU runs (switch away, or enter lazy mode first), and one that an unfinished batch was told
-// of.
+// Refuses a space that this CPU runs (switch away, or enter lazy mode first), one that an unfinished batch was told
+// of, and one of the kernel's, which has no end.
 //
 // Context: interrupts on or off. May wait.
 QUELL_MUST_USE
@@ -614,6 +741,11 @@ enum quell_status quell_space_retire(struct quell_engine *engine,
 //
 // Context: any.
 uint64_t quell_space_id(const struct quell_space *space);
+
+// Whether an unfinished batch was told of a space: then it is not retired yet. False for memory without a space.
+//
+// Context: any.
+bool quell_space_is_in_batch(const struct quell_space *space);
 
 // The frame of a space's root table; 0 for memory without a space.
 //
@@ -649,6 +781,12 @@ enum quell_status quell_batch_begin(struct quell_engine *engine,
 //
 // Context: any but an NMI.
 bool quell_batch_is_full(struct quell_batch *batch);
+
+// Whether the batch was told of nothing since it was begun or finished, so that finishing it does nothing. True for memory
+// without a batch, false for one whose flush was started.
+//
+// Context: any but an NMI.
+bool quell_batch_is_empty(struct quell_batch *batch);
 
 // Entries of `space` were cleared or lost rights, and no frame goes with them. `scope` is an `enum quell_scope`.
 //
@@ -707,10 +845,29 @@ enum quell_status quell_batch_hold(struct quell_batch *batch,
 // has `*count` frames, in the order in which they were reported, which are the caller's. The batch is empty and may be
 // filled and finished again. `count` may be NULL.
 //
-// Context: interrupts on or off. May wait.
+// Context: interrupts on or off. May wait; after quell_batch_poll has said that the flush is over it does not.
 QUELL_MUST_USE
 enum quell_status quell_batch_finish(struct quell_batch *batch,
                                      size_t *count);
+
+// Begins to flush, and waits for no CPU: what quell_batch_finish does without the wait. The flush goes on by itself;
+// quell_batch_poll tells when it is over, and quell_batch_finish, which ends it, gives the frames. Until then the
+// batch takes nothing more, and its array and spaces stay.
+//
+// Refuses a batch whose flush was started already.
+//
+// Context: any but an NMI. Does not wait.
+QUELL_MUST_USE
+enum quell_status quell_batch_start(struct quell_batch *batch);
+
+// Whether the flush that quell_batch_start began is over, so that quell_batch_finish would not wait. From any CPU, and as
+// often as is liked: each call looks at as many CPUs as have answered, and at one that has not. `quell_hooks.flush_answered`
+// says when to ask again. True for a batch whose flush was not started, and for memory without a batch.
+//
+// On a machine with broadcasts the call executes the barrier that is left, and says true.
+//
+// Context: any but an NMI. Does not wait for other CPUs.
+bool quell_batch_poll(struct quell_batch *batch);
 
 // Owes the flush until the frames are reused (S3), where policy and ledger allow it, and flushes otherwise. `*stamp`
 // says which: zero is "flushed". As with quell_batch_finish, the array has `*count` frames; where the flush is owed,

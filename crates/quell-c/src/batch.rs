@@ -3,10 +3,8 @@
 //! The frames wait in an array of the caller's, which is theirs and the batch's in turn: where Rust's iterator gives out
 //! what was flushed, here the array counts.
 
-use crate::place::{
-    BatchPlace, CBatch, Frames, batch, engine, quell_batch, quell_engine, quell_space,
-};
-use crate::place::{quell_stamp, room, space};
+use crate::held::{BatchPlace, CBatch, Frames, Held, batch, held};
+use crate::place::{engine, quell_batch, quell_engine, quell_space, quell_stamp, room, space};
 use crate::status::{answer, quell_status};
 use crate::values::{purpose, quell_range, scope};
 use core::ffi::c_void;
@@ -63,6 +61,23 @@ pub unsafe extern "C" fn quell_batch_begin(
 pub unsafe extern "C" fn quell_batch_is_full(batch: *mut quell_batch) -> bool {
     // SAFETY: C vouches for its memory.
     unsafe { self::batch(batch) }.map_or(true, |batch| batch.is_full())
+}
+
+/// Whether the batch was told of nothing since it was begun or finished, so that finishing it does nothing. True for memory
+/// without a batch, false for one whose flush was started.
+///
+/// Context: any but an NMI.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quell_batch_is_empty(batch: *mut quell_batch) -> bool {
+    // SAFETY: C vouches for its memory.
+    match unsafe { held(batch) } {
+        Ok(Held::Batch(batch)) => batch.is_empty(),
+        Ok(Held::InFlight(_)) => false,
+        Err(_) => true,
+    }
 }
 
 /// Entries of `space` were cleared or lost rights, and no frame goes with them. `scope` is an `enum quell_scope`.
@@ -207,7 +222,7 @@ pub unsafe extern "C" fn quell_batch_hold(
 /// has `*count` frames, in the order in which they were reported, which are the caller's. The batch is empty and may be
 /// filled and finished again. `count` may be NULL.
 ///
-/// Context: interrupts on or off. May wait.
+/// Context: interrupts on or off. May wait; after quell_batch_poll has said that the flush is over it does not.
 ///
 /// # Safety
 /// As the header says.
@@ -219,11 +234,62 @@ pub unsafe extern "C" fn quell_batch_finish(
 ) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory, and has kept the spaces.
-        let frames = unsafe { self::batch(batch) }?.finish().count();
+        let frames = match unsafe { held(batch) }? {
+            Held::Batch(batch) => batch.finish().count(),
+            // SAFETY: as above.
+            Held::InFlight(flight) => unsafe { BatchPlace::land(flight) },
+        };
         // SAFETY: as above.
         unsafe { tell(count, frames) };
         Ok(())
     })
+}
+
+/// Begins to flush, and waits for no CPU: what quell_batch_finish does without the wait. The flush goes on by itself;
+/// quell_batch_poll tells when it is over, and quell_batch_finish, which ends it, gives the frames. Until then the
+/// batch takes nothing more, and its array and spaces stay.
+///
+/// Refuses a batch whose flush was started already.
+///
+/// Context: any but an NMI. Does not wait.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn quell_batch_start(batch: *mut quell_batch) -> quell_status {
+    answer(|| {
+        // SAFETY: C vouches for its memory, and keeps the spaces.
+        match unsafe { held(batch) }? {
+            Held::InFlight(_) => Err(quell_status::InFlight),
+            Held::Batch(_) => {
+                let place = room(batch)?;
+                // SAFETY: a batch, as was seen; as above.
+                unsafe { BatchPlace::start(place) };
+                Ok(())
+            }
+        }
+    })
+}
+
+/// Whether the flush that quell_batch_start began is over, so that quell_batch_finish would not wait. From any CPU, and as
+/// often as is liked: each call looks at as many CPUs as have answered, and at one that has not. `quell_hooks.flush_answered`
+/// says when to ask again. True for a batch whose flush was not started, and for memory without a batch.
+///
+/// On a machine with broadcasts the call executes the barrier that is left, and says true.
+///
+/// Context: any but an NMI. Does not wait for other CPUs.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quell_batch_poll(batch: *mut quell_batch) -> bool {
+    // SAFETY: C vouches for its memory, and keeps the spaces.
+    match unsafe { held(batch) } {
+        // SAFETY: as above.
+        Ok(Held::InFlight(flight)) => unsafe { BatchPlace::is_over(flight) },
+        Ok(Held::Batch(_)) | Err(_) => true,
+    }
 }
 
 /// # Safety

@@ -1,6 +1,6 @@
 //! What a CPU does for itself: coming and going, its interrupt, and what an NMI asks.
 
-use crate::place::{engine, made, quell_engine, quell_space, space, space_if_any};
+use crate::place::{Made, engine, made, quell_engine, quell_space, space, space_if_any};
 use crate::status::{answer, quell_status};
 
 /// Takes this CPU into the protocol, before it loads its first space.
@@ -147,6 +147,130 @@ pub unsafe extern "C" fn quell_enter_lazy(engine: *mut quell_engine) -> quell_st
         unsafe { made(engine) }?.on_online_cpu()?.enter_lazy();
         Ok(())
     })
+}
+
+/// The way back from lazy mode to `space`, if this CPU has kept its root: what a kernel thread calls before it accesses the
+/// user memory of `space`. False, and nothing was done, if the CPU has left that root meanwhile (quell_switch_to then), if
+/// it is not online, and where a pointer is refused.
+///
+/// Context: as quell_switch_to.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn quell_resume(engine: *mut quell_engine, space: *mut quell_space) -> bool {
+    // SAFETY: C vouches for its memory.
+    match unsafe {
+        (
+            made(engine).and_then(Made::on_online_cpu),
+            self::space(space),
+        )
+    } {
+        (Ok(engine), Ok(space)) => engine.resume(space),
+        _ => false,
+    }
+}
+
+/// This CPU returns to its program and wants not to be interrupted for the kernel's mappings meanwhile (a `nohz_full` CPU):
+/// what is left to it, it flushes in quell_enter_kernel. Without effect on a CPU that runs no user space.
+///
+/// From here on until quell_enter_kernel this CPU uses no mapping that is ever reported to a batch of a kernel space: what lies
+/// on its way out of the kernel and in again (text, stack, quell and its memory) is never unmapped or moved. Of quell it
+/// calls nothing but quell_on_interrupt.
+///
+/// Refuses a CPU that is not online.
+///
+/// Context: on the CPU itself, interrupts masked. Does not wait.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quell_enter_user(engine: *mut quell_engine) -> quell_status {
+    answer(|| {
+        // SAFETY: C vouches for its memory, and for what this CPU uses.
+        unsafe { made(engine)?.on_online_cpu()?.enter_user() };
+        Ok(())
+    })
+}
+
+/// This CPU has entered the kernel, from a program and by whatever way: flushes the kernel's mappings if that was left to it.
+/// The first thing of every interrupt, exception, call and NMI that may come from there. On a CPU that has not called
+/// quell_enter_user since it costs a few loads.
+///
+/// Refuses a CPU that is not online.
+///
+/// Context: interrupts masked, or an NMI, before a mapping of the kernel is used that may change. Does not wait.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quell_enter_kernel(engine: *mut quell_engine) -> quell_status {
+    answer(|| {
+        // SAFETY: C vouches for its memory.
+        unsafe { made(engine) }?.on_online_cpu()?.enter_kernel();
+        Ok(())
+    })
+}
+
+/// Makes every CPU that is online execute no instruction that it fetched before the call: after the text of the kernel was
+/// written, mapped or unmapped, and the batch that was told of it has finished. What the machine's instruction caches
+/// need is the kernel's and comes before. A CPU that is offline is not told, now or later.
+///
+/// Refuses an engine without `quell_hooks.synchronize_text`.
+///
+/// Context: interrupts on or off. May wait.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn quell_synchronize_text(engine: *mut quell_engine) -> quell_status {
+    answer(|| {
+        // SAFETY: C vouches for its memory.
+        let engine = unsafe { self::engine(engine) }?;
+        if !engine.hw().synchronizes_text() {
+            return Err(quell_status::Unsupported);
+        }
+        engine.synchronize_text();
+        Ok(())
+    })
+}
+
+/// Whether this CPU takes part in the protocol. False for memory without an engine, and on a CPU that the engine has no number
+/// for.
+///
+/// Context: any but an NMI, where the caller stays on this CPU.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quell_is_online(engine: *const quell_engine) -> bool {
+    // SAFETY: C vouches for its memory.
+    unsafe { made(engine) }.is_ok_and(Made::is_on_online_cpu)
+}
+
+/// Whether this CPU runs `space`: has it loaded and is not lazy. False where a pointer is refused.
+///
+/// Context: on a CPU that is online, where it cannot switch meanwhile.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quell_runs(
+    engine: *const quell_engine,
+    space: *const quell_space,
+) -> bool {
+    // SAFETY: C vouches for its memory.
+    match unsafe {
+        (
+            made(engine).and_then(Made::on_online_cpu),
+            self::space(space),
+        )
+    } {
+        (Ok(engine), Ok(space)) => engine.runs(space),
+        _ => false,
+    }
 }
 
 /// This CPU leaves `space`, if it has that loaded, lazily or not, and goes on without any user root until

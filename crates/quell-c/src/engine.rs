@@ -1,6 +1,6 @@
 //! Making an engine, and what it says of itself.
 
-use crate::machine::Machine;
+use crate::machine::{Machine, quell_hooks};
 use crate::mistakes::Kept;
 use crate::place::{
     Made, Place, engine, quell_cpu, quell_engine, quell_ledger_entry, quell_slot, room,
@@ -8,11 +8,11 @@ use crate::place::{
 use crate::status::{answer, quell_status};
 use crate::text::{Line, of_c};
 use core::ffi::c_char;
-use quell::{Engine, Features, LedgerEntry, Mechanism, PerCpu, Policy, Slot, Tagging};
+use quell::{Engine, Features, Hardware, LedgerEntry, Mechanism, PerCpu, Policy, Slot, Tagging};
 
 /// The version of this interface. A header of one version does not work with a library of another, and
 /// quell_engine_new refuses it.
-pub const QUELL_INTERFACE: u32 = 1;
+pub const QUELL_INTERFACE: u32 = 2;
 
 /// The longest text of a policy that is read, in bytes.
 pub const QUELL_POLICY_LENGTH: usize = 255;
@@ -69,6 +69,8 @@ pub struct quell_setup {
     pub ledger: *mut quell_ledger_entry,
     /// How many ledger entries there are: 64 is plenty, 0 switches S3 off.
     pub ledger_entries: usize,
+    /// Functions that the machine has besides quell_hw_*; read once. NULL: none of them.
+    pub hooks: *const quell_hooks,
     /// Where a line goes that says why quell_engine_new has refused, cut off if it is too long and ended with a zero
     /// byte. NULL: nowhere.
     pub message: *mut c_char,
@@ -194,6 +196,20 @@ pub unsafe extern "C" fn quell_engine_new(
             unsafe { policy(setup.policy, &mut why) }?
         };
         let features = features(&setup.features, &mut why)?;
+        let hooks = if setup.hooks.is_null() {
+            quell_hooks::default()
+        } else if setup.hooks.is_aligned() {
+            // SAFETY: C has initialised them; what is zero is no function.
+            unsafe { *setup.hooks }
+        } else {
+            return Err(quell_status::Misaligned);
+        };
+        if hooks.start_secondary.is_some() && !Machine::HAS_SECONDARY {
+            why.set(format_args!(
+                "quell_hooks.start_secondary: the library was built without the feature \"secondary\""
+            ));
+            return Err(quell_status::Unsupported);
+        }
         let unsupported = |why: &mut Line<'_>, error| {
             why.set(format_args!("{error}"));
             quell_status::Unsupported
@@ -234,7 +250,7 @@ pub unsafe extern "C" fn quell_engine_new(
         let ledger = unsafe { array(setup.ledger, setup.ledger_entries, |_| LedgerEntry::new()) }?;
         // SAFETY: C gives this memory to the engine, and does not move it.
         unsafe {
-            Made::make(place, cpus, Machine::new(features), |machine| {
+            Made::make(place, cpus, Machine::new(features, hooks), |machine| {
                 Engine::with_rules(machine, per_cpu, ledger, policy, Kept)
                     .map_err(|error| unsupported(&mut why, error))
             })

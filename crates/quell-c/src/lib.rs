@@ -43,6 +43,7 @@ extern crate std;
 pub mod batch;
 pub mod cpu;
 pub mod engine;
+mod held;
 pub mod lazy;
 pub mod machine;
 pub mod mistakes;

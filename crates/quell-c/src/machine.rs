@@ -1,7 +1,8 @@
 //! The machine below the engine, made of functions that the embedder defines in C and the linker resolves.
 //!
 //! There is one machine in a program, so [`Machine`] is a value without content but for what the embedder has said of
-//! its features, and every call of the engine's goes straight to the function.
+//! its features, and every call of the engine's goes straight to the function. What most kernels leave alone (guests,
+//! devices, hangs) are functions that an engine may be given, or not: [`quell_hooks`].
 
 use core::mem::size_of;
 use core::sync::atomic::AtomicU64;
@@ -37,6 +38,14 @@ pub enum quell_invalidate_kind {
     Tag,
     /// All entries under all tags, walker caches included; global kernel entries may stay.
     All,
+    /// The entries of `range`, in `scope`, of the kernel's half: global ones and those under the tag that is loaded, as
+    /// `invlpg` and `tlbi vaae1` do. Where tags mean the same everywhere, those under all tags. Asked for batches of a
+    /// space that quell_kernel_space_new made, and no others.
+    Kernel,
+    /// All entries under all tags, global ones and walker caches included; begins with a full barrier, as quell_hw_fence.
+    /// `tag`, `range` and `scope` say nothing. Asked for as a CPU comes online, too: where no kernel space is made it
+    /// may be treated as `All`.
+    Everything,
 }
 
 /// What to invalidate.
@@ -66,9 +75,17 @@ impl From<Invalidate> for quell_invalidate {
                 PageRange::default(),
                 Scope::Tables,
             ),
-            // Through this interface no space of the kernel's mappings is made, so nothing is asked for of these.
-            Invalidate::All | Invalidate::Everything | Invalidate::Kernel { .. } => (
+            Invalidate::Kernel { range, scope } => {
+                (quell_invalidate_kind::Kernel, Tag::KERNEL, range, scope)
+            }
+            Invalidate::All => (
                 quell_invalidate_kind::All,
+                Tag::KERNEL,
+                PageRange::default(),
+                Scope::Tables,
+            ),
+            Invalidate::Everything => (
+                quell_invalidate_kind::Everything,
                 Tag::KERNEL,
                 PageRange::default(),
                 Scope::Tables,
@@ -132,16 +149,53 @@ unsafe extern "C" {
     pub fn quell_hw_may_wait() -> bool;
 }
 
+/// Functions of the embedder's that an engine may be given, for kernels that need them. Set the struct to zero first: what
+/// is NULL is not called. As with the functions quell_hw_*, none of them calls quell, and none waits for other CPUs.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct quell_hooks {
+    /// This CPU executes no instruction that it fetched before the call: `isb` on Arm, on x86 an instruction that
+    /// serializes. quell_synchronize_text refuses to work without it.
+    pub synchronize_text: Option<extern "C" fn()>,
+    /// In a guest: has the hypervisor flush a virtual CPU that does not run. True if CPU `target` did not run, and will
+    /// have lost every translation, global ones and walker caches included, before it executes or walks again: it is not
+    /// interrupted then. Called for each target, after the tables were changed. One atomic operation on what the
+    /// hypervisor shares with the guest, a full barrier.
+    pub flush_on_reentry: Option<extern "C" fn(target: u32) -> bool>,
+    /// Starts to invalidate what other users of a space's tables hold (an IOMMU, a hypervisor's second stage): of the
+    /// space whose root is in frame `root` the range has changed, or everything if `range` is NULL; `scope` is an
+    /// `enum quell_scope`. Called after the tables were changed, on the CPU that flushes or owes the flush, for every
+    /// change that needs one. What is owed until reuse is started at the unmap. A library that was built without the
+    /// feature "secondary" never calls it, and quell_engine_new refuses it there.
+    pub start_secondary: Option<extern "C" fn(root: u64, range: *const quell_range, scope: u32)>,
+    /// Waits until what this CPU has started with `start_secondary` is complete: before a flush is over, so that frames
+    /// come out of a batch after devices have let go of them.
+    pub complete_secondary: Option<extern "C" fn()>,
+    /// This CPU has answered requests while a flush was started (quell_batch_start) and not waited for: the kernel may
+    /// wake, or queue, the code that calls quell_batch_poll. Interrupts are masked. Often called for nothing, never too
+    /// early.
+    pub flush_answered: Option<extern "C" fn()>,
+    /// This CPU has waited for CPU `target` for so many turns of quell_hw_relax: for a kernel that reports hangs. After
+    /// 65536 turns, and each time that they have doubled. The wait goes on when it returns.
+    pub waits_long: Option<extern "C" fn(target: u32, turns: u64)>,
+}
+
 /// The machine that the functions make.
 #[derive(Debug)]
 pub struct Machine {
     features: Features,
+    hooks: quell_hooks,
 }
 
 impl Machine {
-    /// The machine, with the features that the embedder has named.
-    pub(crate) const fn new(features: Features) -> Self {
-        Machine { features }
+    /// The machine, with the features and the further functions that the embedder has named.
+    pub(crate) const fn new(features: Features, hooks: quell_hooks) -> Self {
+        Machine { features, hooks }
+    }
+
+    /// Whether the embedder says how a CPU forgets what it has fetched.
+    pub(crate) const fn synchronizes_text(&self) -> bool {
+        self.hooks.synchronize_text.is_some()
     }
 }
 
@@ -169,6 +223,7 @@ const fn compiled_in() -> Policy {
 // SAFETY: every guarantee is passed on to the embedder's function of the same name, whose documentation asks for it.
 unsafe impl Hardware for Machine {
     const MECHANISMS: Policy = compiled_in();
+    const HAS_SECONDARY: bool = cfg!(feature = "secondary");
 
     type Word = AtomicU64;
     type Broadcasts = Self;
@@ -241,6 +296,53 @@ unsafe impl Hardware for Machine {
     fn relax(&self) {
         // SAFETY: as above.
         unsafe { quell_hw_relax() };
+    }
+
+    fn synchronize_text(&self) {
+        // `quell_synchronize_text` alone asks for it, and not without the function.
+        if let Some(synchronize) = self.hooks.synchronize_text {
+            synchronize();
+        }
+    }
+
+    #[inline]
+    fn flush_on_reentry(&self, target: CpuId) -> bool {
+        match self.hooks.flush_on_reentry {
+            Some(flushes) => flushes(target.0.into()),
+            None => false,
+        }
+    }
+
+    #[inline]
+    fn start_secondary(&self, root: Frame, range: Option<PageRange>, scope: Scope) {
+        if let Some(start) = self.hooks.start_secondary {
+            let range = range.map(quell_range::from);
+            let at = range
+                .as_ref()
+                .map_or(core::ptr::null(), core::ptr::from_ref);
+            start(root.0, at, quell_scope::from(scope) as u32);
+        }
+    }
+
+    #[inline]
+    fn complete_secondary(&self) {
+        if let Some(complete) = self.hooks.complete_secondary {
+            complete();
+        }
+    }
+
+    #[inline]
+    fn flush_answered(&self) {
+        if let Some(answered) = self.hooks.flush_answered {
+            answered();
+        }
+    }
+
+    #[cold]
+    fn waits_long(&self, target: CpuId, turns: u64) {
+        if let Some(says) = self.hooks.waits_long {
+            says(target.0.into(), turns);
+        }
     }
 
     #[cfg(debug_assertions)]

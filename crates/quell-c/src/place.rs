@@ -10,15 +10,12 @@
 use crate::machine::Machine;
 use crate::mistakes::Kept;
 use crate::status::quell_status;
-use core::ffi::c_void;
 use core::mem::{MaybeUninit, align_of, size_of};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use quell::{
-    AddressSpace, Batch, Engine, FrameList, Hardware, LedgerEntry, PerCpu, Residue, Slot, Stamp,
-};
+use quell::{AddressSpace, Engine, Hardware, LedgerEntry, PerCpu, Residue, Slot, Stamp};
 
 /// Bytes of a `struct quell_engine`.
-pub const QUELL_ENGINE_SIZE: usize = 448;
+pub const QUELL_ENGINE_SIZE: usize = 512;
 /// Bytes of a `struct quell_cpu`.
 pub const QUELL_CPU_SIZE: usize = 1408;
 /// Bytes of a `struct quell_slot`.
@@ -28,7 +25,7 @@ pub const QUELL_LEDGER_ENTRY_SIZE: usize = 192;
 /// Bytes of a `struct quell_space`.
 pub const QUELL_SPACE_SIZE: usize = 192;
 /// Bytes of a `struct quell_batch`.
-pub const QUELL_BATCH_SIZE: usize = 1104;
+pub const QUELL_BATCH_SIZE: usize = 1272;
 /// Bytes of a `struct quell_residue`.
 pub const QUELL_RESIDUE_SIZE: usize = 8;
 /// Bytes of a `struct quell_stamp`.
@@ -116,9 +113,6 @@ impl Place for quell_ledger_entry {
 impl Place for quell_space {
     type Content = AddressSpace<Machine>;
 }
-impl Place for quell_batch {
-    type Content = BatchPlace;
-}
 impl Place for quell_residue {
     type Content = Residue<Machine>;
 }
@@ -145,7 +139,6 @@ sized! {
     quell_slot = QUELL_SLOT_SIZE / QUELL_LINE_ALIGN,
     quell_ledger_entry = QUELL_LEDGER_ENTRY_SIZE / QUELL_LINE_ALIGN,
     quell_space = QUELL_SPACE_SIZE / QUELL_LINE_ALIGN,
-    quell_batch = QUELL_BATCH_SIZE / QUELL_WORD_ALIGN,
     quell_residue = QUELL_RESIDUE_SIZE / QUELL_WORD_ALIGN,
     quell_stamp = QUELL_STAMP_SIZE / QUELL_WORD_ALIGN
 }
@@ -278,6 +271,11 @@ impl Made {
         Ok(())
     }
 
+    /// Whether quell_hw_this_cpu names a CPU of the engine's that is online.
+    pub(crate) fn is_on_online_cpu(&self) -> bool {
+        self.on_online_cpu().is_ok()
+    }
+
     /// The engine, for a CPU that is online.
     ///
     /// # Errors
@@ -391,100 +389,5 @@ pub(crate) unsafe fn stamp(place: *const quell_stamp) -> Result<Stamp, quell_sta
     unsafe { content(place) }.copied()
 }
 
-/// The frames of a batch: names in an array of C's.
-pub(crate) struct Frames {
-    array: *mut *mut c_void,
-    room: usize,
-    taken: usize,
-    held: usize,
-}
-
-impl Frames {
-    /// None yet.
-    ///
-    /// # Safety
-    /// `array` has room for so many, and is used for nothing else as long as the list holds any.
-    pub(crate) unsafe fn new(array: *mut *mut c_void, room: usize) -> Self {
-        Frames {
-            array,
-            room,
-            taken: 0,
-            held: 0,
-        }
-    }
-}
-
-impl FrameList<*mut c_void> for Frames {
-    #[inline]
-    fn is_full(&self) -> bool {
-        self.held == self.room
-    }
-    #[inline]
-    fn is_empty(&self) -> bool {
-        self.held == 0
-    }
-    #[inline]
-    fn push(&mut self, frame: *mut c_void) {
-        // SAFETY: the list is not full.
-        unsafe { self.array.add(self.held).write(frame) };
-        self.held += 1;
-    }
-    #[inline]
-    fn take(&mut self) -> Option<*mut c_void> {
-        if self.taken == self.held {
-            (self.taken, self.held) = (0, 0);
-            return None;
-        }
-        // SAFETY: written by `push`.
-        let frame = unsafe { *self.array.add(self.taken) };
-        self.taken += 1;
-        Some(frame)
-    }
-}
-
 /// The engine.
 pub(crate) type CEngine = Engine<'static, Machine, Kept>;
-
-/// The engine's batch.
-pub(crate) type CBatch =
-    Batch<'static, 'static, Machine, &'static AddressSpace<Machine>, *mut c_void, Kept, Frames>;
-
-/// A batch. The seal says whether there is one.
-pub(crate) struct BatchPlace {
-    seal: u64,
-    batch: MaybeUninit<CBatch>,
-}
-
-impl BatchPlace {
-    const SEAL: u64 = 0x0071_7565_6c6c_0b01;
-
-    /// Begins a batch in its place.
-    ///
-    /// # Safety
-    /// `room` is memory for a `BatchPlace` that is used for nothing else.
-    pub(crate) unsafe fn begin(room: *mut BatchPlace, batch: impl FnOnce() -> CBatch) {
-        // SAFETY: as the caller promises.
-        unsafe {
-            (&raw mut (*room).batch).write(MaybeUninit::new(batch()));
-            (&raw mut (*room).seal).write(Self::SEAL);
-        }
-    }
-}
-
-/// The batch in this memory.
-///
-/// # Errors
-/// If the pointer is refused, or if there is no batch.
-///
-/// # Safety
-/// The memory is initialised, and used for nothing else for as long as `'a`; or the pointer is NULL.
-#[inline]
-pub(crate) unsafe fn batch<'a>(place: *mut quell_batch) -> Result<&'a mut CBatch, quell_status> {
-    // SAFETY: every pattern of bits is a `BatchPlace` whose seal says whether there is more.
-    let held = unsafe { &mut *room(place)? };
-    if held.seal != BatchPlace::SEAL {
-        return Err(quell_status::NoBatch);
-    }
-    // SAFETY: the seal was written with the batch.
-    Ok(unsafe { held.batch.assume_init_mut() })
-}

@@ -2,7 +2,7 @@
 
 use crate::place::{engine, quell_engine, quell_space, room, space};
 use crate::status::{answer, quell_status};
-use crate::values::quell_range;
+use crate::values::{kernel_entries, quell_range};
 use quell::Frame;
 
 /// Makes an address space whose root table is in frame `root` (its physical address divided by 4096), loaded nowhere.
@@ -33,6 +33,44 @@ pub unsafe extern "C" fn quell_space_new(
     })
 }
 
+/// Makes a space of the kernel's own mappings, which every CPU has loaded from the start and for ever: stacks, memory of
+/// `vmalloc`, windows onto I/O memory, the text of modules. Batches are told of their changes as of those of any other
+/// space; each flush reaches every CPU that is online, and is waited for to the end. `entries` is an `enum
+/// quell_kernel_entries`: what TLBs keep of them. A kernel may have several such spaces. `space` is memory of any content that
+/// stays where it is for ever: a kernel space is not retired.
+///
+/// The root in frame `root` maps the kernel. Entries that are reported to batches of this space are not global if
+/// `entries` does not say so, and quell_hw_invalidate knows QUELL_INVALIDATE_KIND_KERNEL and
+/// QUELL_INVALIDATE_KIND_EVERYTHING.
+///
+/// A range that the kernel uses no more may be unmapped with quell_batch_finish_owed, whatever its rights were: its addresses
+/// are given out again after quell_settle_stamp, its frames after quell_claim.
+///
+/// Refuses an `entries` that there is none of.
+///
+/// Context: any but an NMI. Does not wait.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn quell_kernel_space_new(
+    engine: *mut quell_engine,
+    space: *mut quell_space,
+    root: u64,
+    entries: u32,
+) -> quell_status {
+    answer(|| {
+        let place = room(space)?;
+        // SAFETY: C vouches for its memory, and for the root.
+        unsafe {
+            let engine = self::engine(engine)?;
+            place.write(engine.new_kernel_space(Frame(root), kernel_entries(entries)?));
+        }
+        Ok(())
+    })
+}
+
 /// Ends a space that no user thread will ever run in again: makes every CPU leave its root. On return nothing walks
 /// its tables; they, the root included, may be freed, and the memory of the space is zero and its owner's.
 ///
@@ -41,8 +79,8 @@ pub unsafe extern "C" fn quell_space_new(
 /// writes to the memory of the space. A kernel that counts the CPUs that have loaded a space last calls this
 /// when the count is zero.
 ///
-/// Refuses a space that this CPU runs (switch away, or enter lazy mode first), and one that an unfinished batch was told
-/// of.
+/// Refuses a space that this CPU runs (switch away, or enter lazy mode first), one that an unfinished batch was told
+/// of, and one of the kernel's, which has no end.
 ///
 /// Context: interrupts on or off. May wait.
 ///
@@ -58,7 +96,7 @@ pub unsafe extern "C" fn quell_space_retire(
         {
             // SAFETY: C vouches for its memory.
             let (engine, space) = unsafe { (self::engine(engine)?, self::space(space)?) };
-            if engine.runs(space) {
+            if engine.runs(space) || space.id().kernel().is_some() {
                 return Err(quell_status::Running);
             }
             if space.is_in_batch() {
@@ -82,6 +120,18 @@ pub unsafe extern "C" fn quell_space_retire(
 pub unsafe extern "C" fn quell_space_id(space: *const quell_space) -> u64 {
     // SAFETY: C vouches for its memory.
     unsafe { self::space(space) }.map_or(0, |space| space.id().0)
+}
+
+/// Whether an unfinished batch was told of a space: then it is not retired yet. False for memory without a space.
+///
+/// Context: any.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quell_space_is_in_batch(space: *const quell_space) -> bool {
+    // SAFETY: C vouches for its memory.
+    unsafe { self::space(space) }.is_ok_and(|space| space.is_in_batch())
 }
 
 /// The frame of a space's root table; 0 for memory without a space.

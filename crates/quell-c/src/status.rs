@@ -40,8 +40,10 @@ pub enum quell_status {
     Full,
     /// The range is empty, is no whole number of strides, or ends beyond the address space.
     Range,
-    /// A purpose, scope or counter that there is none of.
+    /// A number that the header has no name for, where it names an enumeration.
     Value,
+    /// The flush of the batch was started: quell_batch_finish ends it.
+    InFlight,
 }
 
 impl quell_status {
@@ -81,12 +83,17 @@ impl quell_status {
             quell_status::Range => {
                 c"the range is empty, is no whole number of strides, or ends beyond the address space"
             }
-            quell_status::Value => c"a purpose, scope or counter that there is none of",
+            quell_status::Value => {
+                c"a number that the header has no name for, where it names an enumeration"
+            }
+            quell_status::InFlight => {
+                c"the flush of the batch was started: quell_batch_finish ends it"
+            }
         }
     }
 
     /// All of them, in order of their numbers.
-    const ALL: [quell_status; 18] = [
+    const ALL: [quell_status; 19] = [
         quell_status::Ok,
         quell_status::Null,
         quell_status::Misaligned,
@@ -105,6 +112,7 @@ impl quell_status {
         quell_status::Full,
         quell_status::Range,
         quell_status::Value,
+        quell_status::InFlight,
     ];
 }
 

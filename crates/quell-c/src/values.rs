@@ -4,7 +4,7 @@
 //! names is refused here.
 
 use crate::status::quell_status;
-use quell::{Page, PageRange, PageSize, Purpose, Scope};
+use quell::{KernelEntries, Page, PageRange, PageSize, Purpose, Scope};
 
 /// The size of the entries that map a range.
 #[repr(C)]
@@ -27,6 +27,17 @@ pub enum quell_scope {
     /// Page-table pages were unlinked too: the walker caches drop what they know of them, and CPUs that hold the
     /// space lazily leave it.
     Tables,
+}
+
+/// What TLBs keep of the entries of a kernel space.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum quell_kernel_entries {
+    /// Global entries, one for all tags.
+    Global,
+    /// Entries under the tag that is loaded, which live under every tag of a CPU, or entries of both kinds: costs CPUs with
+    /// tags of their own what they kept of other spaces.
+    Tagged,
 }
 
 /// What a batch is for.
@@ -123,6 +134,16 @@ pub(crate) fn scope(number: u32) -> Result<Scope, quell_status> {
 }
 
 /// # Errors
+/// If there are no such entries.
+pub(crate) fn kernel_entries(number: u32) -> Result<KernelEntries, quell_status> {
+    match number {
+        0 => Ok(KernelEntries::Global),
+        1 => Ok(KernelEntries::Tagged),
+        _ => Err(quell_status::Value),
+    }
+}
+
+/// # Errors
 /// If there is no such purpose.
 #[inline]
 pub(crate) fn purpose(number: u32) -> Result<Purpose, quell_status> {
@@ -139,6 +160,7 @@ pub(crate) fn purpose(number: u32) -> Result<Purpose, quell_status> {
 const _: () = assert!(
     quell_stride::Huge as u32 == 2
         && quell_scope::Tables as u32 == 1
+        && quell_kernel_entries::Tagged as u32 == 1
         && quell_purpose::Call as u32 == 0
         && quell_purpose::Reclaim as u32 == 1
         && quell_purpose::Migration as u32 == 2

@@ -91,6 +91,23 @@ fn no_function_is_missing_from_the_header() {
     assert!(functions > 50, "{functions} functions were found");
 }
 
+/// Every function says where it may be called, and whether it may wait: "Context: ...".
+#[test]
+fn every_function_names_its_context() {
+    let mut functions = 0;
+    for file in FILES {
+        let text = std::fs::read_to_string(source(&format!("src/{file}.rs"))).expect("a text");
+        let marks = ["\npub unsafe extern \"C\" fn ", "\npub extern \"C\" fn "];
+        for (at, mark) in marks.iter().flat_map(|mark| text.match_indices(*mark)) {
+            let documentation = text[..at].rsplit("\n\n").next().expect("its lines");
+            let name = text[at + mark.len()..].split('(').next();
+            assert!(documentation.contains("/// Context: "), "{name:?}");
+            functions += 1;
+        }
+    }
+    assert!(functions > 60, "{functions} functions were found");
+}
+
 fn compiles(variable: &str, default: &str, flags: &[&str], file: &str) {
     let Some(mut compiler) = compiler(variable, default) else {
         return;

@@ -1,5 +1,5 @@
 //! Programs in C, linked to the library for the host and to the one for kernels: the example, which fails when its
-//! machine stops invalidating; the interface under attack; and the way out for panics.
+//! machine stops invalidating; the interface under attack; the kernel's own mappings; and the way out for panics.
 
 mod support;
 
@@ -47,6 +47,14 @@ fn the_example_fails_without_invalidations() {
 #[test]
 fn misuse_is_refused() {
     with_libraries("tests/c/misuse.c", &[], |_, command| {
+        let (ok, output) = run(command);
+        assert!(ok && output.contains("answers were right"), "{output}");
+    });
+}
+
+#[test]
+fn the_kernels_own_mappings_reach_the_machine() {
+    with_libraries("tests/c/kernel.c", &[], |_, command| {
         let (ok, output) = run(command);
         assert!(ok && output.contains("answers were right"), "{output}");
     });

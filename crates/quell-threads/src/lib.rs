@@ -10,14 +10,15 @@
 //! | [`machine`] | [`Threads`]: threads as CPUs, mailboxes as interrupts, `Hardware` for the engine |
 //! | [`life`] | when a CPU waits without end |
 //! | [`cores`] | the cores of the host, and pinning threads to them |
-//! | [`tlb`] | a TLB per CPU, which other CPUs can invalidate where the machine broadcasts |
-//! | [`world`] | page tables, frames, a page cache, and the oracle that checks each access |
+//! | [`tables`] | page tables of one level: each space's, and the kernel's half |
+//! | [`tlb`] | a TLB per CPU, for entries with tags and global ones, which other CPUs can invalidate where the machine broadcasts |
+//! | [`world`] | spaces, the kernel's half, frames, a page cache, and the oracle that checks each access |
 //! | [`stress`] | programs that do everything at random, and a verdict |
 //! | [`cost`] | what the engine itself costs, in nanoseconds and cycles |
 //! | [`pulse`] | whether a neighbour shared the core while something was measured |
 //!
 //! It serves two ends: the stress test (`cargo test -p quell-threads`; longer with
-//! `QUELL_STRESS_OPERATIONS`), and measuring what the engine itself costs, since here nothing but the
+//! `QUELL_STRESS_OPERATIONS`; the conformance suite runs there too), and measuring what the engine itself costs, since here nothing but the
 //! engine takes time.
 //!
 //! # What it does not show
@@ -33,6 +34,7 @@ pub mod life;
 pub mod machine;
 pub mod pulse;
 pub mod stress;
+pub mod tables;
 pub mod tlb;
 pub mod world;
 

@@ -9,6 +9,8 @@
 //! inside, and completing a broadcast waits until every CPU has left the access in which it was; a
 //! walk that overlapped an invalidation is not kept. Without broadcasts none of this is paid for.
 //!
+//! The kernel's half is one table of its own, which every CPU walks whatever root it has loaded.
+//!
 //! A wait without end is a violation (C7); what that is, [`life`] says.
 //!
 //! # Windows
@@ -21,21 +23,15 @@
 
 use crate::cores;
 use crate::life::{self, Life};
-use crate::tlb::{Cached, Tlb};
-use quell::{Broadcast, CpuId, CpuSet, Features, Frame, Hardware, Invalidate, Rule, Rules, Tag};
+use crate::tables::{FIRST_KERNEL_PAGE, GLOBAL, KERNEL_PAGES, KernelTable, PAGES, PRESENT, Table};
+use crate::tlb::{Cached, Tlb, Under};
+use quell::{
+    Broadcast, CpuId, CpuSet, Features, Frame, Hardware, Invalidate, Rule, Rules, Tag, Tagging,
+};
 use rand::RngExt;
 use rand_pcg::Pcg64;
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-
-/// Pages of each address space.
-pub const PAGES: usize = 24;
-
-/// A page table: one level of entry words, written under the embedder's lock, walked by all.
-pub type Table = [AtomicU64; PAGES];
-
-/// The bit of an entry word without which it is not cached.
-pub const PRESENT: u64 = 1;
 
 const NO_ROOT: u64 = u64::MAX;
 
@@ -61,6 +57,12 @@ struct Cpu {
     tlb: Tlb,
 }
 
+impl Cpu {
+    fn loaded_tag(&self) -> Tag {
+        Tag(self.tag.load(Ordering::Relaxed) as u16)
+    }
+}
+
 thread_local! {
     static THIS_CPU: Cell<u16> = const { Cell::new(0) };
     /// What the CPU's TLB and its pauses are drawn from.
@@ -73,6 +75,9 @@ pub struct Threads<const STRESS: bool> {
     features: Features,
     cpus: Box<[Cpu]>,
     tables: Box<[Table]>,
+    kernel: KernelTable,
+    /// Whether TLBs fill from the kernel's half as they like.
+    speculates_in_kernel: bool,
     forgotten: Option<&'static Rule>,
     skips_barrier: bool,
     crowded: bool,
@@ -102,6 +107,8 @@ impl<const STRESS: bool> Threads<STRESS> {
             tables: (0..tables)
                 .map(|_| std::array::from_fn(|_| AtomicU64::new(0)))
                 .collect(),
+            kernel: std::array::from_fn(|_| AtomicU64::new(0)),
+            speculates_in_kernel: false,
             forgotten: None,
             skips_barrier: false,
             crowded: may_use().len() < cpus,
@@ -122,6 +129,18 @@ impl<const STRESS: bool> Threads<STRESS> {
     pub fn forgetting(mut self, rule: Option<&'static Rule>) -> Self {
         self.forgotten = rule;
         self
+    }
+
+    /// The same machine, whose TLBs fill from the kernel's half as they like, too. Without `STRESS` it has no effect.
+    #[must_use]
+    pub fn with_kernel(mut self, has: bool) -> Self {
+        self.speculates_in_kernel = has;
+        self
+    }
+
+    /// The table of the kernel's half: page [`FIRST_KERNEL_PAGE`] and those that follow.
+    pub fn kernel_table(&self) -> &KernelTable {
+        &self.kernel
     }
 
     /// Page table `index`.
@@ -195,14 +214,28 @@ impl<const STRESS: bool> Threads<STRESS> {
     /// Makes one user access: translates `page` as this CPU's TLB or a walk of the loaded table has
     /// it, and calls `access` with the translation while that is in use. `None` if the entry is
     /// not present or no root is loaded.
-    pub fn access<R>(&self, page: u16, access: impl FnOnce(Cached) -> R) -> Option<R> {
+    pub fn access<R>(&self, page: u32, access: impl FnOnce(Cached) -> R) -> Option<R> {
+        self.in_access(|me| self.translate(me, page), access)
+    }
+
+    /// Makes one access of the kernel's to its own half, whatever root is loaded: as [`Threads::access`], to the page that
+    /// has this number.
+    pub fn access_kernel<R>(&self, page: u32, access: impl FnOnce(Cached) -> R) -> Option<R> {
+        self.in_access(|me| self.translate_kernel(me, page), access)
+    }
+
+    fn in_access<R>(
+        &self,
+        translate: impl FnOnce(&Cpu) -> Option<Cached>,
+        access: impl FnOnce(Cached) -> R,
+    ) -> Option<R> {
         let me = self.me();
         let inside = self.features.broadcast;
         if inside {
             me.access.fetch_add(1, Ordering::SeqCst);
             fence(Ordering::SeqCst);
         }
-        let cached = self.translate(me, page);
+        let cached = translate(me);
         if STRESS && inside && roll(64) == 0 {
             // An access takes its time between translation and memory.
             std::thread::yield_now();
@@ -214,40 +247,75 @@ impl<const STRESS: bool> Threads<STRESS> {
         result
     }
 
-    fn translate(&self, me: &Cpu, page: u16) -> Option<Cached> {
+    fn translate(&self, me: &Cpu, page: u32) -> Option<Cached> {
         let root = me.root.load(Ordering::Relaxed);
         if root == NO_ROOT {
             return None;
         }
-        let tag = Tag(me.tag.load(Ordering::Relaxed) as u16);
-        if let Some(cached) = me.tlb.find(tag, page) {
+        let under = Under::Tag(me.loaded_tag());
+        if let Some(cached) = me.tlb.find(under, page) {
             return Some(cached);
         }
+        let word = &self.tables[root as usize][page as usize % PAGES];
+        self.walk(me, word, page, root as u16, |_| under)
+    }
+
+    fn translate_kernel(&self, me: &Cpu, page: u32) -> Option<Cached> {
+        let under = [Under::All, Under::Tag(me.loaded_tag())];
+        let found = under.into_iter().find_map(|under| me.tlb.find(under, page));
+        if found.is_some() {
+            return found;
+        }
+        let [global, tagged] = under;
+        let word = &self.kernel[(page - FIRST_KERNEL_PAGE) as usize];
+        self.walk(me, word, page, 0, |entry| match entry & GLOBAL {
+            0 => tagged,
+            _ => global,
+        })
+    }
+
+    /// Reads an entry of a table, and keeps it.
+    fn walk(
+        &self,
+        me: &Cpu,
+        word: &AtomicU64,
+        page: u32,
+        root: u16,
+        under: impl FnOnce(u64) -> Under,
+    ) -> Option<Cached> {
         let broadcasts = me.broadcasts.load(Ordering::SeqCst);
         // A walker follows a pointer that it has just read: acquire stands for that dependency.
-        let entry = self.tables[root as usize][usize::from(page)].load(Ordering::Acquire);
+        let entry = word.load(Ordering::Acquire);
         if entry & PRESENT == 0 {
             return None;
         }
-        let cached = Cached {
-            entry,
-            root: root as u16,
-        };
-        me.tlb.fill(tag, page, cached);
+        let (under, cached) = (under(entry), Cached { entry, root });
+        me.tlb.fill(under, page, cached);
         if self.features.broadcast {
             // Either the sender's scan finds the line, or we find that there was a broadcast.
             fence(Ordering::SeqCst);
             if me.broadcasts.load(Ordering::SeqCst) != broadcasts {
-                me.tlb.forget(tag, page);
+                me.tlb.forget(under, page);
             }
         }
         Some(cached)
     }
 
+    /// Which tag's entries of the kernel's half an invalidation of those takes besides global ones; `None`: all.
+    fn reaches(&self, cpu: &Cpu) -> Option<Tag> {
+        let own = !matches!(self.features.tagging, Tagging::Global { .. });
+        own.then(|| cpu.loaded_tag())
+    }
+
     /// Lets the TLB fill from the loaded table as it likes: for the stress test.
     fn speculate(&self) {
         if STRESS {
-            self.access(roll(PAGES as u16), |_| ());
+            if self.speculates_in_kernel && roll(2) == 0 {
+                let page = u32::from(roll(KERNEL_PAGES as u16));
+                self.access_kernel(FIRST_KERNEL_PAGE + page, |_| ());
+            } else {
+                self.access(roll(PAGES as u16).into(), |_| ());
+            }
         }
     }
 
@@ -290,7 +358,7 @@ impl<const STRESS: bool> Broadcast for Threads<STRESS> {
         for cpu in &self.cpus {
             cpu.broadcasts.fetch_add(1, Ordering::SeqCst);
             fence(Ordering::SeqCst);
-            cpu.tlb.invalidate(what);
+            cpu.tlb.invalidate(what, self.reaches(cpu));
         }
     }
 
@@ -343,7 +411,8 @@ unsafe impl<const STRESS: bool> Hardware for Threads<STRESS> {
     fn invalidate(&self, what: Invalidate) {
         self.stop_sometimes();
         self.speculate();
-        self.me().tlb.invalidate(what);
+        let me = self.me();
+        me.tlb.invalidate(what, self.reaches(me));
     }
 
     #[inline]
@@ -352,7 +421,7 @@ unsafe impl<const STRESS: bool> Hardware for Threads<STRESS> {
         self.stop_sometimes();
         self.speculate();
         if !keep || self.features.tagging == quell::Tagging::None {
-            me.tlb.invalidate(Invalidate::Tag(tag));
+            me.tlb.invalidate(Invalidate::Tag(tag), None);
         }
         me.tag.store(tag.0.into(), Ordering::Relaxed);
         me.root.store(root.0, Ordering::Relaxed);
@@ -360,7 +429,13 @@ unsafe impl<const STRESS: bool> Hardware for Threads<STRESS> {
     }
 
     fn unload_root(&self) {
-        self.me().root.store(NO_ROOT, Ordering::Relaxed);
+        let me = self.me();
+        me.root.store(NO_ROOT, Ordering::Relaxed);
+        // What is filled without a root stands under the kernel's tag, of which nothing was kept.
+        me.tag.store(Tag::KERNEL.0.into(), Ordering::Relaxed);
+        if STRESS {
+            me.tlb.invalidate(Invalidate::Tag(Tag::KERNEL), None);
+        }
     }
 
     #[inline]
@@ -411,72 +486,4 @@ fn may_use() -> Vec<usize> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::life::{PATIENCE, TURNS_A_SIGN};
-    use quell::Tagging;
-
-    fn machine() -> Threads<true> {
-        let features = Features {
-            tagging: Tagging::None,
-            broadcast: false,
-            full_above: 1,
-        };
-        Threads::new(2, 1, features)
-    }
-
-    /// The other CPU's thread does not run as far as the machine can see, for as long as the first turns
-    /// twice as often as would be too much.
-    #[test]
-    fn a_cpu_that_gets_no_time_is_no_livelock() {
-        let hw = machine();
-        let (turned, done) = (AtomicU64::new(0), AtomicBool::new(false));
-        let results = hw.run(|me| {
-            if me.0 == 0 {
-                while !done.load(Ordering::Acquire) {
-                    hw.relax();
-                    turned.fetch_add(1, Ordering::Relaxed);
-                }
-            } else {
-                while turned.load(Ordering::Relaxed) < 2 * PATIENCE * TURNS_A_SIGN {
-                    std::thread::yield_now();
-                }
-                done.store(true, Ordering::Release);
-            }
-            hw.is_hung()
-        });
-        for hung in results {
-            assert!(!hung.expect("no panic"), "a CPU that waits is not for ever");
-        }
-    }
-
-    #[test]
-    fn cpus_that_wait_for_each_other_hang() {
-        let hw = machine();
-        let results = hw.run(|_| {
-            while !hw.is_hung() {
-                hw.relax();
-            }
-        });
-        assert!(results.iter().all(Result::is_ok));
-    }
-
-    /// One that makes steps all the while is no excuse for one that never gets on, and one that has left
-    /// is none either.
-    #[test]
-    fn a_cpu_that_waits_while_others_go_on_hangs() {
-        for goes_on in [true, false] {
-            let hw = machine();
-            let results = hw.run(|me| {
-                while !hw.is_hung() {
-                    match me.0 {
-                        0 => hw.relax(),
-                        _ if goes_on => hw.progress(),
-                        _ => break,
-                    }
-                }
-            });
-            assert!(results.iter().all(Result::is_ok));
-        }
-    }
-}
+mod tests;

@@ -2,14 +2,15 @@
 //!
 //! Each CPU draws from its own seeded generator: it accesses memory, changes tables of its own space and
 //! of others', switches, goes lazy or offline, reclaims with and without a flush, claims, rescues,
-//! writes the file. Every access is judged by [`world`](crate::world). What a CPU tries is fixed by the
+//! writes the file, and does with the kernel's half what kernels do. Every access is judged by [`world`](crate::world). What a CPU tries is fixed by the
 //! seed; how CPUs interleave is not.
 
 mod anonymous;
 mod file;
+mod kernel;
 mod program;
 
-use crate::machine::PAGES;
+use crate::tables::PAGES;
 use crate::world::{FILE_PAGES, FIRST_FILE_PAGE, Ground, Machine, World};
 use program::Program;
 use quell::{Features, Hardware, Policy, Rule, Stats, Tagging};
@@ -34,6 +35,8 @@ pub struct StressConfig {
     pub policy: Policy,
     /// A rule that the engine does not keep.
     pub forgotten: Option<&'static Rule>,
+    /// Whether the programs use and change the kernel's half, too.
+    pub kernel: bool,
     /// Whether the machine does not wait for its broadcasts.
     pub skips_barrier: bool,
     /// The seed: what each CPU's program tries is drawn from a stream of its own.
@@ -58,6 +61,7 @@ impl StressConfig {
             },
             policy: Policy::ALL,
             forgotten: None,
+            kernel: false,
             skips_barrier: false,
             seed,
             operations,
@@ -85,6 +89,7 @@ pub struct Report {
 pub fn run(plan: &StressConfig) -> Report {
     let hw = Machine::new(plan.cpus, plan.spaces, plan.features)
         .forgetting(plan.forgotten)
+        .with_kernel(plan.kernel)
         .skipping_barrier(plan.skips_barrier);
     let ground = Ground::new(plan.cpus, plan.ledger);
     let engine = ground.engine(&hw, plan.policy);
@@ -99,6 +104,7 @@ pub fn run(plan: &StressConfig) -> Report {
             dice: Pcg64::new(plan.seed.into(), me.0.into()),
             current: None,
             lazy: false,
+            in_kernel: plan.kernel,
             accesses: 0,
         };
         let mut steps = 0;
@@ -138,6 +144,9 @@ pub fn run(plan: &StressConfig) -> Report {
 impl<'a> Program<'a> {
     fn step(&mut self) {
         self.poll();
+        if self.in_kernel && self.roll(4) == 0 {
+            return self.kernel_step();
+        }
         let choice = self.roll(100);
         let world: &'a World = self.world;
         let space = &world.spaces[self.roll(world.spaces.len())];

@@ -12,12 +12,19 @@
 //! * a file page's value is older than what was written before the access (C4);
 //! * the entry was walked from another space's table (C5).
 //!
+//! The kernel's half is judged in the same way (C1, C3), on every CPU, whatever it runs: its pages have entries that are
+//! global and entries that are not, and kernel addresses that were unmapped without a flush are used again.
+//!
 //! The figures that "before the access" refers to are read relaxed where the contract needs no
 //! order from them: a thread that reads a figure published after its own flush has flushed, by
 //! program order alone.
 
-use crate::machine::{PAGES, PRESENT, Threads};
-use quell::{AddressSpace, Engine, Frame, LedgerEntry, Page, PageRange, PerCpu, Policy, Residue};
+use crate::machine::Threads;
+use crate::tables::{FIRST_KERNEL_PAGE, GLOBAL, KERNEL_PAGES, PAGES, PRESENT};
+use quell::{
+    AddressSpace, Engine, Frame, KernelEntries, LedgerEntry, Page, PageRange, PerCpu, Policy,
+    Residue, Stamp,
+};
 use quell_contract::Violation;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -54,6 +61,11 @@ impl EntryWord {
                 | (version & COUNTER) << VERSION_SHIFT
                 | owner << OWNER_SHIFT,
         )
+    }
+    /// The same entry, for the kernel's half and all tags: no marker is ever there.
+    #[must_use]
+    pub fn global(self) -> Self {
+        EntryWord(self.0 | GLOBAL)
     }
     /// What is left where an entry for `frame` was cleared lazily.
     pub fn marker(frame: usize) -> Self {
@@ -137,6 +149,68 @@ pub struct Space {
     pub completed: [AtomicU64; PAGES],
 }
 
+/// An address of the kernel's half.
+pub struct KernelPage {
+    /// Its lock, and what it protects.
+    pub state: Mutex<KernelAddress>,
+    /// The version below which no later access may be.
+    pub completed: AtomicU64,
+}
+
+/// What the kernel keeps of an address.
+#[derive(Default)]
+pub struct KernelAddress {
+    /// The version of the page.
+    pub version: u64,
+    /// Since when its flush is owed.
+    pub owed: Option<Stamp>,
+}
+
+/// What the kernel maps for itself. The entries of the first half of its pages are global.
+pub struct KernelHalf {
+    /// For entries that are global, and for those that are not.
+    pub spaces: [AddressSpace<Machine>; 2],
+    /// The addresses.
+    pub pages: Vec<KernelPage>,
+    /// Frames that wait for a claim.
+    pub owed: Mutex<VecDeque<usize>>,
+}
+
+/// How many pages have global entries, and how many have others.
+pub const KERNEL_PAGES_EACH: usize = KERNEL_PAGES / 2;
+
+impl KernelHalf {
+    fn new(engine: &Engine<'_, Machine, &Machine>) -> Self {
+        let space = |entries| {
+            // SAFETY: the root is a number, the machine knows what it is asked for, and entries are global as it is told.
+            unsafe { engine.new_kernel_space(Frame(0), entries) }
+        };
+        KernelHalf {
+            spaces: [KernelEntries::Global, KernelEntries::Tagged].map(space),
+            pages: (0..KERNEL_PAGES)
+                .map(|_| KernelPage {
+                    state: Mutex::default(),
+                    completed: AtomicU64::new(0),
+                })
+                .collect(),
+            owed: Mutex::default(),
+        }
+    }
+
+    /// The space that a page belongs to.
+    pub fn space(&self, page: usize) -> &AddressSpace<Machine> {
+        &self.spaces[page / KERNEL_PAGES_EACH]
+    }
+
+    /// The range of some pages.
+    pub fn range(first: usize, pages: usize) -> PageRange {
+        PageRange::base(
+            Page(u64::from(FIRST_KERNEL_PAGE) + first as u64),
+            pages as u64,
+        )
+    }
+}
+
 /// A slot of the page cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CacheSlot {
@@ -161,6 +235,8 @@ pub enum Free {
 pub struct World {
     /// The spaces.
     pub spaces: Vec<Space>,
+    /// The kernel's half.
+    pub kernel: KernelHalf,
     /// The frames.
     pub frames: Vec<FrameState>,
     /// The page cache.
@@ -227,6 +303,7 @@ impl World {
         };
         World {
             spaces: (0..spaces).map(space).collect(),
+            kernel: KernelHalf::new(engine),
             frames: (0..frames).map(|_| frame()).collect(),
             slots: (0..FILE_PAGES)
                 .map(|_| Mutex::new(CacheSlot::Empty))

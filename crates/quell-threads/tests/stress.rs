@@ -171,6 +171,42 @@ fn every_policy_holds_the_contract() {
     );
 }
 
+/// As the plan, with the kernel's half in use. Its flushes wait for every CPU, so an eighth of the operations takes as long.
+fn in_kernel(plan: StressConfig) -> StressConfig {
+    StressConfig {
+        kernel: true,
+        operations: plan.operations / 8,
+        ..plan
+    }
+}
+
+#[test]
+fn the_kernels_half_holds_the_contract() {
+    use Counter::*;
+    let seen = [
+        DebtsTaken,
+        PaidBySettle,
+        PaidByClaim,
+        SkippedLazy,
+        FlushedRanges,
+        FlushedFull,
+    ];
+    holds_until("the kernel's half", &in_kernel(plan()), &seen);
+    holds(
+        "the kernel's half, system-wide tags",
+        &in_kernel(broadcasting()),
+    );
+    let features = Features {
+        tagging: Tagging::None,
+        ..plan().features
+    };
+    let untagged = StressConfig { features, ..plan() };
+    holds("the kernel's half, no tags", &in_kernel(untagged));
+    let policy = Policy::BASELINE;
+    let all_off = StressConfig { policy, ..plan() };
+    holds("the kernel's half, everything off", &in_kernel(all_off));
+}
+
 #[test]
 fn system_wide_tags_hold_the_contract() {
     holds_until(
@@ -236,6 +272,11 @@ mutants! {
     a_merge_that_overwrites: MergeOverwrites on plan(), breaks [C1, C2, C3, C4];
     a_request_not_posted: SkipPost on plan(), breaks [C1, C2, C3, C4];
     a_waiter_that_serves_nobody: WaiterServesNobody on plan(), breaks [C7];
+    a_kernel_flush_that_skips_idle_cpus: KernelSkipsIdle on in_kernel(plan()), breaks [C1, C3];
+    a_kernel_flush_lost_in_a_merge: KernelLostInMerge on in_kernel(plan()), breaks [C1, C3];
+    kernel_entries_kept_under_other_tags: KernelKeptUnderTags on in_kernel(plan()), breaks [C1, C3];
+    a_kernel_debt_paid_by_a_tag: KernelDebtPaidByTag on in_kernel(plan()), breaks [C1, C3];
+    an_entry_that_does_not_flush: EntrySkipsFlush on in_kernel(plan()), breaks [C1, C3];
     a_rollover_without_flush: RolloverSkipsFlush on broadcasting(), breaks [C5, C1, C3];
     a_rollover_that_forgets_who_runs: RolloverForgetsReserved on broadcasting(), breaks [C5, C1, C3];
 }

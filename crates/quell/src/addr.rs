@@ -115,6 +115,15 @@ impl PageRange {
             stride,
         }
     }
+    /// A frame goes with the range, so something must be flushed before the frame is given out.
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn assert_some(self) {
+        assert!(
+            self.pages != 0,
+            "a frame is reported behind a range of no page"
+        );
+    }
     /// The first page after the range; numbers wrap round.
     #[inline]
     pub const fn end(self) -> Page {

@@ -105,7 +105,7 @@ where
 }
 
 impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
-    /// Begins a batch, with room for 64 frames.
+    /// Begins a batch, with room for 64 frames. Never waits.
     #[inline]
     pub fn batch<S, F>(&self, purpose: Purpose) -> Batch<'_, 'm, H, S, F, R>
     where
@@ -126,7 +126,7 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
 
     /// As [`Engine::batch_into`], with room for the changes of `N` spaces, from 1 to 8: one more flushes what the
     /// batch has of the others. A batch of one space is some 140 bytes and its list: cheap to move, where that cannot
-    /// be avoided.
+    /// be avoided. Never waits.
     #[inline]
     pub fn batch_of_spaces<S, F, L, const N: usize>(
         &self,
@@ -159,12 +159,12 @@ impl<H: Hardware, S, F, R: Rules, L: FrameList<F>, const N: usize> Batch<'_, '_,
 where
     S: Deref<Target = AddressSpace<H>>,
 {
-    /// Whether there is room for no more frames: time to finish.
+    /// Whether there is room for no more frames: time to finish. Never waits.
     pub fn is_full(&self) -> bool {
         self.frames.is_full()
     }
 
-    /// Whether nothing was reported.
+    /// Whether nothing was reported. Never waits.
     pub fn is_empty(&self) -> bool {
         self.frames.is_empty() && self.unflushed.pending.is_empty()
     }
@@ -183,35 +183,37 @@ where
         }
     }
 
-    /// As [`Batch::changed`], for the whole space.
+    /// As [`Batch::changed`], for the whole space. Waits where that does.
     pub fn changed_all(&mut self, space: S, scope: Scope) {
         self.unflushed.add(space, None, scope);
     }
 
-    /// An entry of `space` was cleared, and `frame` was behind it. Called as [`Batch::changed`].
+    /// An entry of `space` was cleared, and `frame` was behind it. Called as [`Batch::changed`]; waits where that does.
     ///
     /// # Panics
-    /// If the batch is full.
+    /// If the batch is full, or the range is of no page: the frame would come out unflushed.
     #[inline(always)]
     pub fn unmapped(&mut self, space: S, range: PageRange, frame: F) {
+        range.assert_some();
         self.hold(frame);
-        self.changed(space, range, Scope::Leaf);
+        self.unflushed.add(space, Some(range), Scope::Leaf);
     }
 
     /// A page-table page that spanned `range` was unlinked from `space`; `frame` held it.
-    /// Called as [`Batch::changed`]. The flush reaches walkers, and is waited for to the end. Of leaves
+    /// Called as [`Batch::changed`]; waits where that does. The flush reaches walkers, and is waited for to the end. Of leaves
     /// that the table still mapped it drops those that the range's strides name: a range in strides of the
     /// table's whole span drops one of them.
     ///
     /// # Panics
-    /// If the batch is full.
+    /// If the batch is full, or the range is of no page.
     pub fn table_unlinked(&mut self, space: S, range: PageRange, frame: F) {
+        range.assert_some();
         self.hold(frame);
-        self.changed(space, range, Scope::Tables);
+        self.unflushed.add(space, Some(range), Scope::Tables);
     }
 
     /// Takes charge of a frame whose entries were all reported with [`Batch::changed`] (a frame
-    /// that several spaces mapped), or of one that nothing maps any more.
+    /// that several spaces mapped), or of one that nothing maps any more. Never waits.
     ///
     /// # Panics
     /// If the batch is full.
@@ -239,9 +241,10 @@ where
         self.unflushed.flush();
     }
 
-    /// Frames of a flush whose [`InFlight`](crate::InFlight) is gone never come out: they are leaked, which is safe.
+    /// Frames of an [`InFlight`](crate::InFlight) or an [`Owed`] that was forgotten never come out: they are leaked, which is
+    /// safe.
     #[inline]
-    fn lose_borrowed(&mut self) {
+    pub(crate) fn lose_borrowed(&mut self) {
         if self.borrowed {
             self.forget_frames();
         }
@@ -264,7 +267,8 @@ where
     /// Owes the flush until the frames are reused (S3), where policy and ledger allow it. Waits for other CPUs where
     /// they do not, and where the ledger is full.
     ///
-    /// A batch with an unlinked table is flushed.
+    /// A batch with an unlinked table is flushed, and so is one that was told of mappings of the kernel and of a user
+    /// space.
     /// The caller vouches that every mapping of every frame was read-only and clean, or was one of the kernel that
     /// no CPU uses any more ([`crate::kernel`]), and puts each frame behind its residue
     /// before the locks under which its entries were cleared are dropped.
@@ -279,7 +283,10 @@ where
         let tables = pending
             .iter()
             .any(|entry| entry.request.scope() == Scope::Tables);
-        if !engine.on().lazy_unmap || tables {
+        let kernel = |entry: &Pending<S>| entry.space.id().is_kernel();
+        let all = pending.iter().all(kernel);
+        let both = !all && pending.iter().any(kernel);
+        if !engine.on().lazy_unmap || tables || !engine.rules.may_be_owed(both) {
             return Outcome::Flushed(self.finish());
         }
         let me = engine.hw.this_cpu();
@@ -477,7 +484,11 @@ where
         }
         if unsent > 0 {
             let requests = entries[..unsent].iter();
-            engine.flush(requests.map(|entry| (&*entry.space, &entry.request)));
+            let requests = requests.map(|entry| (&*entry.space, &entry.request));
+            match engine.broadcasts() {
+                Some(_) => engine.flush_by_broadcast(requests),
+                None => engine.flush(requests),
+            }
         }
         if unsent < entries.len() {
             engine.complete(me);

@@ -413,6 +413,8 @@ impl<W: Word> CpuState<W> {
 
     /// It leaves whatever root it has loaded. Interrupts are masked.
     pub(crate) fn detach<H: Hardware>(&self, hw: &H) {
+        // An NMI from here on is told that the root may be gone.
+        self.private.space.store(SWITCHING, Relaxed);
         hw.unload_root();
         self.private.space.store(NOTHING, Relaxed);
         // Release pairs with `must_be_asked`: this CPU has left its root before it is found without one.

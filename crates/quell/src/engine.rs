@@ -44,14 +44,15 @@ pub struct Engine<'m, H: Hardware, R: Rules = AllRules> {
 }
 
 impl<'m, H: Hardware> Engine<'m, H> {
-    /// An engine for the CPUs `0..cpus.len()` of the machine.
+    /// An engine for the CPUs `0..cpus.len()` of the machine. Never waits.
     ///
     /// `ledger` is the memory of the flush clock (S3): as many batches can be owed at once as there
     /// are ledger entries; 64 is plenty, none switches S3 off.
     ///
     /// # Errors
     /// If there are no CPUs or more than [`MAX_CPUS`], if the machine's features contradict each other, if
-    /// it has too few tags for its CPUs or leaves out what the policy asks for, or if a CPU was given no slot.
+    /// it has too few tags for its CPUs or leaves out what the policy asks for, if a CPU was given no slot, or if another
+    /// engine has or had the ledger.
     pub fn new(
         hw: &'m H,
         cpus: &'m [PerCpu<'m, H>],
@@ -62,7 +63,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
     }
 
     /// An engine for the CPUs `0..cpus` of a machine that says where the state of each is
-    /// ([`Hardware::per_cpu`]). No other engine uses that state as long as this one lives.
+    /// ([`Hardware::per_cpu`]). No other engine uses that state as long as this one lives. Never waits.
     ///
     /// # Errors
     /// As [`Engine::new`], and if the machine does not say where the state of a CPU is.
@@ -135,7 +136,7 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
             rules,
             given,
             count,
-            ledger: Ledger::new(ledger),
+            ledger: Ledger::new(ledger).ok_or(Unsupported::LedgerInUse)?,
             tags: GlobalTags::new(features.highest_global_tag()),
             slots,
             tags_on,
@@ -144,7 +145,7 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
         })
     }
 
-    /// The machine.
+    /// The machine. Never waits.
     pub fn hw(&self) -> &'m H {
         self.hw
     }
@@ -155,7 +156,7 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
         &self.rules
     }
 
-    /// Which mechanisms are on.
+    /// Which mechanisms are on. Never waits.
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
@@ -188,7 +189,7 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
         state_of(self.hw, self.given, cpu)
     }
 
-    /// The counters of all CPUs together.
+    /// The counters of all CPUs together. Never waits.
     pub fn stats(&self) -> Stats {
         let mut sum = Stats::default();
         for cpu in 0..self.count {
@@ -197,7 +198,7 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
         sum
     }
 
-    /// The counters of one CPU.
+    /// The counters of one CPU. Never waits.
     ///
     /// # Panics
     /// If there is no such CPU.
@@ -212,7 +213,7 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
         }
     }
 
-    /// A new address space with the given root table, loaded nowhere.
+    /// A new address space with the given root table, loaded nowhere. Never waits.
     ///
     /// # Safety
     /// `root` holds a root table of the machine's format, which maps the kernel as every root does, until the space

@@ -128,6 +128,8 @@ pub enum Unsupported {
         /// Which CPU.
         cpu: usize,
     },
+    /// Another engine has or had the ledger: each would pay the other's debts, on its own CPUs.
+    LedgerInUse,
 }
 
 impl fmt::Display for Unsupported {
@@ -183,6 +185,12 @@ impl fmt::Display for Unsupported {
                 write!(
                     f,
                     "CPU {cpu} was given an empty list of tag slots: at least one is needed"
+                )
+            }
+            Unsupported::LedgerInUse => {
+                write!(
+                    f,
+                    "the ledger belongs to another engine: each needs one of its own"
                 )
             }
         }

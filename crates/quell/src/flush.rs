@@ -37,6 +37,8 @@ use crate::rules::{EngineRules, Rules};
 use crate::space::AddressSpace;
 use crate::stack::Stack;
 use crate::stats::Counter;
+use crate::word::Word;
+use core::sync::atomic::Ordering::SeqCst;
 
 /// After so many turns of a wait the machine is told of it, and each time that they have doubled.
 const LONG: u64 = 1 << 16;
@@ -85,13 +87,12 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         H: 's,
     {
         self.assert_may_wait();
+        if self.broadcasts().is_some() {
+            self.flush_by_broadcast(requests);
+            return;
+        }
         if H::HAS_SECONDARY {
             (requests.clone()).for_each(|(space, request)| self.start_secondary(space, request));
-        }
-        if self.broadcasts().is_some() {
-            self.broadcast_flush(requests);
-            self.hw.complete_secondary();
-            return;
         }
         let me = self.hw.this_cpu();
         let mut mine = Stack::<FlushInfo, SPACES>::new();
@@ -270,6 +271,20 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         self.wait(me, &shootdown, Scope::Leaf, kernel);
     }
 
+    /// The same on a machine that broadcasts: no other CPU is waited for, only this one's barrier.
+    pub(crate) fn flush_by_broadcast<'s>(
+        &self,
+        requests: impl Iterator<Item = (&'s AddressSpace<H>, &'s Request)> + Clone,
+    ) where
+        H: 's,
+    {
+        if H::HAS_SECONDARY {
+            (requests.clone()).for_each(|(space, request)| self.start_secondary(space, request));
+        }
+        self.broadcast_flush(requests);
+        self.hw.complete_secondary();
+    }
+
     /// The request, or one for everything if that is cheaper.
     #[inline]
     pub(crate) fn limited<'r>(&self, me: CpuId, request: &'r Request) -> &'r Request {
@@ -327,6 +342,13 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             Concern::Text => Marks::TEXT,
             _ => Marks::NONE,
         };
+        if matches!(concern, Concern::Kernel | Concern::Text) {
+            // SeqCst pairs with `inbox::open`: after that comes a full barrier, with the invalidation of everything, so a CPU that
+            // comes online and walks the kernel's tables or fetches its text sees what was written before, or this
+            // initiator finds its inbox open. For users' spaces the set of CPUs is such a word.
+            // Lost without it: a CPU comes online while the kernel's mappings change.
+            H::Word::fence(SeqCst);
+        }
         for target in cpus.iter().filter(|&target| target != me) {
             let cpu = self.cpu(target);
             let skipped = match cpu.state.must_be_asked(concern, &self.rules) {

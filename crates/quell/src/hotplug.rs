@@ -24,8 +24,18 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     ///
     /// Of text that has changed meanwhile it says nothing ([`Engine::synchronize_text`] tells CPUs that are online):
     /// afterwards, and before it executes any, the CPU drops what it has fetched, as [`Hardware::synchronize_text`] does.
+    ///
+    /// # Panics
+    /// If the engine was made for fewer CPUs: no flush would look at this one.
     pub fn cpu_online(&self) {
-        let cpu = self.cpu(self.hw.this_cpu());
+        let me = self.hw.this_cpu();
+        assert!(
+            me.index() < self.count,
+            "CPU {} comes online in an engine that was made for {}",
+            me.0,
+            self.count
+        );
+        let cpu = self.cpu(me);
         for slot in cpu.slots() {
             slot.forget();
         }
@@ -74,7 +84,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         self.hw.restore_interrupts(were_on);
     }
 
-    /// Whether this CPU takes part in the protocol.
+    /// Whether this CPU takes part in the protocol. Never waits.
     pub fn is_online(&self) -> bool {
         self.cpu(self.hw.this_cpu()).state.loaded() != Loaded::Offline
     }

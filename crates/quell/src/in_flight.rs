@@ -188,6 +188,7 @@ where
 {
     /// Begins to flush, and waits for no target: what [`Batch::finish`] does without the wait. Never waits.
     pub fn start(&mut self) -> InFlight<'_, 'e, 'm, H, S, F, R, L, N> {
+        self.lose_borrowed();
         let awaited = self.unflushed.start();
         InFlight {
             batch: Some(self),

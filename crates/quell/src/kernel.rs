@@ -58,7 +58,7 @@ use crate::space::{AddressSpace, KernelEntries, SpaceId};
 use crate::stats::Counter;
 
 impl<H: Hardware, R: Rules> Engine<'_, H, R> {
-    /// A space of the kernel's own mappings, which every CPU has loaded from the start and for ever.
+    /// A space of the kernel's own mappings, which every CPU has loaded from the start and for ever. Never waits.
     ///
     /// `entries` says what TLBs keep of them; [`KernelEntries::Tagged`] is right for both kinds, and costs CPUs
     /// with tags of their own what they kept of other spaces.

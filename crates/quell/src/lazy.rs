@@ -103,14 +103,14 @@ impl<H: Hardware> Default for Residue<H> {
 }
 
 impl<H: Hardware> Residue<H> {
-    /// Of a frame that owes nothing.
+    /// Of a frame that owes nothing. Never waits.
     pub fn new() -> Self {
         Residue {
             word: H::Word::new(NONE),
         }
     }
 
-    /// Whether the frame owes nothing: one load.
+    /// Whether the frame owes nothing: one load. Never waits.
     #[inline]
     pub fn is_clear(&self) -> bool {
         // Acquire pairs with `claim` and `settle_flushed`: the flushes for what the frame owed are done.
@@ -119,20 +119,20 @@ impl<H: Hardware> Residue<H> {
     }
 
     /// The frame's entries are about to be cleared without a flush. Called under the lock of the
-    /// page-cache slot, before the first entry is cleared.
+    /// page-cache slot, before the first entry is cleared. Never waits.
     pub fn begin(&self) {
         // Relaxed: the lock publishes it, and nothing goes with it.
         self.word.store(PENDING, Relaxed);
     }
 
-    /// The frame's flush is owed as of `stamp`. Called under the same lock.
+    /// The frame's flush is owed as of `stamp`. Called under the same lock. Never waits.
     pub fn owe(&self, stamp: Stamp) {
         // Release pairs with `claim` and `settle_residue`: the debt's ledger entry is published.
         // Lost without it: a claim while the debt is taken.
         self.word.store(stamp.0 << OWED_SHIFT, Release);
     }
 
-    /// The frame was flushed after all, or its entries were not cleared.
+    /// The frame was flushed after all, or its entries were not cleared. Never waits.
     pub fn settle_flushed(&self) {
         // Release pairs with `settle_residue` and `is_clear`: the frame's flush is done.
         // Lost without it: a refill against a debt that becomes none.
@@ -141,7 +141,7 @@ impl<H: Hardware> Residue<H> {
 
     /// Takes the frame back for the page that it belonged to, to be mapped as it was: read-only, at the same
     /// places. No flush is needed and no content is lost. `false` if a claimer was first; then its debt was
-    /// paid.
+    /// paid. Never waits.
     ///
     /// The residue is clear afterwards, and says nothing any more of the places at which the frame is not mapped
     /// again: stale entries may be in use there. See "After a rescue" in [the module](crate::lazy) for what is due.
@@ -305,7 +305,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     }
 
     /// Whether any flush may be owed until reuse. `false` is certain; `true` may be left over from a stamp that
-    /// came to nothing, because its place in the ledger was taken.
+    /// came to nothing, because its place in the ledger was taken. Never waits.
     pub fn owes_anything(&self) -> bool {
         !self.ledger.is_settled(self.ledger.now())
     }

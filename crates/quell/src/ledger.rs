@@ -33,10 +33,11 @@ impl<H: Hardware> Default for LedgerEntry<H> {
 }
 
 impl<H: Hardware> LedgerEntry<H> {
-    /// A ledger entry that belongs to no stamp.
+    /// A ledger entry that belongs to no engine and no stamp. The engine that is given it keeps it for good: no other one
+    /// takes it, also when that engine is gone.
     pub fn new() -> Self {
         LedgerEntry {
-            state: H::Word::new(State::paid(0).0),
+            state: H::Word::new(State::FRESH.0),
             cpus: AtomicCpuSet::new(),
         }
     }
@@ -47,6 +48,9 @@ impl<H: Hardware> LedgerEntry<H> {
 struct State(u64);
 
 impl State {
+    /// No engine has it; no stamp is 0.
+    const FRESH: State = State::written(0);
+
     const WRITTEN: u64 = 0;
     const OWED: u64 = 1;
     const PAID: u64 = 2;
@@ -104,12 +108,19 @@ pub(crate) struct Ledger<'m, H: Hardware> {
 }
 
 impl<'m, H: Hardware> Ledger<'m, H> {
-    pub(crate) fn new(entries: &'m [LedgerEntry<H>]) -> Self {
-        Ledger {
+    /// `None` if another engine has one of the entries: it would pay this one's debts, on its own CPUs.
+    pub(crate) fn new(entries: &'m [LedgerEntry<H>]) -> Option<Self> {
+        let takes = |entry: &LedgerEntry<H>| {
+            let (fresh, mine) = (State::FRESH.0, State::paid(0).0);
+            // Relaxed: one of two engines takes it, and nothing else is said.
+            let taken = entry.state.compare_exchange(fresh, mine, Relaxed, Relaxed);
+            taken.is_ok()
+        };
+        entries.iter().all(takes).then(|| Ledger {
             clock: Line(H::Word::new(0)),
             settled: Line(H::Word::new(0)),
             entries,
-        }
+        })
     }
 
     /// What the clock shows. Where S3 is left out nothing is ever owed, and the clock stands still.
@@ -125,7 +136,7 @@ impl<'m, H: Hardware> Ledger<'m, H> {
     }
 
     fn entry(&self, stamp: u64) -> &LedgerEntry<H> {
-        &self.entries[stamp as usize % self.entries.len()]
+        &self.entries[(stamp % self.entries.len() as u64) as usize]
     }
 
     /// Whether every debt up to `stamp` is paid. A CPU that finds it so sees the flushes done.

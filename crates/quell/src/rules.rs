@@ -224,6 +224,11 @@ crate::rules! {
     "C1" fn payment_is_left_to_entry(kernel: bool) -> bool { false }
         or PaymentLeftToEntry { kernel } "A payment for the kernel's mappings and for a user's leaves the user's to the CPU's entry into the kernel, too.";
 
+    /// One stamp is of the kernel's mappings or of users': what is owed of the kernel's is left to the entry of a CPU that
+    /// runs a program, what is owed of its space is not.
+    "C1" fn may_be_owed(both: bool) -> bool { !both }
+        or MixedDebtOwed { true } "One debt is of the kernel's mappings and of a user's, and is left to the CPU's entry into the kernel.";
+
     // Tags that mean the same everywhere, and broadcasts.
 
     /// A CPU drops what it holds under the last tag generation before it loads a tag of the next.

@@ -287,8 +287,12 @@ impl<H: Hardware> AddressSpace<H> {
         self.loaded.insert(cpu, SeqCst);
     }
 
-    /// A CPU has loaded another root: its accesses through this one are over.
+    /// A CPU has loaded another root: its accesses through this one are over. Not so the kernel's mappings: every CPU has
+    /// them loaded for ever, whatever its idle thread calls its space.
     pub(crate) fn leave(&self, cpu: CpuId) {
+        if self.id.is_kernel() {
+            return;
+        }
         // Release pairs with `loaded_on` and `is_loaded_only_on`: this CPU's accesses are over before an
         // initiator misses it.
         // Lost without it: a CPU leaves a space while it is flushed.

@@ -44,7 +44,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// system-wide tags are dealt, for another CPU that deals one.
     ///
     /// # Panics
-    /// If this CPU is not online: no initiator would ask it to flush.
+    /// If this CPU is not online: no initiator would ask it to flush. If `to` is a space of the kernel's mappings: it has no
+    /// tag, and every CPU has it loaded already. (As `from` it says nothing.)
     pub fn switch_to(&self, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) {
         let were_on = self.hw.mask_interrupts();
         let me = self.hw.this_cpu();
@@ -58,6 +59,10 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         assert!(
             state.loaded() != Loaded::Offline,
             "a CPU loads an address space before it has called cpu_online"
+        );
+        assert!(
+            !to.id().is_kernel(),
+            "a CPU loads a space of the kernel's mappings as if it were a user's"
         );
         cpu.stats.add(Counter::Switches, 1);
         let owes = H::MECHANISMS.lazy_unmap;
@@ -317,13 +322,13 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         }
     }
 
-    /// Whether this CPU runs `space`, or is about to: it has it loaded, and not lazily.
+    /// Whether this CPU runs `space`, or is about to: it has it loaded, and not lazily. Never waits.
     pub fn runs(&self, space: &AddressSpace<H>) -> bool {
         let state = &self.cpu(self.hw.this_cpu()).state;
         state.has_loaded(space.id()) && state.activity() == Activity::Running
     }
 
-    /// Whether this CPU has no user root loaded.
+    /// Whether this CPU has no user root loaded. Never waits.
     pub fn is_detached(&self) -> bool {
         let loaded = self.cpu(self.hw.this_cpu()).state.loaded();
         matches!(loaded, Loaded::Nothing | Loaded::Offline)

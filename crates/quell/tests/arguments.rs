@@ -1,5 +1,5 @@
 //! Whatever the types allow may be passed: calls of the engine's with arbitrary arguments, in arbitrary order, on both CPUs,
-//! never panic. What is documented to panic (a batch that is full, a space that is retired where it runs, a CPU that is
+//! never panic. What is documented to panic (a batch that is full, a frame behind no page, a space that is retired where it runs, a CPU that is
 //! not online) is kept to, and nothing else. Tests are built with overflow checks, so arithmetic counts.
 
 mod support;
@@ -73,7 +73,7 @@ enum Call {
     Synchronize,
     HotplugOther,
     /// A range of the kernel's changes while the other CPU runs its program undisturbed.
-    EnterOther(PageRange),
+    EnterOther(usize, PageRange),
 }
 
 /// How a batch ends.
@@ -83,6 +83,8 @@ enum Way {
     Owed,
     Drop,
     Start,
+    /// Started, looked at, and left to its end.
+    Poll,
     List,
 }
 
@@ -108,6 +110,7 @@ fn call() -> impl Strategy<Value = Call> {
         Just(Way::Owed),
         Just(Way::Drop),
         Just(Way::Start),
+        Just(Way::Poll),
         Just(Way::List)
     ];
     let reports = proptest::collection::vec((0..SPACES, report()), 0..30);
@@ -134,13 +137,13 @@ fn call() -> impl Strategy<Value = Call> {
         1 => Just(Call::Ask),
         1 => Just(Call::Synchronize),
         1 => Just(Call::HotplugOther),
-        1 => range().prop_map(Call::EnterOther),
+        1 => (USER..SPACES, range()).prop_map(|(space, range)| Call::EnterOther(space, range)),
     ]
 }
 
-/// More spaces than a batch has room for, and one of the kernel.
+/// More spaces than a batch has room for, and two of the kernel.
 const USER: usize = 9;
-const SPACES: usize = USER + 1;
+const SPACES: usize = USER + 2;
 
 struct World {
     machine: &'static Machine,
@@ -161,9 +164,12 @@ impl World {
             policy,
         );
         let mut spaces: Vec<S> = (0..USER as u64).map(|root| space(engine, root)).collect();
-        // SAFETY: a root is a number on this machine.
-        let own = unsafe { engine.new_kernel_space(Frame(99), KernelEntries::Global) };
-        spaces.push(support::leak(own));
+        spaces.extend(
+            [KernelEntries::Global, KernelEntries::Tagged].map(|entries| {
+                // SAFETY: a root is a number on this machine.
+                support::leak(unsafe { engine.new_kernel_space(Frame(99), entries) })
+            }),
+        );
         run_on_both(machine, engine, spaces[0]);
         World {
             machine,
@@ -186,6 +192,8 @@ impl World {
             match report {
                 Report::Changed(range, scope) => batch.changed(space, *range, *scope),
                 Report::All(scope) => batch.changed_all(space, *scope),
+                Report::Unmapped(PageRange { pages: 0, .. })
+                | Report::Table(PageRange { pages: 0, .. }) => {}
                 Report::Unmapped(range) => batch.unmapped(space, *range, Frame(range.pages)),
                 Report::Table(range) => batch.table_unlinked(space, *range, Frame(1)),
                 Report::Held => batch.hold(Frame(u64::MAX)),
@@ -196,6 +204,10 @@ impl World {
             Way::Drop => drop(batch),
             Way::List => drop(batch.finish_list()),
             Way::Start => batch.start().finish().for_each(drop),
+            Way::Poll => {
+                let mut flight = batch.start();
+                let _ = (flight.is_done(), flight.is_done());
+            }
             Way::Owed => {
                 if let Outcome::Owed(owed) = batch.finish_owed() {
                     self.stamp = Some(owed.stamp());
@@ -255,12 +267,12 @@ impl World {
                 engine.cpu_online();
                 self.machine.me.set(me as u16);
             }
-            Call::EnterOther(range) => {
+            Call::EnterOther(space, range) => {
                 self.machine.me.set(1 - me as u16);
                 // SAFETY: nothing is accessed on this machine.
                 unsafe { engine.enter_user() };
                 self.machine.me.set(me as u16);
-                let reports = [(USER, Report::Changed(*range, Scope::Leaf))];
+                let reports = [(*space, Report::Changed(*range, Scope::Leaf))];
                 self.batch(Purpose::Call, &reports, Way::Finish);
                 self.machine.me.set(1 - me as u16);
                 engine.enter_kernel();

@@ -4,7 +4,7 @@ mod support;
 
 use quell::{
     Batch, Engine, Frame, Invalidate, KernelEntries, LedgerEntry, Outcome, Page, PageRange, PerCpu,
-    Policy, Purpose, Scope, TagPolicy,
+    Policy, Purpose, Residue, Scope, TagPolicy, Unsupported,
 };
 use support::{E, Machine, S, leak, run_on_both, space, world};
 
@@ -25,6 +25,177 @@ fn owed_frames_that_were_forgotten_do_not_come_out_as_flushed() {
         free.is_empty() || !machine.invalidated.borrow().is_empty(),
         "{free:?} came out as flushed, and no CPU has flushed"
     );
+    batch.unmapped(x, PageRange::base(Page(5), 1), Frame(42));
+    let outcome = batch.finish_owed();
+    assert!(matches!(outcome, Outcome::Owed(_)));
+    std::mem::forget(outcome);
+    machine.invalidated.borrow_mut().clear();
+    let free: Vec<Frame> = batch.start().finish().collect();
+    assert!(
+        free.is_empty() || !machine.invalidated.borrow().is_empty(),
+        "{free:?} came out of a flush in flight, and no CPU has flushed"
+    );
+}
+
+/// batch.rs: a batch that was told of mappings of the kernel and of a user space is flushed: CPU 1, which runs the program
+/// of that space and is left alone, is interrupted for it.
+#[test]
+fn what_is_owed_of_a_program_does_not_wait_for_its_entry_into_the_kernel() {
+    for with_kernel in [false, true] {
+        let (machine, engine) = world(Machine::default(), Policy::ALL);
+        let x = space(engine, 1);
+        // SAFETY: no memory is behind any frame.
+        let kernel: S = leak(unsafe { engine.new_kernel_space(Frame(2), KernelEntries::Global) });
+        run_on_both(machine, engine, x);
+        machine.me.set(1);
+        // SAFETY: as above.
+        unsafe { engine.enter_user() };
+        machine.me.set(0);
+        machine.interrupts.set(0);
+        let residue = Residue::new();
+        residue.begin();
+        let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Lazy);
+        batch.unmapped(x, PageRange::base(Page(5), 1), Frame(42));
+        if with_kernel {
+            batch.unmapped(kernel, PageRange::base(Page(0x7_ffff_f000), 1), Frame(43));
+        }
+        match batch.finish_owed() {
+            Outcome::Owed(owed) => residue.owe(owed.stamp()),
+            Outcome::Flushed(_) => residue.settle_flushed(),
+        }
+        assert!(residue.is_clear() || engine.claim(&residue).is_some());
+        assert_eq!(
+            machine.interrupts.get(),
+            1,
+            "with the kernel: {with_kernel}"
+        );
+    }
+}
+
+/// space.rs: every CPU has the kernel's mappings loaded for ever, also one whose idle thread calls them its space.
+#[test]
+fn no_cpu_leaves_the_kernels_mappings() {
+    type Leaves = fn(E, S, S);
+    let ways: [(&str, Leaves); 4] = [
+        ("switch from a user's", |engine, x, _| {
+            engine.switch_to(None, x)
+        }),
+        ("switch", |engine, x, kernel| {
+            engine.switch_to(Some(kernel), x)
+        }),
+        ("leave", |engine, _, kernel| engine.leave(kernel)),
+        ("go offline", |engine, _, kernel| {
+            engine.cpu_offline(Some(kernel));
+            engine.cpu_online();
+        }),
+    ];
+    for (way, leaves) in ways {
+        let (machine, engine) = world(Machine::default(), Policy::ALL);
+        let x = space(engine, 1);
+        // SAFETY: no memory is behind any frame.
+        let kernel: S = leak(unsafe { engine.new_kernel_space(Frame(2), KernelEntries::Global) });
+        machine.me.set(1);
+        leaves(engine, x, kernel);
+        machine.me.set(0);
+        machine.invalidated.borrow_mut().clear();
+        let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+        batch.unmapped(kernel, PageRange::base(Page(0x7_ffff_f000), 1), Frame(43));
+        assert_eq!(batch.finish().count(), 1);
+        let told = machine
+            .invalidated
+            .borrow()
+            .iter()
+            .any(|(cpu, _)| *cpu == 1);
+        assert!(
+            told,
+            "{way}: CPU 1 is not told of what changes in the kernel's half"
+        );
+    }
+}
+
+/// switch.rs: "If `to` is a space of the kernel's mappings".
+#[test]
+#[should_panic(expected = "as if it were a user's")]
+fn the_kernels_mappings_are_no_space_to_switch_to() {
+    let (_, engine) = world(Machine::default(), Policy::ALL);
+    // SAFETY: no memory is behind any frame.
+    let kernel: S = leak(unsafe { engine.new_kernel_space(Frame(2), KernelEntries::Global) });
+    engine.switch_to(None, kernel);
+}
+
+/// in_flight.rs: "Never waits", also where nobody may wait: on a machine that broadcasts, asked on another CPU.
+#[test]
+fn whether_a_flush_is_over_may_be_asked_anywhere() {
+    let hardware = Machine {
+        global: true,
+        ..Machine::default()
+    };
+    let (machine, engine) = world(hardware, Policy::ALL);
+    let x = space(engine, 1);
+    run_on_both(machine, engine, x);
+    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    batch.unmapped(x, PageRange::base(Page(5), 1), Frame(42));
+    let mut flight = batch.start();
+    machine.me.set(1);
+    machine.forbidden.set(true);
+    assert!(flight.is_done());
+    machine.forbidden.set(false);
+}
+
+/// batch.rs: "or the range is of no page: the frame would come out unflushed".
+#[test]
+#[should_panic(expected = "behind a range of no page")]
+fn no_frame_is_behind_no_page() {
+    let (machine, engine) = world(Machine::default(), Policy::ALL);
+    let x = space(engine, 1);
+    run_on_both(machine, engine, x);
+    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    batch.unmapped(x, PageRange::base(Page(5), 0), Frame(42));
+}
+
+/// ledger.rs: "No other one takes it".
+#[test]
+fn two_engines_share_no_ledger() {
+    let machine = leak(Machine::default());
+    let ledger: &'static [LedgerEntry<Machine>] = leak([(); 4].map(|()| LedgerEntry::new()));
+    let made = || {
+        Engine::new(
+            machine,
+            leak([PerCpu::new(), PerCpu::new()]),
+            ledger,
+            Policy::ALL,
+        )
+    };
+    let first = made();
+    assert!(first.is_ok());
+    assert_eq!(made().err(), Some(Unsupported::LedgerInUse));
+    drop(first);
+    assert_eq!(made().err(), Some(Unsupported::LedgerInUse));
+}
+
+/// target.rs: `user_access_allowed` is `false` "as long as it keeps its root lazily, has none, or is offline".
+#[test]
+fn an_nmi_right_after_a_root_was_left_is_refused() {
+    let ways: [fn(E, S); 2] = [
+        |engine, x| engine.leave(x),
+        |engine, x| engine.cpu_offline(Some(x)),
+    ];
+    for leaves in ways {
+        let (machine, engine) = world(Machine::default(), Policy::ALL);
+        let x = space(engine, 1);
+        run_on_both(machine, engine, x);
+        leaves(engine, x);
+        assert_eq!(*machine.nmis.borrow(), [false]);
+    }
+}
+
+/// hotplug.rs: "If the engine was made for fewer CPUs".
+#[test]
+#[should_panic(expected = "an engine that was made for 2")]
+fn a_cpu_that_the_engine_does_not_know_does_not_come_online() {
+    let (machine, engine) = world(Machine::default(), Policy::ALL);
+    machine.me.set(2);
+    engine.cpu_online();
 }
 
 /// hardware.rs: "Asked, in debug builds alone, by every call that may wait: a batch that finishes, ... retire."

@@ -14,6 +14,8 @@
 //! * Broadcasts that name an address and no tag (INVLPGB without its PCID and ASID), over tags of each CPU's own: they reach
 //!   the address under every tag of every CPU, so whatever a CPU has kept is as good as what it would fill. To the engine
 //!   there are no tags; the machine lends its own by the root that it is to load, and keeps what is under them.
+//! * A guest whose hypervisor flushes when it is called: the call names addresses, and reaches every virtual CPU, one that does not
+//!   run too. To the engine that is such a broadcast; `complete` makes the call.
 //! * A kernel that has room for one mechanism.
 //!
 //! Broadcasts for some spaces and tags of each CPU's own for the rest (Linux's use of INVLPGB) are two engines over one
@@ -100,6 +102,22 @@ impl Kind for BroadcastByAddress {
     const REACHES_EVERY_TAG: bool = true;
     fn operations(_what: Invalidate) -> u64 {
         // One names a range.
+        1
+    }
+}
+
+/// The tags are the guest's own business, as above.
+struct Hypercalls;
+impl Kind for Hypercalls {
+    const FEATURES: Features = Features {
+        tagging: Tagging::None,
+        broadcast: true,
+        // So many addresses fit the page that a call passes.
+        full_above: 500,
+    };
+    const TAGGED_BY_ROOT: bool = true;
+    const REACHES_EVERY_TAG: bool = true;
+    fn operations(_what: Invalidate) -> u64 {
         1
     }
 }
@@ -376,6 +394,12 @@ fn broadcasts_by_address_reach_what_is_kept_under_tags_of_each_cpus_own() {
     engine.switch_to(Some(one), other);
     engine.retire(one);
     assert!(!finds(Page(1)));
+}
+
+#[test]
+fn a_hypervisor_that_flushes_when_it_is_called_is_a_broadcast() {
+    // On each CPU.
+    assert_eq!(unmaps::<Hypercalls>(400), CPUS as u64);
 }
 
 #[test]

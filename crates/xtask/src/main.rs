@@ -51,6 +51,13 @@ const STEPS: &[Step] = &[
         boots: false,
     },
     Step {
+        name: "units",
+        shows: "the parts of the adversary do what they say",
+        environment: &[],
+        cargo: &["test", "--package", "quell-adversary", "--lib"],
+        boots: false,
+    },
+    Step {
         name: "package",
         shows: "what others use builds from what would be published",
         environment: &[],

@@ -4,6 +4,7 @@ use anyhow::bail;
 use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
 use quell_boot::versus::Programs;
 use quell_linux::make::{self, Flavour};
+use quell_linux::soak::Request;
 use quell_linux::tree;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -33,6 +34,85 @@ enum Step {
     Both,
     /// Boot a kernel that was built, and run the programs of the conformance suite on it
     Conformance(Conformance),
+    /// Run Linux's self-tests of memory management and stress-ng's stressors on a kernel, with the engine off and on, and say
+    /// what fails or what the kernel complains of with it and not without. Minutes to hours
+    Soak(Soak),
+}
+
+#[derive(Args)]
+struct Soak {
+    /// Which kernel: one with the engine in it
+    #[arg(default_value = "debug")]
+    kernel: Kernel,
+    /// On so many CPUs
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = value_parser!(u16).range(1..=64))]
+    cpus: u16,
+    /// What is on of the engine: all, or some of batch, extents, tags and remote, separated by commas
+    #[arg(long, value_name = "LIST", default_value = "all")]
+    mechanisms: String,
+    /// How long each stressor runs, in seconds
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    seconds: u64,
+    /// Only programs that have one of these texts in their name: `--only cow,--mremap`
+    #[arg(
+        long,
+        value_name = "TEXTS",
+        value_delimiter = ',',
+        allow_hyphen_values = true
+    )]
+    only: Vec<String>,
+    /// Leave out this rule of the engine, by the name of its mutant; something must fail. Of the kernel `debug`
+    #[arg(long, value_name = "RULE")]
+    forget: Option<String>,
+    /// How many minutes a machine may be silent before it is ended
+    #[arg(long, value_name = "N", default_value_t = 15)]
+    minutes: u64,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Show every line of the serial console
+    #[arg(long)]
+    verbose: bool,
+}
+
+impl Soak {
+    /// Whether nothing is worse with the engine.
+    fn run(self) -> anyhow::Result<bool> {
+        let flavour = Flavour::from(self.kernel);
+        let request = Request {
+            flavour,
+            cpus: self.cpus,
+            mechanisms: self.mechanisms,
+            seconds: self.seconds,
+            only: self.only,
+            words: forget(self.forget.as_deref(), flavour)?
+                .into_iter()
+                .collect(),
+            limit: Duration::from_secs(60 * self.minutes),
+            verbose: self.verbose,
+        };
+        let outcome = request.run()?;
+        if self.json {
+            println!("{:#}", outcome.json());
+        } else {
+            outcome.print();
+        }
+        Ok(outcome.holds())
+    }
+}
+
+/// The word for Linux's command line that leaves out a rule of the engine.
+fn forget(rule: Option<&str>, flavour: Flavour) -> anyhow::Result<Option<String>> {
+    let Some(rule) = rule else {
+        return Ok(None);
+    };
+    if flavour != Flavour::Debug {
+        bail!("--forget needs the kernel `debug`: the others have all rules compiled in");
+    }
+    if !quell::rules::ALL.iter().any(|known| known.name == rule) {
+        bail!("the engine has no rule {rule}: `quell explore --list` names them");
+    }
+    Ok(Some(format!("quell_forget={rule}")))
 }
 
 #[derive(Args)]
@@ -72,16 +152,8 @@ impl Conformance {
             let name = flavour.name();
             bail!("{} is not there: `build {name}` makes it", image.display());
         }
-        if let Some(rule) = &self.forget {
-            if flavour != Flavour::Debug {
-                bail!("--forget needs the kernel `debug`: the others have all rules compiled in");
-            }
-            if !quell::rules::ALL.iter().any(|known| known.name == rule) {
-                bail!("the engine has no rule {rule}: `quell explore --list` names them");
-            }
-        }
+        let forget = forget(self.forget.as_deref(), flavour)?;
         let mechanisms = (flavour != Flavour::Stock).then_some(self.mechanisms);
-        let forget = self.forget.map(|rule| format!("quell_forget={rule}"));
         let programs = Programs {
             kernel: image,
             mechanisms,
@@ -92,7 +164,7 @@ impl Conformance {
             limit: Duration::from_secs(60 * self.minutes),
             verbose: self.verbose,
         };
-        let checks = programs.run(|check| {
+        let checked = programs.run(|check| {
             let (cpus, name, saw) = (check.cpus, &check.name, &check.saw);
             match (check.failures, saw.as_str()) {
                 (0, "") => println!("{cpus} CPUs  ok      {name}"),
@@ -100,8 +172,24 @@ impl Conformance {
                 (failures, saw) => println!("{cpus} CPUs  FAILED  {name}, on {failures}: {saw}"),
             }
         })?;
-        let failed = checks.iter().filter(|check| check.failures > 0).count();
-        println!("{} checks, {failed} failed", checks.len());
+        let mut failed = checked
+            .checks
+            .iter()
+            .filter(|check| check.failures > 0)
+            .count();
+        println!("{} checks, {failed} failed", checked.checks.len());
+        for (cpus, splat) in &checked.splats {
+            println!("{cpus} CPUs  FAILED  Linux complains:");
+            splat.iter().for_each(|line| println!("    {line}"));
+            failed += 1;
+        }
+        for (cpus, counted) in &checked.counted {
+            println!("{cpus} CPUs  {counted}");
+            if let Err(why) = counted.agree() {
+                println!("{cpus} CPUs  FAILED  {why}");
+                failed += 1;
+            }
+        }
         Ok(failed == 0)
     }
 }
@@ -114,6 +202,8 @@ enum Kernel {
     Quell,
     /// With the engine in it, and with Linux's own checks of memory management and locks
     Debug,
+    /// With the engine in it, and with Linux's check of each access to its own memory (KASAN)
+    Kasan,
 }
 
 impl From<Kernel> for Flavour {
@@ -122,6 +212,7 @@ impl From<Kernel> for Flavour {
             Kernel::Stock => Flavour::Stock,
             Kernel::Quell => Flavour::Quell,
             Kernel::Debug => Flavour::Debug,
+            Kernel::Kasan => Flavour::Kasan,
         }
     }
 }
@@ -160,6 +251,7 @@ fn run(step: Step) -> anyhow::Result<bool> {
             }
         }
         Step::Conformance(conformance) => return conformance.run(),
+        Step::Soak(soak) => return soak.run(),
     }
     Ok(true)
 }

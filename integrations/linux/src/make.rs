@@ -30,6 +30,8 @@ pub enum Flavour {
     Quell,
     /// With the engine in it, and with the kernel's own checks: of its memory management, of its locks.
     Debug,
+    /// With the engine in it, and with the kernel's check of each access to its own memory (KASAN).
+    Kasan,
 }
 
 impl Flavour {
@@ -39,6 +41,7 @@ impl Flavour {
             Flavour::Stock => "stock",
             Flavour::Quell => "quell",
             Flavour::Debug => "debug",
+            Flavour::Kasan => "kasan",
         }
     }
 
@@ -52,7 +55,18 @@ impl Flavour {
         match self {
             Flavour::Stock => &["kernel.config"],
             Flavour::Quell => &["kernel.config", "quell.config"],
-            Flavour::Debug => &["kernel.config", "quell.config", "debug.config"],
+            Flavour::Debug => &[
+                "kernel.config",
+                "quell.config",
+                "debug.config",
+                "soak.config",
+            ],
+            Flavour::Kasan => &[
+                "kernel.config",
+                "quell.config",
+                "kasan.config",
+                "soak.config",
+            ],
         }
     }
 }
@@ -196,6 +210,18 @@ fn make(source: &Path, build: &Path) -> Command {
     command
 }
 
+/// What a Linux of this source shows of itself to programs; returns the folder of the headers.
+///
+/// # Errors
+/// If they cannot be made.
+pub fn headers(source: &Path) -> anyhow::Result<PathBuf> {
+    let build = directory().join("headers");
+    std::fs::create_dir_all(&build)?;
+    let build = build.canonicalize()?;
+    run(make(source, &build).arg("headers")).context("the headers of Linux")?;
+    Ok(build.join("usr/include"))
+}
+
 /// Configures a kernel, if its configuration is another one than it was; returns where it is built and from what.
 ///
 /// # Errors
@@ -205,7 +231,7 @@ pub fn configure(flavour: Flavour) -> anyhow::Result<(PathBuf, PathBuf)> {
     let source = tree::fetch()?;
     let source = match flavour {
         Flavour::Stock => source,
-        Flavour::Quell | Flavour::Debug => {
+        Flavour::Quell | Flavour::Debug | Flavour::Kasan => {
             tree::with_engine(&source, &engine(flavour == Flavour::Debug)?)?
         }
     };

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Debian's package of the source.
-const PACKAGE: &str = "linux-source-6.12";
+pub const PACKAGE: &str = "linux-source-6.12";
 
 /// Where everything of Linux is kept.
 pub fn directory() -> PathBuf {

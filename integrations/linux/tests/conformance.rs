@@ -3,12 +3,12 @@
 //! Where a kernel is not there, a test says `SKIPPED` and how it is made, and passes, unless `QUELL_REQUIRE_LINUX_BUILD` is
 //! set: then it fails. The kernel `debug` takes long to build and is never required.
 
-use quell_boot::versus::{Check, Programs};
+use quell_boot::versus::{Checked, Programs};
 use quell_linux::make::Flavour;
 use std::time::Duration;
 
 /// Runs the programs on two CPUs, with one round of the stress; `None`, said aloud, where there is no such kernel.
-fn run(flavour: Flavour, forget: Option<&str>) -> Option<anyhow::Result<Vec<Check>>> {
+fn run(flavour: Flavour, forget: Option<&str>) -> Option<anyhow::Result<Checked>> {
     let kernel = flavour.image();
     if !kernel.is_file() {
         let (image, name) = (kernel.display(), flavour.name());
@@ -36,10 +36,23 @@ fn holds(flavour: Flavour) {
     let Some(checks) = run(flavour, None) else {
         return;
     };
-    let checks = checks.expect("Linux runs to its end");
+    let Checked {
+        checks,
+        counted,
+        splats,
+    } = checks.expect("Linux runs to its end");
+    assert!(splats.is_empty(), "{splats:?}");
     assert_eq!(checks.len(), 13, "{checks:?}");
     let failed: Vec<_> = checks.iter().filter(|check| check.failures > 0).collect();
     assert!(failed.is_empty(), "{failed:?}");
+    // Only an engine that is on has counters, and they say what Linux's say.
+    assert_eq!(counted.is_empty(), flavour == Flavour::Stock);
+    for (_, counted) in counted {
+        assert!(counted.get("sent") > 0, "{counted}");
+        counted
+            .agree()
+            .unwrap_or_else(|why| panic!("{why}: {counted}"));
+    }
 }
 
 #[test]
@@ -68,7 +81,9 @@ fn a_rule_that_the_engine_forgets_shows() {
         let Some(checks) = run(Flavour::Debug, Some(rule)) else {
             return;
         };
-        let noticed = checks.map_or(true, |checks| checks.iter().any(|check| check.failures > 0));
+        let noticed = checks.map_or(true, |checked| {
+            checked.checks.iter().any(|check| check.failures > 0)
+        });
         assert!(noticed, "{rule} was not noticed");
     }
 }

@@ -138,6 +138,43 @@ impl BareKernel<'_> {
         taken
     }
 
+    /// Takes a clean page of a program away, and with the same batch a page of the kernel's half that no CPU uses any more,
+    /// without a flush where engine and policy allow it; the frames, which are behind their residues.
+    pub fn reclaim_with_own_lazily(&self, space: usize, page: u64, own: u64) -> Vec<Frame> {
+        self.hw.say(|| {
+            format!("reclaim page {page:#x} of {space} and unmap own {own:#x} lazily, together")
+        });
+        self.lock(space);
+        self.lock_own();
+        let mut batch = self.engine.batch(Purpose::Lazy);
+        let theirs = self.clear(space, page);
+        let range = PageRange::base(Page(page), 1);
+        batch.changed(&self.spaces[space], range, Scope::Leaf);
+        let mine = self.own_entry(own).swap(0, ENTRY_ORDER);
+        let mine = (mine & tables::PRESENT != 0).then_some(Frame(mine >> 12));
+        let range = PageRange::base(Page(own), 1);
+        batch.changed(self.own_space(own), range, Scope::Leaf);
+        let taken: Vec<Frame> = [theirs, mine].into_iter().flatten().collect();
+        for &frame in &taken {
+            self.residue(frame).begin();
+            batch.hold(frame);
+        }
+        let stamp = match batch.finish_owed() {
+            Outcome::Owed(owed) => Some(owed.stamp()),
+            Outcome::Flushed(_) => None,
+        };
+        for &frame in &taken {
+            self.hw.note(Event::FrameFreed { frame, frames: 1 });
+            match stamp {
+                Some(stamp) => self.residue(frame).owe(stamp),
+                None => self.residue(frame).settle_flushed(),
+            }
+        }
+        self.unlock_own();
+        self.unlock(space);
+        taken
+    }
+
     /// Gives an address of the kernel's half out again, with another frame behind it.
     pub fn reuse_own(&self, page: u64, stamp: Option<Stamp>, frame: Frame, value: u64) {
         self.hw.say(|| format!("own {page:#x} is used again"));

@@ -40,6 +40,7 @@ mod offline_shootdown;
 mod offline_two;
 mod own_claim;
 mod own_meets_user;
+mod own_mixed_debt;
 mod own_nmi;
 mod own_online;
 mod own_program;
@@ -193,6 +194,7 @@ impl Scenario<'static> {
         own_program_nmi::SCENARIO,
         own_program_table::SCENARIO,
         own_program_debt::SCENARIO,
+        own_mixed_debt::SCENARIO,
         vm_unmap_access::SCENARIO,
         vm_table_free::SCENARIO,
         vm_table_free_idle::SCENARIO,

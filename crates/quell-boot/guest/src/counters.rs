@@ -4,7 +4,7 @@
 //! come from a histogram on the tracepoint `tlb:tlb_flush`, which makes every flush slower: a job is
 //! either timed or traced, never both.
 
-use crate::protocol::Counters;
+use crate::protocol::{Counters, Event};
 use quell_vm::Mark;
 use std::fs::{read_to_string, write};
 
@@ -28,6 +28,26 @@ const MEMORY: [&str; 10] = [
     "thp_fault_alloc",
     "nr_written",
 ];
+
+/// The engine's counters, where it is on and shows them.
+const ENGINE: &str = "/sys/kernel/debug/x86/quell/statistics";
+
+/// What the engine has counted so far, between two looks at what Linux has.
+pub fn engine() -> Option<Event> {
+    let row = || -> Option<String> {
+        let all = read_to_string("/proc/interrupts").ok()?;
+        let row = all.lines().find(|row| row.trim_start().starts_with("TLB:"));
+        row.map(str::to_string)
+    };
+    let before = row()?;
+    let engine = read_to_string(ENGINE).ok()?;
+    let after = row()?;
+    Some(Event::Counted {
+        before,
+        engine,
+        after,
+    })
+}
 
 /// Reads the counters at the marks of a window.
 #[derive(Default)]

@@ -220,43 +220,50 @@ fn create(control: &Control, bytes: u64) -> Result<u64, Error> {
     Ok(file)
 }
 
-/// Moves pages to a node; returns how many are there now.
+/// What one call that moves pages names: the pages, their node, and what became of each. Kept, so that a call makes and
+/// frees no memory.
+#[derive(Default)]
+struct Moves {
+    pages: Vec<u64>,
+    nodes: Vec<c_int>,
+    status: Vec<c_int>,
+}
+
+/// Moves pages to a node, all in one call; returns how many are there now.
 fn migrate(address: u64, bytes: u64, node: u32) -> Result<u64, Error> {
-    /// Pages named in one call.
-    const PAGES: usize = 2048;
     /// `MPOL_MF_MOVE`: only pages that no other process maps, which those of a workload are.
     const MOVE: c_int = 1 << 1;
+    thread_local! {
+        static MOVES: RefCell<Moves> = RefCell::default();
+    }
     let node = c_int::try_from(node).map_err(|_| Error::NoNode)?;
-    let nodes = [node; PAGES];
-    let mut status = [0; PAGES];
-    let mut pages = [0; PAGES];
-    let mut moved = 0;
-    let all: u64 = bytes.div_ceil(4096);
-    let mut first = 0;
-    while first < all {
-        let count = (all - first).min(PAGES as u64) as usize;
-        for (index, page) in pages[..count].iter_mut().enumerate() {
-            *page = address + ((first + index as u64) << 12);
-        }
-        // SAFETY: the arrays hold at least `count` entries and outlive the call, which rustix does not have.
+    let count = bytes.div_ceil(4096);
+    MOVES.with_borrow_mut(|moves| {
+        moves.pages.clear();
+        moves
+            .pages
+            .extend((0..count).map(|page| address + (page << 12)));
+        moves.nodes.clear();
+        moves.nodes.resize(count as usize, node);
+        moves.status.clear();
+        moves.status.resize(count as usize, 0);
+        // SAFETY: the arrays hold `count` entries and outlive the call, which rustix does not have.
         let result = unsafe {
             libc::syscall(
                 libc::SYS_move_pages,
                 0,
                 count,
-                pages.as_ptr(),
-                nodes.as_ptr(),
-                status.as_mut_ptr(),
+                moves.pages.as_ptr(),
+                moves.nodes.as_ptr(),
+                moves.status.as_mut_ptr(),
                 MOVE,
             )
         };
         if result < 0 {
             return Err(last_refused());
         }
-        moved += status[..count].iter().filter(|&&now| now == node).count() as u64;
-        first += count as u64;
-    }
-    Ok(moved)
+        Ok(moves.status.iter().filter(|&&now| now == node).count() as u64)
+    })
 }
 
 impl User for Linux<'_> {

@@ -6,6 +6,8 @@
 //! separately ([`pingpong`]). [`setup`] makes the swap device and the file system, [`counters`]
 //! reads what the kernel counted, [`team`] starts the threads.
 //!
+//! Programs of others, packed beside it, it runs after that ([`programs`]).
+//!
 //! It also runs the programs of the conformance suite and the stress ([`conform`]), which visit other processes
 //! ([`visitor`]) and want to know why an access faulted ([`faults`]).
 //!
@@ -19,6 +21,7 @@ mod counters;
 mod faults;
 mod linux;
 mod pingpong;
+mod programs;
 mod protocol;
 mod setup;
 mod team;
@@ -88,6 +91,10 @@ fn run(serial: &mut File) -> anyhow::Result<()> {
                 why: format!("{error:#}"),
             },
         };
+        say(serial, &event);
+    }
+    programs::perform(|event| say(serial, event))?;
+    if let Some(event) = counters::engine() {
         say(serial, &event);
     }
     Ok(())

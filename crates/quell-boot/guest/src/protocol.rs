@@ -21,6 +21,39 @@ pub const CONFORMANCE: &str = "conformance";
 /// [`Event::Checked`].
 pub const STRESS: &str = "stress";
 
+/// Where the guest finds the programs that it is to run after its jobs, one [`Program`] in JSON a line. The file need not
+/// be there.
+pub const PROGRAMS: &str = "programs";
+
+/// A program of somebody else's, which says by how it ends whether all was well.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Program {
+    /// What it is called in reports.
+    pub name: String,
+    /// Its file, and its arguments.
+    pub command: Vec<String>,
+    /// After so long it is ended, with all processes that it made.
+    pub seconds: u64,
+    /// More memory than this, in bytes, its processes may not use together.
+    pub memory: Option<u64>,
+    /// Settings below `/proc/sys` and `/sys` before it starts: files and what is written there.
+    pub settings: Vec<(String, String)>,
+}
+
+/// How a program came to its end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ended {
+    /// By itself, with this code.
+    Code(i32),
+    /// By a signal.
+    Signal(i32),
+    /// It took too long, and was ended.
+    Late,
+    /// It could not be started, or what it needs could not be had: why.
+    Never(String),
+}
+
 /// Something that the guest measures, or checks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
@@ -92,6 +125,36 @@ pub enum Event {
         failures: u64,
         /// What was seen there, or what was done.
         saw: String,
+    },
+    /// A program is about to start.
+    Starts {
+        /// Its place among the programs, from 0.
+        program: usize,
+    },
+    /// A program has ended.
+    Ended {
+        /// Its place among the programs, from 0.
+        program: usize,
+        /// How.
+        how: Ended,
+        /// How long it took, in milliseconds.
+        milliseconds: u64,
+        /// How many of its parts have passed, by its output: lines that begin with `ok`, as TAP has them.
+        passed: u64,
+        /// The parts that have not (lines that begin with `not ok`): their names; some hundreds at most.
+        failed: Vec<String>,
+        /// The last lines of its output.
+        last: Vec<String>,
+    },
+    /// What the engine and Linux have counted since the machine was started, one after the other: only where the engine is
+    /// on and shows its statistics.
+    Counted {
+        /// Linux's row `TLB` of `/proc/interrupts`, before the engine was asked.
+        before: String,
+        /// The engine's counters, a name and a number a line.
+        engine: String,
+        /// The row `TLB`, once more.
+        after: String,
     },
     /// A job could not run.
     Failed {

@@ -41,6 +41,7 @@ pub fn file_systems() {
         ("proc", "/proc"),
         ("sysfs", "/sys"),
         ("tracefs", "/sys/kernel/tracing"),
+        ("debugfs", "/sys/kernel/debug"),
         ("cgroup2", "/sys/fs/cgroup"),
     ] {
         if let Err(error) = mount(kind, target, kind) {
@@ -141,6 +142,32 @@ fn group() -> anyhow::Result<()> {
     write(control, "+memory").context(control)?;
     fs::create_dir_all(GROUP).context(GROUP)?;
     write(format!("{GROUP}/memory.max"), "max").context("memory.max")
+}
+
+/// Mounts what programs of others expect beyond that, and lets them have huge pages and all of memory.
+///
+/// # Errors
+/// What cannot be mounted.
+pub fn for_programs() -> anyhow::Result<()> {
+    for (kind, target) in [
+        ("tmpfs", "/tmp"),
+        ("tmpfs", "/dev/shm"),
+        ("devpts", "/dev/pts"),
+        ("mqueue", "/dev/mqueue"),
+        ("hugetlbfs", "/dev/hugepages"),
+    ] {
+        mount(kind, target, kind)?;
+    }
+    for (name, target) in [
+        ("stdin", "/proc/self/fd/0"),
+        ("stdout", "/proc/self/fd/1"),
+        ("stderr", "/proc/self/fd/2"),
+        ("fd", "/proc/self/fd"),
+    ] {
+        // The kernel may have made them.
+        let _ = std::os::unix::fs::symlink(target, format!("/dev/{name}"));
+    }
+    Ok(())
 }
 
 /// Limits the memory of the processes that are in the group.

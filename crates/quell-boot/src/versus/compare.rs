@@ -236,7 +236,7 @@ pub(super) fn initial_files(
     program: &Path,
     jobs: &[Job],
 ) -> anyhow::Result<(Images, TempPath)> {
-    let archive = linux::initial_files(kernel, program, jobs)?;
+    let archive = linux::initial_files(kernel, program, jobs, &[], &[])?;
     let file = files::temporary(&linux::cache(), "initial-", ".cpio", &archive)?;
     let images = Images {
         kernel: kernel.image.clone(),
@@ -253,7 +253,10 @@ fn lasting_initial_files(
     jobs: &[Job],
 ) -> anyhow::Result<Images> {
     let place = linux::cache().join(format!("initial-{cpus}.cpio"));
-    files::replace(&place, &linux::initial_files(kernel, program, jobs)?)?;
+    files::replace(
+        &place,
+        &linux::initial_files(kernel, program, jobs, &[], &[])?,
+    )?;
     Ok(Images {
         kernel: kernel.image.clone(),
         program: place,

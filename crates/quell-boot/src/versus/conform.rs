@@ -4,7 +4,9 @@
 //! translations that were not flushed stay where they are.
 
 use super::compare::{MEMORY_MB, command_for, counted, initial_files};
+use super::counted::Counted;
 use super::protocol::{CONFORMANCE, Event, Handover, Job, STRESS};
+use super::splats::{SHOWN, Splats};
 use super::{guest, linux};
 use crate::arch::Arch;
 use crate::ending::told_to_end;
@@ -48,16 +50,27 @@ pub struct Check {
     pub saw: String,
 }
 
+/// What every boot came to.
+#[derive(Clone, Debug, Default)]
+pub struct Checked {
+    /// Every check of every boot.
+    pub checks: Vec<Check>,
+    /// What was counted in each boot, and on how many CPUs; nothing where the engine is off.
+    pub counted: Vec<(u16, Counted)>,
+    /// What Linux complained of in each boot, and on how many CPUs: each the lines of one complaint.
+    pub splats: Vec<(u16, Vec<String>)>,
+}
+
 impl Programs {
     /// Boots, and runs every check; `report` hears of each.
     ///
     /// # Errors
     /// If something cannot be built or started, or if the machine came to no end: a kernel that has crashed is an error.
-    pub fn run(&self, mut report: impl FnMut(&Check)) -> anyhow::Result<Vec<Check>> {
+    pub fn run(&self, mut report: impl FnMut(&Check)) -> anyhow::Result<Checked> {
         let emulator = qemu::find(Arch::X86_64)?;
         let kernel = linux::find(Some(&self.kernel), None, false)?;
         let program = guest::build()?;
-        let mut checks = Vec::new();
+        let mut checked = Checked::default();
         for &cpus in &self.cpus {
             let machine = Machine {
                 arch: Arch::X86_64,
@@ -70,10 +83,12 @@ impl Programs {
             let jobs = self.jobs(cpus);
             let (images, _file) = initial_files(&kernel, &program, &jobs)?;
             let mut words: Vec<String> = linux::WORDS.map(String::from).into();
+            words.push(SHOWN.into());
             words.extend(self.mechanisms.iter().map(|on| format!("quell={on}")));
             words.extend(self.words.iter().cloned());
             let command = command_for(&emulator, &machine, &images, &words)?;
             let mut lacking = Vec::new();
+            let mut splats = Splats::default();
             let outcome = follow::run(command, self.limit, |line| {
                 if self.verbose {
                     match line {
@@ -81,8 +96,9 @@ impl Programs {
                         follow::Line::Text(text) => remark!("  | {text}"),
                     }
                 }
-                let follow::Line::Event(event) = line else {
-                    return;
+                let event = match line {
+                    follow::Line::Event(event) => event,
+                    follow::Line::Text(text) => return splats.line(text),
                 };
                 let (name, failures, saw) = match serde_json::from_value(event.clone()) {
                     Ok(Event::Checked {
@@ -99,7 +115,12 @@ impl Programs {
                         lacking.push(format!("{what}: {why}"));
                         return;
                     }
-                    _ => return,
+                    Ok(event) => {
+                        let counted = Counted::of(&event).map(|counted| (cpus, counted));
+                        checked.counted.extend(counted);
+                        return;
+                    }
+                    Err(_) => return,
                 };
                 let check = Check {
                     cpus,
@@ -108,8 +129,10 @@ impl Programs {
                     saw,
                 };
                 report(&check);
-                checks.push(check);
+                checked.checks.push(check);
             })?;
+            let splats = splats.take().into_iter().map(|splat| (cpus, splat));
+            checked.splats.extend(splats);
             for what in lacking {
                 remark!("Linux lacks {what}");
             }
@@ -122,7 +145,7 @@ impl Programs {
                 bail!("Linux on {on}: {why}\n{}", outcome.last_lines.join("\n"));
             }
         }
-        Ok(checks)
+        Ok(checked)
     }
 
     fn jobs(&self, cpus: u16) -> Vec<Job> {

@@ -3,11 +3,13 @@
 //! The initial file system holds the static program as `init`, the few modules that it loads and
 //! its plan; there is no shell and nothing else.
 
-use super::protocol::{Job, PLAN};
+use super::protocol::{Job, PLAN, PROGRAMS, Program};
 use crate::toolchain;
 use crate::usage::{self, UsageError};
 use anyhow::{Context, bail};
 use cpio::{NewcBuilder, write_cpio};
+use serde::Serialize;
+use std::collections::BTreeSet;
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -207,11 +209,18 @@ pub fn newest(search: &str) -> Option<String> {
         .map(str::to_string)
 }
 
-/// The initial file system: an archive in cpio's format `newc`.
+/// The initial file system: an archive in cpio's format `newc`. Beside the program, its modules and its plan there are the
+/// programs of others that it is to run, and `more` files, by name and content.
 ///
 /// # Errors
 /// If the program or a module cannot be read.
-pub fn initial_files(kernel: &Kernel, program: &Path, jobs: &[Job]) -> anyhow::Result<Vec<u8>> {
+pub fn initial_files(
+    kernel: &Kernel,
+    program: &Path,
+    jobs: &[Job],
+    programs: &[Program],
+    more: &[(String, Vec<u8>)],
+) -> anyhow::Result<Vec<u8>> {
     const DIRECTORY: u32 = 0o040_755;
     const FILE: u32 = 0o100_755;
     let mut files = Vec::new();
@@ -234,13 +243,32 @@ pub fn initial_files(kernel: &Kernel, program: &Path, jobs: &[Job]) -> anyhow::R
         add(&format!("modules/{name}"), FILE, read(&file)?);
     }
     add("modules/list", FILE, list.into_bytes());
-    let mut plan = String::new();
-    for job in jobs {
-        plan.push_str(&serde_json::to_string(job)?);
-        plan.push('\n');
+    add(PLAN, FILE, lines(jobs)?);
+    if !programs.is_empty() {
+        add(PROGRAMS, FILE, lines(programs)?);
     }
-    add(PLAN, FILE, plan.into_bytes());
+    let mut folders = BTreeSet::new();
+    for (name, content) in more {
+        // The kernel makes no folder that the archive does not have.
+        let above: Vec<&Path> = Path::new(name).ancestors().skip(1).collect();
+        for folder in above.into_iter().rev() {
+            if folder != Path::new("") && folders.insert(folder.to_path_buf()) {
+                add(&folder.to_string_lossy(), DIRECTORY, Vec::new());
+            }
+        }
+        add(name, FILE, content.clone());
+    }
     write_cpio(files.into_iter(), Vec::new()).context("writing the initial file system")
+}
+
+/// Each in JSON, on a line of its own.
+fn lines<T: Serialize>(all: &[T]) -> anyhow::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    for one in all {
+        serde_json::to_writer(&mut text, one)?;
+        text.push(b'\n');
+    }
+    Ok(text)
 }
 
 /// The file of a module, packed in one of the ways that a kernel can unpack by itself.

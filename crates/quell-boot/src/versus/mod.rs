@@ -6,13 +6,15 @@
 //! the source that quell's own kernel runs; [`plan`] says which, [`linux`] finds a kernel and puts
 //! the initial file system together, [`counters`] reads what Linux counted, [`ours`] what quell's
 //! kernel counted, [`report`] puts them side by side and [`compare`] carries it all out. [`conform`] has that program run
-//! the conformance suite instead, on one Linux.
+//! the conformance suite instead, on one Linux ([`counted`] is what its engine has counted then), and [`soak`] has it run programs of others; [`splats`] is what
+//! either kernel complains of meanwhile.
 //!
 //! What this does not show: time on real hardware. An emulated instruction has no cache misses, an
 //! interrupt no latency, and TLBs that flush keep no entry that hardware would keep.
 
 mod compare;
 mod conform;
+mod counted;
 mod counters;
 mod guest;
 mod linux;
@@ -21,7 +23,12 @@ mod plan;
 #[path = "../../guest/src/protocol.rs"]
 mod protocol;
 pub mod report;
+mod soak;
+mod splats;
 
 pub use compare::{Comparison, Options};
-pub use conform::{Check, Programs};
+pub use conform::{Check, Checked, Programs};
+pub use counted::Counted;
 pub use plan::Scale;
+pub use protocol::{Ended, Program};
+pub use soak::{Ran, Soak};

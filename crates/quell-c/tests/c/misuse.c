@@ -57,10 +57,10 @@ static void says(const char *part)
 
 static void texts(void)
 {
-    for (uint32_t a = 0; a <= QUELL_STATUS_VALUE; a++)
+    for (uint32_t a = 0; a <= QUELL_STATUS_IN_FLIGHT; a++)
         for (uint32_t b = 0; b < a; b++)
             IS(strcmp(quell_status_text(a), quell_status_text(b)) != 0, 1);
-    IS(strcmp(quell_status_text(QUELL_STATUS_VALUE + 1), quell_status_text(UINT32_MAX)), 0);
+    IS(strcmp(quell_status_text(QUELL_STATUS_IN_FLIGHT + 1), quell_status_text(UINT32_MAX)), 0);
     IS(strcmp(quell_counter_label(QUELL_COUNTER_SHOOTDOWNS), "shootdowns"), 0);
     IS(strcmp(quell_counter_label(QUELL_COUNTER_RESCUED), "rescued"), 0);
     IS(strlen(quell_counter_meaning(QUELL_COUNTERS - 1)) > 10, 1);
@@ -76,6 +76,8 @@ static void setups(void)
     REFUSED(quell_engine_new((struct quell_engine *)((char *)&engine + 8), &setup), MISALIGNED);
     setup.interface = 0;
     REFUSED(quell_engine_new(&engine, &setup), INTERFACE);
+    setup = good(), setup.hooks = (const struct quell_hooks *)((const char *)&engine + 1);
+    REFUSED(quell_engine_new(&engine, &setup), MISALIGNED);
 
     setup = good(), setup.policy = "S0+S9";
     REFUSED(quell_engine_new(&engine, &setup), POLICY);
@@ -225,6 +227,13 @@ static void nothings(void)
     ENGINE_REFUSED(quell_poll(e));
     ENGINE_REFUSED(quell_enter_lazy(e));
     ENGINE_REFUSED(quell_leave(e, &space));
+    ENGINE_REFUSED(quell_enter_user(e));
+    ENGINE_REFUSED(quell_enter_kernel(e));
+    ENGINE_REFUSED(quell_synchronize_text(e));
+    ENGINE_REFUSED(quell_kernel_space_new(e, &other, 1, 0));
+    ENGINE_FALSE(quell_is_online(e));
+    ENGINE_FALSE(quell_runs(e, &space));
+    ENGINE_FALSE(quell_resume(e, &space));
     ENGINE_FALSE(quell_user_access_allowed(e));
     ENGINE_FALSE(quell_is_detached(e));
     ENGINE_FALSE(quell_owes_anything(e));
@@ -248,6 +257,9 @@ static void nothings(void)
     IS(quell_space_id(NULL), 0);
     IS(quell_space_id(&no_space), 0);
     IS(quell_space_root(&no_space), 0);
+    IS(quell_space_is_in_batch(&no_space), 0);
+    IS(quell_runs(&engine, &no_space), 0);
+    IS(quell_resume(&engine, NULL), 0);
     REFUSED(quell_switch_to(&engine, &no_space, &space), NO_SPACE);
     REFUSED(quell_cpu_offline(&engine, &no_space), NO_SPACE);
     REFUSED(quell_space_new(&engine, NULL, 1), NULL);
@@ -260,6 +272,10 @@ static void nothings(void)
     BATCH_REFUSED(quell_batch_hold(b, frames));
     BATCH_REFUSED(quell_batch_finish(b, &count));
     BATCH_REFUSED(quell_batch_finish_owed(b, &count, &stamp));
+    BATCH_REFUSED(quell_batch_start(b));
+    IS(quell_batch_poll(NULL), 1);
+    IS(quell_batch_poll(&no_batch), 1);
+    IS(quell_batch_is_empty(&no_batch), 1);
     IS(quell_batch_is_full(NULL), 1);
     IS(quell_batch_is_full(&no_batch), 1);
     REFUSED(quell_batch_begin(&engine, NULL, 0, taken, 1), NULL);

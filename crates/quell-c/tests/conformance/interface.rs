@@ -4,6 +4,7 @@ use crate::kernel::{CPUS, Kernel, Wrong};
 use engine::{AllRules, Frame, KernelEntries, PageRange, PageSize, Purpose, Rules, Scope, Tagging};
 use quell_c::batch::*;
 use quell_c::engine::*;
+use quell_c::machine::quell_hooks;
 use quell_c::place::*;
 use quell_c::status::quell_status;
 use quell_c::values::quell_range;
@@ -15,12 +16,12 @@ use std::mem::MaybeUninit;
 use std::ops::Deref;
 
 #[track_caller]
-fn done(status: quell_status) {
+pub fn done(status: quell_status) {
     assert_eq!(status, quell_status::Ok);
 }
 
 /// Memory that C would have placed: zeroed, never moved, shared.
-struct Placed<T>(Box<UnsafeCell<MaybeUninit<T>>>);
+pub struct Placed<T>(Box<UnsafeCell<MaybeUninit<T>>>);
 
 // SAFETY: the memory is used through the C functions alone, any of which may be called on any CPU.
 unsafe impl<T> Sync for Placed<T> {}
@@ -28,10 +29,10 @@ unsafe impl<T> Sync for Placed<T> {}
 unsafe impl<T> Send for Placed<T> {}
 
 impl<T> Placed<T> {
-    fn new() -> Self {
+    pub fn new() -> Self {
         Placed(Box::new(UnsafeCell::new(MaybeUninit::zeroed())))
     }
-    fn at(&self) -> *mut T {
+    pub fn at(&self) -> *mut T {
         self.0.get().cast()
     }
 }
@@ -49,6 +50,9 @@ pub struct Engine<'m, H, R = AllRules> {
 
 impl Engine<'static, Kernel> {
     pub fn new(kernel: &'static Kernel, policy: &str) -> Self {
+        Self::with(kernel, policy, &quell_hooks::default())
+    }
+    pub fn with(kernel: &'static Kernel, policy: &str, hooks: &quell_hooks) -> Self {
         let place = Placed::new();
         let policy = CString::new(policy).expect("a text");
         let (tagging, tags) = match kernel.tagging {
@@ -72,6 +76,7 @@ impl Engine<'static, Kernel> {
             slots_per_cpu: 0,
             ledger: array(8),
             ledger_entries: 8,
+            hooks,
             message: std::ptr::null_mut(),
             message_size: 0,
         };
@@ -87,7 +92,7 @@ impl Engine<'static, Kernel> {
 }
 
 impl<'m, H, R: Rules> Engine<'m, H, R> {
-    fn at(&self) -> *mut quell_engine {
+    pub fn at(&self) -> *mut quell_engine {
         self.place.at()
     }
     pub fn hw(&self) -> &'m H {
@@ -102,29 +107,37 @@ impl<'m, H, R: Rules> Engine<'m, H, R> {
         done(unsafe { space::quell_space_new(self.at(), place.at(), root.0) });
         AddressSpace(place, root, PhantomData)
     }
-    /// Never asked for: the bench names no pages of the kernel's own half, for which kernels in C have no interface.
-    pub unsafe fn new_kernel_space(
-        &self,
-        _root: Frame,
-        _entries: KernelEntries,
-    ) -> AddressSpace<H> {
-        unreachable!("the kernel in C maps no pages of its own half for the suite");
+    pub unsafe fn new_kernel_space(&self, root: Frame, entries: KernelEntries) -> AddressSpace<H> {
+        let place = Placed::new();
+        let entries = match entries {
+            KernelEntries::Tagged if Kernel::wrong() != Wrong::TaggedAsGlobal => 1,
+            KernelEntries::Tagged | KernelEntries::Global => 0,
+        };
+        // SAFETY: memory for a space; the caller vouches for the root.
+        done(unsafe { space::quell_kernel_space_new(self.at(), place.at(), root.0, entries) });
+        AddressSpace(place, root, PhantomData)
     }
     pub fn enter_lazy(&self) {
         // SAFETY: as above.
         done(unsafe { cpu::quell_enter_lazy(self.at()) });
     }
     /// # Safety
-    /// None that could be kept: it is not called.
+    /// As the engine's.
     pub unsafe fn enter_user(&self) {
-        unreachable!("the kernel in C maps no pages of its own half for the suite");
+        // SAFETY: as above, and the caller vouches for what this CPU uses.
+        done(unsafe { cpu::quell_enter_user(self.at()) });
     }
     pub fn enter_kernel(&self) {
-        unreachable!("the kernel in C maps no pages of its own half for the suite");
+        if Kernel::wrong() != Wrong::EntersUnsaid {
+            // SAFETY: as above.
+            done(unsafe { cpu::quell_enter_kernel(self.at()) });
+        }
     }
     pub fn settle_stamp(&self, stamp: quell_stamp) {
-        // SAFETY: as above, and a stamp that a batch gave.
-        done(unsafe { lazy::quell_settle_stamp(self.at(), &raw const stamp) });
+        if Kernel::wrong() != Wrong::StampNotSettled {
+            // SAFETY: as above, and a stamp that a batch gave.
+            done(unsafe { lazy::quell_settle_stamp(self.at(), &raw const stamp) });
+        }
     }
     pub fn retire(&self, space: &AddressSpace<H>) {
         // SAFETY: an engine, as for every call below, and a space that the suite uses no more.
@@ -185,7 +198,7 @@ impl<H> AddressSpace<H> {
         assert!(root == self.1.0 || root == 0);
         self.1
     }
-    fn at(space: Option<&Self>) -> *mut quell_space {
+    pub fn at(space: Option<&Self>) -> *mut quell_space {
         space.map_or(std::ptr::null_mut(), |space| space.0.at())
     }
 }

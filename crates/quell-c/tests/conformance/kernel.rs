@@ -5,7 +5,8 @@
 
 use crate::bench::{Bench, Rights};
 use engine::{
-    CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, NoBroadcasts, Page, Tag, Tagging,
+    CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, KernelEntries, NoBroadcasts,
+    Page, Tag, Tagging,
 };
 use quell_c::machine::{quell_cpu_set, quell_invalidate, quell_invalidate_kind};
 use quell_c::place::quell_engine;
@@ -20,6 +21,11 @@ pub const CPUS: usize = 3;
 const FRAMES: usize = 128;
 const PRESENT: u64 = 1;
 const WRITABLE: u64 = 2;
+const GLOBAL: u64 = 4;
+/// What global entries are kept under.
+const GLOBAL_TAG: u16 = u16::MAX;
+/// Where the kernel's half begins.
+const OWN: Page = Page(1 << 40);
 
 /// What is wrong: with the machine, or with how its embedder calls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,17 +47,34 @@ pub enum Wrong {
     NotSettled,
     /// Frames are reused without a claim.
     NotClaimed,
+    /// The machine leaves global entries alone where everything is to go.
+    KeepsGlobal,
+    /// The machine leaves entries of the kernel's half alone.
+    KeepsKernel,
+    /// Addresses of the kernel's half are used again without a look at what is owed.
+    StampNotSettled,
+    /// The space of the kernel's entries that have tags is made as if they were global.
+    TaggedAsGlobal,
+    /// A CPU enters the kernel and does not say so.
+    EntersUnsaid,
 }
 
 #[derive(Default)]
 struct Tlb {
     root: Option<(u64, u16)>,
+    /// Those of the kernel's half that are global stand under [`GLOBAL_TAG`].
     leaves: HashMap<(u16, u64), u64>,
     tables: HashMap<(u16, u64), u64>,
 }
 
 impl Tlb {
-    fn invalidate(&mut self, what: &quell_invalidate) {
+    /// The tag that is loaded: the kernel's, if no root is.
+    fn loaded(&self) -> u16 {
+        self.root.map_or(Tag::KERNEL.0, |(_, tag)| tag)
+    }
+
+    /// Where tags mean the same `everywhere`, what is of the kernel's half goes under all of them.
+    fn invalidate(&mut self, what: &quell_invalidate, everywhere: bool) {
         let (tag, range) = (what.tag, what.range);
         match what.kind {
             quell_invalidate_kind::Range => {
@@ -70,6 +93,16 @@ impl Tlb {
                 self.tables.retain(|(held, _), _| *held != tag);
             }
             quell_invalidate_kind::All => {
+                self.leaves.retain(|(held, _), _| *held == GLOBAL_TAG);
+                self.tables.clear();
+            }
+            quell_invalidate_kind::Kernel => {
+                let (loaded, pages) = (self.loaded(), range.start..range.start + range.pages);
+                self.leaves.retain(|(held, page), _| {
+                    !(everywhere || [loaded, GLOBAL_TAG].contains(held)) || !pages.contains(page)
+                });
+            }
+            quell_invalidate_kind::Everything => {
                 self.leaves.clear();
                 self.tables.clear();
             }
@@ -90,6 +123,8 @@ pub struct Kernel {
     wrong: Wrong,
     memory: Vec<[AtomicU64; 512]>,
     next_frame: AtomicUsize,
+    /// The entries of the two pages of the kernel's half.
+    own: [AtomicU64; 2],
     cpus: [Cpu; CPUS],
     engine: AtomicPtr<quell_engine>,
     /// A CPU has panicked: the others must not wait for it.
@@ -108,6 +143,8 @@ impl Drop for Watch {
 thread_local! {
     /// The machine that this thread is a CPU of, and which.
     static HERE: Cell<(Option<&'static Kernel>, usize)> = const { Cell::new((None, 0)) };
+    /// How many turns of waiting loops it has made.
+    static TURNS: Cell<u64> = const { Cell::new(0) };
 }
 
 fn here() -> &'static Kernel {
@@ -125,6 +162,7 @@ impl Kernel {
                 .map(|_| [const { AtomicU64::new(0) }; 512])
                 .collect(),
             next_frame: AtomicUsize::new(1),
+            own: Default::default(),
             cpus: Default::default(),
             engine: AtomicPtr::default(),
             failed: AtomicBool::default(),
@@ -197,6 +235,46 @@ impl Kernel {
         let allowed = entry & PRESENT != 0 && (rights == Rights::Read || entry & WRITABLE != 0);
         allowed.then(|| then(&self.frame(entry >> 12)[address as usize % 4096 / 8]))
     }
+
+    fn tags_are_everybodys(&self) -> bool {
+        matches!(self.tagging, Tagging::Global { .. })
+    }
+
+    /// Where a page of the kernel's half leads, whatever root is loaded.
+    fn own_frame(&self, page: Page) -> Option<u64> {
+        self.poll();
+        let mut tlb = self.me().tlb.lock().unwrap();
+        let held = [tlb.loaded(), GLOBAL_TAG].map(|tag| tlb.leaves.get(&(tag, page.0)).copied());
+        let entry = held[0].or(held[1]).unwrap_or_else(|| {
+            let entry = self.own[(page.0 - OWN.0) as usize].load(SeqCst);
+            if entry & PRESENT != 0 {
+                let global = entry & GLOBAL != 0;
+                let tag = if global { GLOBAL_TAG } else { tlb.loaded() };
+                tlb.leaves.insert((tag, page.0), entry);
+            }
+            entry
+        });
+        (entry & PRESENT != 0).then_some(entry >> 12)
+    }
+
+    /// Invalidates in a TLB of this machine, which may be wrong.
+    fn forget(&self, tlb: &mut Tlb, what: &quell_invalidate) {
+        let mut what = *what;
+        match (self.wrong, what.kind) {
+            (Wrong::LeafOnly, _) => what.scope = quell_scope::Leaf,
+            (Wrong::KeepsGlobal, quell_invalidate_kind::Everything) => {
+                what.kind = quell_invalidate_kind::All;
+            }
+            (Wrong::KeepsKernel, quell_invalidate_kind::Kernel) => return,
+            _ => {}
+        }
+        tlb.invalidate(&what, self.tags_are_everybodys());
+    }
+
+    /// Takes the interrupts of this CPU, or lets them in again.
+    pub fn masks(&self, masked: bool) {
+        self.me().masked.store(masked, SeqCst);
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -211,11 +289,7 @@ extern "C" fn quell_hw_fence() {
 
 #[unsafe(no_mangle)]
 extern "C" fn quell_hw_invalidate(what: &quell_invalidate) {
-    let mut what = *what;
-    if here().wrong == Wrong::LeafOnly {
-        what.scope = quell_scope::Leaf;
-    }
-    here().me().tlb.lock().unwrap().invalidate(&what);
+    here().forget(&mut here().me().tlb.lock().unwrap(), what);
 }
 
 #[unsafe(no_mangle)]
@@ -231,7 +305,7 @@ extern "C" fn quell_hw_broadcast_complete() {
     let sent = std::mem::take(&mut *here().me().broadcasts.lock().unwrap());
     for cpu in &here().cpus {
         let mut tlb = cpu.tlb.lock().unwrap();
-        sent.iter().for_each(|what| tlb.invalidate(what));
+        (sent.iter()).for_each(|what| here().forget(&mut tlb, what));
     }
 }
 
@@ -247,7 +321,11 @@ extern "C" fn quell_hw_load_root(root: u64, tag: u16, keep: bool) {
 
 #[unsafe(no_mangle)]
 extern "C" fn quell_hw_unload_root() {
-    here().me().tlb.lock().unwrap().root = None;
+    let mut tlb = here().me().tlb.lock().unwrap();
+    tlb.root = None;
+    let kernel = Tag::KERNEL.0;
+    tlb.leaves.retain(|(held, _), _| *held != kernel);
+    tlb.tables.retain(|(held, _), _| *held != kernel);
 }
 
 #[unsafe(no_mangle)]
@@ -274,7 +352,11 @@ extern "C" fn quell_hw_restore_interrupts(were_on: bool) {
 extern "C" fn quell_hw_relax() {
     assert!(!here().failed.load(SeqCst), "another CPU has panicked");
     here().poll();
-    std::thread::yield_now();
+    // Seldom: on a host that is busy it is long until this thread runs again.
+    TURNS.set(TURNS.get().wrapping_add(1));
+    if TURNS.get().is_multiple_of(128) {
+        std::thread::yield_now();
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -367,6 +449,20 @@ unsafe impl Bench for Kernel {
     }
     fn unlink_table(&self, root: Frame, page: Page) -> Frame {
         Frame(self.frame(root.0)[(page.0 / 512) as usize % 512].swap(0, SeqCst))
+    }
+    fn own_half(&self) -> Option<(Frame, Page)> {
+        Some((Frame(0), OWN))
+    }
+    fn set_own(&self, page: Page, to: Option<(Frame, KernelEntries)>) {
+        let entry = to.map_or(0, |(frame, entries)| {
+            let global = u64::from(entries == KernelEntries::Global) * GLOBAL;
+            frame.0 << 12 | global | PRESENT
+        });
+        self.own[(page.0 - OWN.0) as usize].store(entry, SeqCst);
+    }
+    fn try_read_own(&self, address: u64) -> Option<u64> {
+        let frame = self.own_frame(Page::containing(address))?;
+        Some(self.word(Frame(frame), address as usize % 4096 / 8))
     }
     fn word(&self, frame: Frame, index: usize) -> u64 {
         self.frame(frame.0)[index].load(SeqCst)

@@ -25,6 +25,7 @@ mod suite;
 #[path = "../../../quell-conformance/src/verdict.rs"]
 mod verdict;
 
+mod around;
 mod interface;
 mod kernel;
 
@@ -71,7 +72,7 @@ fn the_suite_passes_through_the_c_interface() {
         (ASID, "all"),
     ] {
         let checks = run(tagging, policy, Wrong::Nothing);
-        assert_eq!(checks.len(), 11);
+        assert_eq!(checks.len(), 12);
         let kept = checks[0].kept;
         assert_eq!(kept, Some(CPUS as u64), "nothing was stale to see");
         for check in checks {
@@ -91,6 +92,12 @@ fn mistakes_of_the_machine_and_of_its_embedder_are_found() {
         (PCID, Wrong::TablesAsLeaves, "unlinked_tables"),
         (PCID, Wrong::NotSettled, "second_actors"),
         (PCID, Wrong::NotClaimed, "owed_flushes"),
+        (PCID, Wrong::KeepsGlobal, checks::OWN_HALF),
+        (PCID, Wrong::KeepsKernel, checks::OWN_HALF),
+        (ASID, Wrong::KeepsKernel, checks::OWN_HALF),
+        (PCID, Wrong::StampNotSettled, checks::OWN_HALF),
+        (PCID, Wrong::TaggedAsGlobal, checks::OWN_HALF),
+        (PCID, Wrong::EntersUnsaid, checks::OWN_HALF),
     ] {
         let checks = run(tagging, "all", wrong);
         let failed: Vec<_> = checks.iter().filter(|check| check.failures > 0).collect();

@@ -79,7 +79,12 @@ pub fn kernel_library_with(features: &str) -> Option<PathBuf> {
     let mut command = Command::new(script);
     command.env("QUELL_FEATURES", features);
     // What is set for the host's build is not meant for this one.
-    for name in ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "QUELL_BUILD_STD"] {
+    for name in [
+        "RUSTFLAGS",
+        "CARGO_ENCODED_RUSTFLAGS",
+        "CARGO_INCREMENTAL",
+        "QUELL_BUILD_STD",
+    ] {
         command.env_remove(name);
     }
     let output = command.output().expect("scripts/build-c runs");

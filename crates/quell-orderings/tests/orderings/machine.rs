@@ -183,6 +183,24 @@ impl Machine {
         });
     }
 
+    /// The kernel's own access: as a program's, whatever root is loaded.
+    pub fn access_own(&self, page: usize) {
+        self.tlb(|tlb| {
+            let entry = &mut tlb.entries[tlb.tag][page];
+            if *entry == 0 && self.table[page].load(Relaxed) {
+                *entry = ROOT;
+            }
+            if *entry != 0 {
+                self.look(page);
+            }
+        });
+    }
+
+    /// Drops what was fetched: here, all entries.
+    pub fn forget_fetched(&self) {
+        self.tlb(|tlb| tlb.invalidate(Invalidate::All));
+    }
+
     /// Reads a frame.
     pub fn look(&self, page: usize) -> u64 {
         // SAFETY: loom reports it if a new owner writes at the same time.
@@ -245,6 +263,9 @@ unsafe impl Hardware for Machine {
     }
     fn unload_root(&self) {
         self.tlb(|tlb| tlb.root = 0);
+    }
+    fn synchronize_text(&self) {
+        self.forget_fetched();
     }
     fn interrupt(&self, targets: &CpuSet) {
         for cpu in targets.iter() {

@@ -80,6 +80,26 @@ pub fn unmap_own(world: &World) {
     }
 }
 
+/// CPU 1 is offline.
+pub fn offline_there(world: &World) {
+    if world.me() == 1 {
+        world.engine.cpu_offline(None);
+    }
+}
+
+/// With the full barrier that the invalidation of everything begins with; in other races it would hide what they need.
+pub fn come_online(world: &World) {
+    world.engine.cpu_online();
+    quell::Hardware::fence(world.hw);
+}
+
+/// What the entry leads to is text that is fetched no more.
+pub fn change_text(world: &World) {
+    world.clear(0);
+    world.engine.synchronize_text();
+    world.hw.own(0);
+}
+
 /// Clears the entry under the table's lock, and flushes after letting it go.
 pub fn unmap_under_lock(world: &World) {
     let mut batch = world.engine.batch(Purpose::Call);

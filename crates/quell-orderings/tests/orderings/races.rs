@@ -118,6 +118,23 @@ pub const RACES: &[Race] = &[
         }),
     ),
     race(
+        "a CPU comes online while the kernel's mappings change",
+        meet(&[unmap_own, |w| {
+            come_online(w);
+            w.hw.access_own(0);
+        }])
+        .after(offline_there),
+    ),
+    race(
+        "a CPU comes online while the kernel's text changes",
+        meet(&[change_text, |w| {
+            come_online(w);
+            w.hw.forget_fetched();
+            w.hw.access_own(0);
+        }])
+        .after(offline_there),
+    ),
+    race(
         "a second actor meets a batch that flushes alone",
         meet(&[rely, |w| {
             w.hw.access(0);

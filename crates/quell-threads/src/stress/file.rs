@@ -1,7 +1,7 @@
 //! What a program does to the file that all spaces map: S3, in which a frame outlives its unmapping.
 
 use super::program::Program;
-use crate::machine::PAGES;
+use crate::tables::PAGES;
 use crate::world::{
     CacheSlot, Content, EntryWord, FILE_PAGES, FIRST_FILE_PAGE, Free, Space, World, lock,
 };

@@ -1,6 +1,6 @@
 //! One CPU's program: where it is, what it locks, and how it accesses memory.
 
-use crate::machine::Table;
+use crate::tables::Table;
 use crate::world::{
     CacheSlot, Content, EntryWord, FILE_PAGES, Free, Layout, Machine, Space, World, lock,
 };
@@ -19,6 +19,8 @@ pub struct Program<'a> {
     pub dice: Pcg64,
     pub current: Option<usize>,
     pub lazy: bool,
+    /// Whether it uses and changes the kernel's half.
+    pub in_kernel: bool,
     pub accesses: u64,
 }
 
@@ -75,7 +77,7 @@ impl<'a> Program<'a> {
         let written: [u64; FILE_PAGES] =
             std::array::from_fn(|page| world.written[page].load(Ordering::Acquire));
         let completed = space.completed[page].load(Ordering::Relaxed);
-        let judged = self.hw.access(page as u16, |cached| {
+        let judged = self.hw.access(page as u32, |cached| {
             let entry = EntryWord(cached.entry);
             let frame = entry.frame();
             let content = world.content(frame);

@@ -20,6 +20,8 @@ pub struct Machine {
     pub kept: RefCell<Vec<bool>>,
     pub asked: Cell<usize>,
     pub forbidden: Cell<bool>,
+    /// What an NMI is told that comes right after a root was left.
+    pub nmis: RefCell<Vec<bool>>,
     pub global: bool,
     pub engine: OnceCell<&'static Engine<'static, Machine>>,
 }
@@ -67,7 +69,11 @@ unsafe impl Hardware for Machine {
     unsafe fn load_root(&self, _root: Frame, _tag: Tag, keep: bool) {
         self.kept.borrow_mut().push(keep);
     }
-    fn unload_root(&self) {}
+    fn unload_root(&self) {
+        if let Some(engine) = self.engine.get() {
+            self.nmis.borrow_mut().push(engine.user_access_allowed());
+        }
+    }
     fn synchronize_text(&self) {}
     fn interrupt(&self, targets: &CpuSet) {
         self.interrupts.set(self.interrupts.get() + 1);

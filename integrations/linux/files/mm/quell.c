@@ -47,6 +47,9 @@ static bool quell_clean_one(struct folio *folio, struct vm_area_struct *vma,
 		quell_reclaim_report(clean->reclaim, vma->vm_mm, pvmw.address);
 		clean->cleaned = true;
 	}
+	/* As the flush of folio_mkclean() does: devices that share the table write through what they have cached of it. */
+	if (clean->cleaned)
+		mmu_notifier_arch_invalidate_secondary_tlbs(vma->vm_mm, range.start, range.end);
 	mmu_notifier_invalidate_range_end(&range);
 	return true;
 }

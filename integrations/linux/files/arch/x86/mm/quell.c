@@ -411,8 +411,6 @@ struct quell_reclaim {
 	unsigned int count;
 	/* Each is referred to: its space is part of the batch. */
 	struct mm_struct *mms[QUELL_SPACES];
-	/* Those of which the batch knows that everything is to be flushed. */
-	unsigned int whole;
 };
 
 struct quell_reclaim *quell_reclaim_begin(void)
@@ -425,7 +423,6 @@ struct quell_reclaim *quell_reclaim_begin(void)
 	if (!reclaim)
 		return NULL;
 	reclaim->count = 0;
-	reclaim->whole = 0;
 	preempt_disable();
 	quell_check(quell_batch_begin(&engine, &reclaim->batch, purpose, NULL, 0));
 	preempt_enable();
@@ -439,7 +436,6 @@ static void quell_reclaim_finish(struct quell_reclaim *reclaim)
 	quell_check(quell_batch_finish(&reclaim->batch, NULL));
 	this_cpu_write(quell_this.reason, TLB_LOCAL_MM_SHOOTDOWN);
 	preempt_enable();
-	reclaim->whole = 0;
 	while (reclaim->count)
 		mmdrop(reclaim->mms[--reclaim->count]);
 }
@@ -451,9 +447,9 @@ void quell_reclaim_end(struct quell_reclaim *reclaim)
 }
 
 /*
- * One page is reported as what it is. With the second of an mm everything is, as Linux does it, and there is nothing
- * left to say of a third: the engine counts the mm as one that owes a flush, and takes the generation of that flush
- * when the batch ends.
+ * One page is reported as what it is. With the second of an mm everything is, as Linux does it, and again with each
+ * later one: mostly the engine finds that it has nothing to add. Where so many batches of the mm are outstanding that
+ * it counts no more, it has flushed what it was told so far at once, and must hear of each page.
  */
 void quell_reclaim_report(struct quell_reclaim *reclaim, struct mm_struct *mm,
 			  unsigned long address)
@@ -463,9 +459,6 @@ void quell_reclaim_report(struct quell_reclaim *reclaim, struct mm_struct *mm,
 	for (i = 0; i < reclaim->count; i++) {
 		if (reclaim->mms[i] != mm)
 			continue;
-		if (reclaim->whole & BIT(i))
-			return;
-		reclaim->whole |= BIT(i);
 		preempt_disable();
 		quell_report(&reclaim->batch, mm, 0, TLB_FLUSH_ALL, PAGE_SHIFT, false);
 		preempt_enable();

@@ -98,7 +98,12 @@ void quell_hw_invalidate(const struct quell_invalidate *what)
 		trace_tlb_flush(reason, TLB_FLUSH_ALL);
 		break;
 	case QUELL_INVALIDATE_KIND_ALL:
+	case QUELL_INVALIDATE_KIND_EVERYTHING:
 		__flush_tlb_all();
+		break;
+	case QUELL_INVALIDATE_KIND_KERNEL:
+		/* Of a kernel space, and none is made here. */
+		WARN_ON_ONCE(1);
 		break;
 	}
 }

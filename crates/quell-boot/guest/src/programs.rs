@@ -1,0 +1,170 @@
+//! Running programs that others wrote: each in a group of its own, with a limit of time and perhaps of memory.
+//!
+//! A program's output goes to a file, and what matters of it to the host. Whatever processes it leaves behind are killed with
+//! the group and waited for, as the first process must.
+
+use crate::protocol::{Ended, Event, PROGRAMS, Program};
+use crate::setup;
+use anyhow::Context;
+use std::fs::{self, File, read_to_string, write};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// Where a program runs, and finds a folder `tmp`.
+const HOME: &str = "/";
+/// Where its output goes.
+const OUTPUT: &str = "/tmp/.output";
+/// The group of its processes.
+const GROUP: &str = "/sys/fs/cgroup/program";
+/// How often it is looked after.
+const LOOK: Duration = Duration::from_millis(20);
+/// So many processes of a group that was killed may take this long to end.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// So many parts that failed are passed on.
+const PARTS: usize = 400;
+/// So many of the last lines.
+const LAST: usize = 12;
+
+/// Runs every program of the list, one after the other; there may be no list.
+///
+/// # Errors
+/// If the list cannot be read.
+pub fn perform(mut say: impl FnMut(&Event)) -> anyhow::Result<()> {
+    let list = format!("/{PROGRAMS}");
+    if !Path::new(&list).exists() {
+        return Ok(());
+    }
+    setup::for_programs()?;
+    let list = read_to_string(&list).context("reading the programs")?;
+    for (number, line) in list.lines().enumerate() {
+        let program: Program =
+            serde_json::from_str(line).with_context(|| format!("program {number}"))?;
+        say(&Event::Starts { program: number });
+        let begin = Instant::now();
+        let how = run(&program).unwrap_or_else(|error| Ended::Never(format!("{error:#}")));
+        let output = fs::read(OUTPUT).unwrap_or_default();
+        let output = String::from_utf8_lossy(&output);
+        say(&Event::Ended {
+            program: number,
+            how,
+            milliseconds: begin.elapsed().as_millis() as u64,
+            passed: parts(&output, "ok ").count() as u64,
+            failed: parts(&output, "not ok ").take(PARTS).collect(),
+            last: last(&output),
+        });
+        let _ = fs::remove_file(OUTPUT);
+        tidy();
+    }
+    Ok(())
+}
+
+fn run(program: &Program) -> anyhow::Result<Ended> {
+    for (file, text) in &program.settings {
+        write(file, text).with_context(|| format!("writing {text} to {file}"))?;
+    }
+    fs::create_dir_all(GROUP).context(GROUP)?;
+    let limit = program
+        .memory
+        .map_or("max".into(), |bytes| bytes.to_string());
+    write(format!("{GROUP}/memory.max"), limit).context("limiting memory")?;
+    let output = File::create(OUTPUT).context(OUTPUT)?;
+    let (name, arguments) = program.command.split_first().context("no command")?;
+    let mut command = Command::new(name);
+    command
+        .args(arguments)
+        .current_dir(HOME)
+        .env_clear()
+        .env("PATH", "/bin")
+        .env("HOME", HOME)
+        .stdin(Stdio::null())
+        .stderr(output.try_clone()?)
+        .stdout(output);
+    // SAFETY: between fork and exec it calls what is async-signal-safe: opening a file and writing to it.
+    unsafe {
+        command.pre_exec(write_to_group);
+    }
+    let mut child = command
+        .spawn()
+        .with_context(|| format!("starting {name}"))?;
+    let begin = Instant::now();
+    let mut ended: Option<ExitStatus> = None;
+    while ended.is_none() && begin.elapsed().as_secs() < program.seconds {
+        ended = child.try_wait().context("waiting")?;
+        if ended.is_none() {
+            std::thread::sleep(LOOK);
+        }
+    }
+    write(format!("{GROUP}/cgroup.kill"), "1").context("ending its processes")?;
+    if ended.is_none() {
+        child.wait().context("waiting")?;
+    }
+    let begin = Instant::now();
+    while read_to_string(format!("{GROUP}/cgroup.procs")).is_ok_and(|left| !left.is_empty()) {
+        reap();
+        if begin.elapsed() > PATIENCE {
+            anyhow::bail!("some of its processes cannot be killed");
+        }
+        std::thread::sleep(LOOK);
+    }
+    reap();
+    Ok(match ended {
+        None => Ended::Late,
+        Some(status) => match (status.code(), status.signal()) {
+            (Some(code), _) => Ended::Code(code),
+            (None, signal) => Ended::Signal(signal.unwrap_or(0)),
+        },
+    })
+}
+
+fn write_to_group() -> std::io::Result<()> {
+    let file = rustix::fs::open(
+        c"/sys/fs/cgroup/program/cgroup.procs",
+        rustix::fs::OFlags::WRONLY,
+        rustix::fs::Mode::empty(),
+    )?;
+    rustix::io::write(&file, b"0")?;
+    Ok(())
+}
+
+/// Takes leave of the processes that were left to the first one, and have ended.
+fn reap() {
+    use rustix::process::{WaitOptions, wait};
+    while matches!(wait(WaitOptions::NOHANG), Ok(Some(_))) {}
+}
+
+/// Removes what a program has left behind in the folders for files.
+fn tidy() {
+    for folder in ["/tmp", "/dev/shm", crate::linux::FILES] {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            // What cannot be removed is in nobody's way.
+            let _ = if path.is_dir() {
+                fs::remove_dir_all(path)
+            } else {
+                fs::remove_file(path)
+            };
+        }
+    }
+}
+
+/// The names of parts whose lines of output begin so, as TAP writes them; programs that run others indent or comment theirs.
+fn parts<'o>(output: &'o str, begin: &'o str) -> impl Iterator<Item = String> + 'o {
+    output
+        .lines()
+        .filter_map(move |line| {
+            line.trim_start_matches(['#', ' ', '\t'])
+                .strip_prefix(begin)
+        })
+        .map(|rest| rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' '))
+        .map(|name| name.chars().take(120).collect())
+}
+
+fn last(output: &str) -> Vec<String> {
+    let lines: Vec<&str> = output.lines().collect();
+    lines[lines.len().saturating_sub(LAST)..]
+        .iter()
+        .map(|line| line.chars().take(200).collect())
+        .collect()
+}

@@ -1,0 +1,113 @@
+//! What the engine in a Linux has counted since it was started, beside what Linux has.
+
+use super::protocol::Event;
+use std::fmt;
+
+/// What the engine and Linux have counted in a boot that came to its end.
+#[derive(Clone, Debug)]
+pub struct Counted {
+    /// Interrupts that Linux has counted in its row `TLB`, before the engine was asked and after that.
+    pub interrupts: [u64; 2],
+    /// The engine's counters, in its order.
+    pub engine: Vec<(String, u64)>,
+}
+
+impl Counted {
+    /// What the engine calls `name`; 0 if it has nothing of that name.
+    pub fn get(&self, name: &str) -> u64 {
+        let found = self.engine.iter().find(|(counter, _)| counter == name);
+        found.map_or(0, |(_, count)| *count)
+    }
+
+    /// Whether both agree: Linux counts an interrupt as it comes in, the engine before it goes out, and where one comes while
+    /// another to the same CPU is still under way, the two come as one. So Linux's count is not above the engine's, and
+    /// below it by no more than the times that a CPU served its requests while it waited itself.
+    ///
+    /// # Errors
+    /// What differs.
+    pub fn agree(&self) -> Result<(), String> {
+        let ([before, after], sent) = (self.interrupts, self.get("sent"));
+        let early = self.get("served_waiting");
+        if before > sent {
+            return Err(format!(
+                "Linux has counted {before} interrupts, the engine has sent {sent}"
+            ));
+        }
+        if sent > after + early {
+            return Err(format!(
+                "the engine has sent {sent} interrupts, Linux has counted {after}; {early} requests were served without one"
+            ));
+        }
+        Ok(())
+    }
+
+    pub(super) fn of(event: &Event) -> Option<Counted> {
+        let Event::Counted {
+            before,
+            engine,
+            after,
+        } = event
+        else {
+            return None;
+        };
+        // A row: its name, a number for each CPU, what it is.
+        let sum = |row: &str| -> u64 {
+            row.split(' ')
+                .filter_map(|word| word.parse::<u64>().ok())
+                .sum()
+        };
+        let counter = |line: &str| {
+            let (name, count) = line.split_once(' ')?;
+            Some((name.to_string(), count.parse().ok()?))
+        };
+        Some(Counted {
+            interrupts: [sum(before), sum(after)],
+            engine: engine.lines().filter_map(counter).collect(),
+        })
+    }
+}
+
+impl fmt::Display for Counted {
+    /// Linux's interrupts, and each of the engine's counters that is not 0.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TLB interrupts {}; engine:", self.interrupts[1])?;
+        let moved = self.engine.iter().filter(|(_, count)| *count > 0);
+        for (number, (name, count)) in moved.enumerate() {
+            let comma = if number > 0 { "," } else { "" };
+            write!(f, "{comma} {name} {count}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_counted_is_read() {
+        let counted = Counted::of(&Event::Counted {
+            before: " TLB:          1          2   TLB shootdowns".into(),
+            engine: "requested 7\nsent 3\n".into(),
+            after: " TLB:          1          3   TLB shootdowns".into(),
+        })
+        .unwrap();
+        assert_eq!(counted.interrupts, [3, 4]);
+        let text = "TLB interrupts 4; engine: requested 7, sent 3";
+        assert_eq!(counted.to_string(), text);
+        assert_eq!((counted.get("sent"), counted.get("none")), (3, 0));
+    }
+
+    #[test]
+    fn counts_that_differ_are_named() {
+        let counted = |interrupts, sent: u64, served: u64| Counted {
+            interrupts,
+            engine: vec![("sent".into(), sent), ("served_waiting".into(), served)],
+        };
+        assert!(counted([3, 3], 3, 0).agree().is_ok());
+        assert!(counted([3, 3], 4, 1).agree().is_ok());
+        assert!(counted([3, 4], 3, 0).agree().is_ok());
+        assert!(counted([3, 3], 4, 0).agree().is_err());
+        assert!(counted([3, 3], 2, 0).agree().is_err());
+    }
+}

@@ -1,0 +1,241 @@
+//! Programs that others wrote, on a Linux: how each ends, and what the kernel complains of meanwhile.
+//!
+//! As many boots as it takes: a program that brings the kernel down is noted, and the next boot goes on behind it. The CPUs
+//! of the emulator are threads of the host. The console shows warnings, so a splat is seen where it happens, and belongs
+//! to the program that runs.
+
+use super::compare::{command_for, counted};
+use super::counted::Counted;
+use super::protocol::{Ended, Event, Program};
+use super::splats::{SHOWN, Splats};
+use super::{guest, linux};
+use crate::arch::Arch;
+use crate::ending::told_to_end;
+use crate::files;
+use crate::follow::{self, Line};
+use crate::images::Images;
+use crate::qemu::{self, Accelerator, Machine};
+use anyhow::bail;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Programs to run, and where.
+#[derive(Clone, Debug)]
+pub struct Soak {
+    /// The image of a Linux kernel for x86-64.
+    pub kernel: PathBuf,
+    /// What is on of quell's engine in it, as its option `quell=` takes that; nothing is said to it if this is `None`.
+    pub mechanisms: Option<String>,
+    /// Words to add to Linux's command line.
+    pub words: Vec<String>,
+    /// How many CPUs the machine has.
+    pub cpus: u16,
+    /// How much memory, in megabytes.
+    pub memory_mb: u32,
+    /// Files for the initial file system beside what always is in it: where, and what. Folders need not be named.
+    pub files: Vec<(String, Vec<u8>)>,
+    /// The programs, in their order.
+    pub programs: Vec<Program>,
+    /// How long the machine may be silent, or run without using the processor, before it is examined and ended.
+    pub limit: Duration,
+    /// Whether to show every line of the serial console, on standard error.
+    pub verbose: bool,
+}
+
+/// What a program came to.
+#[derive(Clone, Debug)]
+pub struct Ran {
+    /// Its place in the list.
+    pub program: usize,
+    /// How it ended; `None` if the kernel did before.
+    pub how: Option<Ended>,
+    /// How long it took, in milliseconds; 0 if the kernel ended before.
+    pub milliseconds: u64,
+    /// How many of its parts have passed, as far as it says so.
+    pub passed: u64,
+    /// The names of those that have not.
+    pub failed: Vec<String>,
+    /// The last lines of its output; if the kernel has ended, of the console.
+    pub last: Vec<String>,
+    /// What the kernel complained of meanwhile: each the lines of one complaint.
+    pub splats: Vec<Vec<String>>,
+}
+
+/// A boot as it is followed.
+#[derive(Default)]
+struct Following {
+    ran: Vec<Ran>,
+    running: Option<usize>,
+    splats: Splats,
+    counted: Option<Counted>,
+    lacking: Vec<String>,
+}
+
+impl Following {
+    /// The next event, of programs that begin with number `first`.
+    fn event(&mut self, event: Event, first: usize) -> Option<&Ran> {
+        match event {
+            Event::Starts { program } => {
+                self.running = Some(first + program);
+                None
+            }
+            Event::Ended {
+                how,
+                milliseconds,
+                passed,
+                failed,
+                last,
+                ..
+            } => {
+                let program = self.running.take()?;
+                self.ran.push(Ran {
+                    program,
+                    how: Some(how),
+                    milliseconds,
+                    passed,
+                    failed,
+                    last,
+                    splats: self.splats.take(),
+                });
+                self.ran.last()
+            }
+            Event::Lacking { what, why } => {
+                self.lacking.push(format!("{what}: {why}"));
+                None
+            }
+            event => {
+                self.counted = Counted::of(&event).or(self.counted.take());
+                None
+            }
+        }
+    }
+}
+
+impl Soak {
+    /// Boots, and runs every program; `report` hears of each. Returns what was counted in the last boot, if it came to its
+    /// end and the engine shows that.
+    ///
+    /// # Errors
+    /// If something cannot be built or started, if the kernel ends while none of the programs runs, or if a signal ends this.
+    pub fn run(&self, mut report: impl FnMut(&Ran)) -> anyhow::Result<Option<Counted>> {
+        let emulator = qemu::find(Arch::X86_64)?;
+        let kernel = linux::find(Some(&self.kernel), None, false)?;
+        let program = guest::build()?;
+        let machine = Machine {
+            arch: Arch::X86_64,
+            cpus: self.cpus,
+            memory_mb: self.memory_mb,
+            icount: false,
+            threads: true,
+            accelerator: Accelerator::Tcg,
+        };
+        let mut first = 0;
+        loop {
+            let archive =
+                linux::initial_files(&kernel, &program, &[], &self.programs[first..], &self.files)?;
+            let file = files::temporary(&linux::cache(), "initial-", ".cpio", &archive)?;
+            drop(archive);
+            let images = Images {
+                kernel: kernel.image.clone(),
+                program: file.to_path_buf(),
+            };
+            let mut words = self.words();
+            words.extend(self.words.iter().cloned());
+            let command = command_for(&emulator, &machine, &images, &words)?;
+            let mut following = Following::default();
+            let outcome = follow::run(command, self.limit, |line| {
+                if self.verbose {
+                    match line {
+                        Line::Event(event) => remark!("  | {event}"),
+                        Line::Text(text) => remark!("  | {text}"),
+                    }
+                }
+                match line {
+                    Line::Text(text) => following.splats.line(text),
+                    Line::Event(event) => {
+                        if let Ok(event) = serde_json::from_value(event.clone())
+                            && let Some(ran) = following.event(event, first)
+                        {
+                            report(ran);
+                        }
+                    }
+                }
+            })?;
+            if told_to_end().is_some() {
+                bail!("ended by a signal");
+            }
+            for what in &following.lacking {
+                remark!("Linux lacks {what}");
+            }
+            if outcome.passed() {
+                return Ok(following.counted);
+            }
+            let why = outcome.failure.as_deref().unwrap_or("it came to no end");
+            let Some(program) = following.running else {
+                let on = counted(self.cpus);
+                bail!("Linux on {on}: {why}\n{}", outcome.last_lines.join("\n"));
+            };
+            let mut last = vec![why.to_string()];
+            last.extend(outcome.last_lines);
+            report(&Ran {
+                program,
+                how: None,
+                milliseconds: 0,
+                passed: 0,
+                failed: Vec::new(),
+                last,
+                splats: following.splats.take(),
+            });
+            first = program + 1;
+            if first == self.programs.len() {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Linux's command line: nothing is left out of what it checks, and its warnings are shown.
+    fn words(&self) -> Vec<String> {
+        let mut words: Vec<String> = [
+            "console=ttyS0",
+            SHOWN,
+            "panic=-1",
+            "oops=panic",
+            // On a busy host the rate of the time-stamp counter is measured wrong, by half and more, and limits of time with it.
+            "tsc=unstable",
+            "mitigations=off",
+            // The emulator's CPUs share few of the host's.
+            "watchdog_thresh=60",
+            "rcupdate.rcu_cpu_stall_timeout=120",
+        ]
+        .map(String::from)
+        .into();
+        words.extend(self.mechanisms.iter().map(|on| format!("quell={on}")));
+        words
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_splat_belongs_to_the_program_that_runs() {
+        let mut following = Following::default();
+        following.event(Event::Starts { program: 1 }, 3);
+        following
+            .splats
+            .line("BUG: Bad page state in process x  pfn:00001");
+        let ended = |program| Event::Ended {
+            program,
+            how: Ended::Code(0),
+            milliseconds: 5,
+            passed: 0,
+            failed: Vec::new(),
+            last: Vec::new(),
+        };
+        let ran = following.event(ended(1), 3).unwrap();
+        assert_eq!((ran.program, ran.splats.len()), (4, 1));
+        following.event(Event::Starts { program: 2 }, 3);
+        assert!(following.event(ended(2), 3).unwrap().splats.is_empty());
+    }
+}

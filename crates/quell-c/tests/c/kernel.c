@@ -1,0 +1,128 @@
+/*
+ * The kernel's own mappings, through the interface: what is reported of them reaches the machine as what it is, now or
+ * when it is owed no longer; and what the interface refuses of them.
+ */
+#include "machine.h"
+
+static unsigned asked;
+
+static void same(unsigned long long is, unsigned long long should, const char *what, int line)
+{
+    asked++;
+    if (is != should) {
+        printf("line %d: %s is %llu, not %llu\n", line, what, is, should);
+        exit(1);
+    }
+}
+#define IS(what, should) same((unsigned long long)(what), (unsigned long long)(should), #what, __LINE__)
+#define REFUSED(call, status) IS(call, QUELL_STATUS_##status)
+#define DONE(call) IS(call, QUELL_STATUS_OK)
+
+static struct quell_engine engine;
+static struct quell_cpu cpus[1];
+static struct quell_ledger_entry ledger[4];
+static struct quell_space user, kernel, tagged;
+static const struct quell_range two = {.start = 0x1000, .pages = 2};
+static const struct quell_range many = {.start = 0x2000, .pages = 64};
+
+static void flush(struct quell_space *space, struct quell_range range, uint32_t scope)
+{
+    struct quell_batch batch;
+    DONE(quell_batch_begin(&engine, &batch, QUELL_PURPOSE_CALL, NULL, 0));
+    DONE(quell_batch_changed(&batch, space, range, scope));
+    DONE(quell_batch_finish(&batch, NULL));
+}
+
+int main(void)
+{
+    struct quell_setup setup = {
+        .interface = QUELL_INTERFACE,
+        .features = {.tagging = QUELL_TAGGING_PER_CPU, .tags = 6, .full_above = 33},
+        .cpus = cpus,
+        .cpu_count = 1,
+        .ledger = ledger,
+        .ledger_entries = 4,
+    };
+    DONE(quell_engine_new(&engine, &setup));
+    REFUSED(quell_enter_user(&engine), OFFLINE);
+    REFUSED(quell_enter_kernel(&engine), OFFLINE);
+    IS(quell_is_online(&engine), 0);
+    DONE(quell_cpu_online(&engine));
+    IS(quell_is_online(&engine), 1);
+    IS(invalidated.kind, QUELL_INVALIDATE_KIND_EVERYTHING);
+
+    REFUSED(quell_kernel_space_new(&engine, &kernel, 9, 2), VALUE);
+    REFUSED(quell_kernel_space_new(&engine, NULL, 9, 0), NULL);
+    REFUSED(quell_kernel_space_new(NULL, &kernel, 9, 0), NULL);
+    IS(quell_space_id(&kernel), 0);
+    DONE(quell_kernel_space_new(&engine, &kernel, 9, QUELL_KERNEL_ENTRIES_GLOBAL));
+    DONE(quell_kernel_space_new(&engine, &tagged, 9, QUELL_KERNEL_ENTRIES_TAGGED));
+    IS(quell_space_root(&kernel), 9);
+    REFUSED(quell_space_retire(&engine, &kernel), RUNNING);
+    IS(quell_space_root(&kernel), 9);
+    IS(quell_runs(&engine, &kernel), 0);
+
+    /* A few pages, page by page; their tables; many, as a whole. */
+    flush(&kernel, two, QUELL_SCOPE_LEAF);
+    IS(invalidated.kind, QUELL_INVALIDATE_KIND_KERNEL);
+    IS(invalidated.scope, QUELL_SCOPE_LEAF);
+    IS(invalidated.range.start, two.start);
+    IS(invalidated.range.pages, two.pages);
+    flush(&kernel, two, QUELL_SCOPE_TABLES);
+    IS(invalidated.kind, QUELL_INVALIDATE_KIND_KERNEL);
+    IS(invalidated.scope, QUELL_SCOPE_TABLES);
+    flush(&kernel, many, QUELL_SCOPE_LEAF);
+    IS(invalidated.kind, QUELL_INVALIDATE_KIND_EVERYTHING);
+
+    /* Entries that have tags: those of the tags that are not loaded go as these are. */
+    DONE(quell_space_new(&engine, &user, 1));
+    struct quell_space other;
+    memset(&other, 0, sizeof other);
+    DONE(quell_space_new(&engine, &other, 2));
+    DONE(quell_switch_to(&engine, NULL, &user));
+    DONE(quell_switch_to(&engine, &user, &other));
+    DONE(quell_switch_to(&engine, &other, &user));
+    IS(root_kept, 1);
+    flush(&kernel, two, QUELL_SCOPE_LEAF);
+    DONE(quell_switch_to(&engine, &user, &other));
+    IS(root_kept, 1);
+    flush(&tagged, two, QUELL_SCOPE_LEAF);
+    DONE(quell_switch_to(&engine, &other, &user));
+    IS(root_kept, 0);
+
+    /* Owed until its addresses are used again. */
+    struct quell_batch batch;
+    struct quell_stamp stamp;
+    DONE(quell_batch_begin(&engine, &batch, QUELL_PURPOSE_LAZY, NULL, 0));
+    DONE(quell_batch_changed(&batch, &kernel, two, QUELL_SCOPE_LEAF));
+    unsigned before = invalidations;
+    DONE(quell_batch_finish_owed(&batch, NULL, &stamp));
+    IS(invalidations, before);
+    IS(quell_owes_anything(&engine), 1);
+    flush(&user, many, QUELL_SCOPE_LEAF);
+    IS(quell_owes_anything(&engine), 1);
+    DONE(quell_settle_stamp(&engine, &stamp));
+    IS(invalidated.kind, QUELL_INVALIDATE_KIND_EVERYTHING);
+    before = invalidations;
+    DONE(quell_settle_stamp(&engine, &stamp));
+    IS(invalidations, before);
+
+    /* Nothing was left to this CPU while it ran its program. */
+    DONE(quell_enter_user(&engine));
+    DONE(quell_enter_kernel(&engine));
+    IS(invalidations, before);
+
+    /* A flush that needs no other CPU is over at once. */
+    DONE(quell_batch_begin(&engine, &batch, QUELL_PURPOSE_CALL, NULL, 0));
+    DONE(quell_batch_changed(&batch, &kernel, two, QUELL_SCOPE_LEAF));
+    IS(quell_batch_poll(&batch), 1);
+    DONE(quell_batch_start(&batch));
+    REFUSED(quell_batch_start(&batch), IN_FLIGHT);
+    IS(quell_batch_poll(&batch), 1);
+    DONE(quell_batch_finish(&batch, NULL));
+    IS(quell_batch_is_empty(&batch), 1);
+
+    REFUSED(quell_synchronize_text(&engine), UNSUPPORTED);
+    printf("%u answers were right\n", asked);
+    return 0;
+}

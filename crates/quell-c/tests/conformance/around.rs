@@ -1,0 +1,331 @@
+//! What the suite does not ask for, through the C interface: flushes that are started and not waited for, and the functions that
+//! an engine may be given.
+//!
+//! CPU 1 has its interrupts masked and answers when it is told to; CPU 0 changes a page under it.
+
+use crate::bench::{Bench, Rights};
+use crate::interface::{AddressSpace, Engine, Placed, done};
+use crate::kernel::{Kernel, Wrong};
+use engine::{Hardware, Page, Tagging};
+use quell_c::batch::*;
+use quell_c::cpu;
+use quell_c::machine::quell_hooks;
+use quell_c::place::{quell_batch, quell_stamp};
+use quell_c::status::quell_status;
+use quell_c::values::quell_range;
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+const PAGE: Page = Page(512 * 3 + 5);
+const PCID: Tagging = Tagging::PerCpu { count: 4 };
+const ASID: Tagging = Tagging::Global { bits: 8 };
+
+/// The functions that are given to an engine have no state but this; tests that look at it take turns.
+static CALLED: [AtomicU64; 5] = [const { AtomicU64::new(0) }; 5];
+const ANSWERED: usize = 0;
+const LONG: usize = 1;
+const STARTED: usize = 2;
+const COMPLETED: usize = 3;
+const FETCHED: usize = 4;
+
+fn called(which: usize) -> u64 {
+    CALLED[which].load(SeqCst)
+}
+
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    CALLED.iter().for_each(|count| count.store(0, SeqCst));
+    turn
+}
+
+extern "C" fn answered() {
+    CALLED[ANSWERED].fetch_add(1, SeqCst);
+}
+
+extern "C" fn long(target: u32, turns: u64) {
+    assert_eq!(target, 1);
+    CALLED[LONG].fetch_max(turns, SeqCst);
+}
+
+extern "C" fn does_not_run(target: u32) -> bool {
+    target == 1
+}
+
+extern "C" fn started(root: u64, range: *const quell_range, scope: u32) {
+    // SAFETY: NULL, or a range that lives for the call.
+    let range = unsafe { range.as_ref() }.expect("one page has changed");
+    assert_eq!((range.start, range.pages, scope), (PAGE.0, 1, 0));
+    assert_ne!(root, 0);
+    CALLED[STARTED].fetch_add(1, SeqCst);
+}
+
+extern "C" fn completed() {
+    CALLED[COMPLETED].fetch_add(1, SeqCst);
+}
+
+extern "C" fn fetches_anew() {
+    CALLED[FETCHED].fetch_add(1, SeqCst);
+}
+
+/// What CPU 1 is to do, in the order of the numbers.
+const MASKED: u64 = 1;
+const ANSWERS: u64 = 2;
+const ENDS: u64 = 3;
+
+/// Lets CPU 1 end.
+struct Ends<'s>(&'s AtomicU64);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(ENDS, SeqCst);
+    }
+}
+
+/// Runs `initiates` on CPU 0 while CPU 1 has read the page and masked its interrupts. `initiates` is given the word that says
+/// what CPU 1 does next.
+fn under_a_cpu(
+    tagging: Tagging,
+    hooks: quell_hooks,
+    initiates: impl FnOnce(&Kernel, &Engine<'static, Kernel>, &AddressSpace<Kernel>, &AtomicU64),
+) {
+    let kernel = Kernel::new(tagging, Wrong::Nothing);
+    let _here = kernel.enter(0);
+    let engine = Engine::with(kernel, "all", &hooks);
+    // SAFETY: a root of this machine's.
+    let space = unsafe { engine.new_space(kernel.new_root()) };
+    let frame = kernel.take_frames(1).first;
+    kernel.set_word(frame, 0, 7);
+    kernel.set(space.root(), PAGE, Some((frame, Rights::Read)));
+    let (step, engine, space) = (&AtomicU64::new(0), &engine, &space);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let _here = kernel.enter(1);
+            engine.cpu_online();
+            engine.switch_to(None, space);
+            assert_eq!(kernel.try_read(PAGE.address()), Some(7));
+            kernel.masks(true);
+            step.store(MASKED, SeqCst);
+            while step.load(SeqCst) < ANSWERS {
+                std::thread::yield_now();
+            }
+            kernel.masks(false);
+            while step.load(SeqCst) < ENDS {
+                kernel.relax();
+            }
+            engine.cpu_offline(Some(space));
+        });
+        engine.cpu_online();
+        engine.switch_to(None, space);
+        while step.load(SeqCst) < MASKED {
+            kernel.relax();
+        }
+        // Also if it panics: CPU 1 ends.
+        let ends = Ends(step);
+        initiates(kernel, engine, space, step);
+        drop(ends);
+        engine.cpu_offline(Some(space));
+    });
+}
+
+/// A batch that has taken the page away; with the array that its frames come out in.
+struct Unmapped(Placed<quell_batch>, Placed<[*mut c_void; 2]>);
+
+impl Unmapped {
+    fn new(
+        kernel: &Kernel,
+        engine: &Engine<'static, Kernel>,
+        space: &AddressSpace<Kernel>,
+    ) -> Self {
+        let (batch, frames) = (
+            Placed::<quell_batch>::new(),
+            Placed::<[*mut c_void; 2]>::new(),
+        );
+        kernel.set(space.root(), PAGE, None);
+        let range = quell_range {
+            start: PAGE.0,
+            pages: 1,
+            stride: 0,
+        };
+        let frame = std::ptr::without_provenance_mut(9);
+        let at = AddressSpace::at(Some(space));
+        // SAFETY: memory for a batch and its frames that outlives both, and a space that does.
+        unsafe {
+            done(quell_batch_begin(
+                engine.at(),
+                batch.at(),
+                0,
+                frames.at().cast(),
+                2,
+            ));
+            assert!(quell_batch_is_empty(batch.at()));
+            done(quell_batch_unmapped(batch.at(), at, range, frame));
+            assert!(!quell_batch_is_empty(batch.at()));
+        }
+        Unmapped(batch, frames)
+    }
+
+    fn start(&self) {
+        // SAFETY: a batch, which one CPU uses.
+        done(unsafe { quell_batch_start(self.0.at()) });
+    }
+
+    fn is_over(&self) -> bool {
+        // SAFETY: as above.
+        unsafe { quell_batch_poll(self.0.at()) }
+    }
+
+    /// Ends it, and looks at what came out.
+    fn finish(&self) {
+        let mut count = 0;
+        // SAFETY: as above; the array was written by the batch.
+        unsafe {
+            done(quell_batch_finish(self.0.at(), &raw mut count));
+            assert_eq!((count, (*self.1.at())[0].addr()), (1, 9));
+            assert!(quell_batch_is_empty(self.0.at()));
+        }
+    }
+}
+
+#[test]
+fn a_flush_that_was_started_is_over_when_its_target_has_answered() {
+    let _turn = turn();
+    let hooks = quell_hooks {
+        flush_answered: Some(answered),
+        ..quell_hooks::default()
+    };
+    under_a_cpu(PCID, hooks, |kernel, engine, space, step| {
+        let batch = Unmapped::new(kernel, engine, space);
+        batch.start();
+        // Without a wait: CPU 1 has not answered, and cannot.
+        assert!((0..3).all(|_| !batch.is_over()));
+        assert_eq!(called(ANSWERED), 0);
+        let (of, at) = (AddressSpace::at(Some(space)), batch.0.at());
+        let mut stamp = std::mem::MaybeUninit::<quell_stamp>::zeroed();
+        // SAFETY: as for any batch; each is refused.
+        unsafe {
+            assert_eq!(quell_batch_start(at), quell_status::InFlight);
+            assert_eq!(quell_batch_changed_all(at, of, 0), quell_status::InFlight);
+            let null = std::ptr::null_mut();
+            let owed = quell_batch_finish_owed(at, null, stamp.as_mut_ptr());
+            assert_eq!(owed, quell_status::InFlight);
+            assert!(quell_batch_is_full(at) && !quell_batch_is_empty(at));
+            assert!(quell_c::space::quell_space_is_in_batch(of));
+        }
+        step.store(ANSWERS, SeqCst);
+        while called(ANSWERED) == 0 {
+            kernel.relax();
+        }
+        while !batch.is_over() {
+            kernel.relax();
+        }
+        batch.finish();
+        // And once more, waited for.
+        let again = Unmapped::new(kernel, engine, space);
+        again.start();
+        again.finish();
+    });
+}
+
+#[test]
+fn a_flush_that_was_broadcast_needs_a_barrier() {
+    let _turn = turn();
+    under_a_cpu(
+        ASID,
+        quell_hooks::default(),
+        |kernel, engine, space, step| {
+            let batch = Unmapped::new(kernel, engine, space);
+            batch.start();
+            assert!(batch.is_over(), "CPU 1 need not answer");
+            batch.finish();
+            step.store(ANSWERS, SeqCst);
+        },
+    );
+}
+
+#[test]
+fn a_virtual_cpu_that_does_not_run_is_not_waited_for() {
+    let _turn = turn();
+    let hooks = quell_hooks {
+        flush_on_reentry: Some(does_not_run),
+        ..quell_hooks::default()
+    };
+    under_a_cpu(PCID, hooks, |kernel, engine, space, step| {
+        // CPU 1 has its interrupts masked: with a wait this would not end.
+        Unmapped::new(kernel, engine, space).finish();
+        step.store(ANSWERS, SeqCst);
+    });
+}
+
+#[test]
+fn a_long_wait_is_told() {
+    let _turn = turn();
+    let hooks = quell_hooks {
+        waits_long: Some(long),
+        ..quell_hooks::default()
+    };
+    under_a_cpu(PCID, hooks, |kernel, engine, space, step| {
+        let batch = Unmapped::new(kernel, engine, space);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while called(LONG) < 1 << 16 {
+                    std::thread::yield_now();
+                }
+                step.store(ANSWERS, SeqCst);
+            });
+            batch.finish();
+        });
+        assert!(called(LONG).is_power_of_two(), "{}", called(LONG));
+    });
+}
+
+#[test]
+fn devices_are_told_and_waited_for() {
+    let _turn = turn();
+    let hooks = quell_hooks {
+        start_secondary: Some(started),
+        complete_secondary: Some(completed),
+        ..quell_hooks::default()
+    };
+    for tagging in [PCID, ASID] {
+        let before = (called(STARTED), called(COMPLETED));
+        under_a_cpu(tagging, hooks, |kernel, engine, space, step| {
+            let batch = Unmapped::new(kernel, engine, space);
+            step.store(ANSWERS, SeqCst);
+            batch.finish();
+        });
+        assert_eq!(called(STARTED), before.0 + 1);
+        assert!(called(COMPLETED) > before.1);
+    }
+}
+
+#[test]
+fn text_is_synchronized_on_every_cpu() {
+    let _turn = turn();
+    let hooks = quell_hooks {
+        synchronize_text: Some(fetches_anew),
+        ..quell_hooks::default()
+    };
+    under_a_cpu(PCID, hooks, |_, engine, space, step| {
+        step.store(ANSWERS, SeqCst);
+        let at = AddressSpace::at(Some(space));
+        // SAFETY: an engine with a CPU online, and a space of its own.
+        unsafe {
+            done(cpu::quell_synchronize_text(engine.at()));
+            assert!(cpu::quell_is_online(engine.at()) && cpu::quell_runs(engine.at(), at));
+            done(cpu::quell_enter_lazy(engine.at()));
+            assert!(!cpu::quell_runs(engine.at(), at));
+            assert!(cpu::quell_resume(engine.at(), at) && cpu::quell_runs(engine.at(), at));
+            done(cpu::quell_leave(engine.at(), at));
+            assert!(!cpu::quell_resume(engine.at(), at));
+        }
+        assert_eq!(called(FETCHED), 2);
+    });
+    under_a_cpu(PCID, quell_hooks::default(), |_, engine, _, step| {
+        // SAFETY: as above.
+        let refused = unsafe { cpu::quell_synchronize_text(engine.at()) };
+        assert_eq!(refused, quell_status::Unsupported);
+        step.store(ANSWERS, SeqCst);
+    });
+}

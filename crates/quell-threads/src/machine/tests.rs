@@ -1,0 +1,68 @@
+//! When a CPU of the machine waits without end, and when it does not.
+
+use super::*;
+use crate::life::{PATIENCE, TURNS_A_SIGN};
+
+fn machine() -> Threads<true> {
+    let features = Features {
+        tagging: Tagging::None,
+        broadcast: false,
+        full_above: 1,
+    };
+    Threads::new(2, 1, features)
+}
+
+/// The other CPU's thread does not run as far as the machine can see, for as long as the first turns
+/// twice as often as would be too much.
+#[test]
+fn a_cpu_that_gets_no_time_is_no_livelock() {
+    let hw = machine();
+    let (turned, done) = (AtomicU64::new(0), AtomicBool::new(false));
+    let results = hw.run(|me| {
+        if me.0 == 0 {
+            while !done.load(Ordering::Acquire) {
+                hw.relax();
+                turned.fetch_add(1, Ordering::Relaxed);
+            }
+        } else {
+            while turned.load(Ordering::Relaxed) < 2 * PATIENCE * TURNS_A_SIGN {
+                std::thread::yield_now();
+            }
+            done.store(true, Ordering::Release);
+        }
+        hw.is_hung()
+    });
+    for hung in results {
+        assert!(!hung.expect("no panic"), "a CPU that waits is not for ever");
+    }
+}
+
+#[test]
+fn cpus_that_wait_for_each_other_hang() {
+    let hw = machine();
+    let results = hw.run(|_| {
+        while !hw.is_hung() {
+            hw.relax();
+        }
+    });
+    assert!(results.iter().all(Result::is_ok));
+}
+
+/// One that makes steps all the while is no excuse for one that never gets on, and one that has left
+/// is none either.
+#[test]
+fn a_cpu_that_waits_while_others_go_on_hangs() {
+    for goes_on in [true, false] {
+        let hw = machine();
+        let results = hw.run(|me| {
+            while !hw.is_hung() {
+                match me.0 {
+                    0 => hw.relax(),
+                    _ if goes_on => hw.progress(),
+                    _ => break,
+                }
+            }
+        });
+        assert!(results.iter().all(Result::is_ok));
+    }
+}

@@ -1,0 +1,192 @@
+//! What a program does in the kernel: it maps and unmaps ranges of the kernel's half, with a flush or without, uses them, and
+//! runs undisturbed for a while.
+
+use super::program::Program;
+use crate::tables::{FIRST_KERNEL_PAGE, KERNEL_PAGES, PAGES};
+use crate::world::{EntryWord, FILE_PAGES, KERNEL_PAGES_EACH, KernelAddress, KernelHalf, lock};
+use quell::{Frame, Hardware, Outcome, Purpose, Scope};
+use quell_contract::{Clause, Violation};
+use std::sync::MutexGuard;
+use std::sync::atomic::Ordering;
+
+impl<'a> Program<'a> {
+    pub fn kernel_step(&mut self) {
+        let page = self.roll(KERNEL_PAGES);
+        match self.roll(16) {
+            0..8 => (0..8).for_each(|_| self.access_kernel()),
+            8..11 => self.map_kernel(page),
+            11..13 => self.unmap_kernel(page),
+            13 => self.unmap_kernel_lazily(page),
+            14 => self.claim_kernel(),
+            _ => self.run_undisturbed(),
+        }
+    }
+
+    fn lock_kernel(&self, page: usize) -> MutexGuard<'a, KernelAddress> {
+        lock(&self.world.kernel.pages[page].state, || {
+            self.poll();
+            self.hw.relax();
+        })
+    }
+
+    fn kernel_entry(&self, page: usize) -> EntryWord {
+        EntryWord(self.hw.kernel_table()[page].load(Ordering::Relaxed))
+    }
+
+    fn write_kernel_entry(&self, page: usize, entry: EntryWord) {
+        self.hw.kernel_table()[page].store(entry.0, Ordering::Release);
+    }
+
+    /// No access that begins after this goes through an entry of an earlier version.
+    fn complete_kernel(&self, page: usize, version: u64) {
+        let completed = &self.world.kernel.pages[page].completed;
+        completed.fetch_max(version, Ordering::Release);
+    }
+
+    /// One access by the kernel, judged.
+    fn access_kernel(&mut self) {
+        if self.roll(4) == 0 {
+            self.poll();
+        }
+        self.accesses += 1;
+        let page = self.roll(KERNEL_PAGES);
+        let (world, me) = (self.world, self.me);
+        let completed = world.kernel.pages[page].completed.load(Ordering::Relaxed);
+        self.hw
+            .access_kernel(FIRST_KERNEL_PAGE + page as u32, |cached| {
+                let entry = EntryWord(cached.entry);
+                let content = world.content(entry.frame());
+                let breaks = |clause, account: String| {
+                    let account = format!("{account} (page {page} of the kernel's half)");
+                    let violation = Violation::new(clause, account).by(me);
+                    world.report(violation.in_frame(Frame(entry.frame() as u64)));
+                };
+                if content.owner() != entry.owner() {
+                    let (is, was) = (content.owner(), entry.owner());
+                    breaks(
+                        Clause::C1,
+                        format!("mapped for owner {was}, belongs to {is}"),
+                    );
+                } else if entry.version() < completed {
+                    let version = entry.version();
+                    breaks(Clause::C3, format!("version {version} after {completed}"));
+                }
+            });
+    }
+
+    /// Uses an address, which may be owed for, with a frame.
+    fn map_kernel(&mut self, page: usize) {
+        let Some(frame) = self.allocate() else {
+            return;
+        };
+        let mut state = self.lock_kernel(page);
+        if self.kernel_entry(page).present() {
+            drop(state);
+            return self.free(frame);
+        }
+        if let Some(stamp) = state.owed.take() {
+            self.engine.settle_stamp(stamp);
+        }
+        state.version += 1;
+        self.complete_kernel(page, state.version);
+        let owner = self.own(frame, FILE_PAGES, 0);
+        let entry = EntryWord::new(frame, owner, state.version, false);
+        let entry = match page < KERNEL_PAGES_EACH {
+            true => entry.global(),
+            false => entry,
+        };
+        self.write_kernel_entry(page, entry);
+    }
+
+    /// Unmaps some pages in a row, and flushes them as one range.
+    fn unmap_kernel(&mut self, first: usize) {
+        let left = KERNEL_PAGES_EACH - first % KERNEL_PAGES_EACH;
+        let pages = 1 + self.roll(left);
+        let scope = [Scope::Leaf, Scope::Tables][usize::from(self.roll(8) == 0)];
+        let mut states: Vec<_> = (first..first + pages)
+            .map(|page| self.lock_kernel(page))
+            .collect();
+        let mut gather = self.gather(Purpose::Call);
+        for (page, state) in (first..).zip(&mut states) {
+            let entry = self.kernel_entry(page);
+            if entry.present() {
+                state.version += 1;
+                self.write_kernel_entry(page, EntryWord(0));
+                gather.hold(entry.frame());
+            }
+        }
+        if gather.is_empty() {
+            return;
+        }
+        let range = KernelHalf::range(first, pages);
+        gather.changed(self.world.kernel.space(first), range, scope);
+        self.finish(gather);
+        for (page, state) in (first..).zip(&states) {
+            // What is owed is not flushed by this: nobody uses it.
+            if state.owed.is_none() {
+                self.complete_kernel(page, state.version);
+            }
+        }
+    }
+
+    /// Unmaps a page that nobody uses any more, without a flush.
+    fn unmap_kernel_lazily(&mut self, page: usize) {
+        let mut state = self.lock_kernel(page);
+        let entry = self.kernel_entry(page);
+        if !entry.present() {
+            return;
+        }
+        let world = self.world;
+        let residue = &world.frames[entry.frame()].residue;
+        residue.begin();
+        state.version += 1;
+        self.write_kernel_entry(page, EntryWord(0));
+        let mut gather = self.gather(Purpose::Lazy);
+        let space = world.kernel.space(page);
+        gather.unmapped(space, KernelHalf::range(page, 1), entry.frame());
+        match gather.finish_owed() {
+            Outcome::Flushed(frames) => {
+                residue.settle_flushed();
+                self.complete_kernel(page, state.version);
+                frames.for_each(|frame| self.free(frame));
+            }
+            Outcome::Owed(owed) => {
+                residue.owe(owed.stamp());
+                state.owed = Some(owed.stamp());
+                lock(&world.kernel.owed, || self.hw.relax()).extend(owed);
+            }
+        }
+    }
+
+    /// Takes a frame for a new owner that a range of the kernel's half owes.
+    fn claim_kernel(&mut self) {
+        let owed = lock(&self.world.kernel.owed, || self.hw.relax()).pop_front();
+        if let Some(frame) = owed
+            && self
+                .engine
+                .claim(&self.world.frames[frame].residue)
+                .is_some()
+        {
+            self.free(frame);
+        }
+    }
+
+    /// Runs its program for a while and is not interrupted for the kernel's half.
+    fn run_undisturbed(&mut self) {
+        let Some(index) = self.current.filter(|_| !self.lazy) else {
+            return;
+        };
+        let were_on = self.hw.mask_interrupts();
+        // SAFETY: on this machine a mapping of the kernel is used by `access_kernel` alone, which comes after the entry.
+        unsafe { self.engine.enter_user() };
+        self.hw.restore_interrupts(were_on);
+        for _ in 0..1 + self.roll(16) {
+            let page = self.roll(PAGES);
+            self.access(&self.world.spaces[index], page, false);
+        }
+        let were_on = self.hw.mask_interrupts();
+        self.engine.enter_kernel();
+        self.hw.restore_interrupts(were_on);
+        (0..4).for_each(|_| self.access_kernel());
+    }
+}

@@ -1,0 +1,268 @@
+//! The conformance suite on threads: its checks under the host's own memory ordering, those of the kernel's own half too, and
+//! proof that each of these notices what is left out of the engine.
+//!
+//! What a kernel adds to its machine for the suite stands here: tables are the machine's, of one level, so that a table that is
+//! unlinked is its entries and nothing is remembered of it (C6 shows elsewhere); memory is words.
+
+use quell::{
+    CpuId, CpuSet, Engine, Extent, Features, Frame, Hardware, Invalidate, KernelEntries,
+    LedgerEntry, Page, PerCpu, Policy, Rule, Rules, Tag, Tagging, rules,
+};
+use quell_conformance::{Bench, Check, Rights, Suite};
+use quell_threads::Threads;
+use quell_threads::tables::{FIRST_KERNEL_PAGE, GLOBAL, PAGES, PRESENT};
+use quell_zero::{Clear, Strategy};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+const CPUS: usize = 3;
+const FRAMES: usize = 64;
+const WRITABLE: u64 = 2;
+const FRAME_SHIFT: u32 = 3;
+
+const PCID: Tagging = Tagging::PerCpu { count: 4 };
+const ASID: Tagging = Tagging::Global { bits: 3 };
+
+struct Kernel {
+    hw: Threads<true>,
+    memory: Vec<[AtomicU64; 512]>,
+    next_frame: AtomicUsize,
+    next_root: AtomicUsize,
+    handler: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+impl Kernel {
+    fn new(tagging: Tagging, forgotten: Option<&'static Rule>) -> &'static Kernel {
+        let features = Features {
+            tagging,
+            broadcast: matches!(tagging, Tagging::Global { .. }),
+            // A range that is flushed whole fits a table.
+            full_above: 3,
+        };
+        Box::leak(Box::new(Kernel {
+            hw: Threads::new(CPUS, 2, features)
+                .with_kernel(true)
+                .forgetting(forgotten),
+            memory: (0..FRAMES)
+                .map(|_| [const { AtomicU64::new(0) }; 512])
+                .collect(),
+            next_frame: AtomicUsize::new(0),
+            next_root: AtomicUsize::new(0),
+            handler: OnceLock::new(),
+        }))
+    }
+
+    /// A step of the kernel, before which a pending interrupt is taken.
+    fn poll(&self) {
+        self.hw.progress();
+        if self.hw.interrupt_pending() {
+            self.handler.get().expect("set before the CPUs run")();
+        }
+    }
+
+    fn frame(&self, frame: u64) -> &[AtomicU64; 512] {
+        &self.memory[frame as usize]
+    }
+
+    /// The word that a translation and an address mean.
+    fn at(&self, entry: u64, address: u64) -> &AtomicU64 {
+        &self.frame(entry >> FRAME_SHIFT)[address as usize % 4096 / 8]
+    }
+}
+
+fn number(page: Page) -> u32 {
+    page.0.try_into().expect("a page that the machine has")
+}
+
+// SAFETY: the machine's own, call for call.
+unsafe impl Hardware for Kernel {
+    type Word = AtomicU64;
+    type Broadcasts = Threads<true>;
+
+    fn broadcasts(&self) -> Option<&Threads<true>> {
+        self.hw.broadcasts()
+    }
+    fn this_cpu(&self) -> CpuId {
+        self.hw.this_cpu()
+    }
+    fn features(&self) -> Features {
+        self.hw.features()
+    }
+    fn fence(&self) {
+        self.hw.fence();
+    }
+    fn invalidate(&self, what: Invalidate) {
+        self.hw.invalidate(what);
+    }
+    unsafe fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.hw.load_root(root, tag, keep) };
+    }
+    fn unload_root(&self) {
+        self.hw.unload_root();
+    }
+    fn interrupt(&self, targets: &CpuSet) {
+        self.hw.interrupt(targets);
+    }
+    fn mask_interrupts(&self) -> bool {
+        self.hw.mask_interrupts()
+    }
+    fn restore_interrupts(&self, were_on: bool) {
+        self.hw.restore_interrupts(were_on);
+    }
+    fn relax(&self) {
+        self.hw.relax();
+        if self.hw.interrupt_pending() {
+            self.handler.get().expect("set before the CPUs run")();
+        }
+    }
+}
+
+impl Rules for Kernel {
+    fn keeps(&self, rule: &'static Rule) -> bool {
+        self.hw.keeps(rule)
+    }
+}
+
+impl Clear for Kernel {
+    fn zero(&self, extent: Extent, _strategy: Strategy) {
+        let frames = extent.first.0..extent.first.0 + extent.frames;
+        frames
+            .flat_map(|frame| self.frame(frame))
+            .for_each(|word| word.store(0, SeqCst));
+    }
+}
+
+// SAFETY: frames are words of the machine's own, and roots are its tables.
+unsafe impl Bench for Kernel {
+    fn cpus(&self) -> usize {
+        CPUS
+    }
+    fn take_frames(&self, frames: u64) -> Extent {
+        let first = self.next_frame.fetch_add(frames as usize, SeqCst) as u64;
+        Extent {
+            first: Frame(first),
+            frames,
+        }
+    }
+    fn new_root(&self) -> Frame {
+        Frame(self.next_root.fetch_add(1, SeqCst) as u64)
+    }
+    fn set(&self, root: Frame, page: Page, to: Option<(Frame, Rights)>) {
+        let entry = to.map_or(0, |(frame, rights)| {
+            let writable = u64::from(rights == Rights::Write) * WRITABLE;
+            frame.0 << FRAME_SHIFT | writable | PRESENT
+        });
+        self.hw.table(root.0 as usize)[page.0 as usize % PAGES].store(entry, SeqCst);
+    }
+    fn unlink_table(&self, root: Frame, page: Page) -> Frame {
+        self.set(root, page, None);
+        self.take_frames(1).first
+    }
+    fn own_half(&self) -> Option<(Frame, Page)> {
+        Some((Frame(0), Page(FIRST_KERNEL_PAGE.into())))
+    }
+    fn set_own(&self, page: Page, to: Option<(Frame, KernelEntries)>) {
+        let entry = to.map_or(0, |(frame, entries)| {
+            let global = u64::from(entries == KernelEntries::Global) * GLOBAL;
+            frame.0 << FRAME_SHIFT | global | PRESENT
+        });
+        let index = number(page) - FIRST_KERNEL_PAGE;
+        self.hw.kernel_table()[index as usize].store(entry, SeqCst);
+    }
+    fn try_read_own(&self, address: u64) -> Option<u64> {
+        self.poll();
+        let page = number(Page::containing(address));
+        self.hw
+            .access_kernel(page, |held| self.at(held.entry, address).load(SeqCst))
+    }
+    fn word(&self, frame: Frame, index: usize) -> u64 {
+        self.frame(frame.0)[index].load(SeqCst)
+    }
+    fn set_word(&self, frame: Frame, index: usize, value: u64) {
+        self.frame(frame.0)[index].store(value, SeqCst);
+    }
+    fn try_read(&self, address: u64) -> Option<u64> {
+        self.poll();
+        let page = number(Page::containing(address));
+        self.hw
+            .access(page, |held| self.at(held.entry, address).load(SeqCst))
+    }
+    fn try_write(&self, address: u64, value: u64) -> bool {
+        self.poll();
+        let page = number(Page::containing(address));
+        let wrote = self.hw.access(page, |held| {
+            let allowed = held.entry & WRITABLE != 0;
+            if allowed {
+                self.at(held.entry, address).store(value, SeqCst);
+            }
+            allowed
+        });
+        wrote == Some(true)
+    }
+}
+
+/// Machines run one after the other: a CPU that gets no time makes every check slow.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs the suite on an engine that may leave a rule out.
+fn run(tagging: Tagging, policy: Policy, forgotten: Option<&'static Rule>) -> Vec<Check> {
+    let _turn = turn();
+    let kernel = Kernel::new(tagging, forgotten);
+    let cpus: &'static [PerCpu<'_, Kernel>] =
+        Box::leak(Box::new([(); CPUS].map(|()| PerCpu::new())));
+    let ledger: &'static [LedgerEntry<Kernel>] =
+        Box::leak(Box::new([(); 8].map(|()| LedgerEntry::new())));
+    let engine = Engine::with_rules(kernel, cpus, ledger, policy, kernel);
+    let engine: &'static _ = Box::leak(Box::new(engine.expect("such a machine")));
+    let _ = kernel.handler.set(Box::new(|| engine.on_interrupt()));
+    let suite = Suite::new(engine);
+    let checks = Mutex::new(Vec::new());
+    let results = kernel.hw.run(|_| {
+        engine.cpu_online();
+        suite.run(None, |check| checks.lock().unwrap().push(check));
+    });
+    for result in results {
+        result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    }
+    checks.into_inner().unwrap()
+}
+
+const OWN_HALF: &str = "C1 C3 the_kernels_own_mappings_change_everywhere";
+
+#[test]
+fn the_suite_passes_on_threads() {
+    for (tagging, policy) in [
+        (Tagging::None, Policy::ALL),
+        (PCID, Policy::ALL),
+        (PCID, Policy::BASELINE),
+        (ASID, Policy::ALL),
+    ] {
+        let checks = run(tagging, policy, None);
+        assert!(checks[0].kept > Some(0), "nothing was stale to see");
+        assert!(checks.iter().any(|check| check.name == OWN_HALF));
+        for check in checks {
+            assert_eq!(check.failures, 0, "{tagging:?} {policy:?} {check:?}");
+        }
+    }
+}
+
+#[test]
+fn a_flush_of_the_kernels_half_that_is_left_out_is_noticed() {
+    for rule in [
+        &rules::FinishSkipsFlush,
+        &rules::HandlerSkipsFlush,
+        &rules::KernelSkipsIdle,
+        &rules::KernelKeptUnderTags,
+        &rules::KernelDebtPaidByTag,
+        &rules::EntrySkipsFlush,
+    ] {
+        let checks = run(PCID, Policy::ALL, Some(rule));
+        let failed: Vec<_> = checks.iter().filter(|check| check.failures > 0).collect();
+        let found = failed.iter().any(|check| check.name == OWN_HALF);
+        assert!(found, "{}: {failed:?}", rule.name);
+    }
+}

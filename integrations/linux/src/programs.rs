@@ -1,0 +1,315 @@
+//! The programs of `soak`: read from `soak.toml`, built where they are part of Linux's source, and packed with the libraries
+//! that they load.
+
+use crate::make::headers;
+use crate::tree::{self, directory, integration, run};
+use anyhow::{Context, bail};
+use quell_boot::toolchain::which;
+use quell_boot::versus::Program;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// How long a self-test may take, in seconds.
+const SECONDS: u64 = 240;
+/// How long a stressor may take beyond the time that it was given: it makes its memory, and frees it, under a debugging kernel.
+const BEYOND: u64 = 180;
+/// The memory of a stressor, in megabytes.
+const MEMORY_MB: u64 = 160;
+
+/// Where huge pages are reserved.
+const HUGE_PAGES: &str = "/proc/sys/vm/nr_hugepages";
+/// Whether more may be mapped than there is: some self-tests map gigabytes and touch little.
+const OVERCOMMIT: &str = "/proc/sys/vm/overcommit_memory";
+
+/// Libraries that a self-test is linked with, and what has them.
+const LIBRARIES: [(&str, &str); 2] = [
+    ("/usr/include/numaif.h", "libnuma-dev"),
+    ("/usr/include/sys/capability.h", "libcap-dev"),
+];
+
+/// `soak.toml`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct List {
+    selftest: Vec<Entry>,
+    stressor: Vec<Entry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    run: Vec<String>,
+    #[serde(default)]
+    huge_pages: u64,
+    seconds: Option<u64>,
+    memory_mb: Option<u64>,
+}
+
+impl Entry {
+    fn settings(&self, overcommit: &str) -> Vec<(String, String)> {
+        vec![
+            (HUGE_PAGES.into(), self.huge_pages.to_string()),
+            (OVERCOMMIT.into(), overcommit.into()),
+        ]
+    }
+
+    fn selftest(&self) -> Program {
+        let name = self.run.join(" ");
+        Program {
+            command: std::iter::once(format!("/selftests/{}", self.run[0]))
+                .chain(self.run[1..].iter().cloned())
+                .collect(),
+            name,
+            seconds: self.seconds.unwrap_or(SECONDS),
+            memory: self.memory_mb.map(|mb| mb << 20),
+            settings: self.settings("1"),
+        }
+    }
+
+    fn stressor(&self, seconds: u64) -> Program {
+        let mut command: Vec<String> = ["/usr/bin/stress-ng", "--verify", "--no-rand-seed"]
+            .map(String::from)
+            .into();
+        command.extend(["--temp-path".into(), "/files".into()]);
+        command.extend(["--timeout".into(), format!("{seconds}s")]);
+        command.extend(self.run.iter().cloned());
+        Program {
+            name: format!("stress-ng {}", self.run.join(" ")),
+            command,
+            seconds: seconds + self.seconds.unwrap_or(BEYOND),
+            memory: Some(self.memory_mb.unwrap_or(MEMORY_MB) << 20),
+            settings: self.settings("0"),
+        }
+    }
+}
+
+/// What is to run, and the files that it needs.
+#[derive(Debug)]
+pub struct Packed {
+    /// The programs.
+    pub programs: Vec<Program>,
+    /// Where each file belongs, and what it holds.
+    pub files: Vec<(String, Vec<u8>)>,
+    /// What could not be had: what was left out, and why.
+    pub skipped: Vec<String>,
+}
+
+/// Whether a program is a self-test of Linux's, which says by 4 that it was skipped; the others are stress-ng's, which says it
+/// by 3 or 4.
+pub fn is_skip(program: &Program, code: i32) -> bool {
+    code == 4 || (code == 3 && program.name.starts_with("stress-ng"))
+}
+
+/// Builds and packs the programs whose name has one of the texts of `only` in it; all, if there is none. Each stressor runs for
+/// so many seconds.
+///
+/// # Errors
+/// If the list cannot be read, if something that is there does not build, or if a text names nothing.
+pub fn pack(only: &[String], seconds: u64) -> anyhow::Result<Packed> {
+    let place = integration().join("soak.toml");
+    let text =
+        std::fs::read_to_string(&place).with_context(|| format!("reading {}", place.display()))?;
+    let list = read(&text).with_context(|| format!("{}", place.display()))?;
+    let wanted =
+        |program: &Program| only.is_empty() || only.iter().any(|text| program.name.contains(text));
+    let selftests: Vec<Program> = list
+        .selftest
+        .iter()
+        .map(Entry::selftest)
+        .filter(wanted)
+        .collect();
+    let stressors: Vec<Program> = list
+        .stressor
+        .iter()
+        .map(|entry| entry.stressor(seconds))
+        .filter(wanted)
+        .collect();
+    if selftests.is_empty() && stressors.is_empty() {
+        bail!(
+            "no program of {} has {} in its name",
+            place.display(),
+            only.join(" or ")
+        );
+    }
+    let mut packed = Packed {
+        programs: Vec::new(),
+        files: Vec::new(),
+        skipped: Vec::new(),
+    };
+    let mut files = BTreeMap::new();
+    if !selftests.is_empty() {
+        match build() {
+            Ok(folder) => add_selftests(&folder, selftests, &mut files, &mut packed)?,
+            Err(error) => packed
+                .skipped
+                .push(format!("Linux's self-tests: {error:#}")),
+        }
+    }
+    if !stressors.is_empty() {
+        match which("stress-ng") {
+            Some(program) => {
+                add("usr/bin/stress-ng", &program, &mut files)?;
+                packed.programs.extend(stressors);
+            }
+            None => packed
+                .skipped
+                .push("stress-ng is not installed (Debian's package of that name)".into()),
+        }
+    }
+    // Some call system().
+    for (place, program) in [("bin/sh", "dash"), ("bin/cat", "cat"), ("bin/grep", "grep")] {
+        match which(program) {
+            Some(program) => add(place, &program, &mut files)?,
+            None => packed
+                .skipped
+                .push(format!("{program}, which some programs call, is not here")),
+        }
+    }
+    packed.files = files.into_iter().collect();
+    Ok(packed)
+}
+
+fn add_selftests(
+    folder: &Path,
+    selftests: Vec<Program>,
+    files: &mut BTreeMap<String, Vec<u8>>,
+    packed: &mut Packed,
+) -> anyhow::Result<()> {
+    for program in selftests {
+        let place = program.command[0].trim_start_matches('/').to_string();
+        let file = folder.join(place.trim_start_matches("selftests/"));
+        if file.is_file() {
+            add(&place, &file, files)?;
+            packed.programs.push(program);
+        } else {
+            packed
+                .skipped
+                .push(format!("{}: it was not built", program.name));
+        }
+    }
+    Ok(())
+}
+
+fn read(text: &str) -> anyhow::Result<List> {
+    let list: List = toml::from_str(text)?;
+    for entry in list.selftest.iter().chain(&list.stressor) {
+        if entry.run.is_empty() {
+            bail!("an entry has nothing to run");
+        }
+    }
+    Ok(list)
+}
+
+/// Adds a program, with all that its loader will look for.
+fn add(place: &str, program: &Path, files: &mut BTreeMap<String, Vec<u8>>) -> anyhow::Result<()> {
+    if files.contains_key(place) {
+        return Ok(());
+    }
+    let read =
+        |file: &Path| std::fs::read(file).with_context(|| format!("reading {}", file.display()));
+    files.insert(place.into(), read(program)?);
+    let output = Command::new("ldd")
+        .arg(program)
+        .output()
+        .context("starting ldd")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    // Beside the C library there is one that it opens by itself, where a thread is cancelled.
+    let unwinder = libraries(&text)
+        .find(|library| library.ends_with("/libc.so.6"))
+        .map(|library| library.replace("libc.so.6", "libgcc_s.so.1"))
+        .filter(|library| Path::new(library).is_file());
+    for library in libraries(&text).chain(unwinder.as_deref()) {
+        let place = library.trim_start_matches('/');
+        if !files.contains_key(place) {
+            files.insert(place.into(), read(Path::new(library))?);
+        }
+    }
+    Ok(())
+}
+
+/// The files among what `ldd` says.
+fn libraries(text: &str) -> impl Iterator<Item = &str> {
+    text.lines()
+        .filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')))
+}
+
+/// Builds the self-tests of memory management; returns where they are.
+///
+/// The source as Debian gives it is not touched: the tree with the engine has the same tests, and their build leaves a file
+/// there.
+fn build() -> anyhow::Result<PathBuf> {
+    let missing: Vec<&str> = LIBRARIES
+        .into_iter()
+        .filter(|(file, _)| !Path::new(file).exists())
+        .map(|(_, package)| package)
+        .collect();
+    if !missing.is_empty() {
+        bail!(
+            "they need what these Debian packages have: {}",
+            missing.join(" ")
+        );
+    }
+    let source = directory().join("tree");
+    if !source.join("Makefile").is_file() {
+        bail!(
+            "there is no {}: `build debug` makes it of {}",
+            source.display(),
+            tree::PACKAGE
+        );
+    }
+    let source = source.canonicalize()?;
+    let folder = directory().join("selftests");
+    std::fs::create_dir_all(&folder)?;
+    let folder = folder.canonicalize()?;
+    let headers = headers(&source)?;
+    run(Command::new("make")
+        .current_dir(source.join("tools/testing/selftests/mm"))
+        .env_remove("MAKEFLAGS")
+        // What does not build is left out, and said.
+        .args(["-k", "-s", "-i"])
+        .arg(format!("OUTPUT={}", folder.display()))
+        .arg(format!("KHDR_INCLUDES=-isystem {}", headers.display()))
+        // khugepaged.c of 6.12.117 uses a constant of this header, which it does not include.
+        .arg("EXTRA_CFLAGS=-w -include ../kselftest.h")
+        .stdout(std::process::Stdio::null()))
+    .context("building Linux's self-tests")?;
+    Ok(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_can_be_read_and_names_each_program_once() {
+        let text = std::fs::read_to_string(integration().join("soak.toml")).unwrap();
+        let list = read(&text).unwrap();
+        let programs: Vec<Program> = list
+            .selftest
+            .iter()
+            .map(Entry::selftest)
+            .chain(list.stressor.iter().map(|entry| entry.stressor(10)))
+            .collect();
+        assert!(programs.len() > 80);
+        let mut names: Vec<_> = programs.iter().map(|program| &program.name).collect();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), programs.len());
+    }
+
+    #[test]
+    fn libraries_are_found_in_what_ldd_says() {
+        let text = "\tlinux-vdso.so.1 (0x00007ffc)\n\tlibm.so.6 => /lib/x86_64-linux-gnu/libm.so.6 (0x00007f2a)\n\
+                    \t/lib64/ld-linux-x86-64.so.2 (0x00007f2b)\n\tlibgone.so => not found\n";
+        let found: Vec<_> = libraries(text).collect();
+        assert_eq!(
+            found,
+            [
+                "/lib/x86_64-linux-gnu/libm.so.6",
+                "/lib64/ld-linux-x86-64.so.2"
+            ]
+        );
+    }
+}

@@ -1,0 +1,428 @@
+//! Programs of others under one kernel, twice: with the engine off, where every path is Linux's own, and with it on.
+//!
+//! It is one image, so what differs is the engine. Nothing may fail with it that passes without, and the kernel may complain
+//! of nothing of which it does not complain without. A program that was killed because it took too long may have met a busy
+//! host: it is named, and counts as failed.
+
+use crate::make::Flavour;
+use crate::programs::{self, Packed};
+use anyhow::bail;
+use quell_boot::versus::{Counted, Ended, Program, Ran, Soak};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// The machine's memory, in megabytes.
+const MEMORY_MB: u32 = 1024;
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The kernel; it has the engine in it.
+    pub flavour: Flavour,
+    /// On how many CPUs.
+    pub cpus: u16,
+    /// What is on of the engine, on the second run.
+    pub mechanisms: String,
+    /// How long each stressor runs, in seconds.
+    pub seconds: u64,
+    /// Only programs that have one of these in their name.
+    pub only: Vec<String>,
+    /// Words for Linux's command line.
+    pub words: Vec<String>,
+    /// How long a machine may be silent.
+    pub limit: Duration,
+    /// Whether to show the consoles.
+    pub verbose: bool,
+}
+
+/// What a program came to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Came {
+    Passed,
+    Skipped,
+    Failed(String),
+    /// It was not run, or its end was not heard of.
+    Nothing,
+}
+
+impl Came {
+    fn of(program: &Program, ran: &Ran) -> Came {
+        match &ran.how {
+            Some(Ended::Code(0)) => Came::Passed,
+            Some(Ended::Code(code)) if programs::is_skip(program, *code) => Came::Skipped,
+            Some(Ended::Code(code)) => Came::Failed(format!("code {code}")),
+            Some(Ended::Signal(signal)) => Came::Failed(format!("signal {signal}")),
+            Some(Ended::Late) => Came::Failed("took too long".into()),
+            Some(Ended::Never(why)) => Came::Failed(why.clone()),
+            None => Came::Failed("the kernel ended".into()),
+        }
+    }
+
+    fn word(&self) -> &'static str {
+        match self {
+            Came::Passed => "pass",
+            Came::Skipped => "skip",
+            Came::Failed(_) => "FAIL",
+            Came::Nothing => "-",
+        }
+    }
+
+    fn why(&self) -> Option<&str> {
+        match self {
+            Came::Failed(why) => Some(why),
+            _ => None,
+        }
+    }
+}
+
+/// One program, on both.
+struct Row<'a> {
+    program: &'a Program,
+    without: Option<&'a Ran>,
+    with: Option<&'a Ran>,
+}
+
+impl Row<'_> {
+    fn came(&self) -> [Came; 2] {
+        [self.without, self.with]
+            .map(|ran| ran.map_or(Came::Nothing, |ran| Came::of(self.program, ran)))
+    }
+
+    /// What is worse with the engine than without.
+    fn worse(&self, known: &BTreeSet<String>) -> Vec<String> {
+        let mut worse = Vec::new();
+        let [without, with] = self.came();
+        match (&without, &with) {
+            (Came::Passed | Came::Skipped, Came::Failed(why)) => worse.push(why.clone()),
+            (Came::Passed, Came::Skipped) => worse.push("is skipped".into()),
+            _ => {}
+        }
+        let (Some(without), Some(with)) = (self.without, self.with) else {
+            return worse;
+        };
+        let new = with
+            .failed
+            .iter()
+            .filter(|part| !without.failed.contains(part));
+        worse.extend(new.map(|part| format!("part \"{part}\" fails")));
+        let splats = with.splats.iter().map(|lines| title(lines));
+        worse.extend(splats.filter(|title| !known.contains(title)));
+        worse
+    }
+}
+
+/// What a complaint of the kernel is called: its first line, without what differs from run to run.
+fn title(lines: &[String]) -> String {
+    let line = lines.first().map_or("", String::as_str);
+    line.split(' ')
+        .filter(|word| !word.chars().any(|c| c.is_ascii_digit()) || word.contains(".c:"))
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// What a run of every program came to.
+struct Half {
+    ran: Vec<Ran>,
+    counted: Option<Counted>,
+}
+
+/// Both, compared.
+pub struct Outcome {
+    packed: Packed,
+    flavour: Flavour,
+    cpus: u16,
+    mechanisms: String,
+    without: Half,
+    with: Half,
+}
+
+impl Request {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// If a kernel is not there or cannot be booted, or if there is nothing to run.
+    pub fn run(&self) -> anyhow::Result<Outcome> {
+        if self.flavour == Flavour::Stock {
+            bail!(
+                "the kernel `stock` has no engine that could be on: it is any other with the engine off"
+            );
+        }
+        let image = self.flavour.image();
+        if !image.is_file() {
+            let name = self.flavour.name();
+            bail!("{} is not there: `build {name}` makes it", image.display());
+        }
+        let packed = programs::pack(&self.only, self.seconds)?;
+        for what in &packed.skipped {
+            eprintln!("SKIPPED: {what}");
+        }
+        if packed.programs.is_empty() {
+            bail!("there is nothing to run");
+        }
+        let without = self.half(&packed, "off")?;
+        let with = self.half(&packed, &self.mechanisms)?;
+        Ok(Outcome {
+            packed,
+            flavour: self.flavour,
+            cpus: self.cpus,
+            mechanisms: self.mechanisms.clone(),
+            without,
+            with,
+        })
+    }
+
+    fn half(&self, packed: &Packed, mechanisms: &str) -> anyhow::Result<Half> {
+        let soak = Soak {
+            kernel: self.flavour.image(),
+            mechanisms: Some(mechanisms.into()),
+            words: self.words.clone(),
+            cpus: self.cpus,
+            memory_mb: MEMORY_MB,
+            files: packed.files.clone(),
+            programs: packed.programs.clone(),
+            limit: self.limit,
+            verbose: self.verbose,
+        };
+        let mut ran = Vec::new();
+        let counted = soak.run(|one| {
+            let program = &packed.programs[one.program];
+            let came = Came::of(program, one);
+            let (word, seconds) = (came.word(), one.milliseconds.div_ceil(1000));
+            let why = came.why().map(|why| format!(": {why}")).unwrap_or_default();
+            eprintln!(
+                "quell={mechanisms}  {word}  {seconds:>4} s  {}{why}",
+                program.name
+            );
+            for line in one.splats.iter().flatten() {
+                eprintln!("    {line}");
+            }
+            if matches!(came, Came::Failed(_)) {
+                one.last.iter().for_each(|line| eprintln!("    | {line}"));
+            }
+            ran.push(one.clone());
+        })?;
+        Ok(Half { ran, counted })
+    }
+}
+
+impl Outcome {
+    fn rows(&self) -> impl Iterator<Item = Row<'_>> {
+        let find =
+            |half: &'_ Half, number: usize| half.ran.iter().position(|ran| ran.program == number);
+        self.packed
+            .programs
+            .iter()
+            .enumerate()
+            .map(move |(number, program)| Row {
+                program,
+                without: find(&self.without, number).map(|at| &self.without.ran[at]),
+                with: find(&self.with, number).map(|at| &self.with.ran[at]),
+            })
+    }
+
+    /// What the kernel complains of without the engine, too.
+    fn known(&self) -> BTreeSet<String> {
+        self.without
+            .ran
+            .iter()
+            .flat_map(|ran| &ran.splats)
+            .map(|lines| title(lines))
+            .collect()
+    }
+
+    /// Whether nothing is worse with the engine, and it counts what Linux does.
+    pub fn holds(&self) -> bool {
+        let known = self.known();
+        let agree = self
+            .with
+            .counted
+            .as_ref()
+            .is_none_or(|counted| counted.agree().is_ok());
+        agree && self.rows().all(|row| row.worse(&known).is_empty())
+    }
+
+    /// A table, and what there is to say of it.
+    pub fn print(&self) {
+        let known = self.known();
+        let width = self
+            .packed
+            .programs
+            .iter()
+            .map(|program| program.name.len())
+            .max()
+            .unwrap_or(0);
+        println!("{:width$}  off   {}", "program", self.mechanisms);
+        let mut counts = [[0usize; 3]; 2];
+        for row in self.rows() {
+            let came = row.came();
+            for (counts, came) in counts.iter_mut().zip(&came) {
+                match came {
+                    Came::Passed => counts[0] += 1,
+                    Came::Skipped => counts[1] += 1,
+                    Came::Failed(_) => counts[2] += 1,
+                    Came::Nothing => {}
+                }
+            }
+            let worse = row.worse(&known);
+            let mark = if worse.is_empty() {
+                String::new()
+            } else {
+                format!("  WORSE: {}", worse.join("; "))
+            };
+            println!(
+                "{:width$}  {:4}  {:4}{mark}",
+                row.program.name,
+                came[0].word(),
+                came[1].word()
+            );
+        }
+        let splats = |half: &Half| half.ran.iter().map(|ran| ran.splats.len()).sum::<usize>();
+        for (what, counts, half) in [
+            ("off", counts[0], &self.without),
+            (&self.mechanisms, counts[1], &self.with),
+        ] {
+            let [passed, skipped, failed] = counts;
+            println!(
+                "Linux ({}) on {} CPUs, quell={what}: {passed} passed, {skipped} were skipped, {failed} failed, {} splats",
+                self.flavour.name(),
+                self.cpus,
+                splats(half)
+            );
+        }
+        if let Some(counted) = &self.with.counted {
+            println!("the last boot: {counted}");
+            if let Err(why) = counted.agree() {
+                println!("WORSE: {why}");
+            }
+        }
+        for what in &self.packed.skipped {
+            println!("SKIPPED: {what}");
+        }
+    }
+
+    /// All of it: a row for each program.
+    pub fn json(&self) -> Value {
+        let known = self.known();
+        let half = |came: &Came, ran: Option<&Ran>| {
+            json!({
+                "came": came.word().to_lowercase(),
+                "why": came.why(),
+                "milliseconds": ran.map(|ran| ran.milliseconds),
+                "parts_passed": ran.map(|ran| ran.passed),
+                "parts_failed": ran.map(|ran| &ran.failed),
+                "splats": ran.map(|ran| &ran.splats),
+            })
+        };
+        let rows: Vec<Value> = self
+            .rows()
+            .map(|row| {
+                let [without, with] = row.came();
+                json!({
+                    "program": row.program.name,
+                    "linux": half(&without, row.without),
+                    "linux_on_quell": half(&with, row.with),
+                    "worse": row.worse(&known),
+                })
+            })
+            .collect();
+        let counted = self.with.counted.as_ref().map(
+            |counted| json!({ "interrupts": counted.interrupts[1], "engine": counted.engine }),
+        );
+        json!({
+            "kernel": self.flavour.name(),
+            "cpus": self.cpus,
+            "mechanisms": self.mechanisms,
+            "skipped": self.packed.skipped,
+            "rows": rows,
+            "counted": counted,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn program(name: &str) -> Program {
+        Program {
+            name: name.into(),
+            command: vec![name.into()],
+            seconds: 1,
+            memory: None,
+            settings: Vec::new(),
+        }
+    }
+
+    fn ran(how: Option<Ended>, failed: &[&str], splats: &[&str]) -> Ran {
+        Ran {
+            program: 0,
+            how,
+            milliseconds: 1,
+            passed: 1,
+            failed: failed.iter().map(|part| part.to_string()).collect(),
+            last: Vec::new(),
+            splats: splats.iter().map(|line| vec![line.to_string()]).collect(),
+        }
+    }
+
+    fn worse(without: &Ran, with: &Ran, known: &[&str]) -> Vec<String> {
+        let program = program("p");
+        let row = Row {
+            program: &program,
+            without: Some(without),
+            with: Some(with),
+        };
+        row.worse(&known.iter().map(|title| title.to_string()).collect())
+    }
+
+    #[test]
+    fn what_passes_without_must_pass_with() {
+        let good = ran(Some(Ended::Code(0)), &[], &[]);
+        for bad in [
+            Some(Ended::Code(1)),
+            Some(Ended::Signal(11)),
+            Some(Ended::Late),
+            None,
+        ] {
+            let bad = ran(bad, &[], &[]);
+            assert_eq!(worse(&good, &bad, &[]).len(), 1);
+            assert!(worse(&bad, &bad, &[]).is_empty());
+            assert!(worse(&bad, &good, &[]).is_empty());
+        }
+        let skipped = ran(Some(Ended::Code(4)), &[], &[]);
+        assert_eq!(worse(&good, &skipped, &[]), ["is skipped"]);
+    }
+
+    #[test]
+    fn a_part_that_fails_shows_though_the_program_fails_on_both() {
+        let code = || Some(Ended::Code(1));
+        let without = ran(code(), &["second"], &[]);
+        let with = ran(code(), &["first", "second"], &[]);
+        assert_eq!(worse(&without, &with, &[]), ["part \"first\" fails"]);
+    }
+
+    #[test]
+    fn a_splat_that_is_not_known_shows() {
+        let splat = "WARNING: CPU: 1 PID: 70 at mm/rmap.c:12 f+0x1/0x2";
+        let good = ran(Some(Ended::Code(0)), &[], &[]);
+        let bad = ran(Some(Ended::Code(0)), &[], &[splat]);
+        let title = "WARNING: CPU: PID: at mm/rmap.c:12";
+        assert_eq!(worse(&good, &bad, &[]), [title]);
+        assert!(worse(&good, &bad, &[title]).is_empty());
+    }
+
+    #[test]
+    fn stress_ng_says_by_3_that_it_lacks_something() {
+        let ended = |code| ran(Some(Ended::Code(code)), &[], &[]);
+        assert_eq!(
+            Came::of(&program("stress-ng --vm 0"), &ended(3)),
+            Came::Skipped
+        );
+        assert_eq!(
+            Came::of(&program("cow"), &ended(3)),
+            Came::Failed("code 3".into())
+        );
+        assert_eq!(Came::of(&program("cow"), &ended(4)), Came::Skipped);
+    }
+}
