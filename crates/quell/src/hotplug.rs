@@ -6,6 +6,11 @@
 //!
 //! The kernel's mappings it has loaded all the time, and walks them at any moment. So it takes requests first and
 //! flushes then; between the two, as while it is offline, it uses no mapping of the kernel that may change.
+//!
+//! # What this does not guarantee
+//!
+//! No flush reaches the walker of a CPU that is offline. Tables of the kernel's half are freed while each such CPU is off,
+//! or on a root that does not lead to them, as it comes up, too.
 
 use crate::cpu::Loaded;
 use crate::engine::Engine;
@@ -53,7 +58,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// Takes this CPU out of the protocol: it leaves its space, answers what is in its inbox and is
     /// asked no more. Called on the CPU itself, which from here on touches no user memory, and no
-    /// mapping of the kernel that may change, until [`Engine::cpu_online`]. Never waits.
+    /// mapping of the kernel that may change, until [`Engine::cpu_online`]. Nor does its walker from here on come by tables
+    /// of the kernel's half that are freed: nobody asks it. Never waits.
     ///
     /// `current` is what `from` is in [`Engine::switch_to`]: the space that this CPU had loaded last, lazily or not
     /// and even if it was evicted from it; `None` only if there was none or if it has been retired. A space that is

@@ -82,6 +82,8 @@ pub enum EngineOp {
     Switch { space: u8 },
     /// Goes idle; the space stays loaded.
     Lazy,
+    /// Goes on in its program, which is not to be disturbed from here until it calls the kernel.
+    Undisturbed,
     /// Loads from a page, as a program.
     Read { page: u64 },
     /// Stores to a page, as a program.
@@ -173,6 +175,8 @@ pub enum EngineOp {
     RunOwn { own: u8 },
     /// Unmaps it; the frame is free after the flush.
     UnmapOwn { own: u8, purpose: For },
+    /// Unmaps all of the kernel's own half, and the table.
+    UnlinkOwn,
     /// Unmaps it when nobody is to use it any more, the flush owed until the address or the frame is used again.
     UnmapOwnLazily { own: u8 },
     /// Gives the frame that was taken so to somebody else.
@@ -523,6 +527,15 @@ impl EngineOp {
         )
     }
 
+    /// Whether a program does it where it is, or is about to be: what is not, the kernel does.
+    pub(super) fn is_the_programs(self) -> bool {
+        use EngineOp::*;
+        matches!(
+            self,
+            Undisturbed | Read { .. } | Write { .. } | Fetch { .. } | Tell { .. } | Wait { .. }
+        )
+    }
+
     /// Whether it is about the kernel's own half.
     pub(super) fn is_of_own_half(self) -> bool {
         use EngineOp::*;
@@ -532,6 +545,7 @@ impl EngineOp {
                 | ReadOwn { .. }
                 | RunOwn { .. }
                 | UnmapOwn { .. }
+                | UnlinkOwn
                 | UnmapOwnLazily { .. }
                 | ClaimOwn { .. }
                 | Patch { .. }
@@ -634,7 +648,9 @@ impl EngineOp {
             | WriteFile { file: f } => file(f),
             ReclaimLazily { files } => within("files", files.into(), 0, (1 << FILES) - 1),
             Tell { flag } | Wait { flag } => within("a flag", flag.into(), 0, FLAGS as u64 - 1),
-            Lazy | Pay | CatchUp | Offline | Online | Mask { .. } => Ok(()),
+            Lazy | Undisturbed | UnlinkOwn | Pay | CatchUp | Offline | Online | Mask { .. } => {
+                Ok(())
+            }
         }
     }
 }

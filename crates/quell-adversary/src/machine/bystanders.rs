@@ -98,13 +98,25 @@ impl Core {
     }
 
     fn judge_program(&mut self, cpu: usize) {
-        if self.end.is_some() || !self.in_program(cpu) {
+        if self.in_program(cpu) {
+            self.judge_user_half(cpu);
+        }
+    }
+
+    /// An NMI handler has leave to use the memory of the program that it came upon: what could go wrong?
+    pub(crate) fn judge_handler(&mut self, cpu: usize) {
+        if !self.searches && !self.cpus[cpu].invalidates() {
+            self.judge_user_half(cpu);
+        }
+    }
+
+    fn judge_user_half(&mut self, cpu: usize) {
+        if self.end.is_some() {
             return;
         }
-        let Some(root) = self.mmu.root(cpu) else {
-            return;
-        };
-        if let Some(violation) = self.could_break(cpu, root, tables::USER) {
+        if let Some(root) = self.mmu.root(cpu)
+            && let Some(violation) = self.could_break(cpu, root, tables::USER)
+        {
             self.fail(violation);
         }
     }

@@ -1,6 +1,7 @@
 //! Programs over the memory manager, drawn.
 
 use super::pages::few_of;
+use super::turns::take_turns;
 use crate::action::MAX_CPUS;
 use crate::generated::program::{CallOp, FLAGS, Lane, Memory, Program, WINDOW};
 use crate::schedule::Rng;
@@ -21,7 +22,13 @@ pub(super) struct CallSwarm {
 }
 
 /// How many kinds of calls there are.
-const CALLS: u8 = 25;
+const CALLS: u8 = 26;
+
+/// The kind that gives frames one life after another.
+const TURNOVER: u8 = 25;
+
+/// Where memory comes and goes that nothing else is about, and how much: all that there is where it is short.
+const ELSEWHERE: (u64, u64) = (100, 4);
 
 /// The kind that forks.
 const FORK: u8 = 11;
@@ -149,8 +156,11 @@ impl CallSwarm {
         let (page, pages) = self.range(rng);
         let file = rng.below(self.files.max(1).into()) as u32;
         // Now and then beyond the end.
-        let beyond = u64::from(rng.one_in(3));
-        let at = rng.below(self.length.max(1) + beyond);
+        let beyond = rng.below(3) / 2;
+        let at = match beyond {
+            0 => rng.below(self.length.max(1)),
+            _ => self.length,
+        };
         let process = rng.weigh(&[(1, 1), (3, 2), (1, 3)]);
         let op = match rng.pick(&self.kinds) {
             0 => CallOp::Read { page },
@@ -185,7 +195,7 @@ impl CallSwarm {
                 into.push(CallOp::Fork);
                 match rng.below(4) {
                     0 => CallOp::Enter { process },
-                    1 => {
+                    1 | 2 => {
                         into.push(CallOp::Enter { process });
                         CallOp::Write { page }
                     }
@@ -235,6 +245,22 @@ impl CallSwarm {
                     rights,
                 });
                 CallOp::Fetch { page }
+            }
+            TURNOVER => {
+                // A page goes, its frame is used elsewhere, is free, and the page comes back.
+                if rng.one_in(2) {
+                    into.push(CallOp::PageOut { page, pages });
+                }
+                let (elsewhere, most) = ELSEWHERE;
+                into.push(CallOp::Fill {
+                    page: elsewhere,
+                    pages: 1 + rng.below(most),
+                });
+                into.push(CallOp::Discard {
+                    page: elsewhere,
+                    pages: most,
+                });
+                self.access(rng)
             }
             _ => {
                 let flag = rng.below(FLAGS as u64) as u8;
@@ -296,9 +322,9 @@ pub fn calls_program(rng: &mut Rng, far: bool) -> Program {
             pages: WINDOW,
             large,
         });
-        if large {
+        if large && rng.below(3) > 0 {
             first.push(CallOp::Write { page: 0 });
-        } else {
+        } else if !large {
             first.push(CallOp::Fill {
                 page: 0,
                 pages: if rng.one_in(3) { 4 } else { WINDOW },
@@ -328,13 +354,14 @@ pub fn calls_program(rng: &mut Rng, far: bool) -> Program {
         first.push(CallOp::Fork);
     }
     // A page beside them, so that their table stays.
-    if rng.below(3) > 0 {
+    if !swarm.large && (swarm.kinds.contains(&TURNOVER) || rng.below(3) > 0) {
+        let (page, pages) = ELSEWHERE;
         first.push(CallOp::Map {
-            page: 100,
-            pages: 1,
+            page,
+            pages,
             large: false,
         });
-        first.push(CallOp::Write { page: 100 });
+        first.push(CallOp::Write { page });
     }
     let told = (rng.below(2) as usize, rng.below(FLAGS as u64) as u8);
     let waits = duel.is_some() && rng.one_in(2);
@@ -365,12 +392,17 @@ pub fn calls_program(rng: &mut Rng, far: bool) -> Program {
             lane.run.push(swarm.access(rng));
         }
     }
+    if rng.one_in(8) {
+        let tells = [0, 1].map(|flag| CallOp::Tell { flag });
+        let waits = [0, 1].map(|flag| CallOp::Wait { flag });
+        take_turns(rng, &mut cpu, tells, waits);
+    }
     let fast = if swarm.collapses {
         2072
     } else if swarm.large {
         rng.pick(&[1040, 1110])
     } else {
-        rng.weigh(&[(1, 7), (2, 8), (2, 10), (2, 12), (6, 32)])
+        rng.weigh(&[(1, 6), (1, 7), (2, 8), (2, 10), (2, 12), (6, 32)])
     };
     let memory = Memory {
         fast,

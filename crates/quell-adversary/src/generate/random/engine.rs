@@ -1,14 +1,11 @@
-//! Programs over the engine, drawn.
-//!
-//! Every program begins with pages mapped and spaces loaded, because nothing can go wrong before.
+//! What programs over the engine may do, and the phrases that do it. [`whole`](super::whole) makes programs of them.
 
-use super::kinds::{KINDS, Kind};
+use super::kinds::{KINDS, Kind, THEMES};
+use super::own_half::changes_own;
 use super::pages::few_of;
-use super::shape::shape;
-use crate::action::MAX_CPUS;
 use crate::generated::program::{
-    BATCHES, EngineOp, FILE_PAGES, FILES, FLAGS, For, HUGE, Lane, OWN_PAGES, PAGES, Program,
-    Reported, Right, SPACES, WINDOW,
+    BATCHES, EngineOp, FILE_PAGES, FILES, FLAGS, For, HUGE, Lane, OWN_PAGES, PAGES, Reported,
+    Right, SPACES, WINDOW,
 };
 use crate::schedule::Rng;
 
@@ -16,12 +13,12 @@ use crate::schedule::Rng;
 #[derive(Clone)]
 pub(super) struct Swarm {
     pub(super) kinds: Vec<(u64, Kind)>,
-    pages: Vec<u64>,
-    files: Vec<u8>,
-    spaces: u64,
+    pub(super) pages: Vec<u64>,
+    pub(super) files: Vec<u8>,
+    pub(super) spaces: u64,
     /// The space that most of it is about.
-    home: u8,
-    batches: std::ops::Range<u64>,
+    pub(super) home: u8,
+    pub(super) batches: std::ops::Range<u64>,
     /// Pages of the kernel's own half.
     pub(super) own: Vec<u8>,
 }
@@ -34,11 +31,22 @@ impl Swarm {
             // More than a batch takes: what is about all of them at once.
             kinds.push((8, Kind::Sweep));
         }
+        let theme = rng.one_in(3).then(|| rng.pick(&THEMES));
+        let fits = |kind: Kind| theme.is_none_or(|theme| theme.contains(&kind));
+        let all = KINDS.map(|(weight, kind)| (if fits(kind) { weight } else { 0 }, (weight, kind)));
         for _ in 0..wanted {
-            let kind = rng.weigh(&KINDS.map(|(weight, kind)| (weight, (weight, kind))));
+            let kind = rng.weigh(&all);
             if !kinds.contains(&kind) {
                 kinds.push(kind);
             }
+        }
+        // Who is not to be disturbed differs from others by what becomes of the kernel's own half.
+        let about = |wanted: fn(Kind) -> bool, kinds: &[(u64, Kind)]| {
+            kinds.iter().any(|&(_, kind)| wanted(kind))
+        };
+        if about(|kind| kind == Kind::Undisturbed, &kinds) && !about(changes_own, &kinds) {
+            let takes = [Kind::UnmapOwn, Kind::OwnLazily, Kind::UnlinkOwn];
+            kinds.push((4, rng.pick(&takes)));
         }
         let small = &PAGES[..9];
         let count = rng.weigh(&[(6, 1), (3, 2), (1, 3)]);
@@ -76,7 +84,7 @@ impl Swarm {
 
     /// What one CPU does: the kind that is its part of a duel, or accesses alone, or all of it; mostly with a
     /// batch of its own.
-    fn part(&self, cpu: usize, duel: Option<[(u64, Kind); 2]>, rng: &mut Rng) -> Self {
+    pub(super) fn part(&self, cpu: usize, duel: Option<[(u64, Kind); 2]>, rng: &mut Rng) -> Self {
         let mut part = self.clone();
         if let Some(kinds) = duel {
             // Now and then there are two on a side.
@@ -97,7 +105,7 @@ impl Swarm {
     }
 
     /// A kind for one side of a duel: of those of the swarm that do more than use memory, or any.
-    fn any_kind(&self, rng: &mut Rng) -> (u64, Kind) {
+    pub(super) fn any_kind(&self, rng: &mut Rng) -> (u64, Kind) {
         let (weight, kind) = rng.pick(&self.kinds);
         match kind {
             Kind::Read | Kind::Write => rng.pick(&KINDS[2..]),
@@ -105,8 +113,20 @@ impl Swarm {
         }
     }
 
+    /// Whether there are programs that are not to be disturbed.
+    pub(super) fn leaves_alone(&self) -> bool {
+        self.kinds
+            .iter()
+            .any(|(_, kind)| *kind == Kind::Undisturbed)
+    }
+
+    /// Whether CPUs go idle, or leave.
+    pub(super) fn goes_idle(&self) -> bool {
+        { self.kinds.iter() }.any(|(_, kind)| matches!(kind, Kind::Idle | Kind::Hotplug))
+    }
+
     /// Whether a program runs code that it has mapped.
-    fn runs_code(&self) -> bool {
+    pub(super) fn runs_code(&self) -> bool {
         self.kinds.iter().any(|(_, kind)| *kind == Kind::Code)
     }
 
@@ -129,7 +149,7 @@ impl Swarm {
         rng.pick(&self.pages)
     }
 
-    fn space(&self, rng: &mut Rng) -> u8 {
+    pub(super) fn space(&self, rng: &mut Rng) -> u8 {
         if rng.below(3) > 0 {
             return self.home;
         }
@@ -177,7 +197,7 @@ impl Swarm {
     }
 
     /// Uses what the program is about.
-    fn look(&self, rng: &mut Rng) -> EngineOp {
+    pub(super) fn look(&self, rng: &mut Rng) -> EngineOp {
         if self.uses_own_half() && rng.below(3) > 0 {
             return self.use_own(rng);
         }
@@ -319,6 +339,16 @@ impl Swarm {
             }
             Kind::Retire => {
                 into.push(EngineOp::Lazy);
+                if rng.one_in(4) {
+                    // What it maps goes first, with its tables.
+                    into.push(open(For::Call));
+                    into.push(EngineOp::Unlink {
+                        batch,
+                        space,
+                        window,
+                    });
+                    into.push(EngineOp::Finish { batch });
+                }
                 into.push(EngineOp::Retire { space });
                 if rng.one_in(2) {
                     into.push(EngineOp::Revive { space });
@@ -334,7 +364,8 @@ impl Swarm {
                 into.push(EngineOp::Mask { on: false });
             }
             Kind::Own => into.push(self.use_own(rng)),
-            kind @ (Kind::UnmapOwn | Kind::OwnLazily | Kind::Patch) => {
+            Kind::Undisturbed => self.run_undisturbed(page, rng, into),
+            kind @ (Kind::UnmapOwn | Kind::OwnLazily | Kind::UnlinkOwn | Kind::Patch) => {
                 self.change_own(kind, rng, into);
             }
             Kind::Start => {
@@ -358,7 +389,7 @@ impl Swarm {
 }
 
 /// Makes a page one of code.
-fn allow(space: u8, page: u64) -> EngineOp {
+pub(super) fn allow(space: u8, page: u64) -> EngineOp {
     EngineOp::Unprotect {
         space,
         page,
@@ -374,121 +405,4 @@ pub(super) fn pages_of(cpu: &[Lane<EngineOp>]) -> Vec<u64> {
         }
         _ => None,
     })
-}
-
-/// A program over the engine.
-pub fn engine_program(rng: &mut Rng) -> Program {
-    let mut shape = shape(rng);
-    let swarm = Swarm::draw(rng, shape.spaces.into());
-    shape.nmi_page = rng.pick(&swarm.pages);
-    let cpus = rng.weigh(&[(5, 2), (3, 3), (1, MAX_CPUS)]);
-    let mut cpu = vec![Lane::default(); cpus];
-    // What is mapped when the run begins.
-    let first = &mut cpu[0].start;
-    let mapped = match usize::from(shape.spaces) {
-        SPACES => shape.spaces,
-        _ => shape.spaces.min(5),
-    };
-    for space in 0..mapped {
-        for &page in &swarm.pages {
-            if rng.one_in(5) {
-                continue;
-            }
-            let write = rng.below(3) > 0;
-            let window = (page / WINDOW) as u8;
-            first.push(match page {
-                HUGE.. => EngineOp::MapHuge { space },
-                _ if rng.one_in(12) && window < 2 => EngineOp::MapLarge { space, window },
-                _ => EngineOp::Map { space, page, write },
-            });
-            if swarm.runs_code() && page < HUGE {
-                first.push(allow(space, page));
-            }
-        }
-        for &file in &swarm.files {
-            let write = rng.one_in(4);
-            first.push(EngineOp::MapFile { space, file, write });
-            if swarm.runs_code() && rng.one_in(2) {
-                first.push(allow(space, FILE_PAGES[usize::from(file)]));
-            }
-        }
-    }
-    if swarm.uses_own_half() {
-        first.extend(swarm.own.iter().map(|&own| EngineOp::MapOwn { own }));
-    }
-    // In some programs each CPU is mostly about a space of its own, and who preempts it about another's: what goes wrong
-    // there must not be mended by what they do to each other.
-    let apart = shape.spaces > 1 && rng.one_in(4);
-    let home = |number: usize| match apart {
-        true => (number % usize::from(shape.spaces)) as u8,
-        false => 0,
-    };
-    // Every other program is a duel: one CPU does one kind of thing, another another or the same, and the rest of
-    // them use what it is done to; perhaps not before one of the two says that it is done.
-    let told = (rng.below(2) as usize, rng.below(FLAGS as u64) as u8);
-    let waits = rng.one_in(3);
-    let duel = rng.one_in(2).then(|| {
-        let first = swarm.any_kind(rng);
-        let second = if rng.one_in(4) {
-            first
-        } else {
-            swarm.any_kind(rng)
-        };
-        [first, second]
-    });
-    for (number, lane) in cpu.iter_mut().enumerate() {
-        let part = Swarm {
-            home: home(number),
-            ..swarm.part(number, duel, rng)
-        };
-        // Who preempts the owner of a batch has one of its own.
-        let preempting = Swarm {
-            home: home(number + 1),
-            batches: BATCHES as u64 - 1..BATCHES as u64,
-            ..swarm.clone()
-        };
-        // The last one stays.
-        for _ in 0..rng.few(3) - 1 {
-            let space = rng.below(shape.spaces.into()) as u8;
-            lane.start.push(EngineOp::Switch { space });
-        }
-        let space = part.space(rng);
-        lane.start.push(EngineOp::Switch { space });
-        if rng.one_in(6) {
-            lane.start.push(rng.weigh(&[
-                (6, EngineOp::Lazy),
-                (1, EngineOp::Offline),
-                (1, EngineOp::Mask { on: true }),
-            ]));
-        }
-        for _ in 0..rng.few(if duel.is_some() { 2 } else { 4 }) {
-            part.phrase(rng, &mut lane.run);
-        }
-        // Who has done something uses it, too.
-        if duel.is_some() && rng.one_in(2) {
-            lane.run.push(swarm.look(rng));
-        }
-        if duel.is_some() && waits {
-            if number == told.0 {
-                lane.run.push(EngineOp::Tell { flag: told.1 });
-            } else {
-                lane.run.push(EngineOp::Wait { flag: told.1 });
-                lane.run.push(swarm.look(rng));
-            }
-        }
-        if shape.preemptions > 0 {
-            for _ in 0..rng.few(2) {
-                preempting.phrase(rng, &mut lane.preempts);
-            }
-        }
-    }
-    // Now and then the end of one CPU's work is left to another.
-    if rng.one_in(5) {
-        let from = rng.below(cpus as u64) as usize;
-        let to = rng.below(cpus as u64) as usize;
-        if let Some(op) = cpu[from].run.pop() {
-            cpu[to].run.push(op);
-        }
-    }
-    Program::Engine { shape, cpu }
 }

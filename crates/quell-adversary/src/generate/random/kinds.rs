@@ -41,14 +41,18 @@ pub(super) enum Kind {
     UnmapOwn,
     /// The same without a flush.
     OwnLazily,
+    /// Takes all of it away, and the table.
+    UnlinkOwn,
     /// Writes its text.
     Patch,
+    /// Runs a program that is not to be disturbed.
+    Undisturbed,
     /// Flushes without waiting.
     Start,
 }
 
 /// Every kind, with how often it is drawn.
-pub(super) const KINDS: [(u64, Kind); 37] = [
+pub(super) const KINDS: [(u64, Kind); 39] = [
     (8, Kind::Read),
     (5, Kind::Write),
     (4, Kind::Map),
@@ -84,6 +88,56 @@ pub(super) const KINDS: [(u64, Kind); 37] = [
     (2, Kind::Own),
     (3, Kind::UnmapOwn),
     (2, Kind::OwnLazily),
+    (1, Kind::UnlinkOwn),
     (1, Kind::Patch),
+    (3, Kind::Undisturbed),
     (2, Kind::Start),
+];
+
+/// Kinds that are about one thing: what goes wrong there may take several of them.
+pub(super) const THEMES: [&[Kind]; 4] = [
+    // CPUs and spaces that come and go.
+    &[
+        Kind::Switch,
+        Kind::Tour,
+        Kind::Idle,
+        Kind::Hotplug,
+        Kind::Retire,
+        Kind::Unmap,
+        Kind::Unlink,
+    ],
+    // Flushes that are owed.
+    &[
+        Kind::FileReclaim,
+        Kind::Lazily,
+        Kind::Claim,
+        Kind::Rescue,
+        Kind::WriteFile,
+        Kind::Pay,
+        Kind::CatchUp,
+        Kind::OwnLazily,
+        Kind::Undisturbed,
+    ],
+    // The kernel's own half, and who uses it.
+    &[
+        Kind::Own,
+        Kind::UnmapOwn,
+        Kind::OwnLazily,
+        Kind::UnlinkOwn,
+        Kind::Patch,
+        Kind::Undisturbed,
+        Kind::Idle,
+        Kind::Hotplug,
+    ],
+    // One CPU's flushes in the middle of another's.
+    &[
+        Kind::Unmap,
+        Kind::Reclaim,
+        Kind::Protect,
+        Kind::Start,
+        Kind::Mask,
+        Kind::Switch,
+        Kind::Tour,
+        Kind::Idle,
+    ],
 ];

@@ -11,9 +11,11 @@ mod kinds;
 mod own_half;
 mod pages;
 mod shape;
+mod turns;
+mod whole;
 
 pub use calls::calls_program;
-pub use engine::engine_program;
+pub use whole::engine_program;
 
 use super::text::Recorded;
 use crate::action::MAX_CPUS;

@@ -5,11 +5,18 @@ use super::kinds::Kind;
 use crate::generated::program::{EngineOp, For};
 use crate::schedule::Rng;
 
+/// Whether a kind takes something of the kernel's own half away, or writes there.
+pub(super) fn changes_own(kind: Kind) -> bool {
+    use Kind::{OwnLazily, Patch, UnlinkOwn, UnmapOwn};
+    matches!(kind, UnmapOwn | OwnLazily | UnlinkOwn | Patch)
+}
+
 impl Swarm {
     /// Whether what a program does is about the kernel's own half.
     pub(super) fn uses_own_half(&self) -> bool {
-        use Kind::{Own, OwnLazily, Patch, UnmapOwn};
-        { self.kinds.iter() }.any(|(_, kind)| matches!(kind, Own | UnmapOwn | OwnLazily | Patch))
+        use Kind::{Own, Undisturbed};
+        let uses = |kind| matches!(kind, Own | Undisturbed) || changes_own(kind);
+        self.kinds.iter().any(|&(_, kind)| uses(kind))
     }
 
     /// A phrase that takes something away there, or writes text.
@@ -31,7 +38,24 @@ impl Swarm {
                     _ => EngineOp::ClaimOwn { own },
                 });
             }
+            Kind::UnlinkOwn => {
+                into.push(EngineOp::UnlinkOwn);
+                if rng.one_in(2) {
+                    into.push(EngineOp::MapOwn { own });
+                }
+            }
             _ => into.push(EngineOp::Patch { own }),
+        }
+    }
+
+    /// A program that is not to be disturbed: what it does, and mostly what it calls the kernel for.
+    pub(super) fn run_undisturbed(&self, page: u64, rng: &mut Rng, into: &mut Vec<EngineOp>) {
+        into.push(EngineOp::Undisturbed);
+        for _ in 0..rng.below(3) {
+            into.push(EngineOp::Read { page });
+        }
+        if rng.below(3) > 0 {
+            into.push(self.use_own(rng));
         }
     }
 

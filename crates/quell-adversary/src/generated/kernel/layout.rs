@@ -15,6 +15,8 @@ pub(in crate::generated) struct Layout {
     pub(super) blocks: u64,
     /// The kernel has a half of its own.
     pub(super) own: bool,
+    /// CPUs leave during the program.
+    pub(super) leaves: bool,
 }
 
 impl Layout {
@@ -31,6 +33,7 @@ impl Layout {
             spaces: shape.spaces.into(),
             blocks: if ops().any(large) { BLOCKS } else { 0 },
             own: ops().any(|op| op.is_of_own_half()),
+            leaves: ops().any(|op| matches!(op, EngineOp::Offline)),
         }
     }
 

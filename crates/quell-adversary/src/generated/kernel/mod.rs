@@ -15,7 +15,8 @@
 //! * a frame is free when the batch that holds it gives it out; the kernel owns it from that moment, so
 //!   that any use of an old translation is one of a frame with a new owner (C1);
 //! * content is captured after the flush, under the lock, while the entry is still protected;
-//! * a space ends when nobody runs it; who goes idle does not count.
+//! * a space ends when nobody runs it; who goes idle does not count;
+//! * who returns to a program that is not to be disturbed says so last, and enters the kernel first, by whatever way.
 //!
 //! Data that a lock protects lies in words that are read and written without a point: between taking
 //! the lock and giving it back no other CPU looks at them.
@@ -32,6 +33,7 @@
 //! | [`files`] | files of one page, reclaimed at once or lazily |
 //! | [`batches`] | batches, and what their end means |
 //! | [`operations`] | what each operation of a program does; interrupts, NMIs, preemption |
+//! | [`undisturbed`] | CPUs that run a program and are not to be disturbed |
 //! | [`run`] | a run, from the machine to the timeline |
 //!
 //! [`Engine::settle_deferred`]: quell::Engine::settle_deferred
@@ -48,6 +50,7 @@ mod promises;
 mod run;
 mod spaces;
 mod state;
+mod undisturbed;
 
 pub(super) use layout::Layout;
 pub(super) use run::perform;

@@ -22,9 +22,13 @@ impl<'k, 'm> Desk<'k, 'm> {
         if here.offline && !there || here.preempts && !op.may_preempt() {
             return;
         }
+        if !op.is_the_programs() {
+            kernel.enter_kernel();
+        }
         match op {
             EngineOp::Switch { space } => kernel.switch(space.into()),
             EngineOp::Lazy => kernel.idle(),
+            EngineOp::Undisturbed => kernel.enter_user(),
             EngineOp::Read { page } => kernel.access(page, AccessKind::Load, 0),
             EngineOp::Fetch { page } => kernel.access(page, AccessKind::Fetch, 0),
             EngineOp::Write { page } => {
@@ -85,6 +89,9 @@ impl<'k, 'm> Desk<'k, 'm> {
             EngineOp::ReadOwn { own } => kernel.access_own(own.into(), AccessKind::Load),
             EngineOp::RunOwn { own } => kernel.access_own(own.into(), AccessKind::Fetch),
             EngineOp::UnmapOwn { own, purpose } => kernel.unmap_own(own.into(), purpose.into()),
+            // Before the run some CPUs have yet to come.
+            EngineOp::UnlinkOwn if self.begun.get() => kernel.unlink_own(),
+            EngineOp::UnlinkOwn => {}
             EngineOp::UnmapOwnLazily { own } => kernel.unmap_own_lazily(own.into()),
             EngineOp::ClaimOwn { own } => kernel.claim_own(own.into()),
             EngineOp::Patch { own } => kernel.patch(own.into()),
@@ -196,7 +203,13 @@ impl<'k, 'm> Desk<'k, 'm> {
 
 impl context::Kernel for Desk<'_, '_> {
     fn interrupt(&self) {
-        self.interrupting(|| self.kernel.engine.on_interrupt());
+        self.interrupting(|| {
+            let undisturbed = self.kernel.enter_kernel();
+            self.kernel.engine.on_interrupt();
+            if undisturbed {
+                self.kernel.enter_user();
+            }
+        });
     }
 
     /// Another thread runs here for a while; the space that was loaded cannot end meanwhile, and is loaded
@@ -204,11 +217,23 @@ impl context::Kernel for Desk<'_, '_> {
     ///
     /// [`Shape::leaves_space`]: crate::generated::program::Shape::leaves_space
     fn preempt(&self) {
-        self.interrupting(|| self.preempted());
+        self.interrupting(|| {
+            let undisturbed = self.kernel.enter_kernel();
+            self.preempted();
+            if undisturbed {
+                self.kernel.enter_user();
+            }
+        });
     }
 
     fn nmi(&self) {
-        self.interrupting(|| self.nmi_handler());
+        self.interrupting(|| {
+            let undisturbed = self.kernel.enter_kernel_from_nmi();
+            self.nmi_handler();
+            if undisturbed {
+                self.kernel.leave_kernel();
+            }
+        });
     }
 
     fn kept(&self, cpu: usize) -> u64 {
@@ -226,6 +251,7 @@ impl context::Kernel for Desk<'_, '_> {
         let bits = bits
             .into_iter()
             .fold(loaded, |sum, bit| sum << 1 | u64::from(bit));
+        let bits = bits << 2 | here.mode as u64;
         (bits << 16 | u64::from(here.flag) << 8 | u64::from(here.stores)) ^ self.kernel.own.kept()
     }
 }
@@ -285,7 +311,10 @@ impl Desk<'_, '_> {
             let me = self.kernel.me();
             context::point(Op::Access(AccessKind::Load));
             let load = (AccessKind::Load, 0);
-            context::with(|core| core.access(me, self.kernel.shape.nmi_page, 0, load));
+            context::with(|core| {
+                core.access(me, self.kernel.shape.nmi_page, 0, load);
+                core.judge_handler(me);
+            });
         } else {
             self.kernel.hw.happen(Happening::NmiRefused);
         }

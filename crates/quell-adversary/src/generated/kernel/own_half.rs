@@ -6,13 +6,14 @@
 use super::batches::owe;
 use super::own_state::Taken;
 use super::state::{Held, Kernel, SECRET, Space, What};
+use super::undisturbed::Mode;
 use crate::cell::AdversaryWord;
 use crate::context;
 use crate::coverage::Happening;
 use crate::generated::program::{HUGE, OWN_PAGES};
 use crate::op::{AccessKind, Op};
 use crate::tables;
-use quell::{Frame, Hardware, Page, PageRange, Purpose, Word};
+use quell::{Frame, Hardware, Page, PageRange, PageSize, Purpose, Scope, Word};
 use quell_vm::machine::{Event, Machine};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -20,6 +21,11 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 pub(super) const ROOT: Frame = Frame(0);
 /// Its first page: that of the last entry that programs leave alone.
 const FIRST: u64 = 3 * HUGE;
+
+fn link_own(word: &AdversaryWord, table: Frame) {
+    let pointer = table.0 << 12 | tables::PRESENT | tables::TABLE | tables::WRITABLE;
+    word.store(pointer, Release);
+}
 
 /// The page of this number.
 fn page_of(own: usize) -> u64 {
@@ -33,17 +39,34 @@ impl Kernel<'_> {
             return;
         }
         let [middle, leaf] = self.layout.own_tables();
-        let link = |word: &AdversaryWord, table: Frame| {
-            let pointer = table.0 << 12 | tables::PRESENT | tables::TABLE | tables::WRITABLE;
-            word.store(pointer, Release);
-        };
-        link(&self.hw.table(ROOT)[(FIRST / HUGE) as usize], middle);
-        link(&self.hw.table(middle)[0], leaf);
+        link_own(&self.hw.table(ROOT)[(FIRST / HUGE) as usize], middle);
+        link_own(self.own_link(), leaf);
         context::with(|core| core.use_kernel(ROOT.0 as u32, FIRST));
     }
 
-    fn own_entry(&self, own: usize) -> &AdversaryWord {
-        &self.hw.table(self.layout.own_tables()[1])[own]
+    /// The entry that leads to the leaf table.
+    fn own_link(&self) -> &AdversaryWord {
+        &self.hw.table(self.layout.own_tables()[0])[0]
+    }
+
+    /// The entry of a page, if there is a table for it.
+    fn own_entry(&self, own: usize) -> Option<&AdversaryWord> {
+        let link = self.own_link().load(Relaxed);
+        (link & tables::PRESENT != 0).then(|| &self.hw.table(Frame(link >> 12))[own])
+    }
+
+    /// The same, with a table made if nothing is there.
+    fn own_entry_made(&self, own: usize) -> Option<&AdversaryWord> {
+        if self.own_link().load(Relaxed) & tables::PRESENT == 0 {
+            let table = self.take_table()?;
+            link_own(self.own_link(), table);
+        }
+        self.own_entry(own)
+    }
+
+    /// What the entry of a page says; 0 if there is no table.
+    fn own_word(&self, own: usize) -> u64 {
+        self.own_entry(own).map_or(0, |entry| entry.load(Relaxed))
     }
 
     fn is_global(own: usize) -> bool {
@@ -70,10 +93,12 @@ impl Kernel<'_> {
 
     pub(super) fn map_own(&self, own: usize) {
         self.with_own(|| {
-            let entry = self.own_entry(own);
-            if entry.load(Relaxed) & tables::PRESENT != 0 {
+            if self.own_word(own) & tables::PRESENT != 0 {
                 return;
             }
+            let Some(entry) = self.own_entry_made(own) else {
+                return;
+            };
             let Some(frame) = self.take_single() else {
                 return;
             };
@@ -93,7 +118,7 @@ impl Kernel<'_> {
 
     /// Clears the entry of a page; the frame that was there.
     fn clear_own(&self, own: usize) -> Option<Frame> {
-        let old = self.own_entry(own).swap(0, AcqRel);
+        let old = self.own_entry(own)?.swap(0, AcqRel);
         (old & tables::PRESENT != 0).then_some(Frame(old >> 12))
     }
 
@@ -120,9 +145,49 @@ impl Kernel<'_> {
         });
     }
 
+    /// Unmaps everything, and the table: it goes with the pages, behind one flush. While a CPU has left, its walker may
+    /// be anywhere in the kernel's half, and no flush reaches it.
+    pub(super) fn unlink_own(&self) {
+        if self.layout.leaves {
+            return;
+        }
+        self.with_own(|| {
+            let began = context::with(|core| core.now);
+            let link = self.own_link().load(Relaxed);
+            if link & tables::PRESENT == 0 {
+                return;
+            }
+            let mut batch = self.engine.batch(Purpose::Call);
+            let mut unmapped = [None; OWN_PAGES];
+            for (own, unmapped) in unmapped.iter_mut().enumerate() {
+                if let Some(frame) = self.clear_own(own) {
+                    let what = What::Single(frame);
+                    let range = PageRange::base(Page(page_of(own)), 1);
+                    batch.unmapped(self.own_space(own), range, Held { kernel: self, what });
+                    *unmapped = Some(range);
+                }
+            }
+            self.own_link().swap(0, AcqRel);
+            let range = PageRange::one(Page(FIRST), PageSize::Large);
+            let what = What::Table(Frame(link >> 12));
+            // Walkers have come by the table for pages of both kinds.
+            let [global, tagged] = &self.own.spaces;
+            batch.changed(tagged, range, Scope::Tables);
+            batch.table_unlinked(global, range, Held { kernel: self, what });
+            drop(batch.finish());
+            let me = self.me();
+            context::with(|core| core.set_call_began(me, began));
+            // Others were unmapped before, and owe their flush.
+            for range in unmapped.into_iter().flatten() {
+                self.hw.note(Event::ReturnedUnmap { root: ROOT, range });
+            }
+            self.judge_own();
+        });
+    }
+
     pub(super) fn unmap_own_lazily(&self, own: usize) {
         self.with_own(|| {
-            if self.own_entry(own).load(Relaxed) & tables::PRESENT == 0 {
+            if self.own_word(own) & tables::PRESENT == 0 {
                 return;
             }
             self.give_away_own(own);
@@ -172,7 +237,7 @@ impl Kernel<'_> {
     /// Writes the text at a page, and tells every CPU.
     pub(super) fn patch(&self, own: usize) {
         self.with_own(|| {
-            let held = self.own_entry(own).load(Relaxed);
+            let held = self.own_word(own);
             if held & tables::PRESENT == 0 {
                 return;
             }
@@ -196,6 +261,7 @@ impl Kernel<'_> {
             for cpu in 0..core.count {
                 let there = self.current[cpu].get();
                 let uses = core.in_program(cpu) || core.may_take_nmi(cpu);
+                let uses = uses && there.mode == Mode::Kernel;
                 if uses && !there.offline && !there.pinned {
                     core.judge_kernel(cpu);
                 }

@@ -3,6 +3,7 @@
 use super::state::{
     ALIVE, GONE, Kernel, LIFE_SHIFT, LIVES, ONE_USER, Space, USERS, What, life_of, peek,
 };
+use super::undisturbed::Mode;
 use crate::action::MAX_CPUS;
 use crate::context;
 use crate::coverage::Happening;
@@ -86,7 +87,7 @@ impl Kernel<'_> {
     /// The CPU is back in its program, if it runs one; the kernel may use its own half there, as anywhere.
     pub(super) fn back_in_program(&self) {
         let me = self.me();
-        if self.layout.own && !self.here().offline {
+        if self.layout.own && !self.here().offline && self.here().mode == Mode::Kernel {
             context::with(|core| core.judge_kernel(me));
         }
         if self.program_of(me).is_some() {

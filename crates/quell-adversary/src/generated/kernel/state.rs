@@ -2,6 +2,7 @@
 
 use super::layout::{Layout, SINGLES};
 use super::own_state::OwnHalf;
+use super::undisturbed::Mode;
 use crate::action::MAX_CPUS;
 use crate::cell::AdversaryWord;
 use crate::context;
@@ -93,6 +94,8 @@ pub(super) struct Current {
     pub(super) pinned: bool,
     /// What runs has preempted something, and waits for no lock: it may be held by what was preempted.
     pub(super) preempts: bool,
+    /// Where it is, as far as the kernel's own half goes.
+    pub(super) mode: Mode,
     /// The flag that it has come by last.
     pub(super) flag: u8,
     /// How many stores its programs have made.

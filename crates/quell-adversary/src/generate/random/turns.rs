@@ -1,0 +1,25 @@
+//! CPUs that take turns: what one does comes between two things that another does.
+
+use crate::generated::program::Lane;
+use crate::schedule::Rng;
+
+/// The first or second CPU stops somewhere until the other has done part of what it does, and the other waits for that.
+/// `tells` and `waits` are about two flags that nothing else is about, in ascending order.
+pub(super) fn take_turns<O: Copy>(
+    rng: &mut Rng,
+    cpu: &mut [Lane<O>],
+    tells: [O; 2],
+    waits: [O; 2],
+) {
+    let first = rng.below(2) as usize;
+    let mut place =
+        |from: usize, run: &[O]| from + rng.below((run.len() - from) as u64 + 1) as usize;
+    let run = &mut cpu[first].run;
+    let at = place(0, run);
+    run.splice(at..at, [tells[0], waits[1]]);
+    let run = &mut cpu[1 - first].run;
+    let from = place(0, run);
+    let to = place(from, run);
+    run.insert(to, tells[1]);
+    run.insert(from, waits[0]);
+}

@@ -1,0 +1,153 @@
+//! Whole programs over the engine, drawn.
+//!
+//! Every program begins with pages mapped and spaces loaded, because nothing can go wrong before.
+
+use super::engine::{Swarm, allow};
+use super::shape::shape;
+use super::turns::take_turns;
+use crate::action::MAX_CPUS;
+use crate::generated::program::{
+    BATCHES, EngineOp, FILE_PAGES, FLAGS, HUGE, Lane, Program, SPACES, WINDOW,
+};
+use crate::schedule::Rng;
+
+/// A program over the engine.
+pub fn engine_program(rng: &mut Rng) -> Program {
+    let mut shape = shape(rng);
+    let swarm = Swarm::draw(rng, shape.spaces.into());
+    shape.nmi_page = rng.pick(&swarm.pages);
+    let cpus = rng.weigh(&[(5, 2), (3, 3), (1, MAX_CPUS)]);
+    let mut cpu = vec![Lane::default(); cpus];
+    // What is mapped when the run begins.
+    let first = &mut cpu[0].start;
+    let mapped = match usize::from(shape.spaces) {
+        SPACES => shape.spaces,
+        _ => shape.spaces.min(5),
+    };
+    for space in 0..mapped {
+        for &page in &swarm.pages {
+            if rng.one_in(5) {
+                continue;
+            }
+            let write = rng.below(3) > 0;
+            let window = (page / WINDOW) as u8;
+            first.push(match page {
+                HUGE.. => EngineOp::MapHuge { space },
+                _ if rng.one_in(12) && window < 2 => EngineOp::MapLarge { space, window },
+                _ => EngineOp::Map { space, page, write },
+            });
+            if swarm.runs_code() && page < HUGE {
+                first.push(allow(space, page));
+            }
+        }
+        for &file in &swarm.files {
+            let write = rng.one_in(4);
+            first.push(EngineOp::MapFile { space, file, write });
+            if swarm.runs_code() && rng.one_in(2) {
+                first.push(allow(space, FILE_PAGES[usize::from(file)]));
+            }
+        }
+    }
+    if swarm.uses_own_half() {
+        first.extend(swarm.own.iter().map(|&own| EngineOp::MapOwn { own }));
+    }
+    // In some programs each CPU is mostly about a space of its own, and who preempts it about another's: what goes wrong
+    // there must not be mended by what they do to each other.
+    let apart = shape.spaces > 1 && rng.one_in(4);
+    // In some it is mostly about one that no CPU has had loaded before.
+    let fresh = shape.spaces > 1 && !apart && rng.one_in(6);
+    let home = |number: usize| match apart {
+        true => (number % usize::from(shape.spaces)) as u8,
+        false if fresh => shape.spaces - 1,
+        false => 0,
+    };
+    let loaded = u64::from(shape.spaces - u8::from(fresh));
+    // Every other program is a duel: one CPU does one kind of thing, another another or the same, and the rest of
+    // them use what it is done to; perhaps not before one of the two says that it is done.
+    let told = (rng.below(2) as usize, rng.below(FLAGS as u64) as u8);
+    let waits = rng.one_in(3);
+    let duel = rng.one_in(2).then(|| {
+        let first = swarm.any_kind(rng);
+        let second = if rng.one_in(4) {
+            first
+        } else {
+            swarm.any_kind(rng)
+        };
+        [first, second]
+    });
+    for (number, lane) in cpu.iter_mut().enumerate() {
+        let part = Swarm {
+            home: home(number),
+            ..swarm.part(number, duel, rng)
+        };
+        // Who preempts the owner of a batch has one of its own.
+        let preempting = Swarm {
+            home: home(number + 1),
+            batches: BATCHES as u64 - 1..BATCHES as u64,
+            ..swarm.clone()
+        };
+        // The last one stays.
+        for _ in 0..rng.few(3) - 1 {
+            let space = rng.below(loaded) as u8;
+            lane.start.push(EngineOp::Switch { space });
+        }
+        let space = match fresh {
+            true => rng.below(loaded) as u8,
+            false => part.space(rng),
+        };
+        lane.start.push(EngineOp::Switch { space });
+        if fresh && rng.one_in(2) {
+            lane.run.push(EngineOp::Switch { space: part.home });
+        }
+        if swarm.leaves_alone() && rng.one_in(2) {
+            lane.start.push(EngineOp::Undisturbed);
+        } else if part.goes_idle() && rng.one_in(3) {
+            lane.start.push(EngineOp::Lazy);
+        } else if rng.one_in(6) {
+            lane.start.push(rng.weigh(&[
+                (6, EngineOp::Lazy),
+                (1, EngineOp::Offline),
+                (1, EngineOp::Mask { on: true }),
+            ]));
+        }
+        for _ in 0..rng.few(if duel.is_some() { 2 } else { 4 }) {
+            part.phrase(rng, &mut lane.run);
+        }
+        // Who has done something uses it, too.
+        if duel.is_some() && rng.one_in(2) {
+            lane.run.push(swarm.look(rng));
+        }
+        if duel.is_some() && waits {
+            if number == told.0 {
+                lane.run.push(EngineOp::Tell { flag: told.1 });
+            } else {
+                lane.run.push(EngineOp::Wait { flag: told.1 });
+                lane.run.push(swarm.look(rng));
+            }
+        }
+        if shape.preemptions > 0 {
+            // Mostly it is a thread of another space.
+            if rng.one_in(2) {
+                let space = preempting.space(rng);
+                lane.preempts.push(EngineOp::Switch { space });
+            }
+            for _ in 0..rng.few(2) {
+                preempting.phrase(rng, &mut lane.preempts);
+            }
+        }
+    }
+    if rng.one_in(8) {
+        let tells = [0, 1].map(|flag| EngineOp::Tell { flag });
+        let waits = [0, 1].map(|flag| EngineOp::Wait { flag });
+        take_turns(rng, &mut cpu, tells, waits);
+    }
+    // Now and then the end of one CPU's work is left to another.
+    if rng.one_in(5) {
+        let from = rng.below(cpus as u64) as usize;
+        let to = rng.below(cpus as u64) as usize;
+        if let Some(op) = cpu[from].run.pop() {
+            cpu[to].run.push(op);
+        }
+    }
+    Program::Engine { shape, cpu }
+}
