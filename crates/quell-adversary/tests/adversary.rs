@@ -54,7 +54,7 @@ fn cases(policy: Policy) -> impl Iterator<Item = Case<'static>> {
 #[test]
 fn the_contract_holds_with_every_mechanism_on_and_nothing_passes_vacuously() {
     for case in cases(Policy::ALL) {
-        let report = holds(case, Budget::Schedules(1000));
+        let report = holds(case, Budget::Schedules(2000));
         assert!(
             report.missed.is_empty(),
             "{} on {} never reached {:?}",
@@ -258,7 +258,7 @@ fn a_failure_is_shrunk_and_repeats_from_its_code() {
         policy: Policy::ALL,
         mistake: Mistake::named("SkipWait"),
     };
-    let failure = search(case, Budget::Schedules(1000))
+    let failure = search(case, Budget::Schedules(2000))
         .failure
         .expect("a wait that is left out shows at once");
     assert!(failure.deviations.len() <= failure.found_with);

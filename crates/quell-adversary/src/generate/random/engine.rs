@@ -1,7 +1,6 @@
 //! What programs over the engine may do, and the phrases that do it. [`whole`](super::whole) makes programs of them.
 
 use super::kinds::{KINDS, Kind, THEMES};
-use super::own_half::changes_own;
 use super::pages::few_of;
 use crate::generated::program::{
     BATCHES, EngineOp, FILE_PAGES, FILES, FLAGS, For, HUGE, Lane, OWN_PAGES, PAGES, Reported,
@@ -44,7 +43,7 @@ impl Swarm {
         let about = |wanted: fn(Kind) -> bool, kinds: &[(u64, Kind)]| {
             kinds.iter().any(|&(_, kind)| wanted(kind))
         };
-        if about(|kind| kind == Kind::Undisturbed, &kinds) && !about(changes_own, &kinds) {
+        if about(|kind| kind == Kind::Undisturbed, &kinds) && !about(Kind::changes_own, &kinds) {
             let takes = [Kind::UnmapOwn, Kind::OwnLazily, Kind::UnlinkOwn];
             kinds.push((4, rng.pick(&takes)));
         }

@@ -51,6 +51,14 @@ pub(super) enum Kind {
     Start,
 }
 
+impl Kind {
+    /// Whether it takes something of the kernel's own half away, or writes there.
+    pub(super) fn changes_own(self) -> bool {
+        use Kind::{OwnLazily, Patch, UnlinkOwn, UnmapOwn};
+        matches!(self, UnmapOwn | OwnLazily | UnlinkOwn | Patch)
+    }
+}
+
 /// Every kind, with how often it is drawn.
 pub(super) const KINDS: [(u64, Kind); 39] = [
     (8, Kind::Read),

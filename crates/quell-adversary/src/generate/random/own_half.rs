@@ -5,17 +5,11 @@ use super::kinds::Kind;
 use crate::generated::program::{EngineOp, For};
 use crate::schedule::Rng;
 
-/// Whether a kind takes something of the kernel's own half away, or writes there.
-pub(super) fn changes_own(kind: Kind) -> bool {
-    use Kind::{OwnLazily, Patch, UnlinkOwn, UnmapOwn};
-    matches!(kind, UnmapOwn | OwnLazily | UnlinkOwn | Patch)
-}
-
 impl Swarm {
     /// Whether what a program does is about the kernel's own half.
     pub(super) fn uses_own_half(&self) -> bool {
         use Kind::{Own, Undisturbed};
-        let uses = |kind| matches!(kind, Own | Undisturbed) || changes_own(kind);
+        let uses = |kind| matches!(kind, Own | Undisturbed) || kind.changes_own();
         self.kinds.iter().any(|&(_, kind)| uses(kind))
     }
 

@@ -5,8 +5,7 @@
 
 use super::batches::owe;
 use super::own_state::Taken;
-use super::state::{Held, Kernel, SECRET, Space, What};
-use super::undisturbed::Mode;
+use super::state::{Held, Kernel, Mode, SECRET, Space, What};
 use crate::cell::AdversaryWord;
 use crate::context;
 use crate::coverage::Happening;

@@ -1,9 +1,8 @@
 //! CPUs that run spaces, idle in them and access memory there; spaces that end and begin anew.
 
 use super::state::{
-    ALIVE, GONE, Kernel, LIFE_SHIFT, LIVES, ONE_USER, Space, USERS, What, life_of, peek,
+    ALIVE, GONE, Kernel, LIFE_SHIFT, LIVES, Mode, ONE_USER, Space, USERS, What, life_of, peek,
 };
-use super::undisturbed::Mode;
 use crate::action::MAX_CPUS;
 use crate::context;
 use crate::coverage::Happening;

@@ -2,7 +2,6 @@
 
 use super::layout::{Layout, SINGLES};
 use super::own_state::OwnHalf;
-use super::undisturbed::Mode;
 use crate::action::MAX_CPUS;
 use crate::cell::AdversaryWord;
 use crate::context;
@@ -79,6 +78,18 @@ pub(super) struct Kernel<'m> {
     pub(super) current: [Cell<Current>; MAX_CPUS],
     pub(super) flags: Flags,
     pub(super) own: OwnHalf,
+}
+
+/// Where a CPU is, as far as the kernel's own mappings go.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) enum Mode {
+    /// It uses them.
+    #[default]
+    Kernel,
+    /// It is on its way to a program, or from there.
+    Crossing,
+    /// It runs a program that is not to be disturbed.
+    Undisturbed,
 }
 
 /// What a CPU does; only it looks.

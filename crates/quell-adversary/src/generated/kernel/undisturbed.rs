@@ -8,21 +8,9 @@
 //! leaves the CPU there. So judges ask a CPU for nothing of the kernel's half unless it is in the kernel for certain; as soon as it has
 //! entered, everything that its TLB holds of that half must be as the tables say.
 
-use super::state::Kernel;
+use super::state::{Kernel, Mode};
 use crate::context;
 use quell::Hardware;
-
-/// Where a CPU is, as far as the kernel's own mappings go.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(super) enum Mode {
-    /// It uses them.
-    #[default]
-    Kernel,
-    /// It is on its way to a program, or from there.
-    Crossing,
-    /// It runs a program that is not to be disturbed.
-    Undisturbed,
-}
 
 impl Kernel<'_> {
     /// The CPU goes on in its program, if it runs one, and is not to be disturbed there.
