@@ -179,6 +179,9 @@ pub enum EngineOp {
     UnlinkOwn,
     /// Unmaps it when nobody is to use it any more, the flush owed until the address or the frame is used again.
     UnmapOwnLazily { own: u8 },
+    /// Reclaims pages of files and unmaps a page of the kernel's own half with one batch, whose flush is owed where engine
+    /// and policy allow it.
+    ReclaimWithOwn { files: u8, own: u8 },
     /// Gives the frame that was taken so to somebody else.
     ClaimOwn { own: u8 },
     /// Writes the kernel's text there, and tells every CPU.
@@ -547,6 +550,7 @@ impl EngineOp {
                 | UnmapOwn { .. }
                 | UnlinkOwn
                 | UnmapOwnLazily { .. }
+                | ReclaimWithOwn { .. }
                 | ClaimOwn { .. }
                 | Patch { .. }
         )
@@ -562,6 +566,10 @@ impl EngineOp {
         let space = |space: u8| within("a space", space.into(), 0, SPACES as u64 - 1);
         let window = |window: u8| within("a window", window.into(), 0, 1);
         let batch = |batch: u8| within("a batch", batch.into(), 0, BATCHES as u64 - 1);
+        let own = |own: u8| {
+            let last = OWN_PAGES as u64 - 1;
+            within("a page of the kernel's own", own.into(), 0, last)
+        };
         use EngineOp::*;
         match *self {
             Switch { space: s }
@@ -595,18 +603,13 @@ impl EngineOp {
             | Finish { batch: b }
             | Start { batch: b }
             | Forget { batch: b } => batch(b),
-            MapOwn { own }
-            | ReadOwn { own }
-            | RunOwn { own }
-            | UnmapOwn { own, .. }
-            | UnmapOwnLazily { own }
-            | ClaimOwn { own }
-            | Patch { own } => within(
-                "a page of the kernel's own",
-                own.into(),
-                0,
-                OWN_PAGES as u64 - 1,
-            ),
+            MapOwn { own: o }
+            | ReadOwn { own: o }
+            | RunOwn { own: o }
+            | UnmapOwn { own: o, .. }
+            | UnmapOwnLazily { own: o }
+            | ClaimOwn { own: o }
+            | Patch { own: o } => own(o),
             Unmap {
                 batch: b,
                 space: s,
@@ -647,6 +650,9 @@ impl EngineOp {
             | Rescue { file: f }
             | WriteFile { file: f } => file(f),
             ReclaimLazily { files } => within("files", files.into(), 0, (1 << FILES) - 1),
+            ReclaimWithOwn { files, own: o } => {
+                within("files", files.into(), 0, (1 << FILES) - 1).and(own(o))
+            }
             Tell { flag } | Wait { flag } => within("a flag", flag.into(), 0, FLAGS as u64 - 1),
             Lazy | Undisturbed | UnlinkOwn | Pay | CatchUp | Offline | Online | Mask { .. } => {
                 Ok(())

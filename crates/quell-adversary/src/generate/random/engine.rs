@@ -316,7 +316,12 @@ impl Swarm {
                     0 => rng.below(1 << FILES) as u8,
                     _ => 1 << file,
                 };
-                into.push(EngineOp::ReclaimLazily { files });
+                into.push(if self.uses_own_half() && rng.one_in(3) {
+                    let own = rng.pick(&self.own);
+                    EngineOp::ReclaimWithOwn { files, own }
+                } else {
+                    EngineOp::ReclaimLazily { files }
+                });
                 if rng.one_in(3) {
                     into.push(EngineOp::Claim { file });
                 }

@@ -91,7 +91,7 @@ impl<'m> Kernel<'m> {
         }
     }
 
-    pub(super) fn reclaim_lazily(&self, files: u8) {
+    pub(super) fn reclaim_lazily(&self, files: u8, own: Option<usize>) {
         let wanted = |file: usize| files >> file & 1 != 0;
         for file in (0..FILES).filter(|&file| wanted(file)) {
             self.lock_word(&self.file_locks[file]);
@@ -143,8 +143,12 @@ impl<'m> Kernel<'m> {
             taken[file] = Some(frame);
             set(&self.slots[file], 0);
         }
-        if taken.iter().any(Option::is_some) {
+        let taken_own = own.and_then(|own| Some((own, self.take_own_lazily(own, &mut batch)?)));
+        if taken.iter().any(Option::is_some) || taken_own.is_some() {
             let stamp = owe(&mut batch);
+            if let Some((own, frame)) = taken_own {
+                self.has_taken_own(own, frame, stamp);
+            }
             for (file, frame) in taken.into_iter().enumerate() {
                 let Some(frame) = frame else { continue };
                 match stamp {

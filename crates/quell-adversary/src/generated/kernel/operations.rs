@@ -104,7 +104,8 @@ impl<'k, 'm> Desk<'k, 'm> {
             EngineOp::Split { space, window } => kernel.split(space.into(), window.into()),
             EngineOp::Collapse { space, window } => kernel.collapse(space.into(), window.into()),
             EngineOp::Reclaim { file } => kernel.reclaim(file.into()),
-            EngineOp::ReclaimLazily { files } => kernel.reclaim_lazily(files),
+            EngineOp::ReclaimLazily { files } => kernel.reclaim_lazily(files, None),
+            EngineOp::ReclaimWithOwn { files, own } => kernel.reclaim_with_own(files, own.into()),
             EngineOp::Claim { file } => {
                 if let frame @ 1.. = peek(&kernel.shadows[usize::from(file)]) {
                     kernel.claim_frame(Frame(frame), None);

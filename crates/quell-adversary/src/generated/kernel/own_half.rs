@@ -10,9 +10,11 @@ use crate::cell::AdversaryWord;
 use crate::context;
 use crate::coverage::Happening;
 use crate::generated::program::{HUGE, OWN_PAGES};
+use crate::hardware::RunRules;
 use crate::op::{AccessKind, Op};
+use crate::stage::Hw;
 use crate::tables;
-use quell::{Frame, Hardware, Page, PageRange, PageSize, Purpose, Scope, Word};
+use quell::{Batch, Frame, Hardware, Page, PageRange, PageSize, Purpose, Scope, Stamp, Word};
 use quell_vm::machine::{Event, Machine};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -191,26 +193,51 @@ impl Kernel<'_> {
             }
             self.give_away_own(own);
             let mut batch = self.engine.batch(Purpose::Lazy);
-            let Some(frame) = self.clear_own(own) else {
-                return;
-            };
-            self.residue(frame).begin();
-            let range = PageRange::base(Page(page_of(own)), 1);
-            batch.unmapped(self.own_space(own), range, frame);
-            let stamp = owe(&mut batch);
-            match stamp {
-                Some(stamp) => {
-                    self.hw.note(Event::FrameFreed { frame, frames: 1 });
-                    self.residue(frame).owe(stamp);
-                    let stamp = Some(stamp);
-                    self.own.taken[own].set(Some(Taken { frame, stamp }));
-                }
-                None => {
-                    self.residue(frame).settle_flushed();
-                    self.release(What::Single(frame));
-                }
+            if let Some(frame) = self.take_own_lazily(own, &mut batch) {
+                let stamp = owe(&mut batch);
+                self.has_taken_own(own, frame, stamp);
             }
         });
+    }
+
+    /// The same with one batch for pages of files, too.
+    pub(super) fn reclaim_with_own(&self, files: u8, own: usize) {
+        self.with_own(|| {
+            self.give_away_own(own);
+            self.reclaim_lazily(files, Some(own));
+        });
+    }
+
+    /// Takes a page away for a batch that may owe its flush. Called under the lock of the half.
+    pub(super) fn take_own_lazily<'k>(
+        &'k self,
+        own: usize,
+        batch: &mut Batch<'_, '_, Hw, &'k Space, Frame, RunRules>,
+    ) -> Option<Frame> {
+        if self.own_word(own) & tables::PRESENT == 0 {
+            return None;
+        }
+        let frame = self.clear_own(own)?;
+        self.residue(frame).begin();
+        let range = PageRange::base(Page(page_of(own)), 1);
+        batch.unmapped(self.own_space(own), range, frame);
+        Some(frame)
+    }
+
+    /// The flush is owed as of that stamp, or done.
+    pub(super) fn has_taken_own(&self, own: usize, frame: Frame, stamp: Option<Stamp>) {
+        match stamp {
+            Some(stamp) => {
+                self.hw.note(Event::FrameFreed { frame, frames: 1 });
+                self.residue(frame).owe(stamp);
+                let stamp = Some(stamp);
+                self.own.taken[own].set(Some(Taken { frame, stamp }));
+            }
+            None => {
+                self.residue(frame).settle_flushed();
+                self.release(What::Single(frame));
+            }
+        }
     }
 
     /// Gives the frame that was taken away lazily at a page to somebody else.
