@@ -608,7 +608,8 @@ bool quell_is_detached(const struct quell_engine *engine);
 // On return user accesses of this CPU go through the current tables of `to`, and every flush of `to` that was complete
 // when the call began has taken effect here.
 //
-// Refuses a CPU that is not online, and a space that was not made or was retired.
+// Refuses a CPU that is not online, a space that was not made or was retired, and as `to` one of the kernel's, which
+// every CPU has loaded already. As `from` that says nothing.
 //
 // Context: the scheduler's switch, where this CPU cannot be in two at once. Does not wait.
 QUELL_MUST_USE

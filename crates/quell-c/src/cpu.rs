@@ -109,7 +109,8 @@ pub unsafe extern "C" fn quell_is_detached(engine: *const quell_engine) -> bool 
 /// On return user accesses of this CPU go through the current tables of `to`, and every flush of `to` that was complete
 /// when the call began has taken effect here.
 ///
-/// Refuses a CPU that is not online, and a space that was not made or was retired.
+/// Refuses a CPU that is not online, a space that was not made or was retired, and as `to` one of the kernel's, which
+/// every CPU has loaded already. As `from` that says nothing.
 ///
 /// Context: the scheduler's switch, where this CPU cannot be in two at once. Does not wait.
 ///
@@ -125,7 +126,11 @@ pub unsafe extern "C" fn quell_switch_to(
     answer(|| {
         // SAFETY: C vouches for its memory.
         let (made, from, to) = unsafe { (made(engine)?, space_if_any(from)?, space(to)?) };
-        made.on_online_cpu()?.switch_to(from, to);
+        let engine = made.on_online_cpu()?;
+        if to.id().kernel().is_some() {
+            return Err(quell_status::Running);
+        }
+        engine.switch_to(from, to);
         Ok(())
     })
 }

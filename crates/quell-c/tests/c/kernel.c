@@ -59,6 +59,7 @@ int main(void)
     DONE(quell_kernel_space_new(&engine, &tagged, 9, QUELL_KERNEL_ENTRIES_TAGGED));
     IS(quell_space_root(&kernel), 9);
     REFUSED(quell_space_retire(&engine, &kernel), RUNNING);
+    REFUSED(quell_switch_to(&engine, NULL, &kernel), RUNNING);
     IS(quell_space_root(&kernel), 9);
     IS(quell_runs(&engine, &kernel), 0);
 
