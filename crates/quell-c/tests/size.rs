@@ -2,7 +2,7 @@
 //! code, and linked so that everything that C may call is in it, and nothing else.
 //!
 //! ```text
-//! cargo test -p quell-c --test size -- --nocapture
+//! cargo test -p quell-c --test size -- --ignored --nocapture
 //! ```
 //!
 //! prints the table that `docs/guide/adopt.md` has. The test holds the sizes to that: one that is off by more than a
@@ -75,6 +75,7 @@ fn text(library: &Path, folder: &Path) -> u64 {
 }
 
 #[test]
+#[ignore = "builds the library six times: `cargo xtask ci c`"]
 fn a_mechanism_that_is_left_out_takes_no_text() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut sizes = Vec::new();

@@ -128,7 +128,7 @@ const STEPS: &[Step] = &[
         name: "c",
         shows: "the C interface is built for kernels, and programs in C run on it",
         environment: &[("QUELL_REQUIRE_C", "1")],
-        cargo: &["test", "--package", "quell-c"],
+        cargo: &["test", "--package", "quell-c", "--", "--include-ignored"],
         boots: false,
     },
     Step {
