@@ -309,7 +309,7 @@ void quell_enter(struct mm_struct *from, struct mm_struct *next)
 	quell_check(quell_switch_to(&engine, from ? from->context.quell : NULL, next->context.quell));
 }
 
-void quell_resume(struct mm_struct *mm)
+void quell_come_back(struct mm_struct *mm)
 {
 	this_cpu_write(quell_this.reason, TLB_FLUSH_ON_TASK_SWITCH);
 	quell_check(quell_switch_to(&engine, mm->context.quell, mm->context.quell));

@@ -30,7 +30,7 @@ DECLARE_PER_CPU(struct quell_this_cpu, quell_this);
 /* From `from` to `next`; `next` is quell_this.mm already. Interrupts are off. */
 void quell_enter(struct mm_struct *from, struct mm_struct *next);
 /* Back to the space that was kept lazily. Interrupts are off. */
-void quell_resume(struct mm_struct *mm);
+void quell_come_back(struct mm_struct *mm);
 /* Leaves the space, if this CPU has not left it yet; the engine does not know it here any more. */
 void quell_forget(struct mm_struct *from);
 

@@ -124,7 +124,7 @@ void quell_mm_switch(struct mm_struct *next, struct task_struct *tsk)
 	if (prev == next) {
 		if (was_lazy) {
 			this_cpu_write(cpu_tlbstate_shared.is_lazy, false);
-			quell_resume(next);
+			quell_come_back(next);
 		} else if (next == &init_mm && from) {
 			/* It was made to leave; now the mm may die. */
 			quell_forget(from);
