@@ -25,7 +25,7 @@ use quell::{
     AddressSpace, Engine, Frame, KernelEntries, LedgerEntry, Page, PageRange, PerCpu, Policy,
     Residue, Stamp,
 };
-use quell_contract::Violation;
+use quell_contract::{Clause, Violation};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
@@ -52,6 +52,21 @@ const COUNTER: u64 = (1 << COUNTER_BITS) - 1;
 pub struct EntryWord(pub u64);
 
 impl EntryWord {
+    /// What an access through this entry breaks, if the frame behind it has this content, and no access that begins now
+    /// may go through an entry of a version before `completed`.
+    pub fn breaks(self, content: Content, completed: u64) -> Option<(Clause, String)> {
+        let (is, was) = (content.owner(), self.owner());
+        if is != was {
+            let account = format!("mapped for owner {was}, belongs to {is}");
+            return Some((Clause::C1, account));
+        }
+        let version = self.version();
+        (version < completed).then(|| {
+            let account = format!("version {version} after {completed}");
+            (Clause::C3, account)
+        })
+    }
+
     /// A present entry.
     pub fn new(frame: usize, owner: u64, version: u64, writable: bool) -> Self {
         EntryWord(

@@ -283,9 +283,9 @@ where
         let tables = pending
             .iter()
             .any(|entry| entry.request.scope() == Scope::Tables);
-        let kernel = |entry: &Pending<S>| entry.space.id().is_kernel();
-        let all = pending.iter().all(kernel);
-        let both = !all && pending.iter().any(kernel);
+        let of_kernel = |entry: &&Pending<S>| entry.space.id().is_kernel();
+        let kernels = pending.iter().filter(of_kernel).count();
+        let both = (1..pending.len()).contains(&kernels);
         if !engine.on().lazy_unmap || tables || !engine.rules.may_be_owed(both) {
             return Outcome::Flushed(self.finish());
         }
@@ -296,7 +296,7 @@ where
             return Outcome::Flushed(self.finish());
         };
         engine.count(me, Counter::DebtsTaken, 1);
-        let (mut cpus, mut kernel) = (CpuSet::EMPTY, false);
+        let mut cpus = CpuSet::EMPTY;
         for entry in self.unflushed.pending.as_slice() {
             // The debt first, then the set: a CPU that loads the space enters the set before it
             // reads the debt, so one of the two sees the other.
@@ -304,10 +304,11 @@ where
             entry.space.owe(stamp);
             engine.end_debt(&entry.space);
             cpus.union(&entry.space.loaded_on(engine.count));
-            kernel |= entry.space.id().is_kernel();
         }
         engine.hw.complete_secondary();
-        engine.ledger.record(stamp, engine.count, &cpus, kernel);
+        engine
+            .ledger
+            .record(stamp, engine.count, &cpus, kernels != 0);
         self.unflushed.pending.clear();
         self.borrowed = true;
         Outcome::Owed(Owed::new(

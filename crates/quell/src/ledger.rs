@@ -90,7 +90,7 @@ pub(crate) struct Debt {
     pub(crate) stamp: u64,
     /// The CPUs that could hold what it is about.
     pub(crate) cpus: CpuSet,
-    /// Whether mappings of the kernel are among it.
+    /// Whether it is about mappings of the kernel; those of user spaces are not among it then.
     pub(crate) kernel: bool,
 }
 

@@ -12,7 +12,8 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+
+use super::cargo;
 
 /// The crates that others use.
 pub const CRATES: [&str; 4] = ["quell", "quell-zero", "quell-arch", "quell-conformance"];
@@ -132,9 +133,8 @@ fn judge(name: &str, kept: &Interface, now: &Interface) -> Result<bool, String> 
 
 /// The interface of a crate as its source has it.
 fn current(root: &Path, name: &str) -> Result<Interface, String> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let target = root.join("target/api");
-    let status = Command::new(cargo)
+    let status = cargo::command()
         .current_dir(root)
         .env("RUSTC_BOOTSTRAP", "1")
         .env(

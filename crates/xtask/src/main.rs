@@ -7,13 +7,14 @@
 //! a list of what came of each, after the last lines of those that failed.
 
 mod api;
+mod cargo;
 mod package;
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{ExitCode, Stdio};
 use std::sync::Mutex;
 use std::thread;
 use std::time::Instant;
@@ -303,8 +304,7 @@ impl Step {
     /// # Errors
     /// If the command does not end well: the last lines of what it said, where nobody watches it on a terminal.
     fn run(&self) -> Result<(), Vec<String>> {
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut command = Command::new(cargo);
+        let mut command = cargo::command();
         command
             .args(self.cargo)
             .envs(self.environment.iter().copied());

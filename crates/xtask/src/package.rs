@@ -6,10 +6,10 @@
 //! would build against it.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::{env, fs, io};
 
 use super::api::CRATES;
+use super::cargo;
 
 /// # Errors
 /// If what an earlier run unpacked cannot be taken away, or cargo does not build a crate from its archive.
@@ -18,8 +18,7 @@ pub fn run(root: &Path) -> Result<(), String> {
         let sources = home.join("registry/src");
         forget(&sources).map_err(|error| format!("{}: {error}", sources.display()))?;
     }
-    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo)
+    let status = cargo::command()
         .current_dir(root)
         // All that is needed was fetched when this command was built: a registry that does not answer is nobody's mistake.
         .args(["package", "--quiet", "--offline", "--allow-dirty"])

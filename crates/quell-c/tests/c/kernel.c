@@ -2,21 +2,8 @@
  * The kernel's own mappings, through the interface: what is reported of them reaches the machine as what it is, now or
  * when it is owed no longer; and what the interface refuses of them.
  */
+#include "checks.h"
 #include "machine.h"
-
-static unsigned asked;
-
-static void same(unsigned long long is, unsigned long long should, const char *what, int line)
-{
-    asked++;
-    if (is != should) {
-        printf("line %d: %s is %llu, not %llu\n", line, what, is, should);
-        exit(1);
-    }
-}
-#define IS(what, should) same((unsigned long long)(what), (unsigned long long)(should), #what, __LINE__)
-#define REFUSED(call, status) IS(call, QUELL_STATUS_##status)
-#define DONE(call) IS(call, QUELL_STATUS_OK)
 
 static struct quell_engine engine;
 static struct quell_cpu cpus[1];

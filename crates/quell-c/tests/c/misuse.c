@@ -2,21 +2,8 @@
  * The interface under attack: what is NULL, zero, misaligned, out of range, or called in the wrong order is refused with
  * the status that the header names, and changes nothing; and what is right reaches the machine as it was said.
  */
+#include "checks.h"
 #include "machine.h"
-
-static unsigned asked;
-
-static void same(unsigned long long is, unsigned long long should, const char *what, int line)
-{
-    asked++;
-    if (is != should) {
-        printf("line %d: %s is %llu, not %llu\n", line, what, is, should);
-        exit(1);
-    }
-}
-#define IS(what, should) same((unsigned long long)(what), (unsigned long long)(should), #what, __LINE__)
-#define REFUSED(call, status) IS(call, QUELL_STATUS_##status)
-#define DONE(call) IS(call, QUELL_STATUS_OK)
 
 #define CPUS 3
 static struct quell_engine engine, nothing;

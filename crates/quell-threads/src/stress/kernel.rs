@@ -5,7 +5,7 @@ use super::program::Program;
 use crate::tables::{FIRST_KERNEL_PAGE, KERNEL_PAGES, PAGES};
 use crate::world::{EntryWord, FILE_PAGES, KERNEL_PAGES_EACH, KernelAddress, KernelHalf, lock};
 use quell::{Frame, Hardware, Outcome, Purpose, Scope};
-use quell_contract::{Clause, Violation};
+use quell_contract::Violation;
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
@@ -61,15 +61,8 @@ impl<'a> Program<'a> {
                     let violation = Violation::new(clause, account).by(me);
                     world.report(violation.in_frame(Frame(entry.frame() as u64)));
                 };
-                if content.owner() != entry.owner() {
-                    let (is, was) = (content.owner(), entry.owner());
-                    breaks(
-                        Clause::C1,
-                        format!("mapped for owner {was}, belongs to {is}"),
-                    );
-                } else if entry.version() < completed {
-                    let version = entry.version();
-                    breaks(Clause::C3, format!("version {version} after {completed}"));
+                if let Some((clause, account)) = entry.breaks(content, completed) {
+                    breaks(clause, account);
                 }
             });
     }

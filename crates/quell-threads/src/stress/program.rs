@@ -88,15 +88,8 @@ impl<'a> Program<'a> {
             };
             if usize::from(cached.root) != space.table {
                 breaks(Clause::C5, format!("walked from root {}", cached.root));
-            } else if content.owner() != entry.owner() {
-                let (is, was) = (content.owner(), entry.owner());
-                breaks(
-                    Clause::C1,
-                    format!("mapped for owner {was}, belongs to {is}"),
-                );
-            } else if entry.version() < completed {
-                let version = entry.version();
-                breaks(Clause::C3, format!("version {version} after {completed}"));
+            } else if let Some((clause, account)) = entry.breaks(content, completed) {
+                breaks(clause, account);
             } else if let Some(file_page) = content.file_page()
                 && content.value() < written[file_page]
             {

@@ -204,13 +204,7 @@ impl<'k, 'm> Desk<'k, 'm> {
 
 impl context::Kernel for Desk<'_, '_> {
     fn interrupt(&self) {
-        self.interrupting(|| {
-            let undisturbed = self.kernel.enter_kernel();
-            self.kernel.engine.on_interrupt();
-            if undisturbed {
-                self.kernel.enter_user();
-            }
-        });
+        self.interrupting(|| self.in_kernel(|| self.kernel.engine.on_interrupt()));
     }
 
     /// Another thread runs here for a while; the space that was loaded cannot end meanwhile, and is loaded
@@ -218,13 +212,7 @@ impl context::Kernel for Desk<'_, '_> {
     ///
     /// [`Shape::leaves_space`]: crate::generated::program::Shape::leaves_space
     fn preempt(&self) {
-        self.interrupting(|| {
-            let undisturbed = self.kernel.enter_kernel();
-            self.preempted();
-            if undisturbed {
-                self.kernel.enter_user();
-            }
-        });
+        self.interrupting(|| self.in_kernel(|| self.preempted()));
     }
 
     fn nmi(&self) {
@@ -265,6 +253,15 @@ impl Desk<'_, '_> {
         body();
         if was {
             self.kernel.back_in_program();
+        }
+    }
+
+    /// What is interrupted goes on undisturbed if it was.
+    fn in_kernel(&self, handler: impl FnOnce()) {
+        let undisturbed = self.kernel.enter_kernel();
+        handler();
+        if undisturbed {
+            self.kernel.enter_user();
         }
     }
 
