@@ -27,11 +27,28 @@ const CALLS: u8 = 26;
 /// The kind that gives frames one life after another.
 const TURNOVER: u8 = 25;
 
+/// Kinds that are about one thing, as in programs over the engine.
+const THEMES: [&[u8]; 5] = [
+    // Memory is short: page out, discard, migrate, demote, reclaim, frames that come back.
+    &[7, 5, 18, 20, 21, TURNOVER],
+    // One life of a frame after another: page out, discard.
+    &[7, 5, TURNOVER],
+    // Files: map, page out, discard, write, read, truncate, sync.
+    &[3, 7, 5, 14, 15, 16, 17],
+    // Processes that share: fork, another process, exit, unmap, protect, page out.
+    &[FORK, ENTER, 13, 4, 6, 7],
+    // What lies where: map, unmap, discard, remap, protect, code.
+    &[2, 4, 5, 9, 6, 23],
+];
+
 /// Where memory comes and goes that nothing else is about, and how much: all that there is where it is short.
 const ELSEWHERE: (u64, u64) = (100, 4);
 
 /// The kind that forks.
 const FORK: u8 = 11;
+
+/// The kind that goes on in another process.
+const ENTER: u8 = 12;
 
 /// The kind that collapses pages.
 const COLLAPSE: u8 = 10;
@@ -43,6 +60,19 @@ const SPLITS: [u8; 7] = [4, 5, 6, 7, 11, 18, 21];
 /// Kinds that take entries or rights away: unmap, discard, protect, page out, remap, fork, truncate, migrate, demote,
 /// reclaim. What other calls must do is mostly about them.
 const CLEARS: [u8; 10] = [4, 5, 6, 7, 9, 11, 16, 18, 20, 21];
+
+/// How often a program over the manager is about large pages. Its runs take long then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LargePages {
+    /// One in sixteen.
+    Seldom,
+    /// One in three.
+    Often,
+    /// Each.
+    Always,
+    /// None.
+    Never,
+}
 
 impl CallSwarm {
     /// The same, about the pages that a program has used so far.
@@ -62,9 +92,13 @@ impl CallSwarm {
         }
     }
 
-    /// With `far` what is seldom drawn, because it takes long, is not.
-    pub(super) fn draw(rng: &mut Rng, far: bool) -> Self {
-        let large = rng.one_in(if far { 3 } else { 16 });
+    pub(super) fn draw(rng: &mut Rng, large: LargePages) -> Self {
+        let large = match large {
+            LargePages::Seldom => rng.one_in(16),
+            LargePages::Often => rng.one_in(3),
+            LargePages::Always => true,
+            LargePages::Never => false,
+        };
         let collapses = large && rng.one_in(3);
         let mut kinds = vec![0, 1];
         if large {
@@ -76,9 +110,13 @@ impl CallSwarm {
                 }; 3],
             );
         }
+        let theme = rng.one_in(3).then(|| rng.pick(&THEMES));
         for _ in 0..1 + rng.few(4) {
             // Each as often as the two that are always there.
-            let kind = rng.below(CALLS.into()) as u8;
+            let kind = match theme {
+                Some(theme) => rng.pick(theme),
+                None => rng.below(CALLS.into()) as u8,
+            };
             kinds.extend([kind; 2]);
         }
         let far = if large { WINDOW } else { 4 };
@@ -105,8 +143,18 @@ impl CallSwarm {
         rng.pick(&self.pages)
     }
 
-    fn access(&self, rng: &mut Rng) -> CallOp {
+    /// A page to use: one that the program is about, or another that may lie in the same large one, or the same range.
+    fn used(&self, rng: &mut Rng) -> u64 {
         let page = self.page(rng);
+        match rng.below(if self.large { 4 } else { 16 }) {
+            0 => page ^ 1,
+            1 if self.large => rng.below(WINDOW),
+            _ => page,
+        }
+    }
+
+    fn access(&self, rng: &mut Rng) -> CallOp {
+        let page = self.used(rng);
         if rng.one_in(2) {
             CallOp::Read { page }
         } else {
@@ -127,6 +175,7 @@ impl CallSwarm {
         let page = self.page(rng);
         match rng.below(16) {
             0..6 => (page, 1),
+            12 if self.large => (0, WINDOW),
             12.. => self.focus,
             6..8 => (self.focus.0, 1),
             8..10 => (page, rng.few(4)),
@@ -163,8 +212,12 @@ impl CallSwarm {
         };
         let process = rng.weigh(&[(1, 1), (3, 2), (1, 3)]);
         let op = match rng.pick(&self.kinds) {
-            0 => CallOp::Read { page },
-            1 => CallOp::Write { page },
+            0 => CallOp::Read {
+                page: self.used(rng),
+            },
+            1 => CallOp::Write {
+                page: self.used(rng),
+            },
             2 => CallOp::Map {
                 page,
                 pages,
@@ -202,7 +255,7 @@ impl CallSwarm {
                     _ => CallOp::Write { page },
                 }
             }
-            12 => {
+            ENTER => {
                 into.push(CallOp::Enter { process });
                 if rng.one_in(2) {
                     CallOp::Read { page }
@@ -248,7 +301,7 @@ impl CallSwarm {
             }
             TURNOVER => {
                 // A page goes, its frame is used elsewhere, is free, and the page comes back.
-                if rng.one_in(2) {
+                if rng.below(3) > 0 {
                     into.push(CallOp::PageOut { page, pages });
                 }
                 let (elsewhere, most) = ELSEWHERE;
@@ -275,6 +328,27 @@ impl CallSwarm {
     }
 }
 
+/// The same of a file at another page: privately where it was shared, shared where it was private.
+fn mapped_again(before: CallOp, at: u64) -> CallOp {
+    match before {
+        CallOp::MapFile {
+            pages,
+            file,
+            from,
+            shared,
+            ..
+        } => CallOp::MapFile {
+            page: at,
+            pages,
+            file,
+            from,
+            shared: !shared,
+            write: true,
+        },
+        other => other,
+    }
+}
+
 /// The pages that programs map and use, the first few of them.
 pub(super) fn pages_of(cpu: &[Lane<CallOp>]) -> Vec<u64> {
     few_of(cpu, |op| match *op {
@@ -283,13 +357,16 @@ pub(super) fn pages_of(cpu: &[Lane<CallOp>]) -> Vec<u64> {
     })
 }
 
-/// A program over the memory manager. With `far` what is seldom drawn, because it takes long, is not.
-pub fn calls_program(rng: &mut Rng, far: bool) -> Program {
-    let mut swarm = CallSwarm::draw(rng, far);
-    // Every other program is a duel: one CPU does one kind of thing, another another, and the rest of them use
-    // what it is done to; perhaps not before one of the two says that it is done.
+/// A program over the memory manager.
+pub fn calls_program(rng: &mut Rng, large: LargePages) -> Program {
+    let mut swarm = CallSwarm::draw(rng, large);
+    // Every other program is a duel: one CPU does one kind of thing, another another or no more than use memory, and the
+    // rest of them use what it is done to; perhaps not before one of the two says that it is done.
     let duel = rng.one_in(2).then(|| {
-        let second = swarm.any_kind(rng);
+        let second = match rng.one_in(4) {
+            true => rng.below(2) as u8,
+            false => swarm.any_kind(rng),
+        };
         let first = if rng.one_in(2) {
             rng.pick(&CLEARS)
         } else {
@@ -315,6 +392,8 @@ pub fn calls_program(rng: &mut Rng, far: bool) -> Program {
             }
         }
     }
+    // What a fault maps may be a large page, too.
+    let untouched = swarm.large && !swarm.collapses && rng.one_in(3);
     if swarm.large {
         let large = !swarm.collapses;
         first.push(CallOp::Map {
@@ -322,7 +401,7 @@ pub fn calls_program(rng: &mut Rng, far: bool) -> Program {
             pages: WINDOW,
             large,
         });
-        if large && rng.below(3) > 0 {
+        if large && !untouched {
             first.push(CallOp::Write { page: 0 });
         } else if !large {
             first.push(CallOp::Fill {
@@ -331,9 +410,16 @@ pub fn calls_program(rng: &mut Rng, far: bool) -> Program {
             });
         }
     }
+    let mut mapped = None;
     for &page in &swarm.pages {
-        if swarm.files > 0 && rng.below(5) < 3 {
-            first.push(swarm.map_file(rng, page));
+        // A file cuts the range of a large page.
+        if swarm.files > 0 && rng.below(5) < if swarm.large { 1 } else { 3 } {
+            let map = swarm.map_file(rng, page);
+            // Now and then what lies elsewhere already, the other way.
+            let again = mapped.filter(|_| rng.one_in(2));
+            let map = again.map_or(map, |before| mapped_again(before, page));
+            mapped = Some(map);
+            first.push(map);
         } else if !swarm.large {
             let pages = rng.few(3);
             first.push(CallOp::Map {
@@ -342,7 +428,7 @@ pub fn calls_program(rng: &mut Rng, far: bool) -> Program {
                 large: false,
             });
         }
-        if rng.below(4) > 0 {
+        if !untouched && rng.below(4) > 0 {
             first.push(if rng.one_in(2) {
                 CallOp::Write { page }
             } else {
@@ -350,9 +436,19 @@ pub fn calls_program(rng: &mut Rng, far: bool) -> Program {
             });
         }
     }
-    if swarm.kinds.contains(&FORK) && rng.one_in(3) {
+    let about_processes = swarm.kinds.contains(&FORK) || swarm.kinds.contains(&ENTER);
+    let forked = rng.one_in(if about_processes {
+        2
+    } else if swarm.large {
+        4
+    } else {
+        12
+    });
+    if forked {
         first.push(CallOp::Fork);
     }
+    // Then some run the parent, others the child: each as it comes, or one this and all others that.
+    let alone = rng.one_in(2).then(|| rng.below(2) as usize);
     // A page beside them, so that their table stays.
     if !swarm.large && (swarm.kinds.contains(&TURNOVER) || rng.below(3) > 0) {
         let (page, pages) = ELSEWHERE;
@@ -363,6 +459,10 @@ pub fn calls_program(rng: &mut Rng, far: bool) -> Program {
         });
         first.push(CallOp::Write { page });
     }
+    let turns_over = match duel {
+        Some(kinds) => kinds.contains(&TURNOVER),
+        None => swarm.kinds.contains(&TURNOVER),
+    };
     let told = (rng.below(2) as usize, rng.below(FLAGS as u64) as u8);
     let waits = duel.is_some() && rng.one_in(2);
     for (number, lane) in cpu.iter_mut().enumerate() {
@@ -374,6 +474,13 @@ pub fn calls_program(rng: &mut Rng, far: bool) -> Program {
             }
             None => (swarm.clone(), 4),
         };
+        let child = match alone {
+            Some(alone) => number != alone,
+            None => rng.one_in(2),
+        };
+        if forked && child {
+            lane.start.push(CallOp::Enter { process: 2 });
+        }
         // What lies behind the start of a run: pages taken out, moved, shared with a child.
         if rng.one_in(3) {
             swarm.phrase(rng, &mut lane.start);
@@ -392,7 +499,7 @@ pub fn calls_program(rng: &mut Rng, far: bool) -> Program {
             lane.run.push(swarm.access(rng));
         }
     }
-    if rng.one_in(8) {
+    if rng.one_in(5) {
         let tells = [0, 1].map(|flag| CallOp::Tell { flag });
         let waits = [0, 1].map(|flag| CallOp::Wait { flag });
         take_turns(rng, &mut cpu, tells, waits);
@@ -401,6 +508,9 @@ pub fn calls_program(rng: &mut Rng, far: bool) -> Program {
         2072
     } else if swarm.large {
         rng.pick(&[1040, 1110])
+    } else if turns_over && rng.one_in(2) {
+        // Frames come back where there are few.
+        rng.weigh(&[(3, 6), (2, 7), (1, 8)])
     } else {
         rng.weigh(&[(1, 6), (1, 7), (2, 8), (2, 10), (2, 12), (6, 32)])
     };

@@ -101,7 +101,7 @@ pub fn engine_program(rng: &mut Rng) -> Program {
         }
         if swarm.leaves_alone() && rng.one_in(2) {
             lane.start.push(EngineOp::Undisturbed);
-        } else if part.goes_idle() && rng.one_in(3) {
+        } else if swarm.goes_idle() && rng.one_in(3) {
             lane.start.push(EngineOp::Lazy);
         } else if rng.one_in(6) {
             lane.start.push(rng.weigh(&[
@@ -136,7 +136,7 @@ pub fn engine_program(rng: &mut Rng) -> Program {
             }
         }
     }
-    if rng.one_in(8) {
+    if rng.one_in(5) {
         let tells = [0, 1].map(|flag| EngineOp::Tell { flag });
         let waits = [0, 1].map(|flag| EngineOp::Wait { flag });
         take_turns(rng, &mut cpu, tells, waits);
