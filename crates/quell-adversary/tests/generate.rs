@@ -218,6 +218,27 @@ fn what_is_written_while_a_file_is_truncated_may_go() {
     holds(CUT, 200);
 }
 
+/// A child runs, and stores to a file that its parent maps, before the fork that makes it has returned.
+const CHILD: &str = r#"
+machine = "x86"
+policy = "all"
+[program.calls.memory]
+[[program.calls.cpu]]
+start = [
+    { do = "create", pages = 3 },
+    { do = "map-file", file = 0, from = 0, page = 1, pages = 2, shared = true, write = true },
+    { do = "write", page = 1 },
+]
+run = [{ do = "fork" }, { do = "fork" }]
+[[program.calls.cpu]]
+run = [{ do = "enter", process = 3 }, { do = "write", page = 1 }]
+"#;
+
+#[test]
+fn what_a_child_writes_before_its_fork_returns_may_be_there() {
+    holds(CHILD, 600);
+}
+
 /// A CPU leaves, and another waits to be told by it.
 const LEFT: &str = r#"
 machine = "x86"

@@ -19,6 +19,7 @@ pub(super) struct CallSwarm {
     collapses: bool,
     /// The range that most of it is about.
     focus: (u64, u64),
+    theme: Option<&'static [u8]>,
 }
 
 /// How many kinds of calls there are.
@@ -136,6 +137,7 @@ impl CallSwarm {
             large,
             collapses,
             focus,
+            theme,
         }
     }
 
@@ -162,8 +164,11 @@ impl CallSwarm {
         }
     }
 
-    /// A kind for one side of a duel: of those of the swarm that do more than use memory, or any.
+    /// A kind for one side of a duel: of those that it is about, of those of the swarm that do more than use memory, or any.
     fn any_kind(&self, rng: &mut Rng) -> u8 {
+        if let Some(theme) = self.theme {
+            return rng.pick(theme);
+        }
         match rng.pick(&self.kinds) {
             kind @ 2.. => kind,
             _ if rng.one_in(2) => rng.pick(&CLEARS),
@@ -367,17 +372,13 @@ pub fn calls_program(rng: &mut Rng, large: LargePages) -> Program {
             true => rng.below(2) as u8,
             false => swarm.any_kind(rng),
         };
-        let first = if rng.one_in(2) {
+        let first = if swarm.theme.is_none() && rng.one_in(2) {
             rng.pick(&CLEARS)
         } else {
             swarm.any_kind(rng)
         };
         [first, second]
     });
-    if duel.is_some() && rng.one_in(2) {
-        swarm.pages.truncate(1);
-        swarm.focus.0 = swarm.pages[0];
-    }
     let cpus = rng.weigh(&[(5, 2), (3, 3), (1, MAX_CPUS)]);
     let mut cpu = vec![Lane::default(); cpus];
     let first = &mut cpu[0].start;
@@ -420,6 +421,18 @@ pub fn calls_program(rng: &mut Rng, large: LargePages) -> Program {
             let map = again.map_or(map, |before| mapped_again(before, page));
             mapped = Some(map);
             first.push(map);
+            if rng.one_in(4) {
+                let beside = page ^ 4;
+                first.push(mapped_again(map, beside));
+                first.push(CallOp::Read { page: beside });
+                if rng.one_in(3) {
+                    let pages = 1;
+                    first.push(CallOp::PageOut {
+                        page: beside,
+                        pages,
+                    });
+                }
+            }
         } else if !swarm.large {
             let pages = rng.few(3);
             first.push(CallOp::Map {
@@ -435,6 +448,12 @@ pub fn calls_program(rng: &mut Rng, large: LargePages) -> Program {
                 CallOp::Read { page }
             });
         }
+    }
+    if duel.is_some() && rng.one_in(2) {
+        // Whatever else is there.
+        let one = rng.pick(&swarm.pages);
+        swarm.pages = vec![one];
+        swarm.focus.0 = one;
     }
     let about_processes = swarm.kinds.contains(&FORK) || swarm.kinds.contains(&ENTER);
     let forked = rng.one_in(if about_processes {

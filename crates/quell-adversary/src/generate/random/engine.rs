@@ -1,6 +1,6 @@
 //! What programs over the engine may do, and the phrases that do it. [`whole`](super::whole) makes programs of them.
 
-use super::kinds::{KINDS, Kind, THEMES};
+use super::kinds::{KINDS, Kind, NESTED, THEMES};
 use super::pages::few_of;
 use crate::generated::program::{
     BATCHES, EngineOp, FILE_PAGES, FILES, FLAGS, For, HUGE, Lane, OWN_PAGES, PAGES, Reported,
@@ -20,6 +20,8 @@ pub(super) struct Swarm {
     pub(super) batches: std::ops::Range<u64>,
     /// Pages of the kernel's own half.
     pub(super) own: Vec<u8>,
+    /// It is about flushes in the middle of each other.
+    pub(super) nests: bool,
 }
 
 impl Swarm {
@@ -79,6 +81,7 @@ impl Swarm {
             home: 0,
             batches,
             own,
+            nests: theme == Some(NESTED),
         }
     }
 
@@ -360,7 +363,7 @@ impl Swarm {
             }
             Kind::Retire => {
                 into.push(EngineOp::Lazy);
-                if rng.one_in(2) {
+                if rng.below(3) > 0 {
                     // What it maps goes first, with its tables.
                     into.push(open(For::Call));
                     into.push(EngineOp::Unlink {

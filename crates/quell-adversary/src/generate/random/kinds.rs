@@ -146,15 +146,17 @@ pub(super) const THEMES: [&[Kind]; 6] = [
         Kind::Idle,
         Kind::Hotplug,
     ],
-    // One CPU's flushes in the middle of another's.
-    &[
-        Kind::Unmap,
-        Kind::Reclaim,
-        Kind::Protect,
-        Kind::Start,
-        Kind::Mask,
-        Kind::Switch,
-        Kind::Tour,
-        Kind::Idle,
-    ],
+    NESTED,
+];
+
+/// Flushes in the middle of each other: there, threads that preempt others matter.
+pub(super) const NESTED: &[Kind] = &[
+    Kind::Unmap,
+    Kind::Reclaim,
+    Kind::Protect,
+    Kind::Start,
+    Kind::Mask,
+    Kind::Switch,
+    Kind::Tour,
+    Kind::Idle,
 ];
