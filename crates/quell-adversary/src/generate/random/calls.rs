@@ -236,7 +236,12 @@ impl CallSwarm {
                 pages,
                 rights: rng.weigh(&[(1, 0), (4, 1), (2, 2), (1, 3), (1, 4)]),
             },
-            7 | 8 => CallOp::PageOut { page, pages },
+            7 | 8 => {
+                if rng.one_in(4) {
+                    into.push(CallOp::Write { page });
+                }
+                CallOp::PageOut { page, pages }
+            }
             9 => {
                 let to = rng.pick(&[8, 9, 64, WINDOW, 2 * WINDOW]) + rng.below(2);
                 into.push(CallOp::Remap { page, pages, to });
@@ -447,6 +452,9 @@ pub fn calls_program(rng: &mut Rng, large: LargePages) -> Program {
             } else {
                 CallOp::Read { page }
             });
+            if rng.one_in(8) {
+                first.push(CallOp::PageOut { page, pages: 1 });
+            }
         }
     }
     if duel.is_some() && rng.one_in(2) {
