@@ -13,9 +13,11 @@ mod pages;
 mod shape;
 mod turns;
 mod whole;
+mod whole_calls;
 
-pub use calls::{LargePages, calls_program};
+pub use calls::LargePages;
 pub use whole::engine_program;
+pub use whole_calls::calls_program;
 
 use super::text::Recorded;
 use crate::action::MAX_CPUS;
