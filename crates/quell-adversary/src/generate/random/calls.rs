@@ -33,8 +33,8 @@ const THEMES: [&[u8]; 5] = [
     &[7, 5, 18, 20, 21, TURNOVER],
     // One life of a frame after another: page out, discard.
     &[7, 5, TURNOVER],
-    // Files: map, page out, discard, write, read, truncate, sync.
-    &[3, 7, 5, 14, 15, 16, 17],
+    // Files: map, page out, discard, write, read, truncate, sync, migrate.
+    &[3, 7, 5, 14, 15, 16, 17, 18],
     // Processes that share: fork, another process, exit, unmap, protect, page out.
     &[FORK, ENTER, 13, 4, 6, 7],
     // What lies where: map, unmap, discard, remap, protect, code.
