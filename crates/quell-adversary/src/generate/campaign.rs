@@ -272,7 +272,6 @@ impl Campaign {
                 let few = wanted.is_some_and(|wanted| self.reaching(wanted) < REACHING);
                 let large = match like.map(|like| like.recorded.program.has_large_pages()) {
                     Some(true) => LargePages::Always,
-                    Some(false) if !few => LargePages::Never,
                     _ if few => LargePages::Often,
                     _ => LargePages::Seldom,
                 };
