@@ -12,6 +12,9 @@
 //! On machines that broadcast, what is left is a barrier of the CPU that has sent: the first look executes it and says yes. On
 //! another CPU it sends everything again first.
 //!
+//! Devices that share the tables ([`Hardware::start_secondary`]) are told when the CPUs have answered, and waited for in the
+//! look that says yes; a flush that concerns no other CPU is over, and devices are waited for, in [`Batch::start`].
+//!
 //! # What this does not guarantee
 //!
 //! That anything comes of a flush that the kernel does not ask after: its debts stand until then, and second actors pay
@@ -78,7 +81,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         }
     }
 
-    /// Whether a flush that was started is over. Never waits.
+    /// Whether a flush that was started is over. Never waits for another CPU.
     ///
     /// Each target is held against the number that it had posted when it was first looked at, one after the other: so
     /// others that post meanwhile do not put the end off.
@@ -186,7 +189,7 @@ impl<'e, 'm, H: Hardware, S, F, R: Rules, L: FrameList<F>, const N: usize>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
-    /// Begins to flush, and waits for no target: what [`Batch::finish`] does without the wait. Never waits.
+    /// Begins to flush, and waits for no target: what [`Batch::finish`] does without the wait. Never waits for another CPU.
     pub fn start(&mut self) -> InFlight<'_, 'e, 'm, H, S, F, R, L, N> {
         self.lose_borrowed();
         let awaited = self.unflushed.start();
@@ -202,7 +205,7 @@ impl<'b, H: Hardware, S, F, R: Rules, L: FrameList<F>, const N: usize>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
-    /// Whether the flush is over, so that [`InFlight::finish`] would not wait. Never waits. Each call looks at as many
+    /// Whether the flush is over, so that [`InFlight::finish`] would not wait. Never waits for another CPU. Each call looks at as many
     /// targets as have answered, and at one that has not.
     pub fn is_done(&mut self) -> bool {
         let (Some(batch), Some(awaited)) = (&mut self.batch, &mut self.awaited) else {

@@ -16,7 +16,8 @@
 //!   one that comes online takes requests first and flushes everything then ([`hotplug`](crate::Engine::cpu_online)).
 //! * Entries that are not global ([`KernelEntries::Tagged`]) are in a TLB under each tag that was loaded while they were used.
 //!   The tag that is loaded is flushed; those of the CPU's other slots are given up, and flushed as they are loaded
-//!   again. Where tags mean the same everywhere, the invalidation reaches all of them.
+//!   again. So it is with a table that is freed, global entries or not: walker caches are tagged. Where tags mean the same
+//!   everywhere, the invalidation reaches all of them.
 //! * "Everything" in an inbox, where requests met that have no smaller sum, includes global entries if one of them was
 //!   the kernel's, and only then.
 //!
@@ -109,8 +110,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
                     self.hw.invalidate(Invalidate::Kernel { range, scope });
                 }
                 let own = matches!(self.features.tagging, Tagging::PerCpu { .. });
-                let tagged = own && entries == KernelEntries::Tagged;
-                if self.rules.other_tags_go(tagged) {
+                let tagged = entries == KernelEntries::Tagged
+                    || self.rules.tables_are_tagged(scope == Scope::Tables);
+                if self.rules.other_tags_go(own && tagged) {
                     self.forget_other_slots(me);
                 }
             }

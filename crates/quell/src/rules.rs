@@ -191,6 +191,11 @@ crate::rules! {
     "C1" fn other_tags_go(tagged: bool) -> bool { tagged }
         or KernelKeptUnderTags { false } "Entries of the kernel that are not global stay under the tags that are not loaded.";
 
+    /// Walker caches are tagged, above global entries too: a table of the kernel's half that goes is in them under every
+    /// tag that the CPU keeps.
+    "C6" fn tables_are_tagged(tables: bool) -> bool { tables }
+        or KernelTablesKeptUnderTags { false } "A table of the kernel's half whose entries are global is freed while walker caches lead to it under tags that are not loaded.";
+
     /// A CPU that comes online has the kernel's mappings loaded all the time: it takes requests from before it
     /// flushes.
     "C1" fn open_then_flush(open: impl FnOnce(), flush: impl FnOnce()) { open(); flush(); }
@@ -238,6 +243,10 @@ crate::rules! {
     /// A tag that a CPU runs on while tags run out stays its space's.
     "C5" fn reserved_tag_is_kept(reserved: bool) -> bool { reserved }
         or RolloverForgetsReserved { false } "A tag rollover deals out tags that CPUs are running on.";
+
+    /// A space that a CPU is just leaving when tags run out is under its old tag there until the new root is loaded.
+    "C6" fn left_root_is_awaited(leaving: bool) -> bool { leaving }
+        or RolloverForgetsLeaving { false } "Tags run out while a CPU changes its root: a table of the old one is freed under a tag that this CPU does not have.";
 
     /// An initiator sees a tag that a CPU walks under, or the CPU sees the entry that the initiator has cleared: two
     /// fences, this one and the next (bug 16).

@@ -178,6 +178,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         cpu.state.use_tag(tag, None);
         self.count(me, Counter::SwitchKept, u64::from(self.keeps_tags()));
         to.load(self.hw, tag, self.keeps_tags());
+        if self.features.tagging != Tagging::None {
+            cpu.running.has_left();
+        }
         flushed_at
     }
 

@@ -22,9 +22,10 @@
 //!
 //! A CPU in user mode is interrupted for flushes of its space and for the space's end; when tables of the kernel's half are
 //! freed, which its walker may read at any time; for [`Engine::synchronize_text`]; and when a claim or a refill
-//! has to pay for what its space owes. Speculation in user mode may go through old entries of the kernel's half until the entry: a frame whose
-//! memory type changes, or that leaves the machine, needs an interrupt of every CPU, which a change with
-//! [`Scope::Tables`] makes.
+//! has to pay for what its space owes. Speculation in user mode may go through old entries of the kernel's half until the entry. What must
+//! not be walked beside its successor (an entry that changes its size, a memory type, a frame that leaves the machine) needs
+//! an interrupt of every CPU: it is reported with [`Scope::Tables`], also where [`flush_needed`](crate::flush_needed) says
+//! that leaf entries are enough.
 
 use crate::cpu::Entry;
 use crate::cpu_set::{CpuId, CpuSet};

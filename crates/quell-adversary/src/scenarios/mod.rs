@@ -50,6 +50,7 @@ mod own_program_table;
 mod own_reuse;
 mod own_switch;
 mod own_table_free;
+mod own_table_switch;
 mod own_text;
 mod own_unmap;
 mod protect_access;
@@ -61,6 +62,7 @@ mod retire_lazy;
 mod retire_offline;
 mod retire_running;
 mod rollover_switch;
+mod rollover_table;
 mod rollover_unmap;
 mod spurious;
 mod started_offline;
@@ -154,6 +156,7 @@ impl Scenario<'static> {
         tag_reuse::SCENARIO,
         rollover_unmap::SCENARIO,
         rollover_switch::SCENARIO,
+        rollover_table::SCENARIO,
         offline_shootdown::SCENARIO,
         offline_answers::SCENARIO,
         offline_two::SCENARIO,
@@ -189,6 +192,7 @@ impl Scenario<'static> {
         own_reuse::SCENARIO,
         own_claim::SCENARIO,
         own_table_free::SCENARIO,
+        own_table_switch::SCENARIO,
         own_text::SCENARIO,
         own_program::SCENARIO,
         own_program_nmi::SCENARIO,
