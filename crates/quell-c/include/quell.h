@@ -565,11 +565,12 @@ uint64_t quell_policy_cap(const struct quell_engine *engine);
 QUELL_MUST_USE
 enum quell_status quell_cpu_online(struct quell_engine *engine);
 
-// Takes this CPU out of the protocol: it leaves its space, answers what it was asked and is asked no more. It touches
-// no user memory until quell_cpu_online. `from` is what `from` is for quell_switch_to: the space that this CPU had
-// loaded last, lazily or not and even if it was made to leave it; NULL only if there was none or it was retired. A
-// space that is left out goes on naming this CPU, and its quell_space_retire does not end once the CPU is back and
-// runs another one.
+// Takes this CPU out of the protocol: the CPU leaves its space, answers the requests that it has, and gets no more. Until
+// quell_cpu_online it touches no user memory, and no mapping of the kernel that is ever reported to a batch; tables of
+// the kernel's half are freed only where its walker cannot reach them. `from` is as for quell_switch_to: the space that
+// this CPU loaded last, even if it keeps that lazily or the engine made it leave the root; NULL only if there was none or it
+// was retired. If another space is passed, or NULL, the space that was loaded goes on naming this CPU: until it is retired,
+// its flushes interrupt this CPU in vain.
 //
 // Refuses a CPU that is not online.
 //
@@ -578,14 +579,14 @@ QUELL_MUST_USE
 enum quell_status quell_cpu_offline(struct quell_engine *engine,
                                     struct quell_space *from);
 
-// The handler of the shootdown interrupt: takes and flushes every request for this CPU. A spurious call costs two
+// The handler of the shootdown interrupt: takes and flushes every request for this CPU. A spurious call costs a few
 // loads. Before the engine is made there is nothing to do, and QUELL_STATUS_NO_ENGINE says so.
 //
 // Context: any that is not an NMI and not inside quell with interrupts masked. Does not wait.
 enum quell_status quell_on_interrupt(struct quell_engine *engine);
 
-// For loops that spin with interrupts off, for a lock that a CPU which waits for this one may hold: serves what other
-// CPUs want of this one. Two loads when that is nothing.
+// For a loop that spins, with interrupts off, for a lock whose holder may be waiting in quell: takes and flushes the
+// requests for this CPU. A few loads if there are none.
 //
 // Context: as quell_on_interrupt.
 enum quell_status quell_poll(struct quell_engine *engine);

@@ -174,8 +174,9 @@ where
     /// Called after the tables were written, under their lock. With [`Scope::Tables`] the flush
     /// reaches the walker caches and CPUs that hold the space lazily.
     ///
-    /// Does not wait with S0 on, or for [`Purpose::Call`], while the batch has no more than 8 spaces and a space no
-    /// more than 2048 batches; otherwise it flushes what it is told at once, and may wait.
+    /// Does not wait with S0 on, for [`Purpose::Call`], or for [`Purpose::Lazy`] with S3 on, while the batch has room for the
+    /// space ([`Engine::batch_of_spaces`], 8 by default) and the space has no more than 2048 batches; otherwise it flushes, and
+    /// may wait.
     #[inline(always)]
     pub fn changed(&mut self, space: S, range: PageRange, scope: Scope) {
         if range.pages != 0 {
@@ -241,8 +242,7 @@ where
         self.unflushed.flush();
     }
 
-    /// Frames of an [`InFlight`](crate::InFlight) or an [`Owed`] that was forgotten never come out: they are leaked, which is
-    /// safe.
+    /// Frames of an [`Owed`] that was forgotten never come out: they are leaked, which is safe.
     #[inline]
     pub(crate) fn lose_borrowed(&mut self) {
         if self.borrowed {

@@ -1,9 +1,9 @@
 //! What a CPU is doing, and which CPUs are interrupted.
 //!
-//! Each CPU says in one word, which only it writes, whether it runs user code, keeps a root without using it,
-//! or has none. Initiators read it: [`CpuState::must_be_asked`] is the one place where it is decided whether a
-//! CPU that has a space loaded may hold translations of it that no other event will flush, and so must be
-//! interrupted. Flushes, the retirement of a space and payments of what lazy unmap owes all ask there.
+//! Each CPU says in one word whether it runs user code, keeps a root without using it, or has none. Only that CPU writes
+//! the word, with one exception ([`Activity::UserOwing`]). Initiators read it: [`CpuState::must_be_asked`] alone decides whether
+//! a CPU that has a space loaded may hold translations of it that no other event will flush, and so must be
+//! interrupted. Flushes, the retirement of a space and payments of what lazy unmap owes all ask it.
 //!
 //! The CPU answers its own half of the question as it loads a space or comes back to it: by generation and debt, in
 //! [`switch`](crate::switch).

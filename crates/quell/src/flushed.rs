@@ -79,7 +79,8 @@ impl<F, L: FrameList<F>> Drop for Owed<'_, F, L> {
 
 /// How a batch that wanted to owe its flush ended.
 pub enum Outcome<'b, F, L: FrameList<F> = InPlace<F>> {
-    /// Nothing is owed: S3 is off, or its ledger is full.
+    /// The batch was flushed and nothing is owed: S3 is off, the ledger is full, a page-table page was unlinked, or the batch
+    /// was told of mappings of the kernel and of a user space.
     Flushed(Flushed<'b, F, L>),
     /// The flush is owed.
     Owed(Owed<'b, F, L>),

@@ -14,8 +14,9 @@
 //!
 //! # What this does not guarantee
 //!
-//! That anything comes of a flush that the kernel does not ask after: its debts stand until then, and second actors pay
-//! for each. A value that is leaked leaves the batch borrowed; dropped, the batch then flushes again.
+//! Progress without a look: until the kernel calls [`InFlight::is_done`], the debts of the flush stand, and second actors pay
+//! for each. If an [`InFlight`] is forgotten ([`core::mem::forget`]), the batch still holds its frames and debts: finished or
+//! dropped, it flushes again.
 
 use crate::batch::{Batch, Unflushed};
 use crate::cpu_set::{CpuId, CpuSet};

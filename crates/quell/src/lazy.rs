@@ -208,7 +208,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         }
     }
 
-    /// Whether a claim of this frame would interrupt no CPU: one load when nothing is owed. Never waits.
+    /// Whether a claim of this frame would interrupt no CPU: two loads when nothing is owed. Never waits.
     pub fn is_paid(&self, residue: &Residue<H>) -> bool {
         // Acquire pairs with `claim`: a frame that owes nothing any more has its debt paid.
         // Lost without it: a look at a frame that was claimed.

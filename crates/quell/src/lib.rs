@@ -130,11 +130,11 @@
 //! # Panics
 //!
 //! Calls whose arguments the types allow do not panic, with these exceptions: [`Engine::switch_to`](Engine::switch_to) on a CPU that is not
-//! online, [`Engine::retire`](Engine::retire) of a space that the caller runs or that is the kernel's, a frame for a [`Batch`] that is
-//! full, a CPU whose number an engine or a [`CpuSet`] has no room for, and
-//! [`Engine::synchronize_text`](Engine::synchronize_text) on a machine that does not define how. A [`Stamp`], a [`Residue`] or a
-//! space belongs to the engine that it came from: what another does with it is not defined, but reaches no memory.
-//! `tests/arguments.rs` calls everything with everything.
+//! online, or to a space of the kernel's mappings; [`Engine::retire`](Engine::retire) of a space that the caller runs or that is
+//! the kernel's; a frame for a [`Batch`] that is full, or behind a range of no page; a CPU whose number an engine or a [`CpuSet`] has
+//! no room for; [`Engine::synchronize_text`](Engine::synchronize_text) on a machine that does not define how; and, in debug builds,
+//! a call that waits where [`Hardware::may_wait`] says no. A [`Stamp`], a [`Residue`] or a space belongs to the engine that it came
+//! from: what another engine does with it is not defined, but reaches no memory. `tests/arguments.rs` calls everything with everything.
 //!
 //! # What the engine does not do
 //!

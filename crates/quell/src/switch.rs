@@ -36,8 +36,8 @@ use crate::tags::slot_tag;
 impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// Context switch to a user thread of `to`. `from` is the space that this CPU had loaded last,
     /// lazily or not and even if it was evicted from it; `None` only if there was none or if it
-    /// has been retired. It may be `to` itself. A space that is left out goes on naming this CPU: it is
-    /// interrupted in vain, and [`Engine::retire`] of that space does not end while it runs another one.
+    /// has been retired. It may be `to` itself. A space that is left out goes on naming this CPU: until it is retired, its
+    /// flushes interrupt this CPU in vain.
     ///
     /// When it returns, user accesses go through the current tables of `to` (C5), and every flush
     /// of `to` that was complete when the call began has taken effect here. Waits for no CPU's answer; where

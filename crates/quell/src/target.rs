@@ -24,7 +24,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// Takes and flushes every request in this CPU's inbox: the handler of the shootdown interrupt.
     ///
     /// May be called at any time, from any context that is not inside the engine on the same CPU
-    /// with interrupts masked; a spurious call costs two loads. Must not be called from an NMI. Never waits, and takes
+    /// with interrupts masked; a spurious call costs three loads. Must not be called from an NMI. Never waits, and takes
     /// no lock.
     pub fn on_interrupt(&self) {
         let were_on = self.hw.mask_interrupts();

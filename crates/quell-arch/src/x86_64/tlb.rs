@@ -143,7 +143,7 @@ pub(crate) mod instructions {
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     #[repr(u64)]
     pub enum Invpcid {
-        /// One address under one PCID (and that PCID's walker caches), global entries excepted.
+        /// One address under one PCID, and what walker caches keep of that address; global entries excepted.
         Address = 0,
         /// One PCID, global entries excepted.
         Tag = 1,
