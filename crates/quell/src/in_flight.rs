@@ -1,16 +1,16 @@
 //! Completion without blocking: a batch whose flush was started and is not waited for.
 //!
 //! [`Batch::start`] does what [`Batch::finish`] does before it waits: it takes the generations, posts the requests, sends the
-//! interrupts and flushes this CPU's own entries. What is left is to see that every target has answered, which
-//! [`InFlight::is_done`] looks at without waiting, from any CPU and as often as is liked. A kernel that wants to be
-//! called instead defines [`Hardware::flush_answered`], which every target
-//! calls after it has answered, and lets it wake the thread, or queue the work, that asks.
+//! interrupts and flushes this CPU's own entries. [`InFlight::is_done`] then says, without waiting, whether every target has
+//! answered; it may be called on any CPU and any number of times. To be told when to ask, a kernel defines
+//! [`Hardware::flush_answered`], which every target calls after it has answered, and lets it wake the thread, or queue the
+//! work, that asks.
 //!
 //! The frames stay in the batch, and the spaces' debts stand, until the flush is over: second actors settle as for any
 //! other batch. Meanwhile the batch is borrowed and takes nothing more.
 //!
-//! On machines that broadcast, what is left is a barrier of the CPU that has sent: the first look executes it and says yes. On
-//! another CPU it sends everything again first.
+//! On machines that broadcast, a barrier of the CPU that has sent the broadcasts completes the flush: the first
+//! [`InFlight::is_done`] executes it and says yes. On another CPU it sends everything again first.
 //!
 //! # What this does not guarantee
 //!
@@ -81,8 +81,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// Whether a flush that was started is over. Never waits.
     ///
-    /// Each target is held against the number that it had posted when it was first looked at, one after the other: so
-    /// others that post meanwhile do not put the end off.
+    /// It looks at one target after the other. Each must have answered the posts that it had when it was first looked at: so
+    /// initiators that post meanwhile do not delay the end.
     fn is_over(&self, awaited: &mut Awaited) -> bool {
         if !self.rules.initiator_waits() {
             return true;
