@@ -382,9 +382,14 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let known = self.rules.flushes_are_known(self.broadcasts().is_some());
         let with_kernel = matches!(reason, Reason::Background) || self.ledger.is_of_kernel(through);
         let (mut paid, mut behind) = (Stack::<(u64, bool), TOGETHER>::new(), CpuSet::EMPTY);
-        let (mut more, mut kernel) = (false, false);
-        for debt in self.ledger.outstanding(self.count) {
-            let Some(debt) = debt else {
+        let (mut more, mut kernel, mut enough) = (false, false, false);
+        for place in self.ledger.unsettled() {
+            if place > through && (enough || paid.is_full()) {
+                // No ledger entry from here on holds a debt of `through` or earlier.
+                break;
+            }
+            let owed = self.ledger.owed_at(place, self.count);
+            let Some(debt) = &owed else {
                 if self.rules.payment_passes_gap() {
                     continue;
                 }
@@ -401,13 +406,14 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             let told = behind.is_empty() && !paid.is_empty() && known;
             if stamp > through && told {
                 let mut late = CpuSet::EMPTY;
-                self.add_behind(me, &debt, &mut late);
+                self.add_behind(me, debt, &mut late);
                 if !late.is_empty() {
                     // Every CPU has flushed since what is asked for: younger debts can wait.
+                    enough = true;
                     continue;
                 }
             } else {
-                self.add_behind(me, &debt, &mut behind);
+                self.add_behind(me, debt, &mut behind);
             }
             kernel |= debt.kernel;
             paid.push((stamp, debt.kernel));

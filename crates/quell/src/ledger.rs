@@ -12,6 +12,7 @@
 use crate::cpu_set::{AtomicCpuSet, CpuSet};
 use crate::hardware::Hardware;
 use crate::word::Word;
+use core::ops::RangeInclusive;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// A tick of the flush clock at which a flush began to be owed.
@@ -185,12 +186,12 @@ impl<'m, H: Hardware> Ledger<'m, H> {
     /// No other CPU writes the ledger entry, which is this stamp's until the debt is paid.
     pub(crate) fn record(&self, stamp: u64, count: usize, cpus: &CpuSet, kernel: bool) {
         let entry = self.entry(stamp);
-        // Release pairs with the fence in `owed_in`: a payer that reads any CPU of the new set finds another
+        // Release pairs with the fence in `owed_at`: a payer that reads any CPU of the new set finds another
         // stamp in its second look.
         // Lost without it: a claim while the ledger is used again.
         H::Word::fence(Release);
         entry.cpus.assign(count, cpus, Relaxed);
-        // Release pairs with the first look in `owed_in`: a payer that sees the debt sees its CPUs, and the
+        // Release pairs with the first look in `owed_at`: a payer that sees the debt sees its CPUs, and the
         // spaces that were told of it before.
         // Lost without it: the background pays while a debt is taken.
         entry.state.store(State::owed(stamp, kernel).0, Release);
@@ -202,9 +203,10 @@ impl<'m, H: Hardware> Ledger<'m, H> {
         state.stamp() == stamp && state.is_of_kernel()
     }
 
-    /// The debt that is owed in this ledger entry, and the CPUs that it is about; `None` if there is none, or
-    /// none that is published.
-    fn owed_in(&self, entry: &LedgerEntry<H>, count: usize) -> Option<Debt> {
+    /// The debt that is owed in the ledger entry of this stamp, of whatever stamp it is itself, and the CPUs that it is
+    /// about; `None` if there is none, or none that is published.
+    pub(crate) fn owed_at(&self, stamp: u64, count: usize) -> Option<Debt> {
+        let entry = self.entry(stamp);
         loop {
             // Acquire pairs with `record`: the debt's CPUs are read as they were published, and the spaces
             // know of it.
@@ -247,7 +249,7 @@ impl<'m, H: Hardware> Ledger<'m, H> {
             settled += 1;
         }
         if settled > before {
-            // Release pairs with `is_settled` and `outstanding`: a CPU that finds a debt settled sees the
+            // Release pairs with `is_settled` and `unsettled`: a CPU that finds a debt settled sees the
             // flushes done, those that others have paid for too: they were acquired here, or their own
             // updates of this word come before this one.
             // Lost without it: a refill against a claim.
@@ -276,22 +278,20 @@ impl<'m, H: Hardware> Ledger<'m, H> {
 
     /// The debt that stands in the way of `stamp`, if it is published.
     pub(crate) fn in_the_way_of(&self, stamp: u64, count: usize) -> Option<u64> {
-        self.owed_in(self.entry(stamp), count)
-            .map(|debt| debt.stamp)
+        self.owed_at(stamp, count).map(|debt| debt.stamp)
     }
 
-    /// The debt in each ledger entry that may be owed, the oldest first: a debt and its CPUs, or `None` for a debt
-    /// that is paid or not published yet.
-    pub(crate) fn outstanding(&self, count: usize) -> impl Iterator<Item = Option<Debt>> + '_ {
+    /// The stamps of which something may be owed, the oldest first.
+    ///
+    /// Where another payer is ahead of this CPU, the ledger entry of such a stamp may hold a later debt, but never an
+    /// earlier one.
+    pub(crate) fn unsettled(&self) -> RangeInclusive<u64> {
         // Acquire pairs with `settle_on`: a payer that finds nothing outstanding relies on the flushes of
         // earlier payers.
         // Lost without it: a refill against a claim.
         let settled = self.settled.0.load(Acquire);
         // Stamps that are out of the ledger's reach share their ledger entries with later ones.
-        let places = self
-            .seen()
-            .saturating_sub(settled)
-            .min(self.entries.len() as u64);
-        (1..=places).map(move |place| self.owed_in(self.entry(settled + place), count))
+        let reach = settled.saturating_add(self.entries.len() as u64);
+        settled + 1..=self.seen().min(reach)
     }
 }
