@@ -25,12 +25,12 @@ pub(crate) enum Activity {
     /// It has no user root loaded.
     Detached = 2,
     /// It comes back to the space that it kept lazily. To others that is [`Activity::Running`]; NMI handlers may
-    /// not access user memory yet, because what the TLB holds may have been flushed everywhere else.
+    /// not access user memory yet, because this TLB may still hold entries that all other CPUs have flushed.
     Waking = 3,
-    /// It runs a program and wants not to be disturbed: it uses no mapping of the kernel before it has entered the
-    /// kernel ([`CpuState::enter_kernel`]). What it has of user spaces it uses.
+    /// It runs a program and is not to be disturbed: it uses its user translations, but no mapping of the kernel before it has
+    /// entered the kernel ([`CpuState::enter_kernel`]).
     User = 4,
-    /// The same, and a flush of the kernel's mappings was left to its entry. The one state that others give it.
+    /// The same, and an initiator has left a flush of the kernel's mappings to its entry. The only state that others write.
     UserOwing = 5,
     /// It has entered the kernel, and flushes first.
     Entering = 6,

@@ -7,7 +7,7 @@
 //! turn; with more, the id of a space names its slot. Space ids are
 //! never used again, so a slot cannot take a new space for an old one.
 //!
-//! Not guaranteed: that a space keeps its entries. Tags are a hint to the TLB, correctness
+//! It is not guaranteed that a space keeps its entries. Tags are a hint to the TLB; correctness
 //! rests on the generations in [`space`](crate::space) alone. Tags that mean the same on every CPU are
 //! dealt out in [`asid`](crate::asid).
 
