@@ -3,7 +3,7 @@
 //! Two machines in software, threads that play CPUs and a kernel that boots watch the engine at
 //! work. Each has an oracle of its own, because each knows different things about an access. All of them report
 //! a breach in the same form, which is defined here: the
-//! [`Clause`], the [`Violation`], and the [`timeline`](mod@timeline) of the steps that led to it.
+//! [`Clause`], the [`Violation`], and the timeline (feature `timeline`) of the steps that led to it.
 //!
 //! Without the feature `timeline` the crate needs no standard library.
 
