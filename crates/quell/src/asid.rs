@@ -10,13 +10,13 @@
 //!
 //! # Orderings
 //!
-//! Dealing has a lock, and a CPU that takes it sees the tag generation. Outside of it, all but what is said of the moment
-//! above is relaxed, for two reasons. A CPU that keeps its tag and a rollover that takes it away both *modify*
+//! Tags are dealt under a lock, and a CPU that takes it sees the tag generation. Outside of the lock all accesses are relaxed
+//! but those that say what a CPU is leaving, for two reasons. A CPU that keeps its tag and a rollover that takes the tag away both *modify*
 //! `active`: either the rollover comes first, the CPU finds 0 and takes the lock, or it comes later
 //! and sets aside the very word that the CPU has put there; one word has one order, whatever the
-//! ordering. And between a CPU that is about to walk under a new tag and one that has cleared an
-//! entry stand two fences of the machine ([`Hardware::fence`]): the tag, the
-//! fence, the walk here; the entry, the fence, the tag there.
+//! ordering. And a CPU that is about to walk under a new tag and an initiator that has cleared an
+//! entry both execute a fence of the machine ([`Hardware::fence`]): the first writes the tag, fences, walks; the second clears the
+//! entry, fences, reads the tag.
 
 use crate::hardware::{Hardware, Invalidate, Tag};
 use crate::rules::{EngineRules, Rules};

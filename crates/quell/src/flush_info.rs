@@ -1,9 +1,9 @@
 //! A request on its way to a CPU, as a value and spread over words.
 //!
-//! What Linux keeps in `struct flush_tlb_info`. Requests of one space merge as [`Request`] does, as long as
-//! their flush generations are neighbours; whatever else meets becomes "everything that is loaded", which needs
-//! no words at all to be told apart. All accesses to the words are relaxed: the [`inbox`](crate::inbox) that
-//! they are part of decides which CPU may read them, and when what it has read counts.
+//! Linux's `struct flush_tlb_info`. Requests of one space merge as [`Request`] does, if
+//! their flush generations are neighbours; if there is a gap between them, they become the whole space; requests of two spaces
+//! become "everything that is loaded". All accesses to the words are relaxed: the [`inbox`](crate::inbox) that
+//! they are part of decides which CPU may read them, and whether the values that it has read count.
 
 use crate::cpu_set::CpuId;
 use crate::hardware::Scope;
