@@ -8,6 +8,7 @@
 
 mod api;
 mod cargo;
+mod mutate;
 mod package;
 
 use std::collections::VecDeque;
@@ -367,7 +368,13 @@ cargo xtask orderings
 cargo xtask api [--accept]
     compares the public interfaces with those kept in docs/api, or keeps the new ones
 cargo xtask package
-    builds the crates that others use from what would be published of them";
+    builds the crates that others use from what would be published of them
+cargo xtask mutate [--only N] [--file FILE.rs] [--sample K [--seed S]] [--thorough] [--jobs N] [--json]
+    tries mutants of the engine that nobody wrote by hand, all or some
+cargo xtask mutate --list
+    says what they are
+cargo xtask mutate --markdown
+    prints docs/engine-mutants.md";
 
 /// What was asked for.
 enum Asked {
@@ -375,6 +382,7 @@ enum Asked {
     Orderings,
     Package,
     Api { accept: bool },
+    Mutate(mutate::Asked),
     Run(Vec<&'static Step>, Vec<&'static Step>),
 }
 
@@ -385,6 +393,7 @@ fn asked(arguments: &[String]) -> Result<Asked, String> {
         Some((first, [])) if first == "list" => Ok(Asked::List),
         Some((first, [])) if first == "orderings" => Ok(Asked::Orderings),
         Some((first, [])) if first == "package" => Ok(Asked::Package),
+        Some((first, rest)) if first == "mutate" => mutate::asked(rest).map(Asked::Mutate),
         Some((first, rest)) if first == "api" => match rest {
             [] => Ok(Asked::Api { accept: false }),
             [option] if option == "--accept" => Ok(Asked::Api { accept: true }),
@@ -447,6 +456,7 @@ fn main() -> ExitCode {
         }
         Ok(Asked::Orderings) => return orderings(),
         Ok(Asked::Api { accept }) => return told(api::run(root(), accept)),
+        Ok(Asked::Mutate(asked)) => return told(mutate::run(root(), &asked)),
         Ok(Asked::Package) => return told(package::run(root())),
         Err(why) => {
             eprintln!("{why}\n{USAGE}");

@@ -1,0 +1,99 @@
+//! Survivors that were judged, each with its reason: `crates/quell-mutate/kept.toml`.
+//!
+//! An entry names mutants by where they stand and what they do, not by lines, and says why nothing kills them. The list can
+//! only tell the truth: one that dies, or that is no mutant any more, must leave it, and one that lives and is not in it
+//! fails the command.
+
+use crate::sources::{Mutant, Name};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::{fs, io};
+
+/// Why a mutant may live.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// No run can tell it from the engine as it is.
+    Equivalent,
+    /// It keeps the contract, and flushes, interrupts or waits more than it must.
+    Slower,
+    /// It keeps the contract, and keeps it in another way that costs no more.
+    Allowed,
+}
+
+/// Some survivors that live for one reason.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    /// The file, below `crates/quell/src`.
+    pub file: String,
+    /// The function, behind its type.
+    pub function: String,
+    /// What is mutated.
+    pub text: String,
+    /// What is done to it: one or several mutants.
+    pub changes: Vec<String>,
+    /// Which one, from 1, of several that would be named the same; 0 is all of them.
+    #[serde(default)]
+    pub nth: usize,
+    /// What kind of reason it is.
+    pub kind: Kind,
+    /// Why it may live.
+    pub reason: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct List {
+    kept: Vec<Entry>,
+}
+
+/// Where the list is.
+pub const PLACE: &str = "crates/quell-mutate/kept.toml";
+
+/// Reads the list.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn read(root: &Path) -> io::Result<Vec<Entry>> {
+    let text = fs::read_to_string(root.join(PLACE))?;
+    let list: List = toml::from_str(&text).map_err(|error| io::Error::other(format!("{PLACE}: {error}")))?;
+    Ok(list.kept)
+}
+
+impl Entry {
+    /// Whether it names this mutant.
+    pub fn names(&self, name: &Name) -> bool {
+        self.file == name.file
+            && self.function == name.function
+            && self.text == name.text
+            && self.changes.contains(&name.change)
+            && (self.nth == 0 || self.nth == name.nth)
+    }
+}
+
+/// The numbers of the mutants that the list names, each with its entry.
+///
+/// # Errors
+/// What the list names and is none, or names twice.
+pub fn numbers<'k>(kept: &'k [Entry], mutants: &[Mutant]) -> Result<BTreeMap<u32, &'k Entry>, Vec<String>> {
+    let mut numbers = BTreeMap::new();
+    let mut wrong = Vec::new();
+    for entry in kept {
+        for change in &entry.changes {
+            let named = |mutant: &&(usize, &Mutant)| entry.names(&mutant.1.name) && mutant.1.name.change == *change;
+            let all: Vec<_> = mutants.iter().enumerate().collect();
+            let found: Vec<_> = all.iter().filter(named).collect();
+            if found.is_empty() {
+                wrong.push(format!("{PLACE} names what is no mutant: {}, {}, `{}`, {change}", entry.file, entry.function, entry.text));
+            }
+            for (index, _) in found {
+                if numbers.insert(*index as u32 + 1, entry).is_some() {
+                    wrong.push(format!("{PLACE} names twice: {}, {}, `{}`, {change}", entry.file, entry.function, entry.text));
+                }
+            }
+        }
+    }
+    if wrong.is_empty() { Ok(numbers) } else { Err(wrong) }
+}
