@@ -117,7 +117,8 @@ const GONE: [&str; 5] = ["E0382", "E0499", "E0502", "E0505", "E0506"];
 /// What decides on mutants, built.
 #[derive(Debug)]
 pub struct Judges {
-    /// The engine's tests: the name and the program of each.
+    /// The tests of the engine, and of the crate that says what entries of each architecture mean: the name and the program
+    /// of each.
     pub tests: Vec<(String, PathBuf)>,
     /// The program that runs the adversary's cases.
     pub trial: PathBuf,
@@ -128,7 +129,8 @@ pub struct Judges {
 /// # Errors
 /// If it does not compile.
 pub fn judges(root: &Path) -> io::Result<Judges> {
-    let tests = built(root, &["test", "--package", "quell", "--lib", "--tests", "--no-run"])?;
+    let packages = ["--package", "quell", "--package", "quell-arch"];
+    let tests = built(root, &[&["test", "--lib", "--tests", "--no-run"], &packages[..]].concat())?;
     let trial = built(root, &["build", "--package", "quell-trial"])?;
     let trial = trial.into_iter().find(|(name, _)| name == "quell-trial");
     let (_, trial) = trial.ok_or_else(|| io::Error::other("cargo has built no quell-trial"))?;

@@ -216,11 +216,18 @@ pub fn record(root: &Path, judges: &Judges, effort: Effort, jobs: usize) -> io::
     Ok(record)
 }
 
-/// Tries mutants by their numbers; what became of each, in order. Without a `record` everything is run for each.
+/// Tries mutants by their numbers; what became of each, in order, and told to `tell` as soon as it is known. Without a `record` everything is run for each.
 ///
 /// # Errors
 /// If a program does not start.
-pub fn judge(judges: &Judges, record: Option<&Record>, numbers: &[u32], effort: Effort, jobs: usize) -> io::Result<Vec<Verdict>> {
+pub fn judge(
+    judges: &Judges,
+    record: Option<&Record>,
+    numbers: &[u32],
+    effort: Effort,
+    jobs: usize,
+    tell: impl Fn(u32, &Verdict) + Sync,
+) -> io::Result<Vec<Verdict>> {
     let unknown;
     let (all, filtered) = match record {
         Some(record) => (record, true),
@@ -229,7 +236,11 @@ pub fn judge(judges: &Judges, record: Option<&Record>, numbers: &[u32], effort: 
             (&unknown, false)
         }
     };
-    spread("mutants", numbers, jobs, |&number| judge_one(judges, all, filtered, number, effort))
+    spread("mutants", numbers, jobs, |&number| {
+        let verdict = judge_one(judges, all, filtered, number, effort)?;
+        tell(number, &verdict);
+        Ok(verdict)
+    })
 }
 
 /// Tests that take longer come after the adversary's first cases.

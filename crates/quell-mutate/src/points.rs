@@ -319,7 +319,9 @@ impl Finder<'_> {
     }
 
     fn function(&mut self, attrs: &[syn::Attribute], sig: &syn::Signature, block: &Block) {
-        if is_test(attrs) || sig.constness.is_some() || self.function.is_some() {
+        let idle = block.stmts.iter().all(|statement| matches!(statement, Stmt::Local(_)));
+        let names = NAMES.iter().any(|name| sig.ident == name);
+        if is_test(attrs) || sig.constness.is_some() || self.function.is_some() || idle || names {
             return;
         }
         let name = match &*self.owner {
@@ -332,10 +334,6 @@ impl Finder<'_> {
         let line = sig.ident.span().start().line;
         let name = sig.ident.span().byte_range();
         for result in &results {
-            // Nothing to leave out.
-            if block.stmts.is_empty() {
-                continue;
-            }
             let text = match *result {
                 "()" => format!(" if {SELECTOR}on({{n}}) {{ return; }}"),
                 value => format!(" if {SELECTOR}on({{n}}) {{ return {value}; }}"),
@@ -376,8 +374,8 @@ impl Finder<'_> {
             Le(_) => self.operator(whole, operator, &["`<` for `<=`"], "less_or_same", by_reference),
             Gt(_) => self.operator(whole, operator, &["`>=` for `>`"], "more", by_reference),
             Ge(_) => self.operator(whole, operator, &["`>` for `>=`"], "more_or_same", by_reference),
-            // An enumeration, of which nothing is more or less than another.
-            Eq(_) | Ne(_) if [&binary.left, &binary.right].into_iter().any(|side| is_variant(side)) => {}
+            // Of an enumeration nothing is more or less than another, and of the numbers here none is less than 0.
+            Eq(_) | Ne(_) if [&binary.left, &binary.right].into_iter().any(|side| is_variant(side) || is_zero(side)) => {}
             Eq(_) => self.operator(whole, operator, &["`<=` for `==`", "`>=` for `==`"], "same", by_reference),
             Ne(_) => self.operator(whole, operator, &["`>` for `!=`", "`<` for `!=`"], "other", by_reference),
             Add(_) => self.operator(whole, operator, &["`-` for `+`"], "add", by_value),
@@ -504,7 +502,7 @@ impl<'a> Visit<'a> for Finder<'_> {
                 }
                 self.binary(binary);
             }
-            Expr::Unary(unary) if matches!(unary.op, UnOp::Not(_)) && !settled => {
+            Expr::Unary(unary) if matches!(unary.op, UnOp::Not(_)) && !settled && !is_rule(expr) => {
                 let (whole, sign) = (unary.span(), unary.op.span().byte_range());
                 let at = whole.byte_range();
                 let edits = vec![
@@ -530,6 +528,10 @@ impl<'a> Visit<'a> for Finder<'_> {
             }
             Expr::If(branch) => {
                 self.condition(&branch.cond, true, true);
+                // What a mutant written by hand does.
+                if matches!(&*branch.cond, Expr::Unary(_)) && is_rule(&branch.cond) {
+                    return visit::visit_expr(self, &branch.cond);
+                }
                 // Without an "else" its value is `()`.
                 if branch.else_branch.is_none() {
                     self.statements(&branch.then_branch, true);
@@ -569,6 +571,9 @@ impl<'a> Visit<'a> for Finder<'_> {
     }
 }
 
+/// Functions that do nothing but name words in timelines.
+const NAMES: [&str; 2] = ["word_name", "has_word"];
+
 /// Methods whose closure decides.
 const TESTS: [&str; 12] = [
     "any", "all", "filter", "find", "position", "take_while", "skip_while", "is_some_and", "is_none_or", "retain", "is_ok_and",
@@ -586,6 +591,10 @@ fn is_assigning(operator: &BinOp) -> bool {
         operator,
         AddAssign(_) | SubAssign(_) | MulAssign(_) | BitAndAssign(_) | BitOrAssign(_) | BitXorAssign(_) | ShlAssign(_) | ShrAssign(_)
     )
+}
+
+fn is_zero(expr: &Expr) -> bool {
+    matches!(expr, Expr::Lit(literal) if matches!(&literal.lit, Lit::Int(number) if number.base10_digits() == "0"))
 }
 
 /// Whether it names a variant: `Kind::Variant`.
@@ -606,7 +615,11 @@ fn chains_let(expr: &Expr) -> bool {
 
 /// Whether a rule decides it: `rules.is_current(..)`.
 fn is_rule(expr: &Expr) -> bool {
-    let Expr::MethodCall(call) = expr else { return false };
+    let call = match expr {
+        Expr::MethodCall(call) => call,
+        Expr::Unary(unary) if matches!(unary.op, UnOp::Not(_)) => return is_rule(&unary.expr),
+        _ => return false,
+    };
     match &*call.receiver {
         Expr::Path(path) => path.path.segments.last().is_some_and(|last| last.ident == "rules"),
         Expr::Field(field) => matches!(&field.member, syn::Member::Named(name) if name == "rules"),

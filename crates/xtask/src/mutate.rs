@@ -138,22 +138,23 @@ pub fn run(root: &Path, asked: &Asked) -> Result<(), Wrong> {
         true => Some(record(root, &judges, effort, jobs)?),
         false => None,
     };
-    let verdicts = judge(&judges, record.as_ref(), &numbers, effort, jobs)?;
-    let became: BTreeMap<u32, Verdict> = numbers.into_iter().zip(verdicts).collect();
-    for (number, verdict) in &became {
-        let mutant = &mutants[*number as usize - 1];
-        let is_kept = kept.contains_key(number);
+    let tell = |number: u32, verdict: &Verdict| {
         if asked.json {
-            let name = &mutant.name;
+            let Mutant { name, line } = &mutants[number as usize - 1];
             let line = json!({
-                "number": number, "file": name.file, "line": mutant.line, "function": name.function,
-                "text": name.text, "change": name.change, "nth": name.nth, "kept": is_kept, "verdict": verdict,
+                "number": number, "file": name.file, "line": line, "function": name.function, "text": name.text,
+                "change": name.change, "nth": name.nth, "kept": kept.contains_key(&number), "verdict": verdict,
             });
             println!("{line}");
         }
-        match (verdict.lives(), is_kept) {
-            (true, false) => wrong.push(format!("lives, and {PLACE} does not say why: {}", told(*number, mutant))),
-            (false, true) => wrong.push(format!("dies, though {PLACE} keeps it ({verdict:?}): {}", told(*number, mutant))),
+    };
+    let verdicts = judge(&judges, record.as_ref(), &numbers, effort, jobs, tell)?;
+    let became: BTreeMap<u32, Verdict> = numbers.into_iter().zip(verdicts).collect();
+    for (number, verdict) in &became {
+        let mutant = told(*number, &mutants[*number as usize - 1]);
+        match (verdict.lives(), kept.contains_key(number)) {
+            (true, false) => wrong.push(format!("lives, and {PLACE} does not say why: {mutant}")),
+            (false, true) => wrong.push(format!("dies, though {PLACE} keeps it ({verdict:?}): {mutant}")),
             _ => {}
         }
     }

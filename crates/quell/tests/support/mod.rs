@@ -23,15 +23,24 @@ pub struct Machine {
     /// What an NMI is told that comes right after a root was left.
     pub nmis: RefCell<Vec<bool>>,
     pub global: bool,
+    pub broadcast: Broadcasts,
     pub engine: OnceCell<&'static Engine<'static, Machine>>,
 }
 // SAFETY: each test has its machine to itself, on one thread.
 unsafe impl Sync for Machine {}
 
-pub struct Broadcasts;
+/// What was broadcast, and with `None` where the end of it was waited for.
+#[derive(Default)]
+pub struct Broadcasts(pub RefCell<Vec<Option<Invalidate>>>);
+// SAFETY: each test has its machine to itself, on one thread.
+unsafe impl Sync for Broadcasts {}
 impl Broadcast for Broadcasts {
-    fn start(&self, _what: Invalidate) {}
-    fn complete(&self) {}
+    fn start(&self, what: Invalidate) {
+        self.0.borrow_mut().push(Some(what));
+    }
+    fn complete(&self) {
+        self.0.borrow_mut().push(None);
+    }
 }
 
 // SAFETY: no memory is behind any frame: what a flush of this machine leaves behind harms nothing.
@@ -58,7 +67,7 @@ unsafe impl Hardware for Machine {
         }
     }
     fn broadcasts(&self) -> Option<&Broadcasts> {
-        self.global.then_some(&Broadcasts)
+        self.global.then_some(&self.broadcast)
     }
     fn fence(&self) {
         std::sync::atomic::fence(Ordering::SeqCst);
