@@ -40,8 +40,13 @@ pub fn compile(root: &Path, sources: &[Source]) -> io::Result<BTreeMap<u32, Stri
         (&source.file, &source.text, source.points.len()).hash(&mut hasher);
     }
     let of = hasher.finish();
-    let before: Option<(u64, BTreeMap<u32, String>)> = fs::read(&kept).ok().and_then(|text| serde_json::from_slice(&text).ok());
-    let mut errors = before.filter(|(same, _)| *same == of).map(|(_, errors)| errors).unwrap_or_default();
+    let before: Option<(u64, BTreeMap<u32, String>)> = fs::read(&kept)
+        .ok()
+        .and_then(|text| serde_json::from_slice(&text).ok());
+    let mut errors = before
+        .filter(|(same, _)| *same == of)
+        .map(|(_, errors)| errors)
+        .unwrap_or_default();
     loop {
         let places = tree::mutate(root, sources, &errors.keys().copied().collect())?;
         let mut check = cargo(root, &["check", "--quiet", "--package", "quell", "--lib"]);
@@ -65,7 +70,9 @@ pub fn compile(root: &Path, sources: &[Source]) -> io::Result<BTreeMap<u32, Stri
         }
         if errors.len() == known {
             let said = said.join("\n");
-            return Err(io::Error::other(format!("the mutated engine does not compile:\n{said}")));
+            return Err(io::Error::other(format!(
+                "the mutated engine does not compile:\n{said}"
+            )));
         }
     }
 }
@@ -76,16 +83,25 @@ pub fn compile(root: &Path, sources: &[Source]) -> io::Result<BTreeMap<u32, Stri
 fn blamed(message: &Value, places: &Places) -> Vec<u32> {
     let mut spans: Vec<(&[Place], Range<usize>)> = Vec::new();
     for span in message["spans"].as_array().into_iter().flatten() {
-        let file = Path::new(span["file_name"].as_str().unwrap_or_default()).file_name().unwrap_or_default();
-        let [start, end] = ["byte_start", "byte_end"].map(|name| span[name].as_u64().unwrap_or_default() as usize);
+        let file = Path::new(span["file_name"].as_str().unwrap_or_default())
+            .file_name()
+            .unwrap_or_default();
+        let [start, end] =
+            ["byte_start", "byte_end"].map(|name| span[name].as_u64().unwrap_or_default() as usize);
         if let Some(places) = places.get(&*file.to_string_lossy()) {
-            let place = if span["is_primary"] == true { 0 } else { spans.len() };
+            let place = if span["is_primary"] == true {
+                0
+            } else {
+                spans.len()
+            };
             spans.insert(place, (places, start..end));
         }
     }
     if GONE.iter().any(|code| message["code"]["code"] == *code) {
         let found = spans.iter().flat_map(|(places, span)| {
-            let after = places.iter().filter(|place| place.stays && place.piece.inserted && place.piece.at.start >= span.start);
+            let after = places.iter().filter(|place| {
+                place.stays && place.piece.inserted && place.piece.at.start >= span.start
+            });
             after.map(move |place| (place.piece.at.start - span.start, &place.numbers))
         });
         if let Some((_, numbers)) = found.min() {
@@ -101,7 +117,13 @@ fn blamed(message: &Value, places: &Places) -> Vec<u32> {
     ];
     for (way, fits) in ways.into_iter().enumerate() {
         for (places, span) in &spans {
-            let far = |piece: &Piece| if way == 3 { piece.at.start } else { piece.at.len() };
+            let far = |piece: &Piece| {
+                if way == 3 {
+                    piece.at.start
+                } else {
+                    piece.at.len()
+                }
+            };
             let found = places.iter().filter(|place| fits(&place.piece, span));
             if let Some(place) = found.min_by_key(|place| far(&place.piece)) {
                 return place.numbers.clone();
@@ -130,7 +152,10 @@ pub struct Judges {
 /// If it does not compile.
 pub fn judges(root: &Path) -> io::Result<Judges> {
     let packages = ["--package", "quell", "--package", "quell-arch"];
-    let tests = built(root, &[&["test", "--lib", "--tests", "--no-run"], &packages[..]].concat())?;
+    let tests = built(
+        root,
+        &[&["test", "--lib", "--tests", "--no-run"], &packages[..]].concat(),
+    )?;
     let trial = built(root, &["build", "--package", "quell-trial"])?;
     let trial = trial.into_iter().find(|(name, _)| name == "quell-trial");
     let (_, trial) = trial.ok_or_else(|| io::Error::other("cargo has built no quell-trial"))?;
@@ -148,7 +173,10 @@ fn built(root: &Path, arguments: &[&str]) -> io::Result<Vec<(String, PathBuf)>> 
         {
             eprintln!("{rendered}");
         }
-        if let (Some(name), Some(program)) = (message["target"]["name"].as_str(), message["executable"].as_str()) {
+        if let (Some(name), Some(program)) = (
+            message["target"]["name"].as_str(),
+            message["executable"].as_str(),
+        ) {
             programs.push((name.to_string(), program.into()));
         }
     }

@@ -27,11 +27,15 @@ pub fn document(mutants: &[Mutant], kept: &[Entry]) -> String {
     files.dedup();
     let kept_in = |file: &str| {
         let all = mutants.iter().filter(|mutant| mutant.name.file == file);
-        all.filter(|mutant| kept.iter().any(|entry| entry.names(&mutant.name))).count()
+        all.filter(|mutant| kept.iter().any(|entry| entry.names(&mutant.name)))
+            .count()
     };
     let (mut all, mut living) = (0, 0);
     for file in files {
-        let count = mutants.iter().filter(|mutant| mutant.name.file == file).count();
+        let count = mutants
+            .iter()
+            .filter(|mutant| mutant.name.file == file)
+            .count();
         let kept = kept_in(file);
         (all, living) = (all + count, living + kept);
         // A text that is written cannot fail.
@@ -50,12 +54,25 @@ pub fn document(mutants: &[Mutant], kept: &[Entry]) -> String {
         if entries.is_empty() {
             continue;
         }
-        let _ = writeln!(text, "\n## {title}\n\n| in | what | becomes | why it may live |\n| --- | --- | --- | --- |");
+        let _ = writeln!(
+            text,
+            "\n## {title}\n\n| in | what | becomes | why it may live |\n| --- | --- | --- | --- |"
+        );
         for entry in entries {
             let file = entry.file.trim_end_matches(".rs");
             let what = code(&entry.text);
-            let changes = entry.changes.iter().map(|change| cell(change)).collect::<Vec<_>>().join("; ");
-            let _ = writeln!(text, "| `{file}`, `{}` | {what} | {changes} | {} |", entry.function, cell(&entry.reason));
+            let changes = entry
+                .changes
+                .iter()
+                .map(|change| cell(change))
+                .collect::<Vec<_>>()
+                .join("; ");
+            let _ = writeln!(
+                text,
+                "| `{file}`, `{}` | {what} | {changes} | {} |",
+                entry.function,
+                cell(&entry.reason)
+            );
         }
     }
     text

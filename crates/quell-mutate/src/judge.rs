@@ -98,7 +98,12 @@ fn command(program: &Path) -> Command {
 }
 
 /// Does `task` for each of these on `jobs` threads, and shows how far it is; results in order.
-fn spread<T: Send, U: Sync>(said: &str, list: &[U], jobs: usize, task: impl Fn(&U) -> io::Result<T> + Sync) -> io::Result<Vec<T>> {
+fn spread<T: Send, U: Sync>(
+    said: &str,
+    list: &[U],
+    jobs: usize,
+    task: impl Fn(&U) -> io::Result<T> + Sync,
+) -> io::Result<Vec<T>> {
     let bar = ProgressBar::new(list.len() as u64);
     if let Ok(style) = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len}, {eta}") {
         bar.set_style(style);
@@ -121,7 +126,9 @@ fn spread<T: Send, U: Sync>(said: &str, list: &[U], jobs: usize, task: impl Fn(&
         }
     });
     bar.finish_and_clear();
-    let mut done = done.into_inner().unwrap_or_else(|broken| broken.into_inner());
+    let mut done = done
+        .into_inner()
+        .unwrap_or_else(|broken| broken.into_inner());
     done.sort_by_key(|(index, _)| *index);
     done.into_iter().map(|(_, result)| result).collect()
 }
@@ -130,9 +137,16 @@ fn spread<T: Send, U: Sync>(said: &str, list: &[U], jobs: usize, task: impl Fn(&
 fn everything(judges: &Judges) -> io::Result<Record> {
     let mut tests = Vec::new();
     for (file, program) in &judges.tests {
-        let (end, list) = process::run(command(program).args(["--list", "--format", "terse"]), "", SECONDS)?;
+        let (end, list) = process::run(
+            command(program).args(["--list", "--format", "terse"]),
+            "",
+            SECONDS,
+        )?;
         if end != End::Passed {
-            return Err(io::Error::other(format!("{} does not list its tests", program.display())));
+            return Err(io::Error::other(format!(
+                "{} does not list its tests",
+                program.display()
+            )));
         }
         let names = list.lines().filter_map(|line| line.strip_suffix(": test"));
         tests.extend(names.map(|name| Test {
@@ -157,9 +171,19 @@ fn everything(judges: &Judges) -> io::Result<Record> {
     let mut cases: Vec<Case> = list.lines().filter_map(case).collect();
     cases.sort_by_key(|case| (!case.all, case.cost, case.number));
     let mut of = vec![];
-    for program in judges.tests.iter().map(|(_, program)| program).chain([&judges.trial]) {
+    for program in judges
+        .tests
+        .iter()
+        .map(|(_, program)| program)
+        .chain([&judges.trial])
+    {
         let file = fs::metadata(program)?;
-        of.push(format!("{} {} {:?}", program.display(), file.len(), file.modified()?));
+        of.push(format!(
+            "{} {} {:?}",
+            program.display(),
+            file.len(),
+            file.modified()?
+        ));
     }
     Ok(Record { of, tests, cases })
 }
@@ -172,7 +196,9 @@ pub fn record(root: &Path, judges: &Judges, effort: Effort, jobs: usize) -> io::
     let kept = root.join("target/mutate/record.json");
     let mut record = everything(judges)?;
     record.of.push(format!("{effort:?}"));
-    if let Some(before) = fs::read(&kept).ok().and_then(|text| serde_json::from_slice::<Record>(&text).ok())
+    if let Some(before) = fs::read(&kept)
+        .ok()
+        .and_then(|text| serde_json::from_slice::<Record>(&text).ok())
         && before.of == record.of
     {
         return Ok(before);
@@ -187,11 +213,18 @@ pub fn record(root: &Path, judges: &Judges, effort: Effort, jobs: usize) -> io::
         let begun = Instant::now();
         let (end, said) = process::run(command.env("QUELL_MUTANTS_REACHED", &file), input, LONG)?;
         if end != End::Passed {
-            return Err(io::Error::other(format!("without any mutant {what} fails: {end:?}\n{said}")));
+            return Err(io::Error::other(format!(
+                "without any mutant {what} fails: {end:?}\n{said}"
+            )));
         }
         let text = fs::read_to_string(&file).unwrap_or_default();
         let _ = fs::remove_file(&file);
-        Ok((text.lines().filter_map(|line| line.parse().ok()).collect::<BTreeSet<u32>>(), begun.elapsed().as_millis()))
+        Ok((
+            text.lines()
+                .filter_map(|line| line.parse().ok())
+                .collect::<BTreeSet<u32>>(),
+            begun.elapsed().as_millis(),
+        ))
     };
     let tests: Vec<(usize, &Test)> = record.tests.iter().enumerate().collect();
     let found = spread("tests", &tests, jobs, |(index, test)| {
@@ -207,7 +240,12 @@ pub fn record(root: &Path, judges: &Judges, effort: Effort, jobs: usize) -> io::
         let most = if case.all { effort.more } else { effort.few };
         let mut command = command(&judges.trial);
         command.args(["random", &most.to_string()]);
-        reached(format!("case{}", case.number), &mut command, &format!("{}\n", case.number), &case.name)
+        reached(
+            format!("case{}", case.number),
+            &mut command,
+            &format!("{}\n", case.number),
+            &case.name,
+        )
     })?;
     for (case, (reached, _)) in record.cases.iter_mut().zip(found) {
         case.reached = reached;
@@ -246,29 +284,67 @@ pub fn judge(
 /// Tests that take longer come after the adversary's first cases.
 const SLOW: u128 = 1500;
 
-fn judge_one(judges: &Judges, record: &Record, filtered: bool, number: u32, effort: Effort) -> io::Result<Verdict> {
+fn judge_one(
+    judges: &Judges,
+    record: &Record,
+    filtered: bool,
+    number: u32,
+    effort: Effort,
+) -> io::Result<Verdict> {
     let chosen = |command: &mut Command, input: &str, what: &str| -> io::Result<Option<Verdict>> {
-        let (end, _) = process::run(command.env("QUELL_MUTANT", number.to_string()), input, SECONDS)?;
+        let (end, _) = process::run(
+            command.env("QUELL_MUTANT", number.to_string()),
+            input,
+            SECONDS,
+        )?;
         Ok(match end {
             End::Passed => None,
             End::Failed(said) => {
-                let failed = said.lines().find_map(|line| Some(line.strip_prefix("test ")?.strip_suffix(" ... FAILED")?.to_string()));
-                let first = || said.lines().next().unwrap_or_default().chars().take(200).collect();
-                let by = if what == "case" { first() } else { format!("{what}: {}", failed.unwrap_or_default()) };
+                let failed = said.lines().find_map(|line| {
+                    Some(
+                        line.strip_prefix("test ")?
+                            .strip_suffix(" ... FAILED")?
+                            .to_string(),
+                    )
+                });
+                let first = || {
+                    said.lines()
+                        .next()
+                        .unwrap_or_default()
+                        .chars()
+                        .take(200)
+                        .collect()
+                };
+                let by = if what == "case" {
+                    first()
+                } else {
+                    format!("{what}: {}", failed.unwrap_or_default())
+                };
                 Some(Verdict::Killed(by))
             }
             End::Never => Some(Verdict::NeverEnded(what.to_string())),
         })
     };
-    let tests: Vec<&Test> = record.tests.iter().filter(|test| !filtered || test.reached.contains(&number)).collect();
-    let cases: Vec<&Case> = record.cases.iter().filter(|case| !filtered || case.reached.contains(&number)).collect();
+    let tests: Vec<&Test> = record
+        .tests
+        .iter()
+        .filter(|test| !filtered || test.reached.contains(&number))
+        .collect();
+    let cases: Vec<&Case> = record
+        .cases
+        .iter()
+        .filter(|case| !filtered || case.reached.contains(&number))
+        .collect();
     if tests.is_empty() && cases.is_empty() {
         return Ok(Verdict::Unreached);
     }
     let run_tests = |slow: bool| -> io::Result<Option<Verdict>> {
         let mut programs: Vec<(&str, &PathBuf, Vec<&str>)> = Vec::new();
         for test in tests.iter().filter(|test| (test.millis > SLOW) == slow) {
-            match programs.iter_mut().find(|(_, program, _)| **program == test.program) {
+            match programs
+                .iter_mut()
+                .find(|(_, program, _)| **program == test.program)
+            {
                 Some((_, _, names)) => names.push(&test.name),
                 None => programs.push((&test.file, &test.program, vec![&test.name])),
             }
@@ -282,23 +358,40 @@ fn judge_one(judges: &Judges, record: &Record, filtered: bool, number: u32, effo
         }
         Ok(None)
     };
-    let run_cases = |kind: &str, most: u64, fits: &dyn Fn(&Case) -> bool| -> io::Result<Option<Verdict>> {
-        let numbers: Vec<String> = cases.iter().filter(|case| fits(case)).map(|case| case.number.to_string()).collect();
-        if numbers.is_empty() {
-            return Ok(None);
-        }
-        chosen(command(&judges.trial).args([kind, &most.to_string()]), &numbers.join("\n"), "case")
-    };
+    let run_cases =
+        |kind: &str, most: u64, fits: &dyn Fn(&Case) -> bool| -> io::Result<Option<Verdict>> {
+            let numbers: Vec<String> = cases
+                .iter()
+                .filter(|case| fits(case))
+                .map(|case| case.number.to_string())
+                .collect();
+            if numbers.is_empty() {
+                return Ok(None);
+            }
+            chosen(
+                command(&judges.trial).args([kind, &most.to_string()]),
+                &numbers.join("\n"),
+                "case",
+            )
+        };
     let rounds: [&dyn Fn() -> io::Result<Option<Verdict>>; 6] = [
         &|| run_tests(false),
-        &|| run_cases("random", effort.few.min(8), &|case| case.all && case.cost == 1),
+        &|| {
+            run_cases("random", effort.few.min(8), &|case| {
+                case.all && case.cost == 1
+            })
+        },
         &|| run_cases("random", effort.few, &|_| true),
         &|| run_tests(true),
         &|| run_cases("random", effort.more, &|case| case.all),
         &|| match effort.last {
             None => Ok(None),
             Some((schedules, rounds)) => match run_cases("reach", schedules, &|case| case.all)? {
-                None if rounds > 0 => chosen(command(&judges.trial).args(["generate", &rounds.to_string()]), "", "case"),
+                None if rounds > 0 => chosen(
+                    command(&judges.trial).args(["generate", &rounds.to_string()]),
+                    "",
+                    "case",
+                ),
                 verdict => Ok(verdict),
             },
         },

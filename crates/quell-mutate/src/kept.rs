@@ -58,7 +58,8 @@ pub const PLACE: &str = "crates/quell-mutate/kept.toml";
 /// If it cannot be read.
 pub fn read(root: &Path) -> io::Result<Vec<Entry>> {
     let text = fs::read_to_string(root.join(PLACE))?;
-    let list: List = toml::from_str(&text).map_err(|error| io::Error::other(format!("{PLACE}: {error}")))?;
+    let list: List =
+        toml::from_str(&text).map_err(|error| io::Error::other(format!("{PLACE}: {error}")))?;
     Ok(list.kept)
 }
 
@@ -77,25 +78,40 @@ impl Entry {
 ///
 /// # Errors
 /// What the list names and is none, or names twice.
-pub fn numbers<'k>(kept: &'k [Entry], mutants: &[Mutant]) -> Result<BTreeMap<u32, &'k Entry>, Vec<String>> {
+pub fn numbers<'k>(
+    kept: &'k [Entry],
+    mutants: &[Mutant],
+) -> Result<BTreeMap<u32, &'k Entry>, Vec<String>> {
     let mut numbers = BTreeMap::new();
     let mut wrong = Vec::new();
     for entry in kept {
         for change in &entry.changes {
-            let named = |mutant: &&(usize, &Mutant)| entry.names(&mutant.1.name) && mutant.1.name.change == *change;
+            let named = |mutant: &&(usize, &Mutant)| {
+                entry.names(&mutant.1.name) && mutant.1.name.change == *change
+            };
             let all: Vec<_> = mutants.iter().enumerate().collect();
             let found: Vec<_> = all.iter().filter(named).collect();
             if found.is_empty() {
-                wrong.push(format!("{PLACE} names what is no mutant: {}, {}, `{}`, {change}", entry.file, entry.function, entry.text));
+                wrong.push(format!(
+                    "{PLACE} names what is no mutant: {}, {}, `{}`, {change}",
+                    entry.file, entry.function, entry.text
+                ));
             }
             for (index, _) in found {
                 if numbers.insert(*index as u32 + 1, entry).is_some() {
-                    wrong.push(format!("{PLACE} names twice: {}, {}, `{}`, {change}", entry.file, entry.function, entry.text));
+                    wrong.push(format!(
+                        "{PLACE} names twice: {}, {}, `{}`, {change}",
+                        entry.file, entry.function, entry.text
+                    ));
                 }
             }
         }
     }
-    if wrong.is_empty() { Ok(numbers) } else { Err(wrong) }
+    if wrong.is_empty() {
+        Ok(numbers)
+    } else {
+        Err(wrong)
+    }
 }
 
 #[cfg(test)]
@@ -104,23 +120,59 @@ mod tests {
 
     fn mutant(text: &str, change: &str, nth: usize) -> Mutant {
         let [file, function] = ["a.rs", "A::f"].map(String::from);
-        Mutant { name: Name { file, function, text: text.into(), change: change.into(), nth }, line: 1 }
+        Mutant {
+            name: Name {
+                file,
+                function,
+                text: text.into(),
+                change: change.into(),
+                nth,
+            },
+            line: 1,
+        }
     }
 
     fn entry(text: &str, changes: &[&str], nth: usize) -> Entry {
         let [file, function] = ["a.rs", "A::f"].map(String::from);
         let changes = changes.iter().map(|change| (*change).to_string()).collect();
-        Entry { file, function, text: text.into(), changes, nth, kind: Kind::Slower, reason: String::new() }
+        Entry {
+            file,
+            function,
+            text: text.into(),
+            changes,
+            nth,
+            kind: Kind::Slower,
+            reason: String::new(),
+        }
     }
 
     #[test]
     fn entries_name_what_is_there_and_each_once() {
-        let mutants = [mutant("x", "true", 1), mutant("x", "true", 2), mutant("x", "false", 1)];
-        let found = |kept: &[Entry]| numbers(kept, &mutants).map(|numbers| numbers.into_keys().collect::<Vec<_>>());
+        let mutants = [
+            mutant("x", "true", 1),
+            mutant("x", "true", 2),
+            mutant("x", "false", 1),
+        ];
+        let found = |kept: &[Entry]| {
+            numbers(kept, &mutants).map(|numbers| numbers.into_keys().collect::<Vec<_>>())
+        };
         assert_eq!(found(&[entry("x", &["true"], 2)]), Ok(vec![2]));
-        assert_eq!(found(&[entry("x", &["true", "false"], 0)]), Ok(vec![1, 2, 3]));
-        assert_eq!(found(&[entry("x", &["false"], 2)]).expect_err("there is one").len(), 1);
-        assert_eq!(found(&[entry("y", &["true"], 0)]).expect_err("there is none").len(), 1);
+        assert_eq!(
+            found(&[entry("x", &["true", "false"], 0)]),
+            Ok(vec![1, 2, 3])
+        );
+        assert_eq!(
+            found(&[entry("x", &["false"], 2)])
+                .expect_err("there is one")
+                .len(),
+            1
+        );
+        assert_eq!(
+            found(&[entry("y", &["true"], 0)])
+                .expect_err("there is none")
+                .len(),
+            1
+        );
         let twice = [entry("x", &["true"], 0), entry("x", &["true"], 1)];
         assert_eq!(found(&twice).expect_err("one is named twice").len(), 1);
     }

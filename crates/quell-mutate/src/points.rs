@@ -33,7 +33,9 @@ pub struct Point {
 impl Point {
     /// Whether it keeps control from leaving: what follows then sees values that were moved or borrowed.
     pub fn stays(&self) -> bool {
-        let leaves = ["return", "break", "continue"].iter().any(|word| self.text.starts_with(word));
+        let leaves = ["return", "break", "continue"]
+            .iter()
+            .any(|word| self.text.starts_with(word));
         leaves && self.changes == ["left out"]
     }
 }
@@ -82,8 +84,16 @@ pub struct Enums(pub Variants);
 
 impl<'a> Visit<'a> for Enums {
     fn visit_item_enum(&mut self, item: &'a syn::ItemEnum) {
-        if item.variants.iter().all(|variant| variant.fields.is_empty()) && item.variants.len() <= 4 {
-            let names = item.variants.iter().map(|variant| variant.ident.to_string());
+        if item
+            .variants
+            .iter()
+            .all(|variant| variant.fields.is_empty())
+            && item.variants.len() <= 4
+        {
+            let names = item
+                .variants
+                .iter()
+                .map(|variant| variant.ident.to_string());
             self.0.insert(item.ident.to_string(), names.collect());
         }
     }
@@ -113,7 +123,11 @@ pub fn mutated(source: &str, points: &[(&Point, u32)]) -> (String, Vec<Piece>) {
     }
     // At one place, what ends there comes first, inner before outer; then what begins, outer before inner.
     edits.sort_by_key(|(_, edit, _)| {
-        let (start, end, order) = (edit.whole.start as isize, edit.whole.end as isize, edit.order as isize);
+        let (start, end, order) = (
+            edit.whole.start as isize,
+            edit.whole.end as isize,
+            edit.order as isize,
+        );
         let inside = match edit.closes {
             true => [-start, end, -order],
             false => [-end, start, order],
@@ -130,13 +144,23 @@ pub fn mutated(source: &str, points: &[(&Point, u32)]) -> (String, Vec<Piece>) {
         let numbered = edit.text.replace("{n}", &number.to_string());
         text.push_str(&numbered.replace("{m}", &(number + 1).to_string()));
         done = edit.at.end;
-        pieces.push(Piece { at: from..text.len(), point, inserted: true });
+        pieces.push(Piece {
+            at: from..text.len(),
+            point,
+            inserted: true,
+        });
         let whole = &mut whole[point];
         whole.get_or_insert(from..from).end = text.len();
     }
     text.push_str(&source[done..]);
     let wholes = whole.into_iter().enumerate();
-    pieces.extend(wholes.filter_map(|(point, at)| Some(Piece { at: at?, point, inserted: false })));
+    pieces.extend(wholes.filter_map(|(point, at)| {
+        Some(Piece {
+            at: at?,
+            point,
+            inserted: false,
+        })
+    }));
     (text, pieces)
 }
 
@@ -159,8 +183,16 @@ struct Finder<'a> {
 }
 
 impl Finder<'_> {
-    fn add(&mut self, span: Range<usize>, line: usize, changes: &[&str], edits: Vec<(Range<usize>, String, bool)>) {
-        let Some(function) = &self.function else { return };
+    fn add(
+        &mut self,
+        span: Range<usize>,
+        line: usize,
+        changes: &[&str],
+        edits: Vec<(Range<usize>, String, bool)>,
+    ) {
+        let Some(function) = &self.function else {
+            return;
+        };
         self.order += 1;
         let words: Vec<&str> = self.source[span.clone()].split_whitespace().collect();
         let edits = edits.into_iter().map(|(at, text, closes)| Edit {
@@ -195,10 +227,21 @@ impl Finder<'_> {
     }
 
     /// An operator that becomes a call of the selector, with both operands, perhaps by reference.
-    fn operator(&mut self, whole: Span, operator: Span, changes: &[&str], name: &str, sigils: [&str; 2]) {
+    fn operator(
+        &mut self,
+        whole: Span,
+        operator: Span,
+        changes: &[&str],
+        name: &str,
+        sigils: [&str; 2],
+    ) {
         let (at, operator) = (whole.byte_range(), operator.byte_range());
         let edits = vec![
-            (at.start..at.start, format!("{SELECTOR}{name}({{n}}, {}(", sigils[0]), false),
+            (
+                at.start..at.start,
+                format!("{SELECTOR}{name}({{n}}, {}(", sigils[0]),
+                false,
+            ),
             (operator.clone(), format!("), {}(", sigils[1]), true),
             (at.end..at.end, "))".to_string(), true),
         ];
@@ -241,22 +284,31 @@ impl Finder<'_> {
 
     /// What the statements of a block can become; `unit` says whether its value is `()`.
     fn statements(&mut self, block: &Block, unit: bool) {
-        if !self.walked.insert(block.brace_token.span.open().byte_range().start) {
+        if !self
+            .walked
+            .insert(block.brace_token.span.open().byte_range().start)
+        {
             return;
         }
         for (index, statement) in block.stmts.iter().enumerate() {
             let last = index + 1 == block.stmts.len();
-            let Stmt::Expr(expr, semicolon) = statement else { continue };
+            let Stmt::Expr(expr, semicolon) = statement else {
+                continue;
+            };
             if is_statistics(expr) || is_rule(expr) {
                 continue;
             }
             let ends = semicolon.is_some() || !last || unit;
             match expr {
                 Expr::Call(_) | Expr::MethodCall(_) if ends => self.left_out(statement, expr),
-                Expr::Assign(_) | Expr::Return(_) | Expr::Break(_) | Expr::Continue(_) => self.left_out(statement, expr),
+                Expr::Assign(_) | Expr::Return(_) | Expr::Break(_) | Expr::Continue(_) => {
+                    self.left_out(statement, expr)
+                }
                 Expr::Binary(binary) if is_assigning(&binary.op) => self.left_out(statement, expr),
                 Expr::ForLoop(_) if ends => self.left_out(statement, expr),
-                Expr::If(_) | Expr::Match(_) | Expr::Block(_) | Expr::Unsafe(_) if ends => self.unit_value(expr),
+                Expr::If(_) | Expr::Match(_) | Expr::Block(_) | Expr::Unsafe(_) if ends => {
+                    self.unit_value(expr)
+                }
                 _ => {}
             }
         }
@@ -274,7 +326,8 @@ impl Finder<'_> {
             }
             _ => return,
         };
-        self.walked.insert(block.brace_token.span.open().byte_range().start);
+        self.walked
+            .insert(block.brace_token.span.open().byte_range().start);
         if let Some(Stmt::Expr(last, _)) = block.stmts.last() {
             self.diverges(last);
         }
@@ -289,7 +342,12 @@ impl Finder<'_> {
         }
         let before = format!("if !{SELECTOR}on({{n}}) {{ ");
         let semicolon = matches!(statement, Stmt::Expr(_, Some(_)));
-        self.around(statement.span(), &["left out"], &before, if semicolon { " }" } else { "; }" });
+        self.around(
+            statement.span(),
+            &["left out"],
+            &before,
+            if semicolon { " }" } else { "; }" },
+        );
     }
 
     /// An expression whose value is `()`: its branches are blocks of statements.
@@ -304,7 +362,9 @@ impl Finder<'_> {
             Expr::Match(choice) => {
                 for arm in &choice.arms {
                     match &*arm.body {
-                        body @ (Expr::Call(_) | Expr::MethodCall(_)) if !is_statistics(body) && !is_rule(body) => {
+                        body @ (Expr::Call(_) | Expr::MethodCall(_))
+                            if !is_statistics(body) && !is_rule(body) =>
+                        {
                             let before = format!("if !{SELECTOR}on({{n}}) {{ ");
                             self.around(body.span(), &["left out"], &before, "; }");
                         }
@@ -319,7 +379,10 @@ impl Finder<'_> {
     }
 
     fn function(&mut self, attrs: &[syn::Attribute], sig: &syn::Signature, block: &Block) {
-        let idle = block.stmts.iter().all(|statement| matches!(statement, Stmt::Local(_)));
+        let idle = block
+            .stmts
+            .iter()
+            .all(|statement| matches!(statement, Stmt::Local(_)));
         let names = NAMES.iter().any(|name| sig.ident == name);
         if is_test(attrs) || sig.constness.is_some() || self.function.is_some() || idle || names {
             return;
@@ -339,12 +402,23 @@ impl Finder<'_> {
                 value => format!(" if {SELECTOR}on({{n}}) {{ return {value}; }}"),
             };
             let change = format!("returns {result}");
-            self.add(name.clone(), line, &[&change], vec![(open..open, text, true)]);
+            self.add(
+                name.clone(),
+                line,
+                &[&change],
+                vec![(open..open, text, true)],
+            );
         }
         let unit = matches!(sig.output, ReturnType::Default);
-        let single = unit && block.stmts.len() == 1 && matches!(block.stmts[0], Stmt::Expr(Expr::Call(_) | Expr::MethodCall(_) | Expr::Assign(_), _));
+        let single = unit
+            && block.stmts.len() == 1
+            && matches!(
+                block.stmts[0],
+                Stmt::Expr(Expr::Call(_) | Expr::MethodCall(_) | Expr::Assign(_), _)
+            );
         if single {
-            self.walked.insert(block.brace_token.span.open().byte_range().start);
+            self.walked
+                .insert(block.brace_token.span.open().byte_range().start);
         }
         self.statements(block, unit);
         visit::visit_block(self, block);
@@ -365,29 +439,80 @@ impl Finder<'_> {
                 };
                 let edits = vec![
                     (at.start..at.start, "({ let decided = (".to_string(), false),
-                    (operator, format!("); if decided {choice} {SELECTOR}on({{n}}) {{ "), true),
+                    (
+                        operator,
+                        format!("); if decided {choice} {SELECTOR}on({{n}}) {{ "),
+                        true,
+                    ),
                     (at.end..at.end, " } else { decided } })".to_string(), true),
                 ];
                 self.add(at, whole.start().line, &[change], edits);
             }
             Lt(_) => self.operator(whole, operator, &["`<=` for `<`"], "less", by_reference),
-            Le(_) => self.operator(whole, operator, &["`<` for `<=`"], "less_or_same", by_reference),
+            Le(_) => self.operator(
+                whole,
+                operator,
+                &["`<` for `<=`"],
+                "less_or_same",
+                by_reference,
+            ),
             Gt(_) => self.operator(whole, operator, &["`>=` for `>`"], "more", by_reference),
-            Ge(_) => self.operator(whole, operator, &["`>` for `>=`"], "more_or_same", by_reference),
+            Ge(_) => self.operator(
+                whole,
+                operator,
+                &["`>` for `>=`"],
+                "more_or_same",
+                by_reference,
+            ),
             // Of an enumeration nothing is more or less than another, and of the numbers here none is less than 0.
-            Eq(_) | Ne(_) if [&binary.left, &binary.right].into_iter().any(|side| is_variant(side) || is_zero(side)) => {}
-            Eq(_) => self.operator(whole, operator, &["`<=` for `==`", "`>=` for `==`"], "same", by_reference),
-            Ne(_) => self.operator(whole, operator, &["`>` for `!=`", "`<` for `!=`"], "other", by_reference),
+            Eq(_) | Ne(_)
+                if [&binary.left, &binary.right]
+                    .into_iter()
+                    .any(|side| is_variant(side) || is_zero(side)) => {}
+            Eq(_) => self.operator(
+                whole,
+                operator,
+                &["`<=` for `==`", "`>=` for `==`"],
+                "same",
+                by_reference,
+            ),
+            Ne(_) => self.operator(
+                whole,
+                operator,
+                &["`>` for `!=`", "`<` for `!=`"],
+                "other",
+                by_reference,
+            ),
             Add(_) => self.operator(whole, operator, &["`-` for `+`"], "add", by_value),
             Sub(_) => self.operator(whole, operator, &["`+` for `-`"], "sub", by_value),
             BitAnd(_) => self.operator(whole, operator, &["`|` for `&`"], "bit_and", by_value),
             BitOr(_) => self.operator(whole, operator, &["`&` for `|`"], "bit_or", by_value),
             Shl(_) => self.operator(whole, operator, &["`>>` for `<<`"], "shl", by_value),
             Shr(_) => self.operator(whole, operator, &["`<<` for `>>`"], "shr", by_value),
-            AddAssign(_) => self.operator(whole, operator, &["`-=` for `+=`"], "add_to", ["&mut ", ""]),
-            SubAssign(_) => self.operator(whole, operator, &["`+=` for `-=`"], "sub_from", ["&mut ", ""]),
-            BitAndAssign(_) => self.operator(whole, operator, &["`|=` for `&=`"], "and_into", ["&mut ", ""]),
-            BitOrAssign(_) => self.operator(whole, operator, &["`&=` for `|=`"], "or_into", ["&mut ", ""]),
+            AddAssign(_) => {
+                self.operator(whole, operator, &["`-=` for `+=`"], "add_to", ["&mut ", ""])
+            }
+            SubAssign(_) => self.operator(
+                whole,
+                operator,
+                &["`+=` for `-=`"],
+                "sub_from",
+                ["&mut ", ""],
+            ),
+            BitAndAssign(_) => self.operator(
+                whole,
+                operator,
+                &["`|=` for `&=`"],
+                "and_into",
+                ["&mut ", ""],
+            ),
+            BitOrAssign(_) => self.operator(
+                whole,
+                operator,
+                &["`&=` for `|=`"],
+                "or_into",
+                ["&mut ", ""],
+            ),
             _ => {}
         }
     }
@@ -405,7 +530,11 @@ impl Finder<'_> {
         let dot = call.dot_token.span().byte_range().start;
         let open = call.paren_token.span.open().byte_range().end;
         let edits = vec![
-            (whole.start..whole.start, format!("{SELECTOR}{name}({{n}}, ("), false),
+            (
+                whole.start..whole.start,
+                format!("{SELECTOR}{name}({{n}}, ("),
+                false,
+            ),
             (dot..open, "), ".to_string(), true),
         ];
         let line = call.method.span().start().line;
@@ -447,7 +576,11 @@ impl<'a> Visit<'a> for Finder<'_> {
     fn visit_type(&mut self, _: &'a Type) {}
 
     fn visit_local(&mut self, local: &'a syn::Local) {
-        if let Some(syn::LocalInit { diverge: Some((_, expr)), .. }) = &local.init {
+        if let Some(syn::LocalInit {
+            diverge: Some((_, expr)),
+            ..
+        }) = &local.init
+        {
             self.diverges(expr);
         }
         visit::visit_local(self, local);
@@ -472,7 +605,10 @@ impl<'a> Visit<'a> for Finder<'_> {
 
     fn visit_expr_match(&mut self, choice: &'a syn::ExprMatch) {
         // An arm that takes the rest.
-        let rest = choice.arms.last().is_some_and(|arm| arm.guard.is_none() && matches!(arm.pat, Pat::Wild(_)));
+        let rest = choice
+            .arms
+            .last()
+            .is_some_and(|arm| arm.guard.is_none() && matches!(arm.pat, Pat::Wild(_)));
         if rest {
             for arm in choice.arms.iter().rev().skip(1) {
                 let (at, line) = (arm.pat.span().byte_range(), arm.pat.span().start().line);
@@ -481,7 +617,12 @@ impl<'a> Visit<'a> for Finder<'_> {
                     // Its own guard can be made false.
                     Some(_) => continue,
                 };
-                self.add(at.clone(), line, &["arm left out"], vec![(at.end..at.end, text, true)]);
+                self.add(
+                    at.clone(),
+                    line,
+                    &["arm left out"],
+                    vec![(at.end..at.end, text, true)],
+                );
             }
         }
         visit::visit_expr_match(self, choice);
@@ -502,7 +643,9 @@ impl<'a> Visit<'a> for Finder<'_> {
                 }
                 self.binary(binary);
             }
-            Expr::Unary(unary) if matches!(unary.op, UnOp::Not(_)) && !settled && !is_rule(expr) => {
+            Expr::Unary(unary)
+                if matches!(unary.op, UnOp::Not(_)) && !settled && !is_rule(expr) =>
+            {
                 let (whole, sign) = (unary.span(), unary.op.span().byte_range());
                 let at = whole.byte_range();
                 let edits = vec![
@@ -512,16 +655,26 @@ impl<'a> Visit<'a> for Finder<'_> {
                 self.add(at, whole.start().line, &["without `!`"], edits);
             }
             Expr::Lit(literal) => match &literal.lit {
-                Lit::Int(number) if number.base10_digits() == "0" => self.call(expr.span(), &["1"], "up"),
+                Lit::Int(number) if number.base10_digits() == "0" => {
+                    self.call(expr.span(), &["1"], "up")
+                }
                 Lit::Int(_) => self.call(expr.span(), &["one more", "one less"], "near"),
                 Lit::Bool(value) if value.value => self.call(expr.span(), &["false"], "or_false"),
                 Lit::Bool(_) => self.call(expr.span(), &["true"], "or_true"),
                 _ => {}
             },
             Expr::Path(path) if path.qself.is_none() && path.path.segments.len() == 2 => {
-                let [kind, variant] = [0, 1].map(|index| path.path.segments[index].ident.to_string());
-                let variants = self.enums.get(&kind).filter(|variants| variants.contains(&variant));
-                for other in variants.into_iter().flatten().filter(|other| **other != variant) {
+                let [kind, variant] =
+                    [0, 1].map(|index| path.path.segments[index].ident.to_string());
+                let variants = self
+                    .enums
+                    .get(&kind)
+                    .filter(|variants| variants.contains(&variant));
+                for other in variants
+                    .into_iter()
+                    .flatten()
+                    .filter(|other| **other != variant)
+                {
                     let before = format!("(if {SELECTOR}on({{n}}) {{ {kind}::{other} }} else {{ ");
                     self.around(expr.span(), &[&format!("{kind}::{other}")], &before, " })");
                 }
@@ -576,20 +729,40 @@ const NAMES: [&str; 2] = ["word_name", "has_word"];
 
 /// Methods whose closure decides.
 const TESTS: [&str; 12] = [
-    "any", "all", "filter", "find", "position", "take_while", "skip_while", "is_some_and", "is_none_or", "retain", "is_ok_and",
+    "any",
+    "all",
+    "filter",
+    "find",
+    "position",
+    "take_while",
+    "skip_while",
+    "is_some_and",
+    "is_none_or",
+    "retain",
+    "is_ok_and",
     "rposition",
 ];
 
 fn is_condition(operator: &BinOp) -> bool {
     use BinOp::*;
-    matches!(operator, And(_) | Or(_) | Lt(_) | Le(_) | Gt(_) | Ge(_) | Eq(_) | Ne(_))
+    matches!(
+        operator,
+        And(_) | Or(_) | Lt(_) | Le(_) | Gt(_) | Ge(_) | Eq(_) | Ne(_)
+    )
 }
 
 fn is_assigning(operator: &BinOp) -> bool {
     use BinOp::*;
     matches!(
         operator,
-        AddAssign(_) | SubAssign(_) | MulAssign(_) | BitAndAssign(_) | BitOrAssign(_) | BitXorAssign(_) | ShlAssign(_) | ShrAssign(_)
+        AddAssign(_)
+            | SubAssign(_)
+            | MulAssign(_)
+            | BitAndAssign(_)
+            | BitOrAssign(_)
+            | BitXorAssign(_)
+            | ShlAssign(_)
+            | ShrAssign(_)
     )
 }
 
@@ -600,7 +773,12 @@ fn is_zero(expr: &Expr) -> bool {
 /// Whether it names a variant: `Kind::Variant`.
 fn is_variant(expr: &Expr) -> bool {
     let Expr::Path(path) = expr else { return false };
-    let name = path.path.segments.last().map(|last| last.ident.to_string()).unwrap_or_default();
+    let name = path
+        .path
+        .segments
+        .last()
+        .map(|last| last.ident.to_string())
+        .unwrap_or_default();
     path.path.segments.len() > 1 && name.contains(char::is_lowercase)
 }
 
@@ -608,7 +786,9 @@ fn is_variant(expr: &Expr) -> bool {
 fn chains_let(expr: &Expr) -> bool {
     match expr {
         Expr::Let(_) => true,
-        Expr::Binary(binary) if is_condition(&binary.op) => chains_let(&binary.left) || chains_let(&binary.right),
+        Expr::Binary(binary) if is_condition(&binary.op) => {
+            chains_let(&binary.left) || chains_let(&binary.right)
+        }
         _ => false,
     }
 }
@@ -621,7 +801,11 @@ fn is_rule(expr: &Expr) -> bool {
         _ => return false,
     };
     match &*call.receiver {
-        Expr::Path(path) => path.path.segments.last().is_some_and(|last| last.ident == "rules"),
+        Expr::Path(path) => path
+            .path
+            .segments
+            .last()
+            .is_some_and(|last| last.ident == "rules"),
         Expr::Field(field) => matches!(&field.member, syn::Member::Named(name) if name == "rules"),
         _ => false,
     }
@@ -629,7 +813,9 @@ fn is_rule(expr: &Expr) -> bool {
 
 /// Whether nothing comes of it but a statistic: `engine.count(cpu, Counter::Switches, 1)`.
 fn is_statistics(expr: &Expr) -> bool {
-    let Expr::MethodCall(call) = expr else { return false };
+    let Expr::MethodCall(call) = expr else {
+        return false;
+    };
     let of_stats = matches!(&*call.receiver, Expr::Field(field) if matches!(&field.member, syn::Member::Named(name) if name == "stats"));
     call.method == "count" && call.args.len() == 3 || of_stats
 }
@@ -645,14 +831,26 @@ fn is_test(attrs: &[syn::Attribute]) -> bool {
 
 /// Whether it says how a value is printed.
 fn only_formats(block: &syn::ItemImpl) -> bool {
-    let of = block.trait_.as_ref().and_then(|(_, path, _)| path.segments.last());
-    of.is_some_and(|of| ["Debug", "Display", "Error"].iter().any(|name| of.ident == name))
+    let of = block
+        .trait_
+        .as_ref()
+        .and_then(|(_, path, _)| path.segments.last());
+    of.is_some_and(|of| {
+        ["Debug", "Display", "Error"]
+            .iter()
+            .any(|name| of.ident == name)
+    })
 }
 
 /// The name of a type.
 fn name_of(kind: &Type) -> String {
     match kind {
-        Type::Path(path) => path.path.segments.last().map(|last| last.ident.to_string()).unwrap_or_default(),
+        Type::Path(path) => path
+            .path
+            .segments
+            .last()
+            .map(|last| last.ident.to_string())
+            .unwrap_or_default(),
         Type::Reference(reference) => name_of(&reference.elem),
         _ => String::new(),
     }
@@ -660,14 +858,18 @@ fn name_of(kind: &Type) -> String {
 
 /// What a function can be made to return.
 fn results_of(output: &ReturnType) -> Vec<&'static str> {
-    let ReturnType::Type(_, kind) = output else { return vec!["()"] };
+    let ReturnType::Type(_, kind) = output else {
+        return vec!["()"];
+    };
     let Type::Path(path) = &**kind else {
         return match &**kind {
             Type::Tuple(_) => vec!["Default::default()"],
             _ => Vec::new(),
         };
     };
-    let Some(last) = path.path.segments.last() else { return Vec::new() };
+    let Some(last) = path.path.segments.last() else {
+        return Vec::new();
+    };
     match &*last.ident.to_string() {
         "bool" => vec!["true", "false"],
         "Option" => vec!["None"],

@@ -9,7 +9,9 @@
 
 extern crate std;
 
-use core::ops::{Add, AddAssign, BitAnd, BitAndAssign, BitOr, BitOrAssign, Not, Shl, Shr, Sub, SubAssign};
+use core::ops::{
+    Add, AddAssign, BitAnd, BitAndAssign, BitOr, BitOrAssign, Not, Shl, Shr, Sub, SubAssign,
+};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::fs::File;
 use std::io::Write;
@@ -38,7 +40,12 @@ fn read() -> u32 {
     };
     RECORD.get_or_init(|| {
         let mut file = File::options();
-        record.map(|name| file.append(true).create(true).open(name).expect("QUELL_MUTANTS_REACHED is a file"))
+        record.map(|name| {
+            file.append(true)
+                .create(true)
+                .open(name)
+                .expect("QUELL_MUTANTS_REACHED is a file")
+        })
     });
     CHOSEN.store(chosen, Relaxed);
     chosen
@@ -46,7 +53,10 @@ fn read() -> u32 {
 
 #[cold]
 fn record(number: u32) {
-    let (word, bit) = (&WRITTEN[number as usize / 64 % WRITTEN.len()], 1 << (number % 64));
+    let (word, bit) = (
+        &WRITTEN[number as usize / 64 % WRITTEN.len()],
+        1 << (number % 64),
+    );
     if word.fetch_or(bit, Relaxed) & bit == 0
         && let Some(mut file) = RECORD.get().and_then(Option::as_ref)
     {
@@ -104,25 +114,41 @@ pub fn or_forced(number: u32, condition: bool) -> bool {
 /// `a < b`, become `a <= b`.
 #[inline]
 pub fn less<A: PartialOrd<B> + ?Sized, B: ?Sized>(number: u32, a: &A, b: &B) -> bool {
-    if is(number, || (a < b) != (a <= b)) { a <= b } else { a < b }
+    if is(number, || (a < b) != (a <= b)) {
+        a <= b
+    } else {
+        a < b
+    }
 }
 
 /// `a <= b`, become `a < b`.
 #[inline]
 pub fn less_or_same<A: PartialOrd<B> + ?Sized, B: ?Sized>(number: u32, a: &A, b: &B) -> bool {
-    if is(number, || (a < b) != (a <= b)) { a < b } else { a <= b }
+    if is(number, || (a < b) != (a <= b)) {
+        a < b
+    } else {
+        a <= b
+    }
 }
 
 /// `a > b`, become `a >= b`.
 #[inline]
 pub fn more<A: PartialOrd<B> + ?Sized, B: ?Sized>(number: u32, a: &A, b: &B) -> bool {
-    if is(number, || (a > b) != (a >= b)) { a >= b } else { a > b }
+    if is(number, || (a > b) != (a >= b)) {
+        a >= b
+    } else {
+        a > b
+    }
 }
 
 /// `a >= b`, become `a > b`.
 #[inline]
 pub fn more_or_same<A: PartialOrd<B> + ?Sized, B: ?Sized>(number: u32, a: &A, b: &B) -> bool {
-    if is(number, || (a > b) != (a >= b)) { a > b } else { a >= b }
+    if is(number, || (a > b) != (a >= b)) {
+        a > b
+    } else {
+        a >= b
+    }
 }
 
 /// `a == b`, become `a <= b` or, by the next mutant, `a >= b`.
@@ -203,25 +229,41 @@ pub fn not<A: Not<Output = A>>(number: u32, a: A) -> A {
 /// The smaller one, become the larger one.
 #[inline]
 pub fn min<T: Ord>(number: u32, a: T, b: T) -> T {
-    if is(number, || a != b) { a.max(b) } else { a.min(b) }
+    if is(number, || a != b) {
+        a.max(b)
+    } else {
+        a.min(b)
+    }
 }
 
 /// The larger one, become the smaller one.
 #[inline]
 pub fn max<T: Ord>(number: u32, a: T, b: T) -> T {
-    if is(number, || a != b) { a.min(b) } else { a.max(b) }
+    if is(number, || a != b) {
+        a.min(b)
+    } else {
+        a.max(b)
+    }
 }
 
 /// Whether one element passes, become whether all do.
 #[inline]
 pub fn any<I: Iterator>(number: u32, mut list: I, test: impl FnMut(I::Item) -> bool) -> bool {
-    if on(number) { list.all(test) } else { list.any(test) }
+    if on(number) {
+        list.all(test)
+    } else {
+        list.any(test)
+    }
 }
 
 /// Whether all elements pass, become whether one does.
 #[inline]
 pub fn all<I: Iterator>(number: u32, mut list: I, test: impl FnMut(I::Item) -> bool) -> bool {
-    if on(number) { list.any(test) } else { list.all(test) }
+    if on(number) {
+        list.any(test)
+    } else {
+        list.all(test)
+    }
 }
 
 /// A number.
@@ -277,10 +319,32 @@ mod tests {
     fn a_choice_makes_its_own_difference_and_no_other() {
         let all = || {
             (
-                [or_true(1, false), or_false(1, true), or_forced(1, false), or_forced(1, true)],
-                [less(1, &2, &2), less_or_same(1, &2, &2), more(1, &2, &2), more_or_same(1, &2, &2)],
-                [same(1, &1, &2), same(1, &2, &1), other(1, &1, &2), other(1, &2, &1)],
-                [add(1, 5, 3), sub(1, 5, 3), bit_and(1, 5, 3), bit_or(1, 5, 3), shl(1, 5, 1), shr(1, 5, 1)],
+                [
+                    or_true(1, false),
+                    or_false(1, true),
+                    or_forced(1, false),
+                    or_forced(1, true),
+                ],
+                [
+                    less(1, &2, &2),
+                    less_or_same(1, &2, &2),
+                    more(1, &2, &2),
+                    more_or_same(1, &2, &2),
+                ],
+                [
+                    same(1, &1, &2),
+                    same(1, &2, &1),
+                    other(1, &1, &2),
+                    other(1, &2, &1),
+                ],
+                [
+                    add(1, 5, 3),
+                    sub(1, 5, 3),
+                    bit_and(1, 5, 3),
+                    bit_or(1, 5, 3),
+                    shl(1, 5, 1),
+                    shr(1, 5, 1),
+                ],
                 [min(1, 5, 3), max(1, 5, 3), near(1, 5), up(1, 5), not(1, 5)],
                 [any(1, 0..2, |n| n == 0), all(1, 0..2, |n| n == 0)],
             )

@@ -9,13 +9,28 @@ use syn::visit::Visit;
 
 /// Files of `crates/quell/src` that are not mutated, and why. Every other file is.
 pub const LEFT_OUT: &[(&str, &str)] = &[
-    ("features.rs", "which machines are refused: tests/arguments.rs asks of each mistake by name"),
-    ("language.rs", "how policies are written: no part of the protocol"),
+    (
+        "features.rs",
+        "which machines are refused: tests/arguments.rs asks of each mistake by name",
+    ),
+    (
+        "language.rs",
+        "how policies are written: no part of the protocol",
+    ),
     ("lib.rs", "names alone"),
-    ("policy.rs", "names and sets of mechanisms: no part of the protocol"),
-    ("rules.rs", "its mutants are written by hand, one for each rule"),
+    (
+        "policy.rs",
+        "names and sets of mechanisms: no part of the protocol",
+    ),
+    (
+        "rules.rs",
+        "its mutants are written by hand, one for each rule",
+    ),
     ("stats.rs", "statistics: no part of the protocol"),
-    ("word.rs", "what a kernel puts in place of it is its own; orderings are weakened under loom"),
+    (
+        "word.rs",
+        "what a kernel puts in place of it is its own; orderings are weakened under loom",
+    ),
 ];
 
 /// One mutant.
@@ -61,8 +76,14 @@ pub fn read(root: &Path) -> io::Result<Vec<Source>> {
     let mut files = BTreeMap::new();
     for entry in fs::read_dir(root.join("crates/quell/src"))? {
         let path = entry?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if path.extension().is_some_and(|extension| extension == "rs") && LEFT_OUT.iter().all(|(file, _)| *file != name) {
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        if path.extension().is_some_and(|extension| extension == "rs")
+            && LEFT_OUT.iter().all(|(file, _)| *file != name)
+        {
             let text = fs::read_to_string(&path)?;
             let wrong = |error| io::Error::other(format!("{}: {error}", path.display()));
             let parsed = syn::parse_file(&text).map_err(wrong)?;
@@ -97,7 +118,10 @@ pub fn mutants(sources: &[Source]) -> Vec<Mutant> {
                 let nth = met.entry(name.clone()).or_default();
                 *nth += 1;
                 name.nth = *nth;
-                mutants.push(Mutant { name, line: point.line });
+                mutants.push(Mutant {
+                    name,
+                    line: point.line,
+                });
             }
         }
     }

@@ -30,7 +30,10 @@ fn engine(tree: &Path) -> PathBuf {
 pub fn copy(root: &Path, sources: &[Source]) -> io::Result<()> {
     let tree = place(root);
     let engine = engine(&tree);
-    let mut there: BTreeSet<PathBuf> = sources.iter().map(|source| engine.join(&source.file)).collect();
+    let mut there: BTreeSet<PathBuf> = sources
+        .iter()
+        .map(|source| engine.join(&source.file))
+        .collect();
     there.extend([engine.join("lib.rs"), engine.join("selector.rs")]);
     let lib = fs::read_to_string(root.join("crates/quell/src/lib.rs"))?;
     // Last in its file, so that the lines above stay what they are.
@@ -38,10 +41,14 @@ pub fn copy(root: &Path, sources: &[Source]) -> io::Result<()> {
     write(&engine.join("lib.rs"), lib.as_bytes())?;
     write(&engine.join("selector.rs"), SELECTOR.as_bytes())?;
     let is_ours = |name: &str| name != "target" && !name.starts_with('.');
-    let files = WalkDir::new(root).into_iter().filter_entry(|entry| entry.depth() == 0 || is_ours(&entry.file_name().to_string_lossy()));
+    let files = WalkDir::new(root)
+        .into_iter()
+        .filter_entry(|entry| entry.depth() == 0 || is_ours(&entry.file_name().to_string_lossy()));
     for entry in files {
         let entry = entry?;
-        let Ok(path) = entry.path().strip_prefix(root) else { continue };
+        let Ok(path) = entry.path().strip_prefix(root) else {
+            continue;
+        };
         let to = tree.join(path);
         if entry.file_type().is_file() && there.insert(to.clone()) {
             write(&to, &fs::read(entry.path())?)?;
@@ -102,7 +109,11 @@ pub fn mutate(root: &Path, sources: &[Source], without: &HashSet<u32>) -> io::Re
         let numbered = pieces.into_iter().map(|piece| {
             let (point, first) = points[piece.point];
             let numbers = (first..first + point.changes.len() as u32).collect();
-            Place { piece, numbers, stays: point.stays() }
+            Place {
+                piece,
+                numbers,
+                stays: point.stays(),
+            }
         });
         places.insert(source.file.clone(), numbered.collect());
     }

@@ -11,14 +11,23 @@ fn found(source: &str) -> (Vec<String>, String) {
     for point in &points {
         numbered.push((point, number));
         number += point.changes.len() as u32;
-        names.extend(point.changes.iter().map(|change| format!("{}: {change}", point.text)));
+        names.extend(
+            point
+                .changes
+                .iter()
+                .map(|change| format!("{}: {change}", point.text)),
+        );
     }
     let (text, pieces) = mutated(source, &numbered);
     for piece in pieces {
         assert!(text.is_char_boundary(piece.at.start) && text.is_char_boundary(piece.at.end));
     }
     syn::parse_file(&text).expect("still Rust");
-    assert_eq!(text.lines().count(), source.lines().count(), "lines stay where they are");
+    assert_eq!(
+        text.lines().count(),
+        source.lines().count(),
+        "lines stay where they are"
+    );
     (names, text)
 }
 
@@ -48,33 +57,63 @@ fn a_condition_and_its_parts_are_mutated_each_once() {
 /// The mutants of the body of a function that returns nothing, without that the body is skipped.
 fn of_body(body: &str) -> Vec<String> {
     let (names, _) = found(&format!("enum Kind {{ One, Two }} fn f() {{ {body} }}"));
-    names.into_iter().filter(|name| name != "f: returns ()").collect()
+    names
+        .into_iter()
+        .filter(|name| name != "f: returns ()")
+        .collect()
 }
 
 #[test]
 fn statements_are_left_out() {
     assert_eq!(of_body("g(); h();"), ["g();: left out", "h();: left out"]);
     assert_eq!(of_body("x = y; g()"), ["x = y;: left out", "g(): left out"]);
-    assert_eq!(of_body("x += y; g()"), ["x += y;: left out", "g(): left out", "x += y: `-=` for `+=`"]);
+    assert_eq!(
+        of_body("x += y; g()"),
+        [
+            "x += y;: left out",
+            "g(): left out",
+            "x += y: `-=` for `+=`"
+        ]
+    );
     assert_eq!(of_body("loop { break; }"), ["break;: left out"]);
     assert_eq!(
         of_body("for a in b { c(a); } g();"),
-        ["for a in b { c(a); }: left out", "g();: left out", "c(a);: left out"]
+        [
+            "for a in b { c(a); }: left out",
+            "g();: left out",
+            "c(a);: left out"
+        ]
     );
     // A block that must be left.
-    assert_eq!(of_body("let Some(a) = b else { return; }; c(a);"), ["c(a);: left out"]);
+    assert_eq!(
+        of_body("let Some(a) = b else { return; }; c(a);"),
+        ["c(a);: left out"]
+    );
 }
 
 #[test]
 fn operators_become_others() {
     assert_eq!(of_body("let x = a + b;"), ["a + b: `-` for `+`"]);
-    assert_eq!(of_body("let x = a & !b | c;"), ["a & !b | c: `&` for `|`", "a & !b: `|` for `&`", "!b: without `!`"]);
+    assert_eq!(
+        of_body("let x = a & !b | c;"),
+        [
+            "a & !b | c: `&` for `|`",
+            "a & !b: `|` for `&`",
+            "!b: without `!`"
+        ]
+    );
     assert_eq!(of_body("let x = a.min(b);"), ["a.min(b): `max` for `min`"]);
     assert_eq!(of_body("let x = Kind::One;"), ["Kind::One: Kind::Two"]);
     assert_eq!(of_body("let x = true;"), ["true: false"]);
-    assert_eq!(of_body("let x = a == b;")[2..], ["a == b: `<=` for `==`", "a == b: `>=` for `==`"]);
+    assert_eq!(
+        of_body("let x = a == b;")[2..],
+        ["a == b: `<=` for `==`", "a == b: `>=` for `==`"]
+    );
     // Nothing is less than 0.
-    assert_eq!(of_body("let x = a == 0;"), ["a == 0: true", "a == 0: false", "0: 1"]);
+    assert_eq!(
+        of_body("let x = a == 0;"),
+        ["a == 0: true", "a == 0: false", "0: 1"]
+    );
 }
 
 #[test]

@@ -29,10 +29,19 @@ static ALLOCATOR: quell_sim::LineAllocator = quell_sim::LineAllocator;
 fn cases() -> Vec<Case<'static>> {
     let mut cases = Vec::new();
     for scenario in Scenario::ALL {
-        for (number, kind) in MachineKind::ALL.iter().filter(|kind| scenario.runs_on(kind)).enumerate() {
+        for (number, kind) in MachineKind::ALL
+            .iter()
+            .filter(|kind| scenario.runs_on(kind))
+            .enumerate()
+        {
             for (other, policy) in POLICIES.into_iter().enumerate() {
                 if policy == Policy::ALL || number % 4 == other % 4 {
-                    cases.push(Case { scenario, kind: *kind, policy, mistake: None });
+                    cases.push(Case {
+                        scenario,
+                        kind: *kind,
+                        policy,
+                        mistake: None,
+                    });
                 }
             }
         }
@@ -41,7 +50,10 @@ fn cases() -> Vec<Case<'static>> {
 }
 
 fn named(case: &Case<'_>) -> String {
-    format!("{} on {} under {}", case.scenario.name, case.kind.name, case.policy)
+    format!(
+        "{} on {} under {}",
+        case.scenario.name, case.kind.name, case.policy
+    )
 }
 
 /// Whether these cases hold; says which does not.
@@ -49,7 +61,12 @@ fn hold(numbers: impl Iterator<Item = usize>, budget: Budget, reach: bool) -> bo
     let cases = cases();
     for number in numbers {
         let case = cases[number];
-        let exploration = Exploration { case, budget, seed: 1, depth: 4 };
+        let exploration = Exploration {
+            case,
+            budget,
+            seed: 1,
+            depth: 4,
+        };
         let (report, violation) = search(&mut Session::new(case), &exploration, |_, _| true);
         let violation = violation.or_else(|| report.failure.map(|failure| failure.violation));
         if let Some(violation) = violation {
@@ -80,13 +97,21 @@ fn generated_hold(rounds: u64) -> bool {
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let asked = stdin().lock().lines().map_while(Result::ok).filter_map(|line| line.parse().ok());
+    let asked = stdin()
+        .lock()
+        .lines()
+        .map_while(Result::ok)
+        .filter_map(|line| line.parse().ok());
     let holds = match words[..] {
         ["list"] => {
             for (number, case) in cases().iter().enumerate() {
                 let engine = matches!(case.scenario.program, Script::Engine(_));
                 let cost = if engine { 1 } else { 4 * case.scenario.one_in };
-                println!("{number} {cost} {} {}", case.policy == Policy::ALL, named(case));
+                println!(
+                    "{number} {cost} {} {}",
+                    case.policy == Policy::ALL,
+                    named(case)
+                );
             }
             true
         }

@@ -7,8 +7,8 @@
 mod support;
 
 use quell::{
-    Batch, Counter, CpuId, Frame, Invalidate, KernelEntries, Outcome, Page, PageRange, PageSize, Policy, Purpose, Residue,
-    Scope, Stats,
+    Batch, Counter, CpuId, Frame, Invalidate, KernelEntries, Outcome, Page, PageRange, PageSize,
+    Policy, Purpose, Residue, Scope, Stats,
 };
 use std::fmt::Write;
 use support::{E, Machine, S, leak, space, world};
@@ -29,11 +29,16 @@ fn scope_of(scope: Scope) -> &'static str {
 }
 
 fn named(what: Invalidate) -> String {
-    let pages = |range: PageRange| format!("{:#x}+{} of {:?}", range.start.0, range.pages, range.stride);
+    let pages =
+        |range: PageRange| format!("{:#x}+{} of {:?}", range.start.0, range.pages, range.stride);
     match what {
-        Invalidate::Range { tag, range, scope } => format!("tag {}: {}{}", tag.0, pages(range), scope_of(scope)),
+        Invalidate::Range { tag, range, scope } => {
+            format!("tag {}: {}{}", tag.0, pages(range), scope_of(scope))
+        }
         Invalidate::Tag(tag) => format!("tag {}", tag.0),
-        Invalidate::Kernel { range, scope } => format!("kernel: {}{}", pages(range), scope_of(scope)),
+        Invalidate::Kernel { range, scope } => {
+            format!("kernel: {}{}", pages(range), scope_of(scope))
+        }
         Invalidate::All => "all".to_string(),
         Invalidate::Everything => "everything".to_string(),
     }
@@ -43,7 +48,12 @@ impl Told {
     fn new(machine: Machine, policy: Policy) -> Told {
         let (machine, engine) = world(machine, policy);
         let before = [0, 1].map(|cpu| engine.cpu_stats(CpuId(cpu)));
-        let mut told = Told { machine, engine, before, text: String::new() };
+        let mut told = Told {
+            machine,
+            engine,
+            before,
+            text: String::new(),
+        };
         told.step("online", |_| {});
         told
     }
@@ -61,10 +71,18 @@ impl Told {
             let _ = writeln!(text, "    CPU {cpu} flushes {}", named(what));
         }
         for what in self.machine.broadcast.0.take() {
-            let _ = writeln!(text, "    broadcast {}", what.map_or("is over".to_string(), named));
+            let _ = writeln!(
+                text,
+                "    broadcast {}",
+                what.map_or("is over".to_string(), named)
+            );
         }
         for keep in self.machine.kept.take() {
-            let _ = writeln!(text, "    a root is loaded, and entries {}", if keep { "stay" } else { "go" });
+            let _ = writeln!(
+                text,
+                "    a root is loaded, and entries {}",
+                if keep { "stay" } else { "go" }
+            );
         }
         for cpu in [0, 1] {
             let now = self.engine.cpu_stats(CpuId(cpu));
@@ -132,7 +150,9 @@ fn story(machine: Machine, policy: Policy) -> String {
     let (x, y) = (space(engine, 1), space(engine, 2));
     assert!(engine.is_online() && engine.is_detached());
     told.step("CPU 0 switches to x", |_| engine.switch_to(None, x));
-    told.step("a page, while CPU 1 runs nothing", |told| told.unmap(x, &[base(5)]));
+    told.step("a page, while CPU 1 runs nothing", |told| {
+        told.unmap(x, &[base(5)])
+    });
     told.other("CPU 1 switches to x", |_| engine.switch_to(None, x));
     told.step("a page", |told| told.unmap(x, &[base(5)]));
     told.step("no page", |told| {
@@ -140,22 +160,48 @@ fn story(machine: Machine, policy: Policy) -> String {
         batch.changed(x, PageRange::base(Page(5), 0), Scope::Leaf);
         assert!(batch.is_empty());
     });
-    told.step("neighbours", |told| told.unmap(x, &[base(5), base(6), base(7)]));
+    told.step("neighbours", |told| {
+        told.unmap(x, &[base(5), base(6), base(7)])
+    });
     told.step("pages apart", |told| told.unmap(x, &[base(5), base(7)]));
-    told.step("pages in another order", |told| told.unmap(x, &[base(7), base(5), base(6)]));
-    told.step("the same page twice", |told| told.unmap(x, &[base(7), base(7)]));
+    told.step("pages in another order", |told| {
+        told.unmap(x, &[base(7), base(5), base(6)])
+    });
+    told.step("the same page twice", |told| {
+        told.unmap(x, &[base(7), base(7)])
+    });
     told.step("more ranges than are remembered", |told| {
         told.unmap(x, &[1, 3, 5, 7, 9, 11, 13, 15, 17].map(base));
     });
-    told.step("33 pages", |told| told.unmap(x, &[PageRange::base(Page(5), 33)]));
-    told.step("34 pages", |told| told.unmap(x, &[PageRange::base(Page(5), 34)]));
-    told.step("33 pages one by one", |told| told.unmap(x, &(0..33).map(base).collect::<Vec<_>>()));
-    told.step("34 pages one by one", |told| told.unmap(x, &(0..34).map(base).collect::<Vec<_>>()));
-    let large = PageRange { start: Page(512), pages: 1024, stride: PageSize::Large };
+    told.step("33 pages", |told| {
+        told.unmap(x, &[PageRange::base(Page(5), 33)])
+    });
+    told.step("34 pages", |told| {
+        told.unmap(x, &[PageRange::base(Page(5), 34)])
+    });
+    told.step("33 pages one by one", |told| {
+        told.unmap(x, &(0..33).map(base).collect::<Vec<_>>())
+    });
+    told.step("34 pages one by one", |told| {
+        told.unmap(x, &(0..34).map(base).collect::<Vec<_>>())
+    });
+    let large = PageRange {
+        start: Page(512),
+        pages: 1024,
+        stride: PageSize::Large,
+    };
     told.step("two large pages", |told| told.unmap(x, &[large]));
-    told.step("a large page and a base page", |told| told.unmap(x, &[large, base(5)]));
+    told.step("a large page and a base page", |told| {
+        told.unmap(x, &[large, base(5)])
+    });
     told.step("more strides than are packed", |told| {
-        told.unmap(x, &[PageRange::base(Page(0), 65535), PageRange::base(Page(65535), 1)]);
+        told.unmap(
+            x,
+            &[
+                PageRange::base(Page(0), 65535),
+                PageRange::base(Page(65535), 1),
+            ],
+        );
     });
     told.step("rights, and a table", |told| {
         let mut batch = told.batch(Purpose::Call);
@@ -215,8 +261,12 @@ fn story(machine: Machine, policy: Policy) -> String {
     });
 
     told.other("CPU 1 is lazy", |_| engine.enter_lazy());
-    told.step("a page, while CPU 1 is lazy", |told| told.unmap(x, &[base(5)]));
-    told.other("CPU 1 comes back", |_| assert!(engine.resume(x) && engine.runs(x)));
+    told.step("a page, while CPU 1 is lazy", |told| {
+        told.unmap(x, &[base(5)])
+    });
+    told.other("CPU 1 comes back", |_| {
+        assert!(engine.resume(x) && engine.runs(x))
+    });
     told.other("CPU 1 is lazy and comes back", |_| {
         engine.enter_lazy();
         assert!(!engine.runs(x) && engine.resume(x));
@@ -228,22 +278,32 @@ fn story(machine: Machine, policy: Policy) -> String {
         assert_eq!(batch.finish().count(), 1);
     });
     let evicted = !engine.hw().global;
-    told.other("CPU 1 has left", |_| assert_eq!(engine.is_detached(), evicted));
+    told.other("CPU 1 has left", |_| {
+        assert_eq!(engine.is_detached(), evicted)
+    });
     told.other("CPU 1 switches to x again", |_| engine.switch_to(None, x));
     told.other("CPU 1 switches to y", |_| engine.switch_to(Some(x), y));
     told.other("CPU 1 switches to x and back", |_| {
         engine.switch_to(Some(y), x);
         engine.switch_to(Some(x), y);
     });
-    told.step("a page, which CPU 1 does not run", |told| told.unmap(x, &[base(5)]));
-    told.other("CPU 1 switches to x, which has changed", |_| engine.switch_to(Some(y), x));
+    told.step("a page, which CPU 1 does not run", |told| {
+        told.unmap(x, &[base(5)])
+    });
+    told.other("CPU 1 switches to x, which has changed", |_| {
+        engine.switch_to(Some(y), x)
+    });
     told.other("CPU 1 leaves", |_| engine.leave(x));
-    told.step("a page, while CPU 1 has none", |told| told.unmap(x, &[base(5)]));
+    told.step("a page, while CPU 1 has none", |told| {
+        told.unmap(x, &[base(5)])
+    });
     told.other("CPU 1 is offline", |_| {
         engine.cpu_offline(None);
         assert!(!engine.is_online() && engine.is_detached());
     });
-    told.step("a page, while CPU 1 is offline", |told| told.unmap(x, &[base(5)]));
+    told.step("a page, while CPU 1 is offline", |told| {
+        told.unmap(x, &[base(5)])
+    });
     told.other("CPU 1 is online", |_| engine.cpu_online());
     told.other("CPU 1 switches to x", |_| engine.switch_to(None, x));
 
@@ -286,7 +346,9 @@ fn story(machine: Machine, policy: Policy) -> String {
         engine.catch_up();
     });
     told.other("CPU 1 catches up", |_| engine.catch_up());
-    told.step("everything is paid, which all have flushed", |_| engine.pay_all());
+    told.step("everything is paid, which all have flushed", |_| {
+        engine.pay_all()
+    });
     let residue = told.step("a page is owed", |told| told.owe(x));
     told.other("CPU 1 flushes its tag", |_| {
         engine.switch_to(Some(x), y);
@@ -298,8 +360,12 @@ fn story(machine: Machine, policy: Policy) -> String {
         // SAFETY: no memory is behind any frame.
         let kernel: S = leak(unsafe { engine.new_kernel_space(Frame(3), entries) });
         let page = base(0x7_ffff_f000);
-        told.step(&format!("a page of the kernel, {entries:?}"), |told| told.unmap(kernel, &[page]));
-        told.step("34 pages of the kernel", |told| told.unmap(kernel, &[PageRange::base(page.start, 34)]));
+        told.step(&format!("a page of the kernel, {entries:?}"), |told| {
+            told.unmap(kernel, &[page])
+        });
+        told.step("34 pages of the kernel", |told| {
+            told.unmap(kernel, &[PageRange::base(page.start, 34)])
+        });
         told.step("of the kernel and of x", |told| {
             let mut batch = told.batch(Purpose::Call);
             batch.unmapped(kernel, page, Frame(1));
@@ -308,7 +374,9 @@ fn story(machine: Machine, policy: Policy) -> String {
         });
         // SAFETY: as above.
         told.other("CPU 1 runs a program", |_| unsafe { engine.enter_user() });
-        told.step("a page of the kernel, while CPU 1 runs a program", |told| told.unmap(kernel, &[page]));
+        told.step("a page of the kernel, while CPU 1 runs a program", |told| {
+            told.unmap(kernel, &[page])
+        });
         told.step("a page of the program", |told| told.unmap(x, &[base(5)]));
         told.other("CPU 1 enters the kernel", |_| engine.enter_kernel());
         // SAFETY: as above.
@@ -332,22 +400,41 @@ fn story(machine: Machine, policy: Policy) -> String {
 
 #[track_caller]
 fn same(told: &str, expected: &str) {
-    let first = told.lines().zip(expected.lines()).position(|(one, other)| one != other);
-    assert!(told == expected, "from line {} on it differs; it is now\n{told}", first.map_or(0, |line| line + 1));
+    let first = told
+        .lines()
+        .zip(expected.lines())
+        .position(|(one, other)| one != other);
+    assert!(
+        told == expected,
+        "from line {} on it differs; it is now\n{told}",
+        first.map_or(0, |line| line + 1)
+    );
 }
 
 #[test]
 fn a_machine_with_tags() {
-    same(&story(Machine::default(), Policy::ALL), include_str!("counts/tags.txt"));
+    same(
+        &story(Machine::default(), Policy::ALL),
+        include_str!("counts/tags.txt"),
+    );
 }
 
 #[test]
 fn a_machine_on_which_nothing_is_on() {
-    same(&story(Machine::default(), Policy::BASELINE), include_str!("counts/baseline.txt"));
+    same(
+        &story(Machine::default(), Policy::BASELINE),
+        include_str!("counts/baseline.txt"),
+    );
 }
 
 #[test]
 fn a_machine_that_broadcasts() {
-    let machine = Machine { global: true, ..Machine::default() };
-    same(&story(machine, Policy::ALL), include_str!("counts/broadcast.txt"));
+    let machine = Machine {
+        global: true,
+        ..Machine::default()
+    };
+    same(
+        &story(machine, Policy::ALL),
+        include_str!("counts/broadcast.txt"),
+    );
 }

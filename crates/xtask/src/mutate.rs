@@ -82,8 +82,15 @@ impl fmt::Display for Wrong {
 
 fn told(number: u32, mutant: &Mutant) -> String {
     let Mutant { name, line } = mutant;
-    let nth = if name.nth > 1 { format!(", number {}", name.nth) } else { String::new() };
-    format!("{number}: {}:{line}, {}, `{}`: {}{nth}", name.file, name.function, name.text, name.change)
+    let nth = if name.nth > 1 {
+        format!(", number {}", name.nth)
+    } else {
+        String::new()
+    };
+    format!(
+        "{number}: {}:{line}, {}, `{}`: {}{nth}",
+        name.file, name.function, name.text, name.change
+    )
 }
 
 /// Does what was asked for.
@@ -110,17 +117,27 @@ pub fn run(root: &Path, asked: &Asked) -> Result<(), Wrong> {
     let mut wrong: Vec<String> = Vec::new();
     for (number, entry) in &kept {
         if let Some(why) = untyped.get(number) {
-            wrong.push(format!("{PLACE} names what does not compile ({why}): {}, `{}`", entry.file, entry.text));
+            wrong.push(format!(
+                "{PLACE} names what does not compile ({why}): {}, `{}`",
+                entry.file, entry.text
+            ));
         }
     }
     let judges = build::judges(root)?;
     let fits = |(number, mutant): &(u32, &Mutant)| {
         !untyped.contains_key(number)
             && (asked.only.is_empty() || asked.only.contains(number))
-            && asked.file.as_ref().is_none_or(|file| mutant.name.file == *file)
+            && asked
+                .file
+                .as_ref()
+                .is_none_or(|file| mutant.name.file == *file)
             && (asked.sample.is_none() || !kept.contains_key(number))
     };
-    let mut numbers: Vec<u32> = (1..).zip(&mutants).filter(fits).map(|(number, _)| number).collect();
+    let mut numbers: Vec<u32> = (1..)
+        .zip(&mutants)
+        .filter(fits)
+        .map(|(number, _)| number)
+        .collect();
     if let Some(most) = asked.sample {
         let drawn = |number: &u32| {
             let mut hasher = DefaultHasher::new();
@@ -131,8 +148,14 @@ pub fn run(root: &Path, asked: &Asked) -> Result<(), Wrong> {
         numbers.truncate(most);
         numbers.sort_unstable();
     }
-    let jobs = asked.jobs.unwrap_or_else(|| thread::available_parallelism().map_or(1, NonZeroUsize::get));
-    let effort = Effort { few: 12, more: 60, last: asked.thorough.then_some((2000, 2)) };
+    let jobs = asked
+        .jobs
+        .unwrap_or_else(|| thread::available_parallelism().map_or(1, NonZeroUsize::get));
+    let effort = Effort {
+        few: 12,
+        more: 60,
+        last: asked.thorough.then_some((2000, 2)),
+    };
     // A record of everything costs more than it saves a few.
     let record = match numbers.len() > 60 {
         true => Some(record(root, &judges, effort, jobs)?),
@@ -154,22 +177,37 @@ pub fn run(root: &Path, asked: &Asked) -> Result<(), Wrong> {
         let mutant = told(*number, &mutants[*number as usize - 1]);
         match (verdict.lives(), kept.contains_key(number)) {
             (true, false) => wrong.push(format!("lives, and {PLACE} does not say why: {mutant}")),
-            (false, true) => wrong.push(format!("dies, though {PLACE} keeps it ({verdict:?}): {mutant}")),
+            (false, true) => wrong.push(format!(
+                "dies, though {PLACE} keeps it ({verdict:?}): {mutant}"
+            )),
             _ => {}
         }
     }
     if !asked.json {
-        let count = |fits: &dyn Fn(&Verdict) -> bool| became.values().filter(|verdict| fits(verdict)).count();
-        let never: BTreeSet<u32> = became.iter().filter(|(_, verdict)| matches!(verdict, Verdict::NeverEnded(_))).map(|(number, _)| *number).collect();
+        let count = |fits: &dyn Fn(&Verdict) -> bool| {
+            became.values().filter(|verdict| fits(verdict)).count()
+        };
+        let never: BTreeSet<u32> = became
+            .iter()
+            .filter(|(_, verdict)| matches!(verdict, Verdict::NeverEnded(_)))
+            .map(|(number, _)| *number)
+            .collect();
         println!(
             "{} mutants tried: {} killed, {} never ended, {} live, of which {} are kept; {} do not compile",
             became.len(),
             count(&|verdict| matches!(verdict, Verdict::Killed(_))),
             never.len(),
             count(&Verdict::lives),
-            became.iter().filter(|(number, verdict)| verdict.lives() && kept.contains_key(number)).count(),
+            became
+                .iter()
+                .filter(|(number, verdict)| verdict.lives() && kept.contains_key(number))
+                .count(),
             untyped.len(),
         );
     }
-    if wrong.is_empty() { Ok(()) } else { Err(Wrong::Untrue(wrong)) }
+    if wrong.is_empty() {
+        Ok(())
+    } else {
+        Err(Wrong::Untrue(wrong))
+    }
 }
