@@ -1,7 +1,7 @@
-//! `docs/engine-mutants.md`: what was written by hand, and tables from the sources and the list of survivors.
+//! `docs/engine-mutants.md`: what was written by hand, and tables of the survivors.
 
 use crate::kept::{Entry, Kind};
-use crate::sources::{LEFT_OUT, Mutant};
+use crate::sources::LEFT_OUT;
 use std::fmt::Write;
 
 /// What the document says before the tables.
@@ -20,28 +20,10 @@ fn code(text: &str) -> String {
 }
 
 /// The document.
-pub fn document(mutants: &[Mutant], kept: &[Entry]) -> String {
+pub fn document(kept: &[Entry]) -> String {
     let mut text = HEAD.to_string();
-    text += "\n## Where they are\n\n| file | mutants | kept |\n| --- | ---: | ---: |\n";
-    let mut files: Vec<&str> = mutants.iter().map(|mutant| &*mutant.name.file).collect();
-    files.dedup();
-    let kept_in = |file: &str| {
-        let all = mutants.iter().filter(|mutant| mutant.name.file == file);
-        all.filter(|mutant| kept.iter().any(|entry| entry.names(&mutant.name)))
-            .count()
-    };
-    let (mut all, mut living) = (0, 0);
-    for file in files {
-        let count = mutants
-            .iter()
-            .filter(|mutant| mutant.name.file == file)
-            .count();
-        let kept = kept_in(file);
-        (all, living) = (all + count, living + kept);
-        // A text that is written cannot fail.
-        let _ = writeln!(text, "| `{file}` | {count} | {kept} |");
-    }
-    let _ = writeln!(text, "| all | {all} | {living} |\n\nNot mutated:\n");
+    // A text that is written cannot fail.
+    text += "\n## Not mutated\n\n";
     for (file, why) in LEFT_OUT {
         let _ = writeln!(text, "* `{file}`: {why}.");
     }

@@ -356,6 +356,29 @@ fn story(machine: Machine, policy: Policy) -> String {
     });
     told.step("it is claimed", |_| drop(engine.claim(&residue)));
 
+    told.step("CPU 0 is lazy", |_| engine.enter_lazy());
+    told.step("a page, while CPU 0 is lazy", |told| {
+        told.unmap(x, &[base(5)])
+    });
+    told.step("CPU 0 catches up with nothing", |told| {
+        (0..4).for_each(|_| drop(told.owe(y)));
+        engine.catch_up();
+        engine.pay_all();
+    });
+    told.step("CPU 0 comes back", |_| engine.switch_to(None, x));
+    told.other("CPU 1 leaves", |_| engine.leave(x));
+    told.step("CPU 0 is lazy", |_| engine.enter_lazy());
+    told.step("a page, while CPU 0 is lazy and alone", |told| {
+        told.unmap(x, &[base(5)])
+    });
+    told.step("CPU 0 comes back", |_| engine.switch_to(None, x));
+    told.other("CPU 1 catches up with nothing", |told| {
+        (0..4).for_each(|_| drop(told.owe(y)));
+        engine.catch_up();
+        engine.pay_all();
+    });
+    told.other("CPU 1 switches to x", |_| engine.switch_to(None, x));
+
     for entries in [KernelEntries::Global, KernelEntries::Tagged] {
         // SAFETY: no memory is behind any frame.
         let kernel: S = leak(unsafe { engine.new_kernel_space(Frame(3), entries) });
@@ -384,6 +407,20 @@ fn story(machine: Machine, policy: Policy) -> String {
             engine.enter_user();
             engine.enter_kernel();
         });
+        told.step("a page of the kernel is owed, and CPU 1 flushes everything", |told| {
+            let residue = told.owe(kernel);
+            told.unmap(kernel, &[PageRange::base(page.start, 34)]);
+            assert_eq!(
+                engine.claim(&residue).is_some(),
+                engine.policy().lazy_unmap
+            );
+        });
+        told.step("a page of the kernel is owed, and one of x is claimed", |told| {
+            told.owe(kernel);
+            let residue = told.owe(x);
+            drop(engine.claim(&residue));
+            assert_eq!(engine.owes_anything(), engine.policy().lazy_unmap);
+        });
         told.step("a page of the kernel is owed and all is paid", |told| {
             told.owe(kernel);
             engine.pay_all();
@@ -394,7 +431,12 @@ fn story(machine: Machine, policy: Policy) -> String {
     told.step("y is retired by nobody that runs it", |_| engine.leave(x));
     told.other("x is retired", |_| engine.retire(x));
     told.other("CPU 1 is lazy", |_| engine.enter_lazy());
+    told.step("CPU 0 runs y and is lazy", |_| {
+        engine.switch_to(None, y);
+        engine.enter_lazy();
+    });
     told.step("y is retired", |_| engine.retire(y));
+    assert!(engine.is_detached());
     told.text
 }
 

@@ -103,7 +103,7 @@ pub fn run(root: &Path, asked: &Asked) -> Result<(), Wrong> {
     let entries = kept::read(root)?;
     let kept = kept::numbers(&entries, &mutants).map_err(Wrong::Untrue)?;
     if asked.markdown {
-        print!("{}", document::document(&mutants, &entries));
+        print!("{}", document::document(&entries));
         return Ok(());
     }
     if asked.list {

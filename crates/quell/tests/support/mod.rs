@@ -23,6 +23,12 @@ pub struct Machine {
     /// What an NMI is told that comes right after a root was left.
     pub nmis: RefCell<Vec<bool>>,
     pub global: bool,
+    /// Whether it says that it broadcasts, and does not say how.
+    pub mute: bool,
+    /// How many tags each CPU has, or 6 if it is 0.
+    pub tags: u16,
+    /// [`Features::full_above`], or 33 if it is 0.
+    pub full_above: u64,
     pub broadcast: Broadcasts,
     pub engine: OnceCell<&'static Engine<'static, Machine>>,
 }
@@ -52,22 +58,24 @@ unsafe impl Hardware for Machine {
         CpuId(self.me.get())
     }
     fn features(&self) -> Features {
+        let full_above = if self.full_above == 0 { 33 } else { self.full_above };
+        let count = if self.tags == 0 { 6 } else { self.tags };
         if self.global {
             Features {
                 tagging: Tagging::Global { bits: 8 },
                 broadcast: true,
-                full_above: 33,
+                full_above,
             }
         } else {
             Features {
-                tagging: Tagging::PerCpu { count: 6 },
+                tagging: Tagging::PerCpu { count },
                 broadcast: false,
-                full_above: 33,
+                full_above,
             }
         }
     }
     fn broadcasts(&self) -> Option<&Broadcasts> {
-        self.global.then_some(&self.broadcast)
+        (self.global && !self.mute).then_some(&self.broadcast)
     }
     fn fence(&self) {
         std::sync::atomic::fence(Ordering::SeqCst);
@@ -121,9 +129,19 @@ pub type E = &'static Engine<'static, Machine>;
 pub type S = &'static AddressSpace<Machine>;
 
 pub fn world(machine: Machine, policy: Policy) -> (&'static Machine, E) {
+    world_of(machine, policy, [PerCpu::new(), PerCpu::new()], 4)
+}
+
+/// With these CPUs, and so many entries in the ledger.
+pub fn world_of(
+    machine: Machine,
+    policy: Policy,
+    cpus: [PerCpu<'static, Machine>; 2],
+    entries: usize,
+) -> (&'static Machine, E) {
     let machine = leak(machine);
-    let cpus = leak([PerCpu::new(), PerCpu::new()]);
-    let ledger = leak([(); 4].map(|()| LedgerEntry::new()));
+    let cpus = leak(cpus);
+    let ledger: &[_] = Vec::leak((0..entries).map(|_| LedgerEntry::new()).collect());
     let engine = leak(Engine::new(machine, cpus, ledger, policy).expect("a machine that holds"));
     assert!(machine.engine.set(engine).is_ok());
     for cpu in [1, 0] {

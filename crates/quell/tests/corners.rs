@@ -1,0 +1,186 @@
+//! Edges that no ordinary run comes by: the longest ranges, many slots, a long ledger, batches that change their CPU.
+
+mod support;
+
+use quell::{
+    Batch, Engine, Features, Frame, Invalidate, Outcome, Page, PageRange, PageSize, PerCpu, Policy, Purpose, Request, Residue,
+    Scope, Slot, TagPolicy, Unsupported,
+};
+use support::{E, Machine, S, leak, run_on_both, space, world, world_of};
+
+/// A machine on which no range is too long.
+fn patient() -> Machine {
+    Machine { full_above: 1 << 40, ..Machine::default() }
+}
+
+/// What a machine flushes for one change, told as ranges of pages; nothing if it flushes a whole tag.
+fn flushed(machine: &Machine, engine: E, space: S, ranges: &[PageRange]) -> Option<Vec<(u64, u64)>> {
+    machine.invalidated.borrow_mut().clear();
+    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    for range in ranges {
+        batch.changed(space, *range, Scope::Leaf);
+    }
+    drop(batch);
+    let range = |(_, what): (u16, Invalidate)| match what {
+        Invalidate::Range { range, .. } => Some((range.start.0, range.pages)),
+        _ => None,
+    };
+    machine.invalidated.take().into_iter().map(range).collect()
+}
+
+/// request.rs: a range has at most 65535 strides, whether it comes as one or grows page by page.
+#[test]
+fn ranges_grow_to_65535_strides() {
+    let (machine, engine) = world(patient(), Policy::ALL);
+    let x = space(engine, 1);
+    engine.switch_to(None, x);
+    let base = |start, pages| PageRange::base(Page(start), pages);
+    let told = |ranges: &[PageRange]| flushed(machine, engine, x, ranges);
+    assert_eq!(told(&[base(7, 65535)]), Some(vec![(7, 65535)]));
+    assert_eq!(told(&[base(7, 65536)]), None);
+    // Behind the last one.
+    assert_eq!(told(&[base(7, 65534), base(65541, 1)]), Some(vec![(7, 65535)]));
+    assert_eq!(told(&[base(7, 65535), base(65542, 1)]), None);
+    assert_eq!(told(&[base(7, 1), base(100, 65535)]), Some(vec![(7, 1), (100, 65535)]));
+    assert_eq!(told(&[base(7, 1), base(100, 65536)]), None);
+    // In front of it, and over it.
+    assert_eq!(told(&[base(8, 65534), base(7, 1)]), Some(vec![(7, 65535)]));
+    assert_eq!(told(&[base(8, 65535), base(7, 1)]), None);
+    assert_eq!(told(&[base(8, 65535), base(1, 65535)]), None);
+    assert_eq!(told(&[base(80000, 65535), base(1, 65535)]), Some(vec![(80000, 65535), (1, 65535)]));
+    // Large pages are strides, too.
+    let large = |start: u64, strides: u64| PageRange { start: Page(start * 512), pages: strides * 512, stride: PageSize::Large };
+    assert_eq!(told(&[large(3, 65535)]), Some(vec![(3 * 512, 65535 * 512)]));
+    assert_eq!(told(&[large(3, 65536)]), None);
+    assert_eq!(told(&[large(3, 65534), large(65537, 1)]), Some(vec![(3 * 512, 65535 * 512)]));
+    assert_eq!(told(&[large(3, 65535), large(65538, 1)]), None);
+}
+
+/// A request that is empty covers nothing, and counts no invalidation.
+#[test]
+fn requests_know_what_they_cover() {
+    assert!(!Request::Empty.covers(Page(5)));
+    assert_eq!(Request::Empty.strides(), Some(0));
+    let range = Request::range(PageRange::base(Page(5), 2), Scope::Tables);
+    let covered: Vec<u64> = (0..10).filter(|&page| range.covers(Page(page))).collect();
+    assert_eq!(covered, [5, 6]);
+    assert_ne!(range, Request::range(PageRange::base(Page(5), 3), Scope::Tables));
+    assert_ne!(range, Request::range(PageRange::base(Page(4), 2), Scope::Tables));
+    assert_eq!(range, Request::Empty.merge(range));
+    assert_eq!(Request::range(PageRange::base(Page(5), 0), Scope::Tables), Request::Empty);
+    assert!(Request::Full(Scope::Leaf).covers(Page(5)));
+}
+
+/// switch.rs: "Thousands of slots are not searched: each id has its place."
+#[test]
+fn with_many_slots_each_space_has_its_place() {
+    let slots = |count: usize| -> &'static [Slot<Machine>] { Vec::leak((0..count).map(|_| Slot::new()).collect()) };
+    let cpu = || PerCpu::with_slots(slots(12));
+    let policy = Policy { tags: TagPolicy::All, ..Policy::ALL };
+    let machine = Machine { tags: 64, ..Machine::default() };
+    let (machine, engine) = world_of(machine, policy, [cpu(), cpu()], 4);
+    let spaces: Vec<S> = (0..13).map(|root| space(engine, root)).collect();
+    let mut last = None;
+    for &space in &spaces[..12] {
+        engine.switch_to(last.replace(space), space);
+    }
+    machine.kept.borrow_mut().clear();
+    for &space in &spaces[..12] {
+        engine.switch_to(last.replace(space), space);
+    }
+    assert_eq!(machine.kept.take(), [true; 12]);
+    // The thirteenth has the place of the first, and of no other.
+    engine.switch_to(last.replace(spaces[12]), spaces[12]);
+    for &space in &spaces[..12] {
+        engine.switch_to(last.replace(space), space);
+    }
+    let kept = machine.kept.take();
+    assert_eq!(kept.iter().filter(|keep| !**keep).count(), 2, "{kept:?}");
+    assert!(!kept[0]);
+}
+
+/// lazy.rs: a payment that has more debts than it takes at once goes on.
+#[test]
+fn many_debts_are_paid_together() {
+    let (machine, engine) = world_of(Machine::default(), Policy::ALL, [PerCpu::new(), PerCpu::new()], 200);
+    let x = space(engine, 1);
+    run_on_both(machine, engine, x);
+    for together in [1, 63, 64, 65, 150, 200] {
+        let owe = |page: u64| {
+            let residue = Residue::new();
+            residue.begin();
+            let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Lazy);
+            batch.unmapped(x, PageRange::base(Page(page), 1), Frame(page));
+            match batch.finish_owed() {
+                Outcome::Owed(owed) => residue.owe(owed.stamp()),
+                Outcome::Flushed(_) => panic!("there is room in the ledger"),
+            }
+            residue
+        };
+        let owed: Vec<Residue<Machine>> = (0..together).map(owe).collect();
+        assert!(owed.iter().all(|residue| !engine.is_paid(residue)));
+        machine.interrupts.set(0);
+        engine.pay_all();
+        assert!(owed.iter().all(|residue| engine.is_paid(residue)), "{together}");
+        assert!(!engine.owes_anything());
+        // One interrupt, unless a second round finds a CPU that has not flushed since.
+        assert_eq!(machine.interrupts.get(), 1, "{together}");
+    }
+}
+
+/// batch.rs: what was sent by another CPU's broadcasts is sent again by the one that waits for it.
+#[test]
+fn a_batch_that_changes_its_cpu_is_sent_by_the_cpu_that_waits() {
+    let page = |page: u64| PageRange::base(Page(page), 1);
+    for (first, second, last) in [(0, 1, 0), (1, 0, 1), (0, 0, 1), (1, 1, 0), (0, 1, 1), (1, 0, 0), (0, 0, 0)] {
+        for started in [false, true] {
+            let hardware = Machine { global: true, ..Machine::default() };
+            let (machine, engine) = world(hardware, Policy::ALL);
+            let (x, y) = (space(engine, 1), space(engine, 2));
+            machine.me.set(1);
+            engine.switch_to(None, y);
+            machine.me.set(0);
+            engine.switch_to(None, x);
+            let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Reclaim);
+            machine.me.set(first);
+            batch.unmapped(x, page(5), Frame(1));
+            machine.me.set(second);
+            batch.unmapped(y, page(6), Frame(2));
+            machine.me.set(last);
+            machine.broadcast.0.borrow_mut().clear();
+            let came_out = match started {
+                true => batch.start().finish().count(),
+                false => batch.finish().count(),
+            };
+            assert_eq!(came_out, 2);
+            let sent = machine.broadcast.0.take();
+            assert_eq!(sent.last(), Some(&None), "it is waited for");
+            let again = |page: u64| {
+                let is = |what: &Option<Invalidate>| matches!(what, Some(Invalidate::Range { range, .. }) if range.start == Page(page));
+                sent.iter().filter(|what| is(what)).count()
+            };
+            let case = format!("{first} {second} {last}, started {started}: {sent:?}");
+            // What this CPU has sent itself, while it was the batch's, it has only to wait for.
+            assert_eq!(again(5), usize::from(first != last), "{case}");
+            assert_eq!(again(6), usize::from(first != last || second != first), "{case}");
+        }
+    }
+}
+
+/// engine.rs: what a machine must have.
+#[test]
+fn machines_that_lack_something_are_refused() {
+    let ledger = || -> &'static [_] { Vec::leak((0..4).map(|_| quell::LedgerEntry::new()).collect()) };
+    let without: &'static [Slot<Machine>] = &[];
+    let cpus = leak([PerCpu::new(), PerCpu::with_slots(without)]);
+    let made = Engine::new(leak(Machine::default()), cpus, ledger(), Policy::ALL);
+    assert_eq!(made.err(), Some(Unsupported::NoSlots { cpu: 1 }));
+    let mute = Machine { global: true, mute: true, ..Machine::default() };
+    assert!(mute_features(&mute).broadcast);
+    let made = Engine::new(leak(mute), leak([PerCpu::new(), PerCpu::new()]), ledger(), Policy::ALL);
+    assert_eq!(made.err(), Some(Unsupported::NoBroadcasts));
+}
+
+fn mute_features(machine: &Machine) -> Features {
+    quell::Hardware::features(machine)
+}
