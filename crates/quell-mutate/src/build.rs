@@ -142,24 +142,27 @@ pub struct Judges {
     /// The tests of the engine, and of the crate that says what entries of each architecture mean: the name and the program
     /// of each.
     pub tests: Vec<(String, PathBuf)>,
-    /// The program that runs the adversary's cases.
-    pub trial: PathBuf,
+    /// The program that runs the adversary's cases, if those are asked.
+    pub trial: Option<PathBuf>,
 }
 
-/// Builds what decides.
+/// Builds what decides: with `cases` the adversary, too.
 ///
 /// # Errors
 /// If it does not compile.
-pub fn judges(root: &Path) -> io::Result<Judges> {
+pub fn judges(root: &Path, cases: bool) -> io::Result<Judges> {
     let packages = ["--package", "quell", "--package", "quell-arch"];
     let tests = built(
         root,
         &[&["test", "--lib", "--tests", "--no-run"], &packages[..]].concat(),
     )?;
+    if !cases {
+        return Ok(Judges { tests, trial: None });
+    }
     let trial = built(root, &["build", "--package", "quell-trial"])?;
     let trial = trial.into_iter().find(|(name, _)| name == "quell-trial");
     let (_, trial) = trial.ok_or_else(|| io::Error::other("cargo has built no quell-trial"))?;
-    Ok(Judges { tests, trial })
+    Ok(Judges { tests, trial: Some(trial) })
 }
 
 /// The programs that a call of cargo builds.

@@ -133,6 +133,11 @@ fn spread<T: Send, U: Sync>(
     done.into_iter().map(|(_, result)| result).collect()
 }
 
+/// The adversary, where there are cases.
+fn trial_of(judges: &Judges) -> &Path {
+    judges.trial.as_deref().unwrap_or(Path::new(""))
+}
+
 /// Everything that can be run, without a record.
 fn everything(judges: &Judges) -> io::Result<Record> {
     let mut tests = Vec::new();
@@ -157,7 +162,10 @@ fn everything(judges: &Judges) -> io::Result<Record> {
             reached: BTreeSet::new(),
         }));
     }
-    let (_, list) = process::run(command(&judges.trial).arg("list"), "", SECONDS)?;
+    let list = match &judges.trial {
+        Some(trial) => process::run(command(trial).arg("list"), "", SECONDS)?.1,
+        None => String::new(),
+    };
     let case = |line: &str| {
         let mut words = line.splitn(4, ' ');
         Some(Case {
@@ -175,7 +183,7 @@ fn everything(judges: &Judges) -> io::Result<Record> {
         .tests
         .iter()
         .map(|(_, program)| program)
-        .chain([&judges.trial])
+        .chain(&judges.trial)
     {
         let file = fs::metadata(program)?;
         of.push(format!(
@@ -238,7 +246,7 @@ pub fn record(root: &Path, judges: &Judges, effort: Effort, jobs: usize) -> io::
     record.tests.sort_by_key(|test| test.millis);
     let found = spread("cases", &record.cases, jobs, |case| {
         let most = if case.all { effort.more } else { effort.few };
-        let mut command = command(&judges.trial);
+        let mut command = command(trial_of(judges));
         command.args(["random", &most.to_string()]);
         reached(
             format!("case{}", case.number),
@@ -369,7 +377,7 @@ fn judge_one(
                 return Ok(None);
             }
             chosen(
-                command(&judges.trial).args([kind, &most.to_string()]),
+                command(trial_of(judges)).args([kind, &most.to_string()]),
                 &numbers.join("\n"),
                 "case",
             )
@@ -387,8 +395,8 @@ fn judge_one(
         &|| match effort.last {
             None => Ok(None),
             Some((schedules, rounds)) => match run_cases("reach", schedules, &|case| case.all)? {
-                None if rounds > 0 => chosen(
-                    command(&judges.trial).args(["generate", &rounds.to_string()]),
+                None if rounds > 0 && judges.trial.is_some() => chosen(
+                    command(trial_of(judges)).args(["generate", &rounds.to_string()]),
                     "",
                     "case",
                 ),

@@ -376,8 +376,8 @@ cargo xtask api [--accept]
     compares the public interfaces with those kept in docs/api, or keeps the new ones
 cargo xtask package
     builds the crates that others use from what would be published of them
-cargo xtask mutate [--only N] [--file FILE.rs] [--sample K [--seed S]] [--thorough] [--jobs N] [--json]
-    tries mutants of the engine that nobody wrote by hand, all or some
+cargo xtask mutate [--only N] [--file FILE.rs] [--sample K [--seed S]] [--tests] [--thorough] [--jobs N] [--json]
+    tries mutants of the engine that nobody wrote by hand, all or some; with --tests by the engine's tests alone
 cargo xtask mutate --list
     says what they are
 cargo xtask mutate --markdown

@@ -26,6 +26,8 @@ pub struct Asked {
     list: bool,
     markdown: bool,
     thorough: bool,
+    /// By the engine's tests alone.
+    tests: bool,
 }
 
 /// Reads the arguments.
@@ -49,6 +51,7 @@ pub fn asked(words: &[String]) -> Result<Asked, String> {
             "--json" => asked.json = true,
             "--list" => asked.list = true,
             "--markdown" => asked.markdown = true,
+            "--tests" => asked.tests = true,
             "--thorough" => asked.thorough = true,
             unknown => return Err(format!("mutate knows no {unknown}")),
         }
@@ -123,7 +126,7 @@ pub fn run(root: &Path, asked: &Asked) -> Result<(), Wrong> {
             ));
         }
     }
-    let judges = build::judges(root)?;
+    let judges = build::judges(root, !asked.tests)?;
     let fits = |(number, mutant): &(u32, &Mutant)| {
         !untyped.contains_key(number)
             && (asked.only.is_empty() || asked.only.contains(number))
