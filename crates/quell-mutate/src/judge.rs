@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
 /// Processor time that a test, or the cases of one round, may take, in seconds.
-const SECONDS: u64 = 120;
+const SECONDS: u64 = 20;
 
 /// The same while the engine as it is runs, and for what is repeated on more schedules.
 const LONG: u64 = 600;
@@ -289,8 +289,8 @@ pub fn judge(
     })
 }
 
-/// Tests that take longer come after the adversary's first cases.
-const SLOW: u128 = 1500;
+/// A test that takes as long as all others together: for what lives, where that is tried again.
+const LAST: &str = "no_call_panics";
 
 fn judge_one(
     judges: &Judges,
@@ -346,9 +346,9 @@ fn judge_one(
     if tests.is_empty() && cases.is_empty() {
         return Ok(Verdict::Unreached);
     }
-    let run_tests = |slow: bool| -> io::Result<Option<Verdict>> {
+    let run_tests = |last: bool| -> io::Result<Option<Verdict>> {
         let mut programs: Vec<(&str, &PathBuf, Vec<&str>)> = Vec::new();
-        for test in tests.iter().filter(|test| (test.millis > SLOW) == slow) {
+        for test in tests.iter().filter(|test| (test.name == LAST) == last) {
             match programs
                 .iter_mut()
                 .find(|(_, program, _)| **program == test.program)
@@ -382,29 +382,26 @@ fn judge_one(
                 "case",
             )
         };
-    let rounds: [&dyn Fn() -> io::Result<Option<Verdict>>; 6] = [
+    type Round<'r> = &'r dyn Fn() -> io::Result<Option<Verdict>>;
+    let quick = |case: &Case| case.all && case.cost == 1;
+    let rounds: [Round<'_>; 4] = [
         &|| run_tests(false),
-        &|| {
-            run_cases("random", effort.few.min(8), &|case| {
-                case.all && case.cost == 1
-            })
-        },
+        &|| run_cases("random", effort.few.min(8), &quick),
         &|| run_cases("random", effort.few, &|_| true),
-        &|| run_tests(true),
         &|| run_cases("random", effort.more, &|case| case.all),
-        &|| match effort.last {
-            None => Ok(None),
-            Some((schedules, rounds)) => match run_cases("reach", schedules, &|case| case.all)? {
-                None if rounds > 0 && judges.trial.is_some() => chosen(
-                    command(trial_of(judges)).args(["generate", &rounds.to_string()]),
-                    "",
-                    "case",
-                ),
-                verdict => Ok(verdict),
-            },
-        },
     ];
-    for round in rounds {
+    let (schedules, programs) = effort.last.unwrap_or_default();
+    let generated = || match &judges.trial {
+        Some(trial) => chosen(command(trial).args(["generate", &programs.to_string()]), "", "case"),
+        None => Ok(None),
+    };
+    let last: [Round<'_>; 3] = [
+        &|| run_tests(true),
+        &|| run_cases("reach", schedules, &|case| case.all),
+        &generated,
+    ];
+    let last = last.iter().filter(|_| effort.last.is_some());
+    for round in rounds.iter().chain(last) {
         if let Some(verdict) = round()? {
             return Ok(verdict);
         }

@@ -3,7 +3,7 @@
 mod support;
 
 use quell::{
-    Batch, Engine, Features, Frame, Invalidate, Outcome, Page, PageRange, PageSize, PerCpu, Policy, Purpose, Request, Residue,
+    Batch, Counter, Engine, Features, Frame, InPlace, Invalidate, Outcome, Page, PageRange, PageSize, PerCpu, Policy, Purpose, Request, Residue,
     Scope, Slot, TagPolicy, Unsupported,
 };
 use support::{E, Machine, S, leak, run_on_both, space, world, world_of};
@@ -183,4 +183,201 @@ fn machines_that_lack_something_are_refused() {
 
 fn mute_features(machine: &Machine) -> Features {
     quell::Hardware::features(machine)
+}
+
+/// addr.rs: an invalidation for each stride names its first page.
+#[test]
+fn a_range_names_the_first_page_of_each_stride() {
+    let range = PageRange { start: Page(512), pages: 1500, stride: PageSize::Large };
+    let named: Vec<u64> = range.each().map(|page| page.0).collect();
+    assert_eq!(named, [512, 1024, 1536]);
+}
+
+/// A frame that is counted as it is dropped.
+struct Counted(&'static std::cell::Cell<usize>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() + 1);
+    }
+}
+
+/// batch.rs: "Frames of an `InFlight` or an `Owed` that was forgotten never come out: they are leaked, which is safe."
+#[test]
+fn frames_of_a_forgotten_debt_are_lost_and_no_others() {
+    let dropped: &std::cell::Cell<usize> = leak(std::cell::Cell::new(0));
+    let (machine, engine) = world(Machine::default(), Policy::ALL);
+    let x = space(engine, 1);
+    run_on_both(machine, engine, x);
+    let page = PageRange::base(Page(5), 1);
+    let mut batch: Batch<'_, '_, _, S, Counted> = engine.batch(Purpose::Lazy);
+    let forget = |batch: &mut Batch<'_, '_, _, S, Counted>| {
+        batch.unmapped(x, page, Counted(dropped));
+        let outcome = batch.finish_owed();
+        assert!(matches!(outcome, Outcome::Owed(_)));
+        std::mem::forget(outcome);
+    };
+    // Neither as flushed nor as owed, and only once.
+    forget(&mut batch);
+    assert_eq!(batch.finish().count(), 0);
+    batch.unmapped(x, page, Counted(dropped));
+    assert_eq!(batch.finish().count(), 1);
+    forget(&mut batch);
+    match batch.finish_owed() {
+        Outcome::Owed(owed) => assert_eq!(owed.count(), 0),
+        Outcome::Flushed(_) => panic!("there is room in the ledger"),
+    }
+    batch.unmapped(x, page, Counted(dropped));
+    assert_eq!(batch.finish().count(), 1);
+    assert_eq!(dropped.replace(0), 2);
+    forget(&mut batch);
+    drop(batch);
+    assert_eq!(dropped.get(), 0, "a frame was dropped, and no CPU has flushed");
+}
+
+/// batch.rs: a batch that holds frames alone is not empty, and its list comes out flushed.
+#[test]
+fn a_list_comes_out_behind_the_flush() {
+    let (machine, engine) = world(Machine::default(), Policy::ALL);
+    let x = space(engine, 1);
+    run_on_both(machine, engine, x);
+    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    assert!(batch.is_empty());
+    batch.hold(Frame(1));
+    assert!(!batch.is_empty());
+    batch.changed(x, PageRange::base(Page(5), 1), Scope::Leaf);
+    machine.invalidated.borrow_mut().clear();
+    let _list = batch.finish_list();
+    let flushed: Vec<u16> = machine.invalidated.borrow().iter().map(|(cpu, _)| *cpu).collect();
+    assert_eq!(flushed, [0, 1]);
+}
+
+/// batch.rs: "or the range is of no page".
+#[test]
+#[should_panic(expected = "behind a range of no page")]
+fn no_table_spans_no_page() {
+    let (_, engine) = world(Machine::default(), Policy::ALL);
+    let x = space(engine, 1);
+    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    batch.table_unlinked(x, PageRange::base(Page(5), 0), Frame(42));
+}
+
+/// batch.rs: "A batch with an unlinked table is flushed", whatever else is in it.
+#[test]
+fn one_table_among_pages_is_not_owed() {
+    let (machine, engine) = world(Machine::default(), Policy::ALL);
+    let (x, y) = (space(engine, 1), space(engine, 2));
+    run_on_both(machine, engine, x);
+    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Lazy);
+    batch.table_unlinked(x, PageRange::base(Page(0), 1), Frame(7));
+    batch.unmapped(y, PageRange::base(Page(5), 1), Frame(8));
+    assert!(matches!(batch.finish_owed(), Outcome::Flushed(_)));
+}
+
+/// A space that is flushed whole hides no other one.
+#[test]
+fn what_follows_a_whole_space_is_flushed() {
+    let (machine, engine) = world(Machine::default(), Policy::ALL);
+    let (x, y) = (space(engine, 1), space(engine, 2));
+    machine.me.set(1);
+    engine.switch_to(None, y);
+    machine.me.set(0);
+    engine.switch_to(None, x);
+    machine.interrupts.set(0);
+    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    batch.changed_all(x, Scope::Leaf);
+    batch.changed(x, PageRange::base(Page(5), 1), Scope::Leaf);
+    batch.changed(y, PageRange::base(Page(6), 1), Scope::Leaf);
+    drop(batch);
+    assert_eq!(machine.interrupts.get(), 1, "CPU 1 runs the other space");
+}
+
+/// batch.rs: "one more flushes what the batch has of the others".
+#[test]
+fn a_batch_that_is_full_of_spaces_is_flushed() {
+    let (machine, engine) = world(Machine::default(), Policy::ALL);
+    let spaces: Vec<S> = (0..5).map(|root| space(engine, root)).collect();
+    run_on_both(machine, engine, spaces[0]);
+    let frames: InPlace<Frame> = InPlace::new();
+    let mut batch: Batch<'_, '_, _, S, Frame, _, _, 2> = engine.batch_of_spaces(Purpose::Call, frames);
+    for (number, &space) in spaces.iter().enumerate() {
+        batch.unmapped(space, PageRange::base(Page(5), 1), Frame(number as u64));
+        assert_eq!(machine.interrupts.get(), usize::from(number >= 2));
+    }
+    assert_eq!(engine.stats().get(Counter::EscalatedBatch), 2);
+    assert_eq!(batch.finish().count(), 5);
+    assert_eq!(engine.stats().get(Counter::Requested), 5);
+}
+
+/// asid.rs: where tags mean the same everywhere, a space has one, a CPU that runs it keeps it over rollovers, none has the
+/// kernel's, and who takes a used one flushes first.
+#[test]
+fn tags_that_run_out_are_dealt_again() {
+    let (machine, engine) = world(Machine { global: true, ..Machine::default() }, Policy::ALL);
+    let stays = space(engine, 1000);
+    machine.me.set(1);
+    engine.switch_to(None, stays);
+    let own = machine.tag.get();
+    machine.me.set(0);
+    let spaces: Vec<S> = (0..260).map(|root| space(engine, root)).collect();
+    let mut owner = vec![None; 256];
+    let mut last = None;
+    let mut flushes = Vec::new();
+    for turn in 0..1100 {
+        machine.invalidated.borrow_mut().clear();
+        let number = turn % 260;
+        engine.switch_to(last.replace(spaces[number]), spaces[number]);
+        let tag = machine.tag.get();
+        assert!(tag != 0 && tag != own, "turn {turn}: tag {tag}");
+        if !machine.invalidated.borrow().is_empty() {
+            flushes.push(turn);
+            owner.fill(None);
+        }
+        let before = owner[usize::from(tag)].replace(number);
+        assert!(before.is_none() || before == Some(number), "turn {turn}: tag {tag} is another's");
+        // What another CPU runs keeps its tag, also here.
+        if turn % 100 == 99 {
+            engine.switch_to(last.replace(stays), stays);
+            assert_eq!(machine.tag.get(), own, "turn {turn}");
+        }
+        // What is loaded again at once is what was loaded.
+        engine.switch_to(last.replace(spaces[number]), spaces[number]);
+        assert!(turn % 100 == 99 || machine.tag.get() == tag);
+    }
+    // 255 tags but for the one that is kept, and the one that runs as they are dealt again.
+    assert_eq!(flushes, FLUSHES);
+    assert_eq!(engine.stats().get(Counter::Rollovers), FLUSHES.len() as u64);
+}
+
+/// The turns at which tags had run out.
+const FLUSHES: [usize; 4] = [254, 507, 760, 1013];
+
+/// hardware.rs: other users of the tables are told "for every change that needs" a flush, and waited for.
+#[test]
+fn devices_hear_of_every_flush() {
+    for global in [false, true] {
+        for purpose in [Purpose::Call, Purpose::Reclaim, Purpose::Lazy] {
+            for alone in [false, true] {
+                for started in [false, true] {
+                    let (machine, engine) = world(Machine { global, ..Machine::default() }, Policy::ALL);
+                    let x = space(engine, 77);
+                    match alone {
+                        true => engine.switch_to(None, x),
+                        false => run_on_both(machine, engine, x),
+                    }
+                    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(purpose);
+                    batch.unmapped(x, PageRange::base(Page(5), 1), Frame(1));
+                    match (purpose, started) {
+                        (Purpose::Lazy, _) => assert!(matches!(batch.finish_owed(), Outcome::Owed(_))),
+                        (_, true) => assert_eq!(batch.start().finish().count(), 1),
+                        (_, false) => assert_eq!(batch.finish().count(), 1),
+                    }
+                    let told = machine.secondary.take();
+                    let case = format!("global {global}, {purpose:?}, alone {alone}, started {started}: {told:?}");
+                    assert!(told.contains(&Some(77)), "{case}");
+                    assert_eq!(told.last(), Some(&None), "{case}");
+                }
+            }
+        }
+    }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use quell::{
     AddressSpace, Broadcast, CpuId, CpuSet, Engine, Features, Frame, Hardware, Invalidate,
-    LedgerEntry, PerCpu, Policy, Tag, Tagging,
+    LedgerEntry, PageRange, PerCpu, Policy, Scope, Tag, Tagging,
 };
 
 #[derive(Default)]
@@ -18,6 +18,10 @@ pub struct Machine {
     pub limit: Cell<usize>,
     pub invalidated: RefCell<Vec<(u16, Invalidate)>>,
     pub kept: RefCell<Vec<bool>>,
+    /// What other users of tables were told: a root, or `None` where the end of it was waited for.
+    pub secondary: RefCell<Vec<Option<u64>>>,
+    /// The tag of the root that was loaded last.
+    pub tag: Cell<u16>,
     pub asked: Cell<usize>,
     pub forbidden: Cell<bool>,
     /// What an NMI is told that comes right after a root was left.
@@ -53,6 +57,7 @@ impl Broadcast for Broadcasts {
 unsafe impl Hardware for Machine {
     type Word = AtomicU64;
     type Broadcasts = Broadcasts;
+    const HAS_SECONDARY: bool = true;
 
     fn this_cpu(&self) -> CpuId {
         CpuId(self.me.get())
@@ -83,13 +88,20 @@ unsafe impl Hardware for Machine {
     fn invalidate(&self, what: Invalidate) {
         self.invalidated.borrow_mut().push((self.me.get(), what));
     }
-    unsafe fn load_root(&self, _root: Frame, _tag: Tag, keep: bool) {
+    unsafe fn load_root(&self, _root: Frame, tag: Tag, keep: bool) {
+        self.tag.set(tag.0);
         self.kept.borrow_mut().push(keep);
     }
     fn unload_root(&self) {
         if let Some(engine) = self.engine.get() {
             self.nmis.borrow_mut().push(engine.user_access_allowed());
         }
+    }
+    fn start_secondary(&self, root: Frame, _range: Option<PageRange>, _scope: Scope) {
+        self.secondary.borrow_mut().push(Some(root.0));
+    }
+    fn complete_secondary(&self) {
+        self.secondary.borrow_mut().push(None);
     }
     fn synchronize_text(&self) {}
     fn interrupt(&self, targets: &CpuSet) {
