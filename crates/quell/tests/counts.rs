@@ -228,7 +228,8 @@ fn story(machine: Machine, policy: Policy) -> String {
         let mut batch = told.batch(Purpose::Reclaim);
         batch.unmapped(x, base(5), Frame(1));
         batch.unmapped(x, base(8), Frame(2));
-        assert_eq!(batch.finish().count(), 2);
+        batch.unmapped(x, base(2), Frame(3));
+        assert_eq!(batch.finish().count(), 3);
     });
     told.step("a batch that is forgotten", |told| {
         let mut batch = told.batch(Purpose::Call);
@@ -280,6 +281,12 @@ fn story(machine: Machine, policy: Policy) -> String {
     let evicted = !engine.hw().global;
     told.other("CPU 1 has left", |_| {
         assert_eq!(engine.is_detached(), evicted)
+    });
+    told.step("a page and a table, which CPU 1 has left", |told| {
+        told.unmap(x, &[base(5)]);
+        let mut batch = told.batch(Purpose::Call);
+        batch.table_unlinked(x, base(0), Frame(7));
+        assert_eq!(batch.finish().count(), 1);
     });
     told.other("CPU 1 switches to x again", |_| engine.switch_to(None, x));
     told.other("CPU 1 switches to y", |_| engine.switch_to(Some(x), y));
