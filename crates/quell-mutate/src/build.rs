@@ -162,7 +162,10 @@ pub fn judges(root: &Path, cases: bool) -> io::Result<Judges> {
     let trial = built(root, &["build", "--package", "quell-trial"])?;
     let trial = trial.into_iter().find(|(name, _)| name == "quell-trial");
     let (_, trial) = trial.ok_or_else(|| io::Error::other("cargo has built no quell-trial"))?;
-    Ok(Judges { tests, trial: Some(trial) })
+    Ok(Judges {
+        tests,
+        trial: Some(trial),
+    })
 }
 
 /// The programs that a call of cargo builds.

@@ -392,7 +392,11 @@ fn judge_one(
     ];
     let (schedules, programs) = effort.last.unwrap_or_default();
     let generated = || match &judges.trial {
-        Some(trial) => chosen(command(trial).args(["generate", &programs.to_string()]), "", "case"),
+        Some(trial) => chosen(
+            command(trial).args(["generate", &programs.to_string()]),
+            "",
+            "case",
+        ),
         None => Ok(None),
     };
     let last: [Round<'_>; 3] = [

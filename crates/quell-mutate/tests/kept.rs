@@ -11,7 +11,11 @@ fn root() -> &'static Path {
 fn what_is_kept_is_a_mutant_and_has_a_reason() {
     let sources = sources::read(root()).expect("the engine");
     let mutants = sources::mutants(&sources);
-    assert!(mutants.len() > 2000, "only {} mutants are found", mutants.len());
+    assert!(
+        mutants.len() > 2000,
+        "only {} mutants are found",
+        mutants.len()
+    );
     let kept = kept::read(root()).expect("the list");
     if let Err(wrong) = kept::numbers(&kept, &mutants) {
         panic!("{}", wrong.join("\n"));
@@ -25,14 +29,19 @@ fn what_is_kept_is_a_mutant_and_has_a_reason() {
 fn files_that_are_left_out_are_there() {
     for (file, _) in sources::LEFT_OUT {
         let path = root().join("crates/quell/src").join(file);
-        assert!(path.is_file(), "{} is left out, and is not there", path.display());
+        assert!(
+            path.is_file(),
+            "{} is left out, and is not there",
+            path.display()
+        );
     }
 }
 
 #[test]
 fn the_document_is_what_the_command_prints() {
     let kept = kept::read(root()).expect("the list");
-    let written = std::fs::read_to_string(root().join("docs/engine-mutants.md")).expect("the document");
+    let written =
+        std::fs::read_to_string(root().join("docs/engine-mutants.md")).expect("the document");
     assert!(
         written == document::document(&kept),
         "cargo xtask mutate --markdown > docs/engine-mutants.md"

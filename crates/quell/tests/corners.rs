@@ -2,21 +2,30 @@
 
 mod support;
 
-use quell::{
-    Batch, Counter, CpuId, CpuSet, Engine, Features, Frame, InPlace, Invalidate, Mechanism, Outcome, Page, PageRange, PageSize, PerCpu, Policy, Purpose, Request, Residue,
-    Scope, Slot, TagPolicy, Unsupported,
-};
 use quell::cpu_set::AtomicCpuSet;
+use quell::{
+    Batch, Counter, CpuId, CpuSet, Engine, Features, Frame, InPlace, Invalidate, Mechanism,
+    Outcome, Page, PageRange, PageSize, PerCpu, Policy, Purpose, Request, Residue, Scope, Slot,
+    TagPolicy, Unsupported,
+};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use support::{E, Machine, S, leak, run_on_both, space, world, world_of};
 
 /// A machine on which no range is too long.
 fn patient() -> Machine {
-    Machine { full_above: 1 << 40, ..Machine::default() }
+    Machine {
+        full_above: 1 << 40,
+        ..Machine::default()
+    }
 }
 
 /// What a machine flushes for one change, told as ranges of pages; nothing if it flushes a whole tag.
-fn flushed(machine: &Machine, engine: E, space: S, ranges: &[PageRange]) -> Option<Vec<(u64, u64)>> {
+fn flushed(
+    machine: &Machine,
+    engine: E,
+    space: S,
+    ranges: &[PageRange],
+) -> Option<Vec<(u64, u64)>> {
     machine.invalidated.borrow_mut().clear();
     let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
     for range in ranges {
@@ -41,20 +50,36 @@ fn ranges_grow_to_65535_strides() {
     assert_eq!(told(&[base(7, 65535)]), Some(vec![(7, 65535)]));
     assert_eq!(told(&[base(7, 65536)]), None);
     // Behind the last one.
-    assert_eq!(told(&[base(7, 65534), base(65541, 1)]), Some(vec![(7, 65535)]));
+    assert_eq!(
+        told(&[base(7, 65534), base(65541, 1)]),
+        Some(vec![(7, 65535)])
+    );
     assert_eq!(told(&[base(7, 65535), base(65542, 1)]), None);
-    assert_eq!(told(&[base(7, 1), base(100, 65535)]), Some(vec![(7, 1), (100, 65535)]));
+    assert_eq!(
+        told(&[base(7, 1), base(100, 65535)]),
+        Some(vec![(7, 1), (100, 65535)])
+    );
     assert_eq!(told(&[base(7, 1), base(100, 65536)]), None);
     // In front of it, and over it.
     assert_eq!(told(&[base(8, 65534), base(7, 1)]), Some(vec![(7, 65535)]));
     assert_eq!(told(&[base(8, 65535), base(7, 1)]), None);
     assert_eq!(told(&[base(8, 65535), base(1, 65535)]), None);
-    assert_eq!(told(&[base(80000, 65535), base(1, 65535)]), Some(vec![(80000, 65535), (1, 65535)]));
+    assert_eq!(
+        told(&[base(80000, 65535), base(1, 65535)]),
+        Some(vec![(80000, 65535), (1, 65535)])
+    );
     // Large pages are strides, too.
-    let large = |start: u64, strides: u64| PageRange { start: Page(start * 512), pages: strides * 512, stride: PageSize::Large };
+    let large = |start: u64, strides: u64| PageRange {
+        start: Page(start * 512),
+        pages: strides * 512,
+        stride: PageSize::Large,
+    };
     assert_eq!(told(&[large(3, 65535)]), Some(vec![(3 * 512, 65535 * 512)]));
     assert_eq!(told(&[large(3, 65536)]), None);
-    assert_eq!(told(&[large(3, 65534), large(65537, 1)]), Some(vec![(3 * 512, 65535 * 512)]));
+    assert_eq!(
+        told(&[large(3, 65534), large(65537, 1)]),
+        Some(vec![(3 * 512, 65535 * 512)])
+    );
     assert_eq!(told(&[large(3, 65535), large(65538, 1)]), None);
 }
 
@@ -66,20 +91,37 @@ fn requests_know_what_they_cover() {
     let range = Request::range(PageRange::base(Page(5), 2), Scope::Tables);
     let covered: Vec<u64> = (0..10).filter(|&page| range.covers(Page(page))).collect();
     assert_eq!(covered, [5, 6]);
-    assert_ne!(range, Request::range(PageRange::base(Page(5), 3), Scope::Tables));
-    assert_ne!(range, Request::range(PageRange::base(Page(4), 2), Scope::Tables));
+    assert_ne!(
+        range,
+        Request::range(PageRange::base(Page(5), 3), Scope::Tables)
+    );
+    assert_ne!(
+        range,
+        Request::range(PageRange::base(Page(4), 2), Scope::Tables)
+    );
     assert_eq!(range, Request::Empty.merge(range));
-    assert_eq!(Request::range(PageRange::base(Page(5), 0), Scope::Tables), Request::Empty);
+    assert_eq!(
+        Request::range(PageRange::base(Page(5), 0), Scope::Tables),
+        Request::Empty
+    );
     assert!(Request::Full(Scope::Leaf).covers(Page(5)));
 }
 
 /// switch.rs: "Thousands of slots are not searched: each id has its place."
 #[test]
 fn with_many_slots_each_space_has_its_place() {
-    let slots = |count: usize| -> &'static [Slot<Machine>] { Vec::leak((0..count).map(|_| Slot::new()).collect()) };
+    let slots = |count: usize| -> &'static [Slot<Machine>] {
+        Vec::leak((0..count).map(|_| Slot::new()).collect())
+    };
     let cpu = || PerCpu::with_slots(slots(12));
-    let policy = Policy { tags: TagPolicy::All, ..Policy::ALL };
-    let machine = Machine { tags: 64, ..Machine::default() };
+    let policy = Policy {
+        tags: TagPolicy::All,
+        ..Policy::ALL
+    };
+    let machine = Machine {
+        tags: 64,
+        ..Machine::default()
+    };
     let (machine, engine) = world_of(machine, policy, [cpu(), cpu()], 4);
     let spaces: Vec<S> = (0..13).map(|root| space(engine, root)).collect();
     let mut last = None;
@@ -104,7 +146,12 @@ fn with_many_slots_each_space_has_its_place() {
 /// lazy.rs: a payment that has more debts than it takes at once goes on.
 #[test]
 fn many_debts_are_paid_together() {
-    let (machine, engine) = world_of(Machine::default(), Policy::ALL, [PerCpu::new(), PerCpu::new()], 200);
+    let (machine, engine) = world_of(
+        Machine::default(),
+        Policy::ALL,
+        [PerCpu::new(), PerCpu::new()],
+        200,
+    );
     let x = space(engine, 1);
     run_on_both(machine, engine, x);
     for together in [1, 63, 64, 65, 150, 200] {
@@ -123,7 +170,10 @@ fn many_debts_are_paid_together() {
         assert!(owed.iter().all(|residue| !engine.is_paid(residue)));
         machine.interrupts.set(0);
         engine.pay_all();
-        assert!(owed.iter().all(|residue| engine.is_paid(residue)), "{together}");
+        assert!(
+            owed.iter().all(|residue| engine.is_paid(residue)),
+            "{together}"
+        );
         assert!(!engine.owes_anything());
         // One interrupt, unless a second round finds a CPU that has not flushed since.
         assert_eq!(machine.interrupts.get(), 1, "{together}");
@@ -134,9 +184,20 @@ fn many_debts_are_paid_together() {
 #[test]
 fn a_batch_that_changes_its_cpu_is_sent_by_the_cpu_that_waits() {
     let page = |page: u64| PageRange::base(Page(page), 1);
-    for (first, second, last) in [(0, 1, 0), (1, 0, 1), (0, 0, 1), (1, 1, 0), (0, 1, 1), (1, 0, 0), (0, 0, 0)] {
+    for (first, second, last) in [
+        (0, 1, 0),
+        (1, 0, 1),
+        (0, 0, 1),
+        (1, 1, 0),
+        (0, 1, 1),
+        (1, 0, 0),
+        (0, 0, 0),
+    ] {
         for (started, same) in [(false, false), (true, false), (false, true), (true, true)] {
-            let hardware = Machine { global: true, ..Machine::default() };
+            let hardware = Machine {
+                global: true,
+                ..Machine::default()
+            };
             let (machine, engine) = world(hardware, Policy::ALL);
             let x = space(engine, 1);
             let y = if same { x } else { space(engine, 2) };
@@ -165,7 +226,11 @@ fn a_batch_that_changes_its_cpu_is_sent_by_the_cpu_that_waits() {
             let case = format!("{first} {second} {last}, started {started}: {sent:?}");
             // What this CPU has sent itself, while it was the batch's, it has only to wait for.
             let (first_again, second_again) = (first != last, first != last || second != first);
-            assert_eq!(again(5), usize::from(first_again || same && second_again), "{case}");
+            assert_eq!(
+                again(5),
+                usize::from(first_again || same && second_again),
+                "{case}"
+            );
             assert_eq!(again(6), usize::from(second_again), "{case}");
         }
     }
@@ -174,14 +239,24 @@ fn a_batch_that_changes_its_cpu_is_sent_by_the_cpu_that_waits() {
 /// engine.rs: what a machine must have.
 #[test]
 fn machines_that_lack_something_are_refused() {
-    let ledger = || -> &'static [_] { Vec::leak((0..4).map(|_| quell::LedgerEntry::new()).collect()) };
+    let ledger =
+        || -> &'static [_] { Vec::leak((0..4).map(|_| quell::LedgerEntry::new()).collect()) };
     let without: &'static [Slot<Machine>] = &[];
     let cpus = leak([PerCpu::new(), PerCpu::with_slots(without)]);
     let made = Engine::new(leak(Machine::default()), cpus, ledger(), Policy::ALL);
     assert_eq!(made.err(), Some(Unsupported::NoSlots { cpu: 1 }));
-    let mute = Machine { global: true, mute: true, ..Machine::default() };
+    let mute = Machine {
+        global: true,
+        mute: true,
+        ..Machine::default()
+    };
     assert!(mute_features(&mute).broadcast);
-    let made = Engine::new(leak(mute), leak([PerCpu::new(), PerCpu::new()]), ledger(), Policy::ALL);
+    let made = Engine::new(
+        leak(mute),
+        leak([PerCpu::new(), PerCpu::new()]),
+        ledger(),
+        Policy::ALL,
+    );
     assert_eq!(made.err(), Some(Unsupported::NoBroadcasts));
 }
 
@@ -192,7 +267,11 @@ fn mute_features(machine: &Machine) -> Features {
 /// addr.rs: an invalidation for each stride names its first page.
 #[test]
 fn a_range_names_the_first_page_of_each_stride() {
-    let range = PageRange { start: Page(512), pages: 1500, stride: PageSize::Large };
+    let range = PageRange {
+        start: Page(512),
+        pages: 1500,
+        stride: PageSize::Large,
+    };
     let named: Vec<u64> = range.each().map(|page| page.0).collect();
     assert_eq!(named, [512, 1024, 1536]);
 }
@@ -236,7 +315,11 @@ fn frames_of_a_forgotten_debt_are_lost_and_no_others() {
     assert_eq!(dropped.replace(0), 2);
     forget(&mut batch);
     drop(batch);
-    assert_eq!(dropped.get(), 0, "a frame was dropped, and no CPU has flushed");
+    assert_eq!(
+        dropped.get(),
+        0,
+        "a frame was dropped, and no CPU has flushed"
+    );
 }
 
 /// batch.rs: a batch that holds frames alone is not empty, and its list comes out flushed.
@@ -254,7 +337,12 @@ fn a_list_comes_out_behind_the_flush() {
     batch.changed(x, PageRange::base(Page(5), 1), Scope::Leaf);
     machine.invalidated.borrow_mut().clear();
     let _list = batch.finish_list();
-    let flushed: Vec<u16> = machine.invalidated.borrow().iter().map(|(cpu, _)| *cpu).collect();
+    let flushed: Vec<u16> = machine
+        .invalidated
+        .borrow()
+        .iter()
+        .map(|(cpu, _)| *cpu)
+        .collect();
     assert_eq!(flushed, [0, 1]);
 }
 
@@ -305,7 +393,8 @@ fn a_batch_that_is_full_of_spaces_is_flushed() {
     let spaces: Vec<S> = (0..5).map(|root| space(engine, root)).collect();
     run_on_both(machine, engine, spaces[0]);
     let frames: InPlace<Frame> = InPlace::new();
-    let mut batch: Batch<'_, '_, _, S, Frame, _, _, 2> = engine.batch_of_spaces(Purpose::Call, frames);
+    let mut batch: Batch<'_, '_, _, S, Frame, _, _, 2> =
+        engine.batch_of_spaces(Purpose::Call, frames);
     for (number, &space) in spaces.iter().enumerate() {
         batch.unmapped(space, PageRange::base(Page(5), 1), Frame(number as u64));
         assert_eq!(machine.interrupts.get(), usize::from(number >= 2));
@@ -319,7 +408,13 @@ fn a_batch_that_is_full_of_spaces_is_flushed() {
 /// kernel's, and who takes a used one flushes first.
 #[test]
 fn tags_that_run_out_are_dealt_again() {
-    let (machine, engine) = world(Machine { global: true, ..Machine::default() }, Policy::ALL);
+    let (machine, engine) = world(
+        Machine {
+            global: true,
+            ..Machine::default()
+        },
+        Policy::ALL,
+    );
     let stays = space(engine, 1000);
     machine.me.set(1);
     engine.switch_to(None, stays);
@@ -340,7 +435,10 @@ fn tags_that_run_out_are_dealt_again() {
             owner.fill(None);
         }
         let before = owner[usize::from(tag)].replace(number);
-        assert!(before.is_none() || before == Some(number), "turn {turn}: tag {tag} is another's");
+        assert!(
+            before.is_none() || before == Some(number),
+            "turn {turn}: tag {tag} is another's"
+        );
         // What another CPU runs keeps its tag, also here.
         if turn % 100 == 99 {
             engine.switch_to(last.replace(stays), stays);
@@ -364,7 +462,13 @@ fn devices_hear_of_every_flush() {
         for purpose in [Purpose::Call, Purpose::Reclaim, Purpose::Lazy] {
             for alone in [false, true] {
                 for started in [false, true] {
-                    let (machine, engine) = world(Machine { global, ..Machine::default() }, Policy::ALL);
+                    let (machine, engine) = world(
+                        Machine {
+                            global,
+                            ..Machine::default()
+                        },
+                        Policy::ALL,
+                    );
                     let x = space(engine, 77);
                     match alone {
                         true => engine.switch_to(None, x),
@@ -373,12 +477,16 @@ fn devices_hear_of_every_flush() {
                     let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(purpose);
                     batch.unmapped(x, PageRange::base(Page(5), 1), Frame(1));
                     match (purpose, started) {
-                        (Purpose::Lazy, _) => assert!(matches!(batch.finish_owed(), Outcome::Owed(_))),
+                        (Purpose::Lazy, _) => {
+                            assert!(matches!(batch.finish_owed(), Outcome::Owed(_)))
+                        }
                         (_, true) => assert_eq!(batch.start().finish().count(), 1),
                         (_, false) => assert_eq!(batch.finish().count(), 1),
                     }
                     let told = machine.secondary.take();
-                    let case = format!("global {global}, {purpose:?}, alone {alone}, started {started}: {told:?}");
+                    let case = format!(
+                        "global {global}, {purpose:?}, alone {alone}, started {started}: {told:?}"
+                    );
                     assert!(told.contains(&Some(77)), "{case}");
                     assert_eq!(told.last(), Some(&None), "{case}");
                 }
@@ -410,7 +518,13 @@ fn a_batch_asks_whether_it_may_wait_if_it_has_something_to_flush() {
 fn flushes_are_owed_without_batches() {
     for global in [false, true] {
         let policy = Policy::only(Mechanism::LazyUnmap);
-        let (machine, engine) = world(Machine { global, ..Machine::default() }, policy);
+        let (machine, engine) = world(
+            Machine {
+                global,
+                ..Machine::default()
+            },
+            policy,
+        );
         let x = space(engine, 1);
         run_on_both(machine, engine, x);
         machine.interrupts.set(0);
@@ -438,9 +552,15 @@ fn sets_know_whether_a_cpu_is_alone() {
         set.insert(cpu, SeqCst);
         assert!(set.is_within(cpu, CPUS.into(), SeqCst), "{cpu:?} is alone");
         for other in (0..CPUS).map(CpuId).filter(|other| *other != cpu) {
-            assert!(!set.is_within(other, CPUS.into(), SeqCst), "{cpu:?} is not {other:?}");
+            assert!(
+                !set.is_within(other, CPUS.into(), SeqCst),
+                "{cpu:?} is not {other:?}"
+            );
             set.insert(other, SeqCst);
-            assert!(!set.is_within(cpu, CPUS.into(), SeqCst), "{cpu:?} and {other:?}");
+            assert!(
+                !set.is_within(cpu, CPUS.into(), SeqCst),
+                "{cpu:?} and {other:?}"
+            );
             set.remove(other, SeqCst);
         }
     }
@@ -449,7 +569,10 @@ fn sets_know_whether_a_cpu_is_alone() {
         set.assign(192, &CpuSet::first(192), SeqCst);
         set.assign(cpus, &CpuSet::EMPTY, SeqCst);
         let left: Vec<usize> = set.snapshot(192, SeqCst).iter().map(CpuId::index).collect();
-        assert!(left.into_iter().eq(cpus.next_multiple_of(64)..192), "{cpus}");
+        assert!(
+            left.into_iter().eq(cpus.next_multiple_of(64)..192),
+            "{cpus}"
+        );
     }
 }
 
@@ -457,7 +580,10 @@ fn sets_know_whether_a_cpu_is_alone() {
 #[test]
 fn with_one_slot_a_cpu_remembers_one_space() {
     for slots in [1, 2] {
-        let policy = Policy { tags: TagPolicy::Slots(slots), ..Policy::ALL };
+        let policy = Policy {
+            tags: TagPolicy::Slots(slots),
+            ..Policy::ALL
+        };
         let (machine, engine) = world(Machine::default(), policy);
         let (x, y) = (space(engine, 1), space(engine, 2));
         for (from, to) in [(None, x), (Some(x), y), (Some(y), x), (Some(x), y)] {
@@ -472,7 +598,13 @@ fn with_one_slot_a_cpu_remembers_one_space() {
 #[test]
 fn a_space_is_retired_from_a_cpu_that_runs_another() {
     for order in [[1, 2], [2, 1]] {
-        let (machine, engine) = world(Machine { limit: 10.into(), ..Machine::default() }, Policy::ALL);
+        let (machine, engine) = world(
+            Machine {
+                limit: 10.into(),
+                ..Machine::default()
+            },
+            Policy::ALL,
+        );
         let spaces = [1, 2].map(|root| space(engine, root));
         let [dying, other] = order.map(|number: usize| spaces[number - 1]);
         machine.me.set(1);

@@ -414,20 +414,23 @@ fn story(machine: Machine, policy: Policy) -> String {
             engine.enter_user();
             engine.enter_kernel();
         });
-        told.step("a page of the kernel is owed, and CPU 1 flushes everything", |told| {
-            let residue = told.owe(kernel);
-            told.unmap(kernel, &[PageRange::base(page.start, 34)]);
-            assert_eq!(
-                engine.claim(&residue).is_some(),
-                engine.policy().lazy_unmap
-            );
-        });
-        told.step("a page of the kernel is owed, and one of x is claimed", |told| {
-            told.owe(kernel);
-            let residue = told.owe(x);
-            drop(engine.claim(&residue));
-            assert_eq!(engine.owes_anything(), engine.policy().lazy_unmap);
-        });
+        told.step(
+            "a page of the kernel is owed, and CPU 1 flushes everything",
+            |told| {
+                let residue = told.owe(kernel);
+                told.unmap(kernel, &[PageRange::base(page.start, 34)]);
+                assert_eq!(engine.claim(&residue).is_some(), engine.policy().lazy_unmap);
+            },
+        );
+        told.step(
+            "a page of the kernel is owed, and one of x is claimed",
+            |told| {
+                told.owe(kernel);
+                let residue = told.owe(x);
+                drop(engine.claim(&residue));
+                assert_eq!(engine.owes_anything(), engine.policy().lazy_unmap);
+            },
+        );
         told.step("a page of the kernel is owed and all is paid", |told| {
             told.owe(kernel);
             engine.pay_all();

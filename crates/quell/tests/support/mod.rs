@@ -63,7 +63,11 @@ unsafe impl Hardware for Machine {
         CpuId(self.me.get())
     }
     fn features(&self) -> Features {
-        let full_above = if self.full_above == 0 { 33 } else { self.full_above };
+        let full_above = if self.full_above == 0 {
+            33
+        } else {
+            self.full_above
+        };
         let count = if self.tags == 0 { 6 } else { self.tags };
         if self.global {
             Features {
