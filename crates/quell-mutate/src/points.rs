@@ -353,6 +353,7 @@ impl Finder<'_> {
     /// An expression whose value is `()`: its branches are blocks of statements.
     fn unit_value(&mut self, expr: &Expr) {
         match expr {
+            Expr::If(branch) if decides_otherwise(branch) => {}
             Expr::If(branch) => {
                 self.statements(&branch.then_branch, true);
                 if let Some((_, other)) = &branch.else_branch {
@@ -634,6 +635,9 @@ impl<'a> Visit<'a> for Finder<'_> {
     }
 
     fn visit_expr(&mut self, expr: &'a Expr) {
+        if is_statistics(expr) {
+            return;
+        }
         let place = expr.span().byte_range();
         let settled = self.settled.contains(&(place.start, place.end));
         match expr {
@@ -682,7 +686,7 @@ impl<'a> Visit<'a> for Finder<'_> {
             Expr::If(branch) => {
                 self.condition(&branch.cond, true, true);
                 // What a mutant written by hand does.
-                if matches!(&*branch.cond, Expr::Unary(_)) && is_rule(&branch.cond) {
+                if decides_otherwise(branch) {
                     return visit::visit_expr(self, &branch.cond);
                 }
                 // Without an "else" its value is `()`.
@@ -809,6 +813,11 @@ fn is_rule(expr: &Expr) -> bool {
         Expr::Field(field) => matches!(&field.member, syn::Member::Named(name) if name == "rules"),
         _ => false,
     }
+}
+
+/// Whether nobody comes by it but the mutant of a rule: `if !rules.waits() { .. }`.
+fn decides_otherwise(branch: &syn::ExprIf) -> bool {
+    matches!(&*branch.cond, Expr::Unary(_)) && is_rule(&branch.cond)
 }
 
 /// Whether nothing comes of it but a statistic: `engine.count(cpu, Counter::Switches, 1)`.

@@ -432,6 +432,13 @@ fn tags_that_run_out_are_dealt_again() {
         assert!(tag != 0 && tag != own, "turn {turn}: tag {tag}");
         if !machine.invalidated.borrow().is_empty() {
             flushes.push(turn);
+            // The same tag on every CPU.
+            machine.me.set(1);
+            engine.switch_to(Some(stays), spaces[number]);
+            assert_eq!(machine.tag.get(), tag, "turn {turn}");
+            engine.switch_to(Some(spaces[number]), stays);
+            assert_eq!(machine.tag.get(), own, "turn {turn}");
+            machine.me.set(0);
             owner.fill(None);
         }
         let before = owner[usize::from(tag)].replace(number);
@@ -460,7 +467,7 @@ const FLUSHES: [usize; 4] = [254, 507, 760, 1013];
 fn devices_hear_of_every_flush() {
     for global in [false, true] {
         for purpose in [Purpose::Call, Purpose::Reclaim, Purpose::Lazy] {
-            for alone in [false, true] {
+            for runs in [0, 1, 2] {
                 for started in [false, true] {
                     let (machine, engine) = world(
                         Machine {
@@ -470,9 +477,10 @@ fn devices_hear_of_every_flush() {
                         Policy::ALL,
                     );
                     let x = space(engine, 77);
-                    match alone {
-                        true => engine.switch_to(None, x),
-                        false => run_on_both(machine, engine, x),
+                    match runs {
+                        0 => {}
+                        1 => engine.switch_to(None, x),
+                        _ => run_on_both(machine, engine, x),
                     }
                     let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(purpose);
                     batch.unmapped(x, PageRange::base(Page(5), 1), Frame(1));
@@ -485,7 +493,7 @@ fn devices_hear_of_every_flush() {
                     }
                     let told = machine.secondary.take();
                     let case = format!(
-                        "global {global}, {purpose:?}, alone {alone}, started {started}: {told:?}"
+                        "global {global}, {purpose:?}, on {runs} CPUs, started {started}: {told:?}"
                     );
                     assert!(told.contains(&Some(77)), "{case}");
                     assert_eq!(told.last(), Some(&None), "{case}");
@@ -617,5 +625,43 @@ fn a_space_is_retired_from_a_cpu_that_runs_another() {
         engine.retire(dying);
         machine.me.set(1);
         assert!(engine.runs(other));
+    }
+}
+
+/// inbox.rs: a CPU to which an interrupt is on its way is not interrupted for the next request.
+#[test]
+fn requests_share_an_interrupt() {
+    let (machine, engine) = world(Machine::default(), Policy::ALL);
+    let x = space(engine, 1);
+    run_on_both(machine, engine, x);
+    let mut batches: [Batch<'_, '_, _, S, Frame>; 2] = [engine.batch(Purpose::Call), engine.batch(Purpose::Call)];
+    machine.interrupts.set(0);
+    let flights: Vec<_> = (batches.iter_mut().zip(5..))
+        .map(|(batch, page)| {
+            batch.unmapped(x, PageRange::base(Page(page), 1), Frame(page));
+            batch.start()
+        })
+        .collect();
+    assert_eq!(machine.interrupts.get(), 1);
+    for flight in flights {
+        assert_eq!(flight.finish().count(), 1);
+    }
+    assert_eq!(engine.stats().get(Counter::Merged), 1);
+}
+
+/// target.rs: `user_access_allowed` is `false` while a CPU "is between two address spaces".
+#[test]
+fn an_nmi_between_two_spaces_is_refused() {
+    for global in [false, true] {
+        let (machine, engine) = world(Machine { global, ..Machine::default() }, Policy::ALL);
+        let (x, y) = (space(engine, 1), space(engine, 2));
+        engine.switch_to(None, x);
+        assert!(engine.user_access_allowed());
+        engine.enter_lazy();
+        assert!(!engine.user_access_allowed());
+        engine.switch_to(Some(x), y);
+        engine.switch_to(Some(y), x);
+        assert_eq!(machine.nmis_at_load.take(), [false; 3]);
+        assert!(engine.user_access_allowed() && !machine.masked.get());
     }
 }

@@ -61,6 +61,7 @@ impl Told {
     /// Does something on CPU 0, and tells what it came to.
     fn step<T>(&mut self, name: &str, does: impl FnOnce(&Told) -> T) -> T {
         let result = does(self);
+        assert!(!self.machine.masked.get(), "{name}: interrupts stay masked");
         let text = &mut self.text;
         let _ = writeln!(text, "{name}");
         let sent = self.machine.interrupts.take();
@@ -280,7 +281,8 @@ fn story(machine: Machine, policy: Policy) -> String {
     });
     let evicted = !engine.hw().global;
     told.other("CPU 1 has left", |_| {
-        assert_eq!(engine.is_detached(), evicted)
+        assert_eq!(engine.is_detached(), evicted);
+        engine.enter_lazy();
     });
     told.step("a page and a table, which CPU 1 has left", |told| {
         told.unmap(x, &[base(5)]);
@@ -363,6 +365,10 @@ fn story(machine: Machine, policy: Policy) -> String {
     });
     told.step("it is claimed", |_| drop(engine.claim(&residue)));
 
+    let residue = told.step("a page is owed", |told| told.owe(x));
+    told.other("CPU 1 is lazy", |_| engine.enter_lazy());
+    told.step("it is claimed", |_| drop(engine.claim(&residue)));
+    told.other("CPU 1 comes back", |_| assert!(engine.resume(x)));
     told.step("CPU 0 is lazy", |_| engine.enter_lazy());
     told.step("a page, while CPU 0 is lazy", |told| {
         told.unmap(x, &[base(5)])

@@ -26,6 +26,10 @@ pub struct Machine {
     pub forbidden: Cell<bool>,
     /// What an NMI is told that comes right after a root was left.
     pub nmis: RefCell<Vec<bool>>,
+    /// What an NMI is told that comes as a root is loaded.
+    pub nmis_at_load: RefCell<Vec<bool>>,
+    /// Whether interrupts are masked.
+    pub masked: Cell<bool>,
     pub global: bool,
     /// Whether it says that it broadcasts, and does not say how.
     pub mute: bool,
@@ -94,6 +98,9 @@ unsafe impl Hardware for Machine {
     }
     unsafe fn load_root(&self, _root: Frame, tag: Tag, keep: bool) {
         self.tag.set(tag.0);
+        if let Some(engine) = self.engine.get() {
+            self.nmis_at_load.borrow_mut().push(engine.user_access_allowed());
+        }
         self.kept.borrow_mut().push(keep);
     }
     fn unload_root(&self) {
@@ -120,9 +127,11 @@ unsafe impl Hardware for Machine {
         self.pending[usize::from(other)].set(true);
     }
     fn mask_interrupts(&self) -> bool {
-        false
+        !self.masked.replace(true)
     }
-    fn restore_interrupts(&self, _were_on: bool) {}
+    fn restore_interrupts(&self, were_on: bool) {
+        self.masked.set(!were_on);
+    }
     fn relax(&self) {
         let other = 1 - self.me.get();
         if self.pending[usize::from(other)].take() {
