@@ -1,12 +1,13 @@
-//! Edges that no ordinary run comes by: the longest ranges, many slots, a long ledger, batches that change their CPU.
+//! Edges that no ordinary run comes by: the longest ranges, many slots, a long ledger, batches that change their CPU. This file is
+//! long because each edge has a machine of its own.
 
 mod support;
 
 use quell::cpu_set::AtomicCpuSet;
 use quell::{
-    Batch, Counter, CpuId, CpuSet, Engine, Features, Frame, InPlace, Invalidate, Mechanism,
-    Outcome, Page, PageRange, PageSize, PerCpu, Policy, Purpose, Request, Residue, Scope, Slot,
-    TagPolicy, Unsupported,
+    Batch, Counter, CpuId, CpuSet, Engine, Features, Frame, InPlace, Invalidate, KernelEntries,
+    Mechanism, Outcome, Page, PageRange, PageSize, PerCpu, Policy, Purpose, Request, Residue,
+    Scope, Slot, TagPolicy, Unsupported,
 };
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use support::{E, Machine, S, leak, run_on_both, space, world, world_of};
@@ -68,6 +69,12 @@ fn ranges_grow_to_65535_strides() {
         told(&[base(80000, 65535), base(1, 65535)]),
         Some(vec![(80000, 65535), (1, 65535)])
     );
+    let huge = PageRange {
+        start: Page(1 << 18),
+        pages: 3 << 18,
+        stride: PageSize::Huge,
+    };
+    assert_eq!(told(&[huge]), Some(vec![(1 << 18, 3 << 18)]));
     // Large pages are strides, too.
     let large = |start: u64, strides: u64| PageRange {
         start: Page(start * 512),
@@ -634,7 +641,8 @@ fn requests_share_an_interrupt() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let x = space(engine, 1);
     run_on_both(machine, engine, x);
-    let mut batches: [Batch<'_, '_, _, S, Frame>; 2] = [engine.batch(Purpose::Call), engine.batch(Purpose::Call)];
+    let mut batches: [Batch<'_, '_, _, S, Frame>; 2] =
+        [engine.batch(Purpose::Call), engine.batch(Purpose::Call)];
     machine.interrupts.set(0);
     let flights: Vec<_> = (batches.iter_mut().zip(5..))
         .map(|(batch, page)| {
@@ -653,7 +661,13 @@ fn requests_share_an_interrupt() {
 #[test]
 fn an_nmi_between_two_spaces_is_refused() {
     for global in [false, true] {
-        let (machine, engine) = world(Machine { global, ..Machine::default() }, Policy::ALL);
+        let (machine, engine) = world(
+            Machine {
+                global,
+                ..Machine::default()
+            },
+            Policy::ALL,
+        );
         let (x, y) = (space(engine, 1), space(engine, 2));
         engine.switch_to(None, x);
         assert!(engine.user_access_allowed());
@@ -664,4 +678,165 @@ fn an_nmi_between_two_spaces_is_refused() {
         assert_eq!(machine.nmis_at_load.take(), [false; 3]);
         assert!(engine.user_access_allowed() && !machine.masked.get());
     }
+}
+
+/// inbox.rs: requests that meet are one request, which is everything if it is too long.
+#[test]
+fn requests_that_meet_are_limited() {
+    for (pages, whole) in [(16, false), (17, true)] {
+        let (machine, engine) = world(Machine::default(), Policy::ALL);
+        let x = space(engine, 1);
+        run_on_both(machine, engine, x);
+        let mut batches: [Batch<'_, '_, _, S, Frame>; 2] =
+            [engine.batch(Purpose::Call), engine.batch(Purpose::Call)];
+        let flights: Vec<_> = (batches.iter_mut().zip([100, 200]))
+            .map(|(batch, page)| {
+                batch.changed(x, PageRange::base(Page(page), pages), Scope::Leaf);
+                batch.start()
+            })
+            .collect();
+        machine.invalidated.borrow_mut().clear();
+        for flight in flights {
+            assert_eq!(flight.finish().count(), 0);
+        }
+        let tag = |(cpu, what): &(u16, Invalidate)| *cpu == 1 && matches!(what, Invalidate::Tag(_));
+        assert_eq!(machine.invalidated.borrow().iter().any(tag), whole);
+    }
+}
+
+/// in_flight.rs: what only this CPU has to hear of is over at once, and done once.
+#[test]
+fn a_flush_that_starts_alone_is_over() {
+    let (machine, engine) = world(Machine::default(), Policy::ALL);
+    let x = space(engine, 1);
+    engine.switch_to(None, x);
+    machine.invalidated.borrow_mut().clear();
+    for _ in 0..3 {
+        let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+        batch.unmapped(x, PageRange::base(Page(5), 1), Frame(1));
+        assert_eq!(batch.start().finish().count(), 1);
+        assert_eq!(machine.invalidated.take().len(), 1);
+        engine.settle(x);
+        assert!(machine.invalidated.borrow().is_empty(), "no debt is left");
+    }
+}
+
+/// lazy.rs: "Flushes this CPU's loaded tag whole if the flush clock has run a sixteenth of the ledger ahead of it".
+#[test]
+fn a_cpu_catches_up_after_a_sixteenth_of_the_ledger() {
+    for (entries, far) in [(64, 4), (85, 6)] {
+        let (machine, engine) = world_of(
+            Machine::default(),
+            Policy::ALL,
+            [PerCpu::new(), PerCpu::new()],
+            entries,
+        );
+        let x = space(engine, 1);
+        engine.switch_to(None, x);
+        machine.invalidated.borrow_mut().clear();
+        for debt in 1..=far {
+            let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Lazy);
+            batch.unmapped(x, PageRange::base(Page(5), 1), Frame(1));
+            assert!(matches!(batch.finish_owed(), Outcome::Owed(_)));
+            engine.catch_up();
+            assert_eq!(
+                !machine.invalidated.borrow().is_empty(),
+                debt == far,
+                "{debt} of {entries}"
+            );
+        }
+    }
+}
+
+/// lazy.rs: the background pays for the kernel's mappings, too, and a claim for a user's page does not.
+#[test]
+fn the_background_pays_for_everything() {
+    let (machine, engine) = world(Machine::default(), Policy::ALL);
+    let x = space(engine, 1);
+    // SAFETY: no memory is behind any frame.
+    let kernel: S = leak(unsafe { engine.new_kernel_space(Frame(2), KernelEntries::Global) });
+    run_on_both(machine, engine, x);
+    let owe = |space: S| {
+        let residue = Residue::new();
+        assert!(engine.is_paid(&residue), "nothing is owed");
+        residue.begin();
+        let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Lazy);
+        batch.unmapped(space, PageRange::base(Page(5), 1), Frame(1));
+        match batch.finish_owed() {
+            Outcome::Owed(owed) => residue.owe(owed.stamp()),
+            Outcome::Flushed(_) => panic!("there is room in the ledger"),
+        }
+        residue
+    };
+    let [own, user] = [kernel, x].map(owe);
+    assert!(engine.claim(&user).is_some());
+    assert!(!engine.is_paid(&own) && engine.owes_anything());
+    owe(x);
+    engine.pay_all();
+    assert!(engine.is_paid(&own) && !engine.owes_anything());
+}
+
+/// lazy.rs: a frame whose debt has no stamp yet is settled with its space.
+#[test]
+fn a_residue_that_has_begun_is_settled_with_its_space() {
+    let (machine, engine) = world(Machine::default(), Policy::ALL);
+    let x = space(engine, 1);
+    run_on_both(machine, engine, x);
+    let residue = Residue::new();
+    residue.begin();
+    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Reclaim);
+    batch.unmapped(x, PageRange::base(Page(5), 1), Frame(1));
+    machine.invalidated.borrow_mut().clear();
+    engine.settle_residue(&residue, x);
+    let flushed: Vec<u16> = machine
+        .invalidated
+        .borrow()
+        .iter()
+        .map(|(cpu, _)| *cpu)
+        .collect();
+    assert_eq!(flushed, [0, 1]);
+    assert_eq!(batch.finish().count(), 1);
+}
+
+/// kernel.rs: entries of the kernel that are not global go from every tag, and global ones from all at once.
+#[test]
+fn other_tags_lose_the_kernel_s_entries_only_where_those_have_tags() {
+    for (entries, kept) in [
+        (KernelEntries::Global, true),
+        (KernelEntries::Tagged, false),
+    ] {
+        let (machine, engine) = world(Machine::default(), Policy::ALL);
+        let (x, y) = (space(engine, 1), space(engine, 2));
+        // SAFETY: no memory is behind any frame.
+        let kernel: S = leak(unsafe { engine.new_kernel_space(Frame(3), entries) });
+        engine.switch_to(None, x);
+        engine.switch_to(Some(x), y);
+        let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+        batch.unmapped(kernel, PageRange::base(Page(0x7_ffff_f000), 1), Frame(1));
+        assert_eq!(batch.finish().count(), 1);
+        machine.kept.borrow_mut().clear();
+        engine.switch_to(Some(y), x);
+        engine.switch_to(Some(x), y);
+        // The loaded one has lost what it had to lose.
+        assert_eq!(machine.kept.take(), [kept, true], "{entries:?}");
+    }
+}
+
+/// kernel.rs: a lazy CPU that is told of a table and of the kernel's mappings at once leaves its root.
+#[test]
+fn a_lazy_cpu_leaves_its_root_for_whatever_may_be_a_table() {
+    let (machine, engine) = world(Machine::default(), Policy::ALL);
+    let x = space(engine, 1);
+    // SAFETY: no memory is behind any frame.
+    let kernel: S = leak(unsafe { engine.new_kernel_space(Frame(3), KernelEntries::Global) });
+    run_on_both(machine, engine, x);
+    machine.me.set(1);
+    engine.enter_lazy();
+    machine.me.set(0);
+    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    batch.unmapped(kernel, PageRange::base(Page(0x7_ffff_f000), 1), Frame(1));
+    batch.table_unlinked(x, PageRange::base(Page(0), 1), Frame(7));
+    assert_eq!(batch.finish().count(), 2);
+    machine.me.set(1);
+    assert!(engine.is_detached(), "its walker may read the table");
 }

@@ -1,5 +1,6 @@
 //! What the engine does for each call, and no more: interrupts, invalidations, loads, and what it counts. A flush too many
-//! keeps the contract, so nothing else would notice it.
+//! keeps the contract, so nothing else would notice it. This file is long because it is one story, in which every step finds what the last
+//! one has left.
 //!
 //! `counts/*.txt` are these steps with all that they came to, on two CPUs of a machine with tags, of one on which nothing is
 //! on, and of one that broadcasts. Whoever changes one of them says why it costs more, or less.
@@ -332,6 +333,11 @@ fn story(machine: Machine, policy: Policy) -> String {
         assert!(engine.is_paid(&residue) || !engine.policy().lazy_unmap);
         engine.settle_residue(&residue, x);
     });
+    let residue = told.step("a page is owed", |told| told.owe(x));
+    told.step("it is claimed when all is paid", |_| {
+        engine.pay_all();
+        drop(engine.claim(&residue));
+    });
     told.step("two pages are owed and everything is paid", |told| {
         told.owe(x);
         told.owe(y);
@@ -339,9 +345,11 @@ fn story(machine: Machine, policy: Policy) -> String {
         assert!(!engine.owes_anything());
         engine.pay_all();
     });
-    told.step("a page is owed and x settles", |told| {
+    told.step("a page is owed, and no batch is outstanding", |told| {
         told.owe(x);
         engine.settle_deferred(x);
+    });
+    told.step("x settles", |_| {
         engine.settle(x);
         engine.settle(x);
     });
@@ -369,6 +377,13 @@ fn story(machine: Machine, policy: Policy) -> String {
     told.other("CPU 1 is lazy", |_| engine.enter_lazy());
     told.step("it is claimed", |_| drop(engine.claim(&residue)));
     told.other("CPU 1 comes back", |_| assert!(engine.resume(x)));
+    told.step("CPU 0 is lazy, and does not catch up", |told| {
+        engine.enter_lazy();
+        (0..4).for_each(|_| drop(told.owe(y)));
+        engine.catch_up();
+        assert!(engine.resume(x));
+        engine.pay_all();
+    });
     told.step("CPU 0 is lazy", |_| engine.enter_lazy());
     told.step("a page, while CPU 0 is lazy", |told| {
         told.unmap(x, &[base(5)])
@@ -413,6 +428,13 @@ fn story(machine: Machine, policy: Policy) -> String {
         told.step("a page of the kernel, while CPU 1 runs a program", |told| {
             told.unmap(kernel, &[page])
         });
+        told.step(
+            "a page of the kernel is owed while CPU 1 runs a program",
+            |told| {
+                told.owe(kernel);
+                engine.pay_all();
+            },
+        );
         told.step("a page of the program", |told| told.unmap(x, &[base(5)]));
         told.other("CPU 1 enters the kernel", |_| engine.enter_kernel());
         // SAFETY: as above.
@@ -442,7 +464,32 @@ fn story(machine: Machine, policy: Policy) -> String {
             engine.pay_all();
         });
     }
-    told.step("text", |_| engine.synchronize_text());
+    // SAFETY: no memory is behind any frame.
+    let kernel: S = leak(unsafe { engine.new_kernel_space(Frame(3), KernelEntries::Global) });
+    let residue = told.step("a page is owed", |told| told.owe(x));
+    told.step("34 pages of the kernel", |told| {
+        told.unmap(kernel, &[PageRange::base(Page(0x7_ffff_f000), 34)]);
+    });
+    told.step("it is claimed", |_| drop(engine.claim(&residue)));
+    told.other("CPU 1 is offline, and has left x", |_| {
+        engine.cpu_offline(Some(x));
+    });
+    told.step("a page of the kernel, while CPU 1 is offline", |told| {
+        told.unmap(kernel, &[base(0x7_ffff_f000)]);
+    });
+    let residue = told.step("a page of the kernel is owed", |told| told.owe(kernel));
+    told.other("CPU 1 is online", |_| engine.cpu_online());
+    told.step("it is claimed", |_| drop(engine.claim(&residue)));
+    told.step("a page of x, which CPU 1 has left", |told| {
+        told.unmap(x, &[base(5)])
+    });
+    told.other("CPU 1 switches to x", |_| engine.switch_to(None, x));
+    told.step("text", |told| {
+        engine.synchronize_text();
+        let mut cpus = told.machine.synchronized.take();
+        cpus.sort_unstable();
+        assert_eq!(cpus, [0, 1]);
+    });
     told.other("CPU 1 runs y", |_| engine.switch_to(Some(x), y));
     told.step("y is retired by nobody that runs it", |_| engine.leave(x));
     told.other("x is retired", |_| engine.retire(x));

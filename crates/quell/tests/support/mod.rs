@@ -30,6 +30,8 @@ pub struct Machine {
     pub nmis_at_load: RefCell<Vec<bool>>,
     /// Whether interrupts are masked.
     pub masked: Cell<bool>,
+    /// The CPUs that have forgotten what they have fetched.
+    pub synchronized: RefCell<Vec<u16>>,
     pub global: bool,
     /// Whether it says that it broadcasts, and does not say how.
     pub mute: bool,
@@ -99,7 +101,9 @@ unsafe impl Hardware for Machine {
     unsafe fn load_root(&self, _root: Frame, tag: Tag, keep: bool) {
         self.tag.set(tag.0);
         if let Some(engine) = self.engine.get() {
-            self.nmis_at_load.borrow_mut().push(engine.user_access_allowed());
+            self.nmis_at_load
+                .borrow_mut()
+                .push(engine.user_access_allowed());
         }
         self.kept.borrow_mut().push(keep);
     }
@@ -114,7 +118,9 @@ unsafe impl Hardware for Machine {
     fn complete_secondary(&self) {
         self.secondary.borrow_mut().push(None);
     }
-    fn synchronize_text(&self) {}
+    fn synchronize_text(&self) {
+        self.synchronized.borrow_mut().push(self.me.get());
+    }
     fn interrupt(&self, targets: &CpuSet) {
         self.interrupts.set(self.interrupts.get() + 1);
         assert!(
