@@ -356,6 +356,24 @@ impl BareKernel<'_> {
         }
     }
 
+    /// The same, with a report for each page, before the next one is cleared.
+    pub fn unmap_pages(&self, space: usize, page: u64, pages: u64) {
+        self.hw.say(|| format!("unmap({space}, {page:#x}..)"));
+        self.lock(space);
+        let mut batch = self.engine.batch(Purpose::Call);
+        for page in page..page + pages {
+            if let Some(frame) = self.clear(space, page) {
+                batch.unmapped(&self.spaces[space], PageRange::base(Page(page), 1), frame);
+            }
+        }
+        self.unlock(space);
+        let frames = batch.finish();
+        self.returned_unmap(space, PageRange::base(Page(page), pages));
+        for frame in frames.take(2) {
+            self.give_away(frame);
+        }
+    }
+
     /// Unmaps two base pages and the large page after them, in one flush.
     pub fn unmap_mixed(&self, space: usize, page: u64, large: u64) {
         self.hw

@@ -68,6 +68,7 @@ mod spurious;
 mod started_offline;
 mod started_unmap;
 mod switch_unmap;
+mod switch_unmap_range;
 mod table_free;
 mod table_move;
 mod tag_reuse;
@@ -134,6 +135,7 @@ impl Scenario<'static> {
         protect_access::SCENARIO,
         execute_access::SCENARIO,
         switch_unmap::SCENARIO,
+        switch_unmap_range::SCENARIO,
         first_switch_unmap::SCENARIO,
         idle_unmap::SCENARIO,
         table_free::SCENARIO,
