@@ -9,6 +9,7 @@ pub mod own_half;
 mod perform;
 mod presence;
 mod reclaim;
+mod slot;
 
 use crate::action::MAX_CPUS;
 use crate::cell::AdversaryWord;

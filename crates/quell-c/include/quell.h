@@ -439,7 +439,8 @@ struct QUELL_ALIGNED(8) quell_batch {
     uint8_t opaque[QUELL_BATCH_SIZE];
 };
 
-// When the flush of a batch began to be owed. Zero is no such moment.
+// When the flush of a batch began to be owed: a number of 64 bits in the machine's order of bytes, larger for each later
+// debt of an engine. Zero is no such moment.
 struct QUELL_ALIGNED(8) quell_stamp {
     uint8_t opaque[QUELL_STAMP_SIZE];
 };

@@ -14,6 +14,9 @@ mod late_content;
 mod lazy_claim;
 mod lazy_gap;
 mod lazy_idle;
+mod lazy_late_fill;
+mod lazy_late_switch;
+mod lazy_late_unmap;
 mod lazy_ledger;
 mod lazy_rescue;
 mod lazy_rescue_one;
@@ -174,6 +177,9 @@ impl Scenario<'static> {
         lazy_claim::SCENARIO,
         lazy_rewrite::SCENARIO,
         lazy_unmap_call::SCENARIO,
+        lazy_late_fill::SCENARIO,
+        lazy_late_unmap::SCENARIO,
+        lazy_late_switch::SCENARIO,
         lazy_rescue::SCENARIO,
         lazy_rescue_one::SCENARIO,
         lazy_switch::SCENARIO,
