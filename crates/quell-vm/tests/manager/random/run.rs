@@ -1,6 +1,6 @@
 //! A program and its model, run side by side.
 
-use super::common::{Options, Program, be};
+use crate::common::{Options, Program, be};
 use super::model::{Model, ModelPage, ModelProcess};
 use super::program::{Kind, Op};
 use super::{BASE, FILE_PAGES, FILES, PAGE, PAGES};
