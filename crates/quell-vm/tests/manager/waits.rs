@@ -1,6 +1,5 @@
 //! How CPUs wait for each other.
 
-
 use crate::common::{Options, Program, be};
 use quell::{Extent, Frame, PageSize};
 use quell_vm::{Backing, Call, MemoryMap, Node, Protection};
