@@ -45,7 +45,7 @@ pub enum quell_counter {
     EscalatedContention,
     /// Requests that became a whole tag because the target had missed one.
     EscalatedGap,
-    /// Batches flushed early because they touched too many spaces.
+    /// Changes that no batch counts: the batch had no place for their space, or too many were outstanding.
     EscalatedBatch,
     /// Waits for a target's acknowledgement.
     Waited,

@@ -180,6 +180,7 @@ pub mod stats;
 mod switch;
 pub mod tags;
 mod target;
+mod unplaced;
 pub mod user_mode;
 pub mod word;
 

@@ -161,6 +161,93 @@ fn unmap(engine: &E, space: &'static AddressSpace<Machine>) {
     batch.finish().for_each(drop);
 }
 
+/// A report waits for no CPU: under every policy, of more spaces than there are places for, and of more batches of a space than
+/// are counted. What the batch has no place for is flushed at its end, and second actors hear of it.
+#[test]
+fn reports_never_wait() {
+    for policy in [Policy::BASELINE, Policy::ALL] {
+        for purpose in [Purpose::Call, Purpose::Reclaim, Purpose::Migration] {
+            let (machine, engine, space) = both_run(policy);
+            // SAFETY: this machine walks no tables.
+            let other = leak(unsafe { engine.new_space(Frame(1)) });
+            let interrupts = || machine.interrupts.get();
+            machine.forbids_one_wait.set(true);
+            let mut batch =
+                engine.batch_of_spaces::<_, Frame, _, 1>(purpose, quell::InPlace::<Frame>::new());
+            batch.changed(other, PAGE, Scope::Leaf);
+            batch.unmapped(space, PAGE, Frame(42));
+            batch.changed_all(space, Scope::Leaf);
+            assert!(
+                machine.forbids_one_wait.take(),
+                "{policy:?}: a report waits"
+            );
+            assert_eq!(interrupts(), 0);
+            assert_eq!(engine.stats().get(Counter::EscalatedBatch), 2);
+            engine.settle(space);
+            assert_eq!(interrupts(), 1, "the second actor was not told");
+            engine.settle(space);
+            assert_eq!(interrupts(), 1, "what was paid is paid again");
+            batch.changed(space, PAGE, Scope::Leaf);
+            assert!(batch.finish().eq([Frame(42)]));
+            assert_eq!(interrupts(), 2, "nothing was flushed at the end");
+            engine.settle_deferred(space);
+            assert_eq!(
+                interrupts(),
+                3,
+                "the debt of the last report is gone unpaid"
+            );
+            assert!(batch.is_empty());
+            // Begun and not waited for; and where the first space is one that it has a place for.
+            batch.changed(other, PAGE, Scope::Leaf);
+            batch.changed(space, PAGE, Scope::Tables);
+            let mut flight = batch.start();
+            assert!(!flight.is_done());
+            flight.finish().for_each(drop);
+            assert_eq!(interrupts(), 4);
+            drop(batch);
+            assert_eq!(interrupts(), 4);
+        }
+    }
+}
+
+#[test]
+fn more_batches_than_are_counted_wait_for_nobody() {
+    let (machine, engine, space) = both_run(Policy::ALL);
+    machine.forbids_one_wait.set(true);
+    let mut batches: Vec<_> = (0..2049)
+        .map(|_| {
+            let mut batch = engine
+                .batch_of_spaces::<_, Frame, _, 1>(Purpose::Call, quell::InPlace::<Frame>::new());
+            batch.changed(space, PAGE, Scope::Leaf);
+            batch
+        })
+        .collect();
+    assert!(machine.forbids_one_wait.take(), "a report waits");
+    assert_eq!(engine.stats().get(Counter::EscalatedBatch), 1);
+    let last = batches.pop();
+    drop(batches);
+    let before = machine.interrupts.get();
+    assert!(before >= 1);
+    assert!(!space.is_in_batch());
+    drop(last);
+    assert_eq!(machine.interrupts.get(), before + 1);
+}
+
+/// A simple kernel, that says when its lock is dropped, flushes once for each change; with S0 it flushes once.
+#[test]
+fn without_s0_each_change_is_flushed() {
+    for (policy, flushes) in [(Policy::BASELINE, 3), (Policy::ALL, 1)] {
+        let (machine, engine, space) = both_run(policy);
+        let mut batch = engine.batch::<_, Frame>(Purpose::Reclaim);
+        for page in 0..3 {
+            batch.changed(space, PageRange::base(Page(page), 1), Scope::Leaf);
+            batch.unlocked();
+        }
+        batch.finish().for_each(drop);
+        assert_eq!(machine.interrupts.get(), flushes, "{policy:?}");
+    }
+}
+
 /// A frame that owes a flush.
 fn owe(engine: &E, space: &'static AddressSpace<Machine>) -> (Residue<Machine>, quell::Stamp) {
     let residue = Residue::new();
@@ -197,13 +284,11 @@ fn calls_that_may_wait_are_noticed_where_they_must_not() {
             batch.changed(space, PAGE, Scope::Leaf);
             forbidden(machine, || drop(batch));
         }),
-        ("changed, where it flushes at once", |machine, _, _| {
-            let (machine, engine, space) = {
-                let _ = machine;
-                both_run(Policy::BASELINE)
-            };
+        ("unlocked, without S0", |_, _, _| {
+            let (machine, engine, space) = both_run(Policy::BASELINE);
             let mut batch = engine.batch::<_, Frame>(Purpose::Reclaim);
-            forbidden(machine, || batch.changed(space, PAGE, Scope::Leaf));
+            batch.changed(space, PAGE, Scope::Leaf);
+            forbidden(machine, || batch.unlocked());
         }),
         ("InFlight::finish", |machine, engine, space| {
             let mut batch = engine.batch::<_, Frame>(Purpose::Call);

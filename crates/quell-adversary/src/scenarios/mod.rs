@@ -71,6 +71,11 @@ mod table_move;
 mod tag_reuse;
 mod two_initiators;
 mod unmap_access;
+mod unplaced_access;
+mod unplaced_own;
+mod unplaced_switch;
+mod unplaced_tables;
+mod unplaced_unmap;
 mod vm_allocate_flush;
 mod vm_collapse_write;
 mod vm_copy_on_write;
@@ -162,6 +167,11 @@ impl Scenario<'static> {
         nested_outbox::SCENARIO,
         nested_alone::SCENARIO,
         many_batches::SCENARIO,
+        unplaced_access::SCENARIO,
+        unplaced_unmap::SCENARIO,
+        unplaced_switch::SCENARIO,
+        unplaced_tables::SCENARIO,
+        unplaced_own::SCENARIO,
         retire_lazy::SCENARIO,
         retire_offline::SCENARIO,
         retire_running::SCENARIO,
