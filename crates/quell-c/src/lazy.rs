@@ -169,7 +169,7 @@ pub unsafe extern "C" fn quell_settle_residue(
 }
 
 /// For a second actor, before it relies on an entry of `space` that it has found cleared: on return no CPU uses a
-/// translation of the space that was cleared before the call. Two loads when nothing is owed.
+/// translation of the space that was cleared before the call. Three loads when nothing is owed.
 ///
 /// Context: interrupts on or off. May wait.
 ///

@@ -14,10 +14,19 @@ use quell::{
 
 use crate::values::{quell_range, quell_scope};
 
-/// The most CPUs that an engine handles.
+/// The most CPUs that an engine handles. A library that was built with the feature "cpus-8192" handles more, and wants
+/// QUELL_CPUS_8192 to be defined wherever this header is included.
+#[cfg(not(feature = "cpus-8192"))]
 pub const QUELL_MAX_CPUS: usize = 1024;
+/// The most CPUs that an engine handles.
+#[cfg(feature = "cpus-8192")]
+pub const QUELL_MAX_CPUS: usize = 8192;
 /// The words of a `struct quell_cpu_set`.
+#[cfg(not(feature = "cpus-8192"))]
 pub const QUELL_CPU_SET_WORDS: usize = 16;
+/// The words of a `struct quell_cpu_set`.
+#[cfg(feature = "cpus-8192")]
+pub const QUELL_CPU_SET_WORDS: usize = 128;
 const _: () = assert!(QUELL_MAX_CPUS == MAX_CPUS && QUELL_CPU_SET_WORDS * 64 == MAX_CPUS);
 
 /// A set of CPUs: CPU n is a member if bit n % 64 of `bits[n / 64]` is set.

@@ -45,7 +45,7 @@ pub enum quell_counter {
     EscalatedContention,
     /// Requests that became a whole tag because the target had missed one.
     EscalatedGap,
-    /// Changes that no batch counts: the batch had no place for their space, or too many were outstanding.
+    /// Changes that no batch counts: a space too many in one batch, or a batch too many of one space.
     EscalatedBatch,
     /// Waits for a target's acknowledgement.
     Waited,

@@ -4,6 +4,7 @@ use super::{BareKernel, Hw, Space, leaf_of, root_of};
 use crate::hardware::RunRules;
 use quell::{Batch, Frame, InPlace, Page, PageRange, PageSize, Purpose, Scope, Word};
 use quell_vm::machine::{Event, Machine};
+use std::sync::atomic::Ordering::Relaxed;
 
 type Crowded<'k, 'm> = Batch<'k, 'm, Hw, &'k Space, Frame, RunRules, InPlace<Frame>, 1>;
 
@@ -32,6 +33,20 @@ impl<'m> BareKernel<'m> {
         }
         for frame in batch.finish() {
             self.give_away(frame);
+        }
+    }
+
+    /// As [`BareKernel::unmap`] of a page that another CPU has cleared, if it has: the flush is made sure of when the lock has been given back, so
+    /// more may be cleared meanwhile, as where each table has a lock.
+    pub fn unmap_cleared(&self, space: usize, page: u64) {
+        self.hw
+            .say(|| format!("unmap({space}, {page:#x}), cleared"));
+        self.lock(space);
+        let cleared = self.entry(space, page).load(Relaxed) == 0;
+        self.unlock(space);
+        if cleared {
+            self.engine.settle(&self.spaces[space]);
+            self.returned_unmap(space, PageRange::base(Page(page), 1));
         }
     }
 

@@ -34,7 +34,7 @@ fn body(k: &BareKernel<'_>, cpu: usize) {
         k.reclaim_crowded(0, 1, &[0, 1]);
     } else {
         k.read(1);
-        k.unmap(1, 0);
+        k.unmap_cleared(1, 0);
         k.read(0);
         k.unmap(1, 1);
         k.read(1);
