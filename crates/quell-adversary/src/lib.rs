@@ -56,6 +56,7 @@ pub mod footprint;
 pub mod generate;
 pub mod generated;
 pub mod hardware;
+pub mod isolation;
 pub mod kind;
 pub mod machine;
 pub mod mistake;

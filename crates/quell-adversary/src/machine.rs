@@ -42,6 +42,7 @@ mod note;
 mod past;
 mod saved;
 mod state;
+mod user_half;
 mod watch;
 
 use crate::action::{Action, Actions, Deviation, MAX_CPUS};
@@ -66,6 +67,7 @@ use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
+use user_half::Halves;
 use watch::Watch;
 
 /// What the CPU that arrived does now.
@@ -185,6 +187,8 @@ pub(crate) struct Text {
 pub(crate) struct Core {
     /// The last change of the kernel's text.
     text: Option<Text>,
+    /// What each CPU's user mode is, on machines where it has tags of its own.
+    pub(crate) halves: [Halves; MAX_CPUS],
     /// When each CPU dropped last what it had fetched.
     synchronized: [Moment; MAX_CPUS],
     pub(crate) kind: MachineKind,
@@ -196,7 +200,7 @@ pub(crate) struct Core {
     content: Box<[[u64; FRAME_WORDS]]>,
     touched: Vec<u32>,
     past: Past,
-    arena: Rc<Arena>,
+    pub(crate) arena: Rc<Arena>,
     pub(crate) strategy: Strategy,
     pub(crate) decisions: u32,
     /// The decision after which the run is called endless, unless a program comes further before it.
@@ -268,6 +272,7 @@ impl Core {
     ) -> Self {
         Core {
             text: None,
+            halves: [Halves::new(); MAX_CPUS],
             synchronized: [0; MAX_CPUS],
             kind,
             features: kind.features(count),
@@ -322,6 +327,7 @@ impl Core {
         self.mmu.reset(&self.arena, levels, &self.kind);
         self.oracle.reset();
         self.text = None;
+        self.halves = [Halves::new(); MAX_CPUS];
         self.synchronized = [0; MAX_CPUS];
         for frame in self.touched.drain(..) {
             self.content[frame as usize] = [0; FRAME_WORDS];
@@ -397,6 +403,7 @@ impl Core {
 
     pub(crate) fn begin_interrupt(&mut self, me: usize) -> bool {
         self.nest(me, true);
+        self.leave_user_half(me);
         self.record(me, What::Interrupt);
         self.past.hear(me);
         let cpu = &mut self.cpus[me];
@@ -420,6 +427,7 @@ impl Core {
 
     pub(crate) fn begin_nmi(&mut self, me: usize) {
         self.nest(me, true);
+        self.leave_user_half(me);
         self.record(me, What::Nmi);
         self.cpus[me].in_nmi = true;
         self.nmis -= 1;
@@ -436,6 +444,7 @@ impl Core {
 
     pub(crate) fn begin_preemption(&mut self, me: usize) {
         self.nest(me, true);
+        self.leave_user_half(me);
         self.record(me, What::Preempted);
         self.preemptions -= 1;
         self.unsettle(|_| true);

@@ -3,6 +3,7 @@
 //! What a run leaves behind for the next (what was written down of footprints) is not
 //! part of it, nor is what a run is told to do: its schedule, its limits, how many interrupts nobody sends.
 
+use super::user_half::Halves;
 use super::{Core, Cpu, Text};
 use crate::action::MAX_CPUS;
 use crate::cell::FRAME_WORDS;
@@ -15,6 +16,7 @@ use std::rc::Rc;
 /// See the module.
 pub(crate) struct Saved {
     text: Option<Text>,
+    halves: [Halves; MAX_CPUS],
     synchronized: [Moment; MAX_CPUS],
     cpus: Vec<Cpu>,
     mmu: mmu::Saved,
@@ -36,6 +38,7 @@ impl Core {
         let untouched = self.decisions == 0 && self.end.is_none() && !self.past.is_kept();
         untouched.then(|| Saved {
             text: self.text,
+            halves: self.halves,
             synchronized: self.synchronized,
             cpus: self.cpus[..self.count].to_vec(),
             mmu: self.mmu.save(&self.arena),
@@ -54,6 +57,7 @@ impl Core {
     /// Makes the machine what it was, as [`Core::reset`] makes it what it is before any program.
     pub(crate) fn restore(&mut self, saved: &Saved) {
         self.text = saved.text;
+        self.halves = saved.halves;
         self.synchronized = saved.synchronized;
         for (cpu, saved) in self.cpus.iter_mut().zip(&saved.cpus) {
             cpu.clone_from(saved);

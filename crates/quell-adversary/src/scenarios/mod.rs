@@ -10,6 +10,9 @@ mod first_switch_unmap;
 mod idle_leave;
 mod idle_table_free;
 mod idle_unmap;
+mod isolated_table;
+mod isolated_tag;
+mod isolated_unmap;
 mod late_content;
 mod lazy_claim;
 mod lazy_gap;
@@ -205,6 +208,9 @@ impl Scenario<'static> {
         own_program_table::SCENARIO,
         own_program_debt::SCENARIO,
         own_mixed_debt::SCENARIO,
+        isolated_unmap::SCENARIO,
+        isolated_tag::SCENARIO,
+        isolated_table::SCENARIO,
         vm_unmap_access::SCENARIO,
         vm_table_free::SCENARIO,
         vm_table_free_idle::SCENARIO,
