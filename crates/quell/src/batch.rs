@@ -191,7 +191,7 @@ where
         }
     }
 
-    /// As [`Batch::changed`], for the whole space.
+    /// As [`Batch::changed`], for the whole space; waits for no CPU either.
     pub fn changed_all(&mut self, space: S, scope: Scope) {
         self.unflushed.add(space, None, scope);
     }

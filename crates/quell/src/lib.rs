@@ -104,6 +104,7 @@
 //! | [`request`] | what to invalidate |
 //! | [`pending`] | what a batch has gathered of one space |
 //! | [`batch`] | batches, which own frames and yield them against proof of the flush (S0) |
+//! | [`unplaced`] | changes that a batch has no place for |
 //! | [`flushed`] | what comes out of them: that proof, or a debt |
 //! | [`target`] | what a target does with a request |
 //! | [`in_flight`] | batches that finish without being waited for |
@@ -123,7 +124,7 @@
 //! | [`policy`], [`stats`] | which mechanisms are on; why and how often |
 //! | [`language`] | how policies are written, on every command line and in every file |
 //!
-//! Imports go one way, downwards in this order: `in_flight`; `batch`, `lazy`, `switch`, `user_mode`, `hotplug`; `flush`, `broadcast`, `kernel`, `target`; `engine`,
+//! Imports go one way, downwards in this order: `in_flight`; `batch`, `lazy`, `switch`, `user_mode`, `hotplug`; `unplaced`; `flush`, `broadcast`, `kernel`, `target`; `engine`,
 //! `per_cpu`; `inbox`, `cpu`, `asid`, `tags`, `ledger`, `space`; `request`, `rules`, `hardware`, `features` and
 //! what those stand on.
 //!

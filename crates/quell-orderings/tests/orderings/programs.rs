@@ -55,7 +55,11 @@ pub fn unplaced_there(world: &World) {
     if world.me() == 0 {
         let frames = quell::InPlace::<usize>::new();
         let mut batch = (world.engine).batch_of_spaces::<_, _, _, 1>(Purpose::Reclaim, frames);
-        batch.changed(&world.other, quell::PageRange::base(quell::Page(1), 1), Scope::Leaf);
+        batch.changed(
+            &world.other,
+            quell::PageRange::base(quell::Page(1), 1),
+            Scope::Leaf,
+        );
         batch.changed(&world.space, world.clear(0), Scope::Leaf);
         core::mem::forget(batch);
     }
