@@ -485,7 +485,8 @@ struct quell_hooks {
                             const struct quell_range *range,
                             uint32_t scope);
     // Waits until what this CPU has started with `start_secondary` is complete: before a flush is over, so that frames
-    // come out of a batch after devices have let go of them.
+    // come out of a batch after devices have let go of them. Called by quell_batch_changed, under the lock of the table, where a
+    // batch was told of more than eight spaces, and where S0 is off and invalidations are broadcast.
     void (*complete_secondary)(void);
     // This CPU has answered requests while a flush was started (quell_batch_start) and not waited for: the kernel may
     // wake, or queue, the code that calls quell_batch_poll. Interrupts are masked. Often called for nothing, never too
