@@ -1,4 +1,5 @@
-//! The machine's state, and what each action does to it.
+//! The machine's state, and what each action does to it. The file is long because the state stands in it whole, with how a run
+//! begins and what interrupts the code of a CPU.
 //!
 //! A CPU's code runs until it *arrives* at an operation on something shared; there the machine asks
 //! the scheduler what happens next, and the operation takes place when its CPU's step is picked.
@@ -50,6 +51,7 @@ use crate::cell::{AdversaryWord, FRAME_WORDS};
 use crate::coverage::Happening;
 use crate::digest::{Digest, Locals, Sums};
 use crate::footprint::Footprints;
+use crate::isolation::Halves;
 use crate::kind::MachineKind;
 use crate::mmu::Mmu;
 use crate::op::Op;
@@ -67,7 +69,6 @@ use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
-use user_half::Halves;
 use watch::Watch;
 
 /// What the CPU that arrived does now.
@@ -403,7 +404,6 @@ impl Core {
 
     pub(crate) fn begin_interrupt(&mut self, me: usize) -> bool {
         self.nest(me, true);
-        self.leave_user_half(me);
         self.record(me, What::Interrupt);
         self.past.hear(me);
         let cpu = &mut self.cpus[me];
@@ -427,7 +427,6 @@ impl Core {
 
     pub(crate) fn begin_nmi(&mut self, me: usize) {
         self.nest(me, true);
-        self.leave_user_half(me);
         self.record(me, What::Nmi);
         self.cpus[me].in_nmi = true;
         self.nmis -= 1;
@@ -444,7 +443,6 @@ impl Core {
 
     pub(crate) fn begin_preemption(&mut self, me: usize) {
         self.nest(me, true);
-        self.leave_user_half(me);
         self.record(me, What::Preempted);
         self.preemptions -= 1;
         self.unsettle(|_| true);
@@ -459,6 +457,9 @@ impl Core {
 
     /// Something begins to interrupt what the CPU does, or is over.
     fn nest(&mut self, me: usize, begins: bool) {
+        if begins {
+            self.leave_user_half(me);
+        }
         if let Some(footprints) = &mut self.footprints {
             footprints.nest(me, begins);
         }

@@ -3,12 +3,12 @@
 //! What a run leaves behind for the next (what was written down of footprints) is not
 //! part of it, nor is what a run is told to do: its schedule, its limits, how many interrupts nobody sends.
 
-use super::user_half::Halves;
 use super::{Core, Cpu, Text};
 use crate::action::MAX_CPUS;
 use crate::cell::FRAME_WORDS;
 use crate::coverage::Happening;
 use crate::digest::{Locals, Sums};
+use crate::isolation::Halves;
 use crate::mmu;
 use crate::oracle::{Moment, Oracle};
 use std::rc::Rc;

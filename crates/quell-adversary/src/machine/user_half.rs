@@ -1,7 +1,7 @@
 //! Page-table isolation: user mode under a tag of its own, the user's half of each space flushed late.
 //!
 //! On the machine that has it the engine lends tags as on any other, and what it flushes is the kernel's half. The user's is the
-//! port's business, as it is of a kernel's: [`UserHalves`] notes what is behind, and the way back to user mode, which is
+//! port's business, as it is of a kernel's: [`Halves`](crate::isolation::Halves) notes what is behind, and the way back to user mode, which is
 //! taken before an access of a program, loads the user's tag, flushed if it is behind. In user mode the walker fills under that tag,
 //! until the CPU does anything else: an operation of the kernel's, an interrupt, an NMI. An NMI handler that accesses user
 //! memory does so in the kernel, under the engine's tag. The kernel's own half is not walked in user mode.
@@ -9,52 +9,10 @@
 //! Both roots lead to the same tables: what differs of them on real machines is the kernel's half.
 
 use super::Core;
-use quell::{Frame, Invalidate, Tag};
-use quell_arch::x86_64::isolation::{UserHalves, user_tag};
+use crate::isolation::KEEP;
+use quell::{Frame, Tag};
+use quell_arch::x86_64::isolation::user_tag;
 use std::rc::Rc;
-
-/// Set in CR3, what is held under the tag stays.
-const KEEP: u64 = 1 << 63;
-
-/// Which halves of a CPU are behind, and where it runs.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Halves {
-    behind: u64,
-    /// The root and the engine's tag, while the CPU is in user mode.
-    user: Option<(u32, u16)>,
-}
-
-impl Halves {
-    /// Of a CPU that has used none.
-    pub(crate) fn new() -> Self {
-        Halves {
-            behind: UserHalves::new().to_bits(),
-            user: None,
-        }
-    }
-
-    /// What its future depends on.
-    pub(crate) fn state(&self) -> (u64, bool) {
-        (self.behind, self.user.is_some())
-    }
-
-    fn note<R>(&mut self, note: impl FnOnce(&UserHalves) -> R) -> R {
-        let halves = UserHalves::from_bits(self.behind);
-        let noted = note(&halves);
-        self.behind = halves.to_bits();
-        noted
-    }
-
-    /// The kernel's half was invalidated.
-    pub(crate) fn invalidated(&mut self, what: Invalidate) {
-        self.note(|halves| halves.invalidated(what));
-    }
-
-    /// A root was loaded.
-    pub(crate) fn loaded(&mut self, tag: u16, keep: bool) {
-        self.note(|halves| halves.loaded(Tag(tag), keep));
-    }
-}
 
 impl Core {
     /// The CPU goes to user mode, if it is not there.
