@@ -144,6 +144,7 @@ fn is_small(case: &Case) -> bool {
                 broadcast
             }
             ("nmi-switch" | "rollover-switch", _)
+            | ("isolated-unmap", _)
             | ("nested-posting" | "nested-outbox" | "nested-alone" | "many-batches", _)
             // The one that retires asks again and again until the other has left.
             | ("retire-running", _) => false,
