@@ -143,8 +143,7 @@ fn is_small(case: &Case) -> bool {
             ("cross-shootdown" | "nmi-unmap" | "nmi-idle" | "reclaim-unmap" | "idle-leave", _) => {
                 broadcast
             }
-            ("nmi-switch" | "rollover-switch", _)
-            | ("isolated-unmap", _)
+            ("nmi-switch" | "rollover-switch" | "rollover-table" | "isolated-unmap", _)
             | ("nested-posting" | "nested-outbox" | "nested-alone" | "many-batches", _)
             // The one that retires asks again and again until the other has left.
             | ("retire-running", _) => false,

@@ -91,7 +91,8 @@ pub struct quell_residue {
     opaque: [u8; QUELL_RESIDUE_SIZE],
 }
 
-/// When the flush of a batch began to be owed. Zero is no such moment.
+/// When the flush of a batch began to be owed: a number of 64 bits in the machine's order of bytes, larger for each later
+/// debt of an engine. Zero is no such moment.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 pub struct quell_stamp {

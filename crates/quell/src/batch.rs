@@ -55,9 +55,10 @@ pub enum Purpose {
 
 /// Entries that changed and frames that were behind them. Made by [`Engine::batch`].
 ///
-/// `S` refers to an address space (a plain or counted reference), `F` is whatever the embedder owns
-/// a frame by, and `L` where those wait, by default 64 of them in place. A batch is bound to the CPU that filled it
-/// only for speed: finished elsewhere, it sends its broadcasts again. Finished, it is empty and may be filled again.
+/// `S` is a reference to an address space (plain or counted), `F` the embedder's type that owns
+/// a frame, and `L` the list in which frames wait, by default with room for 64 in the batch itself. A batch may be finished on
+/// another CPU than the one that filled it; on a machine that broadcasts, it then sends its broadcasts again. A finished batch is
+/// empty and may be filled again.
 ///
 /// With 64 frames it is some 1.7 KB, most of it uninitialised: leave it where it is, moving it costs more than a flush.
 #[must_use = "a batch must be finished; dropped, it flushes at once"]
@@ -76,8 +77,8 @@ pub struct Batch<
     /// Before the frames: a batch that is dropped flushes, and then drops them.
     pub(crate) unflushed: Unflushed<'e, 'm, H, S, R, N>,
     pub(crate) frames: L,
-    /// An [`Owed`] has the frames, whose translations CPUs may still use. Still so
-    /// without one, the embedder has forgotten it ([`core::mem::forget`]): then the frames are lost.
+    /// An [`Owed`] has the frames, whose translations CPUs may still use. If this is still set when there is no such value,
+    /// the embedder has forgotten it ([`core::mem::forget`]): then the frames are leaked.
     borrowed: bool,
     frame: PhantomData<F>,
 }
@@ -166,7 +167,7 @@ impl<H: Hardware, S, F, R: Rules, L: FrameList<F>, const N: usize> Batch<'_, '_,
 where
     S: Deref<Target = AddressSpace<H>>,
 {
-    /// Whether there is room for no more frames: time to finish. Never waits.
+    /// Whether there is no room for another frame: then it must be finished first. Never waits.
     pub fn is_full(&self) -> bool {
         self.frames.is_full()
     }
@@ -182,8 +183,8 @@ where
     /// reaches the walker caches and CPUs that hold the space lazily.
     ///
     /// Never waits for another CPU. Where invalidations are broadcast and S0 is off, it executes its own CPU's barrier, which no
-    /// code of another CPU holds up. Devices alone it may wait for ([`Hardware::complete_secondary`]): in that case, and where the
-    /// batch has no place for the space. Of those it keeps nothing by which they could be completed later, on another CPU.
+    /// code of another CPU holds up. It may wait for devices alone ([`Hardware::complete_secondary`]): in that case, and where the
+    /// batch has no place for the space, since it keeps nothing of such a space by which another CPU could wait for them later.
     #[inline(always)]
     pub fn changed(&mut self, space: S, range: PageRange, scope: Scope) {
         if range.pages != 0 {
@@ -208,9 +209,9 @@ where
     }
 
     /// A page-table page that spanned `range` was unlinked from `space`; `frame` held it.
-    /// Called as [`Batch::changed`]; waits for no CPU either. The flush reaches walkers, and is waited for to the end. Of leaves
-    /// that the table still mapped it drops those that the range's strides name: a range in strides of the
-    /// table's whole span drops one of them.
+    /// Called as [`Batch::changed`]; waits for no CPU either. The flush reaches walkers, and its initiator waits until every target
+    /// has flushed. If the table still mapped pages, the flush drops only those that the range's strides name, the first of each
+    /// stride: clear and report such pages by themselves, or give the range the stride of the pages.
     ///
     /// # Panics
     /// If the batch is full, or the range is of no page.
@@ -261,8 +262,7 @@ where
         self.unflushed.flush();
     }
 
-    /// Frames of an [`InFlight`](crate::InFlight) or an [`Owed`] that was forgotten never come out: they are leaked, which is
-    /// safe.
+    /// Frames of an [`Owed`] that was forgotten never come out: they are leaked, which is safe.
     #[inline]
     pub(crate) fn lose_borrowed(&mut self) {
         if self.borrowed {
@@ -284,17 +284,17 @@ where
         &mut self.frames
     }
 
-    /// Owes the flush until the frames are reused (S3), where policy and ledger allow it. Waits for other CPUs where
-    /// they do not, and where the ledger is full.
+    /// Owes the flush until the frames are reused (S3), if policy and ledger allow it; otherwise flushes. May wait for other
+    /// CPUs if it flushes, and if the ledger is full.
     ///
     /// A batch with an unlinked table is flushed, and so is one that was told of mappings of the kernel and of a user
     /// space, or of more spaces than it has places for.
     /// The caller vouches that every mapping of every frame was read-only and clean, or was one of the kernel that
-    /// no CPU uses any more ([`crate::kernel`]), and puts each frame behind its residue
-    /// before the locks under which its entries were cleared are dropped.
+    /// no CPU uses any more ([`crate::kernel`]). It puts each frame behind its residue
+    /// before it drops the locks under which it cleared the frame's entries.
     ///
-    /// None of this is checked. A mapping counts for as long as a CPU may use it: before an entry of the frame that
-    /// another CPU has cleared or write-protected is passed over, the flush of that CPU's batch is made sure of
+    /// The engine checks none of this. A mapping counts for as long as a CPU may use it: before the caller passes over an entry of
+    /// the frame that another CPU has cleared or write-protected, it makes sure that the other CPU's batch has flushed
     /// ([`Engine::settle_deferred`]).
     pub fn finish_owed(&mut self) -> Outcome<'_, F, L> {
         let engine = self.unflushed.engine;

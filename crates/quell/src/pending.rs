@@ -1,9 +1,9 @@
-//! What a batch has gathered of one space.
+//! The changes of one space in a batch.
 //!
-//! Pages are mostly reported one after the other, in the order of their addresses, and a long unmap reports hundreds. So what
-//! takes a page is short: a neighbour makes the last range longer, a page behind it gets a range of its own, and with
-//! more pages than are worth an invalidation each, the request is everything and the rest of the pages cost nothing.
-//! Whatever is not like that goes through [`Request::grow`].
+//! Callers mostly report pages one after the other, in the order of their addresses, and a long unmap reports hundreds. So the
+//! path of a page is short: a neighbour makes the last range longer, a page further on gets a range of its own, and with
+//! more than `full_above` pages the request is everything, and further pages cost nothing.
+//! All other changes go through [`Request::grow`].
 
 use crate::addr::PageRange;
 use crate::engine::Engine;

@@ -62,8 +62,8 @@ impl Mechanism {
 pub enum TagPolicy {
     /// None: every switch drops the user's entries.
     Off,
-    /// The most recent few, on machines whose tags have a meaning of their own on each CPU.
-    /// On machines with system-wide tags any number means "on". 0 is [`TagPolicy::Off`].
+    /// Up to so many, on machines whose tags have a meaning of their own on each CPU: up to eight are lent in turn, more by the
+    /// space's id. On machines with system-wide tags any number means "on". 0 is [`TagPolicy::Off`].
     Slots(u16),
     /// As many as the hardware has and [`PerCpu`](crate::PerCpu) was given slots for.
     All,

@@ -4,17 +4,16 @@
 //!
 //! Each change of an entry that needs a flush takes the next *flush generation* of the space, after
 //! the table was written and before the set of CPUs is read. Each CPU remembers for each of its
-//! tags up to which generation it has caught up. So three numbers meet at a target (what the
-//! request says, what this CPU has done, what the space is at), and whatever happens to the
-//! message, lost sight of, merged, late or doubled, the comparison makes it harmless: a request
+//! tags up to which generation it has caught up. A target compares the request's generation with its own, so
+//! it does not matter if a request is merged, late or doubled: a request
 //! that is the next step is flushed as it says, one that is behind is ignored, a gap is closed by
 //! a flush of the whole tag.
 //!
 //! # Which CPUs are interrupted
 //!
 //! `loaded` names the CPUs that may have the space's root loaded. A CPU enters it *before* it reads
-//! the generation and loads the root, and leaves it after another root was loaded: it may be named
-//! in vain, never missed. CPUs that merely keep tagged entries are not named; they compare
+//! the generation and loads the root, and leaves it after another root was loaded: the set may name a CPU
+//! in vain, but never misses one. It does not name CPUs that merely keep tagged entries: they compare
 //! generations when they load the space again.
 //!
 //! # Debts
@@ -33,9 +32,9 @@
 //!
 //! The count must not run into the generation. Half of its range, 2048 batches, is for batches that are
 //! outstanding; a batch beyond them is not counted, and its change is one that no batch counts. The other half
-//! is for initiators that have counted themselves in and not yet looked: it is exhausted when 2048 of
-//! them stand between two instructions at the same moment. The 52 bits above last for 14 years of one
-//! flush each 100 ns, of one space.
+//! is for initiators that have counted themselves in and not yet looked: only if 2048 of
+//! them stand between those two instructions at the same moment is it exhausted. The 52 bits above last for 14 years of one
+//! flush each 100 ns, in one space.
 
 use crate::addr::Frame;
 use crate::asid::SpaceTag;
@@ -53,10 +52,10 @@ pub struct SpaceId(pub u64);
 /// What TLBs keep of the kernel's mappings.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum KernelEntries {
-    /// Global entries: one, whatever root is loaded.
+    /// Global entries only: a TLB keeps one translation, whatever root is loaded.
     Global,
-    /// Entries that are not global: where there are tags, one under each tag that the CPU has used since (x86 with
-    /// page-table isolation, whose kernel half is not global).
+    /// Entries that are not global, or of both kinds: a TLB with tags keeps a translation under each tag that was loaded as it was
+    /// used (x86 with page-table isolation, whose kernel half is not global).
     Tagged,
 }
 

@@ -1,4 +1,4 @@
-//! Why and how often: what the engine did, counted per CPU.
+//! Counters: how often the engine did what, and why, for each CPU.
 //!
 //! Statistics are no part of the protocol: each counter is written by its own CPU alone, with plain
 //! loads and stores, and read by any CPU at any time, so a sum is not one moment in time. They

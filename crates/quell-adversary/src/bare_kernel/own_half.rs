@@ -6,7 +6,9 @@ use crate::context;
 use crate::machine::Accessed;
 use crate::op::{AccessKind, Op};
 use crate::tables;
-use quell::{Batch, Frame, Hardware, Outcome, Page, PageRange, Purpose, Scope, Stamp, Word};
+use quell::{
+    Batch, Frame, Hardware, Outcome, Page, PageRange, PageSize, Purpose, Scope, Stamp, Word,
+};
 use quell_vm::machine::{Event, Machine};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -201,12 +203,11 @@ impl BareKernel<'_> {
         self.lock_own();
         let mut batch = self.engine.batch(Purpose::Call);
         self.hw.table(OWN_ROOT)[(OWN / 512) as usize].swap(0, ENTRY_ORDER);
-        let range = PageRange::base(Page(OWN), 2);
-        batch.changed(
-            self.own_space(OWN_TAGGED),
-            PageRange::base(Page(OWN_TAGGED), 1),
-            Scope::Tables,
-        );
+        if self.own_entry(OWN_TAGGED).load(Relaxed) & tables::PRESENT != 0 {
+            let range = PageRange::base(Page(OWN_TAGGED), 1);
+            batch.changed(self.own_space(OWN_TAGGED), range, Scope::Leaf);
+        }
+        let range = PageRange::one(Page(OWN), PageSize::Large);
         batch.table_unlinked(self.own_space(OWN), range, OWN_TABLE);
         self.unlock_own();
         for table in batch.finish() {

@@ -17,6 +17,9 @@ mod late_content;
 mod lazy_claim;
 mod lazy_gap;
 mod lazy_idle;
+mod lazy_late_fill;
+mod lazy_late_switch;
+mod lazy_late_unmap;
 mod lazy_ledger;
 mod lazy_rescue;
 mod lazy_rescue_one;
@@ -53,6 +56,7 @@ mod own_program_table;
 mod own_reuse;
 mod own_switch;
 mod own_table_free;
+mod own_table_switch;
 mod own_text;
 mod own_unmap;
 mod protect_access;
@@ -64,11 +68,13 @@ mod retire_lazy;
 mod retire_offline;
 mod retire_running;
 mod rollover_switch;
+mod rollover_table;
 mod rollover_unmap;
 mod spurious;
 mod started_offline;
 mod started_unmap;
 mod switch_unmap;
+mod switch_unmap_range;
 mod table_free;
 mod table_move;
 mod tag_reuse;
@@ -140,6 +146,7 @@ impl Scenario<'static> {
         protect_access::SCENARIO,
         execute_access::SCENARIO,
         switch_unmap::SCENARIO,
+        switch_unmap_range::SCENARIO,
         first_switch_unmap::SCENARIO,
         idle_unmap::SCENARIO,
         table_free::SCENARIO,
@@ -162,6 +169,7 @@ impl Scenario<'static> {
         tag_reuse::SCENARIO,
         rollover_unmap::SCENARIO,
         rollover_switch::SCENARIO,
+        rollover_table::SCENARIO,
         offline_shootdown::SCENARIO,
         offline_answers::SCENARIO,
         offline_two::SCENARIO,
@@ -182,6 +190,9 @@ impl Scenario<'static> {
         lazy_claim::SCENARIO,
         lazy_rewrite::SCENARIO,
         lazy_unmap_call::SCENARIO,
+        lazy_late_fill::SCENARIO,
+        lazy_late_unmap::SCENARIO,
+        lazy_late_switch::SCENARIO,
         lazy_rescue::SCENARIO,
         lazy_rescue_one::SCENARIO,
         lazy_switch::SCENARIO,
@@ -202,6 +213,7 @@ impl Scenario<'static> {
         own_reuse::SCENARIO,
         own_claim::SCENARIO,
         own_table_free::SCENARIO,
+        own_table_switch::SCENARIO,
         own_text::SCENARIO,
         own_program::SCENARIO,
         own_program_nmi::SCENARIO,

@@ -392,6 +392,16 @@ pub const RACES: &[Race] = &[
         .broadcasting()
         .then(tags_differ),
     ),
+    race(
+        "a tag rollover while a CPU changes its root",
+        meet(&[
+            |w| w.engine.switch_to(Some(&w.space), &w.other),
+            |w| w.engine.switch_to(Some(&w.other), &w.third),
+            free_table_there,
+        ])
+        .after(use_up_tags_elsewhere)
+        .broadcasting(),
+    ),
     free("zeroed frames change hands", pool),
     free("two CPUs take a lock", manager::lock),
     free("a reader meets a writer", manager::read_and_write),
