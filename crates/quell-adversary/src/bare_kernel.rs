@@ -4,6 +4,7 @@
 //! It takes the rules of the engine's documentation literally and does nothing else, so that what
 //! goes wrong in such a scenario goes wrong in the engine.
 
+mod crowded;
 mod locked;
 pub mod own_half;
 mod perform;

@@ -12,7 +12,7 @@
 //! | [`cell`], [`op`], [`action`] | a word of memory; what a CPU can be about to do; what may happen next |
 //! | [`kind`] | the machines: tags, memory ordering, walkers |
 //! | [`coverage`] | which transitions fired |
-//! | [`broken`], [`mistake`] | mistakes that are made on purpose |
+//! | [`broken`], [`isolation`], [`mistake`] | mistakes that are made on purpose |
 //! | [`oracle`] | the contract, as a judge of accesses |
 //! | [`footprint`] | what CPUs do to each other's words |
 //! | [`tables`] | page-table pages and the format of their entries |
@@ -56,6 +56,7 @@ pub mod footprint;
 pub mod generate;
 pub mod generated;
 pub mod hardware;
+pub mod isolation;
 pub mod kind;
 pub mod machine;
 pub mod mistake;

@@ -70,14 +70,35 @@
 // Bytes of a `struct quell_slot`.
 #define QUELL_SLOT_SIZE 64
 
+#if !defined(QUELL_CPUS_8192)
 // Bytes of a `struct quell_ledger_entry`.
 #define QUELL_LEDGER_ENTRY_SIZE 192
+#endif
 
+#if defined(QUELL_CPUS_8192)
+// Bytes of a `struct quell_ledger_entry`.
+#define QUELL_LEDGER_ENTRY_SIZE 1088
+#endif
+
+#if !defined(QUELL_CPUS_8192)
 // Bytes of a `struct quell_space`.
 #define QUELL_SPACE_SIZE 192
+#endif
 
+#if defined(QUELL_CPUS_8192)
+// Bytes of a `struct quell_space`.
+#define QUELL_SPACE_SIZE 1088
+#endif
+
+#if !defined(QUELL_CPUS_8192)
 // Bytes of a `struct quell_batch`.
-#define QUELL_BATCH_SIZE 1272
+#define QUELL_BATCH_SIZE 1288
+#endif
+
+#if defined(QUELL_CPUS_8192)
+// Bytes of a `struct quell_batch`.
+#define QUELL_BATCH_SIZE 2184
+#endif
 
 // Bytes of a `struct quell_residue`.
 #define QUELL_RESIDUE_SIZE 8
@@ -91,15 +112,37 @@
 // The alignment of batch, residue, stamp and plan.
 #define QUELL_WORD_ALIGN 8
 
-// The most CPUs that an engine handles.
+#if !defined(QUELL_CPUS_8192)
+// The most CPUs that an engine handles. A library that was built with the feature "cpus-8192" handles more, and wants
+// QUELL_CPUS_8192 to be defined wherever this header is included.
 #define QUELL_MAX_CPUS 1024
+#endif
 
+#if defined(QUELL_CPUS_8192)
+// The most CPUs that an engine handles.
+#define QUELL_MAX_CPUS 8192
+#endif
+
+#if !defined(QUELL_CPUS_8192)
 // The words of a `struct quell_cpu_set`.
 #define QUELL_CPU_SET_WORDS 16
+#endif
 
+#if defined(QUELL_CPUS_8192)
+// The words of a `struct quell_cpu_set`.
+#define QUELL_CPU_SET_WORDS 128
+#endif
+
+#if !defined(QUELL_CPUS_8192)
 // The version of this interface. A header of one version does not work with a library of another, and
-// quell_engine_new refuses it.
+// quell_engine_new refuses it. So it does where one of the two is for more CPUs than the other.
 #define QUELL_INTERFACE 2
+#endif
+
+#if defined(QUELL_CPUS_8192)
+// The version of this interface, for 8192 CPUs.
+#define QUELL_INTERFACE 536870914
+#endif
 
 // The longest text of a policy that is read, in bytes.
 #define QUELL_POLICY_LENGTH 255
@@ -179,6 +222,17 @@ enum quell_status {
     QUELL_STATUS_IN_FLIGHT,
 };
 
+// Whom a change concerns.
+enum quell_need_kind {
+    // Nobody.
+    QUELL_NEED_KIND_NOTHING,
+    // A CPU that was refused an access through the entry: it forgets it before it tries again (quell_refresh). No other
+    // is told.
+    QUELL_NEED_KIND_LOCAL,
+    // Every CPU that may hold the entry: report it to a batch.
+    QUELL_NEED_KIND_FLUSH,
+};
+
 // The size of the entries that map a range.
 enum quell_stride {
     // 4 KB: entries of the lowest level.
@@ -246,7 +300,7 @@ enum quell_counter {
     QUELL_COUNTER_ESCALATED_CONTENTION,
     // Requests that became a whole tag because the target had missed one.
     QUELL_COUNTER_ESCALATED_GAP,
-    // Batches flushed early because they touched too many spaces.
+    // Changes that no batch counts: a space too many in one batch, or a batch too many of one space.
     QUELL_COUNTER_ESCALATED_BATCH,
     // Waits for a target's acknowledgement.
     QUELL_COUNTER_WAITED,
@@ -301,6 +355,50 @@ enum quell_kernel_entries {
     // Entries that are not global, or entries of both kinds. TLBs keep the former under each tag that was loaded as they
     // were used, so on CPUs with tags of their own a flush costs the entries of all other spaces.
     QUELL_KERNEL_ENTRIES_TAGGED,
+};
+
+// Whose page tables.
+enum quell_architecture {
+    // x86-64.
+    QUELL_ARCHITECTURE_X86_64,
+    // AArch64, 4 KB granule, stage 1.
+    QUELL_ARCHITECTURE_AARCH64,
+    // RISC-V, Sv39 and up.
+    QUELL_ARCHITECTURE_RISCV64,
+};
+
+// What an entry says that is yes or no: bits of `quell_entry.flags`.
+enum quell_entry_flag {
+    // Walkers may use the entry. If not, no other field means anything.
+    QUELL_ENTRY_FLAG_PRESENT = 1,
+    // It points to a table of the next level rather than mapping a page.
+    QUELL_ENTRY_FLAG_TABLE = 2,
+    // May be stored to. For a table, as the next two: the pages below may, if their own entries say so, too.
+    QUELL_ENTRY_FLAG_WRITABLE = 4,
+    // User mode may use it.
+    QUELL_ENTRY_FLAG_USER = 8,
+    // Instructions may be fetched: by user mode if it may use it, else by the kernel.
+    QUELL_ENTRY_FLAG_EXECUTABLE = 16,
+    // An access was recorded.
+    QUELL_ENTRY_FLAG_ACCESSED = 32,
+    // A store was recorded. Not for tables.
+    QUELL_ENTRY_FLAG_DIRTY = 64,
+    // The translation belongs to every address space.
+    QUELL_ENTRY_FLAG_GLOBAL = 128,
+    // It is one of sixteen in an aligned row that map sixteen adjacent frames in the same way.
+    QUELL_ENTRY_FLAG_CONTIGUOUS = 256,
+    // The memory is encrypted with the machine's key (AMD's C-bit).
+    QUELL_ENTRY_FLAG_ENCRYPTED = 512,
+};
+
+// Which changes of a present entry must go through an absent one, with a flush in between.
+enum quell_break {
+    // None (RISC-V).
+    QUELL_BREAK_NEVER,
+    // Those that may change the size of a translation (x86-64).
+    QUELL_BREAK_SIZE,
+    // Those, and any other that makes two translations of one address contradict each other (AArch64).
+    QUELL_BREAK_TRANSLATION,
 };
 
 // A run of virtual pages that are or were mapped with entries of one size. Pages are counted in 4096 bytes, whatever
@@ -443,6 +541,44 @@ struct QUELL_ALIGNED(8) quell_batch {
 // debt of an engine. Zero is no such moment.
 struct QUELL_ALIGNED(8) quell_stamp {
     uint8_t opaque[QUELL_STAMP_SIZE];
+};
+
+// What the TLBs of a machine may keep, and what it forbids. Each but the last is 0 or 1.
+struct quell_tlb_rules {
+    // An entry that has refused an access may stay.
+    uint32_t keeps_refused;
+    // It may be kept that an entry was absent.
+    uint32_t keeps_absent;
+    // The kernel may not use what user mode may: a page that user mode gains is one that the kernel loses.
+    uint32_t user_excludes_kernel;
+    // An `enum quell_break`.
+    uint32_t break_before_make;
+};
+
+// What a page-table entry says.
+struct quell_entry {
+    // The frame of the table, or the first of the page.
+    uint64_t frame;
+    // Bits of an `enum quell_entry_flag`.
+    uint32_t flags;
+    // How the memory is cached: a number that the architecture explains (PAT index, MAIR index, PBMT); 0 is ordinary memory.
+    uint8_t memory;
+    // The protection key, or 0.
+    uint8_t key;
+    // What only the architecture has a name for; 0 for ordinary pages and tables.
+    uint8_t special;
+};
+
+// The least flush that a change needs.
+struct quell_need {
+    // Whom it concerns.
+    enum quell_need_kind kind;
+    // Leaf entries alone, or the walker caches and all that lies below the entry.
+    enum quell_scope scope;
+    // For a flush: under every tag. The entry was global, or is to become so.
+    bool every_tag;
+    // For a flush: between clearing the entry and writing the new one; otherwise after writing it.
+    bool break_first;
 };
 
 // What a frame owes: one word in the embedder's frame table. Zeroed memory is a residue that owes nothing, and a
@@ -893,6 +1029,36 @@ QUELL_MUST_USE
 enum quell_status quell_batch_finish_owed(struct quell_batch *batch,
                                           size_t *count,
                                           struct quell_stamp *stamp);
+
+// What the TLBs of an architecture (an `enum quell_architecture`) may keep, of the least that it promises: a kernel that knows
+// more of its machine (RISC-V's Svvptc, Arm's FEAT_BBML1), or never touches user memory in place, changes `*rules`.
+//
+// Context: any.
+QUELL_MUST_USE
+enum quell_status quell_tlb_rules_of(uint32_t architecture,
+                                     struct quell_tlb_rules *rules);
+
+// What a word of a table says: `architecture` is an `enum quell_architecture`, `level` counts from 0, the leaf tables, and
+// `c_bit` is the number of the bit that says that memory is encrypted (AMD's C-bit, 12 to 51), or 0. A word that is not present is an entry without flags.
+//
+// Context: any.
+QUELL_MUST_USE
+enum quell_status quell_entry_of(uint32_t architecture,
+                                 uint32_t level,
+                                 uint64_t word,
+                                 uint32_t c_bit,
+                                 struct quell_entry *entry);
+
+// The least flush that replacing `old` by `new`, in the same word of a table, needs. `old` is what the change took out (by an
+// exchange, where hardware sets bits), not what was read some time before. Says nothing of accessed bits that a caller wants to be
+// exact, and looks at one entry: whether leaves below a table are global is for the caller to know.
+//
+// Context: any.
+QUELL_MUST_USE
+enum quell_status quell_flush_needed(const struct quell_tlb_rules *rules,
+                                     const struct quell_entry *old,
+                                     const struct quell_entry *new_,
+                                     struct quell_need *need);
 
 // Makes a residue that owes nothing. Memory that is zero is one already.
 //

@@ -82,9 +82,8 @@ pub unsafe extern "C" fn quell_batch_is_empty(batch: *mut quell_batch) -> bool {
 
 /// Entries of `space` were cleared or lost rights, and no frame goes with them. `scope` is an `enum quell_scope`.
 ///
-/// Context: after the tables were written, under their lock. Does not wait while S0 is on, or for a call, or for
-/// QUELL_PURPOSE_LAZY with S3 on, as long as the batch has no more than eight spaces and the space no more than 2048
-/// batches. Otherwise it flushes at once, and may wait.
+/// Context: after the tables were written, under their lock. Does not wait for other CPUs. Where invalidations are
+/// broadcast and S0 is off it executes the barrier of its own CPU.
 ///
 /// # Safety
 /// As the header says.
@@ -216,6 +215,24 @@ pub unsafe extern "C" fn quell_batch_hold(
     answer(|| {
         // SAFETY: C vouches for its memory.
         hold(unsafe { self::batch(batch) }?, frame)
+    })
+}
+
+/// The lock is dropped under which changes were reported: with S0 off, and a purpose other than a call's, flushes them; the
+/// frames stay in the batch's array. With S0 on it does nothing, and so it does where the flush may be owed. If it is called
+/// each time, there is a flush for each change with S0 off; if not, the batch flushes at its end.
+///
+/// Context: interrupts on or off. May wait.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn quell_batch_unlocked(batch: *mut quell_batch) -> quell_status {
+    answer(|| {
+        // SAFETY: C vouches for its memory, and has kept the spaces.
+        unsafe { self::batch(batch) }?.unlocked();
+        Ok(())
     })
 }
 

@@ -11,8 +11,12 @@ use core::ffi::c_char;
 use quell::{Engine, Features, Hardware, LedgerEntry, Mechanism, PerCpu, Policy, Slot, Tagging};
 
 /// The version of this interface. A header of one version does not work with a library of another, and
-/// quell_engine_new refuses it.
+/// quell_engine_new refuses it. So it does where one of the two is for more CPUs than the other.
+#[cfg(not(feature = "cpus-8192"))]
 pub const QUELL_INTERFACE: u32 = 2;
+/// The version of this interface, for 8192 CPUs.
+#[cfg(feature = "cpus-8192")]
+pub const QUELL_INTERFACE: u32 = 0x2000_0002;
 
 /// The longest text of a policy that is read, in bytes.
 pub const QUELL_POLICY_LENGTH: usize = 255;

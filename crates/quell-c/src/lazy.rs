@@ -170,7 +170,7 @@ pub unsafe extern "C" fn quell_settle_residue(
 }
 
 /// For code that finds an entry of `space` already cleared, by another CPU, and relies on that: on return no CPU uses a
-/// translation of the space that was cleared before the call. Two loads when nothing is owed.
+/// translation of the space that was cleared before the call. Three loads when nothing is owed.
 ///
 /// Context: interrupts on or off. May wait.
 ///

@@ -14,10 +14,19 @@ use quell::{
 
 use crate::values::{quell_range, quell_scope};
 
-/// The most CPUs that an engine handles.
+/// The most CPUs that an engine handles. A library that was built with the feature "cpus-8192" handles more, and wants
+/// QUELL_CPUS_8192 to be defined wherever this header is included.
+#[cfg(not(feature = "cpus-8192"))]
 pub const QUELL_MAX_CPUS: usize = 1024;
+/// The most CPUs that an engine handles.
+#[cfg(feature = "cpus-8192")]
+pub const QUELL_MAX_CPUS: usize = 8192;
 /// The words of a `struct quell_cpu_set`.
+#[cfg(not(feature = "cpus-8192"))]
 pub const QUELL_CPU_SET_WORDS: usize = 16;
+/// The words of a `struct quell_cpu_set`.
+#[cfg(feature = "cpus-8192")]
+pub const QUELL_CPU_SET_WORDS: usize = 128;
 const _: () = assert!(QUELL_MAX_CPUS == MAX_CPUS && QUELL_CPU_SET_WORDS * 64 == MAX_CPUS);
 
 /// A set of CPUs: CPU n is a member if bit n % 64 of `bits[n / 64]` is set.
@@ -172,7 +181,8 @@ pub struct quell_hooks {
     /// without the feature "secondary", quell_engine_new refuses this function.
     pub start_secondary: Option<extern "C" fn(root: u64, range: *const quell_range, scope: u32)>,
     /// Waits until what this CPU has started with `start_secondary` is complete. Called before a flush is over, so devices
-    /// no longer use frames that come out of a batch.
+    /// no longer use frames that come out of a batch. quell_batch_changed calls it, under the lock of the table, where a
+    /// batch was told of more than eight spaces, and where S0 is off and invalidations are broadcast.
     pub complete_secondary: Option<extern "C" fn()>,
     /// This CPU has answered requests while a flush is in flight (quell_batch_start): the kernel may wake, or queue, the
     /// code that calls quell_batch_poll. It may be called without need, but never too early. Interrupts are masked.

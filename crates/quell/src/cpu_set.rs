@@ -209,6 +209,9 @@ impl<W: Word> AtomicCpuSet<W> {
     }
 
     /// Makes `cpu` a member.
+    ///
+    /// # Panics
+    /// If its number is not below [`MAX_CPUS`].
     #[inline]
     #[track_caller]
     pub fn insert(&self, cpu: CpuId, order: Ordering) {
@@ -216,6 +219,9 @@ impl<W: Word> AtomicCpuSet<W> {
     }
 
     /// Makes `cpu` no member.
+    ///
+    /// # Panics
+    /// If its number is not below [`MAX_CPUS`].
     #[inline]
     #[track_caller]
     pub fn remove(&self, cpu: CpuId, order: Ordering) {
@@ -223,6 +229,9 @@ impl<W: Word> AtomicCpuSet<W> {
     }
 
     /// Whether `cpu` is a member right now.
+    ///
+    /// # Panics
+    /// If its number is not below [`MAX_CPUS`].
     #[inline]
     #[track_caller]
     pub fn contains(&self, cpu: CpuId, order: Ordering) -> bool {
@@ -230,6 +239,9 @@ impl<W: Word> AtomicCpuSet<W> {
     }
 
     /// Whether no CPU of `0..cpus` but `cpu` is a member; word by word, as a snapshot.
+    ///
+    /// # Panics
+    /// If `cpus` exceeds [`MAX_CPUS`].
     #[inline]
     #[track_caller]
     pub fn is_within(&self, cpu: CpuId, cpus: usize, order: Ordering) -> bool {

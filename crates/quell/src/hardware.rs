@@ -227,7 +227,8 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     }
 
     /// Waits until what this CPU has started with [`Hardware::start_secondary`] is complete. Called before a flush is
-    /// over, so that [`Flushed`](crate::Flushed) is true of devices, too.
+    /// over, so that [`Flushed`](crate::Flushed) is true of devices, too. Under the lock of a table it is called in two cases
+    /// alone ([`Batch::changed`](crate::Batch::changed)).
     #[inline]
     fn complete_secondary(&self) {}
 

@@ -34,6 +34,7 @@ use crate::request::Request;
 use crate::rules::{AllRules, EngineRules, Rules};
 use crate::space::AddressSpace;
 use crate::stack::Stack;
+use crate::unplaced::Unplaced;
 use crate::word::Word;
 use core::ops::Deref;
 use core::sync::atomic::Ordering::Relaxed;
@@ -62,6 +63,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         &self,
         me: CpuId,
         requests: impl ExactSizeIterator<Item = (&'s AddressSpace<H>, &'s Request)> + Clone,
+        unplaced: Option<&Unplaced>,
     ) -> Awaited
     where
         H: 's,
@@ -71,9 +73,16 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let mut shootdown = self.mask_for_shootdown();
         // Relaxed: a target that sees a post of this flush sees it started.
         self.started.fetch_add(1, Relaxed);
-        let (scope, kernel) = self.post_all(me, requests, &mut mine, &mut shootdown);
+        let (mut scope, mut kernel) = self.post_all(me, requests, &mut mine, &mut shootdown);
+        if let Some(unplaced) = unplaced {
+            let (more, of_kernel) = self.post_unplaced(me, unplaced, &mut shootdown);
+            (scope, kernel) = (scope.max(more), kernel || of_kernel);
+        }
         self.interrupt(me, &shootdown);
         self.flush_own(me, mine.as_slice());
+        if let Some(unplaced) = unplaced {
+            self.flush_unplaced_here(me, unplaced);
+        }
         self.let_interrupts_in(&shootdown);
         Awaited {
             targets: shootdown.targets,
@@ -127,17 +136,18 @@ where
         let me = engine.hw.this_cpu();
         if let [only] = self.pending.as_slice()
             && only.fresh
+            && self.unplaced.is_none()
             && engine.flush_alone(me, &only.space, &only.request)
         {
             self.pending.clear();
         }
-        if self.pending.is_empty() {
+        if self.pending.is_empty() && self.unplaced.is_none() {
             return None;
         }
         let pending = self.pending.as_slice();
         if engine.broadcasts().is_none() {
             let requests = pending.iter().map(|entry| (&*entry.space, &entry.request));
-            return Some(engine.start_flush(me, requests));
+            return Some(engine.start_flush(me, requests, self.unplaced.as_ref()));
         }
         let carried = me != self.cpu;
         for entry in pending.iter().filter(|entry| carried || !entry.sent) {
@@ -164,6 +174,7 @@ where
             }
             engine.hw.complete_secondary();
             engine.end_started();
+            self.unplaced = None;
             self.end_debts();
         }
         over

@@ -238,33 +238,39 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// For a second actor, before it relies on a cleared entry of `space` (rule 4, and the same for batches
     /// of reclaim and migration): after it, no CPU uses a translation of the space that was
-    /// cleared before the call. Two loads from one line when nothing is owed. May wait for other CPUs; its caller
+    /// cleared before the call. Three loads from one line when nothing is owed. May wait for other CPUs; its caller
     /// may hold the lock of the table if that is a lock under which [it may wait](Hardware::may_wait).
     #[inline]
     pub fn settle(&self, space: &AddressSpace<H>) {
         if !self.rules.second_actor_settles() {
             return;
         }
-        if space.flushes().deferred != 0 || space.owed() != 0 {
+        if self.is_deferred(space) || space.owed() != 0 {
             self.settle_owed(space);
         }
     }
 
     /// As [`Engine::settle`], but leaves alone what is owed until reuse: for a second actor that
     /// finds an entry cleared *without* a marker, so by a batch that is still to flush, and that
-    /// deals with markers one by one. One load when no batch is outstanding. May wait for other CPUs.
+    /// deals with markers one by one. Two loads when no batch is outstanding. May wait for other CPUs.
     #[inline]
     pub fn settle_deferred(&self, space: &AddressSpace<H>) {
-        if self.rules.second_actor_settles() && space.flushes().deferred != 0 {
+        if self.rules.second_actor_settles() && self.is_deferred(space) {
             self.settle_owed(space);
         }
     }
 
+    /// Whether a batch has still to flush a change of the space, or may have.
+    #[inline]
+    fn is_deferred(&self, space: &AddressSpace<H>) -> bool {
+        space.flushes().deferred != 0 || space.unplaced() != 0
+    }
+
     #[cold]
     fn settle_owed(&self, space: &AddressSpace<H>) {
-        let (deferred, owed) = (space.flushes().deferred, space.owed());
+        let (deferred, owed) = (self.is_deferred(space), space.owed());
         // An earlier debt of the space may be owed although its latest is paid.
-        if deferred == 0 && self.ledger.is_settled(owed) {
+        if !deferred && self.ledger.is_settled(owed) {
             return;
         }
         self.count(self.hw.this_cpu(), Counter::PaidBySettle, 1);
@@ -277,7 +283,12 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         {
             self.complete_own();
         } else {
-            self.flush([(space, &Request::Full(Scope::Leaf))].into_iter());
+            // What is reported meanwhile is not flushed by this.
+            let unplaced = self.rules.read_unplaced_then_flush(
+                || space.unplaced(),
+                || self.flush([(space, &Request::Full(Scope::Leaf))].into_iter()),
+            );
+            space.unplaced_paid(unplaced);
         }
         // CPUs that had the space loaded have flushed it; the others will, by its generation.
         space.owed_paid(owed);

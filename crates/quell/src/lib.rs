@@ -104,6 +104,7 @@
 //! | [`request`] | what to invalidate |
 //! | [`pending`] | the changes of one space in a batch |
 //! | [`batch`] | batches, which own frames and yield them against proof of the flush (S0) |
+//! | [`unplaced`] | changes that a batch has no place for |
 //! | [`flushed`] | frames that come out of batches: with that proof, or with a debt |
 //! | [`target`] | the handler of a request on its target |
 //! | [`in_flight`] | flushes that were started and are not waited for |
@@ -123,7 +124,7 @@
 //! | [`policy`], [`stats`] | which mechanisms are on; how often the engine did what |
 //! | [`language`] | how policies are written, on every command line and in every file |
 //!
-//! Imports go one way, downwards in this order: `in_flight`; `batch`, `lazy`, `switch`, `user_mode`, `hotplug`; `flush`, `broadcast`, `kernel`, `target`; `engine`,
+//! Imports go one way, downwards in this order: `in_flight`; `batch`, `lazy`, `switch`, `user_mode`, `hotplug`; `unplaced`; `flush`, `broadcast`, `kernel`, `target`; `engine`,
 //! `per_cpu`; `inbox`, `cpu`, `asid`, `tags`, `ledger`, `space`; `request`, `rules`, `hardware`, `features` and
 //! what those stand on.
 //!
@@ -179,6 +180,7 @@ pub mod stats;
 mod switch;
 pub mod tags;
 mod target;
+mod unplaced;
 pub mod user_mode;
 pub mod word;
 

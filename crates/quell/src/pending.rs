@@ -62,7 +62,7 @@ impl<H: Hardware, S: Deref<Target = AddressSpace<H>>> Pending<S> {
 }
 
 impl<H: Hardware, R: Rules> Engine<'_, H, R> {
-    /// Tells second actors that a batch owes `space` a flush; `false` if it must not be owed.
+    /// Tells second actors that a batch owes `space` a flush; `false`, and nothing was counted, if too many do.
     #[inline]
     pub(crate) fn begin_debt(&self, space: &AddressSpace<H>) -> bool {
         let most = self.rules.most_batches(AddressSpace::<H>::MOST_BATCHES);
@@ -74,16 +74,5 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         if self.rules.batch_is_counted() {
             space.end_batch();
         }
-    }
-
-    /// Flushes what was changed before the lock under which it was changed is dropped.
-    #[inline(never)]
-    pub(crate) fn flush_at_once(
-        &self,
-        space: &AddressSpace<H>,
-        range: Option<PageRange>,
-        scope: Scope,
-    ) {
-        self.flush([(space, &Request::of(range, scope))].into_iter());
     }
 }

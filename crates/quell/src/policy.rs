@@ -72,7 +72,8 @@ pub enum TagPolicy {
 /// Which mechanisms are on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Policy {
-    /// S0: a reclaim or migration batch is flushed once, at its end.
+    /// S0: a reclaim or migration batch is flushed once, at its end; without, each time that a lock is dropped
+    /// ([`Batch::unlocked`](crate::Batch::unlocked)).
     pub batch: bool,
     /// S1: extents are zeroed whole, up to a cap, not page by page. The memory manager passes it on to `quell-zero`.
     pub extents: bool,

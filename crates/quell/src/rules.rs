@@ -281,6 +281,22 @@ crate::rules! {
     "C1, C3" fn most_batches(most: u64) -> u64 { most }
         or BatchesCountedWithoutEnd { u64::MAX } "So many batches are outstanding that their number runs into the generation (C1, C3).";
 
+    /// A batch flushes what it had no place for, too.
+    "C1" fn unplaced_is_flushed() -> bool { true }
+        or UnplacedUnflushed { false } "A batch gives its frames out with what it had no place for unflushed (C1).";
+
+    /// Where tables were freed, lazy CPUs are asked and receipts are not enough, also for what a batch had no place for.
+    "C6" fn scope_of_unplaced(scope: Scope) -> Scope { scope }
+        or UnplacedTablesAreLeaves { Scope::Leaf } "A batch forgets that tables were freed of a space that it had no place for (C6).";
+
+    /// Second actors are told of a change that no batch counts.
+    "C3" fn unplaced_is_owed() -> bool { true }
+        or UnplacedNotOwed { false } "Second actors are not told of a change that no batch counts (C3).";
+
+    /// What is reported while a second actor flushes is not flushed by that.
+    "C3" fn read_unplaced_then_flush(read: impl FnOnce() -> u64, flush: impl FnOnce()) -> u64 { let unplaced = read(); flush(); unplaced }
+        or UnplacedReadAfterFlush { flush(); read() } "A second actor calls paid what was reported while it flushed (C3).";
+
     /// A second actor that finds an entry cleared and relies on it pays what is outstanding (bugs 3, 6, 19).
     "C3" fn second_actor_settles() -> bool { true }
         or SettleSkipped { false } "A second actor ignores that a flush is owed (bugs 3, 6, 19).";

@@ -18,9 +18,9 @@
 //!
 //! # Debts
 //!
-//! A second actor that meets a cleared entry looks at two words of one line: zero batches that still
-//! have to flush (S0) and no stamp of the flush clock owed until reuse (S3) mean that every cleared
-//! entry of this space has been flushed.
+//! A second actor that meets a cleared entry looks at three words of one line: zero batches that still
+//! have to flush (S0), no change that none of these counts ([`unplaced`](crate::unplaced)) and no stamp of the flush clock owed
+//! until reuse (S3) mean that every cleared entry of this space has been flushed.
 //!
 //! # One word for both
 //!
@@ -31,7 +31,7 @@
 //! then drops what it kept of the space, or the new generation.
 //!
 //! The count must not run into the generation. Half of its range, 2048 batches, is for batches that are
-//! outstanding; a batch beyond them is not counted and flushes what it is told at once. The other half
+//! outstanding; a batch beyond them is not counted, and its change is one that no batch counts. The other half
 //! is for initiators that have counted themselves in and not yet looked: only if 2048 of
 //! them stand between those two instructions at the same moment is it exhausted. The 52 bits above last for 14 years of one
 //! flush each 100 ns, in one space.
@@ -97,6 +97,8 @@ pub struct AddressSpace<H: Hardware> {
     flushes: H::Word,
     /// The latest stamp owed until reuse; 0 if none.
     owed: H::Word,
+    /// The generation of the latest change that no batch counts and no second actor has flushed for; 0 if none.
+    unplaced: H::Word,
     /// The system-wide tag.
     pub(crate) tag: SpaceTag<H::Word>,
     id: SpaceId,
@@ -139,6 +141,7 @@ impl<H: Hardware> AddressSpace<H> {
         AddressSpace {
             flushes: H::Word::new(Self::ONE_GENERATION),
             owed: H::Word::new(0),
+            unplaced: H::Word::new(0),
             tag: SpaceTag::new(),
             id,
             root,
@@ -165,7 +168,7 @@ impl<H: Hardware> AddressSpace<H> {
         self.root
     }
 
-    /// Whether a batch that was told of the space has still to flush. A space is not retired before it has.
+    /// Whether a batch that refers to the space has still to flush. A space is not retired before it has.
     #[inline]
     pub fn is_in_batch(&self) -> bool {
         self.flushes().deferred != 0
@@ -189,6 +192,7 @@ impl<H: Hardware> AddressSpace<H> {
         match () {
             () if at(&self.flushes) => Some("generation"),
             () if at(&self.owed) => Some("debt"),
+            () if at(&self.unplaced) => Some("unplaced"),
             () if self.tag.has_word(address) => Some("tag"),
             () if (start..start + size_of_val(self)).contains(&address) => Some("loaded"),
             () => None,
@@ -276,6 +280,32 @@ impl<H: Hardware> AddressSpace<H> {
         // Release pairs with `owed`: the next second actor, which finds nothing owed, sees the flushes done.
         // Lost without it: two second actors meet a debt.
         let _ = self.owed.compare_exchange(stamp, 0, Release, Relaxed);
+    }
+
+    /// A change that no batch counts took this generation. Called under the lock of the table, as
+    /// [`AddressSpace::begin_batch`].
+    pub(crate) fn owe_unplaced(&self, generation: u64) {
+        // Relaxed: who reads it takes a generation of its own next, which comes after this one, and with it sees the tables
+        // as they were written before.
+        self.unplaced.fetch_max(generation, Relaxed);
+    }
+
+    /// The generation of the latest change that no batch counts and that may not be flushed; 0 if none.
+    #[inline]
+    pub(crate) fn unplaced(&self) -> u64 {
+        // Acquire pairs with `unplaced_paid`: a second actor that finds nothing owed sees the flush done.
+        // Lost without it: two second actors meet a change that no batch counts.
+        self.unplaced.load(Acquire)
+    }
+
+    /// All of the space was flushed since [`AddressSpace::unplaced`] said this.
+    pub(crate) fn unplaced_paid(&self, generation: u64) {
+        // A later change stays.
+        // Release pairs with `unplaced`: the next second actor, which finds nothing owed, sees the flush done.
+        // Lost without it: two second actors meet a change that no batch counts.
+        let _ = self
+            .unplaced
+            .compare_exchange(generation, 0, Release, Relaxed);
     }
 
     /// A CPU is about to load the root.

@@ -62,7 +62,7 @@ counters! {
     EscalatedContention = "escalated_contention",
     /// Requests that became a whole tag because the target had missed one.
     EscalatedGap = "escalated_gap",
-    /// Batches flushed early because they touched too many spaces.
+    /// Changes that no batch counts: a space too many in one batch, or a batch too many of one space.
     EscalatedBatch = "escalated_batch",
     /// Waits for a target's acknowledgement.
     Waited = "waited",

@@ -10,6 +10,9 @@ mod first_switch_unmap;
 mod idle_leave;
 mod idle_table_free;
 mod idle_unmap;
+mod isolated_table;
+mod isolated_tag;
+mod isolated_unmap;
 mod late_content;
 mod lazy_claim;
 mod lazy_gap;
@@ -77,6 +80,11 @@ mod table_move;
 mod tag_reuse;
 mod two_initiators;
 mod unmap_access;
+mod unplaced_access;
+mod unplaced_own;
+mod unplaced_switch;
+mod unplaced_tables;
+mod unplaced_unmap;
 mod vm_allocate_flush;
 mod vm_collapse_write;
 mod vm_copy_on_write;
@@ -170,6 +178,11 @@ impl Scenario<'static> {
         nested_outbox::SCENARIO,
         nested_alone::SCENARIO,
         many_batches::SCENARIO,
+        unplaced_access::SCENARIO,
+        unplaced_unmap::SCENARIO,
+        unplaced_switch::SCENARIO,
+        unplaced_tables::SCENARIO,
+        unplaced_own::SCENARIO,
         retire_lazy::SCENARIO,
         retire_offline::SCENARIO,
         retire_running::SCENARIO,
@@ -207,6 +220,9 @@ impl Scenario<'static> {
         own_program_table::SCENARIO,
         own_program_debt::SCENARIO,
         own_mixed_debt::SCENARIO,
+        isolated_unmap::SCENARIO,
+        isolated_tag::SCENARIO,
+        isolated_table::SCENARIO,
         vm_unmap_access::SCENARIO,
         vm_table_free::SCENARIO,
         vm_table_free_idle::SCENARIO,

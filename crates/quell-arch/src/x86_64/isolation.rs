@@ -62,6 +62,20 @@ impl UserHalves {
         }
     }
 
+    /// A bit for each tag whose user's half is behind: for machines in software, which are saved and compared.
+    #[doc(hidden)]
+    pub fn to_bits(&self) -> u64 {
+        self.behind.load(Relaxed)
+    }
+
+    /// What [`UserHalves::to_bits`] has told.
+    #[doc(hidden)]
+    pub const fn from_bits(behind: u64) -> Self {
+        UserHalves {
+            behind: AtomicU64::new(behind),
+        }
+    }
+
     fn mark(&self, tags: u64) {
         self.behind.store(self.behind.load(Relaxed) | tags, Relaxed);
     }

@@ -49,6 +49,22 @@ pub fn owe_there(world: &World) {
     }
 }
 
+/// A page went in a batch that has no place for its space, and that is not finished.
+pub fn unplaced_there(world: &World) {
+    run_there(world);
+    if world.me() == 0 {
+        let frames = quell::InPlace::<usize>::new();
+        let mut batch = (world.engine).batch_of_spaces::<_, _, _, 1>(Purpose::Reclaim, frames);
+        batch.changed(
+            &world.other,
+            quell::PageRange::base(quell::Page(1), 1),
+            Scope::Leaf,
+        );
+        batch.changed(&world.space, world.clear(0), Scope::Leaf);
+        core::mem::forget(batch);
+    }
+}
+
 pub fn unmap(world: &World) {
     world.unmap(0, Purpose::Call, Scope::Leaf);
 }

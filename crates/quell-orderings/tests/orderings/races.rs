@@ -164,6 +164,20 @@ pub const RACES: &[Race] = &[
         .after(owe_there),
     ),
     race(
+        "two second actors meet a change that no batch counts",
+        meet(&[
+            |w| {
+                settle(w);
+                w.hw.own(0);
+            },
+            |w| {
+                w.hw.access(0);
+                settle(w);
+            },
+        ])
+        .after(unplaced_there),
+    ),
+    race(
         "a claim against an access",
         meet(&[World::claim, use_page]).after(owe_there),
     ),
