@@ -485,7 +485,8 @@ struct quell_hooks {
                             const struct quell_range *range,
                             uint32_t scope);
     // Waits until what this CPU has started with `start_secondary` is complete. Called before a flush is over, so devices
-    // no longer use frames that come out of a batch.
+    // no longer use frames that come out of a batch. quell_batch_changed calls it, under the lock of the table, where a
+    // batch was told of more than eight spaces, and where S0 is off and invalidations are broadcast.
     void (*complete_secondary)(void);
     // This CPU has answered requests while a flush is in flight (quell_batch_start): the kernel may wake, or queue, the
     // code that calls quell_batch_poll. It may be called without need, but never too early. Interrupts are masked.
@@ -935,9 +936,8 @@ bool quell_batch_is_empty(struct quell_batch *batch);
 
 // Entries of `space` were cleared or lost rights, and no frame goes with them. `scope` is an `enum quell_scope`.
 //
-// Context: after the tables were written, under their lock. Does not wait while S0 is on, or for a call, or for
-// QUELL_PURPOSE_LAZY with S3 on, as long as the batch has no more than eight spaces and the space no more than 2048
-// batches. Otherwise it flushes at once, and may wait.
+// Context: after the tables were written, under their lock. Does not wait for other CPUs. Where invalidations are
+// broadcast and S0 is off it executes the barrier of its own CPU.
 QUELL_MUST_USE
 enum quell_status quell_batch_changed(struct quell_batch *batch,
                                       struct quell_space *space,
@@ -986,6 +986,14 @@ enum quell_status quell_batch_table_unlinked(struct quell_batch *batch,
 QUELL_MUST_USE
 enum quell_status quell_batch_hold(struct quell_batch *batch,
                                    void *frame);
+
+// The lock is dropped under which changes were reported: with S0 off, and a purpose other than a call's, flushes them; the
+// frames stay in the batch's array. With S0 on it does nothing, and so it does where the flush may be owed. If it is called
+// each time, there is a flush for each change with S0 off; if not, the batch flushes at its end.
+//
+// Context: interrupts on or off. May wait.
+QUELL_MUST_USE
+enum quell_status quell_batch_unlocked(struct quell_batch *batch);
 
 // Flushes. On return no CPU uses a translation that was reported, in any later user access. The array of the batch
 // has `*count` frames, in the order in which they were reported; they are the caller's. The batch is empty and may be
@@ -1125,7 +1133,7 @@ enum quell_status quell_settle_residue(struct quell_engine *engine,
                                        struct quell_space *space);
 
 // For code that finds an entry of `space` already cleared, by another CPU, and relies on that: on return no CPU uses a
-// translation of the space that was cleared before the call. Two loads when nothing is owed.
+// translation of the space that was cleared before the call. Three loads when nothing is owed.
 //
 // Context: interrupts on or off. May wait.
 QUELL_MUST_USE
