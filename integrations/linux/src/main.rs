@@ -47,7 +47,7 @@ struct Soak {
     /// On so many CPUs
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = value_parser!(u16).range(1..=64))]
     cpus: u16,
-    /// What is on of the engine: all, or some of batch, extents, tags and remote, separated by commas
+    /// What is on of the engine: all, or some of batch, extents, tags, remote and lazy, separated by commas
     #[arg(long, value_name = "LIST", default_value = "all")]
     mechanisms: String,
     /// How long each stressor runs, in seconds
@@ -109,8 +109,11 @@ fn forget(rule: Option<&str>, flavour: Flavour) -> anyhow::Result<Option<String>
     if flavour != Flavour::Debug {
         bail!("--forget needs the kernel `debug`: the others have all rules compiled in");
     }
-    if !quell::rules::ALL.iter().any(|known| known.name == rule) {
-        bail!("the engine has no rule {rule}: `quell explore --list` names them");
+    if !quell::rules::ALL.iter().any(|known| known.name == rule) && !make::RULES.contains(&rule) {
+        bail!(
+            "there is no rule {rule}: `quell explore --list` names the engine's, and those of the glue are {}",
+            make::RULES.join(", ")
+        );
     }
     Ok(Some(format!("quell_forget={rule}")))
 }
@@ -123,7 +126,7 @@ struct Conformance {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,4,8",
           value_parser = value_parser!(u16).range(1..=64))]
     cpus: Vec<u16>,
-    /// What is on of the engine: all, off, or some of batch, extents, tags and remote, separated by commas
+    /// What is on of the engine: all, off, or some of batch, extents, tags, remote and lazy, separated by commas
     #[arg(long, value_name = "LIST", default_value = "all")]
     mechanisms: String,
     /// So many rounds of every operation at random follow, of a thousand operations on each CPU

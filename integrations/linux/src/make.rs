@@ -21,6 +21,14 @@ const TOOLS: [(&str, &str); 8] = [
     ("objcopy", "binutils"),
 ];
 
+/// The rules of the glue that the kernel `debug` can leave out, as `mm/quell_lazy.c` names the mistakes.
+pub const RULES: [&str; 4] = [
+    "LinuxFillUnsettled",
+    "LinuxChangeUnsettled",
+    "LinuxPendingUnseen",
+    "LinuxFrameUnclaimed",
+];
+
 /// A kernel to build.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flavour {
@@ -109,9 +117,9 @@ pub fn engine(mutants: bool) -> anyhow::Result<PathBuf> {
         .env(
             "QUELL_FEATURES",
             if mutants {
-                "batch,extents,tags,remote,mutants"
+                "batch,extents,tags,lazy,remote,mutants"
             } else {
-                "batch,extents,tags,remote"
+                "batch,extents,tags,lazy,remote"
             },
         )
         .env(
@@ -314,6 +322,21 @@ mod tests {
             "CONFIG_A=y\nCONFIG_B=8\n",
         );
         assert_eq!(lost, ["CONFIG_B=7"]);
+    }
+
+    #[test]
+    fn the_rules_of_the_glue_are_those_that_it_can_leave_out() {
+        let file = integration().join("files/mm/quell_lazy.c");
+        let text = std::fs::read_to_string(file).unwrap();
+        let mut names: Vec<&str> = text
+            .lines()
+            .filter_map(|line| line.split_once("] = \"Linux"))
+            .filter_map(|(_, rest)| rest.strip_suffix("\","))
+            .collect();
+        names.sort();
+        let mut known: Vec<&str> = RULES.iter().map(|name| &name["Linux".len()..]).collect();
+        known.sort();
+        assert_eq!(names, known);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The programs of `soak`: read from `soak.toml`, built where they are part of Linux's source, and packed with the libraries
-//! that they load.
+//! The programs of `soak`: read from `soak.toml`, built where they are part of Linux's source or our own (`programs/`), and
+//! packed with the libraries that they load.
 
 use crate::make::headers;
 use crate::tree::{self, directory, integration, run};
@@ -33,6 +33,7 @@ const LIBRARIES: [(&str, &str); 2] = [
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct List {
+    own: Vec<Entry>,
     selftest: Vec<Entry>,
     stressor: Vec<Entry>,
 }
@@ -65,6 +66,15 @@ impl Entry {
             seconds: self.seconds.unwrap_or(SECONDS),
             memory: self.memory_mb.map(|mb| mb << 20),
             settings: self.settings("1"),
+        }
+    }
+
+    fn own(&self) -> Program {
+        Program {
+            command: std::iter::once(format!("/own/{}", self.run[0]))
+                .chain(self.run[1..].iter().cloned())
+                .collect(),
+            ..self.selftest()
         }
     }
 
@@ -114,6 +124,7 @@ pub fn pack(only: &[String], seconds: u64) -> anyhow::Result<Packed> {
     let list = read(&text).with_context(|| format!("{}", place.display()))?;
     let wanted =
         |program: &Program| only.is_empty() || only.iter().any(|text| program.name.contains(text));
+    let own: Vec<Program> = list.own.iter().map(Entry::own).filter(wanted).collect();
     let selftests: Vec<Program> = list
         .selftest
         .iter()
@@ -126,7 +137,7 @@ pub fn pack(only: &[String], seconds: u64) -> anyhow::Result<Packed> {
         .map(|entry| entry.stressor(seconds))
         .filter(wanted)
         .collect();
-    if selftests.is_empty() && stressors.is_empty() {
+    if own.is_empty() && selftests.is_empty() && stressors.is_empty() {
         bail!(
             "no program of {} has {} in its name",
             place.display(),
@@ -139,6 +150,17 @@ pub fn pack(only: &[String], seconds: u64) -> anyhow::Result<Packed> {
         skipped: Vec::new(),
     };
     let mut files = BTreeMap::new();
+    for program in own {
+        let place = program.command[0].trim_start_matches('/');
+        let name = place.trim_start_matches("own/");
+        match compile(name) {
+            Ok(built) => {
+                add(place, &built, &mut files)?;
+                packed.programs.push(program);
+            }
+            Err(error) => packed.skipped.push(format!("{name}: {error:#}")),
+        }
+    }
     if !selftests.is_empty() {
         match build() {
             Ok(folder) => add_selftests(&folder, selftests, &mut files, &mut packed)?,
@@ -194,7 +216,7 @@ fn add_selftests(
 
 fn read(text: &str) -> anyhow::Result<List> {
     let list: List = toml::from_str(text)?;
-    for entry in list.selftest.iter().chain(&list.stressor) {
+    for entry in list.own.iter().chain(&list.selftest).chain(&list.stressor) {
         if entry.run.is_empty() {
             bail!("an entry has nothing to run");
         }
@@ -233,6 +255,19 @@ fn add(place: &str, program: &Path, files: &mut BTreeMap<String, Vec<u8>>) -> an
 fn libraries(text: &str) -> impl Iterator<Item = &str> {
     text.lines()
         .filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')))
+}
+
+/// Compiles a program of ours, with the compiler that builds Linux; returns where it is.
+fn compile(name: &str) -> anyhow::Result<PathBuf> {
+    let folder = directory().join("programs");
+    std::fs::create_dir_all(&folder)?;
+    let built = folder.join(name);
+    run(Command::new("gcc")
+        .args(["-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
+        .arg(&built)
+        .arg(integration().join(format!("programs/{name}.c"))))
+    .context("compiling it")?;
+    Ok(built)
 }
 
 /// Builds the self-tests of memory management; returns where they are.
@@ -290,6 +325,7 @@ mod tests {
             .selftest
             .iter()
             .map(Entry::selftest)
+            .chain(list.own.iter().map(Entry::own))
             .chain(list.stressor.iter().map(|entry| entry.stressor(10)))
             .collect();
         assert!(programs.len() > 80);

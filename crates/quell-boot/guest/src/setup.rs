@@ -144,11 +144,12 @@ fn group() -> anyhow::Result<()> {
     write(format!("{GROUP}/memory.max"), "max").context("memory.max")
 }
 
-/// Mounts what programs of others expect beyond that, and lets them have huge pages and all of memory.
+/// Mounts what programs of others expect beyond that, as far as this kernel has it.
 ///
 /// # Errors
 /// What cannot be mounted.
 pub fn for_programs() -> anyhow::Result<()> {
+    let known = read_to_string("/proc/filesystems").context("the kernel's file systems")?;
     for (kind, target) in [
         ("tmpfs", "/tmp"),
         ("tmpfs", "/dev/shm"),
@@ -156,7 +157,12 @@ pub fn for_programs() -> anyhow::Result<()> {
         ("mqueue", "/dev/mqueue"),
         ("hugetlbfs", "/dev/hugepages"),
     ] {
-        mount(kind, target, kind)?;
+        if known
+            .lines()
+            .any(|line| line.ends_with(&format!("\t{kind}")))
+        {
+            mount(kind, target, kind)?;
+        }
     }
     for (name, target) in [
         ("stdin", "/proc/self/fd/0"),

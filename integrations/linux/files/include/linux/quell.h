@@ -2,9 +2,9 @@
 /*
  * quell in Linux: the hooks that memory management calls.
  *
- * Three static branches say what of the engine is on: quell_tlb() for switches and flushes (S2, S4), without which S0
- * is not on either; quell_batch() for what is flushed together (S0); quell_extents() for zeroing (S1). All are off
- * unless the command line turns them on, and never change after boot.
+ * Four static branches say what of the engine is on: quell_tlb() for switches and flushes (S2, S4), without which S0 and
+ * S3 are not on either; quell_batch() for what is flushed together (S0); quell_extents() for zeroing (S1); quell_lazy()
+ * for flushes that are owed (S3). All are off unless the command line turns them on, and never change after boot.
  */
 #ifndef _LINUX_QUELL_H
 #define _LINUX_QUELL_H
@@ -25,6 +25,7 @@ struct task_struct;
 DECLARE_STATIC_KEY_FALSE(quell_tlb_key);
 DECLARE_STATIC_KEY_FALSE(quell_batch_key);
 DECLARE_STATIC_KEY_FALSE(quell_extents_key);
+DECLARE_STATIC_KEY_FALSE(quell_lazy_key);
 
 static __always_inline bool quell_tlb(void)
 {
@@ -39,6 +40,11 @@ static __always_inline bool quell_batch(void)
 static __always_inline bool quell_extents(void)
 {
 	return static_branch_unlikely(&quell_extents_key);
+}
+
+static __always_inline bool quell_lazy(void)
+{
+	return static_branch_unlikely(&quell_lazy_key);
 }
 
 void quell_init(void);
@@ -68,6 +74,18 @@ void quell_clean_folios(struct address_space *mapping,
 			struct folio_batch *folios);
 bool quell_zero_folio(struct folio *folio, unsigned long address);
 
+void quell_lazy_begin(struct folio *folio);
+void quell_lazy_unmapped(void);
+void quell_lazy_spoil(void);
+bool quell_lazy_remove(struct address_space *mapping, struct folio *folio);
+void quell_lazy_keep(struct address_space *mapping, struct folio *folio);
+bool quell_lazy_park(struct folio *folio);
+void quell_lazy_drain(void);
+void quell_lazy_filled(struct address_space *mapping, unsigned long index,
+		       long nr);
+void quell_lazy_changed(struct address_space *mapping, unsigned long first,
+			unsigned long last);
+
 /* So many pages of one call migrate_pages() unmaps before it flushes: 32 MB. */
 #define QUELL_MIGRATE_TOGETHER	8192
 
@@ -76,6 +94,7 @@ bool quell_zero_folio(struct folio *folio, unsigned long address);
 static inline bool quell_tlb(void) { return false; }
 static inline bool quell_batch(void) { return false; }
 static inline bool quell_extents(void) { return false; }
+static inline bool quell_lazy(void) { return false; }
 static inline void quell_init(void) { }
 static inline void quell_cpu_up(struct mm_struct *mm) { }
 static inline void quell_cpu_down(void) { }
@@ -102,6 +121,23 @@ static inline bool quell_zero_folio(struct folio *folio, unsigned long address)
 {
 	return false;
 }
+static inline void quell_lazy_begin(struct folio *folio) { }
+static inline void quell_lazy_unmapped(void) { }
+static inline void quell_lazy_spoil(void) { }
+static inline bool quell_lazy_remove(struct address_space *mapping,
+				     struct folio *folio)
+{
+	return false;
+}
+static inline void quell_lazy_keep(struct address_space *mapping,
+				   struct folio *folio) { }
+static inline bool quell_lazy_park(struct folio *folio) { return false; }
+static inline void quell_lazy_drain(void) { }
+static inline void quell_lazy_filled(struct address_space *mapping,
+				     unsigned long index, long nr) { }
+static inline void quell_lazy_changed(struct address_space *mapping,
+				      unsigned long first,
+				      unsigned long last) { }
 #define QUELL_MIGRATE_TOGETHER	8192
 
 #endif /* CONFIG_QUELL */

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * quell in Linux: batches of entries, of many address spaces, that wait for one flush.
+ * quell in Linux: batches of entries, of many address spaces, that wait for one flush, or owe it.
  */
 #ifndef _LINUX_QUELL_RECLAIM_H
 #define _LINUX_QUELL_RECLAIM_H
 
+#include <linux/types.h>
+
 struct mm_struct;
+struct quell_lazy;
 struct quell_reclaim;
 
 /* Begins a batch; NULL if there is no memory for it. Does not sleep. The caller ends it. */
@@ -17,5 +20,34 @@ void quell_reclaim_report(struct quell_reclaim *reclaim, struct mm_struct *mm,
 
 /* On return no CPU uses a translation that was reported. Interrupts are on. */
 void quell_reclaim_end(struct quell_reclaim *reclaim);
+
+/* The same, and the batch may be filled again. */
+void quell_reclaim_finish(struct quell_reclaim *reclaim);
+
+/*
+ * Owes the flush (S3), and the batch may be filled again. Returns the debt's number, larger than any before; or 0 if there
+ * was no room for a debt: then it is as quell_reclaim_finish(). Everything reported was clean and read-only.
+ */
+u64 quell_reclaim_owe(struct quell_reclaim *reclaim);
+
+/* On return no CPU uses a translation whose flush was owed with this number or a smaller one. One load if it is paid. */
+void quell_debt_settle(u64 number);
+bool quell_debt_is_paid(u64 number);
+/* The same for every number that there is. */
+void quell_debts_settle(void);
+
+/* A frame owes its flush, and keeps that in a word; it is claimed before it has a new owner. Interrupts are on. */
+void quell_frame_owes(void **word, u64 number);
+void quell_frame_claim(void **word);
+
+/* Of mm/quell_lazy.c, for the architecture. */
+struct quell_lazy *quell_task_lazy(bool begin);
+struct quell_lazy *quell_lazy_new(void);
+bool quell_lazy_takes(struct quell_lazy *lazy, struct mm_struct *mm,
+		      unsigned long address);
+void quell_lazy_end(struct quell_lazy *lazy);
+bool quell_lazy_init(void);
+bool quell_lazy_leave_out(const char *name);
+extern u32 quell_parked;
 
 #endif /* _LINUX_QUELL_RECLAIM_H */

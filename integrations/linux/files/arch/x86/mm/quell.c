@@ -10,6 +10,7 @@
  *   - Reclaim and migration get a batch each while they unmap (struct quell_reclaim), which holds a reference to each mm
  *     that it was told of: a space outlives the batches that name it.
  *   - Write protection of file pages before they are written gets one as well (mm/quell.c).
+ *   - Clean file pages that reclaim takes away get one that may end with a debt in the place of a flush (mm/quell_lazy.c).
  *
  * Switches, and what touches CR3, are in quell_tlb.h, which is part of tlb.c.
  *
@@ -42,6 +43,7 @@
 DEFINE_STATIC_KEY_FALSE(quell_tlb_key);
 DEFINE_STATIC_KEY_FALSE(quell_batch_key);
 DEFINE_STATIC_KEY_FALSE(quell_extents_key);
+DEFINE_STATIC_KEY_FALSE(quell_lazy_key);
 
 DEFINE_PER_CPU(struct quell_this_cpu, quell_this) = {
 	.reason = TLB_LOCAL_MM_SHOOTDOWN,
@@ -64,7 +66,7 @@ static struct kmem_cache *space_cache __ro_after_init;
 
 /* The command line. */
 
-enum { WANT_BATCH = 1, WANT_EXTENTS = 2, WANT_TAGS = 4, WANT_REMOTE = 8 };
+enum { WANT_BATCH = 1, WANT_EXTENTS = 2, WANT_TAGS = 4, WANT_REMOTE = 8, WANT_LAZY = 16 };
 
 static const struct {
 	const char *name;
@@ -75,6 +77,8 @@ static const struct {
 	{ "extents", "+S1", WANT_EXTENTS },
 	{ "tags", "+S2", WANT_TAGS },
 	{ "remote", "+S4", WANT_REMOTE },
+	/* Asked for by name alone: see README.md, "What it does not do". */
+	{ "lazy", "+S3", WANT_LAZY },
 };
 
 static unsigned int wanted __initdata;
@@ -90,7 +94,7 @@ static int __init quell_setup(char *text)
 			continue;
 		}
 		if (!strcmp(word, "all")) {
-			wanted = WANT_BATCH | WANT_EXTENTS | WANT_TAGS | WANT_REMOTE;
+			wanted |= WANT_BATCH | WANT_EXTENTS | WANT_TAGS | WANT_REMOTE;
 			continue;
 		}
 		for (i = 0; i < ARRAY_SIZE(mechanisms); i++) {
@@ -100,7 +104,7 @@ static int __init quell_setup(char *text)
 			}
 		}
 		if (i == ARRAY_SIZE(mechanisms))
-			pr_warn("there is no \"%s\": quell= takes off, all, batch, extents, tags, remote\n", word);
+			pr_warn("there is no \"%s\": quell= takes off, all, batch, extents, tags, remote, lazy\n", word);
 	}
 	return 0;
 }
@@ -109,8 +113,13 @@ early_param("quell", quell_setup);
 #ifdef CONFIG_QUELL_MUTANTS
 static int __init quell_forget_setup(char *name)
 {
-	enum quell_status status = quell_leave_out(name);
+	enum quell_status status;
 
+	/* Rules of the glue have names of their own. */
+	if (quell_lazy_leave_out(name))
+		status = QUELL_STATUS_OK;
+	else
+		status = quell_leave_out(name);
 	if (status != QUELL_STATUS_OK)
 		panic("quell_forget=%s: %s", name, quell_status_text(status));
 	pr_warn("%s: a rule of the engine is left out, memory will be corrupted\n", name);
@@ -403,6 +412,9 @@ void quell_mm_settle(struct mm_struct *mm)
 
 /* Batches of reclaim, migration and writeback. */
 
+/* So many batches can be owed at once; one more pays for the others first. 48 KB. */
+#define QUELL_LEDGER	256
+
 /* As many spaces as a batch of the engine's has room for. */
 #define QUELL_SPACES	8
 
@@ -411,6 +423,8 @@ struct quell_reclaim {
 	unsigned int count;
 	/* Each is referred to: its space is part of the batch. */
 	struct mm_struct *mms[QUELL_SPACES];
+	/* What a task unmaps while it reclaims and may owe; NULL if there is nothing. */
+	struct quell_lazy *lazy;
 };
 
 struct quell_reclaim *quell_reclaim_begin(void)
@@ -423,21 +437,43 @@ struct quell_reclaim *quell_reclaim_begin(void)
 	if (!reclaim)
 		return NULL;
 	reclaim->count = 0;
+	reclaim->lazy = NULL;
 	preempt_disable();
 	quell_check(quell_batch_begin(&engine, &reclaim->batch, purpose, NULL, 0));
 	preempt_enable();
 	return reclaim;
 }
 
-static void quell_reclaim_finish(struct quell_reclaim *reclaim)
+static u64 quell_stamp_number(const struct quell_stamp *stamp);
+
+static void quell_reclaim_forget(struct quell_reclaim *reclaim)
+{
+	while (reclaim->count)
+		mmdrop(reclaim->mms[--reclaim->count]);
+}
+
+void quell_reclaim_finish(struct quell_reclaim *reclaim)
 {
 	preempt_disable();
 	this_cpu_write(quell_this.reason, TLB_LOCAL_SHOOTDOWN);
 	quell_check(quell_batch_finish(&reclaim->batch, NULL));
 	this_cpu_write(quell_this.reason, TLB_LOCAL_MM_SHOOTDOWN);
 	preempt_enable();
-	while (reclaim->count)
-		mmdrop(reclaim->mms[--reclaim->count]);
+	quell_reclaim_forget(reclaim);
+}
+
+/* What is owed stands in the spaces and in the ledger, not in the batch: the mms may go. */
+u64 quell_reclaim_owe(struct quell_reclaim *reclaim)
+{
+	struct quell_stamp stamp;
+
+	preempt_disable();
+	this_cpu_write(quell_this.reason, TLB_LOCAL_SHOOTDOWN);
+	quell_check(quell_batch_finish_owed(&reclaim->batch, NULL, &stamp));
+	this_cpu_write(quell_this.reason, TLB_LOCAL_MM_SHOOTDOWN);
+	preempt_enable();
+	quell_reclaim_forget(reclaim);
+	return quell_stamp_number(&stamp);
 }
 
 void quell_reclaim_end(struct quell_reclaim *reclaim)
@@ -488,6 +524,8 @@ void quell_reclaim_add(struct arch_tlbflush_unmap_batch *batch,
 		}
 		batch->quell = reclaim;
 	}
+	if (quell_lazy() && reclaim->lazy && quell_lazy_takes(reclaim->lazy, mm, address))
+		return;
 	quell_reclaim_report(reclaim, mm, address);
 }
 
@@ -498,6 +536,8 @@ void quell_reclaim_flush(struct arch_tlbflush_unmap_batch *batch)
 	if (!reclaim)
 		return;
 	batch->quell = NULL;
+	if (reclaim->lazy)
+		quell_lazy_end(reclaim->lazy);
 	quell_reclaim_end(reclaim);
 }
 
@@ -505,6 +545,97 @@ void quell_reclaim_flush(struct arch_tlbflush_unmap_batch *batch)
 bool quell_reclaim_writable(void)
 {
 	return current->tlb_ubc.writable;
+}
+
+/* Debts of clean file pages (S3): mm/quell_lazy.c. */
+
+static_assert(sizeof(struct quell_stamp) == sizeof(u64));
+static_assert(sizeof(struct quell_residue) == sizeof(void *));
+
+static u64 quell_stamp_number(const struct quell_stamp *stamp)
+{
+	u64 number;
+
+	memcpy(&number, stamp, sizeof(number));
+	return number;
+}
+
+static struct quell_stamp quell_stamp_of(u64 number)
+{
+	struct quell_stamp stamp;
+
+	memcpy(&stamp, &number, sizeof(number));
+	return stamp;
+}
+
+/* What this task unmaps and may owe, until try_to_unmap_flush(); NULL if there is nothing, and no memory to begin. */
+struct quell_lazy *quell_task_lazy(bool begin)
+{
+	struct tlbflush_unmap_batch *batch = &current->tlb_ubc;
+	struct quell_reclaim *reclaim = batch->arch.quell;
+
+	if (!begin || (reclaim && reclaim->lazy))
+		return reclaim ? reclaim->lazy : NULL;
+	if (!reclaim) {
+		reclaim = quell_reclaim_begin();
+		if (!reclaim)
+			return NULL;
+		batch->arch.quell = reclaim;
+		/* So that try_to_unmap_flush() ends it. */
+		batch->flush_required = true;
+	}
+	reclaim->lazy = quell_lazy_new();
+	return reclaim->lazy;
+}
+
+void quell_debt_settle(u64 number)
+{
+	struct quell_stamp stamp = quell_stamp_of(number);
+
+	preempt_disable();
+	quell_check(quell_settle_stamp(&engine, &stamp));
+	preempt_enable();
+}
+
+/* Never waits. */
+bool quell_debt_is_paid(u64 number)
+{
+	struct quell_stamp stamp = quell_stamp_of(number);
+	struct quell_residue residue = { };
+
+	quell_check(quell_residue_owe(&residue, &stamp));
+	return quell_is_paid(&engine, &residue);
+}
+
+void quell_debts_settle(void)
+{
+	if (!quell_owes_anything(&engine))
+		return;
+	preempt_disable();
+	quell_check(quell_pay_all(&engine));
+	preempt_enable();
+}
+
+/* The frame owes its flush from here on; what it owes stands in the word. */
+void quell_frame_owes(void **word, u64 number)
+{
+	struct quell_stamp stamp = quell_stamp_of(number);
+
+	quell_check(quell_residue_init((struct quell_residue *)word));
+	quell_check(quell_residue_owe((struct quell_residue *)word, &stamp));
+}
+
+/* Pays what the frame owes: then it may have a new owner. */
+void quell_frame_claim(void **word)
+{
+	bool claimed;
+
+	preempt_disable();
+	this_cpu_write(quell_this.reason, TLB_LOCAL_SHOOTDOWN);
+	claimed = quell_claim(&engine, (struct quell_residue *)word);
+	this_cpu_write(quell_this.reason, TLB_LOCAL_MM_SHOOTDOWN);
+	preempt_enable();
+	WARN_ON_ONCE(!claimed);
 }
 
 /* Zeroing. */
@@ -551,6 +682,15 @@ void __init quell_init(void)
 	setup.cpus = alloc_pages_exact(nr_cpu_ids * sizeof(struct quell_cpu), GFP_KERNEL | __GFP_ZERO);
 	setup.message = why;
 	setup.message_size = sizeof(why);
+	if (wanted & WANT_LAZY) {
+		setup.ledger_entries = QUELL_LEDGER;
+		setup.ledger = alloc_pages_exact(QUELL_LEDGER * sizeof(struct quell_ledger_entry),
+						 GFP_KERNEL | __GFP_ZERO);
+		if (!setup.ledger || !quell_lazy_init()) {
+			pr_warn("off: no memory\n");
+			return;
+		}
+	}
 	reclaim_cache = KMEM_CACHE(quell_reclaim, 0);
 	space_cache = KMEM_CACHE(quell_space, 0);
 	if (!setup.cpus || !reclaim_cache || !space_cache) {
@@ -572,6 +712,8 @@ void __init quell_init(void)
 	}
 	if (wanted & WANT_BATCH)
 		static_branch_enable(&quell_batch_key);
+	if (wanted & WANT_LAZY)
+		static_branch_enable(&quell_lazy_key);
 	pr_info("%s, %u CPUs, %s\n", policy, nr_cpu_ids,
 		setup.features.tagging == QUELL_TAGGING_NONE ? "no tags" : "tags");
 }
@@ -609,6 +751,8 @@ static int __init quell_debugfs(void)
 	folder = debugfs_create_dir("quell", arch_debugfs_dir);
 	debugfs_create_file("statistics", 0400, folder, NULL, &statistics_fops);
 	debugfs_create_file("policy", 0400, folder, NULL, &policy_fops);
+	if (quell_lazy())
+		debugfs_create_u32("parked", 0400, folder, &quell_parked);
 	return 0;
 }
 late_initcall(quell_debugfs);

@@ -1,0 +1,63 @@
+//! A slot of a file's page cache that is emptied before the debt of its page has a stamp: what a kernel does that takes
+//! many pages away, under a lock each, and owes the flush of all of them at the end.
+//!
+//! From before the slot is empty until the stamp stands behind the frame's residue the page is *pending*. Who fills
+//! the slot meanwhile knows no debt that it could pay, and has everything flushed.
+
+use super::BareKernel;
+use quell::{Frame, Outcome, Page, PageRange, Purpose, Scope, Word};
+use quell_vm::machine::{Event, Machine};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+/// The flag that says that the page is pending.
+const PENDING: usize = 0;
+/// The flag that says that the slot is empty.
+const EMPTY: usize = 1;
+
+impl BareKernel<'_> {
+    /// Takes a clean page away from its space and from its file, gives all locks back, and owes the flush then.
+    pub fn reclaim_then_owe(&self, space: usize, page: u64) {
+        self.hw
+            .say(|| format!("reclaim page {page:#x} of {space}, to be owed"));
+        let mut batch = self.engine.batch(Purpose::Lazy);
+        self.lock(space);
+        let frame = self.clear(space, page);
+        if frame.is_some() {
+            let range = PageRange::base(Page(page), 1);
+            batch.changed(&self.spaces[space], range, Scope::Leaf);
+        }
+        self.unlock(space);
+        let Some(frame) = frame else {
+            return;
+        };
+        self.flags[PENDING].store(1, Relaxed);
+        self.flags[EMPTY].store(1, Release);
+        batch.hold(frame);
+        let outcome = batch.finish_owed();
+        self.hw.note(Event::FrameFreed { frame, frames: 1 });
+        match outcome {
+            Outcome::Owed(owed) => self.residue(frame).owe(owed.stamp()),
+            Outcome::Flushed(_) => self.residue(frame).settle_flushed(),
+        }
+        self.flags[PENDING].store(0, Release);
+    }
+
+    /// Fills the slot with another frame, if it is empty, and maps that; whether it was.
+    pub fn fill_slot(&self, space: usize, page: u64, old: Frame, new: Frame) -> bool {
+        self.hw.say(|| format!("fill the slot of {page:#x}"));
+        if self.flags[EMPTY].load(Acquire) == 0 {
+            return false;
+        }
+        // Looked at before the residue: who finds the page no longer pending finds its stamp.
+        if self.flags[PENDING].load(Acquire) == 1 {
+            self.flush_all(space);
+        } else {
+            self.engine
+                .settle_residue(self.residue(old), &self.spaces[space]);
+        }
+        self.lock(space);
+        self.map(space, page, new, false);
+        self.unlock(space);
+        true
+    }
+}

@@ -1,0 +1,550 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * Does a read through a file mapping return what the file holds, also where the kernel has taken the page away and left a
+ * stale translation behind?
+ *
+ *   fresh [ROUNDS [ACT]]    one thread acts, the others have the pages in their TLBs and look again when it has acted
+ *   fresh soak SECONDS      readers and writers of files larger than the memory of their control group, at random
+ *
+ * Runs as root in a control group (version 2) of its own, /sys/fs/cgroup/program, and keeps its files in /files. Says what
+ * passed and failed as TAP does.
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <sched.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PAGE 4096ul
+#define WORDS (PAGE / sizeof(uint64_t))
+/* The emulator's TLB has room for so many beside others. */
+#define PAGES 64ul
+#define SIZE (PAGES * PAGE)
+#define RECLAIM "/sys/fs/cgroup/program/memory.reclaim"
+
+static void die(const char *what)
+{
+	perror(what);
+	exit(2);
+}
+
+static void pin(int cpu)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	CPU_SET(cpu, &set);
+	if (sched_setaffinity(0, sizeof(set), &set))
+		die("sched_setaffinity");
+}
+
+/* A look that may fault. */
+
+static _Thread_local sigjmp_buf away;
+
+static void faulted(int signal)
+{
+	siglongjmp(away, signal);
+}
+
+static void catch_faults(void)
+{
+	struct sigaction action = { .sa_handler = faulted, .sa_flags = SA_NODEFER };
+
+	sigaction(SIGSEGV, &action, NULL);
+	sigaction(SIGBUS, &action, NULL);
+}
+
+/* What is there, or the signal that came of looking. */
+static uint64_t look(const volatile uint64_t *place)
+{
+	int signal = sigsetjmp(away, 0);
+
+	return signal ? (uint64_t)signal : *place;
+}
+
+/* Directed: one acts, the others look. */
+
+static volatile uint64_t *mapping;
+static int file;
+static atomic_uint turn, answered;
+static atomic_ulong stale;
+static _Atomic uint64_t expected, found;
+static unsigned int watchers;
+
+/* Turns are odd for "touch the pages, so that the TLB has them", even for "look". */
+static void *watch(void *argument)
+{
+	unsigned int last = 0, now;
+
+	pin((int)(intptr_t)argument);
+	for (;;) {
+		/* No system call: the kernel has no reason to flush. */
+		while ((now = atomic_load(&turn)) == last)
+			__builtin_ia32_pause();
+		last = now;
+		for (size_t page = 0; page < PAGES; page++) {
+			uint64_t want = atomic_load(&expected), saw = look(mapping + page * WORDS);
+
+			/* A value says which page it is of; a signal is one. */
+			if (!(now & 1) && saw != (want < 256 ? want : want + page)) {
+				atomic_fetch_add(&stale, 1);
+				atomic_store(&found, saw);
+			}
+		}
+		atomic_fetch_add(&answered, 1);
+	}
+	return NULL;
+}
+
+static void next_turn(void)
+{
+	atomic_store(&answered, 0);
+	atomic_fetch_add(&turn, 1);
+	while (atomic_load(&answered) < watchers)
+		usleep(100);
+}
+
+/* Fills a file with one value, and with which page it is. */
+static void fill(int to, uint64_t value)
+{
+	static uint64_t page[WORDS] __attribute__((aligned(PAGE)));
+
+	for (size_t at = 0; at < PAGES; at++) {
+		for (size_t word = 0; word < WORDS; word++)
+			page[word] = value + at;
+		if (pwrite(to, page, PAGE, at * PAGE) != PAGE)
+			die("pwrite");
+	}
+}
+
+/* What an act leaves mapped until the others have looked: a flush for its end would hide what they look for. */
+static void *left;
+static size_t left_bytes;
+
+static void leave(void *memory, size_t bytes)
+{
+	left = memory;
+	left_bytes = bytes;
+}
+
+static void tidy(void)
+{
+	if (left)
+		munmap(left, left_bytes);
+	left = NULL;
+}
+
+/* It says EAGAIN where less could be had. */
+static void reclaim_some(const char *how)
+{
+	int reclaim = open(RECLAIM, O_WRONLY);
+
+	if (reclaim < 0)
+		die(RECLAIM);
+	(void)!write(reclaim, how, strlen(how));
+	close(reclaim);
+}
+
+/* Has the kernel reclaim the clean pages of the file, by and by; false if they stay. */
+static bool evict(void)
+{
+	unsigned char there[PAGES];
+
+	for (int again = 0; again < 200; again++) {
+		size_t left = 0;
+
+		reclaim_some("1M swappiness=0");
+		if (mincore((void *)mapping, SIZE, there))
+			die("mincore");
+		for (size_t page = 0; page < PAGES; page++)
+			left += there[page] & 1;
+		if (!left)
+			return true;
+	}
+	return false;
+}
+
+static void *map(void *at, int protection, int flags, int from)
+{
+	void *place = mmap(at, SIZE, protection, flags, from, 0);
+
+	if (place == MAP_FAILED)
+		die("mmap");
+	return place;
+}
+
+static void map_again(void)
+{
+	map((void *)mapping, PROT_READ, MAP_SHARED | MAP_FIXED, file);
+}
+
+static void by_write(uint64_t value)
+{
+	fill(file, value);
+	atomic_store(&expected, value);
+}
+
+static void by_child(uint64_t value)
+{
+	pid_t child = fork();
+
+	if (child < 0)
+		die("fork");
+	if (!child) {
+		fill(file, value);
+		_exit(0);
+	}
+	waitpid(child, NULL, 0);
+	atomic_store(&expected, value);
+}
+
+static void by_direct_write(uint64_t value)
+{
+	int direct = open("/files/fresh", O_WRONLY | O_DIRECT);
+
+	if (direct < 0)
+		die("O_DIRECT");
+	fill(direct, value);
+	close(direct);
+	atomic_store(&expected, value);
+}
+
+static void by_store(uint64_t value)
+{
+	uint64_t *other = map(NULL, PROT_READ | PROT_WRITE, MAP_SHARED, file);
+
+	for (size_t page = 0; page < PAGES; page++)
+		other[page * WORDS] = value + page;
+	atomic_store(&expected, value);
+	leave(other, SIZE);
+}
+
+static void by_truncate(uint64_t value)
+{
+	(void)value;
+	if (ftruncate(file, 0))
+		die("ftruncate");
+	atomic_store(&expected, SIGBUS);
+}
+
+static void by_cut_and_grow(uint64_t value)
+{
+	(void)value;
+	if (ftruncate(file, 0) || ftruncate(file, SIZE))
+		die("ftruncate");
+	atomic_store(&expected, 0);
+}
+
+static void by_munmap(uint64_t value)
+{
+	(void)value;
+	munmap((void *)mapping, SIZE);
+	atomic_store(&expected, SIGSEGV);
+}
+
+static void by_mprotect(uint64_t value)
+{
+	(void)value;
+	if (mprotect((void *)mapping, SIZE, PROT_NONE))
+		die("mprotect");
+	atomic_store(&expected, SIGSEGV);
+}
+
+static void by_mremap(uint64_t value)
+{
+	void *place = map(NULL, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+
+	(void)value;
+	if (mremap((void *)mapping, SIZE, SIZE, MREMAP_MAYMOVE | MREMAP_FIXED, place) == MAP_FAILED)
+		die("mremap");
+	atomic_store(&expected, SIGSEGV);
+	leave(place, SIZE);
+}
+
+static void by_map_fixed(uint64_t value)
+{
+	int other = open("/files/fresh.other", O_RDWR | O_CREAT, 0600);
+
+	if (other < 0)
+		die("/files/fresh.other");
+	fill(other, value);
+	map((void *)mapping, PROT_READ, MAP_SHARED | MAP_FIXED, other);
+	close(other);
+	atomic_store(&expected, value);
+}
+
+/* Gives the frames to others, who write to them. Pages of another file go after them, so that the kernel keeps no more aside. */
+static void by_reuse(uint64_t value)
+{
+	size_t bytes = 256ul << 20, more = 8ul << 20;
+	int other = open("/files/fresh.other", O_RDWR | O_CREAT, 0600);
+	uint64_t *memory;
+
+	(void)value;
+	if (other < 0 || ftruncate(other, (off_t)more))
+		die("/files/fresh.other");
+	fsync(other);
+	memory = mmap(NULL, more, PROT_READ, MAP_SHARED, other, 0);
+	for (size_t word = 0; word < more / sizeof(uint64_t); word += WORDS)
+		(void)*(volatile uint64_t *)(memory + word);
+	for (int again = 0; again < 6; again++)
+		reclaim_some("8M swappiness=0");
+	close(other);
+	memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (memory == MAP_FAILED)
+		die("mmap");
+	for (size_t word = 0; word < bytes / sizeof(uint64_t); word += WORDS)
+		memory[word] = 0x5eed5eed5eed5eed;
+	leave(memory, bytes);
+}
+
+static const struct {
+	const char *name;
+	void (*act)(uint64_t value);
+} acts[] = {
+	{ "write", by_write },
+	{ "write by a child", by_child },
+	{ "direct write", by_direct_write },
+	{ "store through another mapping", by_store },
+	{ "truncate", by_truncate },
+	{ "truncate and grow", by_cut_and_grow },
+	{ "munmap", by_munmap },
+	{ "mprotect", by_mprotect },
+	{ "mremap", by_mremap },
+	{ "map another file", by_map_fixed },
+	{ "reuse of the frames", by_reuse },
+};
+
+#define ACTS (sizeof(acts) / sizeof(acts[0]))
+
+static int directed(unsigned long rounds, const char *only)
+{
+	unsigned long cpus = (unsigned long)sysconf(_SC_NPROCESSORS_ONLN), failed = 0;
+
+	catch_faults();
+	file = open("/files/fresh", O_RDWR | O_CREAT | O_TRUNC, 0600);
+	if (file < 0)
+		die("/files/fresh");
+	fill(file, 0x100);
+	mapping = map(NULL, PROT_READ, MAP_SHARED, file);
+	pin(0);
+	for (unsigned long cpu = 1; cpu < cpus; cpu++) {
+		pthread_t thread;
+
+		if (pthread_create(&thread, NULL, watch, (void *)cpu))
+			die("pthread_create");
+		watchers++;
+	}
+	if (!watchers) {
+		puts("1..0 # SKIP on one CPU nobody watches");
+		return 4;
+	}
+	for (size_t act = 0; act < ACTS; act++) {
+		unsigned long evicted = 0;
+
+		if (!strstr(acts[act].name, only))
+			continue;
+		atomic_store(&stale, 0);
+		for (unsigned long round = 0; round < rounds; round++) {
+			uint64_t value = 0x1000000ul * (act + 1) + 0x10000 * (round + 1);
+
+			fill(file, value);
+			if (fsync(file))
+				die("fsync");
+			map_again();
+			atomic_store(&expected, value);
+			next_turn();
+			evicted += evict();
+			acts[act].act(value + 0x1000);
+			next_turn();
+			tidy();
+			if (ftruncate(file, SIZE))
+				die("ftruncate");
+		}
+		if (atomic_load(&stale) || !evicted) {
+			failed++;
+			printf("not ok %zu %s\n", act + 1, acts[act].name);
+			printf("# %lu looks were stale, the last saw %#lx; %lu of %lu times the kernel took the pages away\n",
+			       atomic_load(&stale), (unsigned long)atomic_load(&found), evicted, rounds);
+		} else {
+			printf("ok %zu %s\n", act + 1, acts[act].name);
+		}
+		fflush(stdout);
+	}
+	printf("1..%zu\n", ACTS);
+	return failed != 0;
+}
+
+/* At random: readers and writers of one file, in processes of their own. */
+
+#define LARGE 6144ul
+
+struct page_state {
+	/* The version that a writer is about to write, and the one that it has written. */
+	_Atomic uint64_t begun, done;
+};
+
+struct shared {
+	struct page_state pages[LARGE];
+	atomic_ulong reads, writes, wrong;
+	_Atomic uint64_t seen[4];
+	atomic_bool stop;
+};
+
+static struct shared *shared;
+
+static uint64_t draw(uint64_t *seed)
+{
+	*seed ^= *seed << 13;
+	*seed ^= *seed >> 7;
+	*seed ^= *seed << 17;
+	return *seed;
+}
+
+static uint64_t content(size_t page, uint64_t version)
+{
+	return (uint64_t)page << 40 | version;
+}
+
+static void wrong(size_t page, uint64_t least, uint64_t saw, uint64_t most)
+{
+	if (atomic_fetch_add(&shared->wrong, 1))
+		return;
+	shared->seen[0] = page;
+	shared->seen[1] = least;
+	shared->seen[2] = saw;
+	shared->seen[3] = most;
+}
+
+static void read_at_random(int from, uint64_t seed)
+{
+	volatile uint64_t *pages = NULL;
+	unsigned long count = 0;
+	size_t hot = 0;
+
+	while (!atomic_load_explicit(&shared->stop, memory_order_relaxed)) {
+		/* Some pages are looked at over and over, so that there is a translation when they go. */
+		if (draw(&seed) % 64 == 0)
+			hot = draw(&seed) % LARGE;
+		size_t page = draw(&seed) % 4 ? (hot + draw(&seed) % 16) % LARGE : draw(&seed) % LARGE;
+		struct page_state *state = &shared->pages[page];
+		uint64_t least, saw, last;
+
+		if (!pages || draw(&seed) % 65536 == 0) {
+			if (pages)
+				munmap((void *)pages, LARGE * PAGE);
+			pages = mmap(NULL, LARGE * PAGE, PROT_READ, draw(&seed) & 1 ? MAP_SHARED : MAP_PRIVATE, from, 0);
+			if (pages == MAP_FAILED)
+				die("mmap");
+			/* Readahead would bring what nobody looks at. */
+			madvise((void *)pages, LARGE * PAGE, MADV_RANDOM);
+		}
+		least = atomic_load(&state->done);
+		saw = pages[page * WORDS];
+		last = pages[page * WORDS + WORDS - 1];
+		uint64_t most = atomic_load(&state->begun);
+
+		if (saw < content(page, least) || saw > content(page, most))
+			wrong(page, least, saw, most);
+		if (last < content(page, least) || last > content(page, most))
+			wrong(page, least, last, most);
+		count++;
+	}
+	atomic_fetch_add(&shared->reads, count);
+}
+
+static void write_at_random(int buffered, int direct, uint64_t seed, size_t first, size_t step)
+{
+	static uint64_t bytes[WORDS] __attribute__((aligned(PAGE)));
+	unsigned long count = 0;
+
+	while (!atomic_load_explicit(&shared->stop, memory_order_relaxed)) {
+		/* Each page has one writer. */
+		size_t page = first + draw(&seed) % (LARGE / step) * step;
+		struct page_state *state;
+		uint64_t version;
+
+		if (page >= LARGE)
+			continue;
+		state = &shared->pages[page];
+		version = atomic_load(&state->done) + 1;
+		for (size_t word = 0; word < WORDS; word++)
+			bytes[word] = content(page, version);
+		atomic_store(&state->begun, version);
+		if (pwrite(draw(&seed) % 4 ? buffered : direct, bytes, PAGE, page * PAGE) != PAGE)
+			die("pwrite");
+		atomic_store(&state->done, version);
+		count++;
+		/* What is dirty is not reclaimed without a flush. */
+		if (draw(&seed) % 256 == 0)
+			fdatasync(buffered);
+	}
+	atomic_fetch_add(&shared->writes, count);
+}
+
+static int soak(unsigned int seconds)
+{
+	static uint64_t bytes[WORDS] __attribute__((aligned(PAGE)));
+	unsigned long cpus = (unsigned long)sysconf(_SC_NPROCESSORS_ONLN);
+	unsigned long children = 2 * cpus + 2;
+	int buffered, direct, status, bad = 0;
+
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	buffered = open("/files/fresh.large", O_RDWR | O_CREAT | O_TRUNC, 0600);
+	direct = open("/files/fresh.large", O_RDWR | O_DIRECT);
+	if (shared == MAP_FAILED || buffered < 0 || direct < 0)
+		die("/files/fresh.large");
+	for (size_t page = 0; page < LARGE; page++) {
+		for (size_t word = 0; word < WORDS; word++)
+			bytes[word] = content(page, 0);
+		if (pwrite(buffered, bytes, PAGE, page * PAGE) != PAGE)
+			die("pwrite");
+	}
+	fsync(buffered);
+	for (unsigned long child = 0; child < children; child++) {
+		uint64_t seed = 0x9e3779b97f4a7c15 * (child + 1);
+		pid_t pid = fork();
+
+		if (pid < 0)
+			die("fork");
+		if (pid)
+			continue;
+		if (child < 2) {
+			write_at_random(buffered, direct, seed, child, 2);
+		} else {
+			pin((int)(child % cpus));
+			read_at_random(buffered, seed);
+		}
+		_exit(0);
+	}
+	sleep(seconds);
+	atomic_store(&shared->stop, true);
+	while (wait(&status) > 0)
+		bad |= status;
+	printf("# %lu reads, %lu writes\n", atomic_load(&shared->reads), atomic_load(&shared->writes));
+	if (atomic_load(&shared->wrong))
+		printf("# page %#lx: at least version %#lx, saw %#lx, at most %#lx\n", (unsigned long)shared->seen[0],
+		       (unsigned long)shared->seen[1], (unsigned long)shared->seen[2], (unsigned long)shared->seen[3]);
+	printf("%s 1 %lu reads were wrong\n1..1\n", atomic_load(&shared->wrong) || bad ? "not ok" : "ok",
+	       atomic_load(&shared->wrong));
+	return atomic_load(&shared->wrong) || bad;
+}
+
+int main(int count, char **arguments)
+{
+	if (count > 2 && !strcmp(arguments[1], "soak"))
+		return soak((unsigned int)strtoul(arguments[2], NULL, 10));
+	return directed(count > 1 ? strtoul(arguments[1], NULL, 10) : 4, count > 2 ? arguments[2] : "");
+}
