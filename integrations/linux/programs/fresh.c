@@ -3,7 +3,7 @@
  * Does a read through a file mapping return what the file holds, also where the kernel has taken the page away and left a
  * stale translation behind?
  *
- *   fresh [ROUNDS]          one thread acts, the others have the pages in their TLBs and look again when it has acted
+ *   fresh [ROUNDS [ACT]]    one thread acts, the others have the pages in their TLBs and look again when it has acted
  *   fresh soak SECONDS      readers and writers of files larger than the memory of their control group, at random
  *
  * Runs as root in a control group (version 2) of its own, /sys/fs/cgroup/program, and keeps its files in /files. Says what
@@ -28,6 +28,7 @@
 
 #define PAGE 4096ul
 #define WORDS (PAGE / sizeof(uint64_t))
+/* The emulator's TLB has room for so many beside others. */
 #define PAGES 64ul
 #define SIZE (PAGES * PAGE)
 #define RECLAIM "/sys/fs/cgroup/program/memory.reclaim"
@@ -128,29 +129,50 @@ static void fill(int to, uint64_t value)
 	}
 }
 
-/* Has the kernel reclaim the clean pages of the file, by and by; false if they stay. */
-static bool evict(void)
+/* What an act leaves mapped until the others have looked: a flush for its end would hide what they look for. */
+static void *left;
+static size_t left_bytes;
+
+static void leave(void *memory, size_t bytes)
 {
-	unsigned char there[PAGES];
+	left = memory;
+	left_bytes = bytes;
+}
+
+static void tidy(void)
+{
+	if (left)
+		munmap(left, left_bytes);
+	left = NULL;
+}
+
+/* It says EAGAIN where less could be had. */
+static void reclaim_some(const char *how)
+{
 	int reclaim = open(RECLAIM, O_WRONLY);
 
 	if (reclaim < 0)
 		die(RECLAIM);
+	(void)!write(reclaim, how, strlen(how));
+	close(reclaim);
+}
+
+/* Has the kernel reclaim the clean pages of the file, by and by; false if they stay. */
+static bool evict(void)
+{
+	unsigned char there[PAGES];
+
 	for (int again = 0; again < 200; again++) {
 		size_t left = 0;
 
-		/* It says EAGAIN where less could be had. */
-		(void)!write(reclaim, "1M swappiness=0", 15);
+		reclaim_some("1M swappiness=0");
 		if (mincore((void *)mapping, SIZE, there))
 			die("mincore");
 		for (size_t page = 0; page < PAGES; page++)
 			left += there[page] & 1;
-		if (!left) {
-			close(reclaim);
+		if (!left)
 			return true;
-		}
 	}
-	close(reclaim);
 	return false;
 }
 
@@ -206,7 +228,7 @@ static void by_store(uint64_t value)
 	for (size_t page = 0; page < PAGES; page++)
 		other[page * WORDS] = value + page;
 	atomic_store(&expected, value);
-	munmap(other, SIZE);
+	leave(other, SIZE);
 }
 
 static void by_truncate(uint64_t value)
@@ -248,7 +270,7 @@ static void by_mremap(uint64_t value)
 	if (mremap((void *)mapping, SIZE, SIZE, MREMAP_MAYMOVE | MREMAP_FIXED, place) == MAP_FAILED)
 		die("mremap");
 	atomic_store(&expected, SIGSEGV);
-	munmap(place, SIZE);
+	leave(place, SIZE);
 }
 
 static void by_map_fixed(uint64_t value)
@@ -263,20 +285,29 @@ static void by_map_fixed(uint64_t value)
 	atomic_store(&expected, value);
 }
 
-/* Gives the frames time to come back, and then to others, who write to them. */
+/* Gives the frames to others, who write to them. Pages of another file go after them, so that the kernel keeps no more aside. */
 static void by_reuse(uint64_t value)
 {
-	size_t bytes = 256ul << 20;
+	size_t bytes = 256ul << 20, more = 8ul << 20;
+	int other = open("/files/fresh.other", O_RDWR | O_CREAT, 0600);
 	uint64_t *memory;
 
 	(void)value;
-	usleep(300000);
+	if (other < 0 || ftruncate(other, (off_t)more))
+		die("/files/fresh.other");
+	fsync(other);
+	memory = mmap(NULL, more, PROT_READ, MAP_SHARED, other, 0);
+	for (size_t word = 0; word < more / sizeof(uint64_t); word += WORDS)
+		(void)*(volatile uint64_t *)(memory + word);
+	for (int again = 0; again < 6; again++)
+		reclaim_some("8M swappiness=0");
+	close(other);
 	memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (memory == MAP_FAILED)
 		die("mmap");
 	for (size_t word = 0; word < bytes / sizeof(uint64_t); word += WORDS)
 		memory[word] = 0x5eed5eed5eed5eed;
-	munmap(memory, bytes);
+	leave(memory, bytes);
 }
 
 static const struct {
@@ -298,7 +329,7 @@ static const struct {
 
 #define ACTS (sizeof(acts) / sizeof(acts[0]))
 
-static int directed(unsigned long rounds)
+static int directed(unsigned long rounds, const char *only)
 {
 	unsigned long cpus = (unsigned long)sysconf(_SC_NPROCESSORS_ONLN), failed = 0;
 
@@ -323,6 +354,8 @@ static int directed(unsigned long rounds)
 	for (size_t act = 0; act < ACTS; act++) {
 		unsigned long evicted = 0;
 
+		if (!strstr(acts[act].name, only))
+			continue;
 		atomic_store(&stale, 0);
 		for (unsigned long round = 0; round < rounds; round++) {
 			uint64_t value = 0x1000000ul * (act + 1) + 0x10000 * (round + 1);
@@ -336,6 +369,7 @@ static int directed(unsigned long rounds)
 			evicted += evict();
 			acts[act].act(value + 0x1000);
 			next_turn();
+			tidy();
 			if (ftruncate(file, SIZE))
 				die("ftruncate");
 		}
@@ -512,5 +546,5 @@ int main(int count, char **arguments)
 {
 	if (count > 2 && !strcmp(arguments[1], "soak"))
 		return soak((unsigned int)strtoul(arguments[2], NULL, 10));
-	return directed(count > 1 ? strtoul(arguments[1], NULL, 10) : 4);
+	return directed(count > 1 ? strtoul(arguments[1], NULL, 10) : 4, count > 2 ? arguments[2] : "");
 }

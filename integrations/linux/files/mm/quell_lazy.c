@@ -8,7 +8,7 @@
  *
  *   - The frame is parked: it is nobody's, and goes to the page allocator when it was claimed, which pays what is owed.
  *     Its debt stands in folio->private, which nobody else uses then. There are at most quell_most parked frames; one
- *     more, drain_all_pages() (memory is short, or somebody wants these very frames) or a tenth of a second claim all
+ *     more, drain_all_pages() (memory is short, or somebody wants these very frames) or a second claim all
  *     of them, with one round of interrupts to the CPUs that have not flushed since.
  *   - What is owed for a page of a file stands in a table, by (mapping, index). Who fills the slot of the page cache
  *     again, or changes the file's bytes without filling it, looks there and pays first.
@@ -252,7 +252,7 @@ static void quell_park(struct folio_batch *folios, u64 number)
 	if (count > quell_most)
 		quell_lazy_drain();
 	else if (count == i)
-		schedule_delayed_work(&drain_work, HZ / 10);
+		schedule_delayed_work(&drain_work, HZ);
 }
 
 /* A task's. */
