@@ -228,9 +228,10 @@ fn story(machine: Machine, policy: Policy) -> String {
     told.step("y, which no CPU runs", |told| told.unmap(y, &[base(5)]));
     told.step("reclaim", |told| {
         let mut batch = told.batch(Purpose::Reclaim);
-        batch.unmapped(x, base(5), Frame(1));
-        batch.unmapped(x, base(8), Frame(2));
-        batch.unmapped(x, base(2), Frame(3));
+        for (page, frame) in [(5, 1), (8, 2), (2, 3)] {
+            batch.unmapped(x, base(page), Frame(frame));
+            batch.unlocked();
+        }
         assert_eq!(batch.finish().count(), 3);
     });
     told.step("a batch that is forgotten", |told| {
@@ -241,6 +242,7 @@ fn story(machine: Machine, policy: Policy) -> String {
     told.step("x settles a batch", |told| {
         let mut batch = told.batch(Purpose::Reclaim);
         batch.unmapped(x, base(5), Frame(1));
+        batch.unlocked();
         engine.settle_deferred(x);
         engine.settle(x);
         assert_eq!(batch.finish().count(), 1);
