@@ -147,7 +147,7 @@ fn is_small(case: &Case) -> bool {
             | ("nested-posting" | "nested-outbox" | "nested-alone" | "many-batches", _)
             // The one that retires asks again and again until the other has left.
             | ("retire-running", _) => false,
-            ("own-nmi" | "own-program" | "own-program-debt", _) => !riscv,
+            ("own-nmi" | "own-program" | "own-program-debt" | "lazy-late-unmap", _) => !riscv,
             ("spurious", _) => case.kind.name != "riscv-svinval",
             (_, Script::Engine(_)) => true,
             // Over the manager, of which one call is as long as a whole program over the engine.
